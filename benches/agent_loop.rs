@@ -27,18 +27,26 @@ fn main() {
 
     let mut race = Race::default();
     race.enter("by hand", || {
-        let (messages, usage) =
-            finish(by_hand(Message::user("Count to 19."), CancellationToken::new())).unwrap();
+        let (messages, usage) = finish(by_hand(
+            Message::user("Count to 19."),
+            CancellationToken::new(),
+        ))
+        .unwrap();
         assert_eq!((messages.len(), usage.total()), (40, 2200));
     });
     for (name, agent) in [("agent", &plain), ("agent, 10 callbacks a call", &watched)] {
         race.enter(name, move || {
             let response = finish(agent.run(AgentRequest::new("Count to 19."))).unwrap();
-            assert_eq!((response.messages().len(), response.usage().total()), (40, 2200));
+            assert_eq!(
+                (response.messages().len(), response.usage().total()),
+                (40, 2200)
+            );
         });
     }
     let results = race.run();
-    let [by_hand, plain, watched] = &results[..] else { unreachable!() };
+    let [by_hand, plain, watched] = &results[..] else {
+        unreachable!()
+    };
 
     println!("20 model calls and 19 tool calls a run\n");
     println!("| | us a run | x by hand | ns a call over by hand | allocations a run | KiB a run |");
@@ -104,7 +112,10 @@ async fn by_hand(
             }
         }
     };
-    cancelled.run_until_cancelled(run).await.unwrap_or_else(|| Err("cancelled".into()))
+    cancelled
+        .run_until_cancelled(run)
+        .await
+        .unwrap_or_else(|| Err("cancelled".into()))
 }
 
 async fn model(messages: Messages) -> Result<tower_agent::ModelResponse, BoxError> {

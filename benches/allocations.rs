@@ -83,7 +83,11 @@ fn a_hook_left_at_its_default_allocates_nothing() {
     impl Callback<ModelRequest> for Nothing {}
 
     assert_eq!(a_call(Callbacks::from_iter([Nothing])).count, 1, "the band");
-    assert_eq!(a_call(Callbacks::from_iter([Arc::new(Nothing)])).count, 1, "the band");
+    assert_eq!(
+        a_call(Callbacks::from_iter([Arc::new(Nothing)])).count,
+        1,
+        "the band"
+    );
 }
 
 #[test]
@@ -111,7 +115,11 @@ fn an_async_hook_allocates_only_where_its_future_is_large() {
         let small: Callbacks<_> = (0..count).map(|_| Hooks::<0>).collect();
         assert_eq!(a_call(small).count, 1, "the band");
         let large: Callbacks<_> = (0..count).map(|_| Hooks::<512>).collect();
-        assert_eq!(a_call(large).count, 1 + count, "the band and {count} large hooks");
+        assert_eq!(
+            a_call(large).count,
+            1 + count,
+            "the band and {count} large hooks"
+        );
     }
 }
 
@@ -134,12 +142,26 @@ impl<const SIZE: usize> Callback<ModelRequest> for Holds<SIZE> {
 
 #[test]
 fn a_hook_is_boxed_if_it_does_not_fit_and_behaves_like_one_that_does() {
-    let hooks = [hook::<0>(), hook::<8>(), hook::<16>(), hook::<24>(), hook::<32>(), hook::<40>()];
+    let hooks = [
+        hook::<0>(),
+        hook::<8>(),
+        hook::<16>(),
+        hook::<24>(),
+        hook::<32>(),
+        hook::<40>(),
+    ];
     let sizes = hooks.map(|hook| hook.size);
-    assert!(sizes.contains(&IN_PLACE) && sizes.contains(&BOXED), "{sizes:?}");
+    assert!(
+        sizes.contains(&IN_PLACE) && sizes.contains(&BOXED),
+        "{sizes:?}"
+    );
     for Hook { size, allocations } in hooks {
         let boxed = allocations - hooks[0].allocations;
-        assert_eq!(boxed, usize::from(size > IN_PLACE), "a hook of {size} bytes");
+        assert_eq!(
+            boxed,
+            usize::from(size > IN_PLACE),
+            "a hook of {size} bytes"
+        );
     }
 }
 
@@ -157,7 +179,9 @@ fn hook<const SIZE: usize>() -> Hook {
     let hook = Holds::<SIZE>(held.clone());
     let size = size_of_val(&hook.before(&mut ModelRequest::default()));
     let service = Callbacks::from_iter([hook]).layer(service_fn(async |request: ModelRequest| {
-        Ok::<_, BoxError>(ModelResponse::from_text(request.instructions().unwrap_or_default()))
+        Ok::<_, BoxError>(ModelResponse::from_text(
+            request.instructions().unwrap_or_default(),
+        ))
     }));
     let cx = &mut Context::from_waker(Waker::noop());
     let start = || Box::pin(service.clone().oneshot(ModelRequest::default()));
@@ -165,7 +189,9 @@ fn hook<const SIZE: usize>() -> Hook {
     let mut whole = || {
         let mut call = start();
         assert!(call.as_mut().poll(cx).is_pending(), "the hook waits");
-        let Poll::Ready(response) = call.as_mut().poll(cx) else { panic!("it waits again") };
+        let Poll::Ready(response) = call.as_mut().poll(cx) else {
+            panic!("it waits again")
+        };
         response.unwrap().text()
     };
     assert_eq!(whole(), "seen");
@@ -176,7 +202,11 @@ fn hook<const SIZE: usize>() -> Hook {
     assert!(call.as_mut().poll(cx).is_pending(), "the hook waits");
     assert_eq!(Arc::strong_count(&held), idle + 1, "the hook runs");
     drop(call);
-    assert_eq!(Arc::strong_count(&held), idle, "a dropped hook drops what it holds");
+    assert_eq!(
+        Arc::strong_count(&held),
+        idle,
+        "a dropped hook drops what it holds"
+    );
     Hook { size, allocations }
 }
 
@@ -204,18 +234,29 @@ fn a_step_costs_the_same_early_and_late() {
     let run = |steps| a_run(&work::agent(steps).build().unwrap());
     let step = |at| {
         let (shorter, longer) = (run(at), run(at + 100));
-        ((longer.count - shorter.count) as f64 / 100.0, (longer.bytes - shorter.bytes) / 100)
+        (
+            (longer.count - shorter.count) as f64 / 100.0,
+            (longer.bytes - shorter.bytes) / 100,
+        )
     };
     let (early, late) = (step(10), step(1000));
-    assert!((late.0 - early.0).abs() < 4.0, "allocations a step: {early:?}, then {late:?}");
-    assert!(late.1 < early.1 * 5 / 4, "bytes a step: {early:?}, then {late:?}");
+    assert!(
+        (late.0 - early.0).abs() < 4.0,
+        "allocations a step: {early:?}, then {late:?}"
+    );
+    assert!(
+        late.1 < early.1 * 5 / 4,
+        "bytes a step: {early:?}, then {late:?}"
+    );
 }
 
 /// Streamed to a client, read to the end or dropped after this many events, inside guards.
 #[test]
 fn a_run_leaves_nothing_behind_wherever_it_is_dropped() {
-    let turns =
-        [Turn::tool("look", json!("jo@example.com")), Turn::from_text("It is jo@example.com.")];
+    let turns = [
+        Turn::tool("look", json!("jo@example.com")),
+        Turn::from_text("It is jo@example.com."),
+    ];
     let redact = Redact::new([Detector::email()]).unwrap().numbered();
     let serve = |after: usize| {
         let agent = Agent::builder(ScriptedModel::new(turns.clone()))
@@ -231,7 +272,11 @@ fn a_run_leaves_nothing_behind_wherever_it_is_dropped() {
     let all = serve(usize::MAX);
     assert!(all > 15, "{all} events");
     for after in 0..=all + 1 {
-        assert_eq!(allocations::left(|| serve(after)), 0, "dropped after {after} of {all} events");
+        assert_eq!(
+            allocations::left(|| serve(after)),
+            0,
+            "dropped after {after} of {all} events"
+        );
     }
 }
 
@@ -253,7 +298,9 @@ fn nothing_allocates_more_than_was_written_down() {
 }
 
 fn history(length: usize) -> Messages {
-    (0..length).map(|index| Message::user(index.to_string())).collect()
+    (0..length)
+        .map(|index| Message::user(index.to_string()))
+        .collect()
 }
 
 /// The allocations of a warm call of a service inside a band.
@@ -269,7 +316,9 @@ fn a_call(band: Callbacks<ModelRequest>) -> Allocations {
 }
 
 fn call<S: ModelService>(service: &S, request: &ModelRequest) -> ModelResponse {
-    finish(service.clone().oneshot(request.clone())).map_err(Into::into).unwrap()
+    finish(service.clone().oneshot(request.clone()))
+        .map_err(Into::into)
+        .unwrap()
 }
 
 fn a_run(agent: &tower_agent::Agent) -> Allocations {

@@ -28,10 +28,18 @@ type Fill = fn(&mut Callbacks<ModelRequest>);
 
 /// How a callback is created, and its number of hooks.
 const KINDS: [(&str, usize, Fill); 4] = [
-    ("sync `before_model`", 1, |band| band.push(before_model(|_| {}))),
-    ("sync `after_model`", 1, |band| band.push(after_model(|_, _| {}))),
-    ("`before_model_async`", 1, |band| band.push(before_model_async(before))),
-    ("`Callback` with async before and after", 2, |band| band.push(Hooks)),
+    ("sync `before_model`", 1, |band| {
+        band.push(before_model(|_| {}))
+    }),
+    ("sync `after_model`", 1, |band| {
+        band.push(after_model(|_, _| {}))
+    }),
+    ("`before_model_async`", 1, |band| {
+        band.push(before_model_async(before))
+    }),
+    ("`Callback` with async before and after", 2, |band| {
+        band.push(Hooks)
+    }),
 ];
 
 fn main() {
@@ -68,7 +76,11 @@ fn a_band(kind: &str, hooks: usize, bands: &[(usize, Callbacks<ModelRequest>)]) 
     println!("\n{kind}, around a service\n");
     println!("| callbacks | ns a call | ns a callback | ns a hook | allocations a call |");
     println!("|--:|--:|--:|--:|--:|");
-    println!("| no band | {:.0} | | | {:.1} |", bare.nanoseconds(), bare.allocations.count as f64);
+    println!(
+        "| no band | {:.0} | | | {:.1} |",
+        bare.nanoseconds(),
+        bare.allocations.count as f64
+    );
     rows(&results[1..], hooks, 1.0);
 }
 
@@ -80,7 +92,11 @@ fn call<S: ModelService>(service: &S, request: &ModelRequest) -> ModelResponse {
 /// Bands around the 39 calls of an agent.
 fn agents() {
     for (kind, hooks, with) in [
-        ("sync `before_model` and `before_tool`", 1, sync as fn(usize) -> Agent),
+        (
+            "sync `before_model` and `before_tool`",
+            1,
+            sync as fn(usize) -> Agent,
+        ),
         ("`Callback` with async before and after", 2, asynchronous),
     ] {
         let agents = COUNTS.map(with);
@@ -100,14 +116,17 @@ fn agents() {
 
 fn sync(count: usize) -> Agent {
     let builder = (0..count).fold(work::agent(19), |builder, _| {
-        builder.on_model(before_model(|_| {})).on_tool(before_tool(|_| {}))
+        builder
+            .on_model(before_model(|_| {}))
+            .on_tool(before_tool(|_| {}))
     });
     builder.build().unwrap()
 }
 
 fn asynchronous(count: usize) -> Agent {
-    let builder =
-        (0..count).fold(work::agent(19), |builder, _| builder.on_model(Hooks).on_tool(Hooks));
+    let builder = (0..count).fold(work::agent(19), |builder, _| {
+        builder.on_model(Hooks).on_tool(Hooks)
+    });
     builder.build().unwrap()
 }
 

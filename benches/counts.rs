@@ -54,12 +54,19 @@ fn main() -> Result<ExitCode, BoxError> {
         compare(&counts)
     };
     let fails = grew | is_any_dear(&counts);
-    Ok(if fails && (writes || asked("--check")) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(if fails && (writes || asked("--check")) {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
 }
 
 /// Runs a row this many times, after one warm-up run.
 fn work_for(name: &str, runs: usize) -> Result<(), BoxError> {
-    let row = ROWS.iter().find(|row| row.name == name).ok_or("there is no such row")?;
+    let row = ROWS
+        .iter()
+        .find(|row| row.name == name)
+        .ok_or("there is no such row")?;
     let mut run = (row.make)();
     (0..=runs).for_each(|_| run());
     Ok(())
@@ -79,7 +86,10 @@ fn count(row: &Row) -> Result<Count, BoxError> {
 }
 
 fn rounded(instructions: f64, allocations: f64) -> Count {
-    Count { instructions: instructions.round(), allocations: (allocations * 100.0).round() / 100.0 }
+    Count {
+        instructions: instructions.round(),
+        allocations: (allocations * 100.0).round() / 100.0,
+    }
 }
 
 #[derive(Default)]
@@ -110,7 +120,9 @@ impl Profile {
         let mut names = HashMap::new();
         let mut allocates = false;
         for line in text.lines() {
-            let Some((key, value)) = line.split_once(['=', ':']) else { continue };
+            let Some((key, value)) = line.split_once(['=', ':']) else {
+                continue;
+            };
             match key {
                 "totals" => profile.instructions = value.trim().parse()?,
                 // A name is written in full at its first use, and later by its number.
@@ -135,7 +147,14 @@ impl Profile {
 }
 
 fn is_allocator(function: &str) -> bool {
-    ["malloc", "calloc", "realloc", "posix_memalign", "aligned_alloc"].contains(&function)
+    [
+        "malloc",
+        "calloc",
+        "realloc",
+        "posix_memalign",
+        "aligned_alloc",
+    ]
+    .contains(&function)
 }
 
 /// Prints the counts beside those of the file; returns whether one grew.
@@ -154,15 +173,25 @@ fn compare(counts: &BTreeMap<&str, Count>) -> bool {
             let change = count - before;
             grew |= change > before * MARGIN;
             fell |= -change > before * MARGIN;
-            if change == 0.0 { String::new() } else { format!("{:+.1} %", 100.0 * change / before) }
+            if change == 0.0 {
+                String::new()
+            } else {
+                format!("{:+.1} %", 100.0 * change / before)
+            }
         };
         let instructions = change(count.instructions, before.map(|before| before.instructions));
         let allocations = change(count.allocations, before.map(|before| before.allocations));
-        let Count { instructions: counted, allocations: allocated } = count;
+        let Count {
+            instructions: counted,
+            allocations: allocated,
+        } = count;
         println!("| {name} | {counted} | {instructions} | {allocated} | {allocations} |");
     }
     if grew {
-        println!("\nA count grew by more than {} %. Make it smaller, or say why.", 100.0 * MARGIN);
+        println!(
+            "\nA count grew by more than {} %. Make it smaller, or say why.",
+            100.0 * MARGIN
+        );
     }
     if grew || fell {
         println!("\nWhat changed for good: cargo bench --bench counts -- --write");
@@ -190,11 +219,22 @@ fn is_any_dear(counts: &BTreeMap<&str, Count>) -> bool {
 fn written(counts: &BTreeMap<&str, Count>) -> Result<String, BoxError> {
     let names = ROWS.iter().map(|row| row.name).chain([counted::CLOSURE]);
     let lines: Result<Vec<_>, BoxError> = names
-        .map(|name| Ok(format!("    {}: {}", serde_json::to_string(name)?, line(counts[name]))))
+        .map(|name| {
+            Ok(format!(
+                "    {}: {}",
+                serde_json::to_string(name)?,
+                line(counts[name])
+            ))
+        })
         .collect();
     Ok(format!("{{\n{}\n}}\n", lines?.join(",\n")))
 }
 
-fn line(Count { instructions, allocations }: Count) -> String {
+fn line(
+    Count {
+        instructions,
+        allocations,
+    }: Count,
+) -> String {
     format!(r#"{{ "instructions": {instructions}, "allocations": {allocations} }}"#)
 }

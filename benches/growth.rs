@@ -42,8 +42,11 @@ fn appends() {
     const LENGTHS: [usize; 4] = [10, 100, 1000, 10_000];
 
     let message = Message::assistant("done");
-    let histories = LENGTHS
-        .map(|length| (0..length).map(|i| Message::user(i.to_string())).collect::<Messages>());
+    let histories = LENGTHS.map(|length| {
+        (0..length)
+            .map(|i| Message::user(i.to_string()))
+            .collect::<Messages>()
+    });
     let mut race = Race::default();
     for history in &histories {
         let message = &message;

@@ -45,7 +45,10 @@ fn main() {
     table("around a service", of_model(service, false));
 
     let model = ScriptedModel::always(Turn::from_text("word ".repeat(200)));
-    table("around a streamed answer of 250 deltas", of_model(model, true));
+    table(
+        "around a streamed answer of 250 deltas",
+        of_model(model, true),
+    );
 
     let response = ToolResponse::new("done");
     let tool = service_fn(move |_: ToolRequest| {
@@ -72,24 +75,76 @@ async fn passes(_: ModelRequest) -> Result<Verdict> {
 fn of_model<M: ModelService>(model: M, is_streamed: bool) -> Vec<Measured> {
     let mut race = Race::default();
     enter(&mut race, "no guard", model.clone(), is_streamed);
-    enter(&mut race, "`CallRetry`", CallRetryLayer::new().layer(model.clone()), is_streamed);
-    enter(&mut race, "`Fallback`", Fallback::new(model.clone()).or(model.clone()), is_streamed);
+    enter(
+        &mut race,
+        "`CallRetry`",
+        CallRetryLayer::new().layer(model.clone()),
+        is_streamed,
+    );
+    enter(
+        &mut race,
+        "`Fallback`",
+        Fallback::new(model.clone()).or(model.clone()),
+        is_streamed,
+    );
     let whole = CallTimeoutLayer::new(MINUTE);
-    enter(&mut race, "`CallTimeout`, the whole call", whole.layer(model.clone()), is_streamed);
-    let all = CallTimeoutLayer::new(MINUTE).first_delta(MINUTE).idle(MINUTE);
-    enter(&mut race, "`CallTimeout`, all limits", all.layer(model.clone()), is_streamed);
+    enter(
+        &mut race,
+        "`CallTimeout`, the whole call",
+        whole.layer(model.clone()),
+        is_streamed,
+    );
+    let all = CallTimeoutLayer::new(MINUTE)
+        .first_delta(MINUTE)
+        .idle(MINUTE);
+    enter(
+        &mut race,
+        "`CallTimeout`, all limits",
+        all.layer(model.clone()),
+        is_streamed,
+    );
     let budget = Callbacks::new().with(budget());
-    enter(&mut race, "`Budget`", budget.layer(model.clone()), is_streamed);
+    enter(
+        &mut race,
+        "`Budget`",
+        budget.layer(model.clone()),
+        is_streamed,
+    );
     let redact = Callbacks::new().with(redact());
-    enter(&mut race, "`Redact`", redact.layer(model.clone()), is_streamed);
+    enter(
+        &mut race,
+        "`Redact`",
+        redact.layer(model.clone()),
+        is_streamed,
+    );
     let before = Guardrail::before(passes);
-    enter(&mut race, "`Guardrail`, before", before.layer(model.clone()), is_streamed);
+    enter(
+        &mut race,
+        "`Guardrail`, before",
+        before.layer(model.clone()),
+        is_streamed,
+    );
     let beside = Guardrail::beside(passes);
-    enter(&mut race, "`Guardrail`, beside", beside.layer(model.clone()), is_streamed);
+    enter(
+        &mut race,
+        "`Guardrail`, beside",
+        beside.layer(model.clone()),
+        is_streamed,
+    );
     let after = Guardrail::after(|request, _| passes(request));
-    enter(&mut race, "`Guardrail`, after", after.layer(model.clone()), is_streamed);
+    enter(
+        &mut race,
+        "`Guardrail`, after",
+        after.layer(model.clone()),
+        is_streamed,
+    );
     let mapper = before_model(|request| request.map_deltas(|| map_fn(Some)));
-    enter(&mut race, "a mapper that does nothing", mapper.layer(model), is_streamed);
+    enter(
+        &mut race,
+        "a mapper that does nothing",
+        mapper.layer(model),
+        is_streamed,
+    );
     race.run()
 }
 
@@ -97,12 +152,32 @@ fn of_model<M: ModelService>(model: M, is_streamed: bool) -> Vec<Measured> {
 fn of_tool<T: ToolService>(tool: T) -> Vec<Measured> {
     let mut race = Race::default();
     enter_tool(&mut race, "no guard", tool.clone());
-    enter_tool(&mut race, "`CallRetry`", CallRetryLayer::new().layer(tool.clone()));
-    enter_tool(&mut race, "`CallTimeout`", CallTimeoutLayer::new(MINUTE).layer(tool.clone()));
-    enter_tool(&mut race, "`Budget`", Callbacks::new().with(budget()).layer(tool.clone()));
-    enter_tool(&mut race, "`Redact`", Callbacks::new().with(redact()).layer(tool.clone()));
+    enter_tool(
+        &mut race,
+        "`CallRetry`",
+        CallRetryLayer::new().layer(tool.clone()),
+    );
+    enter_tool(
+        &mut race,
+        "`CallTimeout`",
+        CallTimeoutLayer::new(MINUTE).layer(tool.clone()),
+    );
+    enter_tool(
+        &mut race,
+        "`Budget`",
+        Callbacks::new().with(budget()).layer(tool.clone()),
+    );
+    enter_tool(
+        &mut race,
+        "`Redact`",
+        Callbacks::new().with(redact()).layer(tool.clone()),
+    );
     let approval = Callbacks::new().with(Approval::of_tools(["pay"]));
-    enter_tool(&mut race, "`Approval` of another tool", approval.layer(tool));
+    enter_tool(
+        &mut race,
+        "`Approval` of another tool",
+        approval.layer(tool),
+    );
     race.run()
 }
 
@@ -126,13 +201,19 @@ fn enter<M: ModelService>(race: &mut Race<'_>, name: &str, model: M, is_streamed
     let request = ModelRequest::new([Message::user("hello")]);
     race.enter(name, move || {
         let (model, request) = (model.clone(), request.clone());
-        if is_streamed { stream(model, request) } else { finish(model.oneshot(request)).is_ok() }
+        if is_streamed {
+            stream(model, request)
+        } else {
+            finish(model.oneshot(request)).is_ok()
+        }
     });
 }
 
 fn enter_tool<T: ToolService>(race: &mut Race<'_>, name: &str, tool: T) {
     let request = ToolRequest::new(ToolCall::new("call", "look", json!({ "what": "there" })));
-    race.enter(name, move || finish(tool.clone().oneshot(request.clone())).is_ok());
+    race.enter(name, move || {
+        finish(tool.clone().oneshot(request.clone())).is_ok()
+    });
 }
 
 /// The call and its consumer, which reads all available events at once.

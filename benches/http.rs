@@ -43,8 +43,15 @@ fn main() -> Result<(), BoxError> {
     for (calls, rounds, aim) in RUNS {
         let base_url = format!("http://{server}/{calls}/v1");
         let by_hand = ByHand::new(&base_url);
-        let model = OpenAi::builder().base_url(&base_url).model("m").api_key("key").build()?;
-        let agent = Agent::builder(model).tool(work::add()).max_iterations(u32::MAX).build()?;
+        let model = OpenAi::builder()
+            .base_url(&base_url)
+            .model("m")
+            .api_key("key")
+            .build()?;
+        let agent = Agent::builder(model)
+            .tool(work::add())
+            .max_iterations(u32::MAX)
+            .build()?;
 
         let mut race = Race::new(cpu, rounds);
         race.enter("by hand", || {
@@ -52,11 +59,15 @@ fn main() -> Result<(), BoxError> {
             assert_eq!(messages.len(), 2 * calls);
         });
         race.enter("agent", || {
-            let response = client.block_on(agent.run(AgentRequest::new(QUESTION))).unwrap();
+            let response = client
+                .block_on(agent.run(AgentRequest::new(QUESTION)))
+                .unwrap();
             assert_eq!(response.messages().len(), 2 * calls);
         });
         let results = race.run();
-        let [by_hand, agent] = &results[..] else { unreachable!() };
+        let [by_hand, agent] = &results[..] else {
+            unreachable!()
+        };
         println!(
             "| {calls} | {:.1} | {:.1} | {:.2} | {aim} | {} | {} |",
             by_hand.nanoseconds() / 1e3 / calls as f64,
@@ -76,7 +87,9 @@ fn cpu() -> Duration {
 }
 
 fn runtime() -> std::io::Result<Runtime> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build()
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
 }
 
 /// A server that calls the tool in all but the last response; the path says how many. Its responses
@@ -100,10 +113,22 @@ fn serve() -> Result<SocketAddr, BoxError> {
 async fn answer(
     request: http::Request<Incoming>,
 ) -> Result<http::Response<Full<Bytes>>, Infallible> {
-    let calls = request.uri().path().split('/').nth(1).and_then(|calls| calls.parse().ok());
+    let calls = request
+        .uri()
+        .path()
+        .split('/')
+        .nth(1)
+        .and_then(|calls| calls.parse().ok());
     let calls: usize = calls.unwrap_or_default();
-    let body = request.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
-    let sums = String::from_utf8_lossy(&body).matches(r#""role":"tool""#).count();
+    let body = request
+        .into_body()
+        .collect()
+        .await
+        .map(|body| body.to_bytes())
+        .unwrap_or_default();
+    let sums = String::from_utf8_lossy(&body)
+        .matches(r#""role":"tool""#)
+        .count();
     let mut message = json!({ "role": "assistant", "refusal": null, "annotations": [] });
     let reason = if sums + 1 < calls {
         let function = json!({ "name": "add", "arguments": format!(r#"{{"a":{sums},"b":1}}"#) });
@@ -135,7 +160,10 @@ async fn answer(
     });
     let response = http::Response::new(Full::from(answer.to_string()));
     let (mut head, body) = response.into_parts();
-    head.headers.insert("content-type", http::HeaderValue::from_static("application/json"));
+    head.headers.insert(
+        "content-type",
+        http::HeaderValue::from_static("application/json"),
+    );
     Ok(http::Response::from_parts(head, body))
 }
 
@@ -215,20 +243,32 @@ struct Usage {
 impl ByHand {
     fn new(base_url: &str) -> Self {
         let parameters = schemars::schema_for!(Add).to_value();
-        let function =
-            FunctionDeclaration { name: "add", description: "Adds two numbers.", parameters };
+        let function = FunctionDeclaration {
+            name: "add",
+            description: "Adds two numbers.",
+            parameters,
+        };
         Self {
             client: reqwest::Client::new(),
             url: format!("{base_url}/chat/completions"),
-            tools: [ToolDeclaration { r#type: "function", function }],
+            tools: [ToolDeclaration {
+                r#type: "function",
+                function,
+            }],
         }
     }
 
     async fn run(&self, question: &str) -> Result<Vec<Message>, BoxError> {
-        let mut messages = vec![Message::User { content: question.to_owned() }];
+        let mut messages = vec![Message::User {
+            content: question.to_owned(),
+        }];
         let mut tokens = 0;
         loop {
-            let body = Body { model: "m", messages: &messages, tools: &self.tools };
+            let body = Body {
+                model: "m",
+                messages: &messages,
+                tools: &self.tools,
+            };
             let response = self
                 .client
                 .post(&self.url)
@@ -256,7 +296,10 @@ impl ByHand {
                     name => return Err(format!("there is no tool `{name}`").into()),
                 };
                 let content = serde_json::to_string(&(a + b))?;
-                messages.push(Message::Tool { tool_call_id: call.id, content });
+                messages.push(Message::Tool {
+                    tool_call_id: call.id,
+                    content,
+                });
             }
         }
     }

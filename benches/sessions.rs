@@ -28,7 +28,13 @@ impl Kept {
         let store = runtime.block_on(Sqlite::in_memory()).unwrap();
         let key = SessionKey::new("bench", "", "1");
         let (length_now, version) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        let kept = Self { runtime, store, key, length: length_now, version };
+        let kept = Self {
+            runtime,
+            store,
+            key,
+            length: length_now,
+            version,
+        };
         kept.append(length);
         kept
     }
@@ -37,7 +43,9 @@ impl Kept {
         let length = self.length.fetch_add(messages, Ordering::Relaxed);
         let message = |index| Message::user(format!("This is message {index} of the session."));
         let entries = (length..length + messages).map(message);
-        let entries = entries.map(|message| serde_json::to_string(&message).unwrap()).collect();
+        let entries = entries
+            .map(|message| serde_json::to_string(&message).unwrap())
+            .collect();
         let append = Append::new("{}", length).entries(entries);
         let version = self.version.load(Ordering::Relaxed) as u64;
         let append = self.store.append(&self.key, version, append);
@@ -69,12 +77,19 @@ fn table(what: &str, power: i32, run: fn(&Kept) -> usize) {
     }
     let measured = race.run();
     let first = measured[0].nanoseconds();
-    println!("| messages | ns for one {what} | times that of {} | expected |", LENGTHS[0]);
+    println!(
+        "| messages | ns for one {what} | times that of {} | expected |",
+        LENGTHS[0]
+    );
     println!("|--:|--:|--:|--:|");
     for (measured, length) in measured.iter().zip(LENGTHS) {
         let expected = (length / LENGTHS[0]) as f64;
         let (cost, expected) = (measured.nanoseconds(), expected.powi(power));
-        println!("| {} | {cost:.0} | {:.1} | {expected:.0} |", measured.name, cost / first);
+        println!(
+            "| {} | {cost:.0} | {:.1} | {expected:.0} |",
+            measured.name,
+            cost / first
+        );
     }
     println!();
 }

@@ -34,7 +34,9 @@ fn a_delta() {
         (MAPPED, AgUi::new(mapped(10))),
         (
             "with a translate callback",
-            AgUi::builder(mapped(0)).on_translate(before_translate(|_| {})).build(),
+            AgUi::builder(mapped(0))
+                .on_translate(before_translate(|_| {}))
+                .build(),
         ),
     ];
     let mut race = Race::default();
@@ -55,8 +57,12 @@ fn a_delta() {
         race.enter(*name, move || serve(server, &mut bytes));
     }
     let (mut none, mut ten) = (deltas::mappers(0), deltas::mappers(10));
-    race.enter("through no mapper, without a run", move || deltas::mapped_alone(&mut none));
-    race.enter("through 10 mappers, without a run", move || deltas::mapped_alone(&mut ten));
+    race.enter("through no mapper, without a run", move || {
+        deltas::mapped_alone(&mut none)
+    });
+    race.enter("through 10 mappers, without a run", move || {
+        deltas::mapped_alone(&mut ten)
+    });
     let results = race.run();
     println!("| | ns a delta | times `serde_json` alone | aim | allocations a delta |");
     println!("|---|--:|--:|--:|--:|");
@@ -66,7 +72,9 @@ fn a_delta() {
             measured.name,
             measured.nanoseconds() / DELTAS as f64,
             measured.ratio(&results[0]),
-            AIMS.iter().find(|(name, _)| *name == measured.name).map_or("", |(_, aim)| aim),
+            AIMS.iter()
+                .find(|(name, _)| *name == measured.name)
+                .map_or("", |(_, aim)| aim),
             measured.allocations.count as f64 / DELTAS as f64,
         );
     }
@@ -81,7 +89,11 @@ fn memory() {
         let mut bytes = Vec::with_capacity(32 << 10);
         let peak = allocations::peak(|| serve(&server, &mut bytes));
         let answer = words * WORD.len();
-        println!("| {words} | {} ({:.1} times the answer) |", peak, peak as f64 / answer as f64);
+        println!(
+            "| {words} | {} ({:.1} times the answer) |",
+            peak,
+            peak as f64 / answer as f64
+        );
     }
 }
 

@@ -46,13 +46,17 @@ impl<S: Service<ToolRequest, Response = ToolResponse>> Service<ToolRequest> for 
     fn call(&mut self, request: ToolRequest) -> Self::Future {
         let refusal = match request.arguments()["path"].as_str() {
             Some(path) if leads_down(path) => {
-                return ResponseFuture::Called { future: self.inner.call(request) };
+                return ResponseFuture::Called {
+                    future: self.inner.call(request),
+                };
             }
             Some(path) => ToolResponse::error(format!("`{path}` is out of bounds")),
             // What the guard cannot read does not reach the tool.
             None => ToolResponse::error("`path` must be a text"),
         };
-        ResponseFuture::Refused { refusal: ready(refusal) }
+        ResponseFuture::Refused {
+            refusal: ready(refusal),
+        }
     }
 }
 
@@ -77,7 +81,9 @@ impl<F: Future<Output = Result<ToolResponse, E>>, E> Future for ResponseFuture<F
 
 /// Returns whether a path leads down, and neither up nor to the root.
 fn leads_down(path: &str) -> bool {
-    Path::new(path).components().all(|part| matches!(part, Component::Normal(_)))
+    Path::new(path)
+        .components()
+        .all(|part| matches!(part, Component::Normal(_)))
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -100,7 +106,9 @@ async fn main() -> Result<(), BoxError> {
             .and_tool("read_file", json!(["/etc/passwd"])),
         Turn::from_text("You need milk."),
     ]);
-    let agent = Agent::builder(model).tool(read_file.layer(ConfineLayer)).build()?;
+    let agent = Agent::builder(model)
+        .tool(read_file.layer(ConfineLayer))
+        .build()?;
     print!("{}", agent.explain());
 
     let response = agent.run("What is on my list?").await?;

@@ -94,7 +94,9 @@ impl<S> Layer<S> for RedactLayer {
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
     let indiscreet = tower::service_fn(|_: ModelRequest| async {
-        Ok::<_, BoxError>(ModelResponse::from_text(format!("The password is {SECRET}.")))
+        Ok::<_, BoxError>(ModelResponse::from_text(format!(
+            "The password is {SECRET}."
+        )))
     });
     let agent = || Agent::builder(indiscreet);
 
@@ -102,10 +104,20 @@ async fn main() -> Result<(), BoxError> {
         ("no rung", agent()),
         (
             "a closure",
-            agent().on_model(after_model(|_, response| Action::Respond(redact(response.clone())))),
+            agent().on_model(after_model(|_, response| {
+                Action::Respond(redact(response.clone()))
+            })),
         ),
-        ("a callback", agent().on_model(Redact { answers: AtomicU32::new(0) })),
-        ("a layer", agent().model_layer(MapResponseLayer::new(redact))),
+        (
+            "a callback",
+            agent().on_model(Redact {
+                answers: AtomicU32::new(0),
+            }),
+        ),
+        (
+            "a layer",
+            agent().model_layer(MapResponseLayer::new(redact)),
+        ),
         ("a service", agent().model_layer(RedactLayer)),
     ];
     for (rung, builder) in rungs {

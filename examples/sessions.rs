@@ -59,7 +59,9 @@ impl Sessions {
 
     fn turn(&self, name: &str) -> u64 {
         let sessions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        sessions.get(name).map_or(0, |session| session.checkpoint.turn)
+        sessions
+            .get(name)
+            .map_or(0, |session| session.checkpoint.turn)
     }
 
     /// Runs one turn of a session.
@@ -100,7 +102,9 @@ fn agent(paid: &Arc<AtomicU32>, turns: Vec<Turn>) -> Result<Agent, BuildError> {
 
 fn approve(paused: &AgentResponse) -> Vec<Resolution> {
     let pending = paused.interrupts().iter();
-    pending.map(|it| Resolution::resolved(&it.id, Decision::Approve)).collect()
+    pending
+        .map(|it| Resolution::resolved(&it.id, Decision::Approve))
+        .collect()
 }
 
 #[tokio::main]
@@ -111,10 +115,23 @@ async fn main() -> Result<(), BoxError> {
 
     // A second turn.
     let sessions = Sessions::default();
-    let shop = agent(&paid, vec![Turn::from_text("Hello, Ada."), Turn::from_text("You are Ada.")])?;
-    sessions.run(&shop, ("ada", 0), |request| request.with_message("I am Ada.")).await?;
-    let response =
-        sessions.run(&shop, ("ada", 1), |request| request.with_message("Who am I?")).await?;
+    let shop = agent(
+        &paid,
+        vec![
+            Turn::from_text("Hello, Ada."),
+            Turn::from_text("You are Ada."),
+        ],
+    )?;
+    sessions
+        .run(&shop, ("ada", 0), |request| {
+            request.with_message("I am Ada.")
+        })
+        .await?;
+    let response = sessions
+        .run(&shop, ("ada", 1), |request| {
+            request.with_message("Who am I?")
+        })
+        .await?;
     println!("turn {}: {}", sessions.turn("ada"), response.text());
     assert_eq!((sessions.turn("ada"), response.messages().len()), (2, 4));
 

@@ -49,7 +49,11 @@ struct Search {
 
 /// The archive is slow, and hangs on one query.
 async fn search(Search { query }: Search) -> String {
-    let pause = if query == "unicorns" { Duration::MAX } else { Duration::from_millis(10) };
+    let pause = if query == "unicorns" {
+        Duration::MAX
+    } else {
+        Duration::from_millis(10)
+    };
     tokio::time::sleep(pause).await;
     format!("3 books on {query}")
 }

@@ -13,7 +13,10 @@ pub(crate) struct AnyValue {
 
 impl AnyValue {
     pub(crate) fn new<T: Send + Sync + 'static>(value: T) -> Self {
-        Self { type_name: type_name::<T>(), value: Arc::new(value) }
+        Self {
+            type_name: type_name::<T>(),
+            value: Arc::new(value),
+        }
     }
 
     pub(crate) fn type_name(&self) -> &'static str {

@@ -210,7 +210,10 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Tests, examples and benches may; the library may not.
-#![cfg_attr(not(test), warn(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
+#![cfg_attr(
+    not(test),
+    warn(clippy::expect_used, clippy::panic, clippy::unwrap_used)
+)]
 
 mod any_value;
 mod call_kind;

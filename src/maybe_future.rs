@@ -34,13 +34,21 @@ impl<'a, T> MaybeFuture<'a, T> {
     /// Creates a ready future.
     #[inline]
     pub(crate) const fn ready(answer: T) -> Self {
-        Self { state: State::Ready { answer: Some(answer) } }
+        Self {
+            state: State::Ready {
+                answer: Some(answer),
+            },
+        }
     }
 
     /// Erases the type of a future.
     #[inline]
     pub(crate) fn pending(future: impl Future<Output = T> + Send + 'a) -> Self {
-        Self { state: State::Pending { future: StackFuture::from_or_box(future) } }
+        Self {
+            state: State::Pending {
+                future: StackFuture::from_or_box(future),
+            },
+        }
     }
 
     #[inline]

@@ -74,7 +74,9 @@ impl Metadata {
     /// Returns whether there is no data.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.as_ref().is_none_or(|fields| **fields == Fields::default())
+        self.0
+            .as_ref()
+            .is_none_or(|fields| **fields == Fields::default())
     }
 
     fn update(mut self, change: impl FnOnce(&mut Fields)) -> Self {
@@ -95,6 +97,8 @@ impl Serialize for Metadata {
 impl<'de> Deserialize<'de> for Metadata {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let fields = Fields::deserialize(deserializer)?;
-        Ok(Self((fields != Fields::default()).then(|| Arc::new(fields))))
+        Ok(Self(
+            (fields != Fields::default()).then(|| Arc::new(fields)),
+        ))
     }
 }

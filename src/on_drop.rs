@@ -11,7 +11,10 @@ pub(crate) struct OnDrop<T> {
 
 impl<T> OnDrop<T> {
     pub(crate) fn new(value: T, on_drop: fn(&mut T)) -> Self {
-        Self { value, on_drop: Some(on_drop) }
+        Self {
+            value,
+            on_drop: Some(on_drop),
+        }
     }
 
     /// Cancels the cleanup.

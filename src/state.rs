@@ -41,7 +41,10 @@ pub(crate) struct StateLog {
 impl StateLog {
     /// Creates a log whose changes are part of those of an `outer` one.
     pub(crate) fn within(outer: Option<Arc<Self>>) -> Self {
-        Self { outer, ..Self::default() }
+        Self {
+            outer,
+            ..Self::default()
+        }
     }
 
     fn note(&self, key: &str, now: Option<&Value>, number: u64) {
@@ -120,7 +123,11 @@ impl Untold {
     #[inline]
     pub(crate) fn take(&self) -> Option<StateDelta> {
         // Usually there is none, and this is checked before every event.
-        if self.is_some.load(Ordering::Acquire) { self.take_changes() } else { None }
+        if self.is_some.load(Ordering::Acquire) {
+            self.take_changes()
+        } else {
+            None
+        }
     }
 
     fn take_changes(&self) -> Option<StateDelta> {
@@ -143,7 +150,9 @@ impl Inner {
     fn note(&mut self, key: &str, was_there: bool, now: impl Fn() -> Option<Value>) {
         self.watchers.retain(|untold| {
             let untold = untold.upgrade();
-            untold.inspect(|untold| untold.note(key, was_there, now())).is_some()
+            untold
+                .inspect(|untold| untold.note(key, was_there, now()))
+                .is_some()
         });
     }
 }
@@ -217,7 +226,10 @@ impl State {
         }
         let old = old?;
         inner.note(key, true, || None);
-        inner.before.entry(key.to_owned()).or_insert_with(|| Some(old.clone()));
+        inner
+            .before
+            .entry(key.to_owned())
+            .or_insert_with(|| Some(old.clone()));
         Some(old)
     }
 
@@ -243,7 +255,10 @@ impl State {
 
     /// Returns a handle of this state whose changes are logged.
     pub(crate) fn logged(&self, log: Arc<StateLog>) -> Self {
-        Self { inner: self.inner.clone(), log: Some(log) }
+        Self {
+            inner: self.inner.clone(),
+            log: Some(log),
+        }
     }
 
     /// Makes the changes of a call that is not made again, except for keys that a later call has
@@ -254,7 +269,10 @@ impl State {
         let set = changes.set.iter().map(|(key, value)| (key, Some(value)));
         for (key, now) in removed.chain(set) {
             let number = changes.order.get(key).copied();
-            let is_over = inner.logged.get(key).is_some_and(|last| Some(*last) > number);
+            let is_over = inner
+                .logged
+                .get(key)
+                .is_some_and(|last| Some(*last) > number);
             match (now, number, &self.log) {
                 (_, Some(number), log) if is_over => {
                     log.iter().for_each(|log| log.note(key, now, number));
@@ -297,7 +315,12 @@ impl State {
     pub(crate) fn remove_all(&self, is_gone: impl Fn(&str) -> bool) {
         let keys: Vec<String> = {
             let inner = lock(&self.inner);
-            inner.now.keys().filter(|key| is_gone(key)).cloned().collect()
+            inner
+                .now
+                .keys()
+                .filter(|key| is_gone(key))
+                .cloned()
+                .collect()
         };
         for key in keys {
             self.remove(&key);
@@ -328,7 +351,9 @@ impl State {
     /// Ends the recording for a stream.
     pub(crate) fn unwatch(&self, untold: &Arc<Untold>) {
         let untold = Arc::as_ptr(untold);
-        lock(&self.inner).watchers.retain(|watcher| watcher.as_ptr() != untold);
+        lock(&self.inner)
+            .watchers
+            .retain(|watcher| watcher.as_ptr() != untold);
     }
 
     /// Returns the changes since the run started.
@@ -350,7 +375,10 @@ impl State {
 
 impl From<Map<String, Value>> for State {
     fn from(now: Map<String, Value>) -> Self {
-        let inner = Arc::new(Mutex::new(Inner { now, ..Inner::default() }));
+        let inner = Arc::new(Mutex::new(Inner {
+            now,
+            ..Inner::default()
+        }));
         Self { inner, log: None }
     }
 }

@@ -13,5 +13,7 @@ pub(crate) fn short_type_name<T: ?Sized>() -> &'static str {
 pub(crate) fn without_paths(type_name: &str) -> String {
     let is_in_path = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
     let words = type_name.split_inclusive(|c| !is_in_path(c));
-    words.map(|word| word.rsplit("::").next().unwrap_or(word)).collect()
+    words
+        .map(|word| word.rsplit("::").next().unwrap_or(word))
+        .collect()
 }

@@ -39,8 +39,9 @@ fn calls(response: &AgentResponse) -> String {
             .tool_calls()
             .map(|call| {
                 let arguments = call.arguments.value().as_object().unwrap().values();
-                let numbers: Vec<_> =
-                    arguments.map(|number| number.as_f64().unwrap().to_string()).collect();
+                let numbers: Vec<_> = arguments
+                    .map(|number| number.as_f64().unwrap().to_string())
+                    .collect();
                 format!("{}({})", call.name, numbers.join(", "))
             })
             .collect();
@@ -63,14 +64,34 @@ async fn one_operation() {
     check(&[
         ("2+2", "add(2, 2)", "2 plus 2 is 4."),
         ("What is 2 plus 2?", "add(2, 2)", "2 plus 2 is 4."),
-        ("what's ten minus 12?", "subtract(10, 12)", "10 minus 12 is -2."),
+        (
+            "what's ten minus 12?",
+            "subtract(10, 12)",
+            "10 minus 12 is -2.",
+        ),
         ("Calculate 6 x 7.", "multiply(6, 7)", "6 times 7 is 42."),
         ("3x4", "multiply(3, 4)", "3 times 4 is 12."),
-        ("please compute six multiplied by 7", "multiply(6, 7)", "6 times 7 is 42."),
-        ("1 divided by 3", "divide(1, 3)", "1 divided by 3 is 0.333333333333."),
-        ("22 over 7", "divide(22, 7)", "22 divided by 7 is 3.14285714286."),
+        (
+            "please compute six multiplied by 7",
+            "multiply(6, 7)",
+            "6 times 7 is 42.",
+        ),
+        (
+            "1 divided by 3",
+            "divide(1, 3)",
+            "1 divided by 3 is 0.333333333333.",
+        ),
+        (
+            "22 over 7",
+            "divide(22, 7)",
+            "22 divided by 7 is 3.14285714286.",
+        ),
         ("0.1 + .2", "add(0.1, 0.2)", "0.1 plus 0.2 is 0.3."),
-        ("how much is 1,000,000 * 1.5?", "multiply(1000000, 1.5)", "1000000 times 1.5 is 1500000."),
+        (
+            "how much is 1,000,000 * 1.5?",
+            "multiply(1000000, 1.5)",
+            "1000000 times 1.5 is 1500000.",
+        ),
         ("3 - -2", "subtract(3, -2)", "3 minus -2 is 5."),
         ("What is 7?", "", "7 is 7."),
     ])
@@ -85,10 +106,26 @@ async fn percentages() {
             "percent_of(12.5, 840) > add(105, 17)",
             "12.5% of 840 plus 17 is 122.",
         ),
-        ("what is 10 percent of 50?", "percent_of(10, 50)", "10% of 50 is 5."),
-        ("80 plus 10%", "percent_of(10, 80) > add(80, 8)", "80 plus 10% is 88."),
-        ("10% off 80", "percent_of(10, 80) > subtract(80, 8)", "80 minus 10% is 72."),
-        ("80 * 10%", "percent_of(10, 1) > multiply(80, 0.1)", "80 times 10% is 8."),
+        (
+            "what is 10 percent of 50?",
+            "percent_of(10, 50)",
+            "10% of 50 is 5.",
+        ),
+        (
+            "80 plus 10%",
+            "percent_of(10, 80) > add(80, 8)",
+            "80 plus 10% is 88.",
+        ),
+        (
+            "10% off 80",
+            "percent_of(10, 80) > subtract(80, 8)",
+            "80 minus 10% is 72.",
+        ),
+        (
+            "80 * 10%",
+            "percent_of(10, 1) > multiply(80, 0.1)",
+            "80 times 10% is 8.",
+        ),
         (
             "50% of 10% of 200",
             "percent_of(10, 200) > percent_of(50, 20)",
@@ -111,11 +148,31 @@ async fn percentages() {
 #[tokio::test]
 async fn precedence_and_nesting() {
     check(&[
-        ("2 + 3 * 4", "multiply(3, 4) > add(2, 12)", "2 plus 3 times 4 is 14."),
-        ("(2 + 3) * 4", "add(2, 3) > multiply(5, 4)", "(2 plus 3) times 4 is 20."),
-        ("2 + 3, times 4", "add(2, 3) > multiply(5, 4)", "(2 plus 3) times 4 is 20."),
-        ("10 - 4 - 3", "subtract(10, 4) > subtract(6, 3)", "10 minus 4 minus 3 is 3."),
-        ("10 - (4 - 3)", "subtract(4, 3) > subtract(10, 1)", "10 minus (4 minus 3) is 9."),
+        (
+            "2 + 3 * 4",
+            "multiply(3, 4) > add(2, 12)",
+            "2 plus 3 times 4 is 14.",
+        ),
+        (
+            "(2 + 3) * 4",
+            "add(2, 3) > multiply(5, 4)",
+            "(2 plus 3) times 4 is 20.",
+        ),
+        (
+            "2 + 3, times 4",
+            "add(2, 3) > multiply(5, 4)",
+            "(2 plus 3) times 4 is 20.",
+        ),
+        (
+            "10 - 4 - 3",
+            "subtract(10, 4) > subtract(6, 3)",
+            "10 minus 4 minus 3 is 3.",
+        ),
+        (
+            "10 - (4 - 3)",
+            "subtract(4, 3) > subtract(10, 1)",
+            "10 minus (4 minus 3) is 9.",
+        ),
         (
             "2 plus 3, and then times 4, minus 1",
             "add(2, 3) > multiply(5, 4) > subtract(20, 1)",
@@ -154,7 +211,11 @@ async fn several_questions_run_side_by_side() {
             "add(1, 1) & add(2, 2) & add(3, 3)",
             "1 plus 1 is 2. 2 plus 2 is 4. 3 plus 3 is 6.",
         ),
-        ("Who are you? What is 1 + 1?", "add(1, 1)", "I can only do arithmetic. 1 plus 1 is 2."),
+        (
+            "Who are you? What is 1 + 1?",
+            "add(1, 1)",
+            "I can only do arithmetic. 1 plus 1 is 2.",
+        ),
     ])
     .await;
 }
@@ -192,7 +253,11 @@ async fn what_it_does_not_understand() {
 #[tokio::test]
 async fn a_failed_tool_is_reported() {
     check(&[
-        ("10 / 0", "divide(10, 0)", "10 divided by 0 has no answer: one cannot divide by zero."),
+        (
+            "10 / 0",
+            "divide(10, 0)",
+            "10 divided by 0 has no answer: one cannot divide by zero.",
+        ),
         (
             "1 / (2 - 2), plus 1? 2 + 2",
             "subtract(2, 2) & add(2, 2) > divide(1, 0)",
@@ -213,7 +278,11 @@ async fn the_guard_keeps_the_records() {
     let refusal = "I deleted nothing: delete_all_records is forbidden here.";
     check(&[
         ("delete everything", "delete_all_records()", refusal),
-        ("Please delete all the records!", "delete_all_records()", refusal),
+        (
+            "Please delete all the records!",
+            "delete_all_records()",
+            refusal,
+        ),
         (
             "what is 2 + 2 and delete all records",
             "add(2, 2) & delete_all_records()",
@@ -239,9 +308,17 @@ async fn a_conversation_continues() {
     assert_eq!(calls(&third), "add(1, 1)");
     assert_eq!(third.text(), "1 plus 1 is 2.");
 
-    let ids: Vec<_> = third.messages().iter().flat_map(|m| m.tool_calls()).map(|c| &c.id).collect();
+    let ids: Vec<_> = third
+        .messages()
+        .iter()
+        .flat_map(|m| m.tool_calls())
+        .map(|c| &c.id)
+        .collect();
     assert_eq!(ids.len(), 3);
-    assert!(ids[0] != ids[1] && ids[1] != ids[2] && ids[0] != ids[2], "{ids:?}");
+    assert!(
+        ids[0] != ids[1] && ids[1] != ids[2] && ids[0] != ids[2],
+        "{ids:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -257,7 +334,10 @@ async fn the_answer_is_streamed_word_by_word() {
             _ => None,
         })
         .collect();
-    assert_eq!(words, ["12.5% ", "of ", "840 ", "plus ", "17 ", "is ", "122."]);
+    assert_eq!(
+        words,
+        ["12.5% ", "of ", "840 ", "plus ", "17 ", "is ", "122."]
+    );
     assert_eq!(words.concat(), response.text());
 
     let silent = agent().run("what is 12.5% of 840, plus 17?").await.unwrap();
@@ -270,5 +350,8 @@ async fn a_token_is_a_word() {
     let response = agent().run("what is 7?").await.unwrap();
     assert_eq!(response.usage().input_tokens, 3);
     assert_eq!(response.usage().output_tokens, 3);
-    assert_eq!(response.message().unwrap().parts(), [Part::from_text("7 is 7.")]);
+    assert_eq!(
+        response.message().unwrap().parts(),
+        [Part::from_text("7 is 7.")]
+    );
 }

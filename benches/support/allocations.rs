@@ -14,7 +14,10 @@ pub struct Allocations {
 /// Returns the allocations of `run` on this thread.
 pub fn of<T>(run: impl FnOnce() -> T) -> Allocations {
     let info = measure(|| drop(run()));
-    Allocations { count: info.count_total as usize, bytes: info.bytes_total as usize }
+    Allocations {
+        count: info.count_total as usize,
+        bytes: info.bytes_total as usize,
+    }
 }
 
 /// Returns the peak bytes allocated by `run` on this thread.

@@ -98,9 +98,13 @@ impl Loop {
         let mut messages = vec![Arc::new(Message::User(question.to_owned()))];
         let mut tokens = 0;
         loop {
-            let request = ModelRequest { messages: messages.clone() };
-            let answer =
-                around(&self.on_model, request, async |request| self.model(request).await).await?;
+            let request = ModelRequest {
+                messages: messages.clone(),
+            };
+            let answer = around(&self.on_model, request, async |request| {
+                self.model(request).await
+            })
+            .await?;
             tokens += answer.tokens;
             let calls = match &answer.message {
                 Message::Assistant { calls, .. } => calls.clone(),
@@ -113,7 +117,10 @@ impl Loop {
             for call in calls {
                 let request = ToolRequest { call: call.clone() };
                 let answer = around(&self.on_tool, request, tool).await?;
-                let message = Message::Tool { call: call.id.clone(), text: answer.text };
+                let message = Message::Tool {
+                    call: call.id.clone(),
+                    text: answer.text,
+                };
                 messages.push(Arc::new(message));
             }
         }
@@ -128,11 +135,20 @@ impl Loop {
                 name: "add".to_owned(),
                 arguments: format!(r#"{{"a":{turn},"b":1}}"#),
             };
-            Message::Assistant { text: String::new(), calls: vec![Arc::new(call)] }
+            Message::Assistant {
+                text: String::new(),
+                calls: vec![Arc::new(call)],
+            }
         } else {
-            Message::Assistant { text: "done".to_owned(), calls: Vec::new() }
+            Message::Assistant {
+                text: "done".to_owned(),
+                calls: Vec::new(),
+            }
         };
-        Ok(ModelResponse { message, tokens: 110 })
+        Ok(ModelResponse {
+            message,
+            tokens: 110,
+        })
     }
 }
 
@@ -140,7 +156,9 @@ async fn tool(request: &ToolRequest) -> Result<ToolResponse, BoxError> {
     match &*request.call.name {
         "add" => {
             let Add { a, b } = serde_json::from_str(&request.call.arguments)?;
-            Ok(ToolResponse { text: serde_json::to_string(&(a + b))? })
+            Ok(ToolResponse {
+                text: serde_json::to_string(&(a + b))?,
+            })
         }
         name => Err(format!("there is no tool `{name}`").into()),
     }

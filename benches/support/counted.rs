@@ -63,9 +63,17 @@ pub const ROWS: &[Row] = &[
     run(CLOSURES[1], || agent(closures(20))),
     run("agent, watched", watched),
     run("agent, each call journaled in memory", journaled),
-    run("agent, OpenTelemetry that nobody receives", || agent(telemetry(OpenTelemetry::new()))),
-    run("agent, OpenTelemetry, spans and metrics exported to nobody", exported),
-    delta("delta, made and written by `serde_json` alone", written_alone),
+    run("agent, OpenTelemetry that nobody receives", || {
+        agent(telemetry(OpenTelemetry::new()))
+    }),
+    run(
+        "agent, OpenTelemetry, spans and metrics exported to nobody",
+        exported,
+    ),
+    delta(
+        "delta, made and written by `serde_json` alone",
+        written_alone,
+    ),
     delta("delta of a run, not translated", || streamed(0)),
     delta("delta of a run, to AG-UI", || served(0)),
     delta("delta of a run, to AG-UI, 10 mappers", || served(10)),
@@ -73,20 +81,34 @@ pub const ROWS: &[Row] = &[
     message(BY_CHAT[0], protocols::encoded::<Chat>),
     message("message to Responses", protocols::encoded::<Responses>),
     message("message to Gemini", protocols::encoded::<GenerateContent>),
-    message("message to Gemini Interactions", protocols::encoded::<Interactions>),
+    message(
+        "message to Gemini Interactions",
+        protocols::encoded::<Interactions>,
+    ),
     message("message to Ollama", protocols::encoded::<ollama::Chat>),
-    word("delta from Anthropic", || protocols::decoded::<Messages>(protocols::ANTHROPIC)),
+    word("delta from Anthropic", || {
+        protocols::decoded::<Messages>(protocols::ANTHROPIC)
+    }),
     word(BY_CHAT[1], || protocols::decoded::<Chat>(protocols::CHAT)),
-    word("delta from Responses", || protocols::decoded::<Responses>(protocols::RESPONSES)),
-    word("delta from Gemini", || protocols::decoded::<GenerateContent>(protocols::GEMINI)),
+    word("delta from Responses", || {
+        protocols::decoded::<Responses>(protocols::RESPONSES)
+    }),
+    word("delta from Gemini", || {
+        protocols::decoded::<GenerateContent>(protocols::GEMINI)
+    }),
     word("delta from Gemini Interactions", || {
         protocols::decoded::<Interactions>(protocols::INTERACTIONS)
     }),
-    word("delta from Ollama", || protocols::decoded::<ollama::Chat>(protocols::OLLAMA)),
+    word("delta from Ollama", || {
+        protocols::decoded::<ollama::Chat>(protocols::OLLAMA)
+    }),
 ];
 
 /// The rows whose difference is the cost of 20 closures around each of 39 calls.
-pub const CLOSURES: [&str; 2] = ["agent, 10 + 10 sync closures", "agent, 20 + 20 sync closures"];
+pub const CLOSURES: [&str; 2] = [
+    "agent, 10 + 10 sync closures",
+    "agent, 20 + 20 sync closures",
+];
 
 /// The row of that difference.
 pub const CLOSURE: &str = "a sync closure";
@@ -99,19 +121,35 @@ pub const BY_CHAT: [&str; 2] = ["message to chat completions", "delta from chat 
 pub const TIMES_CHAT: f64 = 1.3;
 
 const fn run(name: &'static str, make: fn() -> Box<dyn FnMut()>) -> Row {
-    Row { name, per_run: 1, make }
+    Row {
+        name,
+        per_run: 1,
+        make,
+    }
 }
 
 const fn message(name: &'static str, make: fn() -> Box<dyn FnMut()>) -> Row {
-    Row { name, per_run: protocols::MESSAGES, make }
+    Row {
+        name,
+        per_run: protocols::MESSAGES,
+        make,
+    }
 }
 
 const fn word(name: &'static str, make: fn() -> Box<dyn FnMut()>) -> Row {
-    Row { name, per_run: protocols::WORDS, make }
+    Row {
+        name,
+        per_run: protocols::WORDS,
+        make,
+    }
 }
 
 const fn delta(name: &'static str, make: fn() -> Box<dyn FnMut()>) -> Row {
-    Row { name, per_run: DELTAS, make }
+    Row {
+        name,
+        per_run: DELTAS,
+        make,
+    }
 }
 
 /// The recorded counts of a row.
@@ -148,12 +186,17 @@ fn agent(builder: AgentBuilder) -> Box<dyn FnMut()> {
     let agent = builder.build().unwrap();
     Box::new(move || {
         let response = finish(agent.run(AgentRequest::new("Count to 19."))).unwrap();
-        assert_eq!((response.messages().len(), response.usage().total()), (2 * SUMS + 2, 2200));
+        assert_eq!(
+            (response.messages().len(), response.usage().total()),
+            (2 * SUMS + 2, 2200)
+        );
     })
 }
 
 fn hooked(callbacks: usize) -> AgentBuilder {
-    (0..callbacks).fold(work::agent(SUMS), |builder, _| builder.on_model(Hooks).on_tool(Hooks))
+    (0..callbacks).fold(work::agent(SUMS), |builder, _| {
+        builder.on_model(Hooks).on_tool(Hooks)
+    })
 }
 
 /// This many closures before and after each call.
@@ -173,9 +216,13 @@ fn telemetry(telemetry: OpenTelemetry) -> AgentBuilder {
 
 /// Everything is recorded and handed to an exporter, which drops it.
 fn exported() -> Box<dyn FnMut()> {
-    let tracers = SdkTracerProvider::builder().with_simple_exporter(Nobody).build();
+    let tracers = SdkTracerProvider::builder()
+        .with_simple_exporter(Nobody)
+        .build();
     let metrics = PeriodicReader::builder(Nobody).with_interval(Duration::from_secs(3600));
-    let meters = SdkMeterProvider::builder().with_reader(metrics.build()).build();
+    let meters = SdkMeterProvider::builder()
+        .with_reader(metrics.build())
+        .build();
     let spans = tracing_opentelemetry::layer().with_tracer(tracers.tracer("benches"));
     let subscriber = tracing_subscriber::registry().with(spans);
     let dispatch = Dispatch::new(subscriber);

@@ -30,7 +30,9 @@ pub fn agent(words: usize, mappers: usize) -> AgentBuilder {
         Ok::<_, Error>(ModelResponse::from(attempt.finish().await?))
     });
     let mapper = || before_model(|request| request.map_deltas(|| map_fn(Some)));
-    (0..mappers).fold(Agent::builder(model), |builder, _| builder.on_model(mapper()))
+    (0..mappers).fold(Agent::builder(model), |builder, _| {
+        builder.on_model(mapper())
+    })
 }
 
 /// The minimum: creating the events of a run and serialising them as JSON.
@@ -44,7 +46,9 @@ pub fn written_alone() {
 
 /// Mappers that let every delta through.
 pub fn mappers(count: usize) -> Vec<Box<dyn Mapper>> {
-    (0..count).map(|_| Box::new(map_fn(Some)) as Box<dyn Mapper>).collect()
+    (0..count)
+        .map(|_| Box::new(map_fn(Some)) as Box<dyn Mapper>)
+        .collect()
 }
 
 /// The minimum of mappers: each delta moves from list to list, without a run.

@@ -2,7 +2,10 @@
 //! of the machine affect all of them alike. The result is the median over all rounds; differences
 //! are taken within a round.
 
-#![allow(dead_code, reason = "every bench is a program of its own and uses a part of this")]
+#![allow(
+    dead_code,
+    reason = "every bench is a program of its own and uses a part of this"
+)]
 #![allow(missing_docs, unreachable_pub)]
 
 pub mod allocations;
@@ -76,7 +79,11 @@ impl Default for Race<'_> {
 impl<'a> Race<'a> {
     /// Creates a bench with this many rounds, unless `ROUNDS` is set, and the caller's clock.
     pub fn new(clock: fn() -> Duration, rounds: usize) -> Self {
-        Self { contestants: Vec::new(), clock, rounds: self::rounds(rounds) }
+        Self {
+            contestants: Vec::new(),
+            clock,
+            rounds: self::rounds(rounds),
+        }
     }
 
     /// Adds a contestant.
@@ -84,13 +91,25 @@ impl<'a> Race<'a> {
         let mut run: Box<dyn FnMut() + 'a> = Box::new(move || drop(black_box(run())));
         run();
         let allocations = allocations::of(&mut run);
-        let measured = Measured { name: name.into(), allocations, nanoseconds: Vec::new() };
-        self.contestants.push(Contestant { run, per_turn: 1, measured });
+        let measured = Measured {
+            name: name.into(),
+            allocations,
+            nanoseconds: Vec::new(),
+        };
+        self.contestants.push(Contestant {
+            run,
+            per_turn: 1,
+            measured,
+        });
     }
 
     /// Runs all contestants in turn. The order changes from round to round.
     pub fn run(self) -> Vec<Measured> {
-        let Self { mut contestants, clock, rounds } = self;
+        let Self {
+            mut contestants,
+            clock,
+            rounds,
+        } = self;
         if rounds > 1 {
             contestants.iter_mut().for_each(Contestant::calibrate);
         }
@@ -100,7 +119,10 @@ impl<'a> Race<'a> {
                 contestants[next].turn(clock);
             }
         }
-        contestants.into_iter().map(|contestant| contestant.measured).collect()
+        contestants
+            .into_iter()
+            .map(|contestant| contestant.measured)
+            .collect()
     }
 }
 
@@ -142,7 +164,10 @@ impl Measured {
     }
 
     fn rounds_beside(&self, base: &Self) -> impl Iterator<Item = (f64, f64)> {
-        self.nanoseconds.iter().copied().zip(base.nanoseconds.iter().copied())
+        self.nanoseconds
+            .iter()
+            .copied()
+            .zip(base.nanoseconds.iter().copied())
     }
 }
 
@@ -155,6 +180,8 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
 /// One round under `cargo test`, which only checks that the benches run.
 fn rounds(usual: usize) -> usize {
     let benches = std::env::args().any(|argument| argument == "--bench");
-    let rounds = std::env::var("ROUNDS").ok().and_then(|rounds| rounds.parse().ok());
+    let rounds = std::env::var("ROUNDS")
+        .ok()
+        .and_then(|rounds| rounds.parse().ok());
     if benches { rounds.unwrap_or(usual) } else { 1 }
 }

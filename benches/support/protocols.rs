@@ -38,10 +38,15 @@ pub fn decoded<P: Protocol + Default>(words: [&'static str; 3]) -> Box<dyn FnMut
         let mut decoder = protocol.decoder(&Call::new(&request).with_model("a-model"));
         let mut attempt = Attempt::unseen();
         let mut pieces: Vec<Piece> = Vec::new();
-        let lines = before.lines().chain(std::iter::repeat_n(word, WORDS)).chain(after.lines());
+        let lines = before
+            .lines()
+            .chain(std::iter::repeat_n(word, WORDS))
+            .chain(after.lines());
         finish(async {
             for line in lines.filter(|line| !line.is_empty()) {
-                let _ = decoder.event(Event::new(black_box(line)), &mut pieces).unwrap();
+                let _ = decoder
+                    .event(Event::new(black_box(line)), &mut pieces)
+                    .unwrap();
                 for piece in pieces.drain(..) {
                     attempt.send(piece).await.unwrap();
                 }

@@ -75,5 +75,7 @@ pub fn add() -> Tool {
 
 /// An agent of the two.
 pub fn agent(sums: usize) -> AgentBuilder {
-    Agent::builder(model(sums)).tool(add()).max_iterations(u32::MAX)
+    Agent::builder(model(sums))
+        .tool(add())
+        .max_iterations(u32::MAX)
 }

@@ -25,7 +25,9 @@ use crate::tools::tools;
 /// layer, requests for another host or from another page are rejected, and the page cannot be
 /// framed, which prevents clickjacking of an approval.
 pub(crate) fn app(model: impl ModelService, port: u16) -> Result<Router, BuildError> {
-    let agent = AgUi::builder(agent(model)?).on_translate(tell_callbacks()).build();
+    let agent = AgUi::builder(agent(model)?)
+        .on_translate(tell_callbacks())
+        .build();
     Ok(Router::new()
         .route("/", get(Html(include_str!("page.html"))))
         .route_service("/agent", agent)

@@ -24,11 +24,18 @@ pub(crate) fn is_local(
         let host = the_only(headers, &HOST).filter(|host| is_own(host));
         let Some(host) = host.filter(|_| target.is_none_or(|target| is_own(target.as_str())))
         else {
-            return Err(refusal(&format!("only http://{}:{port} is served here", NAMES[0])));
+            return Err(refusal(&format!(
+                "only http://{}:{port} is served here",
+                NAMES[0]
+            )));
         };
         let origin = format!("http://{host}");
         let is_elsewhere = |from: &[u8]| !from.eq_ignore_ascii_case(origin.as_bytes());
-        if headers.get_all(ORIGIN).iter().any(|from| is_elsewhere(from.as_bytes())) {
+        if headers
+            .get_all(ORIGIN)
+            .iter()
+            .any(|from| is_elsewhere(from.as_bytes()))
+        {
             return Err(refusal("only the page that this server sent may ask"));
         }
         Ok(())
@@ -39,7 +46,11 @@ pub(crate) fn is_local(
 fn the_only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     let mut values = headers.get_all(name).iter();
     let first = values.next()?;
-    if values.next().is_some() { None } else { first.to_str().ok() }
+    if values.next().is_some() {
+        None
+    } else {
+        first.to_str().ok()
+    }
 }
 
 /// Returns whether `host` is `name:port`. Browsers omit port 80.
@@ -49,7 +60,11 @@ fn is_at(host: &str, name: &str, port: u16) -> bool {
 }
 
 fn refusal(message: &str) -> Response<Body> {
-    let mut response = Response::new(json!({ "error": { "message": message } }).to_string().into());
+    let mut response = Response::new(
+        json!({ "error": { "message": message } })
+            .to_string()
+            .into(),
+    );
     *response.status_mut() = StatusCode::FORBIDDEN;
     let json = axum::http::HeaderValue::from_static("application/json");
     response.headers_mut().insert(CONTENT_TYPE, json);

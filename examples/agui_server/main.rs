@@ -39,7 +39,9 @@ use self::offline::Offline;
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
     let port = match env::var("PORT") {
-        Ok(port) => port.parse().map_err(|error| format!("PORT is `{port}`: {error}"))?,
+        Ok(port) => port
+            .parse()
+            .map_err(|error| format!("PORT is `{port}`: {error}"))?,
         Err(_) => 3000,
     };
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?;

@@ -41,8 +41,12 @@ impl Service<ModelRequest> for Offline {
     fn call(&mut self, request: ModelRequest) -> Self::Future {
         Box::pin(async move {
             let response = answer(&request).await?;
-            let Some(sink) = request.delta_sender() else { return Ok(response) };
-            Ok(stream(response.message(), sink).await?.with_usage(response.usage()))
+            let Some(sink) = request.delta_sender() else {
+                return Ok(response);
+            };
+            Ok(stream(response.message(), sink)
+                .await?
+                .with_usage(response.usage()))
         })
     }
 }
@@ -50,8 +54,12 @@ impl Service<ModelRequest> for Offline {
 /// Returns the whole next message.
 async fn answer(request: &ModelRequest) -> Result<ModelResponse> {
     let messages = request.messages();
-    let asked = messages.iter().rposition(|message| message.role() == Role::User);
-    let question = asked.map(|asked| messages[asked].text()).unwrap_or_default();
+    let asked = messages
+        .iter()
+        .rposition(|message| message.role() == Role::User);
+    let question = asked
+        .map(|asked| messages[asked].text())
+        .unwrap_or_default();
     let wish = question.to_lowercase();
     let since = messages.range(asked.map_or(0, |asked| asked + 1));
     let result = since.flat_map(Message::tool_results).last();
@@ -63,13 +71,18 @@ async fn answer(request: &ModelRequest) -> Result<ModelResponse> {
             Some(result) => text(format!("Done: {}.", result.text())),
         }
     } else if wish.contains("pick a colo") {
-        let is_offered = request.tools().iter().any(|tool| tool.name() == "pick_color");
+        let is_offered = request
+            .tools()
+            .iter()
+            .any(|tool| tool.name() == "pick_color");
         match result {
             Some(result) if result.is_error => text("No colour, then."),
             Some(result) => text(format!("{} it is. A fine choice.", result.text())),
-            None if is_offered => {
-                call(request, "pick_color", json!({ "prompt": "Which colour do you like?" }))
-            }
+            None if is_offered => call(
+                request,
+                "pick_color",
+                json!({ "prompt": "Which colour do you like?" }),
+            ),
             None => text("I would show you colours, but this front end has no tool for it."),
         }
     } else if wish.contains("story") {
@@ -84,11 +97,23 @@ async fn answer(request: &ModelRequest) -> Result<ModelResponse> {
 
 /// Returns the response of the rules, after some reasoning if it is the first.
 async fn calculate(request: &ModelRequest, is_first: bool) -> Result<ModelResponse> {
-    let mut response = Rules.oneshot(request.clone().with_delta_sender(None)).await?;
-    let tools: Vec<_> = response.message().tool_calls().map(|call| call.name.to_string()).collect();
+    let mut response = Rules
+        .oneshot(request.clone().with_delta_sender(None))
+        .await?;
+    let tools: Vec<_> = response
+        .message()
+        .tool_calls()
+        .map(|call| call.name.to_string())
+        .collect();
     if is_first && !tools.is_empty() {
-        let thought = format!("I never compute myself, so I begin with {}.", tools.join(" and "));
-        response.message_mut().parts_mut().insert(0, Part::reasoning(thought));
+        let thought = format!(
+            "I never compute myself, so I begin with {}.",
+            tools.join(" and ")
+        );
+        response
+            .message_mut()
+            .parts_mut()
+            .insert(0, Part::reasoning(thought));
     }
     Ok(response)
 }
@@ -114,7 +139,9 @@ fn call(request: &ModelRequest, tool: &str, arguments: Value) -> Part {
 /// Returns why a call failed, without the error kind at the start of its result.
 fn why(result: &ToolResult) -> String {
     let text = result.text();
-    text.strip_prefix("tool failed: ").unwrap_or(&text).to_owned()
+    text.strip_prefix("tool failed: ")
+        .unwrap_or(&text)
+        .to_owned()
 }
 
 /// Streams the message: reasoning and text word by word, arguments value by value.

@@ -46,14 +46,29 @@ pub(crate) fn delete_file() -> Tool {
 /// Stores the latest results.
 pub(crate) fn keep_results() -> impl Callback<ToolRequest> {
     let keep = after_tool(|request, response| {
-        let Some(result) = response.value().as_f64() else { return };
-        let arguments = request.arguments().as_object().into_iter().flat_map(|all| all.values());
-        let arguments: Vec<_> =
-            arguments.filter_map(Value::as_f64).map(|number| number.to_string()).collect();
+        let Some(result) = response.value().as_f64() else {
+            return;
+        };
+        let arguments = request
+            .arguments()
+            .as_object()
+            .into_iter()
+            .flat_map(|all| all.values());
+        let arguments: Vec<_> = arguments
+            .filter_map(Value::as_f64)
+            .map(|number| number.to_string())
+            .collect();
         let state = request.context().state();
         let mut results = list(state, "results");
-        results.push(json!(format!("{}({}) = {result}", request.name(), arguments.join(", "))));
-        state.set("results", results.split_off(results.len().saturating_sub(KEPT)));
+        results.push(json!(format!(
+            "{}({}) = {result}",
+            request.name(),
+            arguments.join(", ")
+        )));
+        state.set(
+            "results",
+            results.split_off(results.len().saturating_sub(KEPT)),
+        );
     });
     keep.named("keep results")
 }

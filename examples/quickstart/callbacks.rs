@@ -27,7 +27,11 @@ impl<R: Request> Callback<R> for Log {
     }
 
     async fn on_error(&self, request: &mut R, error: &Error) -> Result<Recovery<R::Response>> {
-        eprint!("\n[log]    ! {}: {}", CallSite::of(request), error.message());
+        eprint!(
+            "\n[log]    ! {}: {}",
+            CallSite::of(request),
+            error.message()
+        );
         Ok(Recovery::Propagate)
     }
 }
@@ -66,14 +70,19 @@ impl Callback<ToolRequest> for Stopwatch {
     }
 
     fn on_end(&self, request: &ToolRequest, outcome: Outcome<'_, ToolResponse>) {
-        let Some(Started(start)) = request.extensions().get() else { return };
+        let Some(Started(start)) = request.extensions().get() else {
+            return;
+        };
         let outcome = match outcome {
             Outcome::Done(response) => format!("returned {}", response.value()),
             Outcome::Failed(error) => format!("failed: {}", error.message()),
             _ => "was dropped".to_owned(),
         };
         let (id, tool, took) = (request.id(), request.name(), start.elapsed());
-        eprint!("\n[time]   {id} {tool}{} {outcome} in {took:.0?}", request.arguments());
+        eprint!(
+            "\n[time]   {id} {tool}{} {outcome} in {took:.0?}",
+            request.arguments()
+        );
     }
 }
 

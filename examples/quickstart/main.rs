@@ -76,8 +76,11 @@ async fn ask(agent: &Agent, question: &str) -> Result<(), BoxError> {
     let mut run = agent.stream(question);
     print(&mut run).await;
     let response = run.response().await?;
-    let (end, turns, tokens) =
-        (response.end_reason(), response.iterations(), response.usage().total());
+    let (end, turns, tokens) = (
+        response.end_reason(),
+        response.iterations(),
+        response.usage().total(),
+    );
     eprintln!("\n[end]    {end:?} after {turns} turns, {tokens} tokens");
     println!();
     Ok(())

@@ -27,12 +27,32 @@ struct Nothing {}
 pub(crate) fn tools() -> [Tool; 6] {
     let pure = |tool: Tool| tool.effect(Effect::Pure);
     [
-        pure(Tool::function("add", "Adds two numbers.", |Pair { a, b }| finite(a + b))),
-        pure(Tool::function("subtract", "Subtracts b from a.", |Pair { a, b }| finite(a - b))),
-        pure(Tool::function("multiply", "Multiplies two numbers.", |Pair { a, b }| finite(a * b))),
+        pure(Tool::function(
+            "add",
+            "Adds two numbers.",
+            |Pair { a, b }| finite(a + b),
+        )),
+        pure(Tool::function(
+            "subtract",
+            "Subtracts b from a.",
+            |Pair { a, b }| finite(a - b),
+        )),
+        pure(Tool::function(
+            "multiply",
+            "Multiplies two numbers.",
+            |Pair { a, b }| finite(a * b),
+        )),
         pure(Tool::function("divide", "Divides a by b.", divide)),
-        pure(Tool::function("percent_of", "Takes a percentage of a number.", percent_of)),
-        Tool::function("delete_all_records", "Deletes all records.", |Nothing {}| "all is deleted"),
+        pure(Tool::function(
+            "percent_of",
+            "Takes a percentage of a number.",
+            percent_of,
+        )),
+        Tool::function(
+            "delete_all_records",
+            "Deletes all records.",
+            |Nothing {}| "all is deleted",
+        ),
     ]
 }
 
@@ -51,5 +71,9 @@ async fn percent_of(PercentOf { percent, whole }: PercentOf) -> Result<f64, &'st
 
 /// JSON has no infinity.
 fn finite(number: f64) -> Result<f64, &'static str> {
-    if number.is_finite() { Ok(number) } else { Err("the result is too large") }
+    if number.is_finite() {
+        Ok(number)
+    } else {
+        Err("the result is too large")
+    }
 }

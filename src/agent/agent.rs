@@ -199,7 +199,9 @@ impl AgentInner {
         if let Some(OfRun(of_run)) = of_run {
             durability::check_run(&self.outline.global, of_run)?;
         }
-        let named = of_run.map(|OfRun(callbacks)| callbacks.named_tools()).unwrap_or_default();
+        let named = of_run
+            .map(|OfRun(callbacks)| callbacks.named_tools())
+            .unwrap_or_default();
         self.known_tools.check_run(&named, request.tools())
     }
 
@@ -213,8 +215,12 @@ impl AgentInner {
         let of_run = request.extensions_mut().remove();
         let of_run = of_run.as_deref().map(|OfRun(callbacks)| callbacks);
         let (caller, outline) = (request.context(), &self.outline);
-        let inherited =
-            options::enter(caller.inherited(), outline.semantics, &outline.global, of_run);
+        let inherited = options::enter(
+            caller.inherited(),
+            outline.semantics,
+            &outline.global,
+            of_run,
+        );
         let context = enter(caller, &self.name, self.max_iterations, inherited);
         let context = context.nested(self.max_nesting);
         let (context, open) = match request.joins_at() {
@@ -244,7 +250,9 @@ async fn run(
     checked: Result<()>,
 ) -> Result<AgentResponse> {
     let context = request.context();
-    let entered = context.emitter().map(|it| OnDrop::new(it.clone(), |it| dropped(it)));
+    let entered = context
+        .emitter()
+        .map(|it| OnDrop::new(it.clone(), |it| dropped(it)));
     if let Some(emitter) = &entered {
         emitter.tell(EventKind::AgentStarted).await;
     }
@@ -274,16 +282,31 @@ async fn leave(mut emitter: OnDrop<EventEmitter>, result: &Result<AgentResponse>
     if result.is_err() {
         emitter.failed();
     }
-    let interrupts = result.as_ref().map(|it| it.interrupts().into()).unwrap_or_default();
-    let error = result.as_ref().err().cloned().map(Error::without_checkpoint);
-    emitter.tell(EventKind::AgentFinished { interrupts, error }).await;
+    let interrupts = result
+        .as_ref()
+        .map(|it| it.interrupts().into())
+        .unwrap_or_default();
+    let error = result
+        .as_ref()
+        .err()
+        .cloned()
+        .map(Error::without_checkpoint);
+    emitter
+        .tell(EventKind::AgentFinished { interrupts, error })
+        .await;
 }
 
 /// Emits the end of an agent that was dropped, if its start was emitted.
 fn dropped(emitter: &EventEmitter) {
     emitter.failed();
-    let error = Some(Error::new(ErrorKind::Cancelled, "the agent's call was dropped"));
-    emitter.note(EventKind::AgentFinished { interrupts: Arc::default(), error });
+    let error = Some(Error::new(
+        ErrorKind::Cancelled,
+        "the agent's call was dropped",
+    ));
+    emitter.note(EventKind::AgentFinished {
+        interrupts: Arc::default(),
+        error,
+    });
 }
 
 async fn answer(
@@ -301,7 +324,11 @@ async fn answer(
         request.mark(&mut response, None, Origin::Service);
         response
     });
-    if context.has_opened() { kept(context, result) } else { result }
+    if context.has_opened() {
+        kept(context, result)
+    } else {
+        result
+    }
 }
 
 /// Adds the progress of an agent that has opened its record to its result.
@@ -325,7 +352,9 @@ async fn until_cancelled(
 ) -> Result<AgentResponse> {
     let cancelled = |whose| Err(Error::new(ErrorKind::Cancelled, whose));
     let call = async {
-        let Some(own) = context.own_token() else { return call.await };
+        let Some(own) = context.own_token() else {
+            return call.await;
+        };
         own.run_until_cancelled(call).await.unwrap_or_else(|| {
             context.cancellation().cancel();
             cancelled("the request's token was cancelled")
@@ -361,8 +390,13 @@ fn ended(
     asked: &AgentRequest,
     result: Result<AgentResponse>,
 ) -> Result<AgentResponse> {
-    let Some(ending) = context.ending::<AgentRequest>() else { return result };
-    if !matches!(ending.kind(), ErrorKind::Interrupted | ErrorKind::InvocationEnded) {
+    let Some(ending) = context.ending::<AgentRequest>() else {
+        return result;
+    };
+    if !matches!(
+        ending.kind(),
+        ErrorKind::Interrupted | ErrorKind::InvocationEnded
+    ) {
         return Err(ending);
     }
     let end = EndReason::in_run(context);
@@ -390,7 +424,9 @@ fn ended(
 
 impl fmt::Debug for Agent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Agent").field("name", &self.0.name).finish_non_exhaustive()
+        f.debug_struct("Agent")
+            .field("name", &self.0.name)
+            .finish_non_exhaustive()
     }
 }
 

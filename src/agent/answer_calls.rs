@@ -56,7 +56,10 @@ where
             request.enter_band();
             request.map_deltas(AnswerDeltas::default);
         }
-        AnswerFuture { future: self.0.call(request), by_tool }
+        AnswerFuture {
+            future: self.0.call(request),
+            by_tool,
+        }
     }
 }
 

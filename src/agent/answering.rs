@@ -46,7 +46,9 @@ impl Answering {
             return Err(Error::new(ErrorKind::InvalidRequest, message));
         }
         let answer = Arc::new(self.format.declaration());
-        Ok(Arc::new(declarations.iter().cloned().chain([answer]).collect()))
+        Ok(Arc::new(
+            declarations.iter().cloned().chain([answer]).collect(),
+        ))
     }
 
     /// Returns whether a tool gives the final answer.
@@ -57,7 +59,9 @@ impl Answering {
     /// Returns the message that asks for a repair and the error that it answers, if the answer does
     /// not match.
     pub(super) fn judge(&mut self, answer: &Message) -> Result<Option<(Message, Error)>> {
-        let Err(invalid) = self.format.check(answer) else { return Ok(None) };
+        let Err(invalid) = self.format.check(answer) else {
+            return Ok(None);
+        };
         let again = self.format.ask_again(&invalid);
         let error = self.format.error(invalid);
         if self.repairs == self.format.repairs() {

@@ -71,7 +71,10 @@ pub(super) fn check_name(name: &Arc<str>) -> Result<(), BuildError> {
 fn outermost_first<R: InBundle>(global: &Bundle, mut own: Vec<Registered>) -> Vec<Registered> {
     own.reverse();
     let layers = global.layers::<R>().registered();
-    layers.chain(R::around(global).registered()).chain(own).collect()
+    layers
+        .chain(R::around(global).registered())
+        .chain(own)
+        .collect()
 }
 
 /// Checks that no two of these agents have the same name.
@@ -380,7 +383,11 @@ impl AgentBuilder {
         self.tools.extend(transfer::tool(&self.sub_agents));
         let outline = self.outline();
         let mut own: BTreeSet<Arc<str>> = self.tools_of_runs.clone();
-        own.extend(self.tools.iter().map(|tool| tool.declaration().name().into()));
+        own.extend(
+            self.tools
+                .iter()
+                .map(|tool| tool.declaration().name().into()),
+        );
         let mut all = own.clone();
         all.extend(self.tools.iter().flat_map(Tool::inner_tools).cloned());
         all.extend(self.sub_agents.iter().flat_map(Agent::known_tools).cloned());
@@ -410,7 +417,11 @@ impl AgentBuilder {
         let has_fallback = matches!(self.model_name, ModelName::Fallback(_));
         lint::check_model(&self.name, of_model, has_fallback);
         lint::check_tools(&self.name, &of_tools);
-        let own_tools = tool_set.declarations().iter().zip(own_retries).take(own_tools);
+        let own_tools = tool_set
+            .declarations()
+            .iter()
+            .zip(own_retries)
+            .take(own_tools);
         lint::check_retries(&self.name, own_tools, &of_tools);
         let config = Config {
             model,
@@ -467,6 +478,10 @@ impl AgentBuilder {
 impl fmt::Debug for AgentBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let outline = self.outline();
-        write!(f, "AgentBuilder({})", outline.explain(&Inherited::default()))
+        write!(
+            f,
+            "AgentBuilder({})",
+            outline.explain(&Inherited::default())
+        )
     }
 }

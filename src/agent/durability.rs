@@ -28,13 +28,21 @@ pub(super) fn check_bundle(bundle: &Bundle) -> Result<(), BuildError> {
 
 fn check_layers<R: InBundle>(bundle: &Bundle) -> Result<(), BuildError> {
     let mut layers = bundle.layers::<R>().all();
-    let Some(first) = layers.next() else { return Ok(()) };
-    let Some(durable) = layers.find(|it| is_durable(it)) else { return Ok(()) };
+    let Some(first) = layers.next() else {
+        return Ok(());
+    };
+    let Some(durable) = layers.find(|it| is_durable(it)) else {
+        return Ok(());
+    };
     let why = match first.purpose {
         Some(Purpose::Durability) => "it is registered twice".to_owned(),
         _ => format!("`{}` is outside; register that after it", first.name),
     };
-    Err(BuildError::NotDurable { by: durable.name.clone(), call: R::CALL, why })
+    Err(BuildError::NotDurable {
+        by: durable.name.clone(),
+        call: R::CALL,
+        why,
+    })
 }
 
 /// Fails if an agent has a layer that journals calls among its own, which sub-agents lack.
@@ -54,7 +62,11 @@ pub(super) fn check_own(call: CallKind, own: &[Registered]) -> Result<(), BuildE
 /// Fails if an agent with journaled calls is repeated as a whole.
 pub(super) fn check_agent(global: &Bundle, own: &[Registered]) -> Result<(), BuildError> {
     check_own(CallKind::Agent, own)?;
-    let Some(durable) = global.layers::<ModelRequest>().all().find(|it| is_durable(it)) else {
+    let Some(durable) = global
+        .layers::<ModelRequest>()
+        .all()
+        .find(|it| is_durable(it))
+    else {
         return Ok(());
     };
     let of_tree = global.layers::<AgentRequest>().all();
@@ -63,7 +75,10 @@ pub(super) fn check_agent(global: &Bundle, own: &[Registered]) -> Result<(), Bui
         Some(retry) => Err(BuildError::NotDurable {
             by: durable.name.clone(),
             call: CallKind::Model,
-            why: format!("`{}` repeats the whole agent; put it around the model", retry.name),
+            why: format!(
+                "`{}` repeats the whole agent; put it around the model",
+                retry.name
+            ),
         }),
         None => Ok(()),
     }
@@ -76,7 +91,10 @@ pub(super) fn check_run(global: &Bundle, of_run: &Bundle) -> Result<()> {
         return invalid(error.to_string());
     }
     let is_durable = of_run.layers::<ModelRequest>().all().any(is_durable);
-    let outside = global.layers::<ModelRequest>().all().chain(global.layers::<ToolRequest>().all());
+    let outside = global
+        .layers::<ModelRequest>()
+        .all()
+        .chain(global.layers::<ToolRequest>().all());
     match outside.into_iter().next().filter(|_| is_durable) {
         Some(layer) => invalid(format!(
             "a run whose calls are journaled was given to an agent with `{}` outside: pass the \

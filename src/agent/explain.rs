@@ -57,7 +57,8 @@ impl Explanation {
     /// Adds the lines of an inner agent.
     pub(super) fn nest(&mut self, depth: usize, inside: &Self) {
         let lines = inside.lines.iter();
-        self.lines.extend(lines.map(|(level, text)| (depth + level, text.clone())));
+        self.lines
+            .extend(lines.map(|(level, text)| (depth + level, text.clone())));
     }
 }
 

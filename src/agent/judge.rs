@@ -9,10 +9,16 @@ use crate::stream::EventKind;
 impl LoopState<'_> {
     /// Returns the end of the run, unless the model must repair its final answer.
     pub(super) async fn judge(&mut self) -> Result<Option<EndReason>> {
-        let Some(answering) = &mut self.answering else { return Ok(Some(EndReason::Completed)) };
-        let answer = self.transcript.read(|messages: &Messages| messages.last().cloned());
+        let Some(answering) = &mut self.answering else {
+            return Ok(Some(EndReason::Completed));
+        };
+        let answer = self
+            .transcript
+            .read(|messages: &Messages| messages.last().cloned());
         let judged = answering.judge(&answer.unwrap_or_else(|| Message::assistant("")))?;
-        let Some((again, error)) = judged else { return Ok(Some(EndReason::Completed)) };
+        let Some((again, error)) = judged else {
+            return Ok(Some(EndReason::Completed));
+        };
         self.transcript.push(again);
         self.end_step();
         if let Some(emitter) = self.turn.emitter() {

@@ -45,7 +45,10 @@ fn has_open_side(call: CallKind, outer: Option<Purpose>, inner: Option<Purpose>)
 /// first.
 pub(super) fn check_model(agent: &str, mut registered: Vec<Registered>, is_fallback: bool) {
     if is_fallback {
-        registered.push(Registered { name: "Fallback".into(), purpose: Some(Purpose::Fallback) });
+        registered.push(Registered {
+            name: "Fallback".into(),
+            purpose: Some(Purpose::Fallback),
+        });
     }
     check(agent, CallKind::Model, &registered);
 }
@@ -61,7 +64,9 @@ fn check(agent: &str, call: CallKind, registered: &[Registered]) {
         for inner in &registered[index + 1..] {
             let open_side = has_open_side(call, outer.purpose, inner.purpose).then_some(OPEN_SIDE);
             let advice = open_side.or_else(|| advice(call, outer.purpose?, inner.purpose?));
-            let Some(advice) = advice.filter(|_| !told.contains(&(outer, inner))) else { continue };
+            let Some(advice) = advice.filter(|_| !told.contains(&(outer, inner))) else {
+                continue;
+            };
             told.push((outer, inner));
             let (outer, inner) = (&*outer.name, &*inner.name);
             tracing::warn!(agent, %call, outer, inner, "wrong middleware order: {advice}");
@@ -93,5 +98,7 @@ pub(super) fn check_retries<'a>(
 }
 
 pub(super) fn has_retry(registered: &[Registered]) -> bool {
-    registered.iter().any(|it| it.purpose == Some(Purpose::Retry))
+    registered
+        .iter()
+        .any(|it| it.purpose == Some(Purpose::Retry))
 }

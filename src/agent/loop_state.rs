@@ -105,7 +105,10 @@ impl<'a> LoopState<'a> {
         };
         let answering = Answering::of(request).map(Box::new);
         let (settings, declarations) = match &answering {
-            Some(answering) => (answering.settings(&settings).into(), answering.tools(&tools)?),
+            Some(answering) => (
+                answering.settings(&settings).into(),
+                answering.tools(&tools)?,
+            ),
             None => (settings, tools.declarations().clone()),
         };
         Ok(Self {
@@ -129,7 +132,9 @@ impl<'a> LoopState<'a> {
     /// `added` are the results that were added to complete the conversation.
     async fn run(&mut self, added: &[Message]) -> Result<AgentResponse> {
         if let Some(emitter) = self.context.emitter() {
-            emitter.begin(&self.transcript.messages(), self.new_from).await;
+            emitter
+                .begin(&self.transcript.messages(), self.new_from)
+                .await;
             emitter.tell_answers(added).await;
         }
         let config = self.config;
@@ -139,7 +144,8 @@ impl<'a> LoopState<'a> {
             Ok(None) => {}
             // Another agent made these calls in this run, and was stopped; this agent replaces it.
             Err(_) if self.transcript.read(Messages::len) > self.new_from => {
-                self.close("not run: the agent that made this call has stopped").await;
+                self.close("not run: the agent that made this call has stopped")
+                    .await;
             }
             Err(error) => return Err(error),
         }
@@ -206,12 +212,17 @@ impl<'a> LoopState<'a> {
         self.iterations += 1;
         let emitter = self.turn.emitter().cloned();
         let result = match &emitter {
-            None => self.answer(self.config.model.make(self.model_request())).await,
+            None => {
+                self.answer(self.config.model.make(self.model_request()))
+                    .await
+            }
             // Apart, so that there is no room for it where nobody watches.
             Some(emitter) => boxed(|| self.show_answer(emitter)).await,
         };
         match result {
-            Ok(response) => Ok(self.ends_run(response.origin()).then_some(EndReason::Completed)),
+            Ok(response) => Ok(self
+                .ends_run(response.origin())
+                .then_some(EndReason::Completed)),
             Err(error) if is_beyond_limit && error.kind() == ErrorKind::MaxIterations => {
                 self.iterations -= 1;
                 self.limit()
@@ -237,21 +248,31 @@ impl<'a> LoopState<'a> {
     }
 
     fn is_answered_by_tool(&self) -> bool {
-        self.answering.as_ref().is_some_and(|answering| answering.is_by_tool())
+        self.answering
+            .as_ref()
+            .is_some_and(|answering| answering.is_by_tool())
     }
 
     /// Calls the model, and streams its response.
     async fn show_answer(&mut self, emitter: &EventEmitter) -> Result<ModelResponse> {
         let iteration = self.turn.iteration();
-        self.step = Some(OnDrop::new((emitter.clone(), iteration), |(emitter, iteration)| {
-            emitter.note(EventKind::StepFinished { iteration: *iteration });
-        }));
+        self.step = Some(OnDrop::new(
+            (emitter.clone(), iteration),
+            |(emitter, iteration)| {
+                emitter.note(EventKind::StepFinished {
+                    iteration: *iteration,
+                });
+            },
+        ));
         emitter.tell(EventKind::StepStarted { iteration }).await;
         let (sink, before) = (DeltaSender::new(emitter.clone()), self.turn.agent_usage());
         let mut call = OnDrop::new(sink.clone(), |sink| sink.drop_call());
         let request = self.model_request().with_delta_sender(sink);
         let result = self.answer(self.config.model.make(request)).await;
-        let answer = result.as_ref().ok().map(|answer| (answer.message(), answer.attempt()));
+        let answer = result
+            .as_ref()
+            .ok()
+            .map(|answer| (answer.message(), answer.attempt()));
         call.settle(answer).await;
         call.disarm();
         let usage = Box::new(self.turn.agent_usage() - before);
@@ -306,7 +327,10 @@ impl<'a> LoopState<'a> {
         let messages = self.transcript.chronological();
         let progress = Progress::new(self.context, &messages, self.new_from, self.iterations);
         let stops = catch(|| stop_when(&progress)).map_err(|panic| {
-            Error::new(ErrorKind::Callback, format!("`stop_when` panicked: {panic}"))
+            Error::new(
+                ErrorKind::Callback,
+                format!("`stop_when` panicked: {panic}"),
+            )
         })?;
         Ok(stops.then_some(EndReason::StopCondition))
     }
@@ -341,7 +365,9 @@ impl<'a> LoopState<'a> {
 
     /// Adds results to open calls.
     async fn close(&self, why: &str) {
-        let Step::Tools(open) = self.transcript.read(step::next) else { return };
+        let Step::Tools(open) = self.transcript.read(step::next) else {
+            return;
+        };
         let answers: Vec<_> = open.tool_calls().map(|call| refusal(call, why)).collect();
         self.transcript.answer(&answers);
         if let Some(emitter) = self.context.emitter() {
@@ -360,7 +386,9 @@ impl<'a> LoopState<'a> {
 
 fn drop_tool_calls(message: &mut Message) {
     if message.tool_calls().next().is_some() {
-        message.parts_mut().retain(|part| !matches!(part, Part::ToolCall(_)));
+        message
+            .parts_mut()
+            .retain(|part| !matches!(part, Part::ToolCall(_)));
     }
 }
 

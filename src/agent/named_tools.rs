@@ -23,9 +23,11 @@ pub(super) fn check(
     known: &BTreeSet<Arc<str>>,
 ) -> Result<(), BuildError> {
     match named.into_iter().find(|named| !known.contains(&named.tool)) {
-        Some(NamedTool { by, tool }) => {
-            Err(BuildError::UnknownTool { by, tool, known: known.iter().cloned().collect() })
-        }
+        Some(NamedTool { by, tool }) => Err(BuildError::UnknownTool {
+            by,
+            tool,
+            known: known.iter().cloned().collect(),
+        }),
         None => Ok(()),
     }
 }
@@ -35,8 +37,14 @@ impl KnownTools {
     pub(super) fn check_run(&self, of_run: &[NamedTool], tools: &ToolSet) -> Result<()> {
         let has = |tool: &str| tools.declaration(tool).is_some();
         let missing = self.brought.iter().find(|named| !has(&named.tool));
-        let unknown = || of_run.iter().find(|it| !has(&it.tool) && !self.all.contains(&it.tool));
-        let Some(NamedTool { by, tool }) = missing.or_else(unknown) else { return Ok(()) };
+        let unknown = || {
+            of_run
+                .iter()
+                .find(|it| !has(&it.tool) && !self.all.contains(&it.tool))
+        };
+        let Some(NamedTool { by, tool }) = missing.or_else(unknown) else {
+            return Ok(());
+        };
         let message = format!(
             "`{by}` is for a tool `{tool}`, which neither the agent nor the run has; add it to \
              the request's tools, or correct the name"

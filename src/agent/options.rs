@@ -44,7 +44,10 @@ pub struct Semantics {
 
 impl From<&Tree> for Semantics {
     fn from(tree: &Tree) -> Self {
-        Self { band: tree.band, run: tree.run }
+        Self {
+            band: tree.band,
+            run: tree.run,
+        }
     }
 }
 

@@ -42,7 +42,10 @@ pub(super) struct Parts {
 
 impl<R: Request> From<&StackBuilder<R>> for Parts {
     fn from(stack: &StackBuilder<R>) -> Self {
-        Self { names: stack.names(), begins_with_band: stack.begins_with_band() }
+        Self {
+            names: stack.names(),
+            begins_with_band: stack.begins_with_band(),
+        }
     }
 }
 
@@ -74,14 +77,26 @@ impl Outline {
         onion.line(0, format!("agent `{}`", self.name));
         let inside = onion.stack(1, self.agent.in_tree::<AgentRequest>(tree));
         match &self.body {
-            Body::Loop { max_iterations, model, tool_concurrency, tools, sub_agents } => {
-                onion.line(inside, format!("loop of at most {max_iterations} model calls"));
+            Body::Loop {
+                max_iterations,
+                model,
+                tool_concurrency,
+                tools,
+                sub_agents,
+            } => {
+                onion.line(
+                    inside,
+                    format!("loop of at most {max_iterations} model calls"),
+                );
                 onion.line(inside + 1, "model call");
                 let (stack, service) = model;
                 let stack = stack.in_tree::<ModelRequest>(tree);
                 let depth = onion.stack(inside + 2, stack);
                 onion.nest(depth, service);
-                onion.line(inside + 1, format!("tool calls, {tool_concurrency} at a time"));
+                onion.line(
+                    inside + 1,
+                    format!("tool calls, {tool_concurrency} at a time"),
+                );
                 let (stack, services) = tools;
                 let stack = stack.in_tree::<ToolRequest>(tree);
                 let depth = onion.stack(inside + 2, stack);
@@ -95,7 +110,9 @@ impl Outline {
             }
             Body::Team { plan, members } => {
                 onion.line(inside, plan);
-                members.iter().for_each(|it| onion.nest(inside + 1, &it.explain(&inherited)));
+                members
+                    .iter()
+                    .for_each(|it| onion.nest(inside + 1, &it.explain(&inherited)));
             }
         }
         onion

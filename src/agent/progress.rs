@@ -17,7 +17,12 @@ impl<'a> Progress<'a> {
         new_from: usize,
         iterations: u32,
     ) -> Self {
-        Self { context, messages, new_from, iterations }
+        Self {
+            context,
+            messages,
+            new_from,
+            iterations,
+        }
     }
 
     /// Returns the number of model calls of the agent.
@@ -35,7 +40,8 @@ impl<'a> Progress<'a> {
     /// Returns whether the model has called this tool in this run.
     #[must_use]
     pub fn has_called(&self, tool: &str) -> bool {
-        self.new_messages().any(|message| message.tool_calls().any(|call| &*call.name == tool))
+        self.new_messages()
+            .any(|message| message.tool_calls().any(|call| &*call.name == tool))
     }
 
     /// Returns the tokens that this agent has used so far.

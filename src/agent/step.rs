@@ -63,10 +63,27 @@ mod tests {
             (vec![], Step::Model),
             (vec![question.clone()], Step::Model),
             (vec![question.clone(), Message::assistant("3")], Step::Done),
-            (vec![question.clone(), asks(&["a", "b"])], Step::Tools(asks(&["a", "b"]))),
-            (vec![question.clone(), asks(&["a", "b"]), answers("b")], Step::Tools(asks(&["a"]))),
-            (vec![question.clone(), asks(&["a"]), answers("a")], Step::Model),
-            (vec![asks(&["a"]), answers("a"), Message::assistant("3"), question], Step::Model),
+            (
+                vec![question.clone(), asks(&["a", "b"])],
+                Step::Tools(asks(&["a", "b"])),
+            ),
+            (
+                vec![question.clone(), asks(&["a", "b"]), answers("b")],
+                Step::Tools(asks(&["a"])),
+            ),
+            (
+                vec![question.clone(), asks(&["a"]), answers("a")],
+                Step::Model,
+            ),
+            (
+                vec![
+                    asks(&["a"]),
+                    answers("a"),
+                    Message::assistant("3"),
+                    question,
+                ],
+                Step::Model,
+            ),
         ];
         for (messages, step) in cases {
             assert_eq!(next(&messages.clone().into()), step, "after {messages:?}");

@@ -72,10 +72,18 @@ impl RunStream {
         record.expect(request.messages());
         let (watched, events) = context.watched(name.into(), CAPACITY);
         if let Some(emitter) = watched.emitter() {
-            emitter.note(EventKind::RunStarted { run: context.run_id().into() });
+            emitter.note(EventKind::RunStarted {
+                run: context.run_id().into(),
+            });
         }
         let run = Some(Box::pin(run(service, request.entered(watched))) as BoxFuture<'_, _>);
-        Self { run, result: None, events, context, record }
+        Self {
+            run,
+            result: None,
+            events,
+            context,
+            record,
+        }
     }
 
     /// Returns the context of the run.
@@ -131,7 +139,11 @@ impl RunStream {
     #[inline]
     pub fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         self.events.resume();
-        if self.events.is_ready() { Poll::Ready(true) } else { self.poll_run(cx) }
+        if self.events.is_ready() {
+            Poll::Ready(true)
+        } else {
+            self.poll_run(cx)
+        }
     }
 
     #[inline(never)]
@@ -171,7 +183,10 @@ impl RunStream {
     pub async fn response(mut self) -> Result<AgentResponse> {
         while self.next().await.is_some() {}
         self.result.unwrap_or_else(|| {
-            Err(Error::new(ErrorKind::Cancelled, "the run panicked before it had a response"))
+            Err(Error::new(
+                ErrorKind::Cancelled,
+                "the run panicked before it had a response",
+            ))
         })
     }
 }
@@ -189,8 +204,12 @@ async fn run<S: AgentService>(service: S, request: AgentRequest) -> Result<Agent
     }
     let end = match &result {
         Ok(response) if response.interrupts().is_empty() => EventKind::RunFinished,
-        Ok(response) => EventKind::RunInterrupted { interrupts: response.interrupts().into() },
-        Err(error) => EventKind::RunFailed { error: error.clone().without_checkpoint() },
+        Ok(response) => EventKind::RunInterrupted {
+            interrupts: response.interrupts().into(),
+        },
+        Err(error) => EventKind::RunFailed {
+            error: error.clone().without_checkpoint(),
+        },
     };
     emitter.end(end).await;
     result
@@ -215,6 +234,8 @@ impl Stream for RunStream {
 
 impl fmt::Debug for RunStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RunStream").field("context", &self.context).finish_non_exhaustive()
+        f.debug_struct("RunStream")
+            .field("context", &self.context)
+            .finish_non_exhaustive()
     }
 }

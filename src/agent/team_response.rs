@@ -15,7 +15,12 @@ impl TeamResponse {
     /// Creates it from `messages`, of which those from `new_from` on were added in `iterations`
     /// model calls.
     pub(super) fn since(new_from: usize, messages: Messages, iterations: u32) -> Self {
-        Self { messages, new_from, iterations, interrupts: Vec::new() }
+        Self {
+            messages,
+            new_from,
+            iterations,
+            interrupts: Vec::new(),
+        }
     }
 
     /// Returns the conversation so far.
@@ -34,7 +39,8 @@ impl TeamResponse {
 
     pub(super) fn count(&mut self, response: &AgentResponse) {
         self.iterations += response.iterations();
-        self.interrupts.extend(response.interrupts().iter().cloned());
+        self.interrupts
+            .extend(response.interrupts().iter().cloned());
     }
 
     /// Returns whether one of the agents was interrupted.

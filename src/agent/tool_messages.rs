@@ -94,7 +94,9 @@ impl ShowTool {
         F: Fn(ToolAnswer) -> O + Send + Sync + 'static,
         O: IntoToolMessages<M>,
     {
-        Self(Arc::new(move |answer| function(answer).into_tool_messages(Seal)))
+        Self(Arc::new(move |answer| {
+            function(answer).into_tool_messages(Seal)
+        }))
     }
 
     /// Returns the messages for a result. One of them is the call's result, by default the default
@@ -111,7 +113,9 @@ impl ShowTool {
         };
         let shown = shown.unwrap_or_else(|panic| Err(failed(panic)));
         let shown = shown.map_err(|error| error.by(|| "tool_result_messages".into(), "after"))?;
-        let Some(shown) = shown else { return Ok(vec![default]) };
+        let Some(shown) = shown else {
+            return Ok(vec![default]);
+        };
         let results: Vec<_> = shown.iter().flat_map(Message::tool_results).collect();
         match results[..] {
             [one] if one.call_id == id => Ok(shown),
@@ -148,7 +152,9 @@ fn with_one_answer(id: &str, shown: &[Message], default: Message) -> Vec<Message
             others.push(Message::new(message.role(), rest));
         }
     }
-    std::iter::once(answer.map_or(default, Message::tool)).chain(others).collect()
+    std::iter::once(answer.map_or(default, Message::tool))
+        .chain(others)
+        .collect()
 }
 
 impl fmt::Debug for ShowTool {

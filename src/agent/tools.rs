@@ -28,7 +28,12 @@ struct Call<'a> {
 
 impl Call<'_> {
     fn request(&self, tool: Option<&BoxTool>) -> ToolRequest {
-        let Self { call, declaration, context, .. } = self;
+        let Self {
+            call,
+            declaration,
+            context,
+            ..
+        } = self;
         ToolRequest::in_run(context, call, *declaration, tool)
     }
 }
@@ -36,7 +41,8 @@ impl Call<'_> {
 impl LoopState<'_> {
     /// Runs the tool calls of the model and adds the results in the model's order.
     pub(super) async fn run_tools(&mut self, calls: &Message) -> Result<()> {
-        self.transcript.begin_turn(calls.tool_calls().map(|call| &call.id));
+        self.transcript
+            .begin_turn(calls.tool_calls().map(|call| &call.id));
         let result = match only(calls.tool_calls()) {
             Some(call) => self.run_tool(0, call).await,
             None => self.run_several(calls).await,
@@ -45,20 +51,27 @@ impl LoopState<'_> {
         // well, and resume.
         let stopped = self.transcript.end_turn();
         if let Some(emitter) = self.turn.emitter() {
-            stopped.iter().for_each(|answer| emitter.note_answer(answer));
+            stopped
+                .iter()
+                .for_each(|answer| emitter.note_answer(answer));
         }
         result
     }
 
     async fn run_several(&self, calls: &Message) -> Result<()> {
         let calls = calls.tool_calls().enumerate();
-        let running: Vec<_> = calls.map(|(index, call)| self.run_tool(index, call)).collect();
+        let running: Vec<_> = calls
+            .map(|(index, call)| self.run_tool(index, call))
+            .collect();
         let at_once = match self.semantics.tool_calls {
             ToolCalls::Concurrent => self.config.tool_concurrency,
             ToolCalls::OneByOne => 1,
         };
         // A failure of the run drops parallel calls.
-        stream::iter(running).buffer_unordered(at_once).try_collect().await
+        stream::iter(running)
+            .buffer_unordered(at_once)
+            .try_collect()
+            .await
     }
 
     /// Records a call's result, and then emits it.
@@ -79,14 +92,26 @@ impl LoopState<'_> {
     async fn call_tool(&self, index: usize, call: &ToolCall) -> Result<Slot> {
         let (declaration, tool) = self.tools.find(&call.name).unzip();
         let context = self.turn.in_tool_call(&call.id);
-        let made = Call { index, call, declaration, context };
-        self.answer_call(&made, tool).await.map_err(|error| self.fail(&made, error))
+        let made = Call {
+            index,
+            call,
+            declaration,
+            context,
+        };
+        self.answer_call(&made, tool)
+            .await
+            .map_err(|error| self.fail(&made, error))
     }
 
     /// Records that a call has failed the run. A resumed run repeats it if that is safe; otherwise
     /// the failure is its result.
     fn fail(&self, made: &Call<'_>, error: Error) -> Error {
-        let Call { index, call, declaration, .. } = *made;
+        let Call {
+            index,
+            call,
+            declaration,
+            ..
+        } = *made;
         let is_repeatable = declaration.is_some_and(|it| it.effect() != Effect::Mutating);
         if is_repeatable && error.kind() != ErrorKind::InvalidArguments {
             self.transcript.keep(index, Slot::Open);
@@ -94,19 +119,28 @@ impl LoopState<'_> {
             let answers = self.transcript.fail(index, self.told(call, &error));
             self.turn.forget_call(&call.id);
             if let Some(emitter) = self.turn.emitter() {
-                answers.iter().for_each(|answer| emitter.note_answer(answer));
+                answers
+                    .iter()
+                    .for_each(|answer| emitter.note_answer(answer));
             }
         }
         error
     }
 
     async fn answer_call(&self, made: &Call<'_>, tool: Option<&BoxTool>) -> Result<Slot> {
-        let Call { index, call, declaration, ref context } = *made;
+        let Call {
+            index,
+            call,
+            declaration,
+            ref context,
+        } = *made;
         if context.admit::<ToolRequest>().is_err() {
             return Ok(Slot::Open);
         }
         if declaration.is_none() && self.semantics.unknown_tool == UnknownTool::TellModel {
-            return Ok(Slot::Answered(self.told(call, &self.tools.unknown(&call.name))));
+            return Ok(Slot::Answered(
+                self.told(call, &self.tools.unknown(&call.name)),
+            ));
         }
         let is_repeatable = declaration.is_none_or(|it| it.effect() != Effect::Mutating);
         if !is_repeatable {
@@ -157,7 +191,12 @@ impl LoopState<'_> {
         response: ToolResponse,
         default: Message,
     ) -> Result<Slot> {
-        let Call { call, declaration, ref context, .. } = *made;
+        let Call {
+            call,
+            declaration,
+            ref context,
+            ..
+        } = *made;
         let by_default = Slot::Answered(default.clone());
         let answer = ToolAnswer {
             call: call.clone(),
@@ -197,7 +236,10 @@ impl LoopState<'_> {
     /// Returns the text of an error, with the tool's parameters if the arguments do not match.
     fn with_parameters(&self, call: &ToolCall, error: &Error) -> String {
         let text = format!("{}: {}", error.kind(), error.message());
-        let tool = self.tools.find(&call.name).map(|(declaration, _)| declaration);
+        let tool = self
+            .tools
+            .find(&call.name)
+            .map(|(declaration, _)| declaration);
         // That of a transfer names what there is.
         let is_told =
             error.kind() == ErrorKind::InvalidArguments && call.name.as_ref() != transfer::NAME;
@@ -208,7 +250,10 @@ impl LoopState<'_> {
         if text.contains(&schema) {
             return text;
         }
-        format!("{text}\nThe arguments of `{}` must match this schema: {schema}", call.name)
+        format!(
+            "{text}\nThe arguments of `{}` must match this schema: {schema}",
+            call.name
+        )
     }
 }
 
@@ -219,5 +264,9 @@ fn only<'a>(mut calls: impl Iterator<Item = &'a ToolCall>) -> Option<&'a ToolCal
 
 fn shown_by_default(call: &ToolCall, response: &ToolResponse) -> Message {
     let result = ToolResult::new(call, response.parts());
-    Message::tool(if response.is_error() { result.failed() } else { result })
+    Message::tool(if response.is_error() {
+        result.failed()
+    } else {
+        result
+    })
 }

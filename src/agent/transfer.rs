@@ -73,12 +73,17 @@ pub(super) fn successor<'a>(agents: &'a [Agent], messages: &Messages) -> Option<
     if matches!(step::next(messages), Step::Tools(_)) {
         return None;
     }
-    let answers = messages.iter().rev().take_while(|message| message.role() == Role::Tool);
+    let answers = messages
+        .iter()
+        .rev()
+        .take_while(|message| message.role() == Role::Tool);
     // The first one, if the model named several.
-    let handed = answers.flat_map(Message::tool_results).filter_map(|answer| {
-        let text = (&*answer.name == NAME && !answer.is_error).then(|| answer.text())?;
-        agents.iter().find(|agent| text == taken_by(agent.name()))
-    });
+    let handed = answers
+        .flat_map(Message::tool_results)
+        .filter_map(|answer| {
+            let text = (&*answer.name == NAME && !answer.is_error).then(|| answer.text())?;
+            agents.iter().find(|agent| text == taken_by(agent.name()))
+        });
     handed.last()
 }
 

@@ -62,7 +62,10 @@ impl Agent {
     where
         T: DeserializeOwned + JsonSchema,
     {
-        TypedFuture { run: self.run(typed::<T>(request.into())), of: PhantomData }
+        TypedFuture {
+            run: self.run(typed::<T>(request.into())),
+            of: PhantomData,
+        }
     }
 
     /// Runs the agent as [`run_typed`](Self::run_typed) does, and returns a stream of its events.
@@ -100,7 +103,10 @@ impl Agent {
     where
         T: DeserializeOwned + JsonSchema,
     {
-        TypedStream { run: self.stream(typed::<T>(request.into())), of: PhantomData }
+        TypedStream {
+            run: self.stream(typed::<T>(request.into())),
+            of: PhantomData,
+        }
     }
 }
 

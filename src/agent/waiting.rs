@@ -33,8 +33,10 @@ pub(super) fn whose_turn(
     };
     match step::next(messages) {
         Step::Tools(open) => {
-            let calls: Vec<_> =
-                open.tool_calls().map(|call| format!("`{}` ({})", call.name, call.id)).collect();
+            let calls: Vec<_> = open
+                .tool_calls()
+                .map(|call| format!("`{}` ({})", call.name, call.id))
+                .collect();
             let (calls, agent) = (calls.join(", "), context.agent());
             let message = format!("agent `{agent}` cannot continue with open calls {calls}: {why}");
             Err(Error::new(ErrorKind::InvalidRequest, message))

@@ -23,7 +23,9 @@ pub(super) fn make_whole(request: &mut AgentRequest) -> Vec<Message> {
     if let Some(ordered) = request.messages().in_call_order(0) {
         *request.messages_mut() = ordered;
     }
-    let Some(repaired) = repair(request.messages()) else { return Vec::new() };
+    let Some(repaired) = repair(request.messages()) else {
+        return Vec::new();
+    };
     *request.messages_mut() = repaired.messages;
     repaired.added
 }
@@ -52,15 +54,22 @@ fn repair(messages: &Messages) -> Option<Repaired> {
 
 /// Returns whether a message is more than results, so that it ends the results of a turn.
 fn goes_on(message: &Message) -> bool {
-    let holds_results_alone =
-        || message.parts().iter().all(|part| matches!(part, Part::ToolResult(_)));
+    let holds_results_alone = || {
+        message
+            .parts()
+            .iter()
+            .all(|part| matches!(part, Part::ToolResult(_)))
+    };
     message.role() != Role::Tool && !holds_results_alone()
 }
 
 fn is_whole(messages: &Messages) -> bool {
     let mut open = HashSet::new();
     for message in messages.iter() {
-        if message.tool_results().any(|result| !open.remove(&*result.call_id)) {
+        if message
+            .tool_results()
+            .any(|result| !open.remove(&*result.call_id))
+        {
             return false;
         }
         if goes_on(message) {
@@ -91,7 +100,11 @@ struct Answer<'a> {
 
 impl<'a> Turns<'a> {
     fn of(messages: &'a Messages) -> Self {
-        let mut turns = Self { by_place: HashMap::new(), extra: HashSet::new(), last: None };
+        let mut turns = Self {
+            by_place: HashMap::new(),
+            extra: HashSet::new(),
+            last: None,
+        };
         // Ids may recur in another turn: the latest is meant.
         let mut calls: HashMap<&str, (usize, usize)> = HashMap::new();
         for (index, message) in messages.iter().enumerate() {
@@ -103,7 +116,10 @@ impl<'a> Turns<'a> {
                 let message = Some(message).filter(|message| message.parts().len() == 1);
                 match slot {
                     Some((_, (_, answer @ None))) => {
-                        *answer = Some(Answer { results: vec![result], message });
+                        *answer = Some(Answer {
+                            results: vec![result],
+                            message,
+                        });
                     }
                     Some((turn, (_, Some(answer)))) if turns.last == Some(turn) => {
                         answer.message = None;
@@ -153,11 +169,16 @@ impl<'a> Turns<'a> {
         match number {
             0 => into.messages.push(message.clone()),
             _ if rest.is_empty() => {}
-            _ => into.messages.push(Message::new(message.role(), rest.into_iter().cloned())),
+            _ => into
+                .messages
+                .push(Message::new(message.role(), rest.into_iter().cloned())),
         }
         for (call, answer) in self.by_place.get(&index).into_iter().flatten() {
             match answer {
-                Some(Answer { message: Some(message), .. }) => {
+                Some(Answer {
+                    message: Some(message),
+                    ..
+                }) => {
                     into.messages.push((*message).clone());
                 }
                 Some(Answer { results, .. }) => into.messages.push(merged(results)),

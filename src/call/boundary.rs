@@ -108,7 +108,10 @@ impl<R: Request> BoxCallService<R> {
     pub(crate) fn ready(service: impl CallService<R>) -> Self {
         let unready = Self::new(service.clone());
         let next = Call::new(service, Side::new(Role::Handle { catches: false }), None);
-        Self { next: Some(Box::pin(next)), ..unready }
+        Self {
+            next: Some(Box::pin(next)),
+            ..unready
+        }
     }
 
     /// Creates the service of a model or a tool. It may have one name for all its calls.
@@ -123,11 +126,17 @@ impl<R: Request> BoxCallService<R> {
 
     /// Creates the service of this crate's own code, which is always ready.
     pub(crate) fn internal(start: impl Fn(R) -> BoxCallFuture<R> + Send + Sync + 'static) -> Self {
-        Self { service: Arc::new(Internal(start)), next: None }
+        Self {
+            service: Arc::new(Internal(start)),
+            next: None,
+        }
     }
 
     fn user(service: impl CallService<R>, role: Role) -> Self {
-        Self { service: Arc::new(User { service, role }), next: None }
+        Self {
+            service: Arc::new(User { service, role }),
+            next: None,
+        }
     }
 
     /// Makes one call, driving readiness first.
@@ -137,7 +146,10 @@ impl<R: Request> BoxCallService<R> {
 
     /// Returns this handle with its readiness, which this one loses.
     pub(crate) fn take(&mut self) -> Self {
-        Self { service: self.service.clone(), next: self.next.take() }
+        Self {
+            service: self.service.clone(),
+            next: self.next.take(),
+        }
     }
 }
 
@@ -150,11 +162,15 @@ impl<R: Request> Service<R> for BoxCallService<R> {
         if self.next.is_none() {
             self.next = self.service.prepare();
         }
-        self.next.as_mut().map_or(Poll::Ready(Ok(())), |next| next.as_mut().poll_ready(cx))
+        self.next
+            .as_mut()
+            .map_or(Poll::Ready(Ok(())), |next| next.as_mut().poll_ready(cx))
     }
 
     fn call(&mut self, request: R) -> BoxCallFuture<R> {
-        let Some(mut next) = self.next.take() else { return self.service.start(request) };
+        let Some(mut next) = self.next.take() else {
+            return self.service.start(request);
+        };
         next.as_mut().give(request);
         BoxCallFuture(next)
     }
@@ -163,13 +179,18 @@ impl<R: Request> Service<R> for BoxCallService<R> {
 impl<R: Request> Clone for BoxCallService<R> {
     /// The clone is not ready, even if the original is.
     fn clone(&self) -> Self {
-        Self { service: self.service.clone(), next: None }
+        Self {
+            service: self.service.clone(),
+            next: None,
+        }
     }
 }
 
 impl<R: Request> fmt::Debug for BoxCallService<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BoxCallService").field("call", &R::CALL).finish_non_exhaustive()
+        f.debug_struct("BoxCallService")
+            .field("call", &R::CALL)
+            .finish_non_exhaustive()
     }
 }
 
@@ -197,7 +218,9 @@ impl<R: Request> Future for BoxCallFuture<R> {
 
 impl<R: Request> fmt::Debug for BoxCallFuture<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BoxCallFuture").field("call", &R::CALL).finish_non_exhaustive()
+        f.debug_struct("BoxCallFuture")
+            .field("call", &R::CALL)
+            .finish_non_exhaustive()
     }
 }
 
@@ -246,7 +269,11 @@ enum Role {
 
 impl<R: Request, S: CallService<R>> Start<R> for User<S> {
     fn prepare(&self) -> Option<Pin<Box<dyn Crossing<R>>>> {
-        Some(Box::pin(Call::new(self.service.clone(), Side::new(self.role.clone()), None)))
+        Some(Box::pin(Call::new(
+            self.service.clone(),
+            Side::new(self.role.clone()),
+            None,
+        )))
     }
 
     fn start(&self, request: R) -> BoxCallFuture<R> {
@@ -293,8 +320,15 @@ where
 {
     #[inline]
     fn new(service: S, side: Side, request: Option<R>) -> Self {
-        let state = State::Waiting { service, is_ready: false, request };
-        Self { state: SyncWrapper::new(state), side }
+        let state = State::Waiting {
+            service,
+            is_ready: false,
+            request,
+        };
+        Self {
+            state: SyncWrapper::new(state),
+            side,
+        }
     }
 }
 
@@ -302,7 +336,10 @@ impl<R: Request, S: CallService<R>> Crossing<R> for Call<S, S::Future, R> {
     fn poll_ready(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
         let this = self.project();
         let mut state = this.state.get_pin_mut();
-        let Projected::Waiting { service, is_ready, .. } = state.as_mut().project() else {
+        let Projected::Waiting {
+            service, is_ready, ..
+        } = state.as_mut().project()
+        else {
             return Poll::Ready(Ok(()));
         };
         let polled = this.side.watch::<R, _>(|| service.poll_ready(cx));
@@ -316,7 +353,9 @@ impl<R: Request, S: CallService<R>> Crossing<R> for Call<S, S::Future, R> {
         };
         // An error of the call, so that callbacks, retries and fallbacks see it, and an ending
         // reaches the run.
-        state.set(State::Over { error: Some(failed) });
+        state.set(State::Over {
+            error: Some(failed),
+        });
         Poll::Ready(Ok(()))
     }
 
@@ -337,7 +376,11 @@ impl<R: Request, S: CallService<R>> Future for Call<S, S::Future, R> {
         let mut state = this.state.get_pin_mut();
         let result = loop {
             match state.as_mut().project() {
-                Projected::Waiting { service, is_ready, request } => {
+                Projected::Waiting {
+                    service,
+                    is_ready,
+                    request,
+                } => {
                     if !*is_ready {
                         match this.side.watch::<R, _>(|| service.poll_ready(cx)) {
                             Ok(poll) => match ready!(poll) {
@@ -359,8 +402,12 @@ impl<R: Request, S: CallService<R>> Future for Call<S, S::Future, R> {
                     }
                 }
                 Projected::Made { mut future } => {
-                    let poll =
-                        || future.as_mut().poll(cx).map_err(|error| Error::from(error.into()));
+                    let poll = || {
+                        future
+                            .as_mut()
+                            .poll(cx)
+                            .map_err(|error| Error::from(error.into()))
+                    };
                     match this.side.watch::<R, _>(poll) {
                         Ok(poll) => break ready!(poll),
                         Err(panic) => break Err(panic),
@@ -378,7 +425,9 @@ impl<R: Request, S: CallService<R>> Future for Call<S, S::Future, R> {
 impl<S: Service<R>, R> State<S, S::Future, R> {
     /// Passes the request to the service.
     fn call(mut self: Pin<&mut Self>) {
-        if let Projected::Waiting { service, request, .. } = self.as_mut().project()
+        if let Projected::Waiting {
+            service, request, ..
+        } = self.as_mut().project()
             && let Some(request) = request.take()
         {
             let future = service.call(request);
@@ -396,7 +445,10 @@ struct Side {
 
 impl Side {
     fn new(role: Role) -> Self {
-        Self { role, context: None }
+        Self {
+            role,
+            context: None,
+        }
     }
 
     /// Sets the request of the call.
@@ -411,11 +463,15 @@ impl Side {
 
     /// Fails if the call is blocked.
     fn admit<R: Request>(&self) -> Result<()> {
-        let (Role::Leaf(_), Some(context)) = (&self.role, &self.context) else { return Ok(()) };
+        let (Role::Leaf(_), Some(context)) = (&self.role, &self.context) else {
+            return Ok(());
+        };
         context.admit::<R>()?;
         let is_tool = R::CALL == CallKind::Tool;
         let blocked = context.beyond_limit(R::CALL);
-        blocked.or_else(|| is_tool.then(|| context.withheld()).flatten()).map_or(Ok(()), Err)
+        blocked
+            .or_else(|| is_tool.then(|| context.withheld()).flatten())
+            .map_or(Ok(()), Err)
     }
 
     /// Runs user code; a panic becomes an error.
@@ -439,7 +495,9 @@ impl Side {
 
     /// Returns the result of the call for the crate.
     fn leave<R: Request>(&self, result: Result<R::Response>) -> Result<R::Response> {
-        let Some(context) = &self.context else { return result };
+        let Some(context) = &self.context else {
+            return result;
+        };
         let (is_leaf, name) = match &self.role {
             Role::Handle { .. } => return result,
             Role::Leaf(name) => (true, name),
@@ -455,7 +513,11 @@ impl Side {
         }
         result.or_else(|error| {
             let is_tool = is_leaf && R::CALL == CallKind::Tool;
-            let error = if is_tool { error.or_kind(ErrorKind::Tool) } else { error };
+            let error = if is_tool {
+                error.or_kind(ErrorKind::Tool)
+            } else {
+                error
+            };
             context.settle::<R, _>(name.as_deref(), Err(error))
         })
     }

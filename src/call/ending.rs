@@ -12,7 +12,9 @@ impl RunContext {
     /// Fails if what has ended the run blocks a call of this kind.
     #[inline]
     pub(crate) fn admit<R: Request>(&self) -> Result<()> {
-        self.abort_of::<R>().or_else(|| self.closed_to(R::CALL)).map_or(Ok(()), Err)
+        self.abort_of::<R>()
+            .or_else(|| self.closed_to(R::CALL))
+            .map_or(Ok(()), Err)
     }
 
     /// Returns the result of a call to the code around it: adds the call to an error, records an

@@ -37,7 +37,8 @@ impl Extensions {
     /// Stores `value` under its type and returns the previous value.
     pub fn insert<T: Send + Sync + 'static>(&mut self, value: T) -> Option<Arc<T>> {
         let map = Arc::make_mut(self.0.get_or_insert_default());
-        map.insert(TypeId::of::<T>(), AnyValue::new(value))?.downcast()
+        map.insert(TypeId::of::<T>(), AnyValue::new(value))?
+            .downcast()
     }
 
     /// Returns the value of type `T`.
@@ -64,6 +65,8 @@ impl Extensions {
 
 impl fmt::Debug for Extensions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.0.iter().flat_map(|map| map.values())).finish()
+        f.debug_set()
+            .entries(self.0.iter().flat_map(|map| map.values()))
+            .finish()
     }
 }

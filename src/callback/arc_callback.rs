@@ -17,7 +17,11 @@ impl<R: Request> ArcCallback<R> {
     pub(super) fn erased<C: Erased<R> + 'static>(callback: C) -> Self {
         // A callback that panics here counts as a guard.
         let is_guard = catch(|| callback.is_guard()).unwrap_or(true);
-        Self { hooks: callback.hooks(), is_guard, callback: Arc::new(callback) }
+        Self {
+            hooks: callback.hooks(),
+            is_guard,
+            callback: Arc::new(callback),
+        }
     }
 
     pub(super) fn get(&self) -> &dyn Erased<R> {
@@ -39,12 +43,17 @@ impl<R: Request> ArcCallback<R> {
 
 impl<R: Request> Clone for ArcCallback<R> {
     fn clone(&self) -> Self {
-        Self { callback: self.callback.clone(), ..*self }
+        Self {
+            callback: self.callback.clone(),
+            ..*self
+        }
     }
 }
 
 impl<R: Request> fmt::Debug for ArcCallback<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ArcCallback").field(&self.callback.name()).finish()
+        f.debug_tuple("ArcCallback")
+            .field(&self.callback.name())
+            .finish()
     }
 }

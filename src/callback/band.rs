@@ -29,7 +29,11 @@ where
     let call = callbacks.begin(request);
     // However it ends, `on_end` runs once for every callback that has started.
     let call = OnDrop::new(call, |call| call.end(Outcome::Dropped));
-    let mut band = Band { call, inner, is_ready };
+    let mut band = Band {
+        call,
+        inner,
+        is_ready,
+    };
     async move {
         let result = band.make().await;
         let result = band.settle(result);
@@ -159,7 +163,8 @@ where
     }
 
     fn settle<T>(&self, result: Result<T>) -> Result<T> {
-        self.context().settle::<R, T>(self.call.request.name(), result)
+        self.context()
+            .settle::<R, T>(self.call.request.name(), result)
     }
 
     fn is_after_asked(&self, origin: Origin) -> bool {

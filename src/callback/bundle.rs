@@ -202,7 +202,12 @@ impl Bundle {
         named.extend(self.innermost_model.named_tools());
         named.extend(self.innermost_tool.named_tools());
         let BundleLayers { agent, model, tool } = &self.layers;
-        named.extend(agent.named_tools().chain(model.named_tools()).chain(tool.named_tools()));
+        named.extend(
+            agent
+                .named_tools()
+                .chain(model.named_tools())
+                .chain(tool.named_tools()),
+        );
         named.dedup();
         named
     }

@@ -53,7 +53,11 @@ struct Phase<T> {
 
 impl<T> Phase<T> {
     fn new(rest: Rest) -> Self {
-        Self { answer: None, error: None, rest }
+        Self {
+            answer: None,
+            error: None,
+            rest,
+        }
     }
 
     /// Runs the remaining callbacks without effect, unless they are skipped already.
@@ -87,7 +91,14 @@ impl<R: Request> CallState<R> {
         semantics: CallbackSemantics,
         is_inmost: bool,
     ) -> Self {
-        Self { request, semantics, is_inmost, callbacks, asked: 0, guards_asked: 0 }
+        Self {
+            request,
+            semantics,
+            is_inmost,
+            callbacks,
+            asked: 0,
+            guards_asked: 0,
+        }
     }
 
     /// Runs the `before`s; returns the response of one of them, if any.
@@ -96,7 +107,9 @@ impl<R: Request> CallState<R> {
         let is_watched = self.request.context().emitter().is_some();
         let mut passed = 0;
         while let Some(index) = self.next(&mut passed, phase.rest, HookSet::BEFORE) {
-            let Self { request, callbacks, .. } = self;
+            let Self {
+                request, callbacks, ..
+            } = self;
             let callback = &callbacks[index];
             let holds = R::CALL == CallKind::Tool && callback.guards();
             let callback = callback.get();
@@ -105,7 +118,8 @@ impl<R: Request> CallState<R> {
                 continue;
             }
             if is_watched {
-                self.show(index, "before", answer.as_ref().map(Decision::from)).await;
+                self.show(index, "before", answer.as_ref().map(Decision::from))
+                    .await;
             }
             if holds {
                 self.hold(index, &answer);
@@ -151,7 +165,9 @@ impl<R: Request> CallState<R> {
         let is_watched = self.request.context().emitter().is_some();
         let mut passed = 0;
         while let Some(index) = self.next(&mut passed, phase.rest, HookSet::AFTER) {
-            let Self { request, callbacks, .. } = self;
+            let Self {
+                request, callbacks, ..
+            } = self;
             let callback = &callbacks[index];
             let is_guard = callback.guards();
             // A guard sees the response in effect, and later callbacks see its replacement.
@@ -164,7 +180,8 @@ impl<R: Request> CallState<R> {
                 continue;
             }
             if is_watched {
-                self.show(index, "after", answer.as_ref().map(Decision::from)).await;
+                self.show(index, "after", answer.as_ref().map(Decision::from))
+                    .await;
             }
             match answer {
                 Ok(Action::Continue) => {}
@@ -192,7 +209,10 @@ impl<R: Request> CallState<R> {
                 Err(error) => {
                     let error = self.raised(error, index, "after");
                     // The run ends; this call has succeeded.
-                    if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::InvocationEnded) {
+                    if matches!(
+                        error.kind(),
+                        ErrorKind::Interrupted | ErrorKind::InvocationEnded
+                    ) {
                         phase.rest = Rest::Guards;
                     } else {
                         phase.failed(error, self.semantics.failure)?;
@@ -213,18 +233,25 @@ impl<R: Request> CallState<R> {
         may_retry: bool,
     ) -> Result<Recovered<R::Response>> {
         let like_after = self.semantics.on_error == OnErrorPolicy::LikeAfter;
-        let several = if like_after { self.semantics.after } else { AfterPolicy::First };
+        let several = if like_after {
+            self.semantics.after
+        } else {
+            AfterPolicy::First
+        };
         let mut phase = Phase::new(Rest::Asked);
         let mut retries = false;
         let is_watched = self.request.context().emitter().is_some();
         let mut passed = 0;
         while let Some(index) = self.next(&mut passed, phase.rest, HookSet::ON_ERROR) {
-            let Self { request, callbacks, .. } = self;
+            let Self {
+                request, callbacks, ..
+            } = self;
             let callback = &callbacks[index];
             let (is_guard, callback) = (callback.guards(), callback.get());
             let answer = Hook::new(|| callback.on_error(request, &error)).await;
             if is_watched {
-                self.show(index, "on_error", answer.as_ref().map(Decision::from)).await;
+                self.show(index, "on_error", answer.as_ref().map(Decision::from))
+                    .await;
             }
             match answer {
                 Ok(Recovery::Propagate) => {}
@@ -251,7 +278,10 @@ impl<R: Request> CallState<R> {
                     }
                 }
                 Ok(Recovery::Fail(other)) | Err(other) => {
-                    phase.failed(self.raised(other, index, "on_error"), self.semantics.failure)?;
+                    phase.failed(
+                        self.raised(other, index, "on_error"),
+                        self.semantics.failure,
+                    )?;
                 }
             }
         }
@@ -279,7 +309,11 @@ impl<R: Request> CallState<R> {
     #[inline]
     fn next(&mut self, passed: &mut usize, rest: Rest, hook: HookSet) -> Option<usize> {
         let guards_alone = rest == Rest::Guards;
-        let asked = if guards_alone { &mut self.guards_asked } else { &mut self.asked };
+        let asked = if guards_alone {
+            &mut self.guards_asked
+        } else {
+            &mut self.asked
+        };
         while let Some(&index) = self.callbacks.with(hook).get(*passed) {
             *passed += 1;
             if !guards_alone || self.callbacks[index].guards() {
@@ -308,17 +342,28 @@ impl<R: Request> CallState<R> {
         let (callback, call) = (name(self.at(index).get()), R::CALL);
         let name = self.request.name().map(Into::into);
         let tool_call_id = self.request.context().shared_tool_call_id();
-        let note = CallbackNote { callback, hook, call, name, tool_call_id, decision };
+        let note = CallbackNote {
+            callback,
+            hook,
+            call,
+            name,
+            tool_call_id,
+            decision,
+        };
         let note = EventKind::Callback(Arc::new(note));
-        let told = self.request.context().emitter().and_then(|emitter| match hook {
-            "before" => Some(emitter.tell(note)),
-            // The call has been made. If it were dropped here while the consumer is slow, its
-            // result would be lost.
-            _ => {
-                emitter.note(note);
-                None
-            }
-        });
+        let told = self
+            .request
+            .context()
+            .emitter()
+            .and_then(|emitter| match hook {
+                "before" => Some(emitter.tell(note)),
+                // The call has been made. If it were dropped here while the consumer is slow, its
+                // result would be lost.
+                _ => {
+                    emitter.note(note);
+                    None
+                }
+            });
         async move {
             if let Some(told) = told {
                 told.await;

@@ -195,7 +195,10 @@ impl<R: Request> Callback<R> for ArcCallback<R> {
     }
 
     async fn after(&self, request: &R, response: &R::Response) -> Result<Action<R::Response>> {
-        self.get().after(request, response).await.map(Action::unboxed)
+        self.get()
+            .after(request, response)
+            .await
+            .map(Action::unboxed)
     }
 
     async fn on_error(&self, request: &mut R, error: &Error) -> Result<Recovery<R::Response>> {
@@ -283,7 +286,10 @@ struct Implemented<C, By> {
 
 impl<C, By> Implemented<C, By> {
     fn new(callback: C) -> Self {
-        Self { callback, by: PhantomData }
+        Self {
+            callback,
+            by: PhantomData,
+        }
     }
 }
 
@@ -294,11 +300,15 @@ where
     By: Callback<R>,
 {
     fn before<'a>(&'a self, request: &'a mut R) -> Decision<'a, R::Response> {
-        MaybeFuture::pending(ByPointer { hook: self.callback.before(request) })
+        MaybeFuture::pending(ByPointer {
+            hook: self.callback.before(request),
+        })
     }
 
     fn after<'a>(&'a self, request: &'a R, response: &'a R::Response) -> Decision<'a, R::Response> {
-        MaybeFuture::pending(ByPointer { hook: self.callback.after(request, response) })
+        MaybeFuture::pending(ByPointer {
+            hook: self.callback.after(request, response),
+        })
     }
 
     fn on_error<'a>(
@@ -320,17 +330,19 @@ where
         if before != TypeId::of::<NoHook<By, R, BEFORE>>() {
             hooks = hooks.and(HookSet::BEFORE);
         }
-        let after =
-            made(|(it, request, response): (&'static C, &'static R, &'static R::Response)| {
+        let after = made(
+            |(it, request, response): (&'static C, &'static R, &'static R::Response)| {
                 it.after(request, response)
-            });
+            },
+        );
         if after != TypeId::of::<NoHook<By, R, AFTER>>() {
             hooks = hooks.and(HookSet::AFTER);
         }
-        let on_error =
-            made(|(it, request, error): (&'static C, &'static mut R, &'static Error)| {
+        let on_error = made(
+            |(it, request, error): (&'static C, &'static mut R, &'static Error)| {
                 it.on_error(request, error)
-            });
+            },
+        );
         if on_error != TypeId::of::<NoHook<By, R, ON_ERROR>>() {
             hooks = hooks.and(HookSet::ON_ERROR);
         }

@@ -26,7 +26,10 @@ pin_project! {
 impl<'a, T, F: FnOnce() -> MaybeFuture<'a, Result<T>>> Hook<'a, T, F> {
     #[inline]
     pub(super) fn new(call: F) -> Self {
-        Self { call: Some(call), running: None }
+        Self {
+            call: Some(call),
+            running: None,
+        }
     }
 
     /// Polls the hook. One that decides at once is never stored.
@@ -35,12 +38,16 @@ impl<'a, T, F: FnOnce() -> MaybeFuture<'a, Result<T>>> Hook<'a, T, F> {
         let mut this = self.project();
         if let Some(call) = this.call.take() {
             match call().into_state() {
-                State::Ready { answer: Some(decision) } => return Poll::Ready(decision),
+                State::Ready {
+                    answer: Some(decision),
+                } => return Poll::Ready(decision),
                 State::Ready { answer: None } => {}
                 State::Pending { future } => this.running.set(Some(future)),
             }
         }
-        let Some(running) = this.running.as_mut().as_pin_mut() else { return Poll::Pending };
+        let Some(running) = this.running.as_mut().as_pin_mut() else {
+            return Poll::Pending;
+        };
         let decision = ready!(running.poll(cx));
         // Here, where a panic is caught.
         this.running.set(None);

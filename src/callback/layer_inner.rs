@@ -50,8 +50,16 @@ pub(super) struct Place<R: Request> {
 
 impl<R: Request> Clone for Place<R> {
     fn clone(&self) -> Self {
-        let Self { is_first, inmost, bundles } = self;
-        Self { is_first: *is_first, inmost: inmost.clone(), bundles: *bundles }
+        let Self {
+            is_first,
+            inmost,
+            bundles,
+        } = self;
+        Self {
+            is_first: *is_first,
+            inmost: inmost.clone(),
+            bundles: *bundles,
+        }
     }
 }
 
@@ -71,7 +79,11 @@ impl<R: Request> Clone for Bundles<R> {
 impl<R: Request> Copy for Bundles<R> {}
 
 impl<R: InBundle> Bundles<R> {
-    pub(super) const NEW: Self = Self { around: R::around, inmost: R::inmost, layers: R::layers };
+    pub(super) const NEW: Self = Self {
+        around: R::around,
+        inmost: R::inmost,
+        layers: R::layers,
+    };
 }
 
 impl<R: Request> LayerInner<R> {
@@ -91,7 +103,10 @@ impl<R: Request> LayerInner<R> {
     fn layered(&self, context: &RunContext) -> Option<BoxCallService<R>> {
         let bundles = self.place.bundles.filter(|_| self.place.is_first)?;
         let tree = Tree::of(context)?;
-        let (global, of_run) = ((bundles.layers)(&tree.global), (bundles.layers)(&tree.of_run));
+        let (global, of_run) = (
+            (bundles.layers)(&tree.global),
+            (bundles.layers)(&tree.of_run),
+        );
         if global.is_empty() && of_run.is_empty() {
             return None;
         }
@@ -108,7 +123,10 @@ impl<R: Request> LayerInner<R> {
         match first {
             None => self.inner.make(request),
             Some(band) => {
-                let inside = Inside { bands: rest.into_iter(), inner: self.inner.clone() };
+                let inside = Inside {
+                    bands: rest.into_iter(),
+                    inner: self.inner.clone(),
+                };
                 BoxCallFuture::new(band::run(band, request, inside, false))
             }
         }
@@ -121,10 +139,24 @@ impl<R: Request> LayerInner<R> {
 
     /// Returns the bands around a call of this run.
     fn bands(&self, context: &RunContext) -> Bands<R> {
-        let Self { own, place: Place { is_first, inmost, bundles }, .. } = self;
-        let mut bands = Bands { first: None, rest: Vec::new() };
+        let Self {
+            own,
+            place:
+                Place {
+                    is_first,
+                    inmost,
+                    bundles,
+                },
+            ..
+        } = self;
+        let mut bands = Bands {
+            first: None,
+            rest: Vec::new(),
+        };
         let tree = bundles.and_then(|of| Some((of, Tree::of(context)?)));
-        let global = tree.filter(|_| *is_first).map(|(of, tree)| (of.around)(&tree.global));
+        let global = tree
+            .filter(|_| *is_first)
+            .map(|(of, tree)| (of.around)(&tree.global));
         match global.filter(|global| !global.is_empty()) {
             Some(global) if global.shares_band_of(own.semantics_in(context)) => {
                 bands.push(&global.clone().and(own.clone()));
@@ -138,7 +170,9 @@ impl<R: Request> LayerInner<R> {
         if let Some(inmost) = inmost {
             if let Some((of, tree)) = tree {
                 bands.push((of.around)(&tree.of_run));
-                (of.inmost)(&tree.inmost).into_iter().for_each(|callbacks| bands.push(callbacks));
+                (of.inmost)(&tree.inmost)
+                    .into_iter()
+                    .for_each(|callbacks| bands.push(callbacks));
             }
             bands.push(inmost);
         }
@@ -160,7 +194,10 @@ impl<R: Request> Service<R> for LayerInner<R> {
             return BoxCallFuture::failed(no_part_of_the_run::<R>());
         }
         let Bands { first, rest } = self.bands(request.context());
-        let inside = Inside { bands: rest.into_iter(), inner: self.inner.take() };
+        let inside = Inside {
+            bands: rest.into_iter(),
+            inner: self.inner.take(),
+        };
         inside.enter(first, request)
     }
 }
@@ -209,7 +246,10 @@ impl<R: Request> Service<R> for Inside<R> {
     }
 
     fn call(&mut self, request: R) -> BoxCallFuture<R> {
-        let mut inside = Self { bands: self.bands.clone(), inner: self.inner.take() };
+        let mut inside = Self {
+            bands: self.bands.clone(),
+            inner: self.inner.take(),
+        };
         let band = inside.bands.next();
         inside.enter(band, request)
     }
@@ -227,12 +267,18 @@ fn no_part_of_the_run<R: Request>() -> Error {
 impl<R: Request> Clone for LayerInner<R> {
     /// The clone is not ready, even if the original is.
     fn clone(&self) -> Self {
-        Self { own: self.own.clone(), place: self.place.clone(), inner: self.inner.clone() }
+        Self {
+            own: self.own.clone(),
+            place: self.place.clone(),
+            inner: self.inner.clone(),
+        }
     }
 }
 
 impl<R: Request> fmt::Debug for LayerInner<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LayerInner").field("callbacks", &self.own).finish_non_exhaustive()
+        f.debug_struct("LayerInner")
+            .field("callbacks", &self.own)
+            .finish_non_exhaustive()
     }
 }

@@ -72,29 +72,42 @@ impl<R: Request> Layers<R> {
     /// Returns the layers with a known purpose: of others nothing is known that depends on a place
     /// that they always have.
     pub(crate) fn registered(&self) -> impl Iterator<Item = Registered> {
-        let registered =
-            self.as_slice().iter().flat_map(|layer| layer.registered.iter().rev().cloned());
+        let registered = self
+            .as_slice()
+            .iter()
+            .flat_map(|layer| layer.registered.iter().rev().cloned());
         registered.filter(|it| it.purpose.is_some())
     }
 
     /// Returns all layers, outermost first.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Registered> {
-        self.as_slice().iter().flat_map(|layer| layer.registered.iter().rev())
+        self.as_slice()
+            .iter()
+            .flat_map(|layer| layer.registered.iter().rev())
     }
 
     pub(super) fn named_tools(&self) -> impl Iterator<Item = NamedTool> {
-        self.as_slice().iter().flat_map(|layer| layer.tools.iter().cloned())
+        self.as_slice()
+            .iter()
+            .flat_map(|layer| layer.tools.iter().cloned())
     }
 
     /// Wraps `inner` in the layers.
     pub(super) fn around(&self, inner: BoxCallService<R>) -> BoxCallService<R> {
-        self.as_slice().iter().rev().fold(inner, |inner, layer| (layer.apply)(inner))
+        self.as_slice()
+            .iter()
+            .rev()
+            .fold(inner, |inner, layer| (layer.apply)(inner))
     }
 
     /// Returns the layers one by one, each with the name of its type and its names.
     pub(super) fn each(&self) -> impl Iterator<Item = (&'static str, Vec<String>, Self)> {
         let one = |layer: &Erased<R>| {
-            (layer.type_name, layer.names.clone(), Self(Some(Arc::new(vec![layer.clone()]))))
+            (
+                layer.type_name,
+                layer.names.clone(),
+                Self(Some(Arc::new(vec![layer.clone()]))),
+            )
         };
         self.as_slice().iter().map(one)
     }
@@ -103,7 +116,10 @@ impl<R: Request> Layers<R> {
 /// Returns the service that a layer is around while it is registered. It is never called.
 fn unused<R: Request>() -> BoxCallService<R> {
     BoxCallService::internal(|_| {
-        BoxCallFuture::failed(Error::new(ErrorKind::Other, "this service only takes up a place"))
+        BoxCallFuture::failed(Error::new(
+            ErrorKind::Other,
+            "this service only takes up a place",
+        ))
     })
 }
 

@@ -103,8 +103,10 @@ impl<R: Request> Callbacks<R> {
 
     /// Returns the callbacks with their roles, in order.
     pub(crate) fn registered(&self) -> impl DoubleEndedIterator<Item = Registered> {
-        let registered =
-            |it| Registered { name: Callback::name(it), purpose: Callback::purpose(it) };
+        let registered = |it| Registered {
+            name: Callback::name(it),
+            purpose: Callback::purpose(it),
+        };
         self.as_slice().iter().map(registered)
     }
 
@@ -119,7 +121,10 @@ impl<R: Request> Callbacks<R> {
     /// Returns the tools that the callbacks name.
     pub(crate) fn named_tools(&self) -> impl Iterator<Item = NamedTool> {
         self.as_slice().iter().flat_map(|callback| {
-            let named = |tool| NamedTool { by: Callback::name(callback), tool };
+            let named = |tool| NamedTool {
+                by: Callback::name(callback),
+                tool,
+            };
             Callback::named_tools(callback).into_iter().map(named)
         })
     }
@@ -261,7 +266,9 @@ impl<R: Request> Callbacks<R> {
 impl<R: Request, C: Callback<R>> Extend<C> for Callbacks<R> {
     fn extend<I: IntoIterator<Item = C>>(&mut self, callbacks: I) {
         let list = Arc::make_mut(self.list.get_or_insert_default());
-        callbacks.into_iter().for_each(|callback| list.push(callback.erase()));
+        callbacks
+            .into_iter()
+            .for_each(|callback| list.push(callback.erase()));
     }
 }
 
@@ -275,13 +282,19 @@ impl<R: Request, C: Callback<R>> FromIterator<C> for Callbacks<R> {
 
 impl<R: Request> Default for Callbacks<R> {
     fn default() -> Self {
-        Self { list: None, follows: Follows::Default }
+        Self {
+            list: None,
+            follows: Follows::Default,
+        }
     }
 }
 
 impl<R: Request> Clone for Callbacks<R> {
     fn clone(&self) -> Self {
-        Self { list: self.list.clone(), follows: self.follows }
+        Self {
+            list: self.list.clone(),
+            follows: self.follows,
+        }
     }
 }
 

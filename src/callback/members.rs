@@ -42,12 +42,18 @@ impl<R: Request> Index<usize> for Members<R> {
 
 impl<R: Request> Default for Members<R> {
     fn default() -> Self {
-        Self { all: Vec::new(), with_hook: Default::default() }
+        Self {
+            all: Vec::new(),
+            with_hook: Default::default(),
+        }
     }
 }
 
 impl<R: Request> Clone for Members<R> {
     fn clone(&self) -> Self {
-        Self { all: self.all.clone(), with_hook: self.with_hook.clone() }
+        Self {
+            all: self.all.clone(),
+            with_hook: self.with_hook.clone(),
+        }
     }
 }

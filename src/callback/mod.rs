@@ -50,7 +50,10 @@ mod arc_callback;
 mod band;
 mod bundle;
 mod call_state;
-#[expect(clippy::module_inception, reason = "a trait is in the file of its name")]
+#[expect(
+    clippy::module_inception,
+    reason = "a trait is in the file of its name"
+)]
 mod callback;
 mod constructors;
 mod erased;

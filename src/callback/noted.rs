@@ -34,7 +34,10 @@ pub(crate) struct Notes {
 
 impl Notes {
     fn of(registered: Registered) -> Self {
-        Self { registered: vec![registered], ..Self::default() }
+        Self {
+            registered: vec![registered],
+            ..Self::default()
+        }
     }
 }
 
@@ -51,8 +54,14 @@ thread_local! {
 /// [`Callback::named_tools`](super::Callback::named_tools) instead.
 pub fn layer_names_tools(name: &'static str, tools: impl IntoIterator<Item = Arc<str>>) {
     note(|| {
-        let tools = tools.into_iter().map(|tool| NamedTool { by: name.into(), tool });
-        Notes { tools: tools.collect(), ..Notes::default() }
+        let tools = tools.into_iter().map(|tool| NamedTool {
+            by: name.into(),
+            tool,
+        });
+        Notes {
+            tools: tools.collect(),
+            ..Notes::default()
+        }
     });
 }
 
@@ -61,7 +70,12 @@ pub fn layer_names_tools(name: &'static str, tools: impl IntoIterator<Item = Arc
 /// they are composed with. It has no effect outside [`AgentBuilder::build`](crate::AgentBuilder::build).
 /// A callback overrides [`Callback::purpose`](super::Callback::purpose) instead.
 pub fn layer_has_purpose(name: &'static str, purpose: Purpose) {
-    note(|| Notes::of(Registered { name: name.into(), purpose: Some(purpose) }));
+    note(|| {
+        Notes::of(Registered {
+            name: name.into(),
+            purpose: Some(purpose),
+        })
+    });
 }
 
 /// Adds notes, if an agent is being built.
@@ -84,7 +98,12 @@ pub(super) fn applying<T>(type_name: &str, apply: impl FnOnce() -> T) -> T {
     let before = count();
     let applied = apply();
     if count() == before {
-        note(|| Notes::of(Registered { name: without_paths(type_name).into(), purpose: None }));
+        note(|| {
+            Notes::of(Registered {
+                name: without_paths(type_name).into(),
+                purpose: None,
+            })
+        });
     }
     applied
 }

@@ -153,11 +153,21 @@ pub struct PerCall<T> {
 impl<T: Copy> PerCall<T> {
     /// Creates the same value for all calls.
     pub const fn all(answer: T) -> Self {
-        Self { model: answer, tool: answer, agent: answer, other: answer }
+        Self {
+            model: answer,
+            tool: answer,
+            agent: answer,
+            other: answer,
+        }
     }
 
     pub(crate) const fn of(model: T, tool: T, agent: T, other: T) -> Self {
-        Self { model, tool, agent, other }
+        Self {
+            model,
+            tool,
+            agent,
+            other,
+        }
     }
 
     /// Returns the value for `call`.

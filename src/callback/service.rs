@@ -47,24 +47,37 @@ where
     type Future = ResponseFuture<S::Future, R>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        self.inner.poll_ready(cx).map_err(|error| Error::from(error.into()))
+        self.inner
+            .poll_ready(cx)
+            .map_err(|error| Error::from(error.into()))
     }
 
     fn call(&mut self, request: R) -> Self::Future {
         if self.callbacks.is_empty() {
-            return ResponseFuture { state: State::Passed { future: self.inner.call(request) } };
+            return ResponseFuture {
+                state: State::Passed {
+                    future: self.inner.call(request),
+                },
+            };
         }
         // The service that was polled ready goes with the call; its unready clone stays.
         let unready = self.inner.clone();
         let ready = std::mem::replace(&mut self.inner, unready);
         let future = band::run(self.callbacks.clone(), request, ready, true);
-        ResponseFuture { state: State::Banded { future: BoxCallFuture::new(future) } }
+        ResponseFuture {
+            state: State::Banded {
+                future: BoxCallFuture::new(future),
+            },
+        }
     }
 }
 
 impl<S: Clone, R: Request> Clone for CallbackService<S, R> {
     fn clone(&self) -> Self {
-        Self { inner: self.inner.clone(), callbacks: self.callbacks.clone() }
+        Self {
+            inner: self.inner.clone(),
+            callbacks: self.callbacks.clone(),
+        }
     }
 }
 

@@ -85,14 +85,22 @@ impl<R: Request> StackBuilder<R> {
         let type_name = std::any::type_name::<L>();
         let names = names_of::<R>(&layer, type_name);
         let apply = Box::new(move |inner| BoxCallService::layer(layer.layer(inner)));
-        self.0.push(Part::Layer { type_name, names, apply });
+        self.0.push(Part::Layer {
+            type_name,
+            names,
+            apply,
+        });
     }
 
     /// Adds the layers of a bundle.
     pub(crate) fn layers(&mut self, layers: &Layers<R>) {
         for (type_name, names, layer) in layers.each() {
             let apply = Box::new(move |inner| layer.around(BoxCallService::new(inner)));
-            self.0.push(Part::Layer { type_name, names, apply });
+            self.0.push(Part::Layer {
+                type_name,
+                names,
+                apply,
+            });
         }
     }
 
@@ -122,7 +130,11 @@ impl<R: Request> StackBuilder<R> {
         self.compose(
             service,
             semantics.into(),
-            Place { is_first: false, inmost: None, bundles: None },
+            Place {
+                is_first: false,
+                inmost: None,
+                bundles: None,
+            },
         )
     }
 
@@ -137,7 +149,11 @@ impl<R: Request> StackBuilder<R> {
     where
         R: InBundle,
     {
-        let place = Place { is_first: true, inmost: Some(inmost), bundles: Some(Bundles::NEW) };
+        let place = Place {
+            is_first: true,
+            inmost: Some(inmost),
+            bundles: Some(Bundles::NEW),
+        };
         self.compose(service, semantics, place)
     }
 
@@ -158,8 +174,13 @@ impl<R: Request> StackBuilder<R> {
                         None => callbacks.with_agents_semantics(),
                     }
                 }
-                Part::Layer { type_name, apply, .. } => {
-                    let inside = Place { is_first: false, ..place.clone() };
+                Part::Layer {
+                    type_name, apply, ..
+                } => {
+                    let inside = Place {
+                        is_first: false,
+                        ..place.clone()
+                    };
                     place.inmost = None;
                     let inner = LayerInner::new(std::mem::take(&mut band), inside, service);
                     service = applying(type_name, || apply(inner));

@@ -58,7 +58,10 @@ impl<R: Request> Wrap<R> {
     {
         let name = format!("{hook} at {}", Location::caller()).into();
         let function = move |request, next| -> Running<R> { Box::pin(function(request, next)) };
-        Self { function: Arc::new(function), name }
+        Self {
+            function: Arc::new(function),
+            name,
+        }
     }
 
     /// Sets the name. Defaults to the place in the source.
@@ -76,7 +79,10 @@ impl<R: Request> Wrap<R> {
 
 impl<R: Request> Clone for Wrap<R> {
     fn clone(&self) -> Self {
-        Self { function: self.function.clone(), name: self.name.clone() }
+        Self {
+            function: self.function.clone(),
+            name: self.name.clone(),
+        }
     }
 }
 
@@ -90,7 +96,10 @@ impl<S, R: Request> Layer<S> for Wrap<R> {
     type Service = WrapService<S, R>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        WrapService { inner, wrap: self.clone() }
+        WrapService {
+            inner,
+            wrap: self.clone(),
+        }
     }
 }
 
@@ -103,7 +112,10 @@ pub struct WrapService<S, R: Request> {
 
 impl<S: Clone, R: Request> Clone for WrapService<S, R> {
     fn clone(&self) -> Self {
-        Self { inner: self.inner.clone(), wrap: self.wrap.clone() }
+        Self {
+            inner: self.inner.clone(),
+            wrap: self.wrap.clone(),
+        }
     }
 }
 
@@ -117,15 +129,21 @@ where
     type Future = WrapFuture<R>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        self.inner.poll_ready(cx).map_err(|error| Error::from(error.into()))
+        self.inner
+            .poll_ready(cx)
+            .map_err(|error| Error::from(error.into()))
     }
 
     fn call(&mut self, request: R) -> Self::Future {
         let unready = self.inner.clone();
         let ready = std::mem::replace(&mut self.inner, unready);
         let wrap = self.wrap.clone();
-        let next = Next { inner: BoxCallService::ready(ready) };
-        WrapFuture { future: BoxCallFuture::new(run(wrap, request, next)) }
+        let next = Next {
+            inner: BoxCallService::ready(ready),
+        };
+        WrapFuture {
+            future: BoxCallFuture::new(run(wrap, request, next)),
+        }
     }
 }
 

@@ -118,7 +118,10 @@ impl CallbackSemantics {
                 Retries::AtMost(Self::RETRIES),
                 Retries::AtMost(Self::RETRIES),
             ),
-            globals: PerCall { model: Globals::First, ..Self::DEFAULT.globals },
+            globals: PerCall {
+                model: Globals::First,
+                ..Self::DEFAULT.globals
+            },
             ..Self::DEFAULT
         }
     }
@@ -130,7 +133,11 @@ impl CallbackSemantics {
             true => (BeforePolicy::Last, AfterPolicy::Last),
             false => (BeforePolicy::First, AfterPolicy::First),
         };
-        let failure = if continue_on_error { HookFailure::Continue } else { HookFailure::Stop };
+        let failure = if continue_on_error {
+            HookFailure::Continue
+        } else {
+            HookFailure::Stop
+        };
         Self {
             before,
             after,
@@ -138,7 +145,10 @@ impl CallbackSemantics {
             after_before: PerCall::of(true, false, false, true),
             after_fallback: PerCall::all(false),
             on_error: OnErrorPolicy::LikeAfter,
-            globals: PerCall { agent: Globals::Around, ..PerCall::all(Globals::First) },
+            globals: PerCall {
+                agent: Globals::Around,
+                ..PerCall::all(Globals::First)
+            },
             ..Self::DEFAULT
         }
     }

@@ -35,12 +35,16 @@ impl Charges {
             }
             std::mem::take(&mut entry.pending)
         };
-        pending.iter().for_each(|(calls, charge)| budget.charge(calls, charge));
+        pending
+            .iter()
+            .for_each(|(calls, charge)| budget.charge(calls, charge));
     }
 
     /// Returns whether there are several budgets of this name.
     pub(super) fn are_several(&self, name: &str) -> bool {
-        lock(&self.0).get(name).is_some_and(|entry| entry.budgets.len() > 1)
+        lock(&self.0)
+            .get(name)
+            .is_some_and(|entry| entry.budgets.len() > 1)
     }
 
     /// `calls` are the replayed call and those around it.

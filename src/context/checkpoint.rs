@@ -84,7 +84,10 @@ impl Checkpoint {
     /// Creates the checkpoint of a conversation without runs.
     #[must_use]
     pub fn new(messages: impl Into<Messages>) -> Self {
-        Self { messages: messages.into(), ..Self::default() }
+        Self {
+            messages: messages.into(),
+            ..Self::default()
+        }
     }
 
     /// Replaces the messages, for example with those before a message that the user has edited.
@@ -93,7 +96,11 @@ impl Checkpoint {
     pub fn with_messages(self, messages: impl Into<Messages>) -> Self {
         let (turn, mut private_state) = (self.turn, self.private_state);
         private_state.retain(|key, _| !key.starts_with(CALLS));
-        Self { turn, private_state, ..Self::new(messages) }
+        Self {
+            turn,
+            private_state,
+            ..Self::new(messages)
+        }
     }
 
     /// Returns the checkpoint from which a run that has not begun with these messages begins.
@@ -132,8 +139,15 @@ impl Checkpoint {
 
     /// Returns the checkpoint of a running or ended run.
     pub(crate) fn of(record: &Record, context: &RunContext) -> Self {
-        let Conversation { messages, suspended } = record.save();
-        let mut checkpoint = Self { messages, suspended, ..Self::default() };
+        let Conversation {
+            messages,
+            suspended,
+        } = record.save();
+        let mut checkpoint = Self {
+            messages,
+            suspended,
+            ..Self::default()
+        };
         checkpoint.turn = record.turn();
         checkpoint.interrupts = context.interrupts();
         if context.is_outermost() {

@@ -35,7 +35,13 @@ impl RunContext {
         let outer = self.effects.clone();
         let log = Collected::new(id.into(), outer, self.state(), self.private_state());
         let log = Arc::new(log);
-        (Self { effects: Some(log.clone()), ..self.clone() }, EffectLog(log))
+        (
+            Self {
+                effects: Some(log.clone()),
+                ..self.clone()
+            },
+            EffectLog(log),
+        )
     }
 
     /// Applies the effects of a call that is not made again. What this process has already charged
@@ -43,7 +49,13 @@ impl RunContext {
     ///
     /// The run's [`values`](Self::values) are not part of them.
     pub fn apply_effects(&self, id: &str, effects: &Effects) {
-        let Effects { usage, state, private_state, charges, escalated } = effects;
+        let Effects {
+            usage,
+            state,
+            private_state,
+            charges,
+            escalated,
+        } = effects;
         if *usage != Usage::default() {
             self.add_usage(*usage);
         }

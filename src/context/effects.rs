@@ -108,7 +108,9 @@ impl Collected {
         private_state: &State,
     ) -> Self {
         let within = |log: fn(&Self) -> &Arc<StateLog>| {
-            Arc::new(StateLog::within(outer.as_deref().map(|outer| log(outer).clone())))
+            Arc::new(StateLog::within(
+                outer.as_deref().map(|outer| log(outer).clone()),
+            ))
         };
         let (state_log, private_log) =
             (within(|log| &log.state_log), within(|log| &log.private_log));
@@ -134,7 +136,8 @@ impl Collected {
     }
 
     pub(super) fn escalate(&self) {
-        self.each().for_each(|log| log.escalated.store(true, Ordering::Release));
+        self.each()
+            .for_each(|log| log.escalated.store(true, Ordering::Release));
     }
 
     /// Adds what was charged to a budget of this name.

@@ -21,8 +21,12 @@ impl RunContext {
     /// Returns the ending of this very call.
     #[inline]
     pub(crate) fn ended_by(&self, kind: CallKind) -> Option<Error> {
-        let withheld = (kind == CallKind::Agent).then(|| self.scope.withheld.get()).flatten();
-        withheld.cloned().or_else(|| self.scope.latch.ending(|| self.call(kind)))
+        let withheld = (kind == CallKind::Agent)
+            .then(|| self.scope.withheld.get())
+            .flatten();
+        withheld
+            .cloned()
+            .or_else(|| self.scope.latch.ending(|| self.call(kind)))
     }
 
     /// Returns whether this very call waits on an interrupt, whatever its result.
@@ -32,6 +36,10 @@ impl RunContext {
 
     #[cold]
     fn call(&self, kind: CallKind) -> Call {
-        Call { kind, turn: self.iteration, tool: self.shared_tool_call_id() }
+        Call {
+            kind,
+            turn: self.iteration,
+            tool: self.shared_tool_call_id(),
+        }
     }
 }

@@ -37,7 +37,9 @@ impl RunContext {
     /// Releases this tool call, which `guard` has [held](Self::hold_call).
     pub fn release_call(&self, guard: &str) {
         let mut held = self.held();
-        let Some(at) = held.iter().position(|it| it == guard) else { return };
+        let Some(at) = held.iter().position(|it| it == guard) else {
+            return;
+        };
         held.remove(at);
         let (private, key) = (self.private_state(), self.call_key(HELD));
         match held.is_empty() {
@@ -66,6 +68,9 @@ impl RunContext {
         let Some(Value::Array(guards)) = private.get(&self.call_key(HELD)) else {
             return Vec::new();
         };
-        guards.iter().filter_map(|guard| guard.as_str().map(str::to_owned)).collect()
+        guards
+            .iter()
+            .filter_map(|guard| guard.as_str().map(str::to_owned))
+            .collect()
     }
 }

@@ -26,7 +26,10 @@ pub(crate) struct Joined {
 impl Joined {
     /// Creates settings for a part of this run.
     pub(crate) fn to(context: RunContext) -> Self {
-        Self { caller: Some(context), ..Self::default() }
+        Self {
+            caller: Some(context),
+            ..Self::default()
+        }
     }
 
     pub(crate) fn context(&self) -> &RunContext {

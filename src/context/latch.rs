@@ -56,7 +56,11 @@ impl Latch {
             entries.first.get_or_insert(at);
         }
         entries.by_call.insert(call.clone(), at);
-        entries.all.push(Entry { call, error: error.clone(), answered });
+        entries.all.push(Entry {
+            call,
+            error: error.clone(),
+            answered,
+        });
         self.closed.store(true, Ordering::Release);
     }
 
@@ -75,7 +79,10 @@ impl Latch {
     /// Returns the ending of a finished call: its own, or for an agent any inside it.
     pub(super) fn ending(&self, call: impl FnOnce() -> Call) -> Option<Error> {
         self.find(|entries| match call() {
-            Call { kind: CallKind::Agent, .. } => Some(0),
+            Call {
+                kind: CallKind::Agent,
+                ..
+            } => Some(0),
             call => entries.by_call.get(&call).copied(),
         })
     }
@@ -86,7 +93,10 @@ impl Latch {
             return false;
         }
         let entries = lock(&self.entries);
-        let own = entries.by_call.get(&call()).and_then(|&at| entries.all.get(at));
+        let own = entries
+            .by_call
+            .get(&call())
+            .and_then(|&at| entries.all.get(at));
         own.is_some_and(|it| !it.answered && it.error.kind() == ErrorKind::Interrupted)
     }
 
@@ -112,13 +122,20 @@ impl Latch {
 
     #[inline]
     fn find(&self, place: impl FnOnce(&Entries) -> Option<usize>) -> Option<Error> {
-        if self.closed.load(Ordering::Acquire) { self.find_entry(place) } else { None }
+        if self.closed.load(Ordering::Acquire) {
+            self.find_entry(place)
+        } else {
+            None
+        }
     }
 
     // Apart, so that the usual case stays small at each call site.
     #[cold]
     fn find_entry(&self, place: impl FnOnce(&Entries) -> Option<usize>) -> Option<Error> {
         let entries = lock(&self.entries);
-        entries.all.get(place(&entries)?).map(|entry| entry.error.clone())
+        entries
+            .all
+            .get(place(&entries)?)
+            .map(|entry| entry.error.clone())
     }
 }

@@ -17,7 +17,10 @@ impl RunContext {
     pub(crate) fn limit_reached(&self, made: u32) -> Error {
         Error::new(
             ErrorKind::MaxIterations,
-            format!("no final answer after {made} model call{}", if made == 1 { "" } else { "s" }),
+            format!(
+                "no final answer after {made} model call{}",
+                if made == 1 { "" } else { "s" }
+            ),
         )
     }
 }

@@ -23,7 +23,10 @@ impl Nesting {
             (None, None) => depth.saturating_add(MAX_NESTING),
             (most, own) => most.or(own).unwrap_or(depth),
         };
-        Self { depth, most: Some(most) }
+        Self {
+            depth,
+            most: Some(most),
+        }
     }
 
     /// Fails if no further agent may be called.

@@ -73,8 +73,18 @@ impl Kept {
 
     /// Returns what is saved beside this many messages.
     fn suspended(&self, length: usize) -> Suspended {
-        let nested = self.nested.iter().map(|(key, it)| (key.clone(), it.save())).collect();
-        Suspended { rest: Rest { length, ..self.rest.clone() }, nested }
+        let nested = self
+            .nested
+            .iter()
+            .map(|(key, it)| (key.clone(), it.save()))
+            .collect();
+        Suspended {
+            rest: Rest {
+                length,
+                ..self.rest.clone()
+            },
+            nested,
+        }
     }
 
     fn push(&mut self, message: Message) {
@@ -135,11 +145,19 @@ impl Kept {
     /// request.
     fn has_spoken(&self, asked: &Messages) -> bool {
         let last = |messages: &Messages| {
-            messages.iter().rev().find(|message| message.role() != Role::Tool).cloned()
+            messages
+                .iter()
+                .rev()
+                .find(|message| message.role() != Role::Tool)
+                .cloned()
         };
         let is_users = |message: &Message| message.role() == Role::User;
         let saved = self.origin.as_ref().map(|origin| last(&origin.messages));
-        saved.is_some_and(|saved| last(asked).filter(is_users).is_some_and(|it| saved != Some(it)))
+        saved.is_some_and(|saved| {
+            last(asked)
+                .filter(is_users)
+                .is_some_and(|it| saved != Some(it))
+        })
     }
 
     /// Returns a name for a call of the last turn that is unique in the conversation: some
@@ -154,7 +172,10 @@ impl Kept {
         }
         // Escaped, to be distinct from path steps, from other numbers, and from keys of a call's
         // data.
-        let mut name = id.replace('%', "%25").replace('/', "%2F").replace('#', "%23");
+        let mut name = id
+            .replace('%', "%25")
+            .replace('/', "%2F")
+            .replace('#', "%23");
         name = name.replace(' ', "%20");
         if number > 1 {
             name.push_str(&format!("#{number}"));
@@ -188,7 +209,8 @@ fn count(ids: &mut BTreeMap<Arc<str>, u32>, id: &Arc<str>) -> u32 {
 
 /// Returns whether an id is distinct from path steps, from numbers, and from keys of a call's data.
 fn is_name(id: &str) -> bool {
-    !id.bytes().any(|byte| matches!(byte, b'%' | b'/' | b'#' | b' '))
+    !id.bytes()
+        .any(|byte| matches!(byte, b'%' | b'/' | b'#' | b' '))
 }
 
 /// Returns whether a conversation belongs to an agent that works in this call.
@@ -206,7 +228,10 @@ impl Record {
     /// Restores a conversation whose messages may have changed since it was saved.
     pub(crate) fn resuming(messages: Messages, suspended: Suspended) -> Self {
         let suspended = suspended.or_nothing(&messages);
-        Self::from(Conversation { messages, suspended })
+        Self::from(Conversation {
+            messages,
+            suspended,
+        })
     }
 
     /// Puts a saved conversation in the place of what it has, which others that share the record
@@ -223,20 +248,42 @@ impl Record {
     }
 
     fn of(origin: Arc<Conversation>) -> Self {
-        let Conversation { messages, suspended: Suspended { rest, nested } } = (*origin).clone();
-        let nested = nested.into_iter().map(|(key, it)| (key, Self::from(it))).collect();
+        let Conversation {
+            messages,
+            suspended: Suspended { rest, nested },
+        } = (*origin).clone();
+        let nested = nested
+            .into_iter()
+            .map(|(key, it)| (key, Self::from(it)))
+            .collect();
         let new_from = messages.len();
         let origin = Some(origin);
-        let kept = Kept { messages, new_from, rest, nested, origin, ..Kept::default() };
+        let kept = Kept {
+            messages,
+            new_from,
+            rest,
+            nested,
+            origin,
+            ..Kept::default()
+        };
         Self(Arc::new(Mutex::new(kept)))
     }
 
     /// Creates the conversation of an agent with its caller's request.
     pub(crate) fn asking(messages: &Messages) -> Self {
-        let rest = Rest { told: messages.len(), ..Rest::default() };
+        let rest = Rest {
+            told: messages.len(),
+            ..Rest::default()
+        };
         let asked = Some(messages.clone());
         let (messages, new_from) = (messages.clone(), messages.len());
-        let kept = Kept { messages, new_from, asked, rest, ..Kept::default() };
+        let kept = Kept {
+            messages,
+            new_from,
+            asked,
+            rest,
+            ..Kept::default()
+        };
         Self(Arc::new(Mutex::new(kept)))
     }
 
@@ -277,7 +324,11 @@ impl Record {
         }
         if kept.is_over || kept.asked.as_ref().is_some_and(|earlier| earlier != asked) {
             let (origin, turn) = (kept.origin.take(), kept.turn);
-            *kept = Kept { origin, turn, ..Kept::default() };
+            *kept = Kept {
+                origin,
+                turn,
+                ..Kept::default()
+            };
         }
         if kept.asked.is_none() && kept.has_spoken(asked) {
             (kept.rest, kept.nested) = Default::default();
@@ -417,7 +468,9 @@ impl Record {
     /// which an agent works gets none: it continues when the run is resumed.
     pub(crate) fn fail(&self, call: usize, answer: Message) -> Vec<Message> {
         let kept = &mut *lock(&self.0);
-        let Some((id, slot)) = kept.calls.get(call) else { return Vec::new() };
+        let Some((id, slot)) = kept.calls.get(call) else {
+            return Vec::new();
+        };
         let slot = match slot.answers() {
             [] if kept.holds_in(id) => Slot::Open,
             [] => Slot::Answered(answer),
@@ -431,7 +484,9 @@ impl Record {
     /// Records the state of a call. Once it has a result, the conversation inside it is removed.
     pub(crate) fn keep(&self, call: usize, slot: Slot) {
         let kept = &mut *lock(&self.0);
-        let Some((id, place)) = kept.calls.get_mut(call) else { return };
+        let Some((id, place)) = kept.calls.get_mut(call) else {
+            return;
+        };
         if !slot.answers().is_empty() {
             kept.nested.retain(|held, _| !is_held_in(held, id));
         }
@@ -494,7 +549,11 @@ impl Record {
         kept.replace(messages);
         kept.ids = None;
         kept.nested.clear();
-        kept.rest = Rest { told, is_done: true, ..Rest::default() };
+        kept.rest = Rest {
+            told,
+            is_done: true,
+            ..Rest::default()
+        };
         kept.is_over = true;
     }
 
@@ -504,7 +563,10 @@ impl Record {
         let messages = kept.messages();
         let suspended = kept.suspended(messages.len());
         let messages = messages.in_call_order(kept.new_from).unwrap_or(messages);
-        Conversation { messages, suspended }
+        Conversation {
+            messages,
+            suspended,
+        }
     }
 
     /// Returns the saved form without the messages.

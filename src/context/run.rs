@@ -120,8 +120,16 @@ impl Default for Scope {
 impl Scope {
     /// Creates a run. Data that is not given is that of an earlier one, if there is one.
     pub(super) fn root(given: Given, earlier: Option<&Self>) -> Self {
-        let Given { id, state, private_state, token, resolutions } = given;
-        let token = token.or_else(|| Some(earlier?.token.clone())).unwrap_or_default();
+        let Given {
+            id,
+            state,
+            private_state,
+            token,
+            resolutions,
+        } = given;
+        let token = token
+            .or_else(|| Some(earlier?.token.clone()))
+            .unwrap_or_default();
         let earlier = earlier.map(|earlier| &*earlier.run);
         let id = id.or_else(|| Some(earlier?.id.clone()));
         let state = state.or_else(|| Some(earlier?.state.clone()));
@@ -130,12 +138,17 @@ impl Scope {
             id: id.unwrap_or_else(|| uuid::Uuid::new_v4().to_string().into()),
             state: state.unwrap_or_default(),
             private_state: private_state.unwrap_or_default(),
-            values: earlier.map(|earlier| earlier.values.clone()).unwrap_or_default(),
+            values: earlier
+                .map(|earlier| earlier.values.clone())
+                .unwrap_or_default(),
             aborted: OnceLock::new(),
             charges: Charges::default(),
             begun: OnceLock::new(),
         };
-        Self { resolutions, ..Self::new(Arc::new(run), Arc::from(""), None, token) }
+        Self {
+            resolutions,
+            ..Self::new(Arc::new(run), Arc::from(""), None, token)
+        }
     }
 
     pub(super) fn child(
@@ -150,15 +163,31 @@ impl Scope {
             path => Arc::from(format!("{path}/{agent}")),
         };
         parent.run.begin();
-        Self { caller, max_iterations, inherited, ..Self::within(parent, path) }
+        Self {
+            caller,
+            max_iterations,
+            inherited,
+            ..Self::within(parent, path)
+        }
     }
 
     /// Creates a part of a run for the same agent.
     pub(super) fn part(parent: &Arc<Self>, caller: Option<CallName>) -> Self {
-        let Self { max_iterations, ref inherited, ref emitter, .. } = **parent;
+        let Self {
+            max_iterations,
+            ref inherited,
+            ref emitter,
+            ..
+        } = **parent;
         let (inherited, emitter) = (inherited.clone(), emitter.clone());
         let within = Self::within(parent, parent.path.clone());
-        Self { caller, max_iterations, inherited, emitter, ..within }
+        Self {
+            caller,
+            max_iterations,
+            inherited,
+            emitter,
+            ..within
+        }
     }
 
     fn within(parent: &Arc<Self>, path: Arc<str>) -> Self {
@@ -167,7 +196,12 @@ impl Scope {
             resolutions: parent.resolutions.clone(),
             misfit: parent.misfit.clone(),
             nesting: parent.nesting,
-            ..Self::new(parent.run.clone(), path, Some(parent.clone()), parent.token.clone())
+            ..Self::new(
+                parent.run.clone(),
+                path,
+                Some(parent.clone()),
+                parent.token.clone(),
+            )
         }
     }
 
@@ -208,7 +242,11 @@ impl Scope {
             return;
         };
         // Parts of one agent count together.
-        while let Some(whole) = parent.parent.clone().filter(|whole| whole.path == parent.path) {
+        while let Some(whole) = parent
+            .parent
+            .clone()
+            .filter(|whole| whole.path == parent.path)
+        {
             parent = whole;
         }
         let call = self.caller.as_ref().filter(|call| !parent.is_in(call));
@@ -243,7 +281,10 @@ impl Scope {
         let whole = [
             ("a run id", given.id.is_some()),
             ("a state", given.state.is_some()),
-            ("a checkpoint with private state", given.private_state.is_some()),
+            (
+                "a checkpoint with private state",
+                given.private_state.is_some(),
+            ),
         ];
         if let Some((what, _)) = whole.iter().find(|(_, is_set)| *is_set) {
             let message = format!(
@@ -273,7 +314,10 @@ impl Scope {
         // Calls outside the agent's own tool calls are still inside its caller's.
         let own = tool.filter(|tool| !self.is_in(tool));
         // The caller's own part, with events.
-        let is_caller = self.parent.as_ref().is_some_and(|parent| parent.path == self.path);
+        let is_caller = self
+            .parent
+            .as_ref()
+            .is_some_and(|parent| parent.path == self.path);
         let agent = self.path.rsplit('/').next();
         let agent = agent.filter(|agent| !agent.is_empty() && !is_caller);
         let number = match self.number {
@@ -297,17 +341,24 @@ impl Scope {
 
     /// Returns whether the agent was called in this tool call.
     pub(super) fn is_in(&self, call: &CallName) -> bool {
-        self.caller.as_ref().is_some_and(|caller| Arc::ptr_eq(&caller.name, &call.name))
+        self.caller
+            .as_ref()
+            .is_some_and(|caller| Arc::ptr_eq(&caller.name, &call.name))
     }
 
     /// Returns whether no agent is above this one.
     pub(super) fn is_outermost(&self) -> bool {
-        self.parent.as_ref().is_none_or(|parent| parent.path.is_empty())
+        self.parent
+            .as_ref()
+            .is_none_or(|parent| parent.path.is_empty())
     }
 
     /// Makes this the part of a team member.
     pub(super) fn of_member(self) -> Self {
-        Self { member: true, ..self }
+        Self {
+            member: true,
+            ..self
+        }
     }
 
     /// Records an escalation on the nearest team member, from here outwards.
@@ -346,7 +397,10 @@ impl Scope {
     }
 
     pub(super) fn texts(&self, range: &Range<usize>) -> Vec<Arc<str>> {
-        let said = lock(&self.texts).get(range.clone()).unwrap_or_default().to_vec();
+        let said = lock(&self.texts)
+            .get(range.clone())
+            .unwrap_or_default()
+            .to_vec();
         said.iter().map(|message| message.text().into()).collect()
     }
 

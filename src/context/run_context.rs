@@ -45,7 +45,11 @@ impl RunContext {
     /// Creates a run with a session's state and a token that cancels it.
     #[must_use]
     pub fn new(state: State, cancellation: CancellationToken) -> Self {
-        let given = Given { state: Some(state), token: Some(cancellation), ..Given::default() };
+        let given = Given {
+            state: Some(state),
+            token: Some(cancellation),
+            ..Given::default()
+        };
         Self::of(Scope::root(given, None), None, None)
     }
 
@@ -53,7 +57,10 @@ impl RunContext {
     pub(super) fn with(&self, given: &Given) -> Self {
         let mut scope = Scope::part(&self.scope, self.tool_call.clone());
         scope.apply(given);
-        Self { scope: Arc::new(scope), ..self.clone() }
+        Self {
+            scope: Arc::new(scope),
+            ..self.clone()
+        }
     }
 
     /// Returns a context that emits events, and the stream of these events, whose ids start with
@@ -78,7 +85,13 @@ impl RunContext {
         let (emitter, events) = EventEmitter::new(name, self.state().clone(), capacity);
         let mut scope = Scope::part(&self.scope, self.tool_call.clone());
         scope.emitter = Some(emitter);
-        (Self { scope: Arc::new(scope), ..self.clone() }, events)
+        (
+            Self {
+                scope: Arc::new(scope),
+                ..self.clone()
+            },
+            events,
+        )
     }
 
     pub(super) fn of(
@@ -87,7 +100,14 @@ impl RunContext {
         effects: Option<Arc<Collected>>,
     ) -> Self {
         let (scope, texts) = (Arc::new(scope), 0..0);
-        Self { scope, iteration: 0, texts, tool_call, beyond_limit: false, effects }
+        Self {
+            scope,
+            iteration: 0,
+            texts,
+            tool_call,
+            beyond_limit: false,
+            effects,
+        }
     }
 
     /// Returns the run's id; unique, unless the caller has set it.
@@ -167,7 +187,12 @@ impl RunContext {
     /// `what` in this call. It depends on the [run's id](Self::run_id) and on nothing else.
     #[must_use]
     pub fn chance(&self, what: &str) -> f64 {
-        chance::unit(&[self.run_id(), &self.step_path(), &self.iteration.to_string(), what])
+        chance::unit(&[
+            self.run_id(),
+            &self.step_path(),
+            &self.iteration.to_string(),
+            what,
+        ])
     }
 
     /// Returns the resolution of the interrupt with this id, if the run was resumed with one.
@@ -181,7 +206,12 @@ impl RunContext {
     /// Returns all resolutions that the run was resumed with, by their ids.
     #[must_use]
     pub fn resolutions(&self) -> Vec<Resolution> {
-        let mut all: Vec<_> = self.scope.resolutions.iter().flat_map(|it| it.values()).collect();
+        let mut all: Vec<_> = self
+            .scope
+            .resolutions
+            .iter()
+            .flat_map(|it| it.values())
+            .collect();
         all.sort_by(|one, other| one.id.cmp(&other.id));
         all.into_iter().cloned().collect()
     }
@@ -195,7 +225,9 @@ impl RunContext {
     /// Returns the session's state.
     #[must_use]
     pub fn state(&self) -> &State {
-        self.effects.as_ref().map_or(&self.scope.run.state, |effects| &effects.state)
+        self.effects
+            .as_ref()
+            .map_or(&self.scope.run.state, |effects| &effects.state)
     }
 
     /// Returns the conversation's private state: data that callbacks keep across runs, such as the
@@ -232,7 +264,9 @@ impl RunContext {
     #[must_use]
     pub fn private_state(&self) -> &State {
         let of_run = &self.scope.run.private_state;
-        self.effects.as_ref().map_or(of_run, |effects| &effects.private_state)
+        self.effects
+            .as_ref()
+            .map_or(of_run, |effects| &effects.private_state)
     }
 
     /// Returns the key in the [private state](Self::private_state) for data of `name` about this
@@ -250,8 +284,10 @@ impl RunContext {
             return;
         }
         let path = format!("{CALLS}{}", self.in_tool_call(id).call_path());
-        let is_of_call =
-            |key: &str| key.strip_prefix(&path).is_some_and(|rest| rest.starts_with([' ', '/']));
+        let is_of_call = |key: &str| {
+            key.strip_prefix(&path)
+                .is_some_and(|rest| rest.starts_with([' ', '/']))
+        };
         private.remove_all(is_of_call);
     }
 
@@ -279,7 +315,12 @@ impl RunContext {
     /// ```
     pub async fn emit(&self, name: impl Into<Arc<str>>, value: impl Into<Value>) {
         if let Some(emitter) = self.emitter() {
-            emitter.tell(EventKind::Custom { name: name.into(), value: value.into() }).await;
+            emitter
+                .tell(EventKind::Custom {
+                    name: name.into(),
+                    value: value.into(),
+                })
+                .await;
         }
     }
 
@@ -287,7 +328,8 @@ impl RunContext {
     /// Stays at zero for a run that is not streamed.
     #[must_use]
     pub fn consumer_wait(&self) -> ConsumerWait {
-        self.emitter().map_or_else(ConsumerWait::default, EventEmitter::consumer_wait)
+        self.emitter()
+            .map_or_else(ConsumerWait::default, EventEmitter::consumer_wait)
     }
 
     /// Returns the token that cancels the run, or the part of it that has [its own
@@ -372,7 +414,13 @@ impl RunContext {
     /// Returns the context of an agent called with this one.
     pub(crate) fn enter(&self, agent: &str, max_iterations: u32, inherited: Inherited) -> Self {
         let caller = self.tool_call.clone();
-        let scope = Scope::child(&self.scope, caller.clone(), agent, max_iterations, inherited);
+        let scope = Scope::child(
+            &self.scope,
+            caller.clone(),
+            agent,
+            max_iterations,
+            inherited,
+        );
         Self::of(scope, caller, self.effects.clone())
     }
 
@@ -384,7 +432,13 @@ impl RunContext {
         inherited: Inherited,
     ) -> Self {
         let caller = self.tool_call.clone();
-        let scope = Scope::child(&self.scope, caller.clone(), agent, max_iterations, inherited);
+        let scope = Scope::child(
+            &self.scope,
+            caller.clone(),
+            agent,
+            max_iterations,
+            inherited,
+        );
         Self::of(scope.of_member(), caller, self.effects.clone())
     }
 
@@ -422,7 +476,10 @@ impl RunContext {
     /// Returns the context of an agent that starts, perhaps not for the first time.
     pub(crate) fn begun(&self) -> Self {
         let texts = self.scope.text_count();
-        Self { texts: texts..texts, ..self.clone() }
+        Self {
+            texts: texts..texts,
+            ..self.clone()
+        }
     }
 
     /// Makes this the context of a turn of the loop, whose model call is, or is not, beyond the
@@ -435,8 +492,14 @@ impl RunContext {
 
     /// Returns the context of a tool call of this turn.
     pub(crate) fn in_tool_call(&self, id: &Arc<str>) -> Self {
-        let call = CallName { id: id.clone(), name: self.record().name_call(id) };
-        Self { tool_call: Some(call), ..self.clone() }
+        let call = CallName {
+            id: id.clone(),
+            name: self.record().name_call(id),
+        };
+        Self {
+            tool_call: Some(call),
+            ..self.clone()
+        }
     }
 
     /// Stores the model's text for later turns.
@@ -449,7 +512,11 @@ impl RunContext {
 
     /// Returns the call for an error.
     pub(crate) fn site(&self, kind: CallKind, name: Option<&str>) -> CallSite {
-        CallSite { kind, name: name.map(Into::into), agent: self.scope.path.clone() }
+        CallSite {
+            kind,
+            name: name.map(Into::into),
+            agent: self.scope.path.clone(),
+        }
     }
 }
 

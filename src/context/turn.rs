@@ -25,7 +25,11 @@ impl RunContext {
     pub(crate) fn opening(mut self, record: Record) -> Self {
         if let Some(scope) = Arc::get_mut(&mut self.scope) {
             let path = scope.name().into();
-            scope.place = RecordPlace { record, path, joined: None };
+            scope.place = RecordPlace {
+                record,
+                path,
+                joined: None,
+            };
             scope.count();
         }
         self
@@ -37,7 +41,11 @@ impl RunContext {
         if let Some(scope) = Arc::get_mut(&mut self.scope) {
             let above = &caller.scope.place;
             let (record, path) = (above.record.clone(), above.below(scope.name()));
-            scope.place = RecordPlace { record, path, joined: Some(joined) };
+            scope.place = RecordPlace {
+                record,
+                path,
+                joined: Some(joined),
+            };
         }
         self
     }
@@ -51,32 +59,46 @@ impl RunContext {
     pub(crate) fn replacing(mut self, caller: &Self) -> Self {
         if let Some(scope) = Arc::get_mut(&mut self.scope) {
             let above = &caller.scope.place;
-            scope.place = RecordPlace { path: above.below(scope.name()), ..above.clone() };
+            scope.place = RecordPlace {
+                path: above.below(scope.name()),
+                ..above.clone()
+            };
         }
         self
     }
 
     /// Returns the conversation of this agent, which has this request and may have started before.
     pub(crate) fn begin(&self, asked: &Messages) -> Messages {
-        let RecordPlace { record, path, joined } = &self.scope.place;
+        let RecordPlace {
+            record,
+            path,
+            joined,
+        } = &self.scope.place;
         record.begin(path, asked, *joined)
     }
 
     /// The record of this agent's loop, for that to write.
     pub(crate) fn write(&self, asked: &Messages) -> Transcript {
-        let RecordPlace { record, path, joined } = &self.scope.place;
+        let RecordPlace {
+            record,
+            path,
+            joined,
+        } = &self.scope.place;
         record.write(path, asked, *joined)
     }
 
     /// Records that the loop of this agent has responded to this request.
     pub(crate) fn answered(&self, asked: &Messages) {
-        self.record().answered(self.scope.place.path.clone(), asked.clone());
+        self.record()
+            .answered(self.scope.place.path.clone(), asked.clone());
     }
 
     /// Returns which agent continues, as seen from this one.
     pub(crate) fn turn(&self) -> Turn {
         let RecordPlace { record, path, .. } = &self.scope.place;
-        let Some(turn) = record.turn_of() else { return Turn::Unknown };
+        let Some(turn) = record.turn_of() else {
+            return Turn::Unknown;
+        };
         match turn.strip_prefix(&**path) {
             Some("") => Turn::Own,
             Some(below) if below.starts_with('/') => {
@@ -110,11 +132,12 @@ impl RunContext {
     pub(crate) fn working(&self, agent: &str, asked: &Message) -> Record {
         let at = self.holds(agent);
         let held = self.record().held(&at);
-        held.filter(|held| held.asked().get(0).is_none_or(|it| it == asked)).unwrap_or_else(|| {
-            let record = Record::default();
-            self.record().hold(at, record.clone());
-            record
-        })
+        held.filter(|held| held.asked().get(0).is_none_or(|it| it == asked))
+            .unwrap_or_else(|| {
+                let record = Record::default();
+                self.record().hold(at, record.clone());
+                record
+            })
     }
 
     /// Returns whether this agent has opened its record.

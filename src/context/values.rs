@@ -41,7 +41,11 @@ pub struct ValueTypeError {
 
 impl ValueTypeError {
     fn new<T>(key: &str, found: &'static str) -> Self {
-        Self { key: key.to_owned(), expected: type_name::<T>(), found }
+        Self {
+            key: key.to_owned(),
+            expected: type_name::<T>(),
+            found,
+        }
     }
 }
 
@@ -55,7 +59,9 @@ impl Values {
     /// Stores `value` under `key`, replacing the previous value.
     pub fn set<T: Send + Sync + 'static>(&self, key: impl Into<String>, value: T) {
         let value = AnyValue::new(value);
-        lock(&self.0).get_or_insert_default().insert(key.into(), value);
+        lock(&self.0)
+            .get_or_insert_default()
+            .insert(key.into(), value);
     }
 
     /// Returns the value under `key`, if there is one.
@@ -70,7 +76,10 @@ impl Values {
         let value = lock(&self.0).as_ref().and_then(|map| map.get(key)).cloned();
         let Some(value) = value else { return Ok(None) };
         let found = value.type_name();
-        value.downcast().map(Some).ok_or_else(|| ValueTypeError::new::<T>(key, found))
+        value
+            .downcast()
+            .map(Some)
+            .ok_or_else(|| ValueTypeError::new::<T>(key, found))
     }
 
     /// Changes the value under `key`, which starts as the default, and returns the result of
@@ -112,7 +121,9 @@ impl Values {
 
     /// Removes the value under `key`; returns whether there was one.
     pub fn remove(&self, key: &str) -> bool {
-        lock(&self.0).as_mut().is_some_and(|map| map.remove(key).is_some())
+        lock(&self.0)
+            .as_mut()
+            .is_some_and(|map| map.remove(key).is_some())
     }
 }
 

@@ -39,7 +39,11 @@ const WORKER_GONE: &str = "the worker of a `Buffer` has ended: the runtime that 
 impl Error {
     /// Marks the error of a `Buffer` whose worker has ended: every later call fails too.
     fn or_over(self, is_over: bool) -> Self {
-        if is_over { self.with_retryable(false) } else { self }
+        if is_over {
+            self.with_retryable(false)
+        } else {
+            self
+        }
     }
 }
 

@@ -79,23 +79,31 @@ impl Serialize for Error {
 impl<'de> Deserialize<'de> for Error {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let data = Data::deserialize(deserializer)?;
-        Ok(Self::new(data.kind, data.message.into_owned()).update(|error| {
-            error.retryable = data.retryable;
-            error.retry_after = data.retry_after;
-            error.metadata = data.metadata;
-            error.call = data.call.and_then(Call::site);
-            error.raised_by = data.raised_by.and_then(Raised::by);
-            error.interrupts = data.interrupts;
-            error.model_message = data.model_message.map(|said| said.into_owned().into());
-        }))
+        Ok(
+            Self::new(data.kind, data.message.into_owned()).update(|error| {
+                error.retryable = data.retryable;
+                error.retry_after = data.retry_after;
+                error.metadata = data.metadata;
+                error.call = data.call.and_then(Call::site);
+                error.raised_by = data.raised_by.and_then(Raised::by);
+                error.interrupts = data.interrupts;
+                error.model_message = data.model_message.map(|said| said.into_owned().into());
+            }),
+        )
     }
 }
 
 impl Call<'_> {
     fn site(self) -> Option<CallSite> {
         let kinds = [CallKind::Agent, CallKind::Model, CallKind::Tool];
-        let kind = kinds.into_iter().find(|kind| kind.to_string() == self.kind)?;
-        Some(CallSite { kind, name: self.name, agent: self.agent })
+        let kind = kinds
+            .into_iter()
+            .find(|kind| kind.to_string() == self.kind)?;
+        Some(CallSite {
+            kind,
+            name: self.name,
+            agent: self.agent,
+        })
     }
 }
 
@@ -103,6 +111,9 @@ impl Raised<'_> {
     fn by(self) -> Option<RaisedBy> {
         let hooks = ["before", "after", "on_error", "wrap"];
         let hook = hooks.into_iter().find(|hook| *hook == self.hook)?;
-        Some(RaisedBy { callback: self.callback.into_owned().into(), hook })
+        Some(RaisedBy {
+            callback: self.callback.into_owned().into(),
+            hook,
+        })
     }
 }

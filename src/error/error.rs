@@ -138,7 +138,10 @@ impl Error {
     #[must_use]
     pub fn interrupt_all(interrupts: impl IntoIterator<Item = Interrupt>) -> Self {
         let interrupts: Arc<[Interrupt]> = interrupts.into_iter().collect();
-        let reasons: Vec<_> = interrupts.iter().map(|interrupts| &*interrupts.reason).collect();
+        let reasons: Vec<_> = interrupts
+            .iter()
+            .map(|interrupts| &*interrupts.reason)
+            .collect();
         let message = format!("waiting for {}", reasons.join(", "));
         Self::new(ErrorKind::Interrupted, message).update(|e| e.interrupts = Some(interrupts))
     }
@@ -147,7 +150,10 @@ impl Error {
     /// `after` is not called.
     #[must_use]
     pub fn end_invocation() -> Self {
-        Self::new(ErrorKind::InvocationEnded, "a callback ended the invocation")
+        Self::new(
+            ErrorKind::InvocationEnded,
+            "a callback ended the invocation",
+        )
     }
 
     /// Returns the kind of the error.
@@ -167,7 +173,9 @@ impl Error {
     /// The kind decides, unless [`with_retryable`](Self::with_retryable) was used.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
-        self.0.retryable.unwrap_or_else(|| self.0.kind.is_retryable())
+        self.0
+            .retryable
+            .unwrap_or_else(|| self.0.kind.is_retryable())
     }
 
     /// Returns whether this is an abort, an interrupt or an end of the invocation. These end more
@@ -315,7 +323,10 @@ impl Error {
         hook: &'static str,
     ) -> Self {
         self.or_kind(ErrorKind::Callback).update(|e| {
-            e.raised_by.get_or_insert_with(|| RaisedBy { callback: callback(), hook });
+            e.raised_by.get_or_insert_with(|| RaisedBy {
+                callback: callback(),
+                hook,
+            });
         })
     }
 
@@ -327,7 +338,15 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner { kind, message, call, raised_by, metadata, retry_after, .. } = &*self.0;
+        let Inner {
+            kind,
+            message,
+            call,
+            raised_by,
+            metadata,
+            retry_after,
+            ..
+        } = &*self.0;
         if let Some(call) = call {
             write!(f, "{call}: ")?;
         }
@@ -353,7 +372,15 @@ impl fmt::Display for Error {
 
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner { kind, message, cause, call, raised_by, metadata, .. } = &*self.0;
+        let Inner {
+            kind,
+            message,
+            cause,
+            call,
+            raised_by,
+            metadata,
+            ..
+        } = &*self.0;
         f.debug_struct("Error")
             .field("kind", kind)
             .field("message", message)
@@ -379,7 +406,10 @@ impl StdError for Error {
 pub(super) fn below<'a>(
     error: &'a (dyn StdError + 'static),
 ) -> Option<&'a (dyn StdError + 'static)> {
-    match error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref) {
+    match error
+        .downcast_ref::<std::io::Error>()
+        .and_then(std::io::Error::get_ref)
+    {
         Some(wrapped) => Some(wrapped),
         None => error.source(),
     }

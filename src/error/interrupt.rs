@@ -114,12 +114,18 @@ impl Resolution {
     /// Creates a resolution of the interrupt `id` with an answer.
     #[must_use]
     pub fn resolved(id: impl Into<String>, payload: impl Into<Value>) -> Self {
-        Self { id: id.into(), outcome: ResolutionOutcome::Resolved(payload.into()) }
+        Self {
+            id: id.into(),
+            outcome: ResolutionOutcome::Resolved(payload.into()),
+        }
     }
 
     /// Creates a resolution that cancels the interrupt `id`.
     #[must_use]
     pub fn cancelled(id: impl Into<String>) -> Self {
-        Self { id: id.into(), outcome: ResolutionOutcome::Cancelled }
+        Self {
+            id: id.into(),
+            outcome: ResolutionOutcome::Cancelled,
+        }
     }
 }

@@ -40,7 +40,10 @@ impl Arguments {
         if text.trim_ascii_start().is_empty() {
             text = "{}".to_owned();
         }
-        Self(Arc::new(Parsed { text, value: OnceLock::new() }))
+        Self(Arc::new(Parsed {
+            text,
+            value: OnceLock::new(),
+        }))
     }
 
     /// Returns the text, as the model wrote it.
@@ -54,7 +57,8 @@ impl Arguments {
     #[must_use]
     pub fn value(&self) -> &Value {
         self.0.value.get_or_init(|| {
-            self.parse().unwrap_or_else(|_| Value::String(self.as_str().to_owned()))
+            self.parse()
+                .unwrap_or_else(|_| Value::String(self.as_str().to_owned()))
         })
     }
 
@@ -79,7 +83,10 @@ impl From<Value> for Arguments {
     fn from(value: Value) -> Self {
         // Same as `Display`, but faster; a `Value` always serialises.
         let text = serde_json::to_string(&value).unwrap_or_default();
-        Self(Arc::new(Parsed { text, value: value.into() }))
+        Self(Arc::new(Parsed {
+            text,
+            value: value.into(),
+        }))
     }
 }
 

@@ -24,13 +24,19 @@ impl Messages {
         }
         let mut ordered = self.clone();
         while let Some(said) = self.get(at) {
-            let answers = self.range(at + 1).take_while(|message| message.role() == Role::Tool);
+            let answers = self
+                .range(at + 1)
+                .take_while(|message| message.role() == Role::Tool);
             let sorted = sorted(said, answers);
             let is_over = at + 1 + sorted.len() < self.len() || !self.has_open_calls();
             at += 1;
             for message in sorted {
                 if let Some(place) = ordered.get_mut(at) {
-                    *place = if is_over { message.released() } else { message.clone() };
+                    *place = if is_over {
+                        message.released()
+                    } else {
+                        message.clone()
+                    };
                 }
                 at += 1;
             }
@@ -40,7 +46,10 @@ impl Messages {
 
     /// Returns whether the last turn holds messages that its tools have brought besides their results.
     pub(crate) fn holds_messages(&self) -> bool {
-        let mut latest = self.iter().rev().take_while(|message| message.role() == Role::Tool);
+        let mut latest = self
+            .iter()
+            .rev()
+            .take_while(|message| message.role() == Role::Tool);
         latest.any(|message| message.held_by().is_some())
     }
 
@@ -74,8 +83,11 @@ impl Messages {
 
 /// Returns the messages of a turn's tools in order.
 fn sorted<'a>(said: &Message, answers: impl Iterator<Item = &'a Message>) -> Vec<&'a Message> {
-    let places: HashMap<_, _> =
-        said.tool_calls().enumerate().map(|(place, call)| (&*call.id, place)).collect();
+    let places: HashMap<_, _> = said
+        .tool_calls()
+        .enumerate()
+        .map(|(place, call)| (&*call.id, place))
+        .collect();
     let place = |id: &str| places.get(id).copied().unwrap_or(places.len());
     let mut sorted: Vec<_> = answers.collect();
     sorted.sort_by_key(|message| match (result(message), message.held_by()) {

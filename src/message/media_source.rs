@@ -45,19 +45,28 @@ impl MediaSource {
     /// Creates a source with a URL.
     #[must_use]
     pub fn url(url: impl Into<String>) -> Self {
-        Self::Url { url: url.into(), media_type: None }
+        Self::Url {
+            url: url.into(),
+            media_type: None,
+        }
     }
 
     /// Creates a source with data in base64; `media_type` is, for example, `image/png`.
     #[must_use]
     pub fn base64(media_type: impl Into<String>, data: impl Into<String>) -> Self {
-        Self::Base64 { media_type: media_type.into(), data: data.into() }
+        Self::Base64 {
+            media_type: media_type.into(),
+            data: data.into(),
+        }
     }
 
     /// Creates a source with the id of a file that was uploaded to the provider.
     #[must_use]
     pub fn file(id: impl Into<String>) -> Self {
-        Self::File { id: id.into(), media_type: None }
+        Self::File {
+            id: id.into(),
+            media_type: None,
+        }
     }
 
     /// Returns the media type, if it is known.

@@ -37,7 +37,11 @@ impl Message {
     #[must_use]
     pub fn new(role: Role, parts: impl IntoIterator<Item = Part>) -> Self {
         let (parts, provider) = (parts.into_iter().collect(), ProviderData::default());
-        Self(Arc::new(Content { role, parts, provider }))
+        Self(Arc::new(Content {
+            role,
+            parts,
+            provider,
+        }))
     }
 
     /// Creates a system message with this text.
@@ -142,9 +146,15 @@ impl PartialEq for Message {
 
 impl fmt::Debug for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Content { role, parts, provider } = &*self.0;
+        let Content {
+            role,
+            parts,
+            provider,
+        } = &*self.0;
         let mut message = f.debug_struct("Message");
-        message.field("role", role).field("parts", &parts.as_slice());
+        message
+            .field("role", role)
+            .field("parts", &parts.as_slice());
         message.field("provider", provider).finish()
     }
 }

@@ -155,7 +155,10 @@ impl Messages {
 
     /// Returns the messages in slices, oldest first.
     pub(crate) fn chunks(&self) -> impl Iterator<Item = &[Message]> {
-        self.full().iter().map(|chunk| &***chunk).chain([self.tail()])
+        self.full()
+            .iter()
+            .map(|chunk| &***chunk)
+            .chain([self.tail()])
     }
 
     fn full(&self) -> &[Chunk] {
@@ -223,7 +226,10 @@ impl From<Vec<Message>> for Messages {
         if messages.is_empty() || messages.len() > CHUNK {
             return messages.into_iter().collect();
         }
-        Self { full: None, tail: Some(Arc::new(messages)) }
+        Self {
+            full: None,
+            tail: Some(Arc::new(messages)),
+        }
     }
 }
 

@@ -44,7 +44,11 @@ impl Messages {
     pub(crate) fn last_turn(&self) -> Option<LastTurn<'_>> {
         let mut earlier = self.iter();
         let said = earlier.rfind(|message| message.role() != Role::Tool)?;
-        let turn = LastTurn { said, messages: self, results_from: earlier.len() + 1 };
+        let turn = LastTurn {
+            said,
+            messages: self,
+            results_from: earlier.len() + 1,
+        };
         (said.role() == Role::Assistant).then_some(turn)
     }
 
@@ -59,7 +63,10 @@ impl Messages {
             let open: Vec<_> = self.open_calls().map(|call| &*call.id).collect();
             let message = match &open[..] {
                 [] => format!("tool call `{id}` is not open; there are no open calls"),
-                open => format!("tool call `{id}` is not open; open calls: {}", open.join(", ")),
+                open => format!(
+                    "tool call `{id}` is not open; open calls: {}",
+                    open.join(", ")
+                ),
             };
             return Err(Error::new(ErrorKind::InvalidRequest, message));
         };
@@ -85,13 +92,20 @@ impl<'a> LastTurn<'a> {
 
     /// Returns the tool calls that have no result.
     pub(crate) fn open_calls(self) -> Vec<&'a ToolCall> {
-        let results = || self.messages.range(self.results_from).flat_map(Message::tool_results);
+        let results = || {
+            self.messages
+                .range(self.results_from)
+                .flat_map(Message::tool_results)
+        };
         // For a few calls the results are searched; for many, that would take too long.
         if self.said.parts().len() <= FEW {
             let is_open = |call: &&ToolCall| results().all(|result| result.call_id != call.id);
             return self.said.tool_calls().filter(is_open).collect();
         }
         let answered: HashSet<_> = results().map(|result| &*result.call_id).collect();
-        self.said.tool_calls().filter(|call| !answered.contains(&*call.id)).collect()
+        self.said
+            .tool_calls()
+            .filter(|call| !answered.contains(&*call.id))
+            .collect()
     }
 }

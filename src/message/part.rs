@@ -142,7 +142,10 @@ impl Image {
     /// Creates an image part.
     #[must_use]
     pub fn new(source: MediaSource) -> Self {
-        Self { source, provider: ProviderData::default() }
+        Self {
+            source,
+            provider: ProviderData::default(),
+        }
     }
 }
 
@@ -150,7 +153,10 @@ impl Audio {
     /// Creates an audio part.
     #[must_use]
     pub fn new(source: MediaSource) -> Self {
-        Self { source, provider: ProviderData::default() }
+        Self {
+            source,
+            provider: ProviderData::default(),
+        }
     }
 }
 
@@ -158,7 +164,11 @@ impl Document {
     /// Creates a document part without a name.
     #[must_use]
     pub fn new(source: MediaSource) -> Self {
-        Self { source, name: None, provider: ProviderData::default() }
+        Self {
+            source,
+            name: None,
+            provider: ProviderData::default(),
+        }
     }
 
     /// Sets the name.
@@ -173,13 +183,19 @@ impl Part {
     /// Creates a text part.
     #[must_use]
     pub fn from_text(text: impl Into<String>) -> Self {
-        Self::Text(Text { text: text.into(), ..Text::default() })
+        Self::Text(Text {
+            text: text.into(),
+            ..Text::default()
+        })
     }
 
     /// Creates a reasoning part.
     #[must_use]
     pub fn reasoning(text: impl Into<String>) -> Self {
-        Self::Reasoning(Reasoning { text: text.into(), ..Reasoning::default() })
+        Self::Reasoning(Reasoning {
+            text: text.into(),
+            ..Reasoning::default()
+        })
     }
 
     /// Creates an image part with a URL.

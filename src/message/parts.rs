@@ -8,7 +8,10 @@ use super::part::Part;
 pub(super) struct Parts {
     /// The only part, if there is one.
     one: Option<Part>,
-    #[allow(clippy::box_collection, reason = "most messages have one part, and stay small")]
+    #[allow(
+        clippy::box_collection,
+        reason = "most messages have one part, and stay small"
+    )]
     many: Option<Box<Vec<Part>>>,
 }
 
@@ -34,7 +37,10 @@ impl FromIterator<Part> for Parts {
             (one, None) => Self { one, many: None },
             (first, second) => {
                 let many = first.into_iter().chain(second).chain(parts).collect();
-                Self { one: None, many: Some(Box::new(many)) }
+                Self {
+                    one: None,
+                    many: Some(Box::new(many)),
+                }
             }
         }
     }

@@ -38,7 +38,12 @@ impl ToolCall {
         arguments: impl Into<Arguments>,
     ) -> Self {
         let (id, name, arguments) = (id.into(), name.into(), arguments.into());
-        Self { id, name, arguments, provider: ProviderData::default() }
+        Self {
+            id,
+            name,
+            arguments,
+            provider: ProviderData::default(),
+        }
     }
 
     /// Creates a call with the model's own [text](Arguments::from_text) as arguments.

@@ -73,8 +73,12 @@ impl Sub for Usage {
             cached_input_tokens: self
                 .cached_input_tokens
                 .saturating_sub(earlier.cached_input_tokens),
-            cache_write_tokens: self.cache_write_tokens.saturating_sub(earlier.cache_write_tokens),
-            reasoning_tokens: self.reasoning_tokens.saturating_sub(earlier.reasoning_tokens),
+            cache_write_tokens: self
+                .cache_write_tokens
+                .saturating_sub(earlier.cache_write_tokens),
+            reasoning_tokens: self
+                .reasoning_tokens
+                .saturating_sub(earlier.reasoning_tokens),
         }
     }
 }

@@ -65,8 +65,16 @@ impl Fallback {
             error.is_retryable() || kind.is_retryable() || kind == ErrorKind::ContextLength
         });
         let names = vec![ModelName::of(&model)];
-        let plan = Plan { others: Vec::new(), when, restart_streams: false, names };
-        Self { first: BoxModel::catching_panics(model), plan: Arc::new(plan) }
+        let plan = Plan {
+            others: Vec::new(),
+            when,
+            restart_streams: false,
+            names,
+        };
+        Self {
+            first: BoxModel::catching_panics(model),
+            plan: Arc::new(plan),
+        }
     }
 
     /// Adds a model to call if all models before it have failed.
@@ -112,7 +120,10 @@ impl Fallback {
 
 impl fmt::Debug for Fallback {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Fallback").field("first", &self.first).field("plan", &self.plan).finish()
+        f.debug_struct("Fallback")
+            .field("first", &self.first)
+            .field("plan", &self.plan)
+            .finish()
     }
 }
 
@@ -127,8 +138,15 @@ impl Service<ModelRequest> for Fallback {
 
     fn call(&mut self, request: ModelRequest) -> Self::Future {
         let future = self.first.call(request.clone());
-        let asked = Asked { request, plan: self.plan.clone(), errors: Vec::new() };
-        ResponseFuture { state: State::First { future }, asked }
+        let asked = Asked {
+            request,
+            plan: self.plan.clone(),
+            errors: Vec::new(),
+        };
+        ResponseFuture {
+            state: State::First { future },
+            asked,
+        }
     }
 }
 
@@ -180,20 +198,31 @@ struct Asked {
 impl Asked {
     /// Returns the call of the next model, or the error for the caller.
     fn next(&mut self, error: Error) -> Result<Oneshot<BoxModel, ModelRequest>> {
-        let Plan { others, when, restart_streams, .. } = &*self.plan;
+        let Plan {
+            others,
+            when,
+            restart_streams,
+            ..
+        } = &*self.plan;
         if error.is_ending() || self.request.context().aborted().is_some() {
             return Err(error);
         }
         let is_over = !when.holds(&error)?;
         let is_seen = self.request.is_committed() && !restart_streams;
         let next = others.get(self.errors.len()).filter(|_| !is_over);
-        let Some(model) = next else { return Err(self.failed(error, "")) };
+        let Some(model) = next else {
+            return Err(self.failed(error, ""));
+        };
         if is_seen {
             let why = "; not falling back: output was already streamed";
             return Err(self.failed(error, why));
         }
         self.errors.push(error.clone());
-        let (call, asked, of) = (CallSite::of(&self.request), self.errors.len(), others.len() + 1);
+        let (call, asked, of) = (
+            CallSite::of(&self.request),
+            self.errors.len(),
+            others.len() + 1,
+        );
         let kind = error.kind();
         // Not the error itself: an outer layer may redact its text.
         tracing::warn!(target: TARGET, %call, asked, of, %kind, "falling back to next model");
@@ -205,7 +234,9 @@ impl Asked {
         if self.errors.is_empty() {
             return match why {
                 "" => error,
-                why => error.clone().with_message(format!("{}{why}", error.message())),
+                why => error
+                    .clone()
+                    .with_message(format!("{}{why}", error.message())),
             };
         }
         let mut errors = std::mem::take(&mut self.errors);
@@ -257,7 +288,9 @@ impl fmt::Display for ModelsFailed {
 
 impl StdError for ModelsFailed {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        self.errors.last().map(|error| error as &(dyn StdError + 'static))
+        self.errors
+            .last()
+            .map(|error| error as &(dyn StdError + 'static))
     }
 }
 

@@ -40,7 +40,10 @@ impl ModelRequest {
     /// Creates a request in a new run of its own.
     #[must_use]
     pub fn new(messages: impl Into<Messages>) -> Self {
-        Self { messages: messages.into(), ..Self::default() }
+        Self {
+            messages: messages.into(),
+            ..Self::default()
+        }
     }
 
     /// Creates a request of a run without defaults that would be replaced anyway. `written` is the
@@ -172,7 +175,8 @@ impl ModelRequest {
         body: &mut Vec<u8>,
         write: impl FnMut(usize, &mut Vec<u8>) -> Result<()>,
     ) -> Result<()> {
-        self.earlier.write_messages(protocol, &self.messages, body, write)
+        self.earlier
+            .write_messages(protocol, &self.messages, body, write)
     }
 
     /// Appends the available tools to a request's body, in the format of a protocol. `write`

@@ -95,7 +95,10 @@ impl ModelResponse {
     /// ```
     #[must_use]
     pub fn from_tool_calls(calls: impl IntoIterator<Item = ToolCall>) -> Self {
-        Self::new(Message::new(Role::Assistant, calls.into_iter().map(Part::ToolCall)))
+        Self::new(Message::new(
+            Role::Assistant,
+            calls.into_iter().map(Part::ToolCall),
+        ))
     }
 
     /// Sets the text and keeps everything else: reasoning, tool calls, usage, finish reason and
@@ -127,7 +130,11 @@ impl ModelResponse {
         if let Part::Text(new) = &mut new {
             new.text = text.into();
         }
-        let at = first.or_else(|| parts.iter().position(|part| matches!(part, Part::ToolCall(_))));
+        let at = first.or_else(|| {
+            parts
+                .iter()
+                .position(|part| matches!(part, Part::ToolCall(_)))
+        });
         let at = at.unwrap_or(parts.len());
         parts.retain(|part| !matches!(part, Part::Text(_)));
         parts.insert(at, new);
@@ -162,7 +169,9 @@ impl ModelResponse {
     #[must_use]
     pub fn without_tool_calls(mut self) -> Self {
         if self.message.tool_calls().next().is_some() {
-            self.message.parts_mut().retain(|part| !matches!(part, Part::ToolCall(_)));
+            self.message
+                .parts_mut()
+                .retain(|part| !matches!(part, Part::ToolCall(_)));
         }
         if self.finish_reason == FinishReason::ToolCalls {
             self.finish_reason = FinishReason::Stop;
@@ -307,7 +316,9 @@ impl ModelResponse {
         let mut message = replaced.message.clone();
         let parts = message.parts_mut();
         parts.retain(|part| !matches!(part, Part::Text(_)));
-        let first = parts.iter().position(|part| matches!(part, Part::ToolCall(_)));
+        let first = parts
+            .iter()
+            .position(|part| matches!(part, Part::ToolCall(_)));
         let at = first.unwrap_or(parts.len());
         parts.splice(at..at, self.message.parts().iter().cloned());
         self.message = message;
@@ -318,8 +329,15 @@ impl ModelResponse {
 }
 
 impl From<Streamed> for ModelResponse {
-    fn from(Streamed { message, attempt, .. }: Streamed) -> Self {
-        Self { attempt, ..Self::new(message) }
+    fn from(
+        Streamed {
+            message, attempt, ..
+        }: Streamed,
+    ) -> Self {
+        Self {
+            attempt,
+            ..Self::new(message)
+        }
     }
 }
 

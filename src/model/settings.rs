@@ -72,12 +72,20 @@ impl Settings {
             temperature: self.temperature.or(base.temperature),
             top_p: self.top_p.or(base.top_p),
             max_tokens: self.max_tokens.or(base.max_tokens),
-            stop: if self.stop.is_empty() { base.stop.clone() } else { self.stop },
+            stop: if self.stop.is_empty() {
+                base.stop.clone()
+            } else {
+                self.stop
+            },
             seed: self.seed.or(base.seed),
             tool_choice: self.tool_choice.or_else(|| base.tool_choice.clone()),
             parallel_tool_calls: self.parallel_tool_calls.or(base.parallel_tool_calls),
-            reasoning_effort: self.reasoning_effort.or_else(|| base.reasoning_effort.clone()),
-            response_format: self.response_format.or_else(|| base.response_format.clone()),
+            reasoning_effort: self
+                .reasoning_effort
+                .or_else(|| base.reasoning_effort.clone()),
+            response_format: self
+                .response_format
+                .or_else(|| base.response_format.clone()),
             prompt_cache: self.prompt_cache.or_else(|| base.prompt_cache.clone()),
             extra,
         }
@@ -161,13 +169,23 @@ impl ResponseFormat {
     #[must_use]
     pub fn of<T: JsonSchema>() -> Self {
         let (schema, strict) = tool::answer::<T>();
-        Self::JsonSchema { name: format_name(&T::schema_name()), schema, strict }
+        Self::JsonSchema {
+            name: format_name(&T::schema_name()),
+            schema,
+            strict,
+        }
     }
 }
 
 /// Providers allow 64 letters, digits, `_` and `-`; names of generic types contain other
 /// characters.
 pub(crate) fn format_name(name: &str) -> String {
-    let taken = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
+    let taken = |c: char| {
+        if c.is_ascii_alphanumeric() || c == '-' {
+            c
+        } else {
+            '_'
+        }
+    };
     name.chars().map(taken).take(64).collect()
 }

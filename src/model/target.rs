@@ -43,7 +43,10 @@ struct Named {
 impl ModelTarget {
     /// Sets the provider, in lower case, and the name of the model, if the call has one.
     pub fn set(&self, provider: &'static str, model: Option<&str>) {
-        *lock(&self.0) = Named { provider: Some(provider), model: model.map(Into::into) };
+        *lock(&self.0) = Named {
+            provider: Some(provider),
+            model: model.map(Into::into),
+        };
     }
 
     /// Returns the provider. `None` if no model has set it.

@@ -49,7 +49,10 @@ impl Form {
         let mut known = 0;
         for chunk in messages.chunks() {
             let kept = self.messages[known..].iter();
-            let same = kept.zip(chunk).take_while(|((kept, _), it)| kept.is_clone_of(it)).count();
+            let same = kept
+                .zip(chunk)
+                .take_while(|((kept, _), it)| kept.is_clone_of(it))
+                .count();
             known += same;
             if same < chunk.len() {
                 break;
@@ -73,7 +76,8 @@ impl Earlier {
             };
             let known = form.known(messages);
             form.messages.truncate(known);
-            form.bytes.truncate(form.messages.last().map_or(0, |(_, end)| *end));
+            form.bytes
+                .truncate(form.messages.last().map_or(0, |(_, end)| *end));
             for (index, message) in (known..).zip(messages.range(known)) {
                 write(index, &mut form.bytes)?;
                 form.messages.push((message.clone(), form.bytes.len()));
@@ -95,7 +99,10 @@ impl Earlier {
     ) -> Result<()> {
         self.with(protocol, |form| {
             let Some(form) = form else { return write(body) };
-            let known = form.tools.take().filter(|(kept, _)| Arc::ptr_eq(kept, tools));
+            let known = form
+                .tools
+                .take()
+                .filter(|(kept, _)| Arc::ptr_eq(kept, tools));
             let (tools, bytes) = match known {
                 Some(known) => known,
                 None => {
@@ -117,7 +124,9 @@ impl Earlier {
         protocol: &'static str,
         write: impl FnOnce(Option<&mut Form>) -> Result<()>,
     ) -> Result<()> {
-        let Some(kept) = self.0.upgrade() else { return write(None) };
+        let Some(kept) = self.0.upgrade() else {
+            return write(None);
+        };
         let mut form = {
             let mut forms = lock(&kept);
             let at = forms.iter().position(|(of, _)| *of == protocol);

@@ -163,7 +163,10 @@ impl AnswerFormat {
                 "Answer again: call the tool `final_answer` with arguments that match this schema:"
             }
         };
-        Message::user(format!("The answer is not valid: {invalid}. {how}\n{}", self.answer.schema))
+        Message::user(format!(
+            "The answer is not valid: {invalid}. {how}\n{}",
+            self.answer.schema
+        ))
     }
 
     /// Returns whether both are clones of one another.

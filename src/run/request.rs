@@ -82,7 +82,10 @@ impl AgentRequest {
     /// user messages.
     #[must_use]
     pub fn conversation(messages: impl Into<Messages>) -> Self {
-        Self { messages: messages.into(), ..Self::default() }
+        Self {
+            messages: messages.into(),
+            ..Self::default()
+        }
     }
 
     /// Creates a request that resumes a conversation, however its last run ended, in this process
@@ -95,13 +98,24 @@ impl AgentRequest {
     /// run: `before_agent` runs as usual.
     #[must_use]
     pub fn resume(checkpoint: Checkpoint) -> Self {
-        let Checkpoint { messages, turn, suspended, private_state, .. } = checkpoint;
+        let Checkpoint {
+            messages,
+            turn,
+            suspended,
+            private_state,
+            ..
+        } = checkpoint;
         let record = Record::resuming(messages.clone(), suspended).at_turn(turn);
         let mut run = Joined::default();
         if !private_state.is_empty() {
             run.set_private_state(private_state.into());
         }
-        Self { messages, run, record, ..Self::default() }
+        Self {
+            messages,
+            run,
+            record,
+            ..Self::default()
+        }
     }
 
     /// Adds a message, such as the user's next one.
@@ -171,13 +185,21 @@ impl AgentRequest {
     /// ```
     #[must_use]
     pub fn with_checkpoint(mut self, checkpoint: Checkpoint) -> Self {
-        let Checkpoint { mut messages, turn, suspended, private_state, .. } = checkpoint;
+        let Checkpoint {
+            mut messages,
+            turn,
+            suspended,
+            private_state,
+            ..
+        } = checkpoint;
         messages.extend(self.messages.iter().cloned());
         self.record = self.record.restart(messages.clone(), suspended, turn);
         self.messages = messages;
         let private = self.context().private_state();
         private.remove_all(|key| !private_state.contains_key(key));
-        private_state.into_iter().for_each(|(key, value)| private.set(key, value));
+        private_state
+            .into_iter()
+            .for_each(|(key, value)| private.set(key, value));
         self
     }
 
@@ -295,11 +317,20 @@ impl AgentRequest {
 
     /// Returns the request for another agent that continues the conversation in this run.
     pub(crate) fn hand_over(&self, messages: Messages) -> Self {
-        let messages = messages.in_call_order(self.messages.len()).unwrap_or(messages);
+        let messages = messages
+            .in_call_order(self.messages.len())
+            .unwrap_or(messages);
         let (extensions, takes_turn) = (Extensions::new(), true);
         let record = self.context().record().clone();
         let joins_at = Some(record.len());
-        Self { messages, extensions, takes_turn, record, joins_at, ..self.clone() }
+        Self {
+            messages,
+            extensions,
+            takes_turn,
+            record,
+            joins_at,
+            ..self.clone()
+        }
     }
 
     /// Returns the index at which the agent joins its caller's own conversation, if it does.

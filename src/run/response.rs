@@ -52,14 +52,20 @@ impl Kept {
             false => State::default(),
         };
         let (suspended, turn) = (context.record().suspended(), context.record().turn());
-        Arc::new(Self { suspended, private_state, turn })
+        Arc::new(Self {
+            suspended,
+            private_state,
+            turn,
+        })
     }
 }
 
 impl fmt::Debug for Kept {
     /// Omits the private state.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Kept").field("turn", &self.turn).finish_non_exhaustive()
+        f.debug_struct("Kept")
+            .field("turn", &self.turn)
+            .finish_non_exhaustive()
     }
 }
 
@@ -142,7 +148,9 @@ impl AgentResponse {
     /// Returns the final assistant message, if any.
     #[must_use]
     pub fn message(&self) -> Option<&Message> {
-        self.new_messages().rev().find(|message| message.role() == Role::Assistant)
+        self.new_messages()
+            .rev()
+            .find(|message| message.role() == Role::Assistant)
     }
 
     /// Returns the text of [`message`](Self::message), or an empty string.
@@ -335,8 +343,10 @@ impl AgentResponse {
             *self = replaced.clone();
             self.unorder();
             let is_tools = |message: &&Message| message.role() == Role::Tool;
-            let ends_in_words =
-                self.new_messages().next_back().is_some_and(|last| last.role() == Role::Assistant);
+            let ends_in_words = self
+                .new_messages()
+                .next_back()
+                .is_some_and(|last| last.role() == Role::Assistant);
             let kept = match waits {
                 // The results of a turn of an earlier run stay.
                 _ if is_all => self.new_from + self.new_messages().take_while(is_tools).count(),
@@ -360,11 +370,17 @@ impl AgentResponse {
     /// calls a message after it would close.
     fn speak_in(&mut self, replaced: &Self, at: usize) {
         let from = if self.is_bare { 0 } else { self.new_from };
-        let said = self.chronological().range(from).filter(|it| it.role() == Role::Assistant);
+        let said = self
+            .chronological()
+            .range(from)
+            .filter(|it| it.role() == Role::Assistant);
         let is_call = |part: &Part| matches!(part, Part::ToolCall(_));
         let parts = said.flat_map(Message::parts).filter(|part| !is_call(part));
         let words: Vec<_> = parts.cloned().collect();
-        *self = Self { origin: self.origin, ..replaced.clone() };
+        *self = Self {
+            origin: self.origin,
+            ..replaced.clone()
+        };
         if words.is_empty() {
             return;
         }
@@ -381,13 +397,17 @@ impl AgentResponse {
         if self.interrupts().is_empty() || self.open_calls().next().is_none() {
             return None;
         }
-        (0..self.messages.len()).rev().find(|&index| self.messages[index].role() != Role::Tool)
+        (0..self.messages.len())
+            .rev()
+            .find(|&index| self.messages[index].role() != Role::Tool)
     }
 
     /// Moves the turn with open calls to the end, unless it is there. The final message replaces
     /// that turn's text, where the consumer has seen it.
     fn keep_waiting(&mut self, mut turn: Iter<'_>) {
-        let Some(asks) = turn.next().filter(|_| self.waiting_turn().is_none()) else { return };
+        let Some(asks) = turn.next().filter(|_| self.waiting_turn().is_none()) else {
+            return;
+        };
         let is_of_turn = |message: &Message| {
             let mut answers = message.tool_results();
             answers.any(|answer| asks.tool_calls().any(|call| call.id == answer.call_id))
@@ -396,7 +416,8 @@ impl AgentResponse {
             self.messages.pop();
         }
         let mut asks = asks.clone();
-        asks.parts_mut().retain(|part| matches!(part, Part::ToolCall(_)));
+        asks.parts_mut()
+            .retain(|part| matches!(part, Part::ToolCall(_)));
         let is_words =
             |last: &&Message| last.role() == Role::Assistant && last.tool_calls().next().is_none();
         if let Some(words) = self.new_messages().next_back().filter(is_words) {

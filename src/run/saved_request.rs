@@ -82,7 +82,14 @@ impl From<&AgentRequest> for SavedRequest {
 
 impl From<SavedRequest> for AgentRequest {
     fn from(saved: SavedRequest) -> Self {
-        let SavedRequest { run_id, checkpoint, settings, state, resolutions, .. } = saved;
+        let SavedRequest {
+            run_id,
+            checkpoint,
+            settings,
+            state,
+            resolutions,
+            ..
+        } = saved;
         Self::resume(checkpoint)
             .with_settings(settings)
             .with_state(State::from(state))

@@ -81,7 +81,10 @@ impl Streamed {
     pub fn from_pieces(pieces: impl IntoIterator<Item = Piece>) -> Result<Self> {
         let mut said = MessageBuilder::default();
         pieces.into_iter().try_for_each(|piece| said.add(piece))?;
-        Ok(Self { message: said.into_message(), attempt: None })
+        Ok(Self {
+            message: said.into_message(),
+            attempt: None,
+        })
     }
 }
 
@@ -93,19 +96,35 @@ impl Attempt {
     ) -> Self {
         let mappers = Mappers::new(frames);
         let number = call.look(Call::open);
-        let emitter = AttemptEmitter { emitter, call, number };
+        let emitter = AttemptEmitter {
+            emitter,
+            call,
+            number,
+        };
         let (ids, mapped, seen) = Default::default();
-        let reader = Reader { emitter, ids, mappers, mapped, seen };
+        let reader = Reader {
+            emitter,
+            ids,
+            mappers,
+            mapped,
+            seen,
+        };
         let reader = OnDrop::new(reader, |Reader { emitter, .. }| {
             emitter.call.look(|call| call.abandon(emitter.number));
         });
-        Self { said: MessageBuilder::default(), reader: Some(reader) }
+        Self {
+            said: MessageBuilder::default(),
+            reader: Some(reader),
+        }
     }
 
     /// Creates an attempt that is not streamed and only assembles the message.
     #[must_use]
     pub fn unseen() -> Self {
-        Self { said: MessageBuilder::default(), reader: None }
+        Self {
+            said: MessageBuilder::default(),
+            reader: None,
+        }
     }
 
     /// Adds a delta, a complete [`Part`], or the [end of a part](Piece::ReasoningEnd), and passes on
@@ -139,7 +158,9 @@ impl Attempt {
         };
         async move {
             let shown = shown?;
-            let Some(reader) = &mut self.reader else { return Ok(()) };
+            let Some(reader) = &mut self.reader else {
+                return Ok(());
+            };
             let has_room = match shown {
                 Shown::Told { has_room } => has_room,
                 Shown::ToMappers => poll_fn(|cx| reader.poll_map(cx, false)).await?,
@@ -177,10 +198,14 @@ impl Attempt {
     /// Passes on what was just added to the message.
     #[inline]
     fn show(&mut self, deltas: impl Iterator<Item = Delta>) -> Result<Shown> {
-        let Some(reader) = &mut self.reader else { return Ok(Shown::Told { has_room: true }) };
+        let Some(reader) = &mut self.reader else {
+            return Ok(Shown::Told { has_room: true });
+        };
         let mappers = reader.mappers()?;
         if mappers.is_empty() {
-            return Ok(Shown::Told { has_room: reader.emitter.tell(deltas, &self.said)? });
+            return Ok(Shown::Told {
+                has_room: reader.emitter.tell(deltas, &self.said)?,
+            });
         }
         deltas.for_each(|delta| mappers.push(delta));
         Ok(Shown::ToMappers)
@@ -194,14 +219,20 @@ impl Attempt {
     pub async fn finish(mut self) -> Result<Streamed> {
         let said = std::mem::take(&mut self.said);
         let Some(reader) = &mut self.reader else {
-            return Ok(Streamed { message: said.into_message(), attempt: None });
+            return Ok(Streamed {
+                message: said.into_message(),
+                attempt: None,
+            });
         };
         let (message, has_room) = reader.finish(said).await?;
         reader.disarm();
         if !has_room {
             reader.emitter.room().await?;
         }
-        Ok(Streamed { message, attempt: Some(reader.emitter.number) })
+        Ok(Streamed {
+            message,
+            attempt: Some(reader.emitter.number),
+        })
     }
 }
 
@@ -224,7 +255,13 @@ impl Reader {
     fn poll_map(&mut self, cx: &mut Context<'_>, is_end: bool) -> Poll<Result<bool>> {
         let mut has_room = true;
         loop {
-            let Self { emitter, mappers, mapped, seen, .. } = self;
+            let Self {
+                emitter,
+                mappers,
+                mapped,
+                seen,
+                ..
+            } = self;
             let mapping = mappers.as_mut().map_err(|error| error.clone())?;
             match ready!(mapping.poll(cx, is_end, mapped)) {
                 Ok(true) => {}
@@ -291,6 +328,8 @@ impl AttemptEmitter {
 
 impl fmt::Debug for Attempt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Attempt").field("said", &self.said).finish_non_exhaustive()
+        f.debug_struct("Attempt")
+            .field("said", &self.said)
+            .finish_non_exhaustive()
     }
 }

@@ -90,13 +90,20 @@ impl Live {
 
     fn discard(mut self, out: &mut EventBatch<'_>) {
         self.blocks.close(out);
-        out.push(EventKind::AttemptDiscarded { message: self.blocks.message });
+        out.push(EventKind::AttemptDiscarded {
+            message: self.blocks.message,
+        });
     }
 }
 
 impl Call {
     pub(super) fn new(message: Arc<str>) -> Self {
-        Self { message, attempts: 0, live: None, is_over: false }
+        Self {
+            message,
+            attempts: 0,
+            live: None,
+            is_over: false,
+        }
     }
 
     /// Returns the number of a new attempt.
@@ -131,7 +138,11 @@ impl Call {
         draft: Vec<Delta>,
         out: &mut EventBatch<'_>,
     ) -> Option<&mut Live> {
-        if self.live.as_ref().is_some_and(|live| !live.yields_to(attempt)) {
+        if self
+            .live
+            .as_ref()
+            .is_some_and(|live| !live.yields_to(attempt))
+        {
             return None;
         }
         if let Some(void) = self.live.take() {
@@ -139,7 +150,11 @@ impl Call {
         }
         let mut blocks = Blocks::new(self.message(attempt));
         draft.into_iter().for_each(|delta| blocks.write(delta, out));
-        Some(self.live.insert(Live { attempt, blocks, phase: Phase::Writing }))
+        Some(self.live.insert(Live {
+            attempt,
+            blocks,
+            phase: Phase::Writing,
+        }))
     }
 
     /// Adds output of an attempt; `draft` is its message so far.
@@ -212,7 +227,9 @@ impl Call {
                     if by.is_none_or(|by| by == live.attempt) =>
                 {
                     live.blocks.close(out);
-                    out.push(EventKind::ResponseReplaced { message: live.blocks.message });
+                    out.push(EventKind::ResponseReplaced {
+                        message: live.blocks.message,
+                    });
                 }
                 _ => live.discard(out),
             }
@@ -227,14 +244,19 @@ impl Call {
 /// Emits a whole message that was not streamed.
 pub(super) fn show(id: Arc<str>, message: &Message, out: &mut EventBatch<'_>) {
     let mut blocks = Blocks::new(id);
-    message_builder::deltas(message).into_iter().for_each(|delta| blocks.write(delta, out));
+    message_builder::deltas(message)
+        .into_iter()
+        .for_each(|delta| blocks.write(delta, out));
     blocks.close(out);
     provider_data(message, out);
 }
 
 /// Emits the provider data of the calls of a final message.
 fn provider_data(message: &Message, out: &mut EventBatch<'_>) {
-    for call in message.tool_calls().filter(|call| !call.provider.is_empty()) {
+    for call in message
+        .tool_calls()
+        .filter(|call| !call.provider.is_empty())
+    {
         let (id, data) = (call.id.clone(), call.provider.clone());
         out.push(EventKind::ToolCallProviderData { id, data });
     }
@@ -255,7 +277,14 @@ pub(super) struct Blocks {
 impl Blocks {
     pub(super) fn new(message: Arc<str>) -> Self {
         let (has_text, reasoning, reasonings, calls, by_index) = Default::default();
-        Self { message, has_text, reasoning, reasonings, calls, by_index }
+        Self {
+            message,
+            has_text,
+            reasoning,
+            reasonings,
+            calls,
+            by_index,
+        }
     }
 
     /// Adds the events of a delta.
@@ -264,7 +293,10 @@ impl Blocks {
         match delta {
             // As most deltas are.
             Delta::Text(text) if self.has_text && self.reasoning.is_none() && !text.is_empty() => {
-                out.push(EventKind::TextDelta { message: self.message.clone(), text });
+                out.push(EventKind::TextDelta {
+                    message: self.message.clone(),
+                    text,
+                });
             }
             delta => self.write_other(delta, out),
         }
@@ -283,7 +315,9 @@ impl Blocks {
                 let message = self.message.clone();
                 if !self.has_text {
                     self.has_text = true;
-                    out.push(EventKind::TextStart { message: message.clone() });
+                    out.push(EventKind::TextStart {
+                        message: message.clone(),
+                    });
                 }
                 out.push(EventKind::TextDelta { message, text });
             }
@@ -294,11 +328,18 @@ impl Blocks {
             Delta::ToolCall { index, id, name } => {
                 self.calls.push(id.clone());
                 self.by_index.insert(index, id.clone());
-                out.push(EventKind::ToolCallStart { id, name, message: self.message.clone() });
+                out.push(EventKind::ToolCallStart {
+                    id,
+                    name,
+                    message: self.message.clone(),
+                });
             }
             Delta::Arguments { index, json } => {
                 if let Some(id) = self.by_index.get(&index) {
-                    out.push(EventKind::ToolCallDelta { id: id.clone(), json });
+                    out.push(EventKind::ToolCallDelta {
+                        id: id.clone(),
+                        json,
+                    });
                 }
             }
         }
@@ -311,7 +352,10 @@ impl Blocks {
         let id: Arc<str> = format!("{}-r{}", self.message, self.reasonings).into();
         self.reasonings += 1;
         self.reasoning = Some(id.clone());
-        out.push(EventKind::ReasoningStart { id: id.clone(), message: self.message.clone() });
+        out.push(EventKind::ReasoningStart {
+            id: id.clone(),
+            message: self.message.clone(),
+        });
         id
     }
 
@@ -325,9 +369,13 @@ impl Blocks {
     pub(super) fn close(&mut self, out: &mut EventBatch<'_>) {
         self.close_reasoning(out);
         if std::mem::take(&mut self.has_text) {
-            out.push(EventKind::TextEnd { message: self.message.clone() });
+            out.push(EventKind::TextEnd {
+                message: self.message.clone(),
+            });
         }
         self.by_index.clear();
-        self.calls.drain(..).for_each(|id| out.push(EventKind::ToolCallEnd { id }));
+        self.calls
+            .drain(..)
+            .for_each(|id| out.push(EventKind::ToolCallEnd { id }));
     }
 }

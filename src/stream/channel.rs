@@ -72,7 +72,10 @@ impl<T> State<T> {
 }
 
 fn gone() -> Error {
-    Error::new(ErrorKind::Cancelled, "the consumer of the stream disconnected")
+    Error::new(
+        ErrorKind::Cancelled,
+        "the consumer of the stream disconnected",
+    )
 }
 
 /// The events that one agent adds at a time.
@@ -86,7 +89,10 @@ pub(super) struct EventBatch<'a> {
 impl EventBatch<'_> {
     #[inline(always)]
     pub(super) fn push(&mut self, kind: EventKind) {
-        let goes_on = self.last.as_ref().is_some_and(|last| Arc::ptr_eq(last, self.invocation));
+        let goes_on = self
+            .last
+            .as_ref()
+            .is_some_and(|last| Arc::ptr_eq(last, self.invocation));
         let invocation = if goes_on { None } else { Some(self.change()) };
         self.events.push_back(QueuedEvent { invocation, kind });
     }
@@ -105,7 +111,10 @@ impl EventBatch<'_> {
 
 impl<T: Default> EventChannel<T> {
     pub(super) fn new(capacity: usize) -> Self {
-        Self { capacity: capacity.max(1), state: Mutex::default() }
+        Self {
+            capacity: capacity.max(1),
+            state: Mutex::default(),
+        }
     }
 
     /// Adds events; returns whether there is capacity for more.
@@ -123,10 +132,28 @@ impl<T: Default> EventChannel<T> {
         if state.is_over {
             return Err(Error::new(ErrorKind::Cancelled, "the run has ended"));
         }
-        let State { beside, events, last, is_over, .. } = state;
-        let told = tell(beside, &mut EventBatch { invocation, last, events, is_over });
+        let State {
+            beside,
+            events,
+            last,
+            is_over,
+            ..
+        } = state;
+        let told = tell(
+            beside,
+            &mut EventBatch {
+                invocation,
+                last,
+                events,
+                is_over,
+            },
+        );
         let has_room = state.has_room(self.capacity);
-        let reader = if state.events.is_empty() { None } else { state.reader.take() };
+        let reader = if state.events.is_empty() {
+            None
+        } else {
+            state.reader.take()
+        };
         drop(guard);
         wake(reader);
         Ok((told, has_room))
@@ -139,7 +166,10 @@ impl<T: Default> EventChannel<T> {
 
     /// Waits for capacity.
     pub(super) fn room(&self) -> Room<'_, T> {
-        Room { channel: self, turn: None }
+        Room {
+            channel: self,
+            turn: None,
+        }
     }
 
     /// Takes all events; the consumer has read those it took before. This frees capacity when it

@@ -23,7 +23,9 @@ impl ConsumerWait {
     /// Returns the total time.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
-        self.0.as_ref().map_or(Duration::ZERO, |watch| watch.clock.elapsed() - watch.start)
+        self.0
+            .as_ref()
+            .map_or(Duration::ZERO, |watch| watch.clock.elapsed() - watch.start)
     }
 }
 
@@ -55,7 +57,10 @@ pub(super) struct Pause(Arc<Clock>);
 impl Clock {
     pub(super) fn watch(self: &Arc<Self>) -> ConsumerWait {
         self.watchers.fetch_add(1, Ordering::Relaxed);
-        ConsumerWait(Some(Watch { clock: self.clone(), start: self.elapsed() }))
+        ConsumerWait(Some(Watch {
+            clock: self.clone(),
+            start: self.elapsed(),
+        }))
     }
 
     #[inline]

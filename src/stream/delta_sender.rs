@@ -55,7 +55,11 @@ impl DeltaSender {
     /// Creates the sink for the next model call of an agent.
     pub(crate) fn new(emitter: EventEmitter) -> Self {
         let call = Arc::new(emitter.enter_call());
-        Self { emitter, call, frames: None }
+        Self {
+            emitter,
+            call,
+            frames: None,
+        }
     }
 
     /// Ends the call: its visible message becomes the response, from the attempt with that number,
@@ -99,6 +103,8 @@ impl DeltaSender {
 
 impl fmt::Debug for DeltaSender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DeltaSender").field("call", &self.call).finish_non_exhaustive()
+        f.debug_struct("DeltaSender")
+            .field("call", &self.call)
+            .finish_non_exhaustive()
     }
 }

@@ -58,14 +58,32 @@ impl EventEmitter {
         let invocation = Arc::<Invocation>::default();
         let events = EventStream::new(channel.clone(), clock.clone(), invocation.clone());
         let (untold, invocations, calls) = Default::default();
-        let run = Arc::new(Run { name, channel, state, untold, clock, invocations, calls });
+        let run = Arc::new(Run {
+            name,
+            channel,
+            state,
+            untold,
+            clock,
+            invocations,
+            calls,
+        });
         let shown = Mutex::default();
-        (Self(Arc::new(Part { invocation, run, conversation: None, shown })), events)
+        (
+            Self(Arc::new(Part {
+                invocation,
+                run,
+                conversation: None,
+                shown,
+            })),
+            events,
+        )
     }
 
     /// Creates the emitter of an agent called in this one.
     pub(crate) fn enter(&self, path: Arc<str>, tool_call: Option<Arc<str>>, goes_on: bool) -> Self {
-        let Part { invocation, run, .. } = &*self.0;
+        let Part {
+            invocation, run, ..
+        } = &*self.0;
         let number = run.invocations.fetch_add(1, Ordering::Relaxed) + 1;
         let id = format!("{}-a{number}", run.name).into();
         let caller = (invocation.number > 0).then(|| invocation.clone());
@@ -73,7 +91,14 @@ impl EventEmitter {
         let goes_on = goes_on && caller.is_some();
         let tool_call = tool_call.filter(|_| caller.is_some() && !goes_on);
         Self(Arc::new(Part {
-            invocation: Arc::new(Invocation { id, number, path, caller, tool_call, goes_on }),
+            invocation: Arc::new(Invocation {
+                id,
+                number,
+                path,
+                caller,
+                tool_call,
+                goes_on,
+            }),
             run: run.clone(),
             conversation,
             shown: Mutex::default(),
@@ -89,7 +114,9 @@ impl EventEmitter {
     pub(crate) async fn tell_state(&self) {
         let Run { state, untold, .. } = &*self.0.run;
         let tell = |_: &mut Calls, out: &mut EventBatch<'_>| {
-            out.push(EventKind::StateSnapshot { state: state.watch(untold) });
+            out.push(EventKind::StateSnapshot {
+                state: state.watch(untold),
+            });
         };
         self.tell_all(tell).await;
     }
@@ -123,7 +150,8 @@ impl EventEmitter {
     /// Emits the tool results in messages of the transcript.
     pub(crate) async fn tell_answers(&self, messages: &[Message]) {
         if !messages.is_empty() {
-            self.tell_all(|_, out| messages.iter().for_each(|it| answers(it, out))).await;
+            self.tell_all(|_, out| messages.iter().for_each(|it| answers(it, out)))
+                .await;
         }
     }
 
@@ -147,7 +175,9 @@ impl EventEmitter {
         &self,
         tell: impl FnOnce(&mut Calls, &mut EventBatch<'_>) -> T,
     ) -> Result<(T, bool)> {
-        let Part { invocation, run, .. } = &*self.0;
+        let Part {
+            invocation, run, ..
+        } = &*self.0;
         run.channel.tell(invocation, |calls, out| {
             if let Some(delta) = run.untold.take() {
                 out.push(EventKind::StateDelta { delta });
@@ -185,7 +215,10 @@ impl EventEmitter {
         let settle = |calls: &mut Calls, out: &mut EventBatch<'_>| {
             let id = call.of(calls).settle(answer, out);
             if let (Some(id), Some((message, _))) = (id, answer) {
-                lock(&self.0.shown).push(Shown { id, message: message.clone() });
+                lock(&self.0.shown).push(Shown {
+                    id,
+                    message: message.clone(),
+                });
             }
         };
         self.tell_all(settle).await;
@@ -202,7 +235,9 @@ impl EventEmitter {
         if let Some(above) = &self.0.conversation {
             let mut above = lock(&above.0.shown);
             let seen = conversation.range(new_from).filter_map(|said| {
-                let at = above.iter().position(|shown| look_alike(said, &shown.message))?;
+                let at = above
+                    .iter()
+                    .position(|shown| look_alike(said, &shown.message))?;
                 Some(above.remove(at))
             });
             let seen: Vec<_> = seen.collect();
@@ -211,14 +246,17 @@ impl EventEmitter {
         }
         let mut void = Vec::new();
         lock(&self.0.shown).retain(|shown| {
-            let stays = conversation.iter().any(|message| look_alike(message, &shown.message));
+            let stays = conversation
+                .iter()
+                .any(|message| look_alike(message, &shown.message));
             if !stays {
                 void.push(shown.id.clone());
             }
             stays
         });
         let tell = |_: &mut Calls, out: &mut EventBatch<'_>| {
-            void.into_iter().for_each(|message| out.push(EventKind::AttemptDiscarded { message }));
+            void.into_iter()
+                .for_each(|message| out.push(EventKind::AttemptDiscarded { message }));
         };
         self.tell_all(tell).await;
     }
@@ -235,13 +273,22 @@ impl EventEmitter {
         let mut replaced = Vec::new();
         // Latest first: of equal messages the last one was streamed last.
         for index in (0..shown.len()).rev() {
-            match said.iter().rposition(|message| look_alike(message, &shown[index].message)) {
+            match said
+                .iter()
+                .rposition(|message| look_alike(message, &shown[index].message))
+            {
                 Some(at) => drop(said.remove(at)),
                 None => replaced.push(shown.remove(index).id),
             }
         }
-        let unseen: Vec<_> = said.into_iter().map(|it| (self.name_message(), it)).collect();
-        let more = unseen.iter().map(|(id, it)| Shown { id: id.clone(), message: (*it).clone() });
+        let unseen: Vec<_> = said
+            .into_iter()
+            .map(|it| (self.name_message(), it))
+            .collect();
+        let more = unseen.iter().map(|(id, it)| Shown {
+            id: id.clone(),
+            message: (*it).clone(),
+        });
         shown.extend(more);
         self.hand_over(shown);
         let tell = |_: &mut Calls, out: &mut EventBatch<'_>| {
@@ -252,7 +299,10 @@ impl EventEmitter {
                 // The output of its calls was discarded with the message.
                 let is_of = |id: &str| message.tool_calls().any(|call| &*call.id == id);
                 let is_answer = |it: &&&Message| it.tool_results().any(|it| is_of(&it.call_id));
-                results.iter().filter(is_answer).for_each(|answer| answers(answer, out));
+                results
+                    .iter()
+                    .filter(is_answer)
+                    .for_each(|answer| answers(answer, out));
             }
         };
         self.tell_all(tell).await;
@@ -273,13 +323,26 @@ impl EventEmitter {
 
 fn answers(message: &Message, out: &mut EventBatch<'_>) {
     for result in message.tool_results().cloned() {
-        let ToolResult { call_id: id, name, parts, is_error, .. } = result;
-        out.push(EventKind::ToolResult { id, name, parts, is_error });
+        let ToolResult {
+            call_id: id,
+            name,
+            parts,
+            is_error,
+            ..
+        } = result;
+        out.push(EventKind::ToolResult {
+            id,
+            name,
+            parts,
+            is_error,
+        });
     }
 }
 
 impl fmt::Debug for EventEmitter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("EventEmitter").field(&self.0.invocation).finish()
+        f.debug_tuple("EventEmitter")
+            .field(&self.0.invocation)
+            .finish()
     }
 }

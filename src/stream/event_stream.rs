@@ -30,7 +30,13 @@ impl EventStream {
         clock: Arc<Clock>,
         invocation: Arc<Invocation>,
     ) -> Self {
-        Self { channel, taken: VecDeque::new(), invocation, clock, away: None }
+        Self {
+            channel,
+            taken: VecDeque::new(),
+            invocation,
+            clock,
+            away: None,
+        }
     }
 
     /// Marks that the consumer asks for more.

@@ -148,8 +148,14 @@ pub(super) struct Frame {
 impl Frame {
     /// Starts a new band: mappers added from here on belong to it.
     pub(super) fn begin(frames: &mut Option<Arc<Self>>) {
-        if frames.as_ref().is_some_and(|frame| !frame.factories.is_empty()) {
-            *frames = Some(Arc::new(Self { factories: Vec::new(), outer: frames.take() }));
+        if frames
+            .as_ref()
+            .is_some_and(|frame| !frame.factories.is_empty())
+        {
+            *frames = Some(Arc::new(Self {
+                factories: Vec::new(),
+                outer: frames.take(),
+            }));
         }
     }
 
@@ -196,7 +202,10 @@ impl Mappers {
             }
             next = frame.outer.as_ref();
         }
-        Ok(Self { chain, ..Self::default() })
+        Ok(Self {
+            chain,
+            ..Self::default()
+        })
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -209,7 +218,10 @@ impl Mappers {
             self.waiting.push(delta);
         } else {
             self.deltas.push(delta);
-            self.round = Some(Round { stage: 0, is_end: false });
+            self.round = Some(Round {
+                stage: 0,
+                is_end: false,
+            });
         }
     }
 
@@ -243,8 +255,16 @@ impl Mappers {
 
     /// Returns `false` if it must wait.
     fn act(&mut self, cx: &mut Context<'_>) -> Result<bool> {
-        let Self { chain, round, deltas, mapped, .. } = self;
-        let Some(Round { stage, is_end }) = round else { return Ok(true) };
+        let Self {
+            chain,
+            round,
+            deltas,
+            mapped,
+            ..
+        } = self;
+        let Some(Round { stage, is_end }) = round else {
+            return Ok(true);
+        };
         while let Some(mapper) = chain.get_mut(*stage) {
             if !mapper.act(cx, deltas, mapped, *is_end)? {
                 return Ok(false);
@@ -282,7 +302,9 @@ impl<M: Mapper> Stage for M {
     ) -> Result<bool> {
         // A single delta, as nearly always, stays in its list: a second one would cost two moves.
         if deltas.len() == 1 && mapped.is_empty() && !is_end {
-            let Poll::Ready(ready) = self.poll_ready(cx) else { return Ok(false) };
+            let Poll::Ready(ready) = self.poll_ready(cx) else {
+                return Ok(false);
+            };
             ready?;
             if let Some(delta) = deltas.pop() {
                 self.map(delta, deltas)?;
@@ -290,7 +312,9 @@ impl<M: Mapper> Stage for M {
             return Ok(true);
         }
         while !deltas.is_empty() || is_end {
-            let Poll::Ready(ready) = self.poll_ready(cx) else { return Ok(false) };
+            let Poll::Ready(ready) = self.poll_ready(cx) else {
+                return Ok(false);
+            };
             ready?;
             match deltas.pop() {
                 Some(delta) => self.map(delta, mapped)?,
@@ -307,6 +331,9 @@ impl<M: Mapper> Stage for M {
 
 fn caught<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
     catch(f).unwrap_or_else(|panic| {
-        Err(Error::new(ErrorKind::Callback, format!("a mapper of deltas panicked: {panic}")))
+        Err(Error::new(
+            ErrorKind::Callback,
+            format!("a mapper of deltas panicked: {panic}"),
+        ))
     })
 }

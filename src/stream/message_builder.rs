@@ -45,7 +45,12 @@ impl MessageBuilder {
                 // The last one, if two start with the same index.
                 self.places.insert(index, self.pieces.len());
                 let arguments = String::new();
-                self.pieces.push(Piece::ToolCall { index, id, name, arguments });
+                self.pieces.push(Piece::ToolCall {
+                    index,
+                    id,
+                    name,
+                    arguments,
+                });
             }
             Delta::Arguments { index, json } => self.arguments(*index)?.push_str(json),
         }
@@ -78,11 +83,15 @@ impl MessageBuilder {
 
     /// Completes the last part if it is reasoning, or else adds reasoning without text.
     pub(super) fn end_reasoning(&mut self, provider: ProviderData) {
-        let text = match self.pieces.pop_if(|last| matches!(last, Piece::Reasoning(_))) {
+        let text = match self
+            .pieces
+            .pop_if(|last| matches!(last, Piece::Reasoning(_)))
+        {
             Some(Piece::Reasoning(text)) => text,
             _ => String::new(),
         };
-        self.pieces.push(Piece::Whole(Part::Reasoning(Reasoning { text, provider })));
+        self.pieces
+            .push(Piece::Whole(Part::Reasoning(Reasoning { text, provider })));
     }
 
     /// Completes the last part if it is text, or else adds the data as text without characters.
@@ -92,7 +101,8 @@ impl MessageBuilder {
             _ if provider.is_empty() => return,
             _ => String::new(),
         };
-        self.pieces.push(Piece::Whole(Part::Text(Text { text, provider })));
+        self.pieces
+            .push(Piece::Whole(Part::Text(Text { text, provider })));
     }
 
     /// The number of parts so far.
@@ -101,7 +111,10 @@ impl MessageBuilder {
     }
 
     fn arguments(&mut self, wanted: usize) -> Result<&mut String> {
-        let place = self.places.get(&wanted).and_then(|&place| self.pieces.get_mut(place));
+        let place = self
+            .places
+            .get(&wanted)
+            .and_then(|&place| self.pieces.get_mut(place));
         match place {
             Some(Piece::ToolCall { arguments, .. }) => Ok(arguments),
             _ => {
@@ -118,10 +131,18 @@ impl MessageBuilder {
             match piece {
                 Piece::Text(text) => deltas.push(Delta::Text(text.clone())),
                 Piece::Reasoning(text) => deltas.push(Delta::Reasoning(text.clone())),
-                Piece::ToolCall { index, id, name, arguments } => {
+                Piece::ToolCall {
+                    index,
+                    id,
+                    name,
+                    arguments,
+                } => {
                     let (index, id, name) = (*index, id.clone(), name.clone());
                     deltas.push(Delta::ToolCall { index, id, name });
-                    deltas.push(Delta::Arguments { index, json: arguments.clone() });
+                    deltas.push(Delta::Arguments {
+                        index,
+                        json: arguments.clone(),
+                    });
                 }
                 Piece::Whole(part) => deltas.extend(of_part(index_of_part(at), part)),
             }
@@ -137,11 +158,20 @@ impl MessageBuilder {
 impl From<Piece> for Part {
     fn from(piece: Piece) -> Self {
         match piece {
-            Piece::Text(text) => Self::Text(Text { text, ..Text::default() }),
-            Piece::Reasoning(text) => Self::Reasoning(Reasoning { text, ..Reasoning::default() }),
-            Piece::ToolCall { id, name, arguments, .. } => {
-                Self::ToolCall(ToolCall::from_text(id, name, arguments))
-            }
+            Piece::Text(text) => Self::Text(Text {
+                text,
+                ..Text::default()
+            }),
+            Piece::Reasoning(text) => Self::Reasoning(Reasoning {
+                text,
+                ..Reasoning::default()
+            }),
+            Piece::ToolCall {
+                id,
+                name,
+                arguments,
+                ..
+            } => Self::ToolCall(ToolCall::from_text(id, name, arguments)),
             Piece::Whole(part) => part,
         }
     }
@@ -150,7 +180,9 @@ impl From<Piece> for Part {
 /// Returns the deltas of a message that was not streamed.
 pub(super) fn deltas(message: &Message) -> Vec<Delta> {
     let parts = message.parts().iter().enumerate();
-    parts.flat_map(|(index, part)| of_part(index, part)).collect()
+    parts
+        .flat_map(|(index, part)| of_part(index, part))
+        .collect()
 }
 
 /// Returns the deltas of a part. `index` is that of a tool call.
@@ -161,7 +193,10 @@ pub(super) fn of_part(index: usize, part: &Part) -> impl Iterator<Item = Delta> 
         Part::ToolCall(call) => {
             let (id, name) = (call.id.clone(), call.name.clone());
             let json = call.arguments.as_str().to_owned();
-            (Some(Delta::ToolCall { index, id, name }), Some(Delta::Arguments { index, json }))
+            (
+                Some(Delta::ToolCall { index, id, name }),
+                Some(Delta::Arguments { index, json }),
+            )
         }
         _ => (None, None),
     };
@@ -186,7 +221,9 @@ pub(super) fn look_alike(one: &Message, other: &Message) -> bool {
         message.parts().iter().filter_map(as_thought)
     }
     fn calls(message: &Message) -> impl Iterator<Item = (&str, &str, &Arguments)> {
-        message.tool_calls().map(|call| (&*call.id, &*call.name, &call.arguments))
+        message
+            .tool_calls()
+            .map(|call| (&*call.id, &*call.name, &call.arguments))
     }
     is_same_text(words(one), words(other))
         && is_same_text(thoughts(one), thoughts(other))

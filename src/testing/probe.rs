@@ -183,7 +183,10 @@ where
         self.ready = false;
         self.polls_left = self.pending_polls;
         let running = OnDrop::new(self.shared.clone(), |shared| end(shared, true));
-        ProbeFuture { future: self.inner.call(request), running }
+        ProbeFuture {
+            future: self.inner.call(request),
+            running,
+        }
     }
 }
 

@@ -67,19 +67,27 @@ impl<R: Request> RecordLayer<R> {
     /// Creates an empty record.
     #[must_use]
     pub fn new() -> Self {
-        Self { log: Log::<R>::default() }
+        Self {
+            log: Log::<R>::default(),
+        }
     }
 
     /// Returns the requests in call order, without their sinks.
     #[must_use]
     pub fn requests(&self) -> Vec<R> {
-        lock(&self.log).iter().map(|(request, _)| request.clone()).collect()
+        lock(&self.log)
+            .iter()
+            .map(|(request, _)| request.clone())
+            .collect()
     }
 
     /// Returns how the calls ended, in call order.
     #[must_use]
     pub fn calls(&self) -> Vec<Ended<R::Response>> {
-        lock(&self.log).iter().map(|(_, ended)| ended.clone()).collect()
+        lock(&self.log)
+            .iter()
+            .map(|(_, ended)| ended.clone())
+            .collect()
     }
 
     /// Returns the responses of successful calls, in call order.
@@ -101,13 +109,17 @@ impl<R: Request> Default for RecordLayer<R> {
 
 impl<R: Request> Clone for RecordLayer<R> {
     fn clone(&self) -> Self {
-        Self { log: self.log.clone() }
+        Self {
+            log: self.log.clone(),
+        }
     }
 }
 
 impl<R: Request> fmt::Debug for RecordLayer<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RecordLayer").field("calls", &lock(&self.log).len()).finish()
+        f.debug_struct("RecordLayer")
+            .field("calls", &lock(&self.log).len())
+            .finish()
     }
 }
 
@@ -115,19 +127,27 @@ impl<S, R: Request> Layer<S> for RecordLayer<R> {
     type Service = Record<S, R>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        Record { inner, log: self.log.clone() }
+        Record {
+            inner,
+            log: self.log.clone(),
+        }
     }
 }
 
 impl<S: Clone, R: Request> Clone for Record<S, R> {
     fn clone(&self) -> Self {
-        Self { inner: self.inner.clone(), log: self.log.clone() }
+        Self {
+            inner: self.inner.clone(),
+            log: self.log.clone(),
+        }
     }
 }
 
 impl<S: fmt::Debug, R: Request> fmt::Debug for Record<S, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Record").field("inner", &self.inner).finish_non_exhaustive()
+        f.debug_struct("Record")
+            .field("inner", &self.inner)
+            .finish_non_exhaustive()
     }
 }
 
@@ -141,15 +161,23 @@ where
     type Future = RecordFuture<S::Future, R>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        self.inner.poll_ready(cx).map_err(|error| Error::from(error.into()))
+        self.inner
+            .poll_ready(cx)
+            .map_err(|error| Error::from(error.into()))
     }
 
     fn call(&mut self, request: R) -> Self::Future {
         let mut log = lock(&self.log);
         log.push((kept(&request), Ended::Running));
-        let entry = Entry { log: self.log.clone(), index: log.len() - 1 };
+        let entry = Entry {
+            log: self.log.clone(),
+            index: log.len() - 1,
+        };
         drop(log);
-        RecordFuture { future: self.inner.call(request), entry }
+        RecordFuture {
+            future: self.inner.call(request),
+            entry,
+        }
     }
 }
 

@@ -68,7 +68,13 @@ impl ScriptedModel {
     pub fn new(turns: impl IntoIterator<Item = Turn>) -> Self {
         let left: VecDeque<_> = turns.into_iter().collect();
         let length = left.len();
-        Self::of(Script::Turns { length, state: Mutex::new(State { left, requests: Vec::new() }) })
+        Self::of(Script::Turns {
+            length,
+            state: Mutex::new(State {
+                left,
+                requests: Vec::new(),
+            }),
+        })
     }
 
     /// Creates a model that responds to every call with `turn`. It records no requests, so that
@@ -79,7 +85,13 @@ impl ScriptedModel {
     }
 
     fn of(script: Script) -> Self {
-        Self { shared: Arc::new(Shared { script, tool_calls: AtomicUsize::new(0) }), chunk: 4 }
+        Self {
+            shared: Arc::new(Shared {
+                script,
+                tool_calls: AtomicUsize::new(0),
+            }),
+            chunk: 4,
+        }
     }
 
     /// Sets the number of characters in a delta. Defaults to 4.
@@ -132,7 +144,11 @@ impl Shared {
     }
 
     fn name_call(&self) -> Arc<str> {
-        format!("call_{}", self.tool_calls.fetch_add(1, Ordering::Relaxed) + 1).into()
+        format!(
+            "call_{}",
+            self.tool_calls.fetch_add(1, Ordering::Relaxed) + 1
+        )
+        .into()
     }
 }
 

@@ -117,13 +117,20 @@ impl Record {
         let context = request.context();
         let (iteration, prompt) = (context.iteration(), Prompt::of(request));
         let agent = context.call_path();
-        let earlier = self.latest.get(&(context.run_id().to_owned(), agent.clone()));
+        let earlier = self
+            .latest
+            .get(&(context.run_id().to_owned(), agent.clone()));
         // An earlier iteration belongs to another call of the agent.
         let earlier = earlier.filter(|(at, _)| *at <= iteration);
         if let Some(changed) = earlier.and_then(|(_, earlier)| earlier.changed_in(&prompt)) {
-            self.faults.push(PrefixFault { agent: agent.clone(), iteration, changed });
+            self.faults.push(PrefixFault {
+                agent: agent.clone(),
+                iteration,
+                changed,
+            });
         }
-        self.latest.insert((context.run_id().to_owned(), agent), (iteration, prompt));
+        self.latest
+            .insert((context.run_id().to_owned(), agent), (iteration, prompt));
     }
 }
 
@@ -145,7 +152,9 @@ impl Prompt {
         for index in 0..self.tools.len().max(later.tools.len()) {
             let (tool, now) = (self.tools.get(index), later.tools.get(index));
             if tool.map(written) != now.map(written) {
-                return tool.or(now).map(|tool| PromptPart::Tool(tool.name().into()));
+                return tool
+                    .or(now)
+                    .map(|tool| PromptPart::Tool(tool.name().into()));
             }
         }
         if self.instructions != later.instructions {
@@ -154,14 +163,22 @@ impl Prompt {
         let is_kept = |(index, message): (usize, &Message)| {
             later.messages.get(index).is_some_and(|now| now == message)
         };
-        let changed = self.messages.iter().enumerate().position(|entry| !is_kept(entry));
+        let changed = self
+            .messages
+            .iter()
+            .enumerate()
+            .position(|entry| !is_kept(entry));
         changed.map(PromptPart::Message)
     }
 }
 
 /// Returns what the model reads of a tool, in the order of its keys.
 fn written(tool: &Arc<ToolDeclaration>) -> (&str, &str, String) {
-    (tool.name(), tool.description(), tool.parameters().to_string())
+    (
+        tool.name(),
+        tool.description(),
+        tool.parameters().to_string(),
+    )
 }
 
 /// Returns the first setting that differs, among those that are part of the prompt.
@@ -169,19 +186,37 @@ fn changed_setting(before: &Settings, now: &Settings) -> Option<&'static str> {
     let same = [
         ("model", before.model == now.model),
         ("tool_choice", before.tool_choice == now.tool_choice),
-        ("parallel_tool_calls", before.parallel_tool_calls == now.parallel_tool_calls),
-        ("reasoning_effort", before.reasoning_effort == now.reasoning_effort),
-        ("response_format", before.response_format == now.response_format),
+        (
+            "parallel_tool_calls",
+            before.parallel_tool_calls == now.parallel_tool_calls,
+        ),
+        (
+            "reasoning_effort",
+            before.reasoning_effort == now.reasoning_effort,
+        ),
+        (
+            "response_format",
+            before.response_format == now.response_format,
+        ),
         ("prompt_cache", before.prompt_cache == now.prompt_cache),
         ("extra", before.extra == now.extra),
     ];
-    same.into_iter().find(|(_, is_same)| !is_same).map(|(name, _)| name)
+    same.into_iter()
+        .find(|(_, is_same)| !is_same)
+        .map(|(name, _)| name)
 }
 
 impl fmt::Display for PrefixFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { agent, iteration, changed } = self;
-        write!(f, "agent `{agent}`, model call {iteration}: {changed} changed")
+        let Self {
+            agent,
+            iteration,
+            changed,
+        } = self;
+        write!(
+            f,
+            "agent `{agent}`, model call {iteration}: {changed} changed"
+        )
     }
 }
 
@@ -198,7 +233,9 @@ impl fmt::Display for PromptPart {
 
 impl fmt::Debug for StablePrefixLayer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StablePrefixLayer").field("faults", &lock(&self.record).faults).finish()
+        f.debug_struct("StablePrefixLayer")
+            .field("faults", &lock(&self.record).faults)
+            .finish()
     }
 }
 
@@ -206,13 +243,18 @@ impl<S> Layer<S> for StablePrefixLayer {
     type Service = StablePrefix<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        StablePrefix { inner, record: self.record.clone() }
+        StablePrefix {
+            inner,
+            record: self.record.clone(),
+        }
     }
 }
 
 impl<S: fmt::Debug> fmt::Debug for StablePrefix<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StablePrefix").field("inner", &self.inner).finish_non_exhaustive()
+        f.debug_struct("StablePrefix")
+            .field("inner", &self.inner)
+            .finish_non_exhaustive()
     }
 }
 

@@ -71,7 +71,14 @@ struct Told {
 impl Step {
     fn new(agent: Arc<str>, id: Arc<str>, tool: Arc<str>) -> Self {
         let arguments = Arguments::default();
-        Self { agent, id, tool, arguments, result: None, is_error: false }
+        Self {
+            agent,
+            id,
+            tool,
+            arguments,
+            result: None,
+            is_error: false,
+        }
     }
 }
 
@@ -109,7 +116,10 @@ impl Trajectory {
     #[must_use]
     pub fn of_events<'e>(events: impl IntoIterator<Item = &'e Event>) -> Self {
         let mut told: Vec<Told> = Vec::new();
-        for Event { invocation, kind, .. } in events {
+        for Event {
+            invocation, kind, ..
+        } in events
+        {
             let is = |call: &&mut Told, id: &str| *call.step.id == *id && call.by == invocation.id;
             match kind {
                 EventKind::ToolCallStart { id, name, message } => told.push(Told {
@@ -123,7 +133,12 @@ impl Trajectory {
                         call.arguments.push_str(json);
                     }
                 }
-                EventKind::ToolResult { id, parts, is_error, .. } => {
+                EventKind::ToolResult {
+                    id,
+                    parts,
+                    is_error,
+                    ..
+                } => {
                     if let Some(call) = told.iter_mut().rfind(|call| is(call, id)) {
                         let text = parts.iter().filter_map(Part::as_text).collect();
                         (call.step.result, call.step.is_error) = (Some(text), *is_error);
@@ -136,11 +151,15 @@ impl Trajectory {
                 _ => {}
             }
         }
-        let step = |Told { arguments, step, .. }| Step {
+        let step = |Told {
+                        arguments, step, ..
+                    }| Step {
             arguments: Arguments::from_text(arguments),
             ..step
         };
-        Self { calls: told.into_iter().map(step).collect() }
+        Self {
+            calls: told.into_iter().map(step).collect(),
+        }
     }
 
     /// Returns the calls, in the order in which the models made them.
@@ -156,7 +175,9 @@ impl Trajectory {
             let rest = step.agent.strip_prefix(agent);
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
-        Self { calls: self.calls.iter().filter(is_within).cloned().collect() }
+        Self {
+            calls: self.calls.iter().filter(is_within).cloned().collect(),
+        }
     }
 
     /// Asserts that a tool was called.
@@ -219,8 +240,10 @@ impl Trajectory {
     #[track_caller]
     pub fn assert_called_with(&self, tool: &str, arguments: impl Fn(&Value) -> bool) -> &Self {
         self.assert_called(tool);
-        let has =
-            self.calls.iter().any(|step| &*step.tool == tool && arguments(step.arguments.value()));
+        let has = self
+            .calls
+            .iter()
+            .any(|step| &*step.tool == tool && arguments(step.arguments.value()));
         assert!(has, "`{tool}` was not called with such arguments; {self}");
         self
     }

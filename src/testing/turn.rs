@@ -90,7 +90,12 @@ impl Turn {
     }
 
     fn of(answer: Answer) -> Self {
-        Self { answer, usage: None, latency: Duration::ZERO, fault: None }
+        Self {
+            answer,
+            usage: None,
+            latency: Duration::ZERO,
+            fault: None,
+        }
     }
 
     /// Adds a tool call. Has no effect on a turn made by [`function`](Self::function),
@@ -98,7 +103,10 @@ impl Turn {
     pub fn and_tool(mut self, name: impl Into<Arc<str>>, arguments: Value) -> Self {
         if let Answer::Fixed(mut response) = self.answer {
             let call = ToolCall::new("", name, arguments);
-            response.message_mut().parts_mut().push(Part::ToolCall(call));
+            response
+                .message_mut()
+                .parts_mut()
+                .push(Part::ToolCall(call));
             self.answer = Answer::Fixed(response.with_finish_reason(FinishReason::ToolCalls));
         }
         self
@@ -119,13 +127,19 @@ impl Turn {
     /// Fails with `error` after `deltas` deltas, or after all of them if there are fewer. A call
     /// that is not streamed just fails.
     pub fn failing_after(mut self, deltas: usize, error: Error) -> Self {
-        self.fault = Some(Fault { after: deltas, error: Some(error) });
+        self.fault = Some(Fault {
+            after: deltas,
+            error: Some(error),
+        });
         self
     }
 
     /// Hangs after `deltas` deltas. A call that is not streamed just hangs.
     pub fn hanging_after(mut self, deltas: usize) -> Self {
-        self.fault = Some(Fault { after: deltas, error: None });
+        self.fault = Some(Fault {
+            after: deltas,
+            error: None,
+        });
         self
     }
 
@@ -151,7 +165,9 @@ impl Turn {
             response = response.with_usage(usage);
         }
         name_calls(&mut response, name_call);
-        let Some(sink) = request.delta_sender() else { return Ok(response) };
+        let Some(sink) = request.delta_sender() else {
+            return Ok(response);
+        };
 
         let mut attempt = sink.open();
         let after = self.fault.as_ref().map_or(usize::MAX, |fault| fault.after);
@@ -183,7 +199,11 @@ async fn streamed(response: ModelResponse, attempt: Attempt) -> Result<ModelResp
 
 fn name_calls(response: &mut ModelResponse, mut name: impl FnMut() -> Arc<str>) {
     // Checked first, because changing a shared message copies it.
-    if response.message().tool_calls().any(|call| call.id.is_empty()) {
+    if response
+        .message()
+        .tool_calls()
+        .any(|call| call.id.is_empty())
+    {
         for part in response.message_mut().parts_mut() {
             match part {
                 Part::ToolCall(call) if call.id.is_empty() => call.id = name(),
@@ -202,7 +222,11 @@ fn pieces(message: &Message, size: usize) -> Vec<Piece> {
                 pieces.extend(chunks(&part.text, size).map(Delta::Text).map(Piece::from));
             }
             Part::Reasoning(part) => {
-                pieces.extend(chunks(&part.text, size).map(Delta::Reasoning).map(Piece::from));
+                pieces.extend(
+                    chunks(&part.text, size)
+                        .map(Delta::Reasoning)
+                        .map(Piece::from),
+                );
                 let is_followed =
                     matches!(message.parts().get(index + 1), Some(Part::Reasoning(_)));
                 if is_followed || !part.provider.is_empty() {
@@ -236,6 +260,9 @@ impl fmt::Debug for Turn {
             Answer::Fixed(response) => debug.field("response", response),
             Answer::Made(_) => debug.field("response", &"of the request"),
         };
-        debug.field("latency", &self.latency).field("fault", &self.fault).finish_non_exhaustive()
+        debug
+            .field("latency", &self.latency)
+            .field("fault", &self.fault)
+            .finish_non_exhaustive()
     }
 }

@@ -22,7 +22,11 @@ impl Answer {
         let parameters = Parameters::of::<T>();
         let open = Schema::try_from(parameters.schema.clone()).unwrap_or_default();
         let (schema, strict) = closed(open);
-        Self { parameters, schema, strict }
+        Self {
+            parameters,
+            schema,
+            strict,
+        }
     }
 
     /// Parses the text of an answer.

@@ -61,8 +61,18 @@ impl From<InvalidArguments> for Error {
 }
 
 impl From<Misfit<'_>> for InvalidArguments {
-    fn from(Misfit { field, problem, expected }: Misfit<'_>) -> Self {
-        Self { field, problem, expected: Some(expected.clone()) }
+    fn from(
+        Misfit {
+            field,
+            problem,
+            expected,
+        }: Misfit<'_>,
+    ) -> Self {
+        Self {
+            field,
+            problem,
+            expected: Some(expected.clone()),
+        }
     }
 }
 
@@ -81,7 +91,9 @@ pub(super) fn parse_text<A: DeserializeOwned>(
         }
         _ => None,
     };
-    let Some(read) = read else { return parse(arguments.value(), tool) };
+    let Some(read) = read else {
+        return parse(arguments.value(), tool);
+    };
     if tool.place != Place::Anything && is_nested(text) {
         check_types(arguments.value(), &tool.schema)?;
     }
@@ -91,7 +103,10 @@ pub(super) fn parse_text<A: DeserializeOwned>(
 /// Returns whether the text of an object may have a list or another object in it. In one without,
 /// serde reads no value as another JSON type.
 fn is_nested(text: &str) -> bool {
-    text.bytes().filter(|byte| matches!(byte, b'[' | b'{')).count() > 1
+    text.bytes()
+        .filter(|byte| matches!(byte, b'[' | b'{'))
+        .count()
+        > 1
 }
 
 #[derive(Deserialize)]
@@ -109,7 +124,9 @@ pub(super) fn parse<A: DeserializeOwned>(
     sent: &Value,
     tool: &Parameters,
 ) -> Result<A, InvalidArguments> {
-    let bare = (tool.place == Place::Property).then(|| wrapped(sent, &tool.schema)).flatten();
+    let bare = (tool.place == Place::Property)
+        .then(|| wrapped(sent, &tool.schema))
+        .flatten();
     let arguments = bare.as_ref().unwrap_or(sent);
     let (place, inside) = match tool.place {
         Place::Property if !arguments.is_object() => return Err(no_json(arguments, tool)),
@@ -141,7 +158,11 @@ pub(super) fn parse<A: DeserializeOwned>(
             (_, None) => (path, error.inner().to_string()),
         };
         let expected = follow(&tool.schema, &field, describes).cloned();
-        InvalidArguments { field, problem, expected }
+        InvalidArguments {
+            field,
+            problem,
+            expected,
+        }
     })
 }
 
@@ -160,13 +181,21 @@ pub(super) fn check(arguments: &Value, schema: &Value) -> Result<(), InvalidArgu
         None => return check_types(arguments, schema),
     };
     let expected = follow(schema, &field, describes).cloned();
-    Err(InvalidArguments { field, problem: problem.to_owned(), expected })
+    Err(InvalidArguments {
+        field,
+        problem: problem.to_owned(),
+        expected,
+    })
 }
 
 fn no_json(arguments: &Value, tool: &Parameters) -> InvalidArguments {
     let text = arguments.as_str().unwrap_or_default();
     let (field, expected) = (String::new(), Some(tool.schema.clone()));
-    InvalidArguments { field, problem: format!("the arguments are not JSON: {text}"), expected }
+    InvalidArguments {
+        field,
+        problem: format!("the arguments are not JSON: {text}"),
+        expected,
+    }
 }
 
 /// Wraps arguments that a model sent without the object around them: a number or a list for a tool
@@ -185,10 +214,16 @@ pub(super) fn wrapped(arguments: &Value, schema: &Value) -> Option<Value> {
 /// Returns the first required field that is missing in the object at `path`.
 fn missing(arguments: &Value, schema: &Value, path: &str) -> Option<String> {
     let object = follow(arguments, path, inside)?.as_object()?;
-    let required = follow(schema, path, describes)?.get("required")?.as_array()?;
+    let required = follow(schema, path, describes)?
+        .get("required")?
+        .as_array()?;
     let mut names = required.iter().filter_map(Value::as_str);
     let name = names.find(|name| !object.contains_key(*name))?;
-    Some(if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") })
+    Some(if path.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{path}.{name}")
+    })
 }
 
 /// Applies `step` to each step of a path such as `filter.dates[1]`.
@@ -197,12 +232,15 @@ fn follow<'a>(
     path: &str,
     step: impl Fn(&'a Value, Step<'_>) -> Option<&'a Value>,
 ) -> Option<&'a Value> {
-    let mut steps = path.split(['.', '[']).filter(|part| !part.is_empty()).map(|part| {
-        match part.strip_suffix(']').and_then(|index| index.parse().ok()) {
-            Some(index) => Step::Item(index),
-            None => Step::Field(part),
-        }
-    });
+    let mut steps = path
+        .split(['.', '['])
+        .filter(|part| !part.is_empty())
+        .map(
+            |part| match part.strip_suffix(']').and_then(|index| index.parse().ok()) {
+                Some(index) => Step::Item(index),
+                None => Step::Field(part),
+            },
+        );
     steps.try_fold(value, step)
 }
 

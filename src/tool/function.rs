@@ -60,7 +60,13 @@ struct Inner<F> {
 
 impl<F, A> Function<F, A> {
     pub(super) fn new(function: F, parameters: Parameters) -> Self {
-        Self { inner: Arc::new(Inner { function, parameters }), arguments: PhantomData }
+        Self {
+            inner: Arc::new(Inner {
+                function,
+                parameters,
+            }),
+            arguments: PhantomData,
+        }
     }
 }
 
@@ -78,7 +84,10 @@ where
     }
 
     fn call(&mut self, request: ToolRequest) -> Self::Future {
-        let Inner { function, parameters } = &*self.inner;
+        let Inner {
+            function,
+            parameters,
+        } = &*self.inner;
         let arguments = match request.changed_arguments() {
             Some(changed) => arguments::parse(changed, parameters),
             None => arguments::parse_text(&request.call().arguments, parameters),
@@ -92,7 +101,10 @@ where
 
 impl<F, A> Clone for Function<F, A> {
     fn clone(&self) -> Self {
-        Self { inner: self.inner.clone(), arguments: PhantomData }
+        Self {
+            inner: self.inner.clone(),
+            arguments: PhantomData,
+        }
     }
 }
 

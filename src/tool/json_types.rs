@@ -21,9 +21,15 @@ pub(super) struct Misfit<'a> {
 /// Finds a value whose JSON type `schema` does not allow at its place. `null` fits everywhere: it
 /// hides nothing. Keywords that are not about types are ignored.
 pub(super) fn misfit<'a>(value: &Value, schema: &'a Value) -> Option<Misfit<'a>> {
-    let mut check = Check { root: schema, steps: 0 };
+    let mut check = Check {
+        root: schema,
+        steps: 0,
+    };
     let found = check.fits(value, schema, 0).err();
-    found.map(|misfit| Misfit { field: misfit.field.trim_start_matches('.').to_owned(), ..misfit })
+    found.map(|misfit| Misfit {
+        field: misfit.field.trim_start_matches('.').to_owned(),
+        ..misfit
+    })
 }
 
 struct Check<'a> {
@@ -33,12 +39,18 @@ struct Check<'a> {
 
 impl<'a> Check<'a> {
     fn fits(&mut self, value: &Value, schema: &'a Value, depth: usize) -> Result<(), Misfit<'a>> {
-        let misfit = |problem| Misfit { field: String::new(), problem, expected: schema };
+        let misfit = |problem| Misfit {
+            field: String::new(),
+            problem,
+            expected: schema,
+        };
         self.steps += 1;
         if depth > MAX_DEPTH || self.steps > MAX_STEPS {
             return Err(misfit("is too deeply nested to be checked".to_owned()));
         }
-        let Value::Object(keywords) = schema else { return Ok(()) };
+        let Value::Object(keywords) = schema else {
+            return Ok(());
+        };
         if !allows(keywords, value) {
             return Err(misfit(format!("invalid type: {}", type_of(value))));
         }
@@ -129,24 +141,36 @@ impl<'a> Check<'a> {
     }
 
     fn target(&self, keywords: &Map<String, Value>) -> Option<&'a Value> {
-        self.root.pointer(keywords.get("$ref")?.as_str()?.strip_prefix('#')?)
+        self.root
+            .pointer(keywords.get("$ref")?.as_str()?.strip_prefix('#')?)
     }
 }
 
 impl Misfit<'_> {
     fn inside(self, place: &str) -> Self {
-        Self { field: format!("{place}{}", self.field), ..self }
+        Self {
+            field: format!("{place}{}", self.field),
+            ..self
+        }
     }
 }
 
 fn list<'a>(keywords: &'a Map<String, Value>, name: &str) -> &'a [Value] {
-    keywords.get(name).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+    keywords
+        .get(name)
+        .and_then(Value::as_array)
+        .map_or(&[], Vec::as_slice)
 }
 
 /// Returns the schemas of a field.
 fn of_field<'a>(keywords: &'a Map<String, Value>, name: &str) -> Vec<&'a Value> {
-    let known = keywords.get("properties").and_then(|properties| properties.get(name));
-    match (known, keywords.get("patternProperties").and_then(Value::as_object)) {
+    let known = keywords
+        .get("properties")
+        .and_then(|properties| properties.get(name));
+    match (
+        known,
+        keywords.get("patternProperties").and_then(Value::as_object),
+    ) {
         (Some(known), _) => vec![known],
         // Which pattern a name matches is not looked at where there are several.
         (None, Some(patterns)) if patterns.len() == 1 => patterns.values().collect(),
@@ -171,7 +195,9 @@ fn allows(keywords: &Map<String, Value>, value: &Value) -> bool {
         Some(Value::Array(names)) => names.iter().any(is),
         Some(name) => is(name),
     };
-    let by_const = keywords.get("const").is_none_or(|one| type_of(one) == found);
+    let by_const = keywords
+        .get("const")
+        .is_none_or(|one| type_of(one) == found);
     let by_enum = match keywords.get("enum") {
         Some(Value::Array(all)) => all.iter().any(|one| type_of(one) == found),
         _ => true,
@@ -181,7 +207,9 @@ fn allows(keywords: &Map<String, Value>, value: &Value) -> bool {
 
 /// Returns whether an object has all fields that the keywords require, and the tags.
 fn is_named(keywords: &Map<String, Value>, value: &Value) -> bool {
-    let Value::Object(fields) = value else { return true };
+    let Value::Object(fields) = value else {
+        return true;
+    };
     let mut required = list(keywords, "required").iter().filter_map(Value::as_str);
     required.all(|name| fields.contains_key(name))
         && properties(keywords).all(|(name, schema)| match schema.get("const") {
@@ -192,14 +220,23 @@ fn is_named(keywords: &Map<String, Value>, value: &Value) -> bool {
 
 /// Returns whether an object has no field that closed keywords do not list.
 fn is_closed_for(keywords: &Map<String, Value>, value: &Value) -> bool {
-    let Value::Object(fields) = value else { return true };
+    let Value::Object(fields) = value else {
+        return true;
+    };
     let is_open = keywords.get("additionalProperties") != Some(&Value::Bool(false))
         || keywords.contains_key("patternProperties");
-    is_open || fields.keys().all(|name| properties(keywords).any(|(listed, _)| listed == name))
+    is_open
+        || fields
+            .keys()
+            .all(|name| properties(keywords).any(|(listed, _)| listed == name))
 }
 
 fn properties(keywords: &Map<String, Value>) -> impl Iterator<Item = (&String, &Value)> {
-    keywords.get("properties").and_then(Value::as_object).into_iter().flatten()
+    keywords
+        .get("properties")
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten()
 }
 
 fn type_of(value: &Value) -> &'static str {

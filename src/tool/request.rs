@@ -76,7 +76,9 @@ impl ToolRequest {
     #[must_use]
     pub fn with_declaration(mut self, declaration: Option<Arc<ToolDeclaration>>) -> Self {
         let changed = self.arguments.as_deref();
-        let wrapped = declaration.as_ref().and_then(|it| wrapped_for(it, &self.call, changed));
+        let wrapped = declaration
+            .as_ref()
+            .and_then(|it| wrapped_for(it, &self.call, changed));
         self.arguments = wrapped.or(self.arguments);
         self.declaration = declaration;
         self
@@ -118,7 +120,8 @@ impl ToolRequest {
     /// such as a number or a list, are its property `value`.
     #[must_use]
     pub fn arguments(&self) -> &Value {
-        self.changed_arguments().unwrap_or_else(|| self.call.arguments.value())
+        self.changed_arguments()
+            .unwrap_or_else(|| self.call.arguments.value())
     }
 
     /// Returns the arguments for the tool, to change them. They must stay an object.

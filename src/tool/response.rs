@@ -81,7 +81,10 @@ impl ToolResponse {
     /// Creates an error response, which the model reads and can act on.
     #[must_use]
     pub fn error(message: impl Into<String>) -> Self {
-        Self { is_error: true, ..Self::new(message.into()) }
+        Self {
+            is_error: true,
+            ..Self::new(message.into())
+        }
     }
 
     /// Sets the parts that the model receives instead of the value.

@@ -44,7 +44,10 @@ impl Parameters {
             root.entry("properties").or_insert_with(|| json!({}));
             (schema.to_value(), Place::Whole)
         } else if root.get("type") == Some(&json!("null")) {
-            (json!({ "type": "object", "properties": {} }), Place::Nowhere)
+            (
+                json!({ "type": "object", "properties": {} }),
+                Place::Nowhere,
+            )
         } else if root.keys().all(|keyword| keyword == "description") {
             root.extend(any_object());
             (schema.to_value(), Place::Anything)
@@ -93,7 +96,9 @@ fn generate<T: JsonSchema>() -> Schema {
 
 /// Returns whether it is a plain object rather than a choice, which providers reject at the root.
 fn is_plain_object(schema: &Map<String, Value>) -> bool {
-    let choices = ["$ref", "allOf", "anyOf", "const", "enum", "if", "not", "oneOf"];
+    let choices = [
+        "$ref", "allOf", "anyOf", "const", "enum", "if", "not", "oneOf",
+    ];
     schema.get("type") == Some(&json!("object"))
         && !choices.iter().any(|keyword| schema.contains_key(*keyword))
 }
@@ -119,7 +124,11 @@ fn lists_of_any(schema: &mut Schema) {
                 kinds.push(place);
             }
         }
-        let items = if kinds.len() == 1 { kinds.remove(0) } else { json!({ "anyOf": kinds }) };
+        let items = if kinds.len() == 1 {
+            kinds.remove(0)
+        } else {
+            json!({ "anyOf": kinds })
+        };
         schema.insert("items".into(), items);
     }
     transform_subschemas(&mut lists_of_any, schema);
@@ -161,8 +170,17 @@ const NOT_NEEDED: [&str; 8] = [
 ];
 
 /// The formats that strict mode supports. It has none for the sizes of integers.
-const FORMATS: [&str; 9] =
-    ["date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "uuid"];
+const FORMATS: [&str; 9] = [
+    "date",
+    "date-time",
+    "duration",
+    "email",
+    "hostname",
+    "ipv4",
+    "ipv6",
+    "time",
+    "uuid",
+];
 
 /// Closes every object and requires all its properties; returns `false` if that would change the
 /// meaning of the schema. A property of an `Option` may already be null. A property with a default
@@ -187,7 +205,9 @@ fn close(schema: &mut Schema) -> bool {
         return false;
     }
     let says = |keyword: &str| root.contains_key(keyword);
-    let is_any = !["$ref", "anyOf", "const", "enum", "type"].into_iter().any(says);
+    let is_any = !["$ref", "anyOf", "const", "enum", "type"]
+        .into_iter()
+        .any(says);
     let is_mixed = says("anyOf") && says("properties");
     let is_read = |keyword: &String| keyword == "type" || READ.contains(&keyword.as_str());
     if is_any || is_mixed || !root.keys().all(is_read) || !close_object(root) {
@@ -206,7 +226,9 @@ fn close_object(schema: &mut Map<String, Value>) -> bool {
     if !is_object {
         return true;
     }
-    let Some(Value::Object(properties)) = schema.get("properties") else { return false };
+    let Some(Value::Object(properties)) = schema.get("properties") else {
+        return false;
+    };
     let required = properties.keys().cloned().collect::<Vec<_>>();
     schema.insert("required".into(), required.into());
     let open = schema.insert("additionalProperties".into(), Value::Bool(false));

@@ -130,9 +130,15 @@ impl ToolSet {
         let tools = Arc::make_mut(&mut all.0);
         for declaration in others.declarations().iter() {
             let name: Arc<str> = declaration.name().into();
-            let Some((_, service)) = others.0.services.get(&name) else { continue };
+            let Some((_, service)) = others.0.services.get(&name) else {
+                continue;
+            };
             let index = tools.declarations.len();
-            if tools.services.insert(name.clone(), (index, service.clone())).is_some() {
+            if tools
+                .services
+                .insert(name.clone(), (index, service.clone()))
+                .is_some()
+            {
                 return Err(InvalidTool::Duplicate(name));
             }
             Arc::make_mut(&mut tools.declarations).push(declaration.clone());
@@ -154,7 +160,10 @@ impl ToolSet {
 
     /// Makes a call of the tool that was found for it, or of the one that it names.
     pub(crate) fn make(&self, mut request: ToolRequest) -> BoxCallFuture<ToolRequest> {
-        match request.take_tool().or_else(|| Some(self.find(request.name())?.1.clone())) {
+        match request
+            .take_tool()
+            .or_else(|| Some(self.find(request.name())?.1.clone()))
+        {
             Some(tool) => tool.make(request),
             None => {
                 let (context, name) = (request.context(), request.name());
@@ -169,7 +178,10 @@ impl ToolSet {
         let known: Vec<_> = self.0.declarations.iter().map(|tool| tool.name()).collect();
         let message = match &known[..] {
             [] => format!("`{name}` is not registered; there are no tools"),
-            known => format!("`{name}` is not registered; available tools: {}", known.join(", ")),
+            known => format!(
+                "`{name}` is not registered; available tools: {}",
+                known.join(", ")
+            ),
         };
         Error::new(ErrorKind::UnknownTool, message)
     }

@@ -58,7 +58,9 @@ impl Tool {
         F: Fn(A) -> O + Send + Sync + 'static,
         O: IntoToolFuture<M>,
     {
-        Self::function_with(name, description, move |arguments: A, _| function(arguments))
+        Self::function_with(name, description, move |arguments: A, _| {
+            function(arguments)
+        })
     }
 
     /// Creates a tool from a function of its arguments and the whole request, which has the call's
@@ -127,7 +129,11 @@ impl Tool {
         let layer = Arc::new(layer);
         let applied = layer.clone();
         let apply = Arc::new(move |service| BoxTool::layer(applied.layer(service)));
-        self.layers.push(ToolLayer { type_name: type_name::<L>(), layer, apply });
+        self.layers.push(ToolLayer {
+            type_name: type_name::<L>(),
+            layer,
+            apply,
+        });
         self
     }
 
@@ -189,7 +195,10 @@ impl Tool {
                 BoxTool::new(MapErr::new(self.service, told))
             }
         };
-        self.layers.iter().rev().fold(service, |service, layer| (layer.apply)(service))
+        self.layers
+            .iter()
+            .rev()
+            .fold(service, |service, layer| (layer.apply)(service))
     }
 }
 

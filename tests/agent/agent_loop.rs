@@ -37,15 +37,24 @@ fn sum(a: i32, b: i32) -> Value {
 #[tokio::test]
 async fn an_answer_without_tools_ends_the_run() {
     let model = ScriptedModel::new([Turn::from_text("blue").usage(Usage::new(10, 2))]);
-    let agent = Agent::builder(model.clone()).instructions("Be brief.").build().unwrap();
+    let agent = Agent::builder(model.clone())
+        .instructions("Be brief.")
+        .build()
+        .unwrap();
 
     let response = agent.run("Name a colour.").await.unwrap();
 
     model.assert_done();
     assert_eq!(response.text(), "blue");
     assert_eq!(response.end_reason(), &EndReason::Completed);
-    assert_eq!((response.iterations(), response.usage()), (1, Usage::new(10, 2)));
-    assert_eq!(response.new_messages().collect::<Vec<_>>(), [&Message::assistant("blue")]);
+    assert_eq!(
+        (response.iterations(), response.usage()),
+        (1, Usage::new(10, 2))
+    );
+    assert_eq!(
+        response.new_messages().collect::<Vec<_>>(),
+        [&Message::assistant("blue")]
+    );
     assert_eq!(response.messages().len(), 2);
     let request = &model.requests()[0];
     assert_eq!(request.instructions(), Some("Be brief."));
@@ -65,15 +74,24 @@ async fn the_model_reads_the_results_of_its_tools() {
 
     model.assert_done();
     assert_eq!(response.text(), "3 and 7");
-    assert_eq!((response.iterations(), response.usage()), (3, Usage::new(60, 15)));
+    assert_eq!(
+        (response.iterations(), response.usage()),
+        (3, Usage::new(60, 15))
+    );
     let roles: Vec<_> = response.new_messages().map(Message::role).collect();
     let (asks, tells) = (Role::Assistant, Role::Tool);
     assert_eq!(roles, [asks, tells, asks, tells, asks]);
     let seen = model.requests();
-    assert_eq!(seen.iter().map(|r| r.messages().len()).collect::<Vec<_>>(), [1, 3, 5]);
+    assert_eq!(
+        seen.iter().map(|r| r.messages().len()).collect::<Vec<_>>(),
+        [1, 3, 5]
+    );
     assert_eq!(seen[0].tools()[0].description(), "Adds two numbers.");
     let result = seen[2].messages()[4].tool_results().next().unwrap();
-    assert_eq!((&*result.call_id, &*result.name, result.text()), ("call_2", "add", "7.0".into()));
+    assert_eq!(
+        (&*result.call_id, &*result.name, result.text()),
+        ("call_2", "add", "7.0".into())
+    );
 }
 
 #[tokio::test]
@@ -108,9 +126,18 @@ async fn a_tool_call_knows_what_it_is_part_of() {
     agent.run("?").await.unwrap();
 
     let call = |id: &str, iteration| {
-        (id.to_owned(), Some(id.to_owned()), "sums".to_owned(), (iteration, 7), Some("add".into()))
+        (
+            id.to_owned(),
+            Some(id.to_owned()),
+            "sums".to_owned(),
+            (iteration, 7),
+            Some("add".into()),
+        )
     };
-    assert_eq!(*seen.lock().unwrap(), [call("call_1", 0), call("call_2", 1)]);
+    assert_eq!(
+        *seen.lock().unwrap(),
+        [call("call_1", 0), call("call_2", 1)]
+    );
 }
 
 #[tokio::test]
@@ -126,8 +153,15 @@ async fn callbacks_see_earlier_texts_and_the_iteration() {
         .on_model(before_model({
             let seen = seen.clone();
             move |request| {
-                let texts = request.context().texts().iter().map(|t| t.to_string()).collect();
-                seen.lock().unwrap().push((request.context().iteration(), texts));
+                let texts = request
+                    .context()
+                    .texts()
+                    .iter()
+                    .map(|t| t.to_string())
+                    .collect();
+                seen.lock()
+                    .unwrap()
+                    .push((request.context().iteration(), texts));
             }
         }))
         .build()
@@ -136,12 +170,17 @@ async fn callbacks_see_earlier_texts_and_the_iteration() {
     agent.run("?").await.unwrap();
 
     let said = || vec!["Let me add.".to_owned()];
-    assert_eq!(*seen.lock().unwrap(), [(0, vec![]), (1, said()), (2, said())]);
+    assert_eq!(
+        *seen.lock().unwrap(),
+        [(0, vec![]), (1, said()), (2, said())]
+    );
 }
 
 /// Tools that take 30, 20 and 10 ms.
 fn slow_tools() -> Turn {
-    Turn::tool("wait", json!(30)).and_tool("wait", json!(20)).and_tool("wait", json!(10))
+    Turn::tool("wait", json!(30))
+        .and_tool("wait", json!(20))
+        .and_tool("wait", json!(10))
 }
 
 fn wait() -> Tool {
@@ -166,10 +205,21 @@ async fn tool_calls_of_a_turn_run_together_and_answer_in_order() {
         let start = Instant::now();
         let response = agent.run("?").await.unwrap();
 
-        assert_eq!(start.elapsed(), Duration::from_millis(takes), "limit {limit}");
-        assert_eq!((probe.max_in_flight(), probe.violations()), (at_once, 0), "limit {limit}");
+        assert_eq!(
+            start.elapsed(),
+            Duration::from_millis(takes),
+            "limit {limit}"
+        );
+        assert_eq!(
+            (probe.max_in_flight(), probe.violations()),
+            (at_once, 0),
+            "limit {limit}"
+        );
         let results = response.new_messages().flat_map(Message::tool_results);
-        assert_eq!(results.map(|r| r.text()).collect::<Vec<_>>(), ["30", "20", "10"]);
+        assert_eq!(
+            results.map(|r| r.text()).collect::<Vec<_>>(),
+            ["30", "20", "10"]
+        );
     }
 }
 
@@ -186,23 +236,36 @@ async fn the_model_reads_what_a_tool_cannot_do() {
     ]);
     let agent = Agent::builder(model)
         .tool(add())
-        .tool(Tool::function("fail", "", |_: Value| Err::<(), _>("disk full")))
-        .tool(Tool::function("panic", "", async |_: Value| -> () { panic!("at the disco") }))
-        .tool(Tool::function("refuse", "", |_: Value| ToolResponse::error("not on a Sunday")))
+        .tool(Tool::function("fail", "", |_: Value| {
+            Err::<(), _>("disk full")
+        }))
+        .tool(Tool::function("panic", "", async |_: Value| -> () {
+            panic!("at the disco")
+        }))
+        .tool(Tool::function("refuse", "", |_: Value| {
+            ToolResponse::error("not on a Sunday")
+        }))
         .build()
         .unwrap();
 
     let response = agent.run("?").await.unwrap();
 
     assert_eq!(response.text(), "sorry");
-    let results: Vec<_> = response.new_messages().flat_map(Message::tool_results).collect();
+    let results: Vec<_> = response
+        .new_messages()
+        .flat_map(Message::tool_results)
+        .collect();
     assert!(results.iter().all(|result| result.is_error));
     let texts: Vec<_> = results.iter().map(|result| result.text()).collect();
     assert_eq!(texts[0], "tool failed: disk full");
     assert_eq!(texts[1], "tool failed: the tool panicked: at the disco");
     assert_eq!(texts[2], "not on a Sunday");
     assert!(texts[3].starts_with("invalid arguments: field `a`: invalid type: string \"one\""));
-    assert!(texts[3].contains(r#"expected {"description":"The first number.""#), "{}", texts[3]);
+    assert!(
+        texts[3].contains(r#"expected {"description":"The first number.""#),
+        "{}",
+        texts[3]
+    );
     assert!(texts[4].starts_with("invalid arguments: field `b`: is missing; expected {"));
     assert_eq!(
         texts[5],
@@ -222,7 +285,9 @@ async fn tool_callbacks_see_typed_errors_before_the_model_does() {
         .on_tool(tower_agent::callback::on_tool_error({
             let seen = seen.clone();
             move |_, error| {
-                let field = error.downcast_ref::<InvalidArguments>().map(|e| e.field.clone());
+                let field = error
+                    .downcast_ref::<InvalidArguments>()
+                    .map(|e| e.field.clone());
                 let tool = error.call().and_then(|call| call.name.clone());
                 seen.lock().unwrap().push((error.kind(), field, tool));
             }
@@ -235,7 +300,11 @@ async fn tool_callbacks_see_typed_errors_before_the_model_does() {
     assert_eq!(
         *seen.lock().unwrap(),
         [
-            (ErrorKind::InvalidArguments, Some("a".to_owned()), Some("add".into())),
+            (
+                ErrorKind::InvalidArguments,
+                Some("a".to_owned()),
+                Some("add".into())
+            ),
             (ErrorKind::UnknownTool, None, Some("subtract".into())),
         ]
     );
@@ -246,8 +315,10 @@ async fn what_the_model_is_shown_may_differ_from_the_value() {
     let values = Arc::new(Mutex::new(Vec::new()));
     let model = ScriptedModel::new([Turn::tool("chart", json!(null)), Turn::from_text("nice")]);
     let chart = Tool::function("chart", "Draws.", |_: Value| {
-        ToolResponse::new(json!({ "points": [1, 2, 3] }))
-            .with_parts([Part::from_text("a chart"), Part::image_base64("image/png", "iVBORw0")])
+        ToolResponse::new(json!({ "points": [1, 2, 3] })).with_parts([
+            Part::from_text("a chart"),
+            Part::image_base64("image/png", "iVBORw0"),
+        ])
     });
     let agent = Agent::builder(model.clone())
         .tool(chart)
@@ -261,7 +332,11 @@ async fn what_the_model_is_shown_may_differ_from_the_value() {
     agent.run("?").await.unwrap();
 
     assert_eq!(*values.lock().unwrap(), [json!({ "points": [1, 2, 3] })]);
-    let result = model.requests()[1].messages()[2].tool_results().next().unwrap().clone();
+    let result = model.requests()[1].messages()[2]
+        .tool_results()
+        .next()
+        .unwrap()
+        .clone();
     assert_eq!(result.parts.len(), 2);
     assert_eq!(result.text(), "a chart");
 }
@@ -271,14 +346,19 @@ async fn changed_arguments_reach_the_tool_but_not_the_transcript() {
     let model = ScriptedModel::new([Turn::tool("add", sum(1, 2)), Turn::from_text("done")]);
     let agent = Agent::builder(model.clone())
         .tool(add())
-        .on_tool(before_tool(|request| request.arguments_mut()["b"] = json!(40)))
+        .on_tool(before_tool(|request| {
+            request.arguments_mut()["b"] = json!(40)
+        }))
         .build()
         .unwrap();
 
     agent.run("?").await.unwrap();
 
     let transcript = model.requests()[1].messages().clone();
-    assert_eq!(transcript[1].tool_calls().next().unwrap().arguments, sum(1, 2));
+    assert_eq!(
+        transcript[1].tool_calls().next().unwrap().arguments,
+        sum(1, 2)
+    );
     assert_eq!(transcript[2].tool_results().next().unwrap().text(), "41.0");
 }
 
@@ -287,10 +367,15 @@ async fn a_tool_may_be_any_service() {
     let service = tower::service_fn(|request: ToolRequest| async move {
         Ok::<_, BoxError>(ToolResponse::new(request.arguments().clone()))
     });
-    let model =
-        ScriptedModel::new([Turn::tool("echo", json!({ "x": 1 })), Turn::from_text("done")]);
+    let model = ScriptedModel::new([
+        Turn::tool("echo", json!({ "x": 1 })),
+        Turn::from_text("done"),
+    ]);
     let echo = ToolDeclaration::new("echo", "Says it again.");
-    let agent = Agent::builder(model.clone()).tool(Tool::service(echo, service)).build().unwrap();
+    let agent = Agent::builder(model.clone())
+        .tool(Tool::service(echo, service))
+        .build()
+        .unwrap();
 
     agent.run("?").await.unwrap();
 
@@ -315,7 +400,10 @@ async fn one_tool_may_have_layers_and_callbacks_of_its_own() {
         tokio::time::sleep(Duration::from_millis(milliseconds)).await;
         "awake"
     });
-    let agent = Agent::builder(model).tools([impatient, patient]).build().unwrap();
+    let agent = Agent::builder(model)
+        .tools([impatient, patient])
+        .build()
+        .unwrap();
 
     let response = agent.run("?").await.unwrap();
 
@@ -328,7 +416,11 @@ async fn one_tool_may_have_layers_and_callbacks_of_its_own() {
 #[tokio::test]
 async fn the_iterations_are_bounded() {
     let endless = || ScriptedModel::always(Turn::tool("add", sum(1, 2)));
-    let agent = Agent::builder(endless()).tool(add()).max_iterations(3).build().unwrap();
+    let agent = Agent::builder(endless())
+        .tool(add())
+        .max_iterations(3)
+        .build()
+        .unwrap();
     let error = agent.run("?").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::MaxIterations);
     assert_eq!(
@@ -346,12 +438,21 @@ async fn the_iterations_are_bounded() {
         .build()
         .unwrap();
     let response = agent.run("?").await.unwrap();
-    assert_eq!((response.end_reason(), response.iterations()), (&EndReason::IterationLimit, 3));
+    assert_eq!(
+        (response.end_reason(), response.iterations()),
+        (&EndReason::IterationLimit, 3)
+    );
     assert_eq!(response.new_messages().len(), 6);
 
     let none = ScriptedModel::new([]);
-    let agent = Agent::builder(none.clone()).max_iterations(0).build().unwrap();
-    assert_eq!(agent.run("?").await.unwrap_err().kind(), ErrorKind::MaxIterations);
+    let agent = Agent::builder(none.clone())
+        .max_iterations(0)
+        .build()
+        .unwrap();
+    assert_eq!(
+        agent.run("?").await.unwrap_err().kind(),
+        ErrorKind::MaxIterations
+    );
     none.assert_done();
 }
 
@@ -365,7 +466,10 @@ async fn stop_when_ends_the_run_after_a_turn() {
         .tool(add())
         .tool(Tool::function("submit", "", |answer: Value| answer))
         .stop_when(|progress| {
-            assert_eq!(progress.usage().total(), u64::from(progress.iterations()) * 10);
+            assert_eq!(
+                progress.usage().total(),
+                u64::from(progress.iterations()) * 10
+            );
             progress.has_called("submit")
         })
         .build()
@@ -374,7 +478,10 @@ async fn stop_when_ends_the_run_after_a_turn() {
     let response = agent.run("?").await.unwrap();
 
     model.assert_done();
-    assert_eq!((response.end_reason(), response.iterations()), (&EndReason::StopCondition, 2));
+    assert_eq!(
+        (response.end_reason(), response.iterations()),
+        (&EndReason::StopCondition, 2)
+    );
     let last = response.new_messages().next_back().unwrap();
     assert_eq!(last.tool_results().next().unwrap().text(), "3");
 }
@@ -389,12 +496,18 @@ async fn a_request_brings_history_settings_and_state() {
     });
     let mut of_agent = Settings::default();
     (of_agent.temperature, of_agent.seed) = (Some(1.0), Some(7));
-    let agent = Agent::builder(model.clone()).settings(of_agent).tool(visit).build().unwrap();
+    let agent = Agent::builder(model.clone())
+        .settings(of_agent)
+        .tool(visit)
+        .build()
+        .unwrap();
 
     let mut of_request = Settings::default();
     of_request.temperature = Some(0.0);
-    let state =
-        State::from_iter([("visits".to_owned(), json!(7)), ("draft".to_owned(), json!("x"))]);
+    let state = State::from_iter([
+        ("visits".to_owned(), json!(7)),
+        ("draft".to_owned(), json!("x")),
+    ]);
     let request = AgentRequest::new("And in Oslo?")
         .with_history([Message::user("Rain in Rome?"), Message::assistant("No.")])
         .with_settings(of_request)
@@ -402,10 +515,16 @@ async fn a_request_brings_history_settings_and_state() {
     let response = agent.run(request).await.unwrap();
 
     let asked = &model.requests()[0];
-    assert_eq!((asked.settings().temperature, asked.settings().seed), (Some(0.0), Some(7)));
+    assert_eq!(
+        (asked.settings().temperature, asked.settings().seed),
+        (Some(0.0), Some(7))
+    );
     assert_eq!(asked.messages().len(), 3);
     assert_eq!(response.new_messages().len(), 3);
-    assert_eq!(Value::Object(response.state().snapshot()), json!({ "visits": 8 }));
+    assert_eq!(
+        Value::Object(response.state().snapshot()),
+        json!({ "visits": 8 })
+    );
     let delta = response.state().delta();
     assert_eq!(Value::Object(delta.set), json!({ "visits": 8 }));
     assert_eq!(delta.removed, ["draft"]);
@@ -415,8 +534,10 @@ async fn a_request_brings_history_settings_and_state() {
 async fn a_run_may_be_seen_while_it_is_written() {
     use futures::StreamExt;
 
-    let model =
-        ScriptedModel::new([Turn::tool("add", sum(1, 2)), Turn::from_text("That makes 3.")]);
+    let model = ScriptedModel::new([
+        Turn::tool("add", sum(1, 2)),
+        Turn::from_text("That makes 3."),
+    ]);
     let agent = Agent::builder(model).tool(add()).build().unwrap();
 
     let mut run = agent.stream("?");
@@ -434,7 +555,13 @@ async fn a_run_may_be_seen_while_it_is_written() {
 #[tokio::test]
 async fn calls_without_an_id_are_distinguished() {
     let nameless = || {
-        let call = |n| Part::from(tower_agent::message::ToolCall::new("same", "add", sum(n, 1)));
+        let call = |n| {
+            Part::from(tower_agent::message::ToolCall::new(
+                "same",
+                "add",
+                sum(n, 1),
+            ))
+        };
         ModelResponse::new(Message::new(Role::Assistant, [call(1), call(2)]))
     };
     let model = ScriptedModel::new([Turn::response(nameless()), Turn::from_text("done")]);
@@ -442,12 +569,21 @@ async fn calls_without_an_id_are_distinguished() {
 
     let response = agent.run("?").await.unwrap();
 
-    let results: Vec<_> = response.new_messages().flat_map(Message::tool_results).collect();
-    assert_eq!(results.iter().map(|r| r.text()).collect::<Vec<_>>(), ["2.0", "3.0"]);
+    let results: Vec<_> = response
+        .new_messages()
+        .flat_map(Message::tool_results)
+        .collect();
+    assert_eq!(
+        results.iter().map(|r| r.text()).collect::<Vec<_>>(),
+        ["2.0", "3.0"]
+    );
     assert_ne!(results[0].call_id, results[1].call_id);
     let asked = response.new_messages().next().unwrap();
     let ids: Vec<_> = asked.tool_calls().map(|call| call.id.clone()).collect();
-    assert_eq!(ids, [results[0].call_id.clone(), results[1].call_id.clone()]);
+    assert_eq!(
+        ids,
+        [results[0].call_id.clone(), results[1].call_id.clone()]
+    );
 }
 
 #[tokio::test]
@@ -457,9 +593,17 @@ async fn any_model_service_will_do() {
     struct Mine;
 
     let fails = tower::service_fn(|_: ModelRequest| async { Err::<ModelResponse, _>(Mine) });
-    let error = Agent::builder(fails).build().unwrap().run("?").await.unwrap_err();
+    let error = Agent::builder(fails)
+        .build()
+        .unwrap()
+        .run("?")
+        .await
+        .unwrap_err();
     assert!(error.downcast_ref::<Mine>().is_some());
-    assert_eq!(error.to_string(), "model call of agent `agent`: failed: the dog ate it");
+    assert_eq!(
+        error.to_string(),
+        "model call of agent `agent`: failed: the dog ate it"
+    );
 }
 
 #[test]
@@ -469,16 +613,28 @@ fn an_agent_that_cannot_work_is_not_built() {
         builder().tool(add()).tool(add()).build(),
         Err(BuildError::Tool(InvalidTool::Duplicate(name))) if &*name == "add"
     ));
-    assert!(matches!(builder().name("a/b").build(), Err(BuildError::Name(_))));
-    assert!(matches!(builder().name("").build(), Err(BuildError::Name(_))));
-    assert!(matches!(builder().tool_concurrency(0).build(), Err(BuildError::NoToolConcurrency)));
+    assert!(matches!(
+        builder().name("a/b").build(),
+        Err(BuildError::Name(_))
+    ));
+    assert!(matches!(
+        builder().name("").build(),
+        Err(BuildError::Name(_))
+    ));
+    assert!(matches!(
+        builder().tool_concurrency(0).build(),
+        Err(BuildError::NoToolConcurrency)
+    ));
 }
 
 #[tokio::test]
 async fn a_panic_in_stop_when_fails_the_run() {
     let model = ScriptedModel::new([Turn::tool("add", sum(1, 2))]);
-    let agent =
-        Agent::builder(model).tool(add()).stop_when(|_| panic!("off by one")).build().unwrap();
+    let agent = Agent::builder(model)
+        .tool(add())
+        .stop_when(|_| panic!("off by one"))
+        .build()
+        .unwrap();
 
     let error = agent.run("?").await.unwrap_err();
 

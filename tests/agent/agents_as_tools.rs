@@ -22,7 +22,9 @@ fn asks(agent: &str, request: &str) -> Turn {
 
 /// An agent with one tool, which is another agent.
 fn boss(model: &ScriptedModel, worker: Agent) -> AgentBuilder {
-    Agent::builder(model.clone()).name("boss").tool(worker.into_tool("Works."))
+    Agent::builder(model.clone())
+        .name("boss")
+        .tool(worker.into_tool("Works."))
 }
 
 #[tokio::test]
@@ -39,7 +41,10 @@ async fn an_agent_answers_as_a_tool() {
                 let context = request.context();
                 context.state().set("worked", true);
                 let call = context.tool_call_id().map(str::to_owned);
-                calls.lock().unwrap().push((context.path().to_owned(), call));
+                calls
+                    .lock()
+                    .unwrap()
+                    .push((context.path().to_owned(), call));
             }
         }))
         .build()
@@ -62,10 +67,17 @@ async fn an_agent_answers_as_a_tool() {
 
     assert_eq!(response.text(), "It is 4.");
     assert_eq!(
-        inner.requests()[0].messages().iter().map(Message::text).collect::<Vec<_>>(),
+        inner.requests()[0]
+            .messages()
+            .iter()
+            .map(Message::text)
+            .collect::<Vec<_>>(),
         ["2 + 2?"]
     );
-    assert_eq!(*calls.lock().unwrap(), [("boss/worker".to_owned(), Some("call_1".to_owned()))]);
+    assert_eq!(
+        *calls.lock().unwrap(),
+        [("boss/worker".to_owned(), Some("call_1".to_owned()))]
+    );
     assert_eq!(
         trace.take(),
         "boss> tool> worker> <worker worker=done <tool tool=done <boss boss=done"
@@ -74,12 +86,21 @@ async fn an_agent_answers_as_a_tool() {
     assert_eq!(probe.violations(), 0);
     // One state, one count; the worker's messages and model calls are its own.
     assert_eq!(response.state().get("worked"), Some(json!(true)));
-    assert_eq!((response.usage(), response.iterations()), (Usage::new(35, 5), 2));
+    assert_eq!(
+        (response.usage(), response.iterations()),
+        (Usage::new(35, 5), 2)
+    );
     assert_eq!(response.new_messages().len(), 3);
 
     let declaration = record.requests()[0].declaration().unwrap().clone();
-    assert_eq!((declaration.name(), declaration.description()), ("worker", "Works."));
-    assert_eq!(declaration.parameters()["properties"]["request"]["type"], "string");
+    assert_eq!(
+        (declaration.name(), declaration.description()),
+        ("worker", "Works.")
+    );
+    assert_eq!(
+        declaration.parameters()["properties"]["request"]["type"],
+        "string"
+    );
     assert_eq!(declaration.parameters()["required"], json!(["request"]));
 }
 
@@ -104,7 +125,10 @@ async fn its_failure_is_the_tools_and_keeps_its_kind() {
 
     assert_eq!(texts(&response), ["", "rate limited: slow down", "done"]);
     let seen = seen.lock().unwrap().take();
-    assert_eq!(seen, Some((ErrorKind::RateLimited, true, Some("boss/worker".into()))));
+    assert_eq!(
+        seen,
+        Some((ErrorKind::RateLimited, true, Some("boss/worker".into())))
+    );
 }
 
 #[tokio::test]
@@ -116,7 +140,9 @@ async fn an_abort_inside_ends_the_whole_run() {
         .unwrap();
     let outer = ScriptedModel::new([asks("worker", "?")]);
     let boss = boss(&outer, worker)
-        .on_tool(on_tool_error(|_, _| Recovery::Fallback(ToolResponse::new("fine"))))
+        .on_tool(on_tool_error(|_, _| {
+            Recovery::Fallback(ToolResponse::new("fine"))
+        }))
         .tool_layer(TimeoutLayer::new(Duration::from_secs(60)))
         .build()
         .unwrap();
@@ -124,7 +150,10 @@ async fn an_abort_inside_ends_the_whole_run() {
     let error = boss.run("?").await.unwrap_err();
 
     outer.assert_done();
-    assert_eq!((error.kind(), error.message()), (ErrorKind::Aborted, "out of budget"));
+    assert_eq!(
+        (error.kind(), error.message()),
+        (ErrorKind::Aborted, "out of budget")
+    );
     assert_eq!(&*error.call().unwrap().agent, "boss/worker");
     assert_eq!(error.raised_by().unwrap().callback, "budget");
 }
@@ -132,7 +161,10 @@ async fn an_abort_inside_ends_the_whole_run() {
 #[tokio::test]
 async fn an_interruption_inside_interrupts_the_caller_with_all_it_waits_for() {
     let waits = |request: &mut ToolRequest| {
-        Err::<(), _>(Error::interrupt(Interrupt::new(request.id(), "confirmation")))
+        Err::<(), _>(Error::interrupt(Interrupt::new(
+            request.id(),
+            "confirmation",
+        )))
     };
     let both = Turn::tool("wipe", json!("disk")).and_tool("wipe", json!("tape"));
     let worker = Agent::builder(ScriptedModel::new([both]))
@@ -144,16 +176,26 @@ async fn an_interruption_inside_interrupts_the_caller_with_all_it_waits_for() {
     let outer = ScriptedModel::new([asks("worker", "?").and_tool("add", json!(1))]);
     let boss = boss(&outer, worker)
         .tool(Tool::function("add", "", |n: i64| n + 1))
-        .on_tool(on_tool_error(|_, _| Recovery::Fallback(ToolResponse::new("fine"))))
+        .on_tool(on_tool_error(|_, _| {
+            Recovery::Fallback(ToolResponse::new("fine"))
+        }))
         .build()
         .unwrap();
 
     let response = boss.run("?").await.unwrap();
 
     outer.assert_done();
-    let waits: Vec<_> = response.interrupts().iter().map(|pending| &*pending.id).collect();
+    let waits: Vec<_> = response
+        .interrupts()
+        .iter()
+        .map(|pending| &*pending.id)
+        .collect();
     assert_eq!(waits, ["call_1", "call_2"]);
-    assert_eq!(texts(&response), ["", "2"], "the call beside it has its answer");
+    assert_eq!(
+        texts(&response),
+        ["", "2"],
+        "the call beside it has its answer"
+    );
 }
 
 #[tokio::test]
@@ -162,7 +204,11 @@ async fn an_escalation_in_a_tool_ends_the_team_around_its_caller() {
         request.context().escalate();
     });
     let model = ScriptedModel::new([Turn::tool("exit", json!(null)), Turn::from_text("enough")]);
-    let worker = Agent::builder(model).name("worker").tool(exit).build().unwrap();
+    let worker = Agent::builder(model)
+        .name("worker")
+        .tool(exit)
+        .build()
+        .unwrap();
     let outer = ScriptedModel::new([asks("worker", "?"), Turn::from_text("done")]);
     let never = ScriptedModel::new([]);
     let team = Agent::repeat("team", 9)
@@ -190,7 +236,10 @@ fn desk(model: &ScriptedModel, billing: &ScriptedModel) -> AgentBuilder {
         .build()
         .unwrap();
     let support = agent("support", &ScriptedModel::new([]));
-    Agent::builder(model.clone()).name("desk").sub_agent(billing).sub_agent(support)
+    Agent::builder(model.clone())
+        .name("desk")
+        .sub_agent(billing)
+        .sub_agent(support)
 }
 
 #[tokio::test]
@@ -211,30 +260,61 @@ async fn a_transfer_hands_the_conversation_over() {
 
     let response = desk.run("My invoice?").await.unwrap();
 
-    [&model, &billing].into_iter().for_each(ScriptedModel::assert_done);
+    [&model, &billing]
+        .into_iter()
+        .for_each(ScriptedModel::assert_done);
     assert_eq!(response.text(), "It is paid.");
-    let said = ["", "Transferred the conversation to `billing`.", "It is paid."];
+    let said = [
+        "",
+        "Transferred the conversation to `billing`.",
+        "It is paid.",
+    ];
     assert_eq!(texts(&response), said);
     assert_eq!(*whole.lock().unwrap(), said);
     assert_eq!(trace.take(), "desk> tool> <tool tool=done <desk desk=done");
-    assert_eq!((response.usage(), response.iterations()), (Usage::new(30, 3), 2));
+    assert_eq!(
+        (response.usage(), response.iterations()),
+        (Usage::new(30, 3), 2)
+    );
     let heard = &billing.requests()[0];
     assert_eq!(heard.messages().len(), 3);
     assert_eq!(heard.context().path(), "desk/billing");
-    assert_eq!(heard.context().run_id(), model.requests()[0].context().run_id());
+    assert_eq!(
+        heard.context().run_id(),
+        model.requests()[0].context().run_id()
+    );
 
     let offered = model.requests()[0].tools()[0].clone();
-    assert_eq!(offered.parameters()["properties"]["agent"]["enum"], json!(["billing", "support"]));
-    assert!(offered.description().contains("- `billing`: Knows every invoice.\n- `support`"));
+    assert_eq!(
+        offered.parameters()["properties"]["agent"]["enum"],
+        json!(["billing", "support"])
+    );
+    assert!(
+        offered
+            .description()
+            .contains("- `billing`: Knows every invoice.\n- `support`")
+    );
     assert_eq!(offered.effect(), Effect::Idempotent);
 }
 
 #[tokio::test]
 async fn a_transfer_can_be_blocked() {
     let blocks: [fn(AgentBuilder) -> AgentBuilder; 4] = [
-        |desk| desk.on_tool(before_tool(|_| Action::Respond(ToolResponse::error("not now")))),
-        |desk| desk.on_tool(before_tool(|_| Action::Respond(ToolResponse::new("not now")))),
-        |desk| desk.on_tool(after_tool(|_, _| Action::Respond(ToolResponse::new("not now")))),
+        |desk| {
+            desk.on_tool(before_tool(|_| {
+                Action::Respond(ToolResponse::error("not now"))
+            }))
+        },
+        |desk| {
+            desk.on_tool(before_tool(|_| {
+                Action::Respond(ToolResponse::new("not now"))
+            }))
+        },
+        |desk| {
+            desk.on_tool(after_tool(|_, _| {
+                Action::Respond(ToolResponse::new("not now"))
+            }))
+        },
         |desk| desk.on_tool(before_tool(|_| Err::<(), _>(Error::from("not now")))),
     ];
     for block in blocks {
@@ -244,7 +324,9 @@ async fn a_transfer_can_be_blocked() {
 
         let response = desk.run("?").await.unwrap();
 
-        [&model, &never].into_iter().for_each(ScriptedModel::assert_done);
+        [&model, &never]
+            .into_iter()
+            .for_each(ScriptedModel::assert_done);
         assert!(texts(&response)[1].ends_with("not now"));
         assert_eq!(response.text(), "I can help.");
     }
@@ -265,7 +347,9 @@ async fn a_callback_may_choose_another_sub_agent_and_an_unknown_agent_is_rejecte
 
     let response = desk.run("?").await.unwrap();
 
-    [&model, &billing].into_iter().for_each(ScriptedModel::assert_done);
+    [&model, &billing]
+        .into_iter()
+        .for_each(ScriptedModel::assert_done);
     let refused = "invalid arguments: `agent` must be one of these: billing, support";
     assert_eq!(texts(&response)[1], refused);
     assert_eq!(response.text(), "billing here");
@@ -280,13 +364,23 @@ async fn transfers_nest_and_end_with_the_last_agents_answer() {
         .sub_agent(agent("bottom", &bottom))
         .build()
         .unwrap();
-    let top = Agent::builder(top).name("top").sub_agent(agents).build().unwrap();
+    let top = Agent::builder(top)
+        .name("top")
+        .sub_agent(agents)
+        .build()
+        .unwrap();
     let next = saying("next", 0);
-    let team = Agent::sequential("team").agents([top, agent("next", &next)]).build().unwrap();
+    let team = Agent::sequential("team")
+        .agents([top, agent("next", &next)])
+        .build()
+        .unwrap();
 
     let response = team.run("?").await.unwrap();
 
-    assert_eq!(bottom.requests()[0].context().path(), "team/top/middle/bottom");
+    assert_eq!(
+        bottom.requests()[0].context().path(),
+        "team/top/middle/bottom"
+    );
     assert_eq!(texts(&response)[4..], ["from below", "next"]);
     assert_eq!(response.iterations(), 4);
 }
@@ -320,15 +414,22 @@ async fn a_sub_agents_failure_abort_and_interruption_are_its_parents() {
     let busy = Error::new(ErrorKind::Overloaded, "busy");
     for error in [busy, Error::abort("enough")] {
         let model = failing(transfer("billing"));
-        let desk = desk(&model, &failing(Turn::error(error.clone()))).build().unwrap();
+        let desk = desk(&model, &failing(Turn::error(error.clone())))
+            .build()
+            .unwrap();
         let found = desk.run("?").await.unwrap_err();
-        assert_eq!((found.kind(), found.message()), (error.kind(), error.message()));
+        assert_eq!(
+            (found.kind(), found.message()),
+            (error.kind(), error.message())
+        );
         assert_eq!(&*found.call().unwrap().agent, "desk/billing");
     }
 
     let granted = Arc::new(Mutex::new(false));
-    let billing =
-        ScriptedModel::new([Turn::tool("refund", json!(null)), Turn::from_text("refunded")]);
+    let billing = ScriptedModel::new([
+        Turn::tool("refund", json!(null)),
+        Turn::from_text("refunded"),
+    ]);
     let agent = Agent::builder(billing.clone())
         .name("billing")
         .tool(Tool::function("refund", "", |_: Value| "ok"))
@@ -359,7 +460,9 @@ async fn a_sub_agents_failure_abort_and_interruption_are_its_parents() {
     let checkpoint: Checkpoint = serde_json::from_str(&saved).unwrap();
     let response = desk.run(AgentRequest::resume(checkpoint)).await.unwrap();
 
-    [&model, &billing].into_iter().for_each(ScriptedModel::assert_done);
+    [&model, &billing]
+        .into_iter()
+        .for_each(ScriptedModel::assert_done);
     assert_eq!(texts(&response), ["ok", "refunded"]);
     assert_eq!(response.end_reason(), &EndReason::Completed);
 }
@@ -368,11 +471,22 @@ async fn a_sub_agents_failure_abort_and_interruption_are_its_parents() {
 async fn an_open_call_of_a_tool_that_both_have_is_the_parents() {
     let note = |who: &'static str| Tool::function("note", "", move |_: Value| who);
     let never = ScriptedModel::new([]);
-    let sub = Agent::builder(never.clone()).name("sub").tool(note("sub")).build().unwrap();
+    let sub = Agent::builder(never.clone())
+        .name("sub")
+        .tool(note("sub"))
+        .build()
+        .unwrap();
     let model = ScriptedModel::new([Turn::tool("note", json!(null)), Turn::from_text("done")]);
-    let agent = Agent::builder(model).tool(note("parent")).sub_agent(sub).build().unwrap();
+    let agent = Agent::builder(model)
+        .tool(note("parent"))
+        .sub_agent(sub)
+        .build()
+        .unwrap();
 
-    assert_eq!(texts(&agent.run("?").await.unwrap()), ["", "parent", "done"]);
+    assert_eq!(
+        texts(&agent.run("?").await.unwrap()),
+        ["", "parent", "done"]
+    );
     never.assert_done();
 }
 
@@ -401,14 +515,22 @@ fn names_do_not_collide() {
         BuildError::DuplicateAgent("billing".into())
     );
     // Without sub-agents the name is free.
-    assert!(Agent::builder(ScriptedModel::new([])).tool(taken).build().is_ok());
+    assert!(
+        Agent::builder(ScriptedModel::new([]))
+            .tool(taken)
+            .build()
+            .is_ok()
+    );
 }
 
 #[test]
 fn explain_shows_the_sub_agents() {
     let unused = ScriptedModel::new([]);
     let worker = agent("worker", &unused);
-    let text = boss(&unused, worker).sub_agent(agent("billing", &unused)).build().unwrap();
+    let text = boss(&unused, worker)
+        .sub_agent(agent("billing", &unused))
+        .build()
+        .unwrap();
     assert_eq!(
         text.explain().to_string(),
         "\

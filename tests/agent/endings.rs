@@ -74,7 +74,9 @@ async fn an_abort_ends_the_run_whatever_is_around_it() {
             let _ = next.run(request).await;
             Ok(AgentResponse::new([Message::assistant("all is well")]))
         }))
-        .on_tool(on_tool_error(|_, _| Recovery::Fallback(ToolResponse::new("fine"))))
+        .on_tool(on_tool_error(|_, _| {
+            Recovery::Fallback(ToolResponse::new("fine"))
+        }))
         .tool_layer(wrap_tool(|request, mut next| async move {
             let _ = next.run(request.clone()).await;
             let _ = next.run(request).await;
@@ -89,7 +91,10 @@ async fn an_abort_ends_the_run_whatever_is_around_it() {
     model.assert_done();
     assert_eq!(calls.load(Ordering::SeqCst), 0);
     assert_eq!(asked.load(Ordering::SeqCst), 0);
-    assert_eq!((error.kind(), error.message()), (ErrorKind::Aborted, "out of budget"));
+    assert_eq!(
+        (error.kind(), error.message()),
+        (ErrorKind::Aborted, "out of budget")
+    );
     let by = error.raised_by().unwrap();
     assert_eq!((&*by.callback, by.hook), ("budget", "before"));
     assert_eq!(&*error.call().unwrap().agent, "outer");
@@ -104,7 +109,9 @@ async fn an_abort_ends_the_run_whatever_is_around_it() {
 async fn an_abort_is_not_retried_by_a_layer_around_the_agent() {
     let model = ScriptedModel::new([Turn::from_text("too long")]);
     let agent = Agent::builder(model.clone())
-        .on_model(after_model(|_, _| Result::<()>::Err(Error::abort("too long"))))
+        .on_model(after_model(|_, _| {
+            Result::<()>::Err(Error::abort("too long"))
+        }))
         .build()
         .unwrap();
 
@@ -125,7 +132,9 @@ async fn an_abort_drops_the_calls_beside_it() {
         .tool(Tool::function("sleep", "", async |_: Value| {
             tokio::time::sleep(Duration::from_secs(3600)).await;
         }))
-        .tool(Tool::function("stop", "", |_: Value| Err::<(), _>(Error::abort("enough"))))
+        .tool(Tool::function("stop", "", |_: Value| {
+            Err::<(), _>(Error::abort("enough"))
+        }))
         .on_agent(ends.clone())
         .on_tool(ends.clone())
         .build()
@@ -133,7 +142,10 @@ async fn an_abort_drops_the_calls_beside_it() {
 
     assert_eq!(agent.run("?").await.unwrap_err().kind(), ErrorKind::Aborted);
 
-    assert_eq!(ends.take(), ["tool: aborted", "tool: dropped", "agent: aborted"]);
+    assert_eq!(
+        ends.take(),
+        ["tool: aborted", "tool: dropped", "agent: aborted"]
+    );
 }
 
 #[tokio::test]
@@ -179,8 +191,17 @@ async fn an_interrupted_run_tells_what_it_waits_for_and_resumes_there() {
     let EndReason::Interrupted(pending) = first.end_reason() else {
         panic!("{:?}", first.end_reason())
     };
-    let waits: Vec<_> = pending.iter().map(|p| (&*p.id, p.tool_call_id.as_deref())).collect();
-    assert_eq!(waits, [("approve-call_1", Some("call_1")), ("approve-call_3", Some("call_3"))]);
+    let waits: Vec<_> = pending
+        .iter()
+        .map(|p| (&*p.id, p.tool_call_id.as_deref()))
+        .collect();
+    assert_eq!(
+        waits,
+        [
+            ("approve-call_1", Some("call_1")),
+            ("approve-call_3", Some("call_3"))
+        ]
+    );
     assert_eq!(calls.load(Ordering::SeqCst), 1);
     assert!(wiped.lock().unwrap().is_empty());
     assert_eq!(ends.take(), ["agent: done"]);
@@ -194,7 +215,11 @@ async fn an_interrupted_run_tells_what_it_waits_for_and_resumes_there() {
     model.assert_done();
     assert_eq!(second.unwrap().text(), "after");
     assert_eq!(*wiped.lock().unwrap(), ["disk", "tape"]);
-    assert_eq!(calls.load(Ordering::SeqCst), 1, "what had finished is not run again");
+    assert_eq!(
+        calls.load(Ordering::SeqCst),
+        1,
+        "what had finished is not run again"
+    );
     let transcript = model.requests()[1].messages().clone();
     let answered: Vec<_> = transcript.iter().flat_map(Message::tool_results).collect();
     let ids: Vec<_> = answered.iter().map(|result| &*result.call_id).collect();
@@ -207,12 +232,20 @@ async fn nothing_outside_undoes_an_interrupt() {
     let model = ScriptedModel::new([calls_count()]);
     let agent = Agent::builder(model.clone())
         .tool(count)
-        .agent_layer(MapResponseLayer::new(|_| AgentResponse::new([Message::assistant("well")])))
-        .on_tool(on_tool_error(|_, _| Recovery::Fallback(ToolResponse::new("fine"))))
+        .agent_layer(MapResponseLayer::new(|_| {
+            AgentResponse::new([Message::assistant("well")])
+        }))
+        .on_tool(on_tool_error(|_, _| {
+            Recovery::Fallback(ToolResponse::new("fine"))
+        }))
         .tool_layer(wrap_tool(|request, mut next| async move {
             let _ = next.run(request.clone()).await;
             let again = next.run(request).await.unwrap_err();
-            assert_eq!(again.kind(), ErrorKind::Interrupted, "it is not entered again");
+            assert_eq!(
+                again.kind(),
+                ErrorKind::Interrupted,
+                "it is not entered again"
+            );
             Ok(ToolResponse::new("fine"))
         }))
         .on_tool(before_tool(|_| {
@@ -255,7 +288,13 @@ async fn ended_by(hook: &str) -> (AgentResponse, Vec<String>, u32) {
     ]);
     let ends = |here: &'static str| {
         let chosen = here == hook;
-        move || if chosen { Err(Error::end_invocation()) } else { Ok(()) }
+        move || {
+            if chosen {
+                Err(Error::end_invocation())
+            } else {
+                Ok(())
+            }
+        }
     };
     let after = Ends::default();
     let agent = Agent::builder(model)
@@ -306,14 +345,26 @@ async fn end_invocation_ends_the_agent_with_what_it_has() {
     ] {
         let (response, ends, calls) = ended_by(hook).await;
         assert_eq!(response.end_reason(), &EndReason::EndedByCallback, "{hook}");
-        assert_eq!(response.new_messages().len(), messages, "{hook}: {response:?}");
+        assert_eq!(
+            response.new_messages().len(),
+            messages,
+            "{hook}: {response:?}"
+        );
         assert_eq!(calls, tool_calls, "{hook}");
-        assert_ne!(response.text(), "after", "{hook}: after_agent is not called");
+        assert_ne!(
+            response.text(),
+            "after",
+            "{hook}: after_agent is not called"
+        );
         assert_eq!(ends.len(), 1, "{hook}");
         if messages == 2 {
             assert_eq!(response.text(), "I will count.");
             let last = response.new_messages().next_back().unwrap();
-            assert_eq!(last.role(), Role::Tool, "{hook}: no call is left without an answer");
+            assert_eq!(
+                last.role(),
+                Role::Tool,
+                "{hook}: no call is left without an answer"
+            );
         }
     }
 }
@@ -364,7 +415,10 @@ async fn a_token_cancels_the_run() {
 async fn dropping_the_run_cancels_it() {
     let ends = Ends::default();
     let model = ScriptedModel::new([Turn::pending()]);
-    let agent = Agent::builder(model.clone()).on_model(ends.clone()).build().unwrap();
+    let agent = Agent::builder(model.clone())
+        .on_model(ends.clone())
+        .build()
+        .unwrap();
 
     drop(agent.run("never polled"));
     assert_eq!((model.requests().len(), ends.take().len()), (0, 0));
@@ -390,13 +444,18 @@ async fn an_abort_in_a_task_that_a_tool_has_spawned_ends_the_run() {
             format!("all is well, but for {error}")
         }
     });
-    let model =
-        ScriptedModel::new([Turn::tool("ask", json!(null)), Turn::from_text("unreachable")]);
+    let model = ScriptedModel::new([
+        Turn::tool("ask", json!(null)),
+        Turn::from_text("unreachable"),
+    ]);
     let agent = Agent::builder(model.clone()).tool(ask).build().unwrap();
 
     let error = agent.run("?").await.unwrap_err();
 
-    assert_eq!((error.kind(), error.message()), (ErrorKind::Aborted, "enough"));
+    assert_eq!(
+        (error.kind(), error.message()),
+        (ErrorKind::Aborted, "enough")
+    );
     assert_eq!(model.requests().len(), 1);
 }
 
@@ -405,7 +464,11 @@ async fn a_tool_that_ends_the_invocation_leaves_no_call_open_where_the_run_would
     let (count, _) = counter();
     let exit = Tool::function("exit", "", |_: Value| Err::<(), _>(Error::end_invocation()));
     let model = ScriptedModel::new([calls_count().and_tool("exit", json!(null))]);
-    let agent = Agent::builder(model).tools([count, exit]).stop_when(|_| true).build().unwrap();
+    let agent = Agent::builder(model)
+        .tools([count, exit])
+        .stop_when(|_| true)
+        .build()
+        .unwrap();
 
     let response = agent.run("?").await.unwrap();
 

@@ -15,7 +15,10 @@ use tower_agent::{
 use tower_layer::Layer;
 
 fn endings() -> [Error; 2] {
-    [Error::end_invocation(), Error::interrupt(Interrupt::new("wait", "input_required"))]
+    [
+        Error::end_invocation(),
+        Error::interrupt(Interrupt::new("wait", "input_required")),
+    ]
 }
 
 fn texts(response: &AgentResponse) -> Vec<String> {
@@ -59,7 +62,10 @@ async fn an_answer_of_an_agent_layer_continues_the_conversation() {
         .build()
         .unwrap();
     let response = agent.run(with_history()).await.unwrap();
-    assert_eq!(texts(&response), ["Hi.", "Hello.", "And now?", "from the layer"]);
+    assert_eq!(
+        texts(&response),
+        ["Hi.", "Hello.", "And now?", "from the layer"]
+    );
     assert_eq!(response.new_messages().len(), 1);
 }
 
@@ -74,9 +80,11 @@ async fn a_layer_that_renames_an_ending_loses_nothing_of_the_conversation() {
         let of_model = Agent::builder(ScriptedModel::new([plan()]))
             .tool(echo())
             .model_layer(MapErrLayer::new(renamed))
-            .on_model(before_model(move |request| match request.context().iteration() {
-                0 => Ok(()),
-                _ => Err(in_model.clone()),
+            .on_model(before_model(move |request| {
+                match request.context().iteration() {
+                    0 => Ok(()),
+                    _ => Err(in_model.clone()),
+                }
             }));
         let of_tool = Agent::builder(ScriptedModel::new([plan()]))
             .tool(echo())
@@ -89,7 +97,10 @@ async fn a_layer_that_renames_an_ending_loses_nothing_of_the_conversation() {
 
         let response = of_tool.build().unwrap().run(with_history()).await.unwrap();
         matches(&response, &ending);
-        let told: Vec<_> = response.new_messages().flat_map(Message::tool_results).collect();
+        let told: Vec<_> = response
+            .new_messages()
+            .flat_map(Message::tool_results)
+            .collect();
         match ending.kind() {
             ErrorKind::InvocationEnded => {
                 assert_eq!(told[0].text(), "not run: the agent has ended")
@@ -118,5 +129,8 @@ async fn no_call_is_made_once_a_hook_has_seen_the_run_aborted() {
         async { Ok::<_, Error>(ModelResponse::from_text("hi")) }
     }));
     let error = model.oneshot(ModelRequest::default()).await.unwrap_err();
-    assert_eq!((error.kind(), calls.load(Ordering::SeqCst)), (ErrorKind::Aborted, 0));
+    assert_eq!(
+        (error.kind(), calls.load(Ordering::SeqCst)),
+        (ErrorKind::Aborted, 0)
+    );
 }

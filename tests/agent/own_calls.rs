@@ -37,7 +37,11 @@ async fn aborted() -> RunContext {
         Err::<Action<ModelResponse>, _>(Error::abort("enough"))
     });
     let mut request = ModelRequest::new([]).with_context(context.clone());
-    Callbacks::new().with(aborts).run_before(&mut request).await.unwrap_err();
+    Callbacks::new()
+        .with(aborts)
+        .run_before(&mut request)
+        .await
+        .unwrap_err();
     assert!(context.aborted().is_some());
     context
 }
@@ -46,11 +50,21 @@ async fn aborted() -> RunContext {
 async fn only_a_call_that_outlives_an_abort_is_made_after_one() {
     let context = aborted().await;
     let nothing = || callback::before(|_: &mut Own<false>| {});
-    let error = call(&context, Callbacks::new().with(nothing())).await.unwrap_err();
-    assert_eq!((error.kind(), error.message()), (ErrorKind::Aborted, "enough"));
+    let error = call(&context, Callbacks::new().with(nothing()))
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (error.kind(), error.message()),
+        (ErrorKind::Aborted, "enough")
+    );
 
     let nothing = || callback::before(|_: &mut Own<true>| {});
-    assert_eq!(call(&context, Callbacks::new().with(nothing())).await.unwrap(), "done");
+    assert_eq!(
+        call(&context, Callbacks::new().with(nothing()))
+            .await
+            .unwrap(),
+        "done"
+    );
 }
 
 #[tokio::test]

@@ -24,7 +24,9 @@ use test_support::call::{Embed, Embedding};
 use test_support::runs::WAYS;
 
 fn file(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("recordings").join(format!("{name}.json"))
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
+        .join("recordings")
+        .join(format!("{name}.json"))
 }
 
 /// A model that must not be called.
@@ -33,7 +35,9 @@ fn gone() -> ScriptedModel {
 }
 
 fn gone_tool() -> Tool {
-    Tool::function("add", "Adds.", |_: Value| Err::<(), _>(Error::abort("the tool was called")))
+    Tool::function("add", "Adds.", |_: Value| {
+        Err::<(), _>(Error::abort("the tool was called"))
+    })
 }
 
 fn add() -> Tool {
@@ -53,7 +57,10 @@ fn sums(recording: &Recording, model: ScriptedModel, tool: Tool) -> Agent {
 }
 
 fn script() -> ScriptedModel {
-    let thinking = Message::new(tower_agent::Role::Assistant, [Part::reasoning("Hm, two sums.")]);
+    let thinking = Message::new(
+        tower_agent::Role::Assistant,
+        [Part::reasoning("Hm, two sums.")],
+    );
     ScriptedModel::new([
         Turn::response(ModelResponse::new(thinking))
             .and_tool("add", json!({ "a": 1, "b": 2 }))
@@ -94,7 +101,10 @@ async fn a_run_replays_streamed_and_not_whichever_way_it_was_recorded() {
             let (response, events) = run(&agent, replayed).await;
             let response = response.unwrap();
             assert_eq!(response.messages(), was.messages());
-            assert_eq!((response.usage(), response.text()), (was.usage(), "3 and 0.3".into()));
+            assert_eq!(
+                (response.usage(), response.text()),
+                (was.usage(), "3 and 0.3".into())
+            );
             recording.finish().unwrap();
             if recorded && replayed {
                 // Delta for delta.
@@ -120,9 +130,15 @@ async fn a_changed_message_fails_and_the_difference_is_readable() {
              received: Three sums.",
         path.display(),
     );
-    assert_eq!((error.kind(), error.message()), (ErrorKind::Aborted, &*expected));
+    assert_eq!(
+        (error.kind(), error.message()),
+        (ErrorKind::Aborted, &*expected)
+    );
     let typed = error.downcast_ref::<RecordingError>();
-    assert!(matches!(typed, Some(RecordingError::Differs { number: 1, .. })), "{typed:?}");
+    assert!(
+        matches!(typed, Some(RecordingError::Differs { number: 1, .. })),
+        "{typed:?}"
+    );
     assert_eq!(recording.finish().unwrap_err().to_string(), expected);
 }
 
@@ -198,8 +214,11 @@ async fn a_call_that_is_not_recorded_and_one_that_is_not_made_fail() {
             path.display()
         ),
     );
-    let other =
-        Agent::builder(gone()).name("other").model_layer(recording.clone()).build().unwrap();
+    let other = Agent::builder(gone())
+        .name("other")
+        .model_layer(recording.clone())
+        .build()
+        .unwrap();
     let error = other.run("Two sums.").await.unwrap_err();
     assert_eq!(
         error.message(),
@@ -214,7 +233,10 @@ async fn a_call_that_is_not_recorded_and_one_that_is_not_made_fail() {
     let agent = sums(&recording, gone(), gone_tool());
     agent.run("Two sums.").await.unwrap();
     let error = agent.run("Two sums.").await.unwrap_err();
-    assert!(error.message().ends_with("every recorded call was made"), "{error}");
+    assert!(
+        error.message().ends_with("every recorded call was made"),
+        "{error}"
+    );
     assert!(recording.finish().is_err());
 }
 
@@ -229,7 +251,10 @@ async fn a_difference_that_a_callback_hides_is_still_reported() {
     let stack = hides.layer(recording.layer(gone()));
     drop(stack.oneshot(ModelRequest::new([Message::user("?")])).await);
     let error = recording.finish().unwrap_err();
-    assert!(matches!(error, RecordingError::Unexpected { .. }), "{error}");
+    assert!(
+        matches!(error, RecordingError::Unexpected { .. }),
+        "{error}"
+    );
 }
 
 /// Tools that are answered in the opposite order of their calls.
@@ -243,10 +268,16 @@ async fn parallel_tools_are_matched_by_what_they_are() {
         })
     };
     let recording = Recording::record(file("parallel"));
-    let was = sums(&recording, script(), slow([5, 1])).run("Two sums.").await.unwrap();
+    let was = sums(&recording, script(), slow([5, 1]))
+        .run("Two sums.")
+        .await
+        .unwrap();
     recording.finish().unwrap();
     let again = Recording::record(file("parallel_again"));
-    sums(&again, script(), slow([1, 5])).run("Two sums.").await.unwrap();
+    sums(&again, script(), slow([1, 5]))
+        .run("Two sums.")
+        .await
+        .unwrap();
     again.finish().unwrap();
     // The order in which they end changes nothing in the file.
     let read = |name| fs::read_to_string(file(name)).unwrap();
@@ -257,7 +288,10 @@ async fn parallel_tools_are_matched_by_what_they_are() {
     json["calls"].as_array_mut().unwrap().swap(1, 2);
     fs::write(file("parallel"), json.to_string()).unwrap();
     let recording = Recording::replay(file("parallel")).unwrap();
-    let response = sums(&recording, gone(), gone_tool()).run("Two sums.").await.unwrap();
+    let response = sums(&recording, gone(), gone_tool())
+        .run("Two sums.")
+        .await
+        .unwrap();
     assert_eq!(response.messages(), was.messages());
     recording.finish().unwrap();
 }
@@ -265,13 +299,21 @@ async fn parallel_tools_are_matched_by_what_they_are() {
 fn busy() -> Error {
     Error::new(ErrorKind::Overloaded, "busy")
         .with_retry_after(Duration::from_millis(1500))
-        .with_metadata(Metadata::default().with_status(529).with_request_id("req_1"))
+        .with_metadata(
+            Metadata::default()
+                .with_status(529)
+                .with_request_id("req_1"),
+        )
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_error_and_then_a_success_replay_with_the_retry_outside_or_inside() {
-    let turns =
-        || [Turn::from_text("half an answer").failing_after(2, busy()), Turn::from_text("whole")];
+    let turns = || {
+        [
+            Turn::from_text("half an answer").failing_after(2, busy()),
+            Turn::from_text("whole"),
+        ]
+    };
     for is_outside in [true, false] {
         for streamed in WAYS {
             let name = format!("retry_{is_outside}_{streamed}");
@@ -294,7 +336,9 @@ async fn an_error_and_then_a_success_replay_with_the_retry_outside_or_inside() {
             let kinds = |events: Vec<Event>| -> Vec<_> {
                 let name = |event: &Event| format!("{:?}", event.kind);
                 let names = events.iter().map(name);
-                names.map(|name| name.split(' ').next().unwrap().to_owned()).collect()
+                names
+                    .map(|name| name.split(' ').next().unwrap().to_owned())
+                    .collect()
             };
             assert_eq!(kinds(events), kinds(told), "{name}");
         }
@@ -304,13 +348,22 @@ async fn an_error_and_then_a_success_replay_with_the_retry_outside_or_inside() {
 #[tokio::test]
 async fn an_error_replays_as_it_was() {
     let recording = Recording::record(file("error"));
-    let model = recording.layer(ScriptedModel::new([Turn::error(busy().with_retryable(false))]));
+    let model = recording.layer(ScriptedModel::new([Turn::error(
+        busy().with_retryable(false),
+    )]));
     let was = model.oneshot(ModelRequest::default()).await.unwrap_err();
     recording.finish().unwrap();
     let recording = Recording::replay(file("error")).unwrap();
-    let error = recording.layer(gone()).oneshot(ModelRequest::default()).await.unwrap_err();
+    let error = recording
+        .layer(gone())
+        .oneshot(ModelRequest::default())
+        .await
+        .unwrap_err();
     assert_eq!(error.to_string(), was.to_string());
-    assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Overloaded, false));
+    assert_eq!(
+        (error.kind(), error.is_retryable()),
+        (ErrorKind::Overloaded, false)
+    );
     assert_eq!(error.retry_after(), Some(Duration::from_millis(1500)));
     assert_eq!(error.metadata(), was.metadata());
 }
@@ -331,11 +384,17 @@ async fn a_dropped_stream_replays_what_it_streamed_and_waits_to_be_dropped() {
     let recording = Recording::replay(file("dropped")).unwrap();
     let (response, events) = run(&agent(&recording, gone()), true).await;
     let (error, was) = (response.unwrap_err(), was.unwrap_err());
-    assert_eq!((error.kind(), error.to_string()), (ErrorKind::Timeout, was.to_string()));
+    assert_eq!(
+        (error.kind(), error.to_string()),
+        (ErrorKind::Timeout, was.to_string())
+    );
     assert_eq!(deltas(events), deltas(told));
     recording.finish().unwrap();
     // Whether a call begins that is then dropped depends on timing.
-    Recording::replay(file("dropped")).unwrap().finish().unwrap();
+    Recording::replay(file("dropped"))
+        .unwrap()
+        .finish()
+        .unwrap();
 }
 
 #[tokio::test]
@@ -350,7 +409,10 @@ async fn an_interrupted_run_replays_and_resumes() {
             }
         })
     };
-    let turns = [Turn::tool("wipe", json!({ "what": "disk" })), Turn::from_text("Wiped.")];
+    let turns = [
+        Turn::tool("wipe", json!({ "what": "disk" })),
+        Turn::from_text("Wiped."),
+    ];
     let both = async |recording: &Recording, model: ScriptedModel| {
         let agent = Agent::builder(model)
             .tool(wipe(calls.clone()))
@@ -366,7 +428,11 @@ async fn an_interrupted_run_replays_and_resumes() {
         recording.finish().unwrap();
         response.messages().clone()
     };
-    let was = both(&Recording::record(file("interrupted")), ScriptedModel::new(turns)).await;
+    let was = both(
+        &Recording::record(file("interrupted")),
+        ScriptedModel::new(turns),
+    )
+    .await;
     assert_eq!(calls.load(Ordering::Relaxed), 2);
     let recording = Recording::replay(file("interrupted")).unwrap();
     assert_eq!(both(&recording, gone()).await, was);
@@ -382,7 +448,10 @@ async fn two_runs_at_once_share_a_recording() {
         }))
     };
     let both = async |recording: &Recording, model: ScriptedModel, asked: [&'static str; 2]| {
-        let agent = Agent::builder(model).model_layer(recording.clone()).build().unwrap();
+        let agent = Agent::builder(model)
+            .model_layer(recording.clone())
+            .build()
+            .unwrap();
         let (one, two) = futures::join!(agent.run(asked[0]), agent.run(asked[1]));
         recording.finish().unwrap();
         [one.unwrap().text(), two.unwrap().text()]
@@ -397,8 +466,11 @@ async fn two_runs_at_once_share_a_recording() {
 async fn sub_agents_are_told_apart_by_their_path() {
     let team = |recording: &Recording, models: [ScriptedModel; 2]| {
         let [boss, worker] = models;
-        let worker =
-            Agent::builder(worker).name("worker").model_layer(recording.clone()).build().unwrap();
+        let worker = Agent::builder(worker)
+            .name("worker")
+            .model_layer(recording.clone())
+            .build()
+            .unwrap();
         Agent::builder(boss)
             .name("boss")
             .tool(worker.into_tool("Works."))
@@ -418,7 +490,10 @@ async fn sub_agents_are_told_apart_by_their_path() {
     let was = team(&recording, [boss, worker]).run("Go.").await.unwrap();
     recording.finish().unwrap();
     let written = fs::read_to_string(file("team")).unwrap();
-    assert!(written.contains(r#""path": "boss/call_2/worker""#), "{written}");
+    assert!(
+        written.contains(r#""path": "boss/call_2/worker""#),
+        "{written}"
+    );
     let recording = Recording::replay(file("team")).unwrap();
     let response = team(&recording, [gone(), gone()]).run("Go.").await.unwrap();
     assert_eq!(response.messages(), was.messages());
@@ -429,8 +504,11 @@ async fn sub_agents_are_told_apart_by_their_path() {
 async fn a_replayed_agent_used_as_a_tool_is_part_of_its_call() {
     let team = |recording: &Recording, models: [ScriptedModel; 2]| {
         let [boss, worker] = models;
-        let worker =
-            Agent::builder(worker).name("worker").model_layer(recording.clone()).build().unwrap();
+        let worker = Agent::builder(worker)
+            .name("worker")
+            .model_layer(recording.clone())
+            .build()
+            .unwrap();
         Agent::builder(boss)
             .tool(worker.into_tool("Works."))
             .model_layer(recording.clone())
@@ -438,10 +516,16 @@ async fn a_replayed_agent_used_as_a_tool_is_part_of_its_call() {
             .build()
             .unwrap()
     };
-    let boss = [Turn::tool("worker", json!({ "request": "one" })), Turn::from_text("Done.")];
+    let boss = [
+        Turn::tool("worker", json!({ "request": "one" })),
+        Turn::from_text("Done."),
+    ];
     let worker = ScriptedModel::new([Turn::from_text("two")]);
     let recording = Recording::record(file("tool_agent"));
-    let was = team(&recording, [ScriptedModel::new(boss), worker]).run("Go.").await.unwrap();
+    let was = team(&recording, [ScriptedModel::new(boss), worker])
+        .run("Go.")
+        .await
+        .unwrap();
     recording.finish().unwrap();
     let recording = Recording::replay(file("tool_agent")).unwrap();
     let response = team(&recording, [gone(), gone()]).run("Go.").await.unwrap();
@@ -455,15 +539,24 @@ async fn tokens_are_counted_once_wherever_the_recording_stands() {
     for is_model in [true, false] {
         let agent = |recording: &Recording, model: ScriptedModel| match is_model {
             true => Agent::builder(recording.layer(model)).build().unwrap(),
-            false => Agent::builder(model).model_layer(recording.clone()).build().unwrap(),
+            false => Agent::builder(model)
+                .model_layer(recording.clone())
+                .build()
+                .unwrap(),
         };
         let turns = [Turn::from_text("hi").usage(Usage::new(3, 1))];
         let recording = Recording::record(file("tokens"));
-        let was = agent(&recording, ScriptedModel::new(turns)).run("?").await.unwrap();
+        let was = agent(&recording, ScriptedModel::new(turns))
+            .run("?")
+            .await
+            .unwrap();
         recording.finish().unwrap();
         let recording = Recording::replay(file("tokens")).unwrap();
         let response = agent(&recording, gone()).run("?").await.unwrap();
-        assert_eq!((response.usage(), was.usage()), (Usage::new(3, 1), Usage::new(3, 1)));
+        assert_eq!(
+            (response.usage(), was.usage()),
+            (Usage::new(3, 1), Usage::new(3, 1))
+        );
     }
 }
 
@@ -475,18 +568,35 @@ async fn a_file_of_another_version_and_no_recording_are_typed_errors() {
         Recording::replay(file("odd")).unwrap_err()
     };
     let error = read(r#"{ "tower_agent_recording": 7, "calls": "of the future" }"#);
-    assert!(matches!(error, RecordingError::Version { found: 7, .. }), "{error}");
     assert!(
-        error.to_string().ends_with("version 7, and this crate reads version 1; record it again")
+        matches!(error, RecordingError::Version { found: 7, .. }),
+        "{error}"
     );
-    for text in ["", "{", "[]", r#"{"calls":[]}"#, r#"{"tower_agent_recording":1,"calls":[{}]}"#] {
+    assert!(
+        error
+            .to_string()
+            .ends_with("version 7, and this crate reads version 1; record it again")
+    );
+    for text in [
+        "",
+        "{",
+        "[]",
+        r#"{"calls":[]}"#,
+        r#"{"tower_agent_recording":1,"calls":[{}]}"#,
+    ] {
         let error = read(text);
-        assert!(matches!(error, RecordingError::Format { .. }), "{text}: {error}");
+        assert!(
+            matches!(error, RecordingError::Format { .. }),
+            "{text}: {error}"
+        );
     }
     let error = Recording::replay(file("missing")).unwrap_err();
     assert!(matches!(error, RecordingError::Read { .. }), "{error}");
     let folder = Recording::record(file("").parent().unwrap());
-    assert!(matches!(folder.finish().unwrap_err(), RecordingError::Write { .. }));
+    assert!(matches!(
+        folder.finish().unwrap_err(),
+        RecordingError::Write { .. }
+    ));
     // Nothing half written is left.
     let left = fs::read_dir(file("").parent().unwrap().parent().unwrap()).unwrap();
     let left = left.map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -511,7 +621,10 @@ async fn the_file_is_readable_and_the_same_every_time() {
     record("stable", true).await;
     assert_eq!(fs::read_to_string(file("stable")).unwrap(), first);
     let json: Value = serde_json::from_str(&first).unwrap();
-    assert_eq!(json["calls"][1]["request"]["arguments"], json!({ "a": 1, "b": 2 }));
+    assert_eq!(
+        json["calls"][1]["request"]["arguments"],
+        json!({ "a": 1, "b": 2 })
+    );
     assert_eq!(
         json["calls"][0]["outcome"]["stream"][0]["deltas"][4],
         json!({ "tool_call": { "index": 0, "id": "call_1", "name": "add" } }),
@@ -538,7 +651,12 @@ impl Recordable for Stored {
 
 #[tokio::test]
 async fn a_call_that_the_crate_does_not_define_is_recorded() {
-    let request = || Stored(Embed { text: "a".into(), ..Embed::default() });
+    let request = || {
+        Stored(Embed {
+            text: "a".into(),
+            ..Embed::default()
+        })
+    };
     let recording = Recording::record(file("own"));
     let service = recording.layer(tower::service_fn(|request: Stored| async move {
         let Embedding { text, .. } = <Embed as test_support::call::Call>::response(&request.0.text);
@@ -547,8 +665,9 @@ async fn a_call_that_the_crate_does_not_define_is_recorded() {
     service.oneshot(request()).await.unwrap();
     recording.finish().unwrap();
     let recording = Recording::replay(file("own")).unwrap();
-    let gone = recording
-        .layer(tower::service_fn(async |_: Stored| Err::<String, _>(BoxError::from("gone"))));
+    let gone = recording.layer(tower::service_fn(async |_: Stored| {
+        Err::<String, _>(BoxError::from("gone"))
+    }));
     assert_eq!(gone.oneshot(request()).await.unwrap(), "a");
     recording.finish().unwrap();
 }
@@ -566,11 +685,17 @@ async fn two_runs_at_once_that_ask_the_same_share_the_answers() {
     };
     let slow = Turn::from_text("1").latency(Duration::from_secs(2));
     let model = ScriptedModel::new([slow, Turn::from_text("2")]);
-    assert_eq!(both(&Recording::record(file("same")), model).await, ["1", "2"]);
+    assert_eq!(
+        both(&Recording::record(file("same")), model).await,
+        ["1", "2"]
+    );
     let recording = Recording::replay(file("same")).unwrap();
     assert_eq!(both(&recording, gone()).await, ["1", "2"]);
     // A third one finds nothing left.
-    let error = sums(&recording, gone(), gone_tool()).run("A number?").await.unwrap_err();
+    let error = sums(&recording, gone(), gone_tool())
+        .run("A number?")
+        .await
+        .unwrap_err();
     assert!(error.message().contains("was made before"), "{error}");
 }
 
@@ -582,7 +707,10 @@ async fn a_file_that_is_cut_anywhere_is_no_recording() {
     for at in cuts.step_by(7) {
         fs::write(file("cut"), &whole[..at]).unwrap();
         let error = Recording::replay(file("cut")).unwrap_err();
-        assert!(matches!(error, RecordingError::Format { .. }), "{at}: {error}");
+        assert!(
+            matches!(error, RecordingError::Format { .. }),
+            "{at}: {error}"
+        );
     }
 }
 
@@ -601,7 +729,9 @@ async fn a_recording_that_fails_leaves_the_file_as_it_was() {
 #[tokio::test]
 async fn a_conversation_that_is_transferred_and_a_tool_that_panics_replay() {
     let desk = |recording: &Recording, desk: ScriptedModel, billing: ScriptedModel, tool: Tool| {
-        let billing = Agent::builder(billing).name("billing").model_layer(recording.clone());
+        let billing = Agent::builder(billing)
+            .name("billing")
+            .model_layer(recording.clone());
         Agent::builder(desk)
             .name("desk")
             .tool(tool)
@@ -618,14 +748,24 @@ async fn a_conversation_that_is_transferred_and_a_tool_that_panics_replay() {
     let panics = Tool::function("add", "Adds.", |_: Value| -> u32 { panic!("no numbers") });
     let recording = Recording::record(file("transferred"));
     let billing = ScriptedModel::new([Turn::from_text("Paid.")]);
-    let was = desk(&recording, script, billing, panics).run("Pay.").await.unwrap();
+    let was = desk(&recording, script, billing, panics)
+        .run("Pay.")
+        .await
+        .unwrap();
     recording.finish().unwrap();
     assert_eq!(was.text(), "Paid.");
-    let failed = was.messages().iter().flat_map(Message::tool_results).find(|it| it.is_error);
+    let failed = was
+        .messages()
+        .iter()
+        .flat_map(Message::tool_results)
+        .find(|it| it.is_error);
     assert!(failed.unwrap().text().contains("no numbers"));
 
     let recording = Recording::replay(file("transferred")).unwrap();
-    let response = desk(&recording, gone(), gone(), gone_tool()).run("Pay.").await.unwrap();
+    let response = desk(&recording, gone(), gone(), gone_tool())
+        .run("Pay.")
+        .await
+        .unwrap();
     assert_eq!(response.messages(), was.messages());
     recording.finish().unwrap();
 }
@@ -639,5 +779,8 @@ async fn a_call_that_differs_leaves_the_recorded_one_to_be_made() {
     agent.run("Three sums.").await.unwrap_err();
     assert_eq!(agent.run("Two sums.").await.unwrap().text(), "3 and 0.3");
     // The difference stands, whatever comes after it.
-    assert!(matches!(recording.finish().unwrap_err(), RecordingError::Differs { number: 1, .. }));
+    assert!(matches!(
+        recording.finish().unwrap_err(),
+        RecordingError::Differs { number: 1, .. }
+    ));
 }

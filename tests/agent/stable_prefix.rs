@@ -42,7 +42,12 @@ async fn a_run_that_only_appends_has_no_faults() {
     let warm = |request: &mut ModelRequest| {
         let iteration = f64::from(request.context().iteration());
         request.settings_mut().temperature = Some(iteration / 4.0);
-        request.messages_mut().get_mut(0).unwrap().provider_mut().set("x", json!({ "y": 1 }));
+        request
+            .messages_mut()
+            .get_mut(0)
+            .unwrap()
+            .provider_mut()
+            .set("x", json!({ "y": 1 }));
     };
     assert_eq!(faults(warm).await, []);
 }
@@ -57,7 +62,13 @@ async fn each_part_that_changes_is_named() {
         });
         let faults = faults.await;
         // What changes there and back is a fault twice.
-        assert_eq!(faults.iter().map(|fault| fault.iteration).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(
+            faults
+                .iter()
+                .map(|fault| fault.iteration)
+                .collect::<Vec<_>>(),
+            [1, 2]
+        );
         assert_eq!(faults[0].agent, "agent");
         faults[0].changed.clone()
     };
@@ -86,7 +97,10 @@ async fn a_message_that_is_missing_is_named() {
     });
     let faults = faults.await;
     assert_eq!(faults.len(), 1);
-    assert_eq!(faults[0].to_string(), "agent `agent`, model call 2: the message 2 changed");
+    assert_eq!(
+        faults[0].to_string(),
+        "agent `agent`, model call 2: the message 2 changed"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -124,8 +138,10 @@ async fn two_calls_of_one_sub_agent_are_not_compared() {
         Turn::tool("worker", ask("three")),
         Turn::from_text("done"),
     ]);
-    let agent =
-        Agent::builder(prefix.layer(model)).tool(worker.into_tool("Works.")).build().unwrap();
+    let agent = Agent::builder(prefix.layer(model))
+        .tool(worker.into_tool("Works."))
+        .build()
+        .unwrap();
     assert_eq!(agent.run("Work!").await.unwrap().text(), "done");
     assert_eq!(prefix.faults(), []);
 }

@@ -76,7 +76,10 @@ async fn tools_and_agents_keep_the_same_order() {
 
     agent.run("?").await.unwrap();
 
-    assert_eq!(written.take(), "o> p> q> a> b> c> d> call <c <d <a <b <p <q <o");
+    assert_eq!(
+        written.take(),
+        "o> p> q> a> b> c> d> call <c <d <a <b <p <q <o"
+    );
 }
 
 #[test]
@@ -129,7 +132,10 @@ async fn runs_on_one_agent_do_not_wait_for_one_another() {
     let runs = (0..50).map(|_| agent.run("?"));
     let responses = futures::future::try_join_all(runs).await.unwrap();
 
-    assert_eq!((responses.len(), start.elapsed()), (50, Duration::from_secs(1)));
+    assert_eq!(
+        (responses.len(), start.elapsed()),
+        (50, Duration::from_secs(1))
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -160,7 +166,10 @@ async fn readiness_passes_through_the_stack() {
 #[tokio::test(start_paused = true)]
 async fn a_limit_without_shedding_makes_calls_wait() {
     let model = ScriptedModel::always(Turn::from_text("done").latency(Duration::from_secs(1)));
-    let agent = Agent::builder(model).model_layer(ConcurrencyLimitLayer::new(1)).build().unwrap();
+    let agent = Agent::builder(model)
+        .model_layer(ConcurrencyLimitLayer::new(1))
+        .build()
+        .unwrap();
 
     let start = Instant::now();
     let (a, b, c) = tokio::join!(agent.run("?"), agent.run("?"), agent.run("?"));
@@ -185,10 +194,18 @@ async fn a_timeout_ends_a_streamed_answer_as_a_whole() {
 async fn tower_layers_wrap_the_agent_as_well() {
     let model = ScriptedModel::new([Turn::pending(), Turn::from_text("done")]);
     let agent = Agent::builder(model.clone()).build().unwrap();
-    let mut stack =
-        ServiceBuilder::new().concurrency_limit(1).timeout(Duration::from_secs(5)).service(agent);
+    let mut stack = ServiceBuilder::new()
+        .concurrency_limit(1)
+        .timeout(Duration::from_secs(5))
+        .service(agent);
 
-    let error = stack.ready().await.unwrap().call("?".into()).await.unwrap_err();
+    let error = stack
+        .ready()
+        .await
+        .unwrap()
+        .call("?".into())
+        .await
+        .unwrap_err();
     assert_eq!(tower_agent::Error::from(error).kind(), ErrorKind::Timeout);
     let response = stack.ready().await.unwrap().call("?".into()).await.unwrap();
     assert_eq!(response.text(), "done");
@@ -218,5 +235,8 @@ async fn failed_attempts_inside_the_stack_count_as_usage_but_not_as_iterations()
 
     let response = agent.run("?").await.unwrap();
 
-    assert_eq!((response.usage(), response.iterations()), (Usage::new(20, 3), 1));
+    assert_eq!(
+        (response.usage(), response.iterations()),
+        (Usage::new(20, 3), 1)
+    );
 }

@@ -39,28 +39,59 @@ fn model() -> ScriptedModel {
 
 #[tokio::test]
 async fn a_journal_is_outside_everything_else_or_the_agent_is_not_built() {
-    assert!(Agent::builder(model()).global_callbacks(journaled()).build().is_ok());
+    assert!(
+        Agent::builder(model())
+            .global_callbacks(journaled())
+            .build()
+            .is_ok()
+    );
 
-    let late = Bundle::new().model_layer(CallRetryLayer::new()).and(journaled());
-    let error = Agent::builder(model()).global_callbacks(late).build().unwrap_err();
+    let late = Bundle::new()
+        .model_layer(CallRetryLayer::new())
+        .and(journaled());
+    let error = Agent::builder(model())
+        .global_callbacks(late)
+        .build()
+        .unwrap_err();
     assert_eq!(
         error.to_string(),
         "`Journaled` does not see each model call once: `CallRetryLayer` is outside; register that \
          after it",
     );
-    let composed = ServiceBuilder::new().layer(CallRetryLayer::new()).layer(Journaled);
+    let composed = ServiceBuilder::new()
+        .layer(CallRetryLayer::new())
+        .layer(Journaled);
     let composed = Bundle::new().model_layer(composed.into_inner());
-    assert!(Agent::builder(model()).global_callbacks(composed).build().is_err());
+    assert!(
+        Agent::builder(model())
+            .global_callbacks(composed)
+            .build()
+            .is_err()
+    );
     let foreign = tower::buffer::BufferLayer::new(4);
     let buffered = Bundle::new().tool_layer(foreign).and(journaled());
-    let error = Agent::builder(model()).global_callbacks(buffered).build().unwrap_err();
-    assert!(error.to_string().contains("`BufferLayer<ToolRequest>` is outside"), "{error}");
+    let error = Agent::builder(model())
+        .global_callbacks(buffered)
+        .build()
+        .unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("`BufferLayer<ToolRequest>` is outside"),
+        "{error}"
+    );
 
     let own = Agent::builder(model()).callbacks(journaled()).build();
     assert!(matches!(own, Err(BuildError::NotDurable { .. })));
     let around = Agent::builder(model()).global_callbacks(journaled());
-    let error = around.agent_layer(CallRetryLayer::new()).build().unwrap_err();
-    assert!(error.to_string().contains("repeats the whole agent"), "{error}");
+    let error = around
+        .agent_layer(CallRetryLayer::new())
+        .build()
+        .unwrap_err();
+    assert!(
+        error.to_string().contains("repeats the whole agent"),
+        "{error}"
+    );
     let inside = Agent::builder(model()).global_callbacks(journaled());
     assert!(inside.model_layer(CallRetryLayer::new()).build().is_ok());
 }
@@ -72,21 +103,34 @@ async fn the_journal_of_a_run_is_outside_everything_else_or_the_run_fails() {
     assert!(agent.run(request()).await.is_ok());
 
     let retry = Bundle::new().model_layer(CallRetryLayer::new());
-    let agent = Agent::builder(model()).global_callbacks(retry).build().unwrap();
+    let agent = Agent::builder(model())
+        .global_callbacks(retry)
+        .build()
+        .unwrap();
     let error = agent.run(request()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidRequest);
-    assert!(error.message().contains("`CallRetryLayer` outside"), "{error}");
+    assert!(
+        error.message().contains("`CallRetryLayer` outside"),
+        "{error}"
+    );
 }
 
 /// Notes the step path of each call.
 fn noting(paths: &Arc<Mutex<Vec<String>>>) -> Bundle {
     let note = |paths: &Arc<Mutex<Vec<String>>>, context: &RunContext| {
-        paths.lock().unwrap().push(format!("{} {}", context.step_path(), context.iteration()));
+        paths
+            .lock()
+            .unwrap()
+            .push(format!("{} {}", context.step_path(), context.iteration()));
     };
     let (of_models, of_tools) = (paths.clone(), paths.clone());
     Bundle::new()
-        .on_model(before_model(move |request| note(&of_models, request.context())))
-        .on_tool(before_tool(move |request| note(&of_tools, request.context())))
+        .on_model(before_model(move |request| {
+            note(&of_models, request.context())
+        }))
+        .on_tool(before_tool(move |request| {
+            note(&of_tools, request.context())
+        }))
 }
 
 #[tokio::test]
@@ -104,10 +148,15 @@ async fn agents_of_one_name_in_one_call_have_names_of_their_own_for_their_steps(
     });
     let script = [Turn::tool("both", json!({})), Turn::from_text("Both.")];
     let paths = Arc::<Mutex<Vec<_>>>::default();
-    let boss = Agent::builder(ScriptedModel::new(script)).name("boss").tool(both);
+    let boss = Agent::builder(ScriptedModel::new(script))
+        .name("boss")
+        .tool(both);
     let boss = boss.global_callbacks(noting(&paths)).build().unwrap();
     boss.run("Both.").await.unwrap();
-    let call = paths.lock().unwrap()[1].strip_suffix(" 0").unwrap().to_owned();
+    let call = paths.lock().unwrap()[1]
+        .strip_suffix(" 0")
+        .unwrap()
+        .to_owned();
     let expected = [
         "boss 0".to_owned(),
         format!("{call} 0"),
@@ -129,7 +178,9 @@ fn chance_and_keys_depend_on_the_run_and_the_call_alone() {
 
     let key = |run: &str, amount: u32| {
         let call = ToolCall::new("call_1", "pay", json!({ "amount": amount }));
-        ToolRequest::new(call).with_context(context(run)).idempotency_key()
+        ToolRequest::new(call)
+            .with_context(context(run))
+            .idempotency_key()
     };
     assert_eq!(key("run 1", 5), key("run 1", 5));
     assert_ne!(key("run 1", 5), key("run 1", 6));
@@ -139,7 +190,10 @@ fn chance_and_keys_depend_on_the_run_and_the_call_alone() {
 #[test]
 fn a_call_has_the_effects_that_were_made_through_its_context() {
     let state = State::from_iter([("old".to_owned(), json!(1)), ("kept".to_owned(), json!(1))]);
-    let context = AgentRequest::new("").with_state(state.clone()).context().clone();
+    let context = AgentRequest::new("")
+        .with_state(state.clone())
+        .context()
+        .clone();
     let (outer, outer_log) = context.collecting_effects("outer");
     let (inner, inner_log) = outer.collecting_effects("inner");
     inner.state().set("new", 1);
@@ -160,16 +214,25 @@ fn a_call_has_the_effects_that_were_made_through_its_context() {
     let now = serde_json::to_value(context.state().snapshot()).unwrap();
     assert_eq!(now, json!({ "kept": 1, "new": 2 }));
     assert_eq!(context.private_state().get("secret"), Some(json!("s3cret")));
-    assert_eq!(serde_json::to_value(outer_log.effects()).unwrap()["state"]["set"]["outer"], true);
+    assert_eq!(
+        serde_json::to_value(outer_log.effects()).unwrap()["state"]["set"]["outer"],
+        true
+    );
 }
 
 #[tokio::test]
 async fn a_budget_is_charged_once_for_a_call_whose_effects_are_applied() {
     let budget = Budget::new(Limits::new().model_calls(10));
-    let agent = Agent::builder(model()).global_callbacks(budget.clone()).build().unwrap();
+    let agent = Agent::builder(model())
+        .global_callbacks(budget.clone())
+        .build()
+        .unwrap();
     let context = AgentRequest::new("").context().clone();
     let (inside, log) = context.collecting_effects("run/1");
-    agent.run(AgentRequest::new("Hi.").with_context(inside)).await.unwrap();
+    agent
+        .run(AgentRequest::new("Hi.").with_context(inside))
+        .await
+        .unwrap();
     let effects = log.effects();
 
     // In the process that made the call, and in another one, before and after the budget is used.
@@ -190,13 +253,21 @@ async fn a_budget_is_charged_once_for_a_call_whose_effects_are_applied() {
 async fn two_budgets_of_one_name_cannot_be_told_apart_in_a_journal() {
     let budgets = |one: Budget, other: Budget| Bundle::from(one).and(Bundle::from(other));
     let run = async |budgets: Bundle| {
-        let agent = Agent::builder(model()).global_callbacks(budgets).build().unwrap();
+        let agent = Agent::builder(model())
+            .global_callbacks(budgets)
+            .build()
+            .unwrap();
         let (context, _log) = RunContext::default().collecting_effects("run/1");
-        agent.run(AgentRequest::new("Hi.").with_context(context)).await
+        agent
+            .run(AgentRequest::new("Hi.").with_context(context))
+            .await
     };
     let new = || Budget::new(Limits::new().model_calls(10));
     let error = run(budgets(new(), new())).await.unwrap_err();
-    assert!(error.message().contains("several budgets named `budget`"), "{error}");
+    assert!(
+        error.message().contains("several budgets named `budget`"),
+        "{error}"
+    );
     assert!(run(budgets(new(), new().named("other"))).await.is_ok());
 }
 
@@ -218,9 +289,15 @@ async fn a_saved_request_makes_the_same_request_again() {
 
     let second = AgentRequest::resume(paused.checkpoint()).with_resolutions([yes]);
     let second = SavedRequest::from(&second);
-    assert_eq!((second.checkpoint().turn, second.resolutions().len()), (1, 1));
+    assert_eq!(
+        (second.checkpoint().turn, second.resolutions().len()),
+        (1, 1)
+    );
     let stored = serde_json::to_string(&second).unwrap();
     let second: SavedRequest = serde_json::from_str(&stored).unwrap();
     let answer = agent.run(AgentRequest::from(second)).await.unwrap();
-    assert_eq!((answer.text(), answer.checkpoint().turn), ("Paid.".into(), 2));
+    assert_eq!(
+        (answer.text(), answer.checkpoint().turn),
+        ("Paid.".into(), 2)
+    );
 }

@@ -49,7 +49,11 @@ fn a_model_response_is_kept() {
     provider.set("anthropic", json!({ "signature": "EqQ" }));
     let mut message = Message::assistant("Let me see.");
     *message.provider_mut() = provider;
-    let call = ToolCall::from_text("call_1", "add", r#"{ "b": 100000000000000000000001, "a": 1 }"#);
+    let call = ToolCall::from_text(
+        "call_1",
+        "add",
+        r#"{ "b": 100000000000000000000001, "a": 1 }"#,
+    );
     let mut response = ModelResponse::new(message.with_part(Part::ToolCall(call)))
         .with_usage(Usage::new(3, 1))
         .with_metadata(metadata());
@@ -61,7 +65,10 @@ fn a_model_response_is_kept() {
 
     let bare: ModelResponse =
         read(json!({ "message": { "role": "assistant", "parts": [] }, "later": 1 }));
-    assert_eq!(bare, ModelResponse::new(Message::new(tower_agent::Role::Assistant, [])));
+    assert_eq!(
+        bare,
+        ModelResponse::new(Message::new(tower_agent::Role::Assistant, []))
+    );
 }
 
 #[track_caller]
@@ -69,8 +76,14 @@ fn assert_no_later_version_is_read<T: Serialize + DeserializeOwned>(stored: &T) 
     let mut stored = serde_json::to_value(stored).unwrap();
     assert_eq!(stored["version"], 1);
     stored["version"] = json!(2);
-    let error = serde_json::from_value::<T>(stored).err().unwrap().to_string();
-    assert!(error.contains("format 2, but this version of tower-agent reads up to 1"), "{error}");
+    let error = serde_json::from_value::<T>(stored)
+        .err()
+        .unwrap()
+        .to_string();
+    assert!(
+        error.contains("format 2, but this version of tower-agent reads up to 1"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -90,14 +103,19 @@ fn every_finish_reason_is_kept() {
     ] {
         assert_kept(&reason);
     }
-    assert_eq!(serde_json::to_value(FinishReason::ToolCalls).unwrap(), "tool_calls");
+    assert_eq!(
+        serde_json::to_value(FinishReason::ToolCalls).unwrap(),
+        "tool_calls"
+    );
     let other = serde_json::to_value(FinishReason::Other("pause".into())).unwrap();
     assert_eq!(other, json!({ "other": "pause" }));
 }
 
 #[test]
 fn a_tool_response_is_kept() {
-    assert_kept(&ToolResponse::new(json!({ "celsius": 21.5, "odd": 0.1 + 0.2 })));
+    assert_kept(&ToolResponse::new(
+        json!({ "celsius": 21.5, "odd": 0.1 + 0.2 }),
+    ));
     assert_kept(&ToolResponse::error("no").with_parts([Part::from_text("No.")]));
     assert_kept(&ToolResponse::new(()).with_parts([]));
     // With the arguments that a callback had changed.
@@ -107,14 +125,20 @@ fn a_tool_response_is_kept() {
     let mut response = ToolResponse::new("3");
     request.mark(&mut response, None, Origin::Fallback);
     assert_kept(&response);
-    assert_eq!(read::<ToolResponse>(json!({})), ToolResponse::new(Value::Null));
+    assert_eq!(
+        read::<ToolResponse>(json!({})),
+        ToolResponse::new(Value::Null)
+    );
 }
 
 #[test]
 fn metadata_and_deltas_are_kept() {
     assert_kept(&metadata());
     assert_kept(&Metadata::default());
-    assert_eq!(serde_json::to_value(Metadata::default()).unwrap(), json!({}));
+    assert_eq!(
+        serde_json::to_value(Metadata::default()).unwrap(),
+        json!({})
+    );
     for delta in [
         test_support::text("a"),
         Delta::Reasoning("b".into()),
@@ -137,16 +161,27 @@ fn settings_are_kept_and_unset_ones_are_not_written() {
     settings.stop = vec!["END".into()];
     settings.seed = Some(u64::MAX);
     settings.parallel_tool_calls = Some(false);
-    settings.extra.insert("logit_bias".into(), json!({ "50256": -100 }));
-    settings.prompt_cache =
-        Some(PromptCache::new().with_key("k").with_retention(CacheRetention::Long));
-    settings.response_format =
-        Some(ResponseFormat::JsonSchema { name: "n".into(), schema: json!({}), strict: true });
+    settings
+        .extra
+        .insert("logit_bias".into(), json!({ "50256": -100 }));
+    settings.prompt_cache = Some(
+        PromptCache::new()
+            .with_key("k")
+            .with_retention(CacheRetention::Long),
+    );
+    settings.response_format = Some(ResponseFormat::JsonSchema {
+        name: "n".into(),
+        schema: json!({}),
+        strict: true,
+    });
     for (choice, effort) in [
         (ToolChoice::Auto, ReasoningEffort::None),
         (ToolChoice::None, ReasoningEffort::Minimal),
         (ToolChoice::Required, ReasoningEffort::High),
-        (ToolChoice::Tool("auto".into()), ReasoningEffort::Other("high".into())),
+        (
+            ToolChoice::Tool("auto".into()),
+            ReasoningEffort::Other("high".into()),
+        ),
     ] {
         settings.tool_choice = Some(choice);
         settings.reasoning_effort = Some(effort);
@@ -179,9 +214,18 @@ fn an_error_is_kept_as_data() {
     let read = read_back(&error);
     // All but the source.
     assert_eq!(read.to_string(), error.to_string());
-    assert_eq!((read.kind(), read.is_retryable()), (ErrorKind::RateLimited, false));
-    assert_eq!((read.retry_after(), read.metadata()), (error.retry_after(), error.metadata()));
-    assert_eq!((read.call(), read.model_message()), (error.call(), Some("Later.")));
+    assert_eq!(
+        (read.kind(), read.is_retryable()),
+        (ErrorKind::RateLimited, false)
+    );
+    assert_eq!(
+        (read.retry_after(), read.metadata()),
+        (error.retry_after(), error.metadata())
+    );
+    assert_eq!(
+        (read.call(), read.model_message()),
+        (error.call(), Some("Later."))
+    );
     assert!(std::error::Error::source(&read).is_none());
     // What the kind decides, it goes on deciding.
     assert!(read_back(&Error::new(ErrorKind::Timeout, "")).is_retryable());
@@ -213,10 +257,16 @@ async fn the_callback_that_raised_an_error_is_kept() {
 
     let fails = tower_agent::callback::before_model(|_| Err::<(), _>(Error::from("no")));
     let model = fails.layer(tower_agent::testing::ScriptedModel::new([]));
-    let error = model.oneshot(tower_agent::ModelRequest::default()).await.unwrap_err();
+    let error = model
+        .oneshot(tower_agent::ModelRequest::default())
+        .await
+        .unwrap_err();
     let read = read_back(&error);
     assert!(error.raised_by().is_some());
-    assert_eq!((read.raised_by(), read.to_string()), (error.raised_by(), error.to_string()));
+    assert_eq!(
+        (read.raised_by(), read.to_string()),
+        (error.raised_by(), error.to_string())
+    );
 }
 
 #[test]

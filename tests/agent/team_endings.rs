@@ -20,7 +20,11 @@ async fn a_failure_is_the_teams_and_drops_the_members_beside_it() {
     let busy = || Turn::error(Error::new(ErrorKind::Overloaded, "busy"));
     let member = |name: &str, turn: Turn| {
         let model = ScriptedModel::new([turn]);
-        Agent::builder(model).name(name).on_agent(trace.named(name)).build().unwrap()
+        Agent::builder(model)
+            .name(name)
+            .on_agent(trace.named(name))
+            .build()
+            .unwrap()
     };
 
     let fan = Agent::parallel("fan")
@@ -40,14 +44,21 @@ async fn a_failure_is_the_teams_and_drops_the_members_beside_it() {
 
     let never = ScriptedModel::new([]);
     let pipeline = Agent::sequential("pipeline")
-        .agents([member("a", Turn::from_text("a")), member("b", busy()), agent("c", &never)])
+        .agents([
+            member("a", Turn::from_text("a")),
+            member("b", busy()),
+            agent("c", &never),
+        ])
         .on_agent(on_agent_error(|_, error| {
             Recovery::Fallback(AgentResponse::new([Message::assistant(error.to_string())]))
         }))
         .build()
         .unwrap();
     let text = pipeline.run("?").await.unwrap().text();
-    assert!(text.starts_with("model call of agent `pipeline/b`: overloaded: busy"), "{text}");
+    assert!(
+        text.starts_with("model call of agent `pipeline/b`: overloaded: busy"),
+        "{text}"
+    );
     never.assert_done();
     assert_eq!(trace.take(), "a> <a a=done b> b=overloaded");
 }
@@ -55,7 +66,9 @@ async fn a_failure_is_the_teams_and_drops_the_members_beside_it() {
 #[tokio::test(start_paused = true)]
 async fn an_abort_ends_everything_with_its_type_and_path() {
     let trace = Trace::default();
-    let stop = Tool::function("stop", "", |_: Value| Err::<(), _>(Error::abort("budget is gone")));
+    let stop = Tool::function("stop", "", |_: Value| {
+        Err::<(), _>(Error::abort("budget is gone"))
+    });
     let worker = Agent::builder(ScriptedModel::new([Turn::tool("stop", json!(null))]))
         .name("worker")
         .tool(stop)
@@ -89,11 +102,20 @@ async fn an_abort_ends_everything_with_its_type_and_path() {
 
     let error = fan.run("?").await.unwrap_err();
 
-    assert_eq!((error.kind(), error.message()), (ErrorKind::Aborted, "budget is gone"));
+    assert_eq!(
+        (error.kind(), error.message()),
+        (ErrorKind::Aborted, "budget is gone")
+    );
     let call = error.call().unwrap();
-    assert_eq!((&*call.agent, call.name.as_deref()), ("fan/pair/boss/worker", Some("stop")));
+    assert_eq!(
+        (&*call.agent, call.name.as_deref()),
+        ("fan/pair/boss/worker", Some("stop"))
+    );
     never.assert_done();
-    assert_eq!(trace.take(), "fan> beside> pair> pair=aborted beside=dropped fan=aborted");
+    assert_eq!(
+        trace.take(),
+        "fan> beside> pair> pair=aborted beside=dropped fan=aborted"
+    );
 }
 
 /// A member that asks for permission, and what it did once it had it.
@@ -105,12 +127,19 @@ fn asking(name: &str, granted: &Arc<Mutex<bool>>) -> (Agent, ScriptedModel) {
     let granted = granted.clone();
     let agent = Agent::builder(model.clone())
         .name(name)
-        .tool(Tool::function(format!("wipe_{name}"), "", |_: Value| "wiped"))
+        .tool(Tool::function(
+            format!("wipe_{name}"),
+            "",
+            |_: Value| "wiped",
+        ))
         .on_tool(before_tool(move |request| {
             if *granted.lock().unwrap() {
                 return Ok(());
             }
-            Err(Error::interrupt(Interrupt::new(request.name(), "confirmation")))
+            Err(Error::interrupt(Interrupt::new(
+                request.name(),
+                "confirmation",
+            )))
         }))
         .build()
         .unwrap();
@@ -118,7 +147,11 @@ fn asking(name: &str, granted: &Arc<Mutex<bool>>) -> (Agent, ScriptedModel) {
 }
 
 fn waits(response: &AgentResponse) -> Vec<&str> {
-    response.interrupts().iter().map(|pending| &*pending.id).collect()
+    response
+        .interrupts()
+        .iter()
+        .map(|pending| &*pending.id)
+        .collect()
 }
 
 async fn resume(team: &Agent, first: &AgentResponse) -> AgentResponse {
@@ -143,7 +176,10 @@ async fn an_interrupted_sequence_resumes_with_the_member_that_waits() {
     let stopped = team.run("?").await.unwrap();
 
     assert_eq!(waits(&stopped), ["wipe_b"]);
-    assert_eq!(stopped.interrupts()[0].tool_call_id.as_deref(), Some("call_1"));
+    assert_eq!(
+        stopped.interrupts()[0].tool_call_id.as_deref(),
+        Some("call_1")
+    );
     assert_eq!(stopped.new_messages().len(), 2);
     assert_eq!(trace.take(), "team> team=done", "no after_agent yet");
     assert!(last.requests().is_empty());
@@ -151,7 +187,9 @@ async fn an_interrupted_sequence_resumes_with_the_member_that_waits() {
     *granted.lock().unwrap() = true;
     let response = resume(&team, &stopped).await;
 
-    [first, model, last].iter().for_each(ScriptedModel::assert_done);
+    [first, model, last]
+        .iter()
+        .for_each(ScriptedModel::assert_done);
     assert_eq!(texts(&response), ["wiped", "b wiped", "end"]);
     assert_eq!(response.end_reason(), &EndReason::Completed);
 }
@@ -161,7 +199,11 @@ async fn an_interruption_lets_the_members_beside_it_finish() {
     let granted = Arc::new(Mutex::new(false));
     let of = |members: Vec<Agent>| {
         // A race ends as soon as a member waits for a person.
-        Agent::parallel("fan").agents(members).until(|r| r.text() == "b").build().unwrap()
+        Agent::parallel("fan")
+            .agents(members)
+            .until(|r| r.text() == "b")
+            .build()
+            .unwrap()
     };
     let [(a, _), (c, _)] = ["a", "c"].map(|name| asking(name, &granted));
     let both = of(vec![a, agent("b", &saying("b", 5)), c]);
@@ -189,8 +231,10 @@ async fn the_end_of_an_invocation_is_the_members_alone() {
         .on_agent(before_agent(|_| Err::<(), _>(Error::end_invocation())))
         .build()
         .unwrap();
-    let team =
-        Agent::sequential("team").agents([ended, agent("b", &saying("b", 0))]).build().unwrap();
+    let team = Agent::sequential("team")
+        .agents([ended, agent("b", &saying("b", 0))])
+        .build()
+        .unwrap();
     let response = team.run("?").await.unwrap();
     assert_eq!(
         (texts(&response), response.end_reason()),
@@ -203,7 +247,10 @@ async fn the_end_of_an_invocation_is_the_members_alone() {
         .on_agent(before_agent(|_| Err::<(), _>(Error::end_invocation())))
         .build()
         .unwrap();
-    assert_eq!(team.run("?").await.unwrap().end_reason(), &EndReason::EndedByCallback);
+    assert_eq!(
+        team.run("?").await.unwrap().end_reason(),
+        &EndReason::EndedByCallback
+    );
     never.assert_done();
 }
 
@@ -232,7 +279,9 @@ async fn cancelling_or_dropping_a_run_drops_the_members() {
     assert_eq!(result.unwrap_err().kind(), ErrorKind::Cancelled);
     let all_dropped = |trace: String| {
         assert!(trace.starts_with("fan> a> b> "), "{trace}");
-        ["a=", "b=", "fan="].iter().for_each(|end| assert!(trace.contains(end), "{trace}"));
+        ["a=", "b=", "fan="]
+            .iter()
+            .for_each(|end| assert!(trace.contains(end), "{trace}"));
         assert!(!trace.contains("done"), "{trace}");
     };
     all_dropped(trace.take());

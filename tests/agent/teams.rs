@@ -32,7 +32,12 @@ async fn members_continue_the_conversation_one_after_another() {
 
     let heard = |model: &ScriptedModel| {
         let requests = model.requests();
-        requests[0].messages().iter().map(Message::text).collect::<Vec<_>>().join("|")
+        requests[0]
+            .messages()
+            .iter()
+            .map(Message::text)
+            .collect::<Vec<_>>()
+            .join("|")
     };
     assert_eq!(heard(a), "Hello|Write!");
     assert_eq!(heard(b), "Hello|Write!|draft");
@@ -53,7 +58,12 @@ async fn a_team_is_one_run_with_one_state_and_one_count() {
         let seen = seen.clone();
         Tool::function_with("visit", "", move |_: Value, request: ToolRequest| {
             let context = request.context();
-            let visits = context.state().get("visits").and_then(|v| v.as_u64()).unwrap_or(0) + 1;
+            let visits = context
+                .state()
+                .get("visits")
+                .and_then(|v| v.as_u64())
+                .unwrap_or(0)
+                + 1;
             context.state().set("visits", visits);
             let call = (context.path().to_owned(), context.run_id().to_owned());
             seen.lock().unwrap().push(call);
@@ -62,10 +72,20 @@ async fn a_team_is_one_run_with_one_state_and_one_count() {
     };
     let member = |name: &str| {
         let usage = |turn: Turn| turn.usage(Usage::new(10, 1));
-        let turns = [usage(Turn::tool("visit", json!(null))), usage(Turn::from_text("done"))];
-        Agent::builder(ScriptedModel::new(turns)).name(name).tool(visit()).build().unwrap()
+        let turns = [
+            usage(Turn::tool("visit", json!(null))),
+            usage(Turn::from_text("done")),
+        ];
+        Agent::builder(ScriptedModel::new(turns))
+            .name(name)
+            .tool(visit())
+            .build()
+            .unwrap()
     };
-    let inner = Agent::parallel("fan").agents([member("b"), member("c")]).build().unwrap();
+    let inner = Agent::parallel("fan")
+        .agents([member("b"), member("c")])
+        .build()
+        .unwrap();
     let totals = Arc::new(Mutex::new(None));
     let team = Agent::sequential("pipeline")
         .agents([member("a"), inner])
@@ -80,14 +100,23 @@ async fn a_team_is_one_run_with_one_state_and_one_count() {
         .unwrap();
 
     let state = State::from_iter([("visits".to_owned(), json!(7))]);
-    let response = team.run(AgentRequest::new("?").with_state(state)).await.unwrap();
+    let response = team
+        .run(AgentRequest::new("?").with_state(state))
+        .await
+        .unwrap();
 
     let (paths, ids): (Vec<_>, Vec<_>) = seen.lock().unwrap().iter().cloned().unzip();
     assert_eq!(paths, ["pipeline/a", "pipeline/fan/b", "pipeline/fan/c"]);
     assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
     assert_eq!(response.state().get("visits"), Some(json!(10)));
-    assert_eq!((response.usage(), response.iterations()), (Usage::new(60, 6), 6));
-    assert_eq!(*totals.lock().unwrap(), Some((Usage::new(60, 6), Usage::new(60, 6), 6)));
+    assert_eq!(
+        (response.usage(), response.iterations()),
+        (Usage::new(60, 6), 6)
+    );
+    assert_eq!(
+        *totals.lock().unwrap(),
+        Some((Usage::new(60, 6), Usage::new(60, 6), 6))
+    );
 }
 
 #[tokio::test]
@@ -101,7 +130,11 @@ async fn callbacks_stand_around_every_kind_of_agent() {
         };
         let member = |name: &str| {
             let model = ScriptedModel::new([Turn::from_text(name)]);
-            Agent::builder(model).name(name).on_agent(trace.named(name)).build().unwrap()
+            Agent::builder(model)
+                .name(name)
+                .on_agent(trace.named(name))
+                .build()
+                .unwrap()
         };
         let team = builder
             .on_agent(trace.named("x"))
@@ -126,10 +159,17 @@ async fn callbacks_stand_around_every_kind_of_agent() {
 async fn a_teams_bundle_and_a_runs_callbacks_reach_the_members() {
     let trace = Trace::default();
     let bundle = |name: &str| {
-        Bundle::new().on_agent(trace.named(name)).on_model(trace.named(&format!("{name}:model")))
+        Bundle::new()
+            .on_agent(trace.named(name))
+            .on_model(trace.named(&format!("{name}:model")))
     };
-    let member = Agent::builder(saying("a", 0)).name("a").on_agent(trace.named("a"));
-    let inner = Agent::parallel("fan").agent(member.build().unwrap()).build().unwrap();
+    let member = Agent::builder(saying("a", 0))
+        .name("a")
+        .on_agent(trace.named("a"));
+    let inner = Agent::parallel("fan")
+        .agent(member.build().unwrap())
+        .build()
+        .unwrap();
     let team = Agent::sequential("team")
         .on_agent(trace.named("team"))
         .agent(inner)
@@ -137,12 +177,20 @@ async fn a_teams_bundle_and_a_runs_callbacks_reach_the_members() {
         .build()
         .unwrap();
 
-    team.run(AgentRequest::new("?").with_callbacks(bundle("r"))).await.unwrap();
+    team.run(AgentRequest::new("?").with_callbacks(bundle("r")))
+        .await
+        .unwrap();
 
     let befores = trace.take();
-    let befores: Vec<_> = befores.split(' ').take_while(|what| what.ends_with('>')).collect();
+    let befores: Vec<_> = befores
+        .split(' ')
+        .take_while(|what| what.ends_with('>'))
+        .collect();
     // The team, the team in it, the member, the member's model.
-    assert_eq!(befores.join(" "), "g> team> r> g> r> g> a> r> g:model> r:model>");
+    assert_eq!(
+        befores.join(" "),
+        "g> team> r> g> r> g> a> r> g:model> r:model>"
+    );
 }
 
 #[tokio::test]
@@ -172,7 +220,10 @@ async fn a_team_may_be_answered_for_and_its_answer_replaced() {
         .build()
         .unwrap();
     let next = ScriptedModel::new([Turn::from_text("next")]);
-    let team = Agent::sequential("team").agents([skipped, agent("b", &next)]).build().unwrap();
+    let team = Agent::sequential("team")
+        .agents([skipped, agent("b", &next)])
+        .build()
+        .unwrap();
     let response = team.run("?").await.unwrap();
     assert_eq!(texts(&response), ["skipped", "next"]);
     assert_eq!(next.requests()[0].messages().len(), 2);
@@ -182,12 +233,20 @@ async fn a_team_may_be_answered_for_and_its_answer_replaced() {
 #[tokio::test(start_paused = true)]
 async fn side_by_side_answers_stand_in_the_members_order() {
     let start = tokio::time::Instant::now();
-    let models: Vec<_> =
-        [3, 2, 1].map(|secs| ScriptedModel::new([slow(&format!("after {secs}"), secs)])).into();
-    let members = models.iter().zip(["a", "b", "c"]).map(|(model, name)| agent(name, model));
+    let models: Vec<_> = [3, 2, 1]
+        .map(|secs| ScriptedModel::new([slow(&format!("after {secs}"), secs)]))
+        .into();
+    let members = models
+        .iter()
+        .zip(["a", "b", "c"])
+        .map(|(model, name)| agent(name, model));
     let trace = Trace::default();
     let members = members.collect::<Vec<_>>();
-    let team = Agent::parallel("fan").agents(members).on_agent(trace.named("fan")).build().unwrap();
+    let team = Agent::parallel("fan")
+        .agents(members)
+        .on_agent(trace.named("fan"))
+        .build()
+        .unwrap();
 
     let response = team.run("?").await.unwrap();
 
@@ -195,7 +254,11 @@ async fn side_by_side_answers_stand_in_the_members_order() {
     assert_eq!(texts(&response), ["after 3", "after 2", "after 1"]);
     assert_eq!(response.messages().len(), 4);
     for model in &models {
-        assert_eq!(model.requests()[0].messages().len(), 1, "they do not hear one another");
+        assert_eq!(
+            model.requests()[0].messages().len(),
+            1,
+            "they do not hear one another"
+        );
     }
     assert_eq!(trace.take(), "fan> <fan fan=done");
 }
@@ -212,11 +275,19 @@ async fn teams_nest() {
         .name("z")
         .on_model(tower_agent::callback::before_model({
             let paths = paths.clone();
-            move |request| paths.lock().unwrap().push(request.context().path().to_owned())
+            move |request| {
+                paths
+                    .lock()
+                    .unwrap()
+                    .push(request.context().path().to_owned())
+            }
         }))
         .build()
         .unwrap();
-    let team = Agent::parallel("fan").agents([single, pair]).build().unwrap();
+    let team = Agent::parallel("fan")
+        .agents([single, pair])
+        .build()
+        .unwrap();
 
     let response = team.run("?").await.unwrap();
 
@@ -230,7 +301,11 @@ async fn a_race_is_over_with_the_first_response_that_will_do() {
     let trace = Trace::default();
     let member = |name: &str, turn: Turn| {
         let model = ScriptedModel::new([turn.usage(Usage::new(1, 1))]);
-        Agent::builder(model).name(name).on_agent(trace.named(name)).build().unwrap()
+        Agent::builder(model)
+            .name(name)
+            .on_agent(trace.named(name))
+            .build()
+            .unwrap()
     };
     let race = Agent::parallel("race")
         .agents([
@@ -246,15 +321,25 @@ async fn a_race_is_over_with_the_first_response_that_will_do() {
 
     assert_eq!(trace.take(), "a> b> c> <c c=done <a a=done b=dropped");
     assert_eq!(response.end_reason(), &EndReason::StopCondition);
-    assert_eq!(texts(&response), ["bad", "good"], "the winner has the last word");
-    assert_eq!((response.usage(), response.iterations()), (Usage::new(2, 2), 2));
+    assert_eq!(
+        texts(&response),
+        ["bad", "good"],
+        "the winner has the last word"
+    );
+    assert_eq!(
+        (response.usage(), response.iterations()),
+        (Usage::new(2, 2), 2)
+    );
 }
 
 #[tokio::test]
 async fn until_ends_a_sequence_early() {
     let never = ScriptedModel::new([]);
     let team = Agent::sequential("cascade")
-        .agents([agent("small", &saying("unsure", 0)), agent("large", &saying("42", 0))])
+        .agents([
+            agent("small", &saying("unsure", 0)),
+            agent("large", &saying("42", 0)),
+        ])
         .agent(agent("huge", &never))
         .until(|response| response.text() != "unsure")
         .build()
@@ -272,7 +357,11 @@ async fn until_ends_a_sequence_early() {
 #[tokio::test]
 async fn a_repetition_is_bounded() {
     let [writer, critic] = ["draft", "not yet"].map(|text| {
-        ScriptedModel::new([Turn::from_text(text), Turn::from_text(text), Turn::from_text(text)])
+        ScriptedModel::new([
+            Turn::from_text(text),
+            Turn::from_text(text),
+            Turn::from_text(text),
+        ])
     });
     let team = Agent::repeat("refine", 3)
         .agents([agent("writer", &writer), agent("critic", &critic)])
@@ -281,8 +370,13 @@ async fn a_repetition_is_bounded() {
 
     let response = team.run("?").await.unwrap();
 
-    [&writer, &critic].into_iter().for_each(ScriptedModel::assert_done);
-    assert_eq!((response.end_reason(), response.iterations()), (&EndReason::Completed, 6));
+    [&writer, &critic]
+        .into_iter()
+        .for_each(ScriptedModel::assert_done);
+    assert_eq!(
+        (response.end_reason(), response.iterations()),
+        (&EndReason::Completed, 6)
+    );
     assert_eq!(response.new_messages().len(), 6);
     assert_eq!(writer.requests()[2].messages().len(), 5);
 }
@@ -317,7 +411,11 @@ fn escalating(name: &str) -> Agent {
 async fn an_escalation_ends_the_nearest_team_only() {
     let never = ScriptedModel::new([]);
     let inner = Agent::repeat("inner", 5)
-        .agents([agent("a", &saying("a", 0)), escalating("b"), agent("c", &never)])
+        .agents([
+            agent("a", &saying("a", 0)),
+            escalating("b"),
+            agent("c", &never),
+        ])
         .build()
         .unwrap();
     let ends = Arc::new(Mutex::new(None));
@@ -329,8 +427,10 @@ async fn an_escalation_ends_the_nearest_team_only() {
         }))
         .build()
         .unwrap();
-    let outer =
-        Agent::sequential("outer").agents([inner, agent("e", &saying("e", 0))]).build().unwrap();
+    let outer = Agent::sequential("outer")
+        .agents([inner, agent("e", &saying("e", 0))])
+        .build()
+        .unwrap();
 
     let response = outer.run("?").await.unwrap();
 
@@ -340,7 +440,10 @@ async fn an_escalation_ends_the_nearest_team_only() {
     assert_eq!(*ends.lock().unwrap(), Some(EndReason::Completed));
 
     // Without a team around it nothing happens; the agent answers.
-    assert_eq!(escalating("alone").run("?").await.unwrap().end_reason(), &EndReason::Completed);
+    assert_eq!(
+        escalating("alone").run("?").await.unwrap().end_reason(),
+        &EndReason::Completed
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -386,11 +489,16 @@ async fn runs_on_one_team_do_not_meet() {
         }))
         .build()
         .unwrap();
-    let team = Agent::sequential("team").agents([exit, agent("c", &model)]).build().unwrap();
+    let team = Agent::sequential("team")
+        .agents([exit, agent("c", &model)])
+        .build()
+        .unwrap();
 
     let runs = futures::future::join_all((0..4).map(|_| team.run("?"))).await;
-    let counts: Result<Vec<_>> =
-        runs.into_iter().map(|run| run.map(|r| (r.iterations(), r.usage().total()))).collect();
+    let counts: Result<Vec<_>> = runs
+        .into_iter()
+        .map(|run| run.map(|r| (r.iterations(), r.usage().total())))
+        .collect();
     assert_eq!(counts.unwrap(), [(1, 2), (2, 4), (1, 2), (2, 4)]);
 }
 
@@ -413,7 +521,10 @@ async fn streamed_calls_of_members_are_distinguished() {
 
     assert_eq!(texts(&run.response().await.unwrap()), ["one", "two"]);
     said.sort();
-    assert_eq!(said, [("a".into(), "one".to_owned()), ("b".into(), "two".into())]);
+    assert_eq!(
+        said,
+        [("a".into(), "one".to_owned()), ("b".into(), "two".into())]
+    );
 }
 
 #[test]
@@ -424,11 +535,17 @@ fn a_team_that_cannot_work_is_not_built() {
         BuildError::NoMembers("team".into())
     );
     assert_eq!(
-        Agent::parallel("team").agents([member(), member()]).build().unwrap_err(),
+        Agent::parallel("team")
+            .agents([member(), member()])
+            .build()
+            .unwrap_err(),
         BuildError::DuplicateAgent("a".into())
     );
     assert_eq!(
-        Agent::repeat("team", 0).agent(member()).build().unwrap_err(),
+        Agent::repeat("team", 0)
+            .agent(member())
+            .build()
+            .unwrap_err(),
         BuildError::NoRounds("team".into())
     );
     assert_eq!(
@@ -482,7 +599,11 @@ async fn a_layer_can_tell_a_team_from_its_members() {
     let team = Agent::sequential("team")
         .agent(member.build().unwrap())
         .global_callbacks(Bundle::new().on_agent(before_agent(move |request| {
-            seen.push(format!("{}: {}", request.context().agent(), request.is_for_team()));
+            seen.push(format!(
+                "{}: {}",
+                request.context().agent(),
+                request.is_for_team()
+            ));
         })))
         .build()
         .unwrap();

@@ -50,11 +50,35 @@ async fn a_script_is_followed_and_the_requests_are_kept() {
     ]);
     let clone = model.clone();
     let response = clone.oneshot(ask("one")).await.unwrap();
-    assert_eq!((response.message().text().as_str(), response.usage().total()), ("hi", 4));
-    assert_eq!(model.clone().oneshot(ask("two")).await.unwrap_err().message(), "busy");
-    assert_eq!(model.clone().oneshot(ask("three")).await.unwrap().message().text(), "three");
+    assert_eq!(
+        (response.message().text().as_str(), response.usage().total()),
+        ("hi", 4)
+    );
+    assert_eq!(
+        model
+            .clone()
+            .oneshot(ask("two"))
+            .await
+            .unwrap_err()
+            .message(),
+        "busy"
+    );
+    assert_eq!(
+        model
+            .clone()
+            .oneshot(ask("three"))
+            .await
+            .unwrap()
+            .message()
+            .text(),
+        "three"
+    );
     model.assert_done();
-    let asked: Vec<_> = model.requests().iter().map(|r| r.messages()[0].text()).collect();
+    let asked: Vec<_> = model
+        .requests()
+        .iter()
+        .map(|r| r.messages()[0].text())
+        .collect();
     assert_eq!(asked, ["one", "two", "three"]);
 }
 
@@ -63,7 +87,10 @@ async fn a_call_beyond_the_script_fails_and_no_retry_helps() {
     let model = ScriptedModel::new([Turn::from_text("hi")]);
     model.clone().oneshot(ask("")).await.unwrap();
     let error = model.clone().oneshot(ask("")).await.unwrap_err();
-    assert_eq!(error.message(), "unexpected model call 2: the script ends after call 1");
+    assert_eq!(
+        error.message(),
+        "unexpected model call 2: the script ends after call 1"
+    );
     assert!(!error.is_retryable());
     assert_eq!(model.requests().len(), 2);
 }
@@ -78,7 +105,11 @@ fn an_unused_turn_is_reported() {
 #[should_panic(expected = "the script ends after call 0, but there were 1 calls")]
 fn a_call_beyond_the_script_is_noticed_at_the_end_too() {
     let model = ScriptedModel::new([]);
-    assert!(poll_times(model.clone().oneshot(ask("")), 1).unwrap().is_err());
+    assert!(
+        poll_times(model.clone().oneshot(ask("")), 1)
+            .unwrap()
+            .is_err()
+    );
     model.assert_done();
 }
 
@@ -95,23 +126,38 @@ async fn tool_calls_are_numbered_through_the_script() {
         let calls = response.message().tool_calls();
         ids.extend(calls.map(|call| format!("{} {} {}", call.id, call.name, call.arguments)));
     }
-    assert_eq!(ids, [r#"call_1 add {"a":1}"#, r#"call_2 add {"a":2}"#, "call_3 sub {}"]);
+    assert_eq!(
+        ids,
+        [
+            r#"call_1 add {"a":1}"#,
+            r#"call_2 add {"a":2}"#,
+            "call_3 sub {}"
+        ]
+    );
 }
 
 #[tokio::test]
 async fn a_request_with_a_sink_is_streamed() {
     let turns = [
-        Turn::from_text("grüß dich").and_tool("add", json!({ "a": 1 })).usage(Usage::new(3, 1)),
+        Turn::from_text("grüß dich")
+            .and_tool("add", json!({ "a": 1 }))
+            .usage(Usage::new(3, 1)),
         Turn::from_text("again"),
     ];
     let model = ScriptedModel::new(turns).chunk_size(5);
     let (response, deltas) = streamed(&model).await;
     let response = response.unwrap();
-    assert_eq!(words(&deltas), ["grüß ", "dich", "call_1", r#"{"a":"#, "1}"]);
+    assert_eq!(
+        words(&deltas),
+        ["grüß ", "dich", "call_1", r#"{"a":"#, "1}"]
+    );
     assert_eq!((response.attempt(), response.usage().total()), (Some(0), 4));
     assert_eq!(response.finish_reason(), &FinishReason::ToolCalls);
     assert_eq!(response.message().text(), "grüß dich");
-    assert_eq!(response.message().tool_calls().next().unwrap().arguments, json!({ "a": 1 }));
+    assert_eq!(
+        response.message().tool_calls().next().unwrap().arguments,
+        json!({ "a": 1 })
+    );
     assert_eq!(model.oneshot(ask("")).await.unwrap().attempt(), None);
 }
 
@@ -129,7 +175,10 @@ async fn a_turn_breaks_off_after_some_deltas() {
         assert_eq!(result.unwrap_err().kind(), ErrorKind::Overloaded);
         assert_eq!(words(&deltas), sent);
     }
-    assert_eq!(model.oneshot(ask("")).await.unwrap_err().kind(), ErrorKind::Overloaded);
+    assert_eq!(
+        model.oneshot(ask("")).await.unwrap_err().kind(),
+        ErrorKind::Overloaded
+    );
 }
 
 #[test]
@@ -148,7 +197,16 @@ async fn latency_is_paused_time() {
     let start = Instant::now();
     let model = ScriptedModel::always(Turn::from_text("hi").latency(Duration::from_secs(5)));
     for _ in 0..2 {
-        assert_eq!(model.clone().oneshot(ask("")).await.unwrap().message().text(), "hi");
+        assert_eq!(
+            model
+                .clone()
+                .oneshot(ask(""))
+                .await
+                .unwrap()
+                .message()
+                .text(),
+            "hi"
+        );
     }
     assert_eq!(start.elapsed(), Duration::from_secs(10));
     assert!(model.requests().is_empty());
@@ -157,7 +215,12 @@ async fn latency_is_paused_time() {
 #[tokio::test]
 async fn a_record_tells_how_each_call_ended() {
     let record = RecordLayer::new();
-    let turns = [Turn::from_text("hi"), Turn::error(busy()), Turn::pending(), Turn::pending()];
+    let turns = [
+        Turn::from_text("hi"),
+        Turn::error(busy()),
+        Turn::pending(),
+        Turn::pending(),
+    ];
     let mut model = record.clone().layer(ScriptedModel::new(turns));
     model.call(ask("one")).await.unwrap();
     model.clone().oneshot(ask("two")).await.unwrap_err();
@@ -166,7 +229,12 @@ async fn a_record_tells_how_each_call_ended() {
 
     assert!(matches!(
         &record.calls()[..],
-        [Ended::Done(_), Ended::Failed(_), Ended::Dropped, Ended::Running]
+        [
+            Ended::Done(_),
+            Ended::Failed(_),
+            Ended::Dropped,
+            Ended::Running
+        ]
     ));
     assert_eq!(record.requests()[2].messages()[0].text(), "three");
     assert_eq!(record.responses().len(), 1);
@@ -179,10 +247,18 @@ async fn a_record_tells_how_each_call_ended() {
 async fn a_recorded_stream_ends() {
     let record = RecordLayer::new();
     let (sink, events) = channel(8);
-    let model = record.clone().layer(ScriptedModel::new([Turn::from_text("hi")]));
-    model.oneshot(ask("").with_delta_sender(sink)).await.unwrap();
+    let model = record
+        .clone()
+        .layer(ScriptedModel::new([Turn::from_text("hi")]));
+    model
+        .oneshot(ask("").with_delta_sender(sink))
+        .await
+        .unwrap();
     let read = events.collect::<Vec<_>>();
-    assert_eq!(test_support::deltas(poll_times(read, 1).expect("it ends")).len(), 1);
+    assert_eq!(
+        test_support::deltas(poll_times(read, 1).expect("it ends")).len(),
+        1
+    );
     assert_eq!(record.requests().len(), 1);
 }
 
@@ -198,11 +274,21 @@ fn a_probe_counts() {
     poll_times(service.ready(), 1).unwrap().unwrap();
     let mut clone = service.clone();
     let (one, two) = (service.call(true), clone.call(true));
-    assert_eq!((probe.calls(), probe.violations()), (2, 1), "a clone starts unready");
-    assert_eq!((probe.in_flight(), probe.max_in_flight(), probe.cancelled()), (2, 2, 0));
+    assert_eq!(
+        (probe.calls(), probe.violations()),
+        (2, 1),
+        "a clone starts unready"
+    );
+    assert_eq!(
+        (probe.in_flight(), probe.max_in_flight(), probe.cancelled()),
+        (2, 2, 0)
+    );
     drop(one);
     poll_times(two, 1);
-    assert_eq!((probe.in_flight(), probe.max_in_flight(), probe.cancelled()), (0, 2, 2));
+    assert_eq!(
+        (probe.in_flight(), probe.max_in_flight(), probe.cancelled()),
+        (0, 2, 2)
+    );
 
     let three = service.call(false);
     assert_eq!(probe.violations(), 2, "a call uses readiness up");
@@ -216,7 +302,10 @@ async fn a_probe_holds_readiness_back() {
     let mut service = probe.layer(service_fn(async |(): ()| Ok::<_, Error>(())));
     assert!(poll_times(service.ready(), 1).is_none());
     assert!(poll_times(service.ready(), 1).is_some());
-    assert!(poll_times(service.ready(), 1).is_some(), "ready until it is called");
+    assert!(
+        poll_times(service.ready(), 1).is_some(),
+        "ready until it is called"
+    );
     service.call(()).await.unwrap();
 
     probe.hold();

@@ -50,7 +50,10 @@ async fn assertions_hold_or_show_the_calls() {
                  2. search {\"city\":\"Oslo\"} -> Roma\n  \
                  3. book {\"hotel\":\"Roma\"} -> error: tool failed: full";
     let said = |what: &str| format!("{what}; {shown}");
-    assert_eq!(fails(|| check(made.assert_called("pay"))), said("`pay` was not called"));
+    assert_eq!(
+        fails(|| check(made.assert_called("pay"))),
+        said("`pay` was not called")
+    );
     assert_eq!(
         fails(|| check(made.assert_called_before("book", "search"))),
         said("`search` was called before `book`"),
@@ -59,7 +62,10 @@ async fn assertions_hold_or_show_the_calls() {
         fails(|| check(made.assert_called_at_most("search", 1))),
         said("`search` was called 2 times, and at most 1 are allowed"),
     );
-    assert_eq!(fails(|| check(made.assert_never_called("book"))), said("`book` was called"));
+    assert_eq!(
+        fails(|| check(made.assert_never_called("book"))),
+        said("`book` was called")
+    );
     assert_eq!(
         fails(|| check(made.assert_called_with("book", |_| false))),
         said("`book` was not called with such arguments"),
@@ -77,7 +83,10 @@ async fn events_say_the_same_as_the_transcript() {
     let told = Trajectory::of_events(&events);
     let written = Trajectory::of(&traveller().run("?").await.unwrap());
     let of_agent = told.calls()[0].agent.to_string();
-    assert_eq!(told.to_string().replace(&format!("{of_agent}: "), ""), written.to_string(),);
+    assert_eq!(
+        told.to_string().replace(&format!("{of_agent}: "), ""),
+        written.to_string(),
+    );
 }
 
 #[tokio::test]
@@ -101,9 +110,14 @@ async fn calls_of_sub_agents_have_their_path() {
     let events: Vec<Event> = boss.stream("?").collect().await;
     let made = Trajectory::of_events(&events);
     made.assert_called_before("worker", "look");
-    made.within("boss/worker").assert_called("look").assert_never_called("worker");
+    made.within("boss/worker")
+        .assert_called("look")
+        .assert_never_called("worker");
     assert!(made.within("boss/work").calls().is_empty());
-    assert_eq!(made.calls()[1].to_string(), r#"boss/worker: look {"at":"sky"} -> blue"#);
+    assert_eq!(
+        made.calls()[1].to_string(),
+        r#"boss/worker: look {"at":"sky"} -> blue"#
+    );
 }
 
 #[test]

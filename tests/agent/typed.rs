@@ -30,7 +30,10 @@ struct Weather {
 }
 
 fn oslo() -> Weather {
-    Weather { city: "Oslo".into(), celsius: 21.0 }
+    Weather {
+        city: "Oslo".into(),
+        celsius: 21.0,
+    }
 }
 
 fn says(value: impl Serialize) -> Turn {
@@ -71,7 +74,9 @@ async fn the_model_is_asked_for_the_type_and_its_answer_is_a_value() {
         assert_eq!(request.tools().len(), 1);
         let format = request.settings().response_format.clone();
         assert_eq!(format, Some(ResponseFormat::of::<Weather>()));
-        let Some(ResponseFormat::JsonSchema { strict: true, .. }) = format else { panic!() };
+        let Some(ResponseFormat::JsonSchema { strict: true, .. }) = format else {
+            panic!()
+        };
     }
 }
 
@@ -117,7 +122,11 @@ async fn an_answer_that_stays_wrong_is_an_error_to_resume_from() {
     let error = agent.run_typed::<Weather>(ask()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidAnswer);
     assert!(!error.is_retryable());
-    assert!(error.message().starts_with("the answer is not a `Weather`: field `celsius`: "));
+    assert!(
+        error
+            .message()
+            .starts_with("the answer is not a `Weather`: field `celsius`: ")
+    );
     let invalid = error.downcast_ref::<InvalidAnswer>().unwrap();
     assert_eq!(invalid.field, "celsius");
     assert_eq!(invalid.answer, r#"{"celsius":"warm","city":"Oslo"}"#);
@@ -127,7 +136,10 @@ async fn an_answer_that_stays_wrong_is_an_error_to_resume_from() {
     let checkpoint = error.checkpoint().unwrap().clone();
     let request = AgentRequest::resume(checkpoint).with_message("In numbers, please.");
     let answer = agent.run_typed::<Weather>(request).await.unwrap();
-    assert_eq!((answer.value, answer.response.iterations()), (Some(oslo()), 1));
+    assert_eq!(
+        (answer.value, answer.response.iterations()),
+        (Some(oslo()), 1)
+    );
 }
 
 #[tokio::test]
@@ -135,16 +147,28 @@ async fn the_limit_of_repairs_is_a_setting() {
     let model = ScriptedModel::new([says("no"), says(oslo())]);
     let format = AnswerFormat::of::<Weather>().max_repairs(0);
     let request = ask().with_answer_format(format);
-    let error = build(&model).run_typed::<Weather>(request).await.unwrap_err();
-    assert_eq!((error.kind(), model.requests().len()), (ErrorKind::InvalidAnswer, 1));
+    let error = build(&model)
+        .run_typed::<Weather>(request)
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (error.kind(), model.requests().len()),
+        (ErrorKind::InvalidAnswer, 1)
+    );
 }
 
 #[tokio::test]
 async fn repairs_count_as_iterations() {
     let model = ScriptedModel::new([says("no"), says("no"), says(oslo())]);
-    let agent = Agent::builder(model.clone()).max_iterations(2).build().unwrap();
+    let agent = Agent::builder(model.clone())
+        .max_iterations(2)
+        .build()
+        .unwrap();
     let error = agent.run_typed::<Weather>(ask()).await.unwrap_err();
-    assert_eq!((error.kind(), model.requests().len()), (ErrorKind::MaxIterations, 2));
+    assert_eq!(
+        (error.kind(), model.requests().len()),
+        (ErrorKind::MaxIterations, 2)
+    );
 }
 
 #[tokio::test]
@@ -159,17 +183,24 @@ async fn a_type_that_is_no_object_is_wrapped_in_one() {
     let format = AnswerFormat::of::<Vec<Weather>>();
     assert_eq!(format.schema()["type"], "object");
     assert_eq!(format.schema()["required"], json!(["value"]));
-    assert_eq!(format.schema()["properties"]["value"]["items"]["additionalProperties"], false);
+    assert_eq!(
+        format.schema()["properties"]["value"]["items"]["additionalProperties"],
+        false
+    );
 
     let agent = |said: Value| build(&ScriptedModel::new([says(said)]));
-    let list = agent(json!({ "value": [oslo()] })).run_typed::<Vec<Weather>>(ask()).await;
+    let list = agent(json!({ "value": [oslo()] }))
+        .run_typed::<Vec<Weather>>(ask())
+        .await;
     assert_eq!(list.unwrap().value, Some(vec![oslo()]));
     let number = agent(json!({ "value": 21 })).run_typed::<u8>(ask()).await;
     assert_eq!(number.unwrap().value, Some(21));
     // A model that sends the value alone is understood.
     let mood = agent(json!("good")).run_typed::<Mood>(ask()).await;
     assert_eq!(mood.unwrap().value, Some(Mood::Good));
-    let text = agent(json!({ "value": "warm" })).run_typed::<String>(ask()).await;
+    let text = agent(json!({ "value": "warm" }))
+        .run_typed::<String>(ask())
+        .await;
     assert_eq!(text.unwrap().value.as_deref(), Some("warm"));
 }
 
@@ -189,7 +220,10 @@ async fn a_tool_gives_the_answer_to_models_without_a_response_format() {
     // The transcript is one that any later run can continue.
     assert_eq!(answer.response.open_calls().count(), 0);
     let last = answer.response.message().unwrap();
-    assert_eq!(last.parts(), [Part::from_text(r#"{"celsius":21.0,"city":"Oslo"}"#)]);
+    assert_eq!(
+        last.parts(),
+        [Part::from_text(r#"{"celsius":21.0,"city":"Oslo"}"#)]
+    );
 }
 
 #[tokio::test]
@@ -197,17 +231,30 @@ async fn a_tool_choice_of_the_agent_stays() {
     let model = ScriptedModel::new([Turn::from_text("It is warm."), gives(oslo())]);
     let mut settings = Settings::default();
     settings.tool_choice = Some(ToolChoice::Auto);
-    let agent = Agent::builder(model.clone()).settings(settings).build().unwrap();
-    let answer = agent.run_typed::<Weather>(ask().with_answer_format(by_tool())).await.unwrap();
+    let agent = Agent::builder(model.clone())
+        .settings(settings)
+        .build()
+        .unwrap();
+    let answer = agent
+        .run_typed::<Weather>(ask().with_answer_format(by_tool()))
+        .await
+        .unwrap();
     assert_eq!(answer.value, Some(oslo()));
-    assert_eq!(model.requests()[0].settings().tool_choice, Some(ToolChoice::Auto));
+    assert_eq!(
+        model.requests()[0].settings().tool_choice,
+        Some(ToolChoice::Auto)
+    );
     assert!(last_text(&model, 1).contains("call the tool `final_answer`"));
 }
 
 #[tokio::test]
 async fn what_the_model_says_before_the_answer_stays() {
     let call = ToolCall::new("1", "final_answer", serde_json::to_value(oslo()).unwrap());
-    let said = [Part::reasoning("hm"), Part::from_text("Here it is:"), call.into()];
+    let said = [
+        Part::reasoning("hm"),
+        Part::from_text("Here it is:"),
+        call.into(),
+    ];
     let said = ModelResponse::new(Message::new(Role::Assistant, said));
     let model = ScriptedModel::new([Turn::response(said)]);
     let request = ask().with_answer_format(by_tool());
@@ -222,11 +269,21 @@ async fn an_answer_beside_tool_calls_is_not_final() {
     let model = ScriptedModel::new([gives(early).and_tool("look", json!({})), gives(oslo())]);
     let request = ask().with_answer_format(by_tool());
     let answer = build(&model).run_typed::<Weather>(request).await.unwrap();
-    assert_eq!((answer.value, answer.response.iterations()), (Some(oslo()), 2));
+    assert_eq!(
+        (answer.value, answer.response.iterations()),
+        (Some(oslo()), 2)
+    );
     assert_eq!(last_text(&model, 1), "");
-    let results: Vec<_> = answer.response.new_messages().flat_map(Message::tool_results).collect();
+    let results: Vec<_> = answer
+        .response
+        .new_messages()
+        .flat_map(Message::tool_results)
+        .collect();
     assert_eq!(results.len(), 1);
-    assert_eq!((&*results[0].name, results[0].text().as_str()), ("look", "seen"));
+    assert_eq!(
+        (&*results[0].name, results[0].text().as_str()),
+        ("look", "seen")
+    );
 }
 
 #[tokio::test]
@@ -254,7 +311,10 @@ async fn a_tool_of_the_same_name_is_an_error_before_anything_is_sent() {
     let model = ScriptedModel::new([says(oslo())]);
     let taken = Tool::function("final_answer", "", |_: Value| "mine");
     let agent = Agent::builder(model).tool(taken).build().unwrap();
-    assert_eq!(agent.run_typed::<Weather>(ask()).await.unwrap().value, Some(oslo()));
+    assert_eq!(
+        agent.run_typed::<Weather>(ask()).await.unwrap().value,
+        Some(oslo())
+    );
 }
 
 /// Returns the texts of each streamed message, and `rejected` for each rejected answer.
@@ -313,15 +373,23 @@ async fn a_stream_shows_every_answer_and_that_it_was_rejected() {
 #[tokio::test]
 async fn an_interrupted_run_has_no_value_until_it_resumes() {
     let model = ScriptedModel::new([Turn::tool("look", json!({})), says("hm"), says(oslo())]);
-    let agent =
-        Agent::builder(model).tool(look()).on_tool(Approval::of_tools(["look"])).build().unwrap();
+    let agent = Agent::builder(model)
+        .tool(look())
+        .on_tool(Approval::of_tools(["look"]))
+        .build()
+        .unwrap();
     let waits = agent.run_typed::<Weather>(ask()).await.unwrap();
     assert_eq!(waits.value, None);
-    let [interrupt] = waits.response.interrupts() else { panic!() };
+    let [interrupt] = waits.response.interrupts() else {
+        panic!()
+    };
     let resolution = Resolution::resolved(&*interrupt.id, Decision::Approve);
     let checkpoint = waits.response.checkpoint();
     let error = waits.into_value().unwrap_err();
-    assert_eq!((error.kind(), error.interrupts().len()), (ErrorKind::Interrupted, 1));
+    assert_eq!(
+        (error.kind(), error.interrupts().len()),
+        (ErrorKind::Interrupted, 1)
+    );
     assert_eq!(error.checkpoint(), Some(&checkpoint));
 
     let request = AgentRequest::resume(checkpoint).with_resolutions([resolution]);
@@ -339,14 +407,23 @@ async fn a_team_that_was_interrupted_gives_the_answer_when_it_resumes() {
         .on_tool(Approval::of_tools(["look"]))
         .build()
         .unwrap();
-    let team = Agent::sequential("team").agents([agent("notes", &notes), writer]).build().unwrap();
-    let waits = team.run_typed::<Weather>(ask().with_answer_format(by_tool())).await.unwrap();
+    let team = Agent::sequential("team")
+        .agents([agent("notes", &notes), writer])
+        .build()
+        .unwrap();
+    let waits = team
+        .run_typed::<Weather>(ask().with_answer_format(by_tool()))
+        .await
+        .unwrap();
     assert_eq!(waits.value, None);
     let id = waits.response.interrupts()[0].id.clone();
     let request = AgentRequest::resume(waits.response.checkpoint())
         .with_resolutions([Resolution::resolved(&*id, Decision::Approve)])
         .with_answer_format(by_tool());
-    assert_eq!(team.run_typed::<Weather>(request).await.unwrap().value, Some(oslo()));
+    assert_eq!(
+        team.run_typed::<Weather>(request).await.unwrap().value,
+        Some(oslo())
+    );
     assert_eq!((notes.requests().len(), writes.requests().len()), (1, 3));
 }
 
@@ -367,7 +444,10 @@ async fn a_stream_that_is_dropped_after_a_rejected_answer_resumes() {
     let told = checkpoint.messages.last().unwrap();
     assert_eq!(told.role(), Role::User);
     assert!(told.text().contains("schema"), "{told:?}");
-    let answer = agent.run_typed::<Weather>(AgentRequest::resume(checkpoint)).await.unwrap();
+    let answer = agent
+        .run_typed::<Weather>(AgentRequest::resume(checkpoint))
+        .await
+        .unwrap();
     assert_eq!(answer.value, Some(oslo()));
     model.assert_done();
 }
@@ -376,8 +456,13 @@ async fn a_stream_that_is_dropped_after_a_rejected_answer_resumes() {
 async fn a_retry_inside_and_a_layer_outside_keep_the_answer() {
     let busy = || Turn::error(Error::new(ErrorKind::Overloaded, "busy"));
     let model = ScriptedModel::new([busy(), says("no"), busy(), says(oslo())]);
-    let agent = Agent::builder(model.clone()).model_layer(CallRetryLayer::new()).build().unwrap();
-    let service = ServiceBuilder::new().timeout(std::time::Duration::from_secs(60)).service(agent);
+    let agent = Agent::builder(model.clone())
+        .model_layer(CallRetryLayer::new())
+        .build()
+        .unwrap();
+    let service = ServiceBuilder::new()
+        .timeout(std::time::Duration::from_secs(60))
+        .service(agent);
     let request = ask().with_answer_format(AnswerFormat::of::<Weather>());
     let response = service.oneshot(request).await.unwrap();
     assert_eq!(response.parse::<Weather>().unwrap(), oslo());
@@ -394,9 +479,15 @@ async fn the_prompt_only_grows_while_an_answer_is_repaired() {
             says(oslo()),
         ]);
         let prefix = StablePrefixLayer::new();
-        let agent = Agent::builder(prefix.layer(model)).tool(look()).build().unwrap();
+        let agent = Agent::builder(prefix.layer(model))
+            .tool(look())
+            .build()
+            .unwrap();
         let request = ask().with_answer_format(format);
-        assert_eq!(agent.run_typed::<Weather>(request).await.unwrap().value, Some(oslo()));
+        assert_eq!(
+            agent.run_typed::<Weather>(request).await.unwrap().value,
+            Some(oslo())
+        );
         assert_eq!(prefix.faults(), []);
     }
 }
@@ -429,7 +520,10 @@ async fn a_parallel_team_cannot_give_one_answer() {
         // Nothing was sent.
         assert!(model.requests().is_empty());
     }
-    let joined = Agent::sequential("team").agents([both(), agent("c", &model)]).build().unwrap();
+    let joined = Agent::sequential("team")
+        .agents([both(), agent("c", &model)])
+        .build()
+        .unwrap();
     let answer = joined.run_typed::<Weather>(ask()).await.unwrap();
     assert_eq!((answer.value, model.requests().len()), (Some(oslo()), 3));
 }
@@ -437,22 +531,36 @@ async fn a_parallel_team_cannot_give_one_answer() {
 #[tokio::test]
 async fn the_agent_that_takes_over_gives_the_answer() {
     let meteorologist = ScriptedModel::new([gives(json!({})), gives(oslo())]);
-    let model =
-        ScriptedModel::new([Turn::tool("transfer_to_agent", json!({ "agent": "meteorologist" }))]);
-    let boss =
-        Agent::builder(model).sub_agent(agent("meteorologist", &meteorologist)).build().unwrap();
+    let model = ScriptedModel::new([Turn::tool(
+        "transfer_to_agent",
+        json!({ "agent": "meteorologist" }),
+    )]);
+    let boss = Agent::builder(model)
+        .sub_agent(agent("meteorologist", &meteorologist))
+        .build()
+        .unwrap();
     let request = ask().with_answer_format(by_tool());
-    assert_eq!(boss.run_typed::<Weather>(request).await.unwrap().value, Some(oslo()));
+    assert_eq!(
+        boss.run_typed::<Weather>(request).await.unwrap().value,
+        Some(oslo())
+    );
 }
 
 #[tokio::test]
 async fn an_agent_used_as_a_tool_answers_as_ever() {
     let inner = ScriptedModel::new([Turn::from_text("It is warm.")]);
-    let model =
-        ScriptedModel::new([Turn::tool("inner", json!({ "request": "Warm?" })), says(oslo())]);
-    let outer =
-        Agent::builder(model).tool(agent("inner", &inner).into_tool("Knows.")).build().unwrap();
-    assert_eq!(outer.run_typed::<Weather>(ask()).await.unwrap().value, Some(oslo()));
+    let model = ScriptedModel::new([
+        Turn::tool("inner", json!({ "request": "Warm?" })),
+        says(oslo()),
+    ]);
+    let outer = Agent::builder(model)
+        .tool(agent("inner", &inner).into_tool("Knows."))
+        .build()
+        .unwrap();
+    assert_eq!(
+        outer.run_typed::<Weather>(ask()).await.unwrap().value,
+        Some(oslo())
+    );
     assert_eq!(inner.requests()[0].settings().response_format, None);
 }
 
@@ -467,7 +575,10 @@ async fn answers_of_callbacks_are_read_too() {
         }))
         .build()
         .unwrap();
-    assert_eq!(before.run_typed::<Weather>(ask()).await.unwrap().value, Some(oslo()));
+    assert_eq!(
+        before.run_typed::<Weather>(ask()).await.unwrap().value,
+        Some(oslo())
+    );
     assert!(model.requests().is_empty());
 
     // A callback around the model sees the text, also of the call of the tool, and may replace it.
@@ -480,7 +591,10 @@ async fn answers_of_callbacks_are_read_too() {
         .build()
         .unwrap();
     let request = ask().with_answer_format(by_tool());
-    assert_eq!(after.run_typed::<Weather>(request).await.unwrap().value, Some(oslo()));
+    assert_eq!(
+        after.run_typed::<Weather>(request).await.unwrap().value,
+        Some(oslo())
+    );
 
     // What a callback breaks after the loop is no fault of the model's.
     let model = ScriptedModel::new([says(oslo())]);
@@ -498,8 +612,14 @@ async fn answers_of_callbacks_are_read_too() {
 
 #[tokio::test]
 async fn guards_around_the_model_read_the_answer_of_the_tool_as_text() {
-    let secret = Weather { city: "jo@example.com".into(), celsius: 21.0 };
-    let hidden = Weather { city: "[email]".into(), celsius: 21.0 };
+    let secret = Weather {
+        city: "jo@example.com".into(),
+        celsius: 21.0,
+    };
+    let hidden = Weather {
+        city: "[email]".into(),
+        celsius: 21.0,
+    };
     for streamed in test_support::runs::WAYS {
         // The guardrail sees what no other callback has changed.
         let seen = Arc::<Mutex<Vec<String>>>::default();
@@ -517,28 +637,36 @@ async fn guards_around_the_model_read_the_answer_of_the_tool_as_text() {
             let mut run = agent.stream_typed::<Weather>(request);
             let events: Vec<_> = run.by_ref().collect().await;
             let answer = run.response().await.unwrap();
-            assert_eq!(shown(&events), [serde_json::to_value(&hidden).unwrap().to_string()]);
+            assert_eq!(
+                shown(&events),
+                [serde_json::to_value(&hidden).unwrap().to_string()]
+            );
             test_support::runs::check(&events, Ok(answer.response.clone())).unwrap();
             answer
         } else {
             agent.run_typed::<Weather>(request).await.unwrap()
         };
         assert_eq!(answer.value.as_ref(), Some(&hidden));
-        assert_eq!(*seen.lock().unwrap(), [serde_json::to_value(&hidden).unwrap().to_string()]);
+        assert_eq!(
+            *seen.lock().unwrap(),
+            [serde_json::to_value(&hidden).unwrap().to_string()]
+        );
     }
 }
 
 #[tokio::test]
 async fn a_guardrail_refuses_an_answer_that_a_tool_gives() {
-    let forbids = Guardrail::after(async |_: ModelRequest, response: ModelResponse| match response
-        .text()
-        .contains("Oslo")
-    {
-        true => Verdict::trip("no places"),
-        false => Verdict::Pass,
-    });
-    let agent =
-        Agent::builder(ScriptedModel::new([gives(oslo())])).model_layer(forbids).build().unwrap();
+    let forbids =
+        Guardrail::after(async |_: ModelRequest, response: ModelResponse| {
+            match response.text().contains("Oslo") {
+                true => Verdict::trip("no places"),
+                false => Verdict::Pass,
+            }
+        });
+    let agent = Agent::builder(ScriptedModel::new([gives(oslo())]))
+        .model_layer(forbids)
+        .build()
+        .unwrap();
     let request = ask().with_answer_format(by_tool());
     let error = agent.run_typed::<Weather>(request).await.unwrap_err();
     assert!(error.downcast_ref::<Tripped>().is_some(), "{error}");
@@ -547,23 +675,44 @@ async fn a_guardrail_refuses_an_answer_that_a_tool_gives() {
 #[tokio::test]
 async fn a_run_that_ends_early_has_no_value() {
     let model = ScriptedModel::always(Turn::tool("look", json!({})));
-    let agent = Agent::builder(model).tool(look()).stop_when(|_| true).build().unwrap();
+    let agent = Agent::builder(model)
+        .tool(look())
+        .stop_when(|_| true)
+        .build()
+        .unwrap();
     let ended = agent.run_typed::<Weather>(ask()).await.unwrap();
     assert_eq!(ended.value, None);
     assert_eq!(ended.response.end_reason(), &EndReason::StopCondition);
-    assert_eq!(ended.into_value().unwrap_err().kind(), ErrorKind::InvalidAnswer);
+    assert_eq!(
+        ended.into_value().unwrap_err().kind(),
+        ErrorKind::InvalidAnswer
+    );
 }
 
 #[tokio::test]
 async fn the_model_reads_the_schema_of_a_tool_whose_arguments_do_not_match() {
     let add = Tool::function("add", "Adds.", |Weather { celsius, .. }| celsius);
     let schema = add.declaration().parameters().to_string();
-    let model =
-        ScriptedModel::new([Turn::tool("add", json!({ "city": "Oslo" })), Turn::from_text("done")]);
+    let model = ScriptedModel::new([
+        Turn::tool("add", json!({ "city": "Oslo" })),
+        Turn::from_text("done"),
+    ]);
     let agent = Agent::builder(model.clone()).tool(add).build().unwrap();
     agent.run("Add!").await.unwrap();
     let messages = model.requests()[1].messages().clone();
-    let result = messages.last().unwrap().tool_results().next().unwrap().text();
-    assert!(result.starts_with("invalid arguments: field `celsius`: is missing"), "{result}");
-    assert!(result.ends_with(&format!("must match this schema: {schema}")), "{result}");
+    let result = messages
+        .last()
+        .unwrap()
+        .tool_results()
+        .next()
+        .unwrap()
+        .text();
+    assert!(
+        result.starts_with("invalid arguments: field `celsius`: is missing"),
+        "{result}"
+    );
+    assert!(
+        result.ends_with(&format!("must match this schema: {schema}")),
+        "{result}"
+    );
 }

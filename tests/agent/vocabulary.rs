@@ -38,7 +38,10 @@ fn an_error_is_found_again_through_the_layers_that_box_it() {
     let ours = Error::abort("over budget");
     let boxed: BoxError = Wrapping(Wrapping(ours.into()).into()).into();
     let found = Error::from(boxed);
-    assert_eq!((found.kind(), found.message()), (ErrorKind::Aborted, "over budget"));
+    assert_eq!(
+        (found.kind(), found.message()),
+        (ErrorKind::Aborted, "over budget")
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -49,13 +52,23 @@ async fn errors_of_tower_layers_have_their_kind() {
     let elapsed = Error::from(timed.oneshot(ModelRequest::default()).await.unwrap_err());
     assert_eq!(elapsed.kind(), ErrorKind::Timeout);
     assert!(elapsed.is_retryable());
-    assert!(elapsed.downcast_ref::<tower::timeout::error::Elapsed>().is_some());
+    assert!(
+        elapsed
+            .downcast_ref::<tower::timeout::error::Elapsed>()
+            .is_some()
+    );
 
     let limit = tower::limit::ConcurrencyLimit::new(hangs, 1);
     let mut busy = limit.clone();
     let held = busy.ready().await.unwrap().call(ModelRequest::default());
     let mut shed = tower::load_shed::LoadShed::new(limit);
-    let refused = shed.ready().await.unwrap().call(ModelRequest::default()).await.unwrap_err();
+    let refused = shed
+        .ready()
+        .await
+        .unwrap()
+        .call(ModelRequest::default())
+        .await
+        .unwrap_err();
     assert_eq!(Error::from(refused).kind(), ErrorKind::Overloaded);
     drop(held);
 
@@ -69,7 +82,10 @@ async fn errors_of_tower_layers_have_their_kind() {
 #[test]
 fn an_error_says_what_happened_and_its_causes_once() {
     let parse = "x".parse::<u8>().unwrap_err();
-    assert_eq!(chain(&Error::from(parse.clone())), "failed: invalid digit found in string");
+    assert_eq!(
+        chain(&Error::from(parse.clone())),
+        "failed: invalid digit found in string"
+    );
     let told = Error::new(ErrorKind::Tool, "the price is no number").with_source(parse);
     assert_eq!(
         chain(&told),
@@ -77,38 +93,72 @@ fn an_error_says_what_happened_and_its_causes_once() {
     );
     let limited = Error::new(ErrorKind::RateLimited, "slow down")
         .with_retry_after(Duration::from_millis(1500))
-        .with_metadata(Metadata::default().with_status(429).with_request_id("req_1"));
+        .with_metadata(
+            Metadata::default()
+                .with_status(429)
+                .with_request_id("req_1"),
+        );
     assert_eq!(
         limited.to_string(),
         "rate limited: slow down (status 429, request req_1); retry after 1.5 s"
     );
     let denied = Error::new(ErrorKind::Auth, "no such key");
-    assert_eq!(denied.to_string(), "not authorised: no such key; check the API key");
+    assert_eq!(
+        denied.to_string(),
+        "not authorised: no such key; check the API key"
+    );
 }
 
 #[test]
 fn only_some_failures_are_worth_a_second_try() {
     use ErrorKind::*;
-    for kind in [Timeout, RateLimited, Overloaded, Provider, Connection, Protocol] {
+    for kind in [
+        Timeout,
+        RateLimited,
+        Overloaded,
+        Provider,
+        Connection,
+        Protocol,
+    ] {
         assert!(Error::new(kind, "").is_retryable(), "{kind:?}");
     }
-    for kind in [Aborted, Auth, NotFound, InvalidRequest, ContextLength, Tool, InvalidArguments] {
+    for kind in [
+        Aborted,
+        Auth,
+        NotFound,
+        InvalidRequest,
+        ContextLength,
+        Tool,
+        InvalidArguments,
+    ] {
         assert!(!Error::new(kind, "").is_retryable(), "{kind:?}");
     }
-    assert!(!Error::new(RateLimited, "quota spent").with_retryable(false).is_retryable());
+    assert!(
+        !Error::new(RateLimited, "quota spent")
+            .with_retryable(false)
+            .is_retryable()
+    );
 }
 
 #[test]
 fn a_conversation_survives_being_saved() {
     let mut thought = message::Reasoning::default();
     thought.text = "Sunny, I think.".into();
-    thought.provider.set("anthropic", json!({ "signature": "EqQ" }));
+    thought
+        .provider
+        .set("anthropic", json!({ "signature": "EqQ" }));
     let mut call = ToolCall::new("call_1", "weather", json!({ "city": "Zürich" }));
-    call.provider.set("google", json!({ "thought_signature": "abc" }));
+    call.provider
+        .set("google", json!({ "thought_signature": "abc" }));
     let mut opaque = tower_agent::message::ProviderData::default();
     opaque.set("openai", json!({ "type": "web_search_call" }));
-    let answer =
-        ToolResult::new(&call, [Part::from_text("21 °C"), Part::image_base64("image/png", "iVB")]);
+    let answer = ToolResult::new(
+        &call,
+        [
+            Part::from_text("21 °C"),
+            Part::image_base64("image/png", "iVB"),
+        ],
+    );
 
     let report =
         message::MediaSource::url("https://example.com/report").with_media_type("text/csv");
@@ -123,7 +173,11 @@ fn a_conversation_survives_being_saved() {
             .with_part(report.clone().into()),
         Message::new(
             tower_agent::Role::Assistant,
-            [Part::Reasoning(thought), Part::from(call), Part::Provider(opaque)],
+            [
+                Part::Reasoning(thought),
+                Part::from(call),
+                Part::Provider(opaque),
+            ],
         ),
         Message::tool(answer.failed()),
     ]);
@@ -132,8 +186,13 @@ fn a_conversation_survives_being_saved() {
     let restored: Messages = serde_json::from_str(&saved).unwrap();
     assert_eq!(restored, conversation);
     assert!(restored[3].tool_results().next().unwrap().is_error);
-    let Part::Image(image) = &restored[1].parts()[1] else { panic!("{restored:?}") };
-    assert_eq!(image.source, message::MediaSource::url("https://example.com/sky.png"));
+    let Part::Image(image) = &restored[1].parts()[1] else {
+        panic!("{restored:?}")
+    };
+    assert_eq!(
+        image.source,
+        message::MediaSource::url("https://example.com/sky.png")
+    );
     assert_eq!(restored[1].parts()[4], Part::Document(report));
 }
 
@@ -157,8 +216,9 @@ fn a_shared_history_stays_as_it_is() {
 #[test]
 fn of_few_and_of_many_calls_those_without_a_result_are_open() {
     for count in [4, 40] {
-        let calls: Vec<_> =
-            (0..count).map(|n| ToolCall::new(format!("call_{n}"), "add", json!({}))).collect();
+        let calls: Vec<_> = (0..count)
+            .map(|n| ToolCall::new(format!("call_{n}"), "add", json!({})))
+            .collect();
         let asks = Message::new(Role::Assistant, calls.iter().cloned().map(Part::ToolCall));
         let mut messages = Messages::from([Message::user("Sums?"), asks]);
         for call in calls.iter().step_by(2) {
@@ -194,7 +254,10 @@ fn edits() -> impl Strategy<Value = Vec<Edit>> {
 }
 
 fn same(list: &Messages, model: &[Message], from: usize) -> Result<(), TestCaseError> {
-    prop_assert_eq!((list.len(), list.is_empty()), (model.len(), model.is_empty()));
+    prop_assert_eq!(
+        (list.len(), list.is_empty()),
+        (model.len(), model.is_empty())
+    );
     prop_assert_eq!(list.last(), model.last());
     prop_assert!(list.iter().eq(model));
     prop_assert!(list.iter().rev().eq(model.iter().rev()));
@@ -265,7 +328,10 @@ fn changing_one_clone_of_a_request_leaves_the_other() {
     changed.extensions_mut().insert(7_u32);
 
     assert_eq!(request.settings().temperature, Some(0.5));
-    assert_eq!((request.messages().len(), request.instructions()), (1, None));
+    assert_eq!(
+        (request.messages().len(), request.instructions()),
+        (1, None)
+    );
     assert!(request.extensions().is_empty());
     assert_eq!(changed.instructions(), Some("one\n\ntwo"));
 }
@@ -278,7 +344,10 @@ fn extensions_hold_one_value_of_each_type() {
     extensions.insert(1_u8);
     let shared = extensions.clone();
     assert_eq!(extensions.remove::<u8>().as_deref(), Some(&1));
-    assert_eq!((extensions.get::<u8>(), shared.get::<u8>()), (None, Some(&1)));
+    assert_eq!(
+        (extensions.get::<u8>(), shared.get::<u8>()),
+        (None, Some(&1))
+    );
     assert_eq!(extensions.get::<&str>(), Some(&"second"));
 }
 
@@ -302,15 +371,27 @@ fn settings_fall_back_one_by_one() {
     assert_eq!(merged.tool_choice, Some(ToolChoice::Required));
     assert_eq!(merged.reasoning_effort, Some(ReasoningEffort::Low));
     assert_eq!(merged.stop, ["END"]);
-    assert_eq!(merged.prompt_cache, Some(PromptCache::new().with_key("base")));
-    assert_eq!(Value::Object(merged.extra), json!({ "top_k": 40, "user": "b" }));
+    assert_eq!(
+        merged.prompt_cache,
+        Some(PromptCache::new().with_key("base"))
+    );
+    assert_eq!(
+        Value::Object(merged.extra),
+        json!({ "top_k": 40, "user": "b" })
+    );
 }
 
 #[test]
 fn values_and_state_are_separate() {
     let context = RunContext::default();
     context.values().set("clock", std::time::Instant::now());
-    assert!(context.values().get::<std::time::Instant>("clock").unwrap().is_some());
+    assert!(
+        context
+            .values()
+            .get::<std::time::Instant>("clock")
+            .unwrap()
+            .is_some()
+    );
     let wrong = context.values().get::<String>("clock").unwrap_err();
     assert_eq!(
         wrong.to_string(),
@@ -338,7 +419,10 @@ fn a_delta_has_what_really_changed() {
     state.set("new", json!([1]));
 
     let delta = state.delta();
-    assert_eq!(Value::Object(delta.set), json!({ "changed": 2, "new": [1] }));
+    assert_eq!(
+        Value::Object(delta.set),
+        json!({ "changed": 2, "new": [1] })
+    );
     assert_eq!(delta.removed, ["gone"]);
 }
 
@@ -349,7 +433,12 @@ fn text_that_is_no_json_is_kept() {
     assert_eq!(call.arguments.as_str(), r#"{"a": 1, "#);
     assert!(!call.arguments.is_json());
     assert_eq!(ToolCall::from_text("1", "add", " ").arguments, json!({}));
-    assert_eq!(ToolCall::from_text("1", "add", r#"{"a": 1}"#).arguments.as_str(), r#"{"a": 1}"#);
+    assert_eq!(
+        ToolCall::from_text("1", "add", r#"{"a": 1}"#)
+            .arguments
+            .as_str(),
+        r#"{"a": 1}"#
+    );
 }
 
 #[test]
@@ -367,7 +456,10 @@ fn arguments_are_saved_letter_for_letter() {
         let saved = serde_json::to_value(&asks).unwrap();
         let restored: Message = serde_json::from_value(saved).unwrap();
         assert_eq!(restored, asks);
-        assert_eq!(restored.tool_calls().next().unwrap().arguments.as_str(), text);
+        assert_eq!(
+            restored.tool_calls().next().unwrap().arguments.as_str(),
+            text
+        );
     }
     // A program that builds messages need not write text.
     let plain = json!({ "id": "1", "name": "add", "arguments": { "a": 1 } });
@@ -385,7 +477,9 @@ async fn a_tool_reads_what_the_model_wrote() {
         n: u128,
     }
     const TEXT: &str = r#"{"n": 123456789012345678901234567890}"#;
-    let tool = Tool::function("large", "Takes a large number.", |Large { n }| n.to_string());
+    let tool = Tool::function("large", "Takes a large number.", |Large { n }| {
+        n.to_string()
+    });
     let call = || ToolRequest::new(ToolCall::from_text("1", "large", TEXT));
     let answer = tool.clone().into_service().oneshot(call()).await.unwrap();
     assert_eq!(answer.value(), "123456789012345678901234567890");
@@ -394,7 +488,10 @@ async fn a_tool_reads_what_the_model_wrote() {
     let mut changed = call();
     changed.arguments_mut()["n"] = json!(7);
     assert_eq!(changed.call().arguments.as_str(), TEXT);
-    assert_eq!(tool.into_service().oneshot(changed).await.unwrap().value(), "7");
+    assert_eq!(
+        tool.into_service().oneshot(changed).await.unwrap().value(),
+        "7"
+    );
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -423,10 +520,17 @@ enum Kind {
 #[tokio::test]
 async fn bad_arguments_name_the_field_and_what_was_expected() {
     let mut tools = ToolSet::new();
-    tools.insert(Tool::function("search", "", |_: Search| "found")).unwrap();
+    tools
+        .insert(Tool::function("search", "", |_: Search| "found"))
+        .unwrap();
     let cases = [
         (json!({}), "words", "is missing", json!("array")),
-        (json!({ "words": ["a", 2] }), "words[1]", "invalid type: integer `2`", json!("string")),
+        (
+            json!({ "words": ["a", 2] }),
+            "words[1]",
+            "invalid type: integer `2`",
+            json!("string"),
+        ),
         (
             json!({ "words": [], "filter": { "before": -1, "kinds": [] } }),
             "filter.before",
@@ -445,17 +549,32 @@ async fn bad_arguments_name_the_field_and_what_was_expected() {
             "unknown variant `song`",
             json!("string"),
         ),
-        (json!("{\"words\": "), "", "the arguments are not JSON", json!("object")),
+        (
+            json!("{\"words\": "),
+            "",
+            "the arguments are not JSON",
+            json!("object"),
+        ),
         (json!(7), "", "invalid type: integer `7`", json!("object")),
     ];
     for (arguments, field, problem, expected) in cases {
         let call = ToolCall::new("1", "search", arguments.clone());
-        let error = tools.clone().oneshot(ToolRequest::new(call)).await.unwrap_err();
+        let error = tools
+            .clone()
+            .oneshot(ToolRequest::new(call))
+            .await
+            .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArguments, "{arguments}");
         let invalid = error.downcast_ref::<InvalidArguments>().unwrap();
         assert_eq!(invalid.field, field, "{arguments}: {invalid}");
-        assert!(invalid.problem.starts_with(problem), "{arguments}: {invalid}");
-        let schema = invalid.expected.as_ref().unwrap_or_else(|| panic!("{arguments}: {invalid}"));
+        assert!(
+            invalid.problem.starts_with(problem),
+            "{arguments}: {invalid}"
+        );
+        let schema = invalid
+            .expected
+            .as_ref()
+            .unwrap_or_else(|| panic!("{arguments}: {invalid}"));
         let kind = match &schema["type"] {
             Value::Array(either) => either[0].clone(),
             kind => kind.clone(),
@@ -469,17 +588,26 @@ fn a_schema_is_what_a_provider_can_read() {
     let tool = Tool::function("search", "Finds.", |_: Search| "found").effect(Effect::Pure);
     let schema = tool.declaration().parameters();
     assert_eq!(schema["type"], "object");
-    assert_eq!(schema["properties"]["words"]["description"], "Words to look for.");
+    assert_eq!(
+        schema["properties"]["words"]["description"],
+        "Words to look for."
+    );
     assert_eq!(schema["required"], json!(["words"]));
     let text = schema.to_string();
-    assert!(!text.contains("$ref") && !text.contains("$schema"), "{text}");
+    assert!(
+        !text.contains("$ref") && !text.contains("$schema"),
+        "{text}"
+    );
     assert_eq!(tool.declaration().effect(), Effect::Pure);
 
     #[derive(Deserialize, JsonSchema)]
     struct Nothing {}
     let none = Tool::function("none", "", |Nothing {}| ());
     let schema = none.declaration().parameters();
-    assert_eq!((&schema["type"], &schema["properties"]), (&json!("object"), &json!({})));
+    assert_eq!(
+        (&schema["type"], &schema["properties"]),
+        (&json!("object"), &json!({}))
+    );
 }
 
 #[test]

@@ -34,7 +34,10 @@ fn write(request: &ModelRequest, protocols: &[&'static str]) -> Result<Call> {
         })?;
         request.write_tools(protocol, &mut body, |body| {
             call.tools += 1;
-            request.tools().iter().for_each(|tool| body.extend_from_slice(tool.name().as_bytes()));
+            request
+                .tools()
+                .iter()
+                .for_each(|tool| body.extend_from_slice(tool.name().as_bytes()));
             Ok(())
         })?;
     }
@@ -74,32 +77,52 @@ fn indices(call: &Call) -> Vec<usize> {
 #[tokio::test]
 async fn a_step_writes_what_is_new() {
     let log = Log::default();
-    let agent = Agent::builder(model(&log, &["a"])).tool(look()).build().unwrap();
+    let agent = Agent::builder(model(&log, &["a"]))
+        .tool(look())
+        .build()
+        .unwrap();
     agent.run("Look!").await.unwrap();
 
-    let calls: Vec<_> = log.lock().unwrap().iter().map(|(_, call)| call.clone()).collect();
+    let calls: Vec<_> = log
+        .lock()
+        .unwrap()
+        .iter()
+        .map(|(_, call)| call.clone())
+        .collect();
     let new: Vec<_> = calls.iter().map(indices).collect();
     assert_eq!(new, [vec![0], vec![1, 2], vec![3, 4], vec![5, 6]]);
-    assert_eq!(calls.iter().map(|call| call.tools).collect::<Vec<_>>(), [1, 0, 0, 0]);
+    assert_eq!(
+        calls.iter().map(|call| call.tools).collect::<Vec<_>>(),
+        [1, 0, 0, 0]
+    );
     assert_eq!(calls[2].body, "a:Look!0;a:1;a:1;a:1;a:1;look");
     // Dropped with the run: messages that were kept are written again, with the same bytes.
     for (request, call) in log.lock().unwrap().iter() {
         let anew = write(request, &["a"]).unwrap();
-        assert_eq!((anew.written.len(), &anew.body), (request.messages().len(), &call.body));
+        assert_eq!(
+            (anew.written.len(), &anew.body),
+            (request.messages().len(), &call.body)
+        );
     }
 }
 
 #[tokio::test]
 async fn no_protocol_reads_another_s_form() {
     let log = Log::default();
-    let agent = Agent::builder(model(&log, &["a", "b"])).tool(look()).build().unwrap();
+    let agent = Agent::builder(model(&log, &["a", "b"]))
+        .tool(look())
+        .build()
+        .unwrap();
     agent.run("Look!").await.unwrap();
     for (request, call) in log.lock().unwrap().iter() {
         let alone = |protocol| write(request, &[protocol]).unwrap().body;
         assert_eq!(call.body, alone("a") + &alone("b"));
     }
     let second = log.lock().unwrap()[1].1.clone();
-    assert_eq!((second.written, second.tools), (vec![("a", 1), ("a", 2), ("b", 1), ("b", 2)], 0));
+    assert_eq!(
+        (second.written, second.tools),
+        (vec![("a", 1), ("a", 2), ("b", 1), ("b", 2)], 0)
+    );
 }
 
 #[tokio::test]
@@ -115,13 +138,20 @@ async fn what_is_changed_is_written_anew() {
         3 => request.messages_mut().truncate(2),
         _ => {}
     });
-    let agent = Agent::builder(model(&log, &["a"])).tool(look()).on_model(edit).build().unwrap();
+    let agent = Agent::builder(model(&log, &["a"]))
+        .tool(look())
+        .on_model(edit)
+        .build()
+        .unwrap();
     agent.run("Look!").await.unwrap();
 
     let log = log.lock().unwrap();
     let new: Vec<_> = log.iter().map(|(_, call)| indices(call)).collect();
     assert_eq!(new, [vec![0], vec![0, 1, 2], vec![0, 1, 2, 3, 4], vec![]]);
-    assert_eq!(log.iter().map(|(_, call)| call.tools).collect::<Vec<_>>(), [1, 0, 1, 1]);
+    assert_eq!(
+        log.iter().map(|(_, call)| call.tools).collect::<Vec<_>>(),
+        [1, 0, 1, 1]
+    );
     for (request, call) in log.iter() {
         assert_eq!(write(request, &["a"]).unwrap().body, call.body);
     }
@@ -138,19 +168,36 @@ async fn a_change_in_a_long_conversation_is_found() {
             *changed.parts_mut() = vec![Part::from_text("Listen!")];
         }
     });
-    let agent = Agent::builder(model(&log, &["a"])).tool(look()).on_model(edit).build().unwrap();
-    let messages: Messages = (0..70).map(|number| Message::user(number.to_string())).collect();
-    agent.run(AgentRequest::conversation(messages)).await.unwrap();
+    let agent = Agent::builder(model(&log, &["a"]))
+        .tool(look())
+        .on_model(edit)
+        .build()
+        .unwrap();
+    let messages: Messages = (0..70)
+        .map(|number| Message::user(number.to_string()))
+        .collect();
+    agent
+        .run(AgentRequest::conversation(messages))
+        .await
+        .unwrap();
 
     let log = log.lock().unwrap();
     let new: Vec<Vec<usize>> = log.iter().map(|(_, call)| indices(call)).collect();
-    let expected: [Vec<usize>; 4] =
-        [(0..70).collect(), (40..72).collect(), (40..74).collect(), vec![74, 75]];
+    let expected: [Vec<usize>; 4] = [
+        (0..70).collect(),
+        (40..72).collect(),
+        (40..74).collect(),
+        vec![74, 75],
+    ];
     assert_eq!(new, expected);
     for (request, call) in log.iter() {
         assert_eq!(write(request, &["a"]).unwrap().body, call.body);
     }
-    assert!(log[1].1.body.contains("a:390;a:Listen!0;a:410;"), "{}", log[1].1.body);
+    assert!(
+        log[1].1.body.contains("a:390;a:Listen!0;a:410;"),
+        "{}",
+        log[1].1.body
+    );
 }
 
 #[tokio::test]
@@ -169,9 +216,15 @@ async fn what_fails_to_be_written_leaves_nothing_behind() {
         let is_first = request.context().iteration() == 0;
         assert_eq!(
             (failure.is_ok(), &*failed),
-            if is_first { (true, &b"half"[..]) } else { (false, &b""[..]) }
+            if is_first {
+                (true, &b"half"[..])
+            } else {
+                (false, &b""[..])
+            }
         );
-        log.lock().unwrap().push(write(&request, &["a"]).unwrap().body);
+        log.lock()
+            .unwrap()
+            .push(write(&request, &["a"]).unwrap().body);
         let call = ToolCall::new("call", "look", json!({}));
         let response = match is_first {
             true => ModelResponse::from_tool_calls([call]),
@@ -182,5 +235,8 @@ async fn what_fails_to_be_written_leaves_nothing_behind() {
     let agent = Agent::builder(model).tool(look()).build().unwrap();
     agent.run(Message::user("Look!").text()).await.unwrap();
     // The first was written by the other closure, which a protocol would not do.
-    assert_eq!(*bodies.lock().unwrap(), ["halflook", "a:Look!0;a:1;a:1;look"]);
+    assert_eq!(
+        *bodies.lock().unwrap(),
+        ["halflook", "a:Look!0;a:1;a:1;look"]
+    );
 }

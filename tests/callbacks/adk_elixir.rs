@@ -31,7 +31,10 @@ fn double() -> Tool {
 }
 
 fn builder(model: &ScriptedModel, semantics: Semantics) -> AgentBuilder {
-    Agent::builder(model.clone()).name("clerk").semantics(semantics).tool(double())
+    Agent::builder(model.clone())
+        .name("clerk")
+        .semantics(semantics)
+        .tool(double())
 }
 
 fn one_round() -> ScriptedModel {
@@ -55,7 +58,9 @@ fn failure() -> Error {
 /// The results that the model has read, by call id.
 fn told(response: &AgentResponse) -> Vec<(String, String, bool)> {
     let results = response.new_messages().flat_map(Message::tool_results);
-    results.map(|r| (r.call_id.to_string(), r.text(), r.is_error)).collect()
+    results
+        .map(|r| (r.call_id.to_string(), r.text(), r.is_error))
+        .collect()
 }
 
 fn texts(response: &AgentResponse) -> Vec<String> {
@@ -194,7 +199,8 @@ impl<R: Worded> Callback<R> for Link {
         if matches!(self.does, Lacks) {
             return Ok(Recovery::Propagate);
         }
-        self.trace.push(format!("{}({})", self.name, error.message()));
+        self.trace
+            .push(format!("{}({})", self.name, error.message()));
         Ok(match self.does {
             Retries => {
                 request.add(self.name);
@@ -210,14 +216,24 @@ impl<R: Worded> Callback<R> for Link {
 fn list<R: Worded>(does: &[Does], trace: &Trace) -> Callbacks<R> {
     let names = ["A", "B", "C", "D"];
     let links = names.into_iter().zip(does);
-    let list: Callbacks<R> =
-        links.map(|(name, &does)| Link { name, does, trace: trace.clone() }).collect();
+    let list: Callbacks<R> = links
+        .map(|(name, &does)| Link {
+            name,
+            does,
+            trace: trace.clone(),
+        })
+        .collect();
     list.with_semantics(CallbackSemantics::adk_elixir())
 }
 
 async fn run_before<R: Worded>() {
     /// Who is asked, what the request has become, and what the list says.
-    type Case<'a> = (&'a [Does], &'a str, &'a str, Result<Option<&'a str>, &'a str>);
+    type Case<'a> = (
+        &'a [Does],
+        &'a str,
+        &'a str,
+        Result<Option<&'a str>, &'a str>,
+    );
     let cases: &[Case<'_>] = &[
         (&[], "", "", Ok(None)),
         (&[Nothing, Nothing], "A B", "", Ok(None)),
@@ -231,9 +247,18 @@ async fn run_before<R: Worded>() {
         let trace = Trace::default();
         let mut request = R::request();
         let result = list::<R>(does, &trace).run_before(&mut request).await;
-        assert_eq!((trace.take().as_str(), request.words().as_str()), (asked, words));
+        assert_eq!(
+            (trace.take().as_str(), request.words().as_str()),
+            (asked, words)
+        );
         let result = result.map(|response| response.map(|r| R::word(&r)));
-        assert_eq!(result.as_ref().map(Option::as_deref).map_err(|e| e.message()), says);
+        assert_eq!(
+            result
+                .as_ref()
+                .map(Option::as_deref)
+                .map_err(|e| e.message()),
+            says
+        );
     }
 }
 
@@ -255,8 +280,14 @@ async fn run_after<R: Worded>() {
     for &(does, asked, word) in cases {
         let trace = Trace::default();
         let list = list::<R>(does, &trace);
-        let response = list.run_after(&R::request(), R::response("base")).await.unwrap();
-        assert_eq!((trace.take().as_str(), R::word(&response).as_str()), (asked, word));
+        let response = list
+            .run_after(&R::request(), R::response("base"))
+            .await
+            .unwrap();
+        assert_eq!(
+            (trace.take().as_str(), R::word(&response).as_str()),
+            (asked, word)
+        );
     }
 }
 
@@ -272,15 +303,30 @@ async fn run_on_error<R: Worded>() {
         (&[], "", "error: 500"),
         (&[Lacks, Nothing], "B(500)", "error: 500"),
         (&[Retries, Gives("x")], "A(500)", "retry with A"),
-        (&[Nothing, Gives("x"), Retries], "A(500) B(500)", "fallback: x"),
+        (
+            &[Nothing, Gives("x"), Retries],
+            "A(500) B(500)",
+            "fallback: x",
+        ),
         (&[Lacks, Retries], "B(500)", "retry with B"),
-        (&[Fails("worse"), Nothing], "A(500) B(worse)", "error: worse"),
-        (&[Fails("worse"), Fails("worst"), Gives("x")], "A(500) B(worse) C(worst)", "fallback: x"),
+        (
+            &[Fails("worse"), Nothing],
+            "A(500) B(worse)",
+            "error: worse",
+        ),
+        (
+            &[Fails("worse"), Fails("worst"), Gives("x")],
+            "A(500) B(worse) C(worst)",
+            "fallback: x",
+        ),
     ];
     for &(does, asked, says) in cases {
         let trace = Trace::default();
         let mut request = R::request();
-        let said = match list::<R>(does, &trace).run_on_error(&mut request, failure()).await {
+        let said = match list::<R>(does, &trace)
+            .run_on_error(&mut request, failure())
+            .await
+        {
             Recovery::Retry => format!("retry with {}", request.words()),
             Recovery::Fallback(response) => format!("fallback: {}", R::word(&response)),
             Recovery::Fail(error) => format!("error: {}", error.message()),
@@ -305,7 +351,9 @@ async fn a_halt_before_the_model_is_the_answer_and_asks_no_after() {
         let trace = Trace::default();
         let model = ScriptedModel::new([]);
         let agent = builder(&model, semantics)
-            .on_model(before_model(|_| Action::Respond(ModelResponse::from_text("from the cache"))))
+            .on_model(before_model(|_| {
+                Action::Respond(ModelResponse::from_text("from the cache"))
+            }))
             .on_model(Logger::new("logger", &trace))
             .build()
             .unwrap();
@@ -320,9 +368,11 @@ async fn a_halt_before_the_model_is_the_answer_and_asks_no_after() {
 #[tokio::test]
 async fn tool_calls_in_a_halt_or_a_fallback_for_the_model_are_not_run() {
     let halt = |builder: AgentBuilder| {
-        builder.on_model(before_model(|request| match request.context().iteration() {
-            0 => Action::Respond(asks_for_a_tool()),
-            _ => Action::Continue,
+        builder.on_model(before_model(|request| {
+            match request.context().iteration() {
+                0 => Action::Respond(asks_for_a_tool()),
+                _ => Action::Continue,
+            }
         }))
     };
     let fallback = |builder: AgentBuilder| {
@@ -336,12 +386,16 @@ async fn tool_calls_in_a_halt_or_a_fallback_for_the_model_are_not_run() {
         {
             let record = RecordLayer::<ToolRequest>::new();
             let model = ScriptedModel::new(turns.iter().cloned().chain([Turn::from_text("2")]));
-            let agent =
-                give(builder(&model, semantics).tool_layer(record.clone())).build().unwrap();
+            let agent = give(builder(&model, semantics).tool_layer(record.clone()))
+                .build()
+                .unwrap();
 
             let response = agent.run("?").await.unwrap();
 
-            assert_eq!((response.text().as_str(), record.requests().len()), (text, calls));
+            assert_eq!(
+                (response.text().as_str(), record.requests().len()),
+                (text, calls)
+            );
             assert_eq!(told(&response).len(), calls);
             assert_eq!(response.messages().last().unwrap().tool_calls().count(), 0);
         }
@@ -354,14 +408,19 @@ async fn a_response_given_for_the_model_stays_final_whatever_an_outer_after_retu
     let falls_back = on_model_error(|_, _| Recovery::Fallback(asks_for_a_tool()));
     for (callbacks, turn) in [
         (Bundle::new().on_model(halts), None),
-        (Bundle::new().on_model(falls_back), Some(Turn::error(failure()))),
+        (
+            Bundle::new().on_model(falls_back),
+            Some(Turn::error(failure())),
+        ),
     ] {
         let record = RecordLayer::<ToolRequest>::new();
         let model = ScriptedModel::new(turn);
         let agent = builder(&model, elixir())
             .on_model(after_model(|_, response| {
-                let message =
-                    response.message().clone().with_part(tower_agent::Part::from_text(", please"));
+                let message = response
+                    .message()
+                    .clone()
+                    .with_part(tower_agent::Part::from_text(", please"));
                 Action::Respond(ModelResponse::new(message))
             }))
             .tool_layer(record.clone())
@@ -390,7 +449,10 @@ async fn a_halt_with_an_error_fails_the_run_and_its_list_cannot_recover_it() {
     let error = agent.run("?").await.unwrap_err();
 
     model.assert_done();
-    assert_eq!((error.kind(), error.message()), (ErrorKind::Provider, "500"));
+    assert_eq!(
+        (error.kind(), error.message()),
+        (ErrorKind::Provider, "500")
+    );
     assert_eq!(error.raised_by().unwrap().callback, "guard");
     assert_eq!(trace.take(), "a>");
 }
@@ -404,7 +466,9 @@ async fn what_before_model_changes_reaches_the_model_and_after_model_changes_the
         })
     };
     let agent = builder(&model, elixir())
-        .on_model(before_model(|request| request.add_instructions("Be brief.")))
+        .on_model(before_model(|request| {
+            request.add_instructions("Be brief.")
+        }))
         .on_model(before_model_async(async |request: &mut ModelRequest| {
             pending_once().await;
             request.add_instructions("Be kind.");
@@ -430,7 +494,9 @@ async fn a_retry_of_the_model_asks_before_model_again_about_the_request_as_it_wa
         let model = ScriptedModel::new([Turn::error(failure()), Turn::from_text("well")]);
         let agent = builder(&model, semantics)
             .on_model(Logger::new("log", &trace))
-            .on_model(before_model(|request| request.messages_mut().push(Message::user("!"))))
+            .on_model(before_model(|request| {
+                request.messages_mut().push(Message::user("!"))
+            }))
             .on_model(on_model_error(|_, _| Recovery::Retry))
             .build()
             .unwrap();
@@ -438,10 +504,17 @@ async fn a_retry_of_the_model_asks_before_model_again_about_the_request_as_it_wa
         let response = agent.run("?").await.unwrap();
 
         model.assert_done();
-        assert_eq!((response.text().as_str(), response.iterations()), ("well", 1));
+        assert_eq!(
+            (response.text().as_str(), response.iterations()),
+            ("well", 1)
+        );
         assert_eq!(trace.take(), asked);
         // Whether it is asked once or twice, what it adds is there once.
-        let sent: Vec<_> = model.requests().iter().map(|r| r.messages().len()).collect();
+        let sent: Vec<_> = model
+            .requests()
+            .iter()
+            .map(|r| r.messages().len())
+            .collect();
         assert_eq!(sent, [2, 2]);
     }
 }
@@ -451,9 +524,11 @@ async fn a_retry_may_be_halted_by_before_model() {
     let model = ScriptedModel::new([Turn::error(failure())]);
     let asked = AtomicU32::new(0);
     let agent = builder(&model, elixir())
-        .on_model(before_model(move |_| match asked.fetch_add(1, Ordering::SeqCst) {
-            0 => Action::Continue,
-            _ => Action::Respond(ModelResponse::from_text("later")),
+        .on_model(before_model(move |_| {
+            match asked.fetch_add(1, Ordering::SeqCst) {
+                0 => Action::Continue,
+                _ => Action::Respond(ModelResponse::from_text("later")),
+            }
         }))
         .on_model(on_model_error(|_, _| Recovery::Retry))
         .build()
@@ -481,7 +556,10 @@ async fn retries_of_the_model_end_at_the_iteration_limit() {
         let error = agent.run("?").await.unwrap_err();
 
         model.assert_done();
-        assert_eq!((error.kind(), error.message()), (ErrorKind::Provider, "500"));
+        assert_eq!(
+            (error.kind(), error.message()),
+            (ErrorKind::Provider, "500")
+        );
     }
 }
 
@@ -515,14 +593,24 @@ async fn a_list_around_a_model_without_an_agent_retries_too() {
         .with(on_model_error(|_, _| Recovery::Retry))
         .with_semantics(CallbackSemantics::adk_elixir());
     for (failures, text) in [(1, Some("well")), (3, Some("well")), (4, None)] {
-        let turns = (0..failures).map(|_| Turn::error(failure())).chain([Turn::from_text("well")]);
+        let turns = (0..failures)
+            .map(|_| Turn::error(failure()))
+            .chain([Turn::from_text("well")]);
         let model = ScriptedModel::new(turns);
-        let stack = ServiceBuilder::new().layer(retries.clone()).service(model.clone());
+        let stack = ServiceBuilder::new()
+            .layer(retries.clone())
+            .service(model.clone());
 
         let result = stack.oneshot(ModelRequest::default()).await;
 
         assert_eq!(model.requests().len(), 4.min(failures + 1));
-        assert_eq!(result.ok().map(|response| response.message().text()).as_deref(), text);
+        assert_eq!(
+            result
+                .ok()
+                .map(|response| response.message().text())
+                .as_deref(),
+            text
+        );
     }
 }
 
@@ -533,7 +621,9 @@ async fn a_fallback_for_the_model_is_the_answer_and_asks_no_after() {
         let model = ScriptedModel::new([Turn::error(failure())]);
         let agent = builder(&model, semantics)
             .on_model(Logger::new("log", &trace))
-            .on_model(on_model_error(|_, _| Recovery::Fallback(ModelResponse::from_text("sorry"))))
+            .on_model(on_model_error(|_, _| {
+                Recovery::Fallback(ModelResponse::from_text("sorry"))
+            }))
             .on_model(on_model_error(|_, _| Recovery::Retry))
             .build()
             .unwrap();
@@ -562,7 +652,10 @@ async fn an_error_of_the_model_that_all_propagate_fails_the_run_as_the_last_left
         .unwrap();
 
     let error = agent.run("?").await.unwrap_err();
-    assert_eq!((error.kind(), error.message()), (ErrorKind::Provider, "b(a(500))"));
+    assert_eq!(
+        (error.kind(), error.message()),
+        (ErrorKind::Provider, "b(a(500))")
+    );
 }
 
 // Tools.
@@ -584,7 +677,10 @@ async fn a_halt_before_a_tool_is_its_result_and_goes_through_after_tool() {
         let response = agent.run("?").await.unwrap();
 
         assert_eq!(told(&response), [("call_1".into(), "known".into(), false)]);
-        assert_eq!((trace.take().as_str(), record.requests().len()), ("<log", 0));
+        assert_eq!(
+            (trace.take().as_str(), record.requests().len()),
+            ("<log", 0)
+        );
     }
 }
 
@@ -592,7 +688,9 @@ async fn a_halt_before_a_tool_is_its_result_and_goes_through_after_tool() {
 async fn the_model_reads_a_halt_with_an_error_and_no_on_tool_error_runs() {
     let (trace, record) = (Trace::default(), RecordLayer::<ToolRequest>::new());
     let agent = builder(&one_round(), elixir())
-        .on_tool(before_tool(|_| Result::<()>::Err(Error::new(ErrorKind::Tool, "closed"))))
+        .on_tool(before_tool(|_| {
+            Result::<()>::Err(Error::new(ErrorKind::Tool, "closed"))
+        }))
         .on_tool(Logger::new("log", &trace))
         .tool_layer(record.clone())
         .build()
@@ -601,7 +699,10 @@ async fn the_model_reads_a_halt_with_an_error_and_no_on_tool_error_runs() {
     let response = agent.run("?").await.unwrap();
 
     assert_eq!(response.text(), "2");
-    assert_eq!(told(&response), [("call_1".into(), "tool failed: closed".into(), true)]);
+    assert_eq!(
+        told(&response),
+        [("call_1".into(), "tool failed: closed".into(), true)]
+    );
     assert_eq!((trace.take().as_str(), record.requests().len()), ("", 0));
 }
 
@@ -623,7 +724,10 @@ async fn arguments_changed_before_a_tool_reach_it_and_after_tool_changes_its_res
             }
         }))
         .on_tool(after_tool(|_, response| {
-            Action::Respond(ToolResponse::new(format!("{}!", response.value().as_str().unwrap())))
+            Action::Respond(ToolResponse::new(format!(
+                "{}!",
+                response.value().as_str().unwrap()
+            )))
         }))
         .build()
         .unwrap();
@@ -631,9 +735,17 @@ async fn arguments_changed_before_a_tool_reach_it_and_after_tool_changes_its_res
     let response = agent.run("?").await.unwrap();
 
     assert_eq!(*seen.lock().unwrap(), Some((json!(11), json!(22))));
-    assert_eq!(told(&response), [("call_1".into(), "about twenty!".into(), false)]);
+    assert_eq!(
+        told(&response),
+        [("call_1".into(), "about twenty!".into(), false)]
+    );
     // The transcript keeps what the model asked for.
-    let asked = response.new_messages().flat_map(Message::tool_calls).next().unwrap().clone();
+    let asked = response
+        .new_messages()
+        .flat_map(Message::tool_calls)
+        .next()
+        .unwrap()
+        .clone();
     assert_eq!(asked.arguments, json!(1));
 }
 
@@ -672,7 +784,9 @@ async fn a_retry_of_a_tool_runs_it_once_more_with_its_arguments() {
         let (tool, calls) = flaky(failures);
         let agent = builder(&print(), semantics)
             .tool(tool)
-            .on_tool(before_tool(|request| *request.arguments_mut() = json!("a3")))
+            .on_tool(before_tool(|request| {
+                *request.arguments_mut() = json!("a3")
+            }))
             .on_tool(before_tool({
                 let trace = trace.clone();
                 move |_| trace.push("before")
@@ -723,7 +837,10 @@ async fn a_retry_that_fails_may_still_be_answered_by_a_fallback() {
     let response = agent.run("?").await.unwrap();
 
     assert_eq!(calls.lock().unwrap().len(), 2);
-    assert_eq!(told(&response), [("call_1".into(), "by mail".into(), false)]);
+    assert_eq!(
+        told(&response),
+        [("call_1".into(), "by mail".into(), false)]
+    );
 }
 
 #[tokio::test]
@@ -734,14 +851,19 @@ async fn a_fallback_for_a_tool_goes_through_after_tool() {
         let agent = builder(&print(), semantics)
             .tool(tool)
             .on_tool(Logger::new("log", &trace))
-            .on_tool(on_tool_error(|_, _| Recovery::Fallback(ToolResponse::new("by mail"))))
+            .on_tool(on_tool_error(|_, _| {
+                Recovery::Fallback(ToolResponse::new("by mail"))
+            }))
             .on_tool(on_tool_error(|_, _| Recovery::Retry))
             .build()
             .unwrap();
 
         let response = agent.run("?").await.unwrap();
 
-        assert_eq!(told(&response), [("call_1".into(), "by mail".into(), false)]);
+        assert_eq!(
+            told(&response),
+            [("call_1".into(), "by mail".into(), false)]
+        );
         assert_eq!(trace.take(), "log> log!tool failed <log");
     }
 }
@@ -752,7 +874,10 @@ async fn the_model_reads_a_failure_of_a_tool_that_all_propagate() {
     let agent = builder(&print(), elixir())
         .tool(tool)
         .on_tool(on_tool_error(|_, error| {
-            Recovery::Fail(Error::new(error.kind(), format!("printer: {}", error.message())))
+            Recovery::Fail(Error::new(
+                error.kind(),
+                format!("printer: {}", error.message()),
+            ))
         }))
         .on_tool(on_tool_error(|_, _| Recovery::Propagate))
         .build()
@@ -760,8 +885,14 @@ async fn the_model_reads_a_failure_of_a_tool_that_all_propagate() {
 
     let response = agent.run("?").await.unwrap();
 
-    assert_eq!((response.text().as_str(), calls.lock().unwrap().len()), ("done", 1));
-    assert_eq!(told(&response), [("call_1".into(), "tool failed: printer: jam 1".into(), true)]);
+    assert_eq!(
+        (response.text().as_str(), calls.lock().unwrap().len()),
+        ("done", 1)
+    );
+    assert_eq!(
+        told(&response),
+        [("call_1".into(), "tool failed: printer: jam 1".into(), true)]
+    );
 }
 
 #[tokio::test]
@@ -780,7 +911,9 @@ async fn an_exception_beside_other_tool_calls_is_the_result_of_its_own_call() {
     for (place, says) in places {
         for semantics in [elixir(), Semantics::default()] {
             let model = ScriptedModel::new([
-                Turn::tool("work", json!(1)).and_tool("work", json!(2)).and_tool("work", json!(3)),
+                Turn::tool("work", json!(1))
+                    .and_tool("work", json!(2))
+                    .and_tool("work", json!(3)),
                 Turn::from_text("done"),
             ]);
             let work = Tool::function_with("work", "", move |n: i64, request: ToolRequest| {
@@ -793,8 +926,12 @@ async fn an_exception_beside_other_tool_calls_is_the_result_of_its_own_call() {
             let agent = builder(&model, semantics)
                 .tool(work)
                 .on_tool(before_tool(move |request| boom(request, place == "before")))
-                .on_tool(after_tool(move |request, _| boom(request, place == "after")))
-                .on_tool(on_tool_error(move |request, _| boom(request, place == "on_error")))
+                .on_tool(after_tool(move |request, _| {
+                    boom(request, place == "after")
+                }))
+                .on_tool(on_tool_error(move |request, _| {
+                    boom(request, place == "on_error")
+                }))
                 .build()
                 .unwrap();
 
@@ -825,7 +962,10 @@ async fn an_unknown_tool_is_an_error_that_on_tool_error_may_answer() {
                 .on_tool(on_tool_error({
                     let kinds = kinds.clone();
                     move |request, error| {
-                        kinds.lock().unwrap().push((request.name().to_owned(), error.kind()));
+                        kinds
+                            .lock()
+                            .unwrap()
+                            .push((request.name().to_owned(), error.kind()));
                         match falls_back {
                             true => Recovery::Fallback(ToolResponse::new(3)),
                             false => Recovery::Propagate,
@@ -838,12 +978,18 @@ async fn an_unknown_tool_is_an_error_that_on_tool_error_may_answer() {
             let response = agent.run("?").await.unwrap();
 
             model.assert_done();
-            assert_eq!(*kinds.lock().unwrap(), [("triple".to_owned(), ErrorKind::UnknownTool)]);
+            assert_eq!(
+                *kinds.lock().unwrap(),
+                [("triple".to_owned(), ErrorKind::UnknownTool)]
+            );
             let (id, text, is_error) = told(&response).remove(0);
             assert_eq!((id.as_str(), is_error), ("call_1", !falls_back));
             match falls_back {
                 true => assert_eq!(text, "3"),
-                false => assert!(text.contains("`triple`") && text.contains("double"), "{text}"),
+                false => assert!(
+                    text.contains("`triple`") && text.contains("double"),
+                    "{text}"
+                ),
             }
         }
     }
@@ -860,11 +1006,14 @@ async fn tool_calls_of_a_turn_run_one_by_one() {
     for (semantics, at_once) in [(elixir(), 1), (Semantics::default(), 2)] {
         let probe = ProbeLayer::new();
         let turn = Turn::tool("wait", json!(null)).and_tool("wait", json!(null));
-        let agent = builder(&ScriptedModel::new([turn, Turn::from_text("done")]), semantics)
-            .tool(wait())
-            .tool_layer(probe.clone())
-            .build()
-            .unwrap();
+        let agent = builder(
+            &ScriptedModel::new([turn, Turn::from_text("done")]),
+            semantics,
+        )
+        .tool(wait())
+        .tool_layer(probe.clone())
+        .build()
+        .unwrap();
 
         agent.run("?").await.unwrap();
 
@@ -896,13 +1045,18 @@ async fn a_callback_knows_the_agent_the_request_the_tool_and_its_arguments() {
 
     agent.run("hi").await.unwrap();
 
-    assert_eq!(trace.take(), "clerk/hi clerk/Doubles a number./{\"value\":1} clerk/hi");
+    assert_eq!(
+        trace.take(),
+        "clerk/hi clerk/Doubles a number./{\"value\":1} clerk/hi"
+    );
 }
 
 #[tokio::test]
 async fn later_callbacks_find_what_a_callback_has_stored() {
     let agent = builder(&one_round(), elixir())
-        .on_agent(before_agent(|request| request.context().values().set("from", "agent")))
+        .on_agent(before_agent(|request| {
+            request.context().values().set("from", "agent")
+        }))
         .on_model(before_model(|request| {
             request.extensions_mut().insert(7_u8);
         }))
@@ -911,7 +1065,12 @@ async fn later_callbacks_find_what_a_callback_has_stored() {
         }))
         .on_model(after_model(|request, response| {
             let n = request.extensions().get::<u8>().copied().unwrap();
-            let from = request.context().values().get::<&str>("from").unwrap().unwrap();
+            let from = request
+                .context()
+                .values()
+                .get::<&str>("from")
+                .unwrap()
+                .unwrap();
             let text = response.message().text();
             match text.is_empty() {
                 true => Action::Continue,
@@ -933,7 +1092,10 @@ async fn a_halt_before_the_agent_is_all_that_it_says() {
         let model = ScriptedModel::new([]);
         let agent = builder(&model, semantics)
             .on_agent(before_agent(|_| {
-                let events = [Message::assistant("closed"), Message::assistant("come back later")];
+                let events = [
+                    Message::assistant("closed"),
+                    Message::assistant("come back later"),
+                ];
                 Action::Respond(AgentResponse::new(events))
             }))
             .on_agent(Logger::new("log", &trace))
@@ -963,7 +1125,9 @@ fn transform(
 #[tokio::test]
 async fn after_agent_transforms_all_that_the_agent_said() {
     let agent = builder(&one_round(), elixir())
-        .on_agent(transform(|events| events.retain(|event| event.tool_calls().count() == 0)))
+        .on_agent(transform(|events| {
+            events.retain(|event| event.tool_calls().count() == 0)
+        }))
         .build()
         .unwrap();
 
@@ -984,12 +1148,16 @@ async fn every_after_agent_sees_the_events_as_the_one_before_it_left_them() {
         .on_agent(transform({
             let seen = seen.clone();
             move |events| {
-                seen.lock().unwrap().extend(events.iter().map(Message::text));
+                seen.lock()
+                    .unwrap()
+                    .extend(events.iter().map(Message::text));
                 events.push(Message::assistant("bye"));
             }
         }))
         .on_agent(after_agent(|_, _| Action::Continue))
-        .on_agent(transform(|events| events.insert(0, Message::assistant("hello"))))
+        .on_agent(transform(|events| {
+            events.insert(0, Message::assistant("hello"))
+        }))
         .build()
         .unwrap();
 
@@ -1003,7 +1171,10 @@ async fn every_after_agent_sees_the_events_as_the_one_before_it_left_them() {
 
 #[tokio::test]
 async fn after_agent_may_drop_every_event() {
-    let agent = builder(&one_round(), elixir()).on_agent(transform(Vec::clear)).build().unwrap();
+    let agent = builder(&one_round(), elixir())
+        .on_agent(transform(Vec::clear))
+        .build()
+        .unwrap();
     let response = agent.run("?").await.unwrap();
     assert_eq!(response.new_messages().count(), 0);
     assert_eq!(response.messages().len(), 1);
@@ -1012,14 +1183,23 @@ async fn after_agent_may_drop_every_event() {
 #[tokio::test]
 async fn the_hooks_of_a_run_are_asked_in_the_order_of_the_pipeline() {
     let trace = Trace::default();
-    let module = Module { name: "m", trace: trace.clone() };
-    let agent = builder(&one_round(), elixir()).callbacks(module).build().unwrap();
+    let module = Module {
+        name: "m",
+        trace: trace.clone(),
+    };
+    let agent = builder(&one_round(), elixir())
+        .callbacks(module)
+        .build()
+        .unwrap();
 
     agent.run("?").await.unwrap();
 
     let model = "m:before_model m:after_model";
     let tool = "m:before_tool m:after_tool";
-    assert_eq!(trace.take(), ["m:before_agent", model, tool, model, "m:after_agent"].join(" "));
+    assert_eq!(
+        trace.take(),
+        ["m:before_agent", model, tool, model, "m:after_agent"].join(" ")
+    );
 }
 
 // Modules, and the callbacks of a run.
@@ -1100,7 +1280,9 @@ impl Hooks for Signs {
     ) -> Result<Action<ModelResponse>> {
         match response.message().text() {
             text if text.is_empty() => Ok(Action::Continue),
-            text => Ok(Action::Respond(ModelResponse::from_text(text + " (signed)"))),
+            text => Ok(Action::Respond(ModelResponse::from_text(
+                text + " (signed)",
+            ))),
         }
     }
 }
@@ -1112,28 +1294,53 @@ async fn a_module_is_asked_for_the_hooks_that_it_has_and_skipped_for_the_rest() 
     let agent = builder(&print(), elixir())
         .tool(tool)
         .callbacks(Signs)
-        .callbacks(Module { name: "m", trace: trace.clone() })
+        .callbacks(Module {
+            name: "m",
+            trace: trace.clone(),
+        })
         .build()
         .unwrap();
 
     assert_eq!(agent.run("?").await.unwrap().text(), "done (signed)");
-    assert!(trace.take().contains("m:before_tool m:on_tool_error m:before_model"));
+    assert!(
+        trace
+            .take()
+            .contains("m:before_tool m:on_tool_error m:before_model")
+    );
 
     let model = ScriptedModel::new([Turn::error(failure())]);
-    let module = Module { name: "m", trace: trace.clone() };
-    let agent = builder(&model, elixir()).callbacks(Signs).callbacks(module).build().unwrap();
+    let module = Module {
+        name: "m",
+        trace: trace.clone(),
+    };
+    let agent = builder(&model, elixir())
+        .callbacks(Signs)
+        .callbacks(module)
+        .build()
+        .unwrap();
     agent.run("?").await.unwrap_err();
-    assert_eq!(trace.take(), "m:before_agent m:before_model m:on_model_error");
+    assert_eq!(
+        trace.take(),
+        "m:before_agent m:before_model m:on_model_error"
+    );
 }
 
 #[tokio::test]
 async fn callbacks_given_with_a_run_act_in_that_run_after_the_agents_own() {
     let trace = Trace::default();
-    let module = |name| Module { name, trace: trace.clone() };
+    let module = |name| Module {
+        name,
+        trace: trace.clone(),
+    };
     let model = ScriptedModel::new([Turn::from_text("1"), Turn::from_text("2")]);
-    let agent = builder(&model, elixir()).callbacks(module("own")).build().unwrap();
+    let agent = builder(&model, elixir())
+        .callbacks(module("own"))
+        .build()
+        .unwrap();
 
-    let request = AgentRequest::new("?").with_callbacks(Signs).with_callbacks(module("run"));
+    let request = AgentRequest::new("?")
+        .with_callbacks(Signs)
+        .with_callbacks(module("run"));
     assert_eq!(agent.run(request).await.unwrap().text(), "1 (signed)");
     assert_eq!(
         trace.take(),
@@ -1143,7 +1350,10 @@ async fn callbacks_given_with_a_run_act_in_that_run_after_the_agents_own() {
 
     // Another run of the same agent has none of them.
     assert_eq!(agent.run("?").await.unwrap().text(), "2");
-    assert_eq!(trace.take(), "own:before_agent own:before_model own:after_model own:after_agent");
+    assert_eq!(
+        trace.take(),
+        "own:before_agent own:before_model own:after_model own:after_agent"
+    );
 }
 
 #[tokio::test]
@@ -1151,7 +1361,9 @@ async fn an_agents_own_callbacks_may_halt_before_those_of_the_run_are_asked() {
     let trace = Trace::default();
     let model = ScriptedModel::new([]);
     let agent = builder(&model, elixir())
-        .on_model(before_model(|_| Action::Respond(ModelResponse::from_text("mine"))))
+        .on_model(before_model(|_| {
+            Action::Respond(ModelResponse::from_text("mine"))
+        }))
         .build()
         .unwrap();
 
@@ -1172,13 +1384,20 @@ async fn callbacks_given_with_a_run_follow_the_agents_semantics() {
         Turn::error(failure()),
         Turn::error(failure()),
     ]);
-    let agent = builder(&model, elixir()).max_iterations(2).tool(tool).build().unwrap();
+    let agent = builder(&model, elixir())
+        .max_iterations(2)
+        .tool(tool)
+        .build()
+        .unwrap();
 
     let retries = Bundle::new()
         .on_model(Logger::new("log", &trace))
         .on_model(on_model_error(|_, _| Recovery::Retry))
         .on_tool(on_tool_error(|_, _| Recovery::Retry));
-    let error = agent.run(AgentRequest::new("?").with_callbacks(retries)).await.unwrap_err();
+    let error = agent
+        .run(AgentRequest::new("?").with_callbacks(retries))
+        .await
+        .unwrap_err();
 
     // A tool is run once more; a model as often as the limit says, and `before_model` with it.
     model.assert_done();
@@ -1191,7 +1410,10 @@ async fn callbacks_given_with_a_run_follow_the_agents_semantics() {
 #[tokio::test]
 async fn plugins_come_first_in_every_phase_of_a_model_call_and_stand_around_other_calls() {
     let trace = Trace::default();
-    let module = |name| Module { name, trace: trace.clone() };
+    let module = |name| Module {
+        name,
+        trace: trace.clone(),
+    };
     let model = ScriptedModel::new([Turn::from_text("1")]);
     let agent = builder(&model, elixir())
         .on_model(before_model(|request| {
@@ -1222,7 +1444,9 @@ async fn the_first_plugin_that_answers_is_the_only_one_asked() {
         .on_model(Logger::new("own", &trace))
         .global_callbacks(
             Bundle::new()
-                .on_model(before_model(|_| Action::Respond(ModelResponse::from_text("cached"))))
+                .on_model(before_model(|_| {
+                    Action::Respond(ModelResponse::from_text("cached"))
+                }))
                 .on_model(Logger::new("second", &trace)),
         )
         .build()
@@ -1237,7 +1461,10 @@ async fn the_first_plugin_that_answers_is_the_only_one_asked() {
 async fn too_many_turns_end_the_run_with_an_error() {
     let model = ScriptedModel::new([1, 2].map(|n| Turn::tool("double", json!(n))));
     let agent = builder(&model, elixir()).max_iterations(2).build().unwrap();
-    assert_eq!(agent.run("?").await.unwrap_err().kind(), ErrorKind::MaxIterations);
+    assert_eq!(
+        agent.run("?").await.unwrap_err().kind(),
+        ErrorKind::MaxIterations
+    );
     model.assert_done();
 }
 
@@ -1263,7 +1490,10 @@ impl Hooks for Paths {
 }
 
 fn member(name: &str, text: &str) -> Agent {
-    Agent::builder(ScriptedModel::new([Turn::from_text(text)])).name(name).build().unwrap()
+    Agent::builder(ScriptedModel::new([Turn::from_text(text)]))
+        .name(name)
+        .build()
+        .unwrap()
 }
 
 #[tokio::test]
@@ -1283,7 +1513,11 @@ async fn agent_hooks_of_a_run_are_asked_for_a_team_and_for_each_of_its_members()
 
 #[tokio::test]
 async fn after_agent_of_a_team_transforms_what_all_its_members_said() {
-    for team in [Agent::sequential("t"), Agent::parallel("t"), Agent::repeat("t", 1)] {
+    for team in [
+        Agent::sequential("t"),
+        Agent::parallel("t"),
+        Agent::repeat("t", 1),
+    ] {
         let team = team
             .semantics(elixir())
             .agents([member("a", "1"), member("b", "2")])

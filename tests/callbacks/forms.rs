@@ -25,7 +25,9 @@ use test_support::trace::{Trace, pending_once};
 
 /// Answers with what it was asked.
 fn echo() -> ScriptedModel {
-    ScriptedModel::always(Turn::function(|request| Ok(ModelResponse::from_text(request.noted()))))
+    ScriptedModel::always(Turn::function(|request| {
+        Ok(ModelResponse::from_text(request.noted()))
+    }))
 }
 
 fn failing() -> ScriptedModel {
@@ -34,7 +36,10 @@ fn failing() -> ScriptedModel {
 
 async fn text(layer: impl Layer<ScriptedModel, Service: Model>, model: ScriptedModel) -> String {
     let answer = answer(layer, model).await;
-    answer.map_or_else(|error| error.to_string(), |response| response.message().text())
+    answer.map_or_else(
+        |error| error.to_string(),
+        |response| response.message().text(),
+    )
 }
 
 async fn answer(
@@ -130,13 +135,22 @@ async fn before_in_every_form() {
 #[tokio::test]
 async fn before_answers_in_every_form() {
     let yes = || ModelResponse::from_text("yes");
-    assert_eq!(text(before_model(move |_| Action::Respond(yes())), echo()).await, "yes");
-    assert_eq!(text(before_model(move |_| Ok(Action::Respond(yes()))), echo()).await, "yes");
+    assert_eq!(
+        text(before_model(move |_| Action::Respond(yes())), echo()).await,
+        "yes"
+    );
+    assert_eq!(
+        text(before_model(move |_| Ok(Action::Respond(yes()))), echo()).await,
+        "yes"
+    );
     let owning = before_model(move |_| async move { Action::Respond(yes()) });
     assert_eq!(text(owning, echo()).await, "yes");
     let borrowing = before_model_async(async |request: &mut ModelRequest| {
         pending_once().await;
-        Action::Respond(ModelResponse::from_text(format!("{} messages", request.messages().len())))
+        Action::Respond(ModelResponse::from_text(format!(
+            "{} messages",
+            request.messages().len()
+        )))
     });
     assert_eq!(text(borrowing, echo()).await, "0 messages");
 }
@@ -154,7 +168,9 @@ async fn after_in_every_form() {
     let seen = Trace::default();
     let (seen1, seen2) = (seen.clone(), seen.clone());
     let band = Callbacks::new()
-        .with(after_model(move |_, response| seen1.push(response.message().text())))
+        .with(after_model(move |_, response| {
+            seen1.push(response.message().text())
+        }))
         .with(after_model(move |_, response| add(response, "a")))
         .with(after_model(move |_, response| Ok(add(response, "b"))))
         .with(after_model(|_, _| Ok(())))
@@ -170,10 +186,14 @@ async fn after_in_every_form() {
             async move { Action::Respond(ModelResponse::from_text(asked + &text)) }
         }))
         .with(after_model_async(louder))
-        .with(after_model_async(async |_: &ModelRequest, response: &ModelResponse| {
-            pending_once().await;
-            Ok(Action::Respond(ModelResponse::from_text(response.message().text() + "?")))
-        }))
+        .with(after_model_async(
+            async |_: &ModelRequest, response: &ModelResponse| {
+                pending_once().await;
+                Ok(Action::Respond(ModelResponse::from_text(
+                    response.message().text() + "?",
+                )))
+            },
+        ))
         .with(after_model(move |_, response| {
             let text = response.message().text();
             let seen = seen2.clone();
@@ -186,13 +206,19 @@ async fn after_in_every_form() {
 
 async fn reworded(_: &mut ModelRequest, error: &Error) -> Result<Recovery<ModelResponse>> {
     pending_once().await;
-    Ok(Recovery::Fail(Error::new(ErrorKind::Provider, format!("{}c", error.message()))))
+    Ok(Recovery::Fail(Error::new(
+        ErrorKind::Provider,
+        format!("{}c", error.message()),
+    )))
 }
 
 #[tokio::test]
 async fn on_error_in_every_form() {
     let reword = |error: &Error, more: &str| {
-        Recovery::Fail(Error::new(ErrorKind::Provider, format!("{}{more}", error.message())))
+        Recovery::Fail(Error::new(
+            ErrorKind::Provider,
+            format!("{}{more}", error.message()),
+        ))
     };
     let band = Callbacks::new()
         .with(on_model_error(|_, _| ()))
@@ -206,20 +232,29 @@ async fn on_error_in_every_form() {
             }
         }))
         .with(on_model_error_async(reworded))
-        .with(on_model_error_async(async |request: &mut ModelRequest, error: &Error| {
-            pending_once().await;
-            request.note("d");
-            Recovery::Fail(Error::new(
-                ErrorKind::Provider,
-                format!("{}{}", error.message(), request.noted()),
-            ))
-        }))
-        .with(on_model_error_async(async |_: &mut ModelRequest, _: &Error| pending_once().await));
-    assert_eq!(answer(band.clone(), failing()).await.unwrap_err().message(), "serviceabcd");
+        .with(on_model_error_async(
+            async |request: &mut ModelRequest, error: &Error| {
+                pending_once().await;
+                request.note("d");
+                Recovery::Fail(Error::new(
+                    ErrorKind::Provider,
+                    format!("{}{}", error.message(), request.noted()),
+                ))
+            },
+        ))
+        .with(on_model_error_async(
+            async |_: &mut ModelRequest, _: &Error| pending_once().await,
+        ));
+    assert_eq!(
+        answer(band.clone(), failing()).await.unwrap_err().message(),
+        "serviceabcd"
+    );
 
     let band = band.with(on_model_error(|_, error| {
         let _: u32 = "1".parse()?;
-        Ok(Recovery::Fallback(ModelResponse::from_text(error.message().to_owned())))
+        Ok(Recovery::Fallback(ModelResponse::from_text(
+            error.message().to_owned(),
+        )))
     }));
     assert_eq!(text(band, failing()).await, "serviceabcd");
 }
@@ -255,7 +290,10 @@ async fn a_question_mark_fails_the_call() {
     ] {
         let error = result.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Callback);
-        assert!(error.downcast_ref::<std::num::ParseIntError>().is_some(), "{error:?}");
+        assert!(
+            error.downcast_ref::<std::num::ParseIntError>().is_some(),
+            "{error:?}"
+        );
         assert_eq!(error.raised_by().unwrap().callback, "n");
     }
 }
@@ -281,7 +319,10 @@ fn a_closure_is_named_after_its_place() {
         .names()
         .filter_map(start)
         .collect();
-    assert_eq!(names, ["after_model", "on_model_error", "before_model", "before"]);
+    assert_eq!(
+        names,
+        ["after_model", "on_model_error", "before_model", "before"]
+    );
     assert!(
         wrap_model(|request, mut next| async move { next.run(request).await })
             .name()
@@ -319,7 +360,11 @@ async fn ask<R: Call>(layer: impl Callback<R>) -> Result<R::Response> {
         }
         Ok(R::response(&request.noted()))
     });
-    Callbacks::new().with(layer).layer(service).oneshot(R::request(Default::default())).await
+    Callbacks::new()
+        .with(layer)
+        .layer(service)
+        .oneshot(R::request(Default::default()))
+        .await
 }
 
 #[tokio::test]
@@ -349,14 +394,18 @@ async fn every_call_has_its_own_constructors() {
         .layer(before_agent(|request| request.note("a")))
         .layer(before_agent_async(note_agent))
         .layer(after_agent(|_, response| {
-            Action::Respond(AgentResponse::new([Message::assistant(response.text() + "c")]))
+            Action::Respond(AgentResponse::new([Message::assistant(
+                response.text() + "c",
+            )]))
         }))
         .layer(on_agent_error(|_, error| {
             Recovery::Fallback(AgentRequest::response(error.message()))
         }))
-        .layer(on_agent_error_async(async |_: &mut AgentRequest, error: &Error| {
-            Recovery::Fail(Error::new(error.kind(), "reworded"))
-        }))
+        .layer(on_agent_error_async(
+            async |_: &mut AgentRequest, error: &Error| {
+                Recovery::Fail(Error::new(error.kind(), "reworded"))
+            },
+        ))
         .layer(wrap_agent(|request, mut next| async move {
             let response = next.run(request).await?;
             match response.text().len() {
@@ -367,7 +416,14 @@ async fn every_call_has_its_own_constructors() {
         .service_fn(async |request: AgentRequest| {
             Ok::<_, BoxError>(AgentRequest::response(&request.noted()))
         });
-    assert_eq!(agent.oneshot(AgentRequest::conversation([])).await.unwrap().text(), "abc");
+    assert_eq!(
+        agent
+            .oneshot(AgentRequest::conversation([]))
+            .await
+            .unwrap()
+            .text(),
+        "abc"
+    );
 
     let tool = ServiceBuilder::new()
         .layer(before_tool(|request| request.note("a")))
@@ -375,24 +431,35 @@ async fn every_call_has_its_own_constructors() {
         .layer(after_tool(|_, response| {
             Action::Respond(ToolResponse::new(ToolRequest::text(response) + "d"))
         }))
-        .layer(after_tool_async(async |request: &ToolRequest, response: &ToolResponse| {
-            assert_eq!(request.name(), "tool");
-            Action::Respond(ToolResponse::new(ToolRequest::text(response) + "c"))
-        }))
+        .layer(after_tool_async(
+            async |request: &ToolRequest, response: &ToolResponse| {
+                assert_eq!(request.name(), "tool");
+                Action::Respond(ToolResponse::new(ToolRequest::text(response) + "c"))
+            },
+        ))
         .layer(on_tool_error(|_, error| {
             Recovery::Fallback(ToolResponse::error(error.message().to_owned()))
         }))
-        .layer(on_tool_error_async(async |request: &mut ToolRequest, _: &Error| {
-            request.note("e");
-            Recovery::Retry
+        .layer(on_tool_error_async(
+            async |request: &mut ToolRequest, _: &Error| {
+                request.note("e");
+                Recovery::Retry
+            },
+        ))
+        .layer(wrap_tool(|request, mut next| async move {
+            next.run(request).await
         }))
-        .layer(wrap_tool(|request, mut next| async move { next.run(request).await }))
-        .service_fn(async |request: ToolRequest| match request.noted().contains('e') {
-            true => Ok(ToolRequest::response(&request.noted())),
-            false => Err(BoxError::from("not yet")),
-        });
+        .service_fn(
+            async |request: ToolRequest| match request.noted().contains('e') {
+                true => Ok(ToolRequest::response(&request.noted())),
+                false => Err(BoxError::from("not yet")),
+            },
+        );
     let request = ToolRequest::new(ToolCall::new("call_1", "tool", json!("")));
-    assert_eq!(ToolRequest::text(&tool.oneshot(request).await.unwrap()), "abecd");
+    assert_eq!(
+        ToolRequest::text(&tool.oneshot(request).await.unwrap()),
+        "abecd"
+    );
 }
 
 /// A call that the crate does not know has the same closures.
@@ -416,9 +483,11 @@ async fn a_custom_call_takes_every_form() {
             request.note("d");
             Recovery::Retry
         }))
-        .layer(callback::on_error_async(async |_: &mut Embed, error: &Error| {
-            Recovery::Fail(Error::new(error.kind(), "reworded"))
-        }))
+        .layer(callback::on_error_async(
+            async |_: &mut Embed, error: &Error| {
+                Recovery::Fail(Error::new(error.kind(), "reworded"))
+            },
+        ))
         .layer(callback::wrap(|mut request: Embed, mut next| async move {
             request.note("c");
             next.run(request).await
@@ -427,7 +496,10 @@ async fn a_custom_call_takes_every_form() {
             true => Ok(Embed::response(&request.text)),
             false => Err(BoxError::from("not yet")),
         });
-    assert_eq!(stack.oneshot(Embed::default()).await.unwrap().text, "abdcef");
+    assert_eq!(
+        stack.oneshot(Embed::default()).await.unwrap().text,
+        "abdcef"
+    );
 }
 
 /// A hook whose future has this size, and waits once.
@@ -444,7 +516,10 @@ impl<const SIZE: usize> Callback<ModelRequest> for Waits<SIZE> {
 
 #[tokio::test]
 async fn a_hook_may_wait_whatever_the_size_of_its_future() {
-    let hooks = Callbacks::new().with(Waits::<1>).with(Waits::<200>).with(Waits::<2>);
+    let hooks = Callbacks::new()
+        .with(Waits::<1>)
+        .with(Waits::<200>)
+        .with(Waits::<2>);
     assert_eq!(text(hooks, echo()).await, "x".repeat(203));
 }
 
@@ -479,15 +554,20 @@ impl Callback<ModelRequest> for Breaks {
         &self,
         _: &mut ModelRequest,
     ) -> impl Future<Output = Result<Action<ModelResponse>>> + Send {
-        Breaking { polled: self.polled, dropped: self.dropped }
+        Breaking {
+            polled: self.polled,
+            dropped: self.dropped,
+        }
     }
 }
 
 #[tokio::test]
 async fn a_panic_of_a_hooks_future_is_an_error_wherever_it_panics() {
-    for (polled, dropped, message) in
-        [(true, false, "polled"), (false, true, "dropped"), (true, true, "polled")]
-    {
+    for (polled, dropped, message) in [
+        (true, false, "polled"),
+        (false, true, "dropped"),
+        (true, true, "polled"),
+    ] {
         let hooks = Callbacks::new().with(Breaks { polled, dropped });
         let error = answer(hooks, echo()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Callback);

@@ -35,7 +35,12 @@ struct Fields(Vec<(&'static str, String)>);
 
 impl Fields {
     fn get(&self, name: &str) -> &str {
-        &self.0.iter().find(|(field, _)| *field == name).expect("the field is recorded").1
+        &self
+            .0
+            .iter()
+            .find(|(field, _)| *field == name)
+            .expect("the field is recorded")
+            .1
     }
 }
 
@@ -86,7 +91,9 @@ fn warnings(builder: AgentBuilder) -> Vec<Fields> {
 #[track_caller]
 fn assert_warns(builder: AgentBuilder, call: &str, outer: &str, inner: &str, advice: &str) {
     let warnings = warnings(builder.name("clerk"));
-    let [warning] = &warnings[..] else { panic!("one warning, not {warnings:?}") };
+    let [warning] = &warnings[..] else {
+        panic!("one warning, not {warnings:?}")
+    };
     assert_eq!(warning.get("agent"), "clerk");
     assert_eq!(warning.get("call"), call);
     assert_eq!((warning.get("outer"), warning.get("inner")), (outer, inner));
@@ -133,22 +140,60 @@ async fn passes(_: ModelRequest) -> Result<Verdict> {
 /// Outside it counts calls, inside it counts attempts: both are meant.
 #[test]
 fn a_budget_may_be_on_either_side_of_a_retry() {
-    assert_silent(agent().on_model(budget()).model_layer(CallRetryLayer::new()));
-    assert_silent(agent().global_callbacks(budget()).model_layer(CallRetryLayer::new()));
-    assert_silent(agent().model_layer(CallRetryLayer::new()).on_model(budget()));
-    assert_silent(agent().global_callbacks(budget()).agent_layer(CallRetryLayer::new()));
-    assert_silent(agent().global_callbacks(budget()).tool_layer(CallRetryLayer::new()));
+    assert_silent(
+        agent()
+            .on_model(budget())
+            .model_layer(CallRetryLayer::new()),
+    );
+    assert_silent(
+        agent()
+            .global_callbacks(budget())
+            .model_layer(CallRetryLayer::new()),
+    );
+    assert_silent(
+        agent()
+            .model_layer(CallRetryLayer::new())
+            .on_model(budget()),
+    );
+    assert_silent(
+        agent()
+            .global_callbacks(budget())
+            .agent_layer(CallRetryLayer::new()),
+    );
+    assert_silent(
+        agent()
+            .global_callbacks(budget())
+            .tool_layer(CallRetryLayer::new()),
+    );
 }
 
 #[test]
 fn a_retry_outside_an_approval() {
     let advice = "register the approval before the retry";
-    let outer = agent().tool_layer(CallRetryLayer::new()).on_tool(approval());
+    let outer = agent()
+        .tool_layer(CallRetryLayer::new())
+        .on_tool(approval());
     assert_warns(outer, "tool", "CallRetryLayer", "Approval", advice);
-    let apart = agent().tool_layer(CallRetryLayer::new()).tool_layer(CallTimeoutLayer::new(MINUTE));
-    assert_warns(apart.on_tool(approval()), "tool", "CallRetryLayer", "Approval", advice);
-    assert_silent(agent().on_tool(approval()).tool_layer(CallRetryLayer::new()));
-    assert_silent(agent().model_layer(CallRetryLayer::new()).on_tool(approval()));
+    let apart = agent()
+        .tool_layer(CallRetryLayer::new())
+        .tool_layer(CallTimeoutLayer::new(MINUTE));
+    assert_warns(
+        apart.on_tool(approval()),
+        "tool",
+        "CallRetryLayer",
+        "Approval",
+        advice,
+    );
+    assert_silent(
+        agent()
+            .on_tool(approval())
+            .tool_layer(CallRetryLayer::new()),
+    );
+    assert_silent(
+        agent()
+            .model_layer(CallRetryLayer::new())
+            .on_tool(approval()),
+    );
 }
 
 #[test]
@@ -181,7 +226,12 @@ fn there_is_one_warning_for_each_wrong_pair() {
 
     let pairs: Vec<_> = warnings(builder)
         .iter()
-        .map(|warning| (warning.get("outer").to_owned(), warning.get("inner").to_owned()))
+        .map(|warning| {
+            (
+                warning.get("outer").to_owned(),
+                warning.get("inner").to_owned(),
+            )
+        })
         .collect();
 
     let expected = [
@@ -189,7 +239,10 @@ fn there_is_one_warning_for_each_wrong_pair() {
         ("CallTimeoutLayer", "Fallback"),
         ("CallRetryLayer", "Approval"),
     ];
-    assert_eq!(pairs, expected.map(|(outer, inner)| (outer.to_owned(), inner.to_owned())));
+    assert_eq!(
+        pairs,
+        expected.map(|(outer, inner)| (outer.to_owned(), inner.to_owned()))
+    );
 }
 
 /// The order that the guide recommends.
@@ -199,7 +252,11 @@ fn the_recommended_order_has_no_warning() {
         ServiceBuilder::new()
             .layer(CallRetryLayer::new())
             .concurrency_limit(4)
-            .layer(CallTimeoutLayer::new(MINUTE).first_delta(MINUTE).idle(MINUTE))
+            .layer(
+                CallTimeoutLayer::new(MINUTE)
+                    .first_delta(MINUTE)
+                    .idle(MINUTE),
+            )
             .service(model())
     };
     let builder = Agent::builder(Fallback::new(attempt()).or(attempt()))
@@ -251,7 +308,11 @@ fn towers_own_layers_are_not_seen() {
 #[test]
 fn layers_in_a_stack_of_towers_are_seen() {
     let advice = "put the retry around each of the models";
-    let retry = || ServiceBuilder::new().concurrency_limit(4).layer(CallRetryLayer::new());
+    let retry = || {
+        ServiceBuilder::new()
+            .concurrency_limit(4)
+            .layer(CallRetryLayer::new())
+    };
     let stack = two_models().model_layer(retry().into_inner());
     assert_warns(stack, "model", "CallRetryLayer", "Fallback", advice);
     let builder = two_models().model_layer(retry());
@@ -267,7 +328,10 @@ fn layers_in_a_stack_of_towers_are_seen() {
         "register the approval before the retry",
     );
     // The first layer of a stack is the outermost.
-    let stack = ServiceBuilder::new().layer(band()).layer(CallRetryLayer::new()).into_inner();
+    let stack = ServiceBuilder::new()
+        .layer(band())
+        .layer(CallRetryLayer::new())
+        .into_inner();
     assert_silent(agent().tool_layer(stack));
 }
 
@@ -287,7 +351,9 @@ fn what_is_around_a_model_before_the_agent_has_it_is_not_seen() {
     assert_silent(Agent::builder(Fallback::new(retried()).or(retried())).on_model(budget()));
     let fallback = || Fallback::new(model()).or(model());
     assert_silent(Agent::builder(CallRetryLayer::new().layer(fallback())));
-    assert_silent(Agent::builder(Fallback::new(CallRetryLayer::new().layer(fallback()))));
+    assert_silent(Agent::builder(Fallback::new(
+        CallRetryLayer::new().layer(fallback()),
+    )));
 }
 
 #[test]
@@ -320,13 +386,20 @@ fn a_redaction_with_something_on_its_open_side() {
     let note = || before_model(|_| ()).named("note");
     let late = agent().on_model(note()).callbacks(redact());
     assert_warns(late, "model", "note", "Redact", advice);
-    let late = agent().model_layer(tower::timeout::TimeoutLayer::new(MINUTE)).callbacks(redact());
+    let late = agent()
+        .model_layer(tower::timeout::TimeoutLayer::new(MINUTE))
+        .callbacks(redact());
     assert_warns(late, "model", "TimeoutLayer", "Redact", advice);
     let bare = agent().on_model(redact()).on_model(note());
     assert_warns(bare, "model", "Redact", "note", advice);
     let bare = agent().on_tool(redact()).on_tool(approval());
     assert_warns(bare, "tool", "Redact", "Approval", advice);
-    assert_silent(agent().callbacks(redact()).on_model(note()).on_tool(approval()));
+    assert_silent(
+        agent()
+            .callbacks(redact())
+            .on_model(note())
+            .on_tool(approval()),
+    );
     assert_silent(agent().on_tool(approval()).callbacks(redact()));
 }
 
@@ -351,7 +424,10 @@ fn there_is_a_warning_about_a_retry_that_never_repeats_a_tool() {
     let retry = CallRetryLayer::new;
     let own = agent().tool(tool("a", Effect::Mutating).layer(retry()));
     assert_eq!(idle(own), ["a"]);
-    let stack = ServiceBuilder::new().concurrency_limit(4).layer(retry()).into_inner();
+    let stack = ServiceBuilder::new()
+        .concurrency_limit(4)
+        .layer(retry())
+        .into_inner();
     let stacked = agent().tool(tool("a", Effect::Mutating).layer(stack));
     assert_eq!(idle(stacked), ["a"]);
     let all = agent().tools(["a", "b"].map(|name| tool(name, Effect::Mutating)));

@@ -42,7 +42,10 @@ async fn call<S>(stack: S) -> Result<ModelResponse>
 where
     S: Service<ModelRequest, Response = ModelResponse, Error: Into<BoxError>>,
 {
-    stack.oneshot(ModelRequest::default()).await.map_err(|error| Error::from(error.into()))
+    stack
+        .oneshot(ModelRequest::default())
+        .await
+        .map_err(|error| Error::from(error.into()))
 }
 
 #[tokio::test]
@@ -122,12 +125,18 @@ async fn callbacks_are_registered_by_condition_and_in_a_loop() {
 async fn a_hundred_callbacks_stand_in_one_list() {
     let trace = Trace::default();
     let names: Vec<_> = (0..100).map(|i| i.to_string()).collect();
-    let band: Model = names.iter().map(|name| Logger::new(name.clone(), &trace)).collect();
+    let band: Model = names
+        .iter()
+        .map(|name| Logger::new(name.clone(), &trace))
+        .collect();
     call(band.layer(model(&trace))).await.unwrap();
 
     let before: Vec<_> = names.iter().map(|name| format!("{name}>")).collect();
     let after: Vec<_> = names.iter().map(|name| format!("<{name}")).collect();
-    assert_eq!(trace.take(), format!("{} call {}", before.join(" "), after.join(" ")));
+    assert_eq!(
+        trace.take(),
+        format!("{} call {}", before.join(" "), after.join(" "))
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -153,14 +162,22 @@ async fn a_wrap_that_runs_twice_drives_readiness() {
         .layer(wrap_model(|request, mut next| async move {
             let first = next.run(request.clone()).await?;
             let second = next.run(request).await?;
-            Ok(ModelResponse::from_text(first.message().text() + &second.message().text()))
+            Ok(ModelResponse::from_text(
+                first.message().text() + &second.message().text(),
+            ))
         }))
         .layer(ConcurrencyLimitLayer::new(1))
         .layer(probe.clone())
         .layer(record.clone())
-        .service(ScriptedModel::new([Turn::from_text("one"), Turn::from_text("two")]));
+        .service(ScriptedModel::new([
+            Turn::from_text("one"),
+            Turn::from_text("two"),
+        ]));
     assert_eq!(call(stack).await.unwrap().message().text(), "onetwo");
-    assert_eq!((probe.calls(), probe.violations(), probe.max_in_flight()), (2, 0, 1));
+    assert_eq!(
+        (probe.calls(), probe.violations(), probe.max_in_flight()),
+        (2, 0, 1)
+    );
     assert_eq!(record.responses().len(), 2);
 }
 
@@ -177,7 +194,10 @@ async fn clones_of_next_run_side_by_side() {
         .layer(probe.clone())
         .service(ScriptedModel::always(Turn::from_text("hi")));
     call(stack).await.unwrap();
-    assert_eq!((probe.calls(), probe.violations(), probe.max_in_flight()), (2, 0, 1));
+    assert_eq!(
+        (probe.calls(), probe.violations(), probe.max_in_flight()),
+        (2, 0, 1)
+    );
 }
 
 #[tokio::test]
@@ -194,7 +214,13 @@ async fn a_retry_of_an_error_callback_drives_readiness() {
         .layer(probe.clone())
         .service(script.clone());
     for text in ["hi", "again"] {
-        let response = stack.ready().await.unwrap().call(ModelRequest::default()).await.unwrap();
+        let response = stack
+            .ready()
+            .await
+            .unwrap()
+            .call(ModelRequest::default())
+            .await
+            .unwrap();
         assert_eq!(response.message().text(), text);
     }
     assert_eq!((probe.calls(), probe.violations()), (3, 0));
@@ -207,13 +233,16 @@ async fn load_is_shed_through_bands_and_wraps() {
     let stack = ServiceBuilder::new()
         .layer(LoadShedLayer::new())
         .layer(logs(&["a"], &Trace::default()))
-        .layer(wrap_model(async |request, mut next: tower_agent::callback::Next<_>| {
-            next.run(request).await
-        }))
+        .layer(wrap_model(
+            async |request, mut next: tower_agent::callback::Next<_>| next.run(request).await,
+        ))
         .layer(probe.clone())
         .service(ScriptedModel::always(Turn::from_text("hi")));
     probe.hold();
-    assert_eq!(call(stack.clone()).await.unwrap_err().kind(), ErrorKind::Overloaded);
+    assert_eq!(
+        call(stack.clone()).await.unwrap_err().kind(),
+        ErrorKind::Overloaded
+    );
     probe.release();
     assert_eq!(call(stack).await.unwrap().message().text(), "hi");
     assert_eq!((probe.calls(), probe.violations()), (1, 0));
@@ -225,12 +254,15 @@ async fn a_panic_in_a_wrap_is_named() {
         assert!(request.messages().len() > 1, "no messages");
         ready(Ok(ModelResponse::from_text("")))
     });
-    let error = call(at_once.layer(model(&Trace::default()))).await.unwrap_err();
+    let error = call(at_once.layer(model(&Trace::default())))
+        .await
+        .unwrap_err();
     let by = error.raised_by().unwrap();
     assert_eq!((error.kind(), by.hook), (ErrorKind::Callback, "wrap"));
     assert_eq!(error.message(), "panicked: no messages");
     assert!(
-        by.callback.starts_with("wrap_model at tests/callbacks/ordering.rs:"),
+        by.callback
+            .starts_with("wrap_model at tests/callbacks/ordering.rs:"),
         "{}",
         by.callback
     );
@@ -273,7 +305,11 @@ impl Policy<ModelRequest, ModelResponse, Error> for Again {
 
 fn endings() -> [Error; 3] {
     let wait = Interrupt::new("wait", "input_required");
-    [Error::abort("enough"), Error::interrupt(wait), Error::end_invocation()]
+    [
+        Error::abort("enough"),
+        Error::interrupt(wait),
+        Error::end_invocation(),
+    ]
 }
 
 #[tokio::test]
@@ -301,9 +337,13 @@ async fn a_retry_outside_enters_the_band_again_after_an_ordinary_error() {
     let trace = Trace::default();
     let band = Model::new()
         .with(Logger::new("a", &trace))
-        .with(before_model(|_| Err::<(), _>(Error::new(ErrorKind::Overloaded, "busy"))));
-    let stack =
-        ServiceBuilder::new().layer(RetryLayer::new(Again(1))).layer(band).service(model(&trace));
+        .with(before_model(|_| {
+            Err::<(), _>(Error::new(ErrorKind::Overloaded, "busy"))
+        }));
+    let stack = ServiceBuilder::new()
+        .layer(RetryLayer::new(Again(1)))
+        .layer(band)
+        .service(model(&trace));
     assert_eq!(call(stack).await.unwrap_err().kind(), ErrorKind::Overloaded);
     assert_eq!(trace.take(), "a> a>");
 }
@@ -314,17 +354,27 @@ async fn nothing_outside_undoes_an_ending() {
         let (trace, raised) = (Trace::default(), ending.clone());
         let outer = Model::new()
             .with(Logger::new("a", &trace))
-            .with(on_model_error(|_, _| Recovery::Fallback(ModelResponse::from_text("fallback"))))
-            .with(after_model(|_, _| Action::Respond(ModelResponse::from_text("after"))));
+            .with(on_model_error(|_, _| {
+                Recovery::Fallback(ModelResponse::from_text("fallback"))
+            }))
+            .with(after_model(|_, _| {
+                Action::Respond(ModelResponse::from_text("after"))
+            }));
         let stack = ServiceBuilder::new()
             .layer(outer)
             .layer(before_model(move |_| Err::<(), _>(raised.clone())))
             .service(model(&trace));
         let request = ModelRequest::default();
         let context = request.context().clone();
-        assert_eq!(stack.oneshot(request).await.unwrap_err().kind(), ending.kind());
+        assert_eq!(
+            stack.oneshot(request).await.unwrap_err().kind(),
+            ending.kind()
+        );
         assert_eq!(trace.take(), "a>", "its `on_error` is not asked");
-        assert_eq!(context.aborted().is_some(), ending.kind() == ErrorKind::Aborted);
+        assert_eq!(
+            context.aborted().is_some(),
+            ending.kind() == ErrorKind::Aborted
+        );
         assert_eq!(context.interrupts().len(), ending.interrupts().len());
     }
 }
@@ -335,13 +385,18 @@ async fn a_layer_that_swallows_an_abort_does_not_undo_it() {
     let trace = Trace::default();
     let stack = ServiceBuilder::new()
         .layer(logs(&["a"], &trace))
-        .layer(tower::util::ThenLayer::new(|result: Result<ModelResponse>| async move {
-            Ok::<_, Error>(result.unwrap_or_else(|_| ModelResponse::from_text("all is well")))
-        }))
+        .layer(tower::util::ThenLayer::new(
+            |result: Result<ModelResponse>| async move {
+                Ok::<_, Error>(result.unwrap_or_else(|_| ModelResponse::from_text("all is well")))
+            },
+        ))
         .layer(after_model(|_, _| Err::<(), _>(Error::abort("enough"))))
         .service(model(&trace));
     let error = call(stack).await.unwrap_err();
-    assert_eq!((error.kind(), error.message()), (ErrorKind::Aborted, "enough"));
+    assert_eq!(
+        (error.kind(), error.message()),
+        (ErrorKind::Aborted, "enough")
+    );
     assert_eq!(trace.take(), "a> call");
 }
 
@@ -366,7 +421,9 @@ async fn an_after_outside_does_not_replace_the_response_of_a_run_that_ended() {
         let (trace, raised) = (Trace::default(), ending.clone());
         let stack = ServiceBuilder::new()
             .layer(Model::new().with(Logger::new("a", &trace).with_ends()))
-            .layer(after_model(|_, _| Action::Respond(ModelResponse::from_text("after"))))
+            .layer(after_model(|_, _| {
+                Action::Respond(ModelResponse::from_text("after"))
+            }))
             .layer(after_model(move |_, _| Err::<(), _>(raised.clone())))
             .service(model(&trace));
         let response = call(stack).await.unwrap();
@@ -405,16 +462,23 @@ async fn an_error_of_a_hook_is_for_the_band_outside() {
 async fn a_layer_between_two_bands_sees_what_the_inner_one_answered() {
     let stack = ServiceBuilder::new()
         .layer(after_model(|_, response| {
-            Action::Respond(ModelResponse::from_text(response.message().text() + " outer"))
+            Action::Respond(ModelResponse::from_text(
+                response.message().text() + " outer",
+            ))
         }))
         .layer(MapResponseLayer::new(|response: ModelResponse| {
             ModelResponse::from_text(response.message().text() + " between")
         }))
         .layer(after_model(|_, response| {
-            Action::Respond(ModelResponse::from_text(response.message().text() + " inner"))
+            Action::Respond(ModelResponse::from_text(
+                response.message().text() + " inner",
+            ))
         }))
         .service(model(&Trace::default()));
-    assert_eq!(call(stack).await.unwrap().message().text(), "service inner between outer");
+    assert_eq!(
+        call(stack).await.unwrap().message().text(),
+        "service inner between outer"
+    );
 }
 
 /// Nor has a hook that makes a call of its own.
@@ -428,7 +492,10 @@ async fn a_hook_that_swallows_an_abort_does_not_undo_it() {
     });
     let after = after_model(move |request, _| {
         let call = sub().oneshot(request.clone());
-        async move { call.await.map_or_else(|_| Action::Continue, Action::Respond) }
+        async move {
+            call.await
+                .map_or_else(|_| Action::Continue, Action::Respond)
+        }
     });
     for result in [
         call(before.layer(model(&Trace::default()))).await,

@@ -25,7 +25,10 @@ fn double() -> Tool {
 }
 
 fn builder(model: &ScriptedModel, semantics: Semantics) -> AgentBuilder {
-    Agent::builder(model.clone()).name("clerk").semantics(semantics).tool(double())
+    Agent::builder(model.clone())
+        .name("clerk")
+        .semantics(semantics)
+        .tool(double())
 }
 
 /// Two turns with tools, then an answer.
@@ -56,7 +59,11 @@ impl Logging {
 impl Hooks for Logging {
     async fn before_model(&self, request: &mut ModelRequest) -> Result<Action<ModelResponse>> {
         let context = request.context();
-        self.line(format!("[{}] turn {}: asks the model", context.agent(), context.iteration()));
+        self.line(format!(
+            "[{}] turn {}: asks the model",
+            context.agent(),
+            context.iteration()
+        ));
         Ok(Action::Continue)
     }
 
@@ -66,12 +73,19 @@ impl Hooks for Logging {
         response: &ModelResponse,
     ) -> Result<Action<ModelResponse>> {
         let agent = request.context().agent();
-        self.line(format!("[{agent}] the model says `{}`", response.message().text()));
+        self.line(format!(
+            "[{agent}] the model says `{}`",
+            response.message().text()
+        ));
         Ok(Action::Continue)
     }
 
     async fn before_tool(&self, request: &mut ToolRequest) -> Result<Action<ToolResponse>> {
-        self.line(format!("[{}] calls {}", request.context().agent(), request.name()));
+        self.line(format!(
+            "[{}] calls {}",
+            request.context().agent(),
+            request.name()
+        ));
         Ok(Action::Continue)
     }
 
@@ -101,7 +115,9 @@ impl Hooks for LengthGuard {
             return Ok(Action::Continue);
         }
         let short: String = text.chars().take(self.max_chars).collect();
-        Ok(Action::Respond(ModelResponse::from_text(short).without_tool_calls()))
+        Ok(Action::Respond(
+            ModelResponse::from_text(short).without_tool_calls(),
+        ))
     }
 }
 
@@ -113,7 +129,10 @@ struct ToolBlocklist {
 impl Hooks for ToolBlocklist {
     async fn before_tool(&self, request: &mut ToolRequest) -> Result<Action<ToolResponse>> {
         match self.blocked.iter().any(|name| name == request.name()) {
-            true => Err(Error::abort(format!("the tool `{}` is off limits", request.name()))),
+            true => Err(Error::abort(format!(
+                "the tool `{}` is off limits",
+                request.name()
+            ))),
             false => Ok(Action::Continue),
         }
     }
@@ -127,7 +146,10 @@ struct BudgetGuard {
 impl Hooks for BudgetGuard {
     async fn before_model(&self, request: &mut ModelRequest) -> Result<Action<ModelResponse>> {
         match request.context().iteration() >= self.max_rounds {
-            true => Err(Error::abort(format!("no more than {} rounds", self.max_rounds))),
+            true => Err(Error::abort(format!(
+                "no more than {} rounds",
+                self.max_rounds
+            ))),
             false => Ok(Action::Continue),
         }
     }
@@ -138,8 +160,10 @@ async fn a_logger_sees_each_call_in_the_order_of_the_loop() {
     for semantics in both() {
         let lines = Arc::default();
         let model = one_round();
-        let agent =
-            builder(&model, semantics).callbacks(Logging(Arc::clone(&lines))).build().unwrap();
+        let agent = builder(&model, semantics)
+            .callbacks(Logging(Arc::clone(&lines)))
+            .build()
+            .unwrap();
 
         assert_eq!(agent.run("?").await.unwrap().text(), "2");
 
@@ -206,8 +230,14 @@ async fn the_blocklist_ends_the_run_before_the_tool_is_called() {
         ]);
         let record = RecordLayer::new();
         let agent = builder(&model, semantics)
-            .tool(Tool::function("erase", "Erases a thing.", |what: String| what))
-            .callbacks(ToolBlocklist { blocked: vec!["erase".to_owned()] })
+            .tool(Tool::function(
+                "erase",
+                "Erases a thing.",
+                |what: String| what,
+            ))
+            .callbacks(ToolBlocklist {
+                blocked: vec!["erase".to_owned()],
+            })
             .tool_layer(record.clone())
             .build()
             .unwrap();
@@ -215,7 +245,14 @@ async fn the_blocklist_ends_the_run_before_the_tool_is_called() {
         let error = agent.run("?").await.unwrap_err();
 
         model.assert_done();
-        assert_eq!(record.requests().iter().map(|r| r.name()).collect::<Vec<_>>(), ["double"]);
+        assert_eq!(
+            record
+                .requests()
+                .iter()
+                .map(|r| r.name())
+                .collect::<Vec<_>>(),
+            ["double"]
+        );
         assert_eq!(error.kind(), ErrorKind::Aborted);
         assert_eq!(error.message(), "the tool `erase` is off limits");
         assert_eq!(error.raised_by().unwrap().callback, "ToolBlocklist");
@@ -251,7 +288,9 @@ async fn the_budget_ends_the_run_at_the_model_call_beyond_it() {
 async fn a_budget_that_is_not_used_up_does_not_matter() {
     for semantics in both() {
         let model = two_rounds();
-        let agent = builder(&model, semantics).callbacks(BudgetGuard { max_rounds: 3 }).build();
+        let agent = builder(&model, semantics)
+            .callbacks(BudgetGuard { max_rounds: 3 })
+            .build();
         assert_eq!(agent.unwrap().run("?").await.unwrap().text(), "2 and 4");
     }
 }
@@ -271,7 +310,10 @@ async fn policy_metrics_and_logger_act_in_their_order_in_all_four_hooks() {
         let phase = |hook| ["policy", "metrics", "logger"].map(|name| format!("{name}:{hook}"));
         let round = ["before_model", "after_model", "before_tool", "after_tool"].map(phase);
         let last = ["before_model", "after_model"].map(phase);
-        assert_eq!(trace.take(), [round.concat(), last.concat()].concat().join(" "));
+        assert_eq!(
+            trace.take(),
+            [round.concat(), last.concat()].concat().join(" ")
+        );
     }
 }
 
@@ -294,7 +336,12 @@ struct Voter {
 
 impl Voter {
     fn new(name: &'static str, hook: &'static str, says: Says, trace: &Trace) -> Self {
-        Self { name, hook, says, trace: trace.clone() }
+        Self {
+            name,
+            hook,
+            says,
+            trace: trace.clone(),
+        }
     }
 
     fn vote<T>(&self, hook: &str, respond: fn(&'static str) -> T) -> Result<Action<T>> {
@@ -353,8 +400,15 @@ async fn an_abort_in_any_hook_ends_the_run_with_its_message() {
 
             let error = agent.run("?").await.unwrap_err();
 
-            assert_eq!((error.kind(), error.message()), (ErrorKind::Aborted, "enough"), "{hook}");
-            assert_eq!((model.requests().len(), record.calls().len()), (model_calls, tool_calls));
+            assert_eq!(
+                (error.kind(), error.message()),
+                (ErrorKind::Aborted, "enough"),
+                "{hook}"
+            );
+            assert_eq!(
+                (model.requests().len(), record.calls().len()),
+                (model_calls, tool_calls)
+            );
             assert!(trace.take().ends_with(&format!("a:{hook}")), "{hook}");
         }
     }
@@ -375,7 +429,11 @@ async fn after_the_first_abort_the_rest_run_and_their_results_are_ignored() {
 
             let error = agent.run("?").await.unwrap_err();
 
-            assert_eq!((error.kind(), error.message()), (ErrorKind::Aborted, "first"), "{hook}");
+            assert_eq!(
+                (error.kind(), error.message()),
+                (ErrorKind::Aborted, "first"),
+                "{hook}"
+            );
             let words = trace.take();
             let asked = |name: &str| words.contains(&format!("{name}:{hook}"));
             assert!(asked("first"), "{hook}");
@@ -390,39 +448,67 @@ async fn after_the_first_override_the_rest_see_the_original_and_are_ignored() {
         let trace = Trace::default();
         let model = ScriptedModel::new([Turn::from_text("original")]);
         let agent = builder(&model, semantics)
-            .callbacks(Voter::new("a", "after_model", Says::Override("first"), &trace))
-            .callbacks(Voter::new("b", "after_model", Says::Override("second"), &trace))
+            .callbacks(Voter::new(
+                "a",
+                "after_model",
+                Says::Override("first"),
+                &trace,
+            ))
+            .callbacks(Voter::new(
+                "b",
+                "after_model",
+                Says::Override("second"),
+                &trace,
+            ))
             .callbacks(Voter::new("c", "after_model", third, &trace))
             .build()
             .unwrap();
         let result = agent.run("?").await.map(|response| response.text());
         let words = trace.take();
-        let heard = words.split(' ').filter(|word| word.starts_with('`')).collect::<Vec<_>>();
+        let heard = words
+            .split(' ')
+            .filter(|word| word.starts_with('`'))
+            .collect::<Vec<_>>();
         (result.map_err(|error| error.kind()), heard.join(" "))
     };
     let (potato, default) = (Semantics::potato(), Semantics::default());
     let original = "`original` `original` `original`".to_owned();
     let composed = "`original` `first` `second`".to_owned();
 
-    assert_eq!(run(potato, Says::Nothing).await, (Ok("first".into()), original.clone()));
-    assert_eq!(run(potato, Says::Abort("late")).await, (Ok("first".into()), original));
+    assert_eq!(
+        run(potato, Says::Nothing).await,
+        (Ok("first".into()), original.clone())
+    );
+    assert_eq!(
+        run(potato, Says::Abort("late")).await,
+        (Ok("first".into()), original)
+    );
     // Elsewhere the next one sees what the last one made, and may still end the run.
-    assert_eq!(run(default, Says::Nothing).await, (Ok("second".into()), composed.clone()));
-    assert_eq!(run(default, Says::Abort("late")).await, (Err(ErrorKind::Aborted), composed));
+    assert_eq!(
+        run(default, Says::Nothing).await,
+        (Ok("second".into()), composed.clone())
+    );
+    assert_eq!(
+        run(default, Says::Abort("late")).await,
+        (Err(ErrorKind::Aborted), composed)
+    );
 }
 
 #[tokio::test]
 async fn an_override_that_keeps_its_tool_calls_still_ends_the_run() {
-    for (semantics, model_calls, text) in
-        [(Semantics::potato(), 1, "shh"), (Semantics::default(), 2, "2")]
-    {
+    for (semantics, model_calls, text) in [
+        (Semantics::potato(), 1, "shh"),
+        (Semantics::default(), 2, "2"),
+    ] {
         let model = one_round();
         let record = RecordLayer::new();
         let agent = builder(&model, semantics)
             .on_model(tower_agent::callback::after_model(|_, response| {
                 let calls = response.message().tool_calls().next().is_some();
-                let message =
-                    response.message().clone().with_part(tower_agent::Part::from_text("shh"));
+                let message = response
+                    .message()
+                    .clone()
+                    .with_part(tower_agent::Part::from_text("shh"));
                 match calls {
                     true => Action::Respond(ModelResponse::new(message)),
                     false => Action::Continue,
@@ -450,28 +536,38 @@ async fn an_override_after_tools_keeps_what_they_said() {
     let trace = Trace::default();
     let model = one_round();
     let agent = builder(&model, Semantics::potato())
-        .on_model(tower_agent::callback::after_model(|request, _| {
-            match request.context().iteration() {
+        .on_model(tower_agent::callback::after_model(
+            |request, _| match request.context().iteration() {
                 0 => Action::Continue,
                 _ => Action::Respond(ModelResponse::from_text("two")),
-            }
-        }))
+            },
+        ))
         .callbacks(Voter::new("b", "", Says::Nothing, &trace))
         .build()
         .unwrap();
 
     let response = agent.run("?").await.unwrap();
 
-    assert_eq!((response.text().as_str(), response.iterations()), ("two", 2));
+    assert_eq!(
+        (response.text().as_str(), response.iterations()),
+        ("two", 2)
+    );
     let results = response.new_messages().flat_map(Message::tool_results);
-    assert_eq!(results.map(|result| result.text()).collect::<Vec<_>>(), ["2"]);
+    assert_eq!(
+        results.map(|result| result.text()).collect::<Vec<_>>(),
+        ["2"]
+    );
     assert!(trace.take().ends_with("b:before_model b:after_model"));
 }
 
 #[tokio::test]
 async fn an_override_counts_after_the_model_alone() {
     // The hook, the answer if an override counts there, and how often the tool is called then.
-    let cases = [("before_model", "mine", 0), ("before_tool", "2", 0), ("after_tool", "2", 1)];
+    let cases = [
+        ("before_model", "mine", 0),
+        ("before_tool", "2", 0),
+        ("after_tool", "2", 1),
+    ];
     for (hook, answer, tool_calls) in cases {
         for (semantics, counts) in [(Semantics::potato(), false), (Semantics::default(), true)] {
             let (trace, record) = (Trace::default(), RecordLayer::new());
@@ -485,13 +581,27 @@ async fn an_override_counts_after_the_model_alone() {
 
             let response = agent.run("?").await.unwrap();
 
-            let told = response.new_messages().flat_map(Message::tool_results).next();
+            let told = response
+                .new_messages()
+                .flat_map(Message::tool_results)
+                .next();
             let told = told.map(|result| result.text());
             if counts {
-                assert_eq!((response.text().as_str(), record.calls().len()), (answer, tool_calls));
-                assert_eq!(told.as_deref(), (hook != "before_model").then_some("mine"), "{hook}");
+                assert_eq!(
+                    (response.text().as_str(), record.calls().len()),
+                    (answer, tool_calls)
+                );
+                assert_eq!(
+                    told.as_deref(),
+                    (hook != "before_model").then_some("mine"),
+                    "{hook}"
+                );
             } else {
-                assert_eq!((response.text().as_str(), record.calls().len()), ("2", 1), "{hook}");
+                assert_eq!(
+                    (response.text().as_str(), record.calls().len()),
+                    ("2", 1),
+                    "{hook}"
+                );
                 assert_eq!(told.as_deref(), Some("2"), "{hook}");
                 assert!(trace.take().contains(&format!("b:{hook}")), "{hook}");
             }
@@ -506,8 +616,18 @@ async fn where_overrides_count_everywhere_the_rest_still_run() {
     let trace = Trace::default();
     let model = ScriptedModel::new([]);
     let agent = builder(&model, semantics)
-        .callbacks(Voter::new("a", "before_model", Says::Override("first"), &trace))
-        .callbacks(Voter::new("b", "before_model", Says::Override("second"), &trace))
+        .callbacks(Voter::new(
+            "a",
+            "before_model",
+            Says::Override("first"),
+            &trace,
+        ))
+        .callbacks(Voter::new(
+            "b",
+            "before_model",
+            Says::Override("second"),
+            &trace,
+        ))
         .build()
         .unwrap();
 
@@ -519,7 +639,10 @@ async fn where_overrides_count_everywhere_the_rest_still_run() {
 
 #[tokio::test]
 async fn a_panic_in_a_hook_fails_the_run_and_names_the_callback() {
-    for (semantics, rest) in [(Semantics::potato(), "b:before_model"), (Semantics::default(), "")] {
+    for (semantics, rest) in [
+        (Semantics::potato(), "b:before_model"),
+        (Semantics::default(), ""),
+    ] {
         let trace = Trace::default();
         let model = one_round();
         let agent = builder(&model, semantics)
@@ -548,7 +671,10 @@ impl Hooks for Idle {}
 #[tokio::test]
 async fn an_object_without_hooks_changes_nothing() {
     let plain = builder(&one_round(), Semantics::potato()).build().unwrap();
-    let idle = builder(&one_round(), Semantics::potato()).callbacks(Idle).build().unwrap();
+    let idle = builder(&one_round(), Semantics::potato())
+        .callbacks(Idle)
+        .build()
+        .unwrap();
     let (plain, idle) = (plain.run("?").await.unwrap(), idle.run("?").await.unwrap());
     assert_eq!(plain.messages(), idle.messages());
     assert_eq!(plain.iterations(), idle.iterations());
@@ -560,11 +686,18 @@ async fn without_tool_calls_the_tool_hooks_are_not_asked() {
         let trace = Trace::default();
         let model = ScriptedModel::new([Turn::from_text("blue")]);
         let voter = Voter::new("a", "", Says::Nothing, &trace);
-        let agent = builder(&model, semantics).max_iterations(1).callbacks(voter).build().unwrap();
+        let agent = builder(&model, semantics)
+            .max_iterations(1)
+            .callbacks(voter)
+            .build()
+            .unwrap();
 
         let response = agent.run("?").await.unwrap();
 
-        assert_eq!((response.end_reason(), response.iterations()), (&EndReason::Completed, 1));
+        assert_eq!(
+            (response.end_reason(), response.iterations()),
+            (&EndReason::Completed, 1)
+        );
         assert_eq!(trace.take(), "a:before_model a:after_model");
     }
 }
@@ -577,7 +710,10 @@ async fn the_tool_hooks_are_asked_once_for_each_call_of_a_turn() {
         Turn::from_text("2 and 4"),
     ]);
     let voter = Voter::new("a", "", Says::Nothing, &trace);
-    let agent = builder(&model, Semantics::potato()).callbacks(voter).build().unwrap();
+    let agent = builder(&model, Semantics::potato())
+        .callbacks(voter)
+        .build()
+        .unwrap();
 
     agent.run("?").await.unwrap();
 
@@ -592,7 +728,10 @@ async fn one_callback_serves_several_agents_and_a_clone_of_an_agent_keeps_it() {
     let shared = Bundle::from(Voter::new("a", "", Says::Nothing, &trace));
     for _ in 0..2 {
         let model = ScriptedModel::new([Turn::from_text("blue")]);
-        let agent = builder(&model, Semantics::potato()).callbacks(shared.clone()).build().unwrap();
+        let agent = builder(&model, Semantics::potato())
+            .callbacks(shared.clone())
+            .build()
+            .unwrap();
         agent.clone().run("?").await.unwrap();
         assert_eq!(trace.take(), "a:before_model a:after_model");
     }
@@ -613,7 +752,10 @@ impl Hooks for Count {
     }
 
     async fn before_tool(&self, request: &mut ToolRequest) -> Result<Action<ToolResponse>> {
-        Err(Error::new(ErrorKind::Tool, format!("no {}", request.name())))
+        Err(Error::new(
+            ErrorKind::Tool,
+            format!("no {}", request.name()),
+        ))
     }
 }
 
@@ -630,10 +772,18 @@ async fn a_callback_in_an_arc_leaves_the_caller_a_handle() {
     let response = agent.run("?").await.unwrap();
 
     assert_eq!(count.0.load(Ordering::SeqCst), 2);
-    let told = response.new_messages().flat_map(Message::tool_results).next().unwrap();
+    let told = response
+        .new_messages()
+        .flat_map(Message::tool_results)
+        .next()
+        .unwrap();
     assert_eq!(told.text(), "tool failed: no double");
     assert_eq!(trace.take(), "model> <model model> <model");
-    assert!(agent.explain().to_string().contains("Count"), "{}", agent.explain());
+    assert!(
+        agent.explain().to_string().contains("Count"),
+        "{}",
+        agent.explain()
+    );
 }
 
 // What a hook knows of the run.
@@ -646,7 +796,11 @@ struct Witness(Arc<Mutex<Vec<Seen>>>);
 impl Witness {
     fn see<R: Request>(&self, hook: &'static str, request: &R) {
         let context = request.context();
-        let texts = context.texts().iter().map(|text| text.to_string()).collect();
+        let texts = context
+            .texts()
+            .iter()
+            .map(|text| text.to_string())
+            .collect();
         self.0.lock().unwrap().push((
             hook,
             context.agent().to_owned(),
@@ -740,11 +894,19 @@ async fn every_run_has_an_id_of_its_own_that_all_its_hooks_see() {
         .semantics(Semantics::potato())
         .on_model(before_model({
             let ids = ids.clone();
-            move |request| ids.lock().unwrap().push(request.context().run_id().to_owned())
+            move |request| {
+                ids.lock()
+                    .unwrap()
+                    .push(request.context().run_id().to_owned())
+            }
         }))
         .on_model(tower_agent::callback::after_model({
             let ids = ids.clone();
-            move |request, _| ids.lock().unwrap().push(request.context().run_id().to_owned())
+            move |request, _| {
+                ids.lock()
+                    .unwrap()
+                    .push(request.context().run_id().to_owned())
+            }
         }))
         .build()
         .unwrap();
@@ -783,13 +945,18 @@ impl<R: Request> Callback<R> for Ends {
 
 #[tokio::test]
 async fn a_tool_that_fails_or_does_not_exist_fails_the_run_in_potato() {
-    for (tool, kind) in [("broken", ErrorKind::Tool), ("missing", ErrorKind::UnknownTool)] {
+    for (tool, kind) in [
+        ("broken", ErrorKind::Tool),
+        ("missing", ErrorKind::UnknownTool),
+    ] {
         for (semantics, fails) in [(Semantics::potato(), true), (Semantics::default(), false)] {
             let trace = Trace::default();
             let model =
                 ScriptedModel::new([Turn::tool(tool, json!(null)), Turn::from_text("sorry")]);
             let agent = builder(&model, semantics)
-                .tool(Tool::function("broken", "", |_: Value| Err::<(), _>("no paper")))
+                .tool(Tool::function("broken", "", |_: Value| {
+                    Err::<(), _>("no paper")
+                }))
                 .on_tool(Ends(trace.clone()))
                 .build()
                 .unwrap();
@@ -815,11 +982,17 @@ async fn a_model_that_fails_is_announced_before_but_not_after() {
     for semantics in both() {
         let trace = Trace::default();
         let model = ScriptedModel::new([Turn::error(Error::new(ErrorKind::Provider, "500"))]);
-        let agent = builder(&model, semantics).on_model(Ends(trace.clone())).build().unwrap();
+        let agent = builder(&model, semantics)
+            .on_model(Ends(trace.clone()))
+            .build()
+            .unwrap();
 
         let error = agent.run("?").await.unwrap_err();
 
-        assert_eq!((error.kind(), error.message()), (ErrorKind::Provider, "500"));
+        assert_eq!(
+            (error.kind(), error.message()),
+            (ErrorKind::Provider, "500")
+        );
         assert_eq!(trace.take(), "model> model=Provider");
     }
 }
@@ -836,7 +1009,9 @@ async fn tools_run_one_by_one_and_nothing_follows_a_failure() {
         })
     };
     let turn = |[a, b, c]: [i64; 3]| {
-        Turn::tool("slow", json!(a)).and_tool("slow", json!(b)).and_tool("slow", json!(c))
+        Turn::tool("slow", json!(a))
+            .and_tool("slow", json!(b))
+            .and_tool("slow", json!(c))
     };
     for (numbers, ran, ends) in [([1, 2, 3], 3, None), ([1, 0, 3], 2, Some(ErrorKind::Tool))] {
         let (probe, record) = (ProbeLayer::new(), RecordLayer::<ToolRequest>::new());
@@ -853,10 +1028,21 @@ async fn tools_run_one_by_one_and_nothing_follows_a_failure() {
 
         assert_eq!(result.err().map(|error| error.kind()), ends);
         assert_eq!((probe.max_in_flight(), probe.violations()), (1, 0));
-        let order: Vec<_> =
-            record.requests().iter().map(|r| r.arguments()["value"].clone()).collect();
-        assert_eq!(order, numbers[..ran].iter().map(|n| json!(n)).collect::<Vec<_>>());
-        assert!(record.calls().iter().all(|call| !matches!(call, Ended::Dropped)));
+        let order: Vec<_> = record
+            .requests()
+            .iter()
+            .map(|r| r.arguments()["value"].clone())
+            .collect();
+        assert_eq!(
+            order,
+            numbers[..ran].iter().map(|n| json!(n)).collect::<Vec<_>>()
+        );
+        assert!(
+            record
+                .calls()
+                .iter()
+                .all(|call| !matches!(call, Ended::Dropped))
+        );
     }
 }
 
@@ -902,16 +1088,24 @@ async fn an_abort_of_an_agent_behind_a_tool_keeps_its_type_for_the_agent_that_ca
         let inner = Agent::builder(ScriptedModel::new([Turn::from_text("never said")]))
             .name("helper")
             .semantics(semantics)
-            .on_model(before_model(|_| Result::<()>::Err(Error::abort("not today"))))
+            .on_model(before_model(|_| {
+                Result::<()>::Err(Error::abort("not today"))
+            }))
             .build()
             .unwrap();
         let ask = Turn::tool("helper", json!({ "request": "?" }));
         let model = ScriptedModel::new([ask, Turn::from_text("never said")]);
-        let agent = builder(&model, semantics).tool(inner.into_tool("Helps.")).build().unwrap();
+        let agent = builder(&model, semantics)
+            .tool(inner.into_tool("Helps."))
+            .build()
+            .unwrap();
 
         let error = agent.run("?").await.unwrap_err();
 
-        assert_eq!((error.kind(), error.message()), (ErrorKind::Aborted, "not today"));
+        assert_eq!(
+            (error.kind(), error.message()),
+            (ErrorKind::Aborted, "not today")
+        );
         assert_eq!(&*error.call().unwrap().agent, "clerk/helper");
         assert_eq!(model.requests().len(), 1);
     }
@@ -926,18 +1120,23 @@ async fn an_agent_answers_as_the_tool_of_another() {
         .unwrap();
     let trace = Trace::default();
     let ask = Turn::tool("helper", json!({ "request": "?" }));
-    let agent =
-        builder(&ScriptedModel::new([ask, Turn::from_text("It says yes.")]), Semantics::potato())
-            .tool(inner.into_tool("Helps."))
-            .callbacks(Voter::new("a", "", Says::Nothing, &trace))
-            .build()
-            .unwrap();
+    let agent = builder(
+        &ScriptedModel::new([ask, Turn::from_text("It says yes.")]),
+        Semantics::potato(),
+    )
+    .tool(inner.into_tool("Helps."))
+    .callbacks(Voter::new("a", "", Says::Nothing, &trace))
+    .build()
+    .unwrap();
 
     let response = agent.run("?").await.unwrap();
 
     assert_eq!(response.text(), "It says yes.");
     let results = response.new_messages().flat_map(Message::tool_results);
-    assert_eq!(results.map(|result| result.text()).collect::<Vec<_>>(), ["yes"]);
+    assert_eq!(
+        results.map(|result| result.text()).collect::<Vec<_>>(),
+        ["yes"]
+    );
     assert!(trace.take().contains("a:before_tool a:after_tool"));
 }
 
@@ -947,41 +1146,70 @@ fn an_abort_in_a_team_ends_the_whole_team() {
         Agent::builder(ScriptedModel::new([]))
             .name(name)
             .semantics(Semantics::potato())
-            .on_model(before_model(|_| Result::<()>::Err(Error::abort("not today"))))
+            .on_model(before_model(|_| {
+                Result::<()>::Err(Error::abort("not today"))
+            }))
             .build()
             .unwrap()
     };
     // Whether the agent beside the one that aborts is called at all.
     for (team, called) in [(Agent::sequential("team"), 0), (Agent::parallel("team"), 1)] {
         let (probe, model) = (ProbeLayer::new(), ScriptedModel::always(Turn::pending()));
-        let waits = Agent::builder(model).name("waits").agent_layer(probe.clone()).build().unwrap();
+        let waits = Agent::builder(model)
+            .name("waits")
+            .agent_layer(probe.clone())
+            .build()
+            .unwrap();
         // Side by side, the one that waits has begun before the other aborts.
         let members = match called {
             0 => [stops("stops"), waits],
             _ => [waits, stops("stops")],
         };
-        let team = team.semantics(Semantics::potato()).agents(members).build().unwrap();
+        let team = team
+            .semantics(Semantics::potato())
+            .agents(members)
+            .build()
+            .unwrap();
 
-        let error = poll_times(team.run("?"), 5).expect("nobody is waited for").unwrap_err();
+        let error = poll_times(team.run("?"), 5)
+            .expect("nobody is waited for")
+            .unwrap_err();
 
-        assert_eq!((error.kind(), error.message()), (ErrorKind::Aborted, "not today"));
+        assert_eq!(
+            (error.kind(), error.message()),
+            (ErrorKind::Aborted, "not today")
+        );
         assert_eq!(&*error.call().unwrap().agent, "team/stops");
-        assert_eq!((probe.calls(), probe.cancelled(), probe.in_flight()), (called, called, 0));
+        assert_eq!(
+            (probe.calls(), probe.cancelled(), probe.in_flight()),
+            (called, called, 0)
+        );
     }
 }
 
 #[tokio::test]
 async fn an_override_ends_the_run_of_its_agent_and_the_next_one_reads_the_text() {
     let reads = ScriptedModel::new([Turn::from_text("noted")]);
-    let first =
-        builder(&ScriptedModel::new([Turn::from_text("a long story")]), Semantics::potato())
-            .callbacks(LengthGuard { max_chars: 6 })
-            .build()
-            .unwrap();
-    let second = Agent::builder(reads.clone()).name("second").build().unwrap();
-    let team = Agent::sequential("team").agents([first, second]).build().unwrap();
+    let first = builder(
+        &ScriptedModel::new([Turn::from_text("a long story")]),
+        Semantics::potato(),
+    )
+    .callbacks(LengthGuard { max_chars: 6 })
+    .build()
+    .unwrap();
+    let second = Agent::builder(reads.clone())
+        .name("second")
+        .build()
+        .unwrap();
+    let team = Agent::sequential("team")
+        .agents([first, second])
+        .build()
+        .unwrap();
 
     assert_eq!(team.run("?").await.unwrap().text(), "noted");
 
-    assert_eq!(reads.requests()[0].messages().last().unwrap().text(), "a long");
+    assert_eq!(
+        reads.requests()[0].messages().last().unwrap().text(),
+        "a long"
+    );
 }

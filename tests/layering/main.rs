@@ -48,7 +48,9 @@ fn imports_point_down_only() {
     assert!(up.is_empty(), "these point up:\n{}", lines(&up));
     // The test has read something.
     assert!(
-        arrows.iter().any(|arrow| arrow.is(("src/run/request.rs", "src/context/run_context.rs")))
+        arrows
+            .iter()
+            .any(|arrow| arrow.is(("src/run/request.rs", "src/context/run_context.rs")))
     );
 }
 
@@ -68,7 +70,11 @@ fn neither_files_nor_folders_stand_in_a_circle() {
     for package in packages() {
         let arrows = arrows_of(&package);
         let circle = circle(&Vec::from_iter(&arrows));
-        assert!(circle.is_empty(), "these import each other:\n{}", lines(&circle));
+        assert!(
+            circle.is_empty(),
+            "these import each other:\n{}",
+            lines(&circle)
+        );
     }
 }
 
@@ -77,13 +83,19 @@ fn neither_files_nor_folders_stand_in_a_circle() {
 fn nothing_is_taken_through_the_folder_it_stands_in() {
     for package in packages() {
         let detours = Source::read(repository(), &package).detours();
-        assert!(detours.is_empty(), "these go through a folder around them:\n{}", lines(&detours));
+        assert!(
+            detours.is_empty(),
+            "these go through a folder around them:\n{}",
+            lines(&detours)
+        );
     }
 }
 
 /// The folders of the workspace that have a `lib.rs`.
 fn packages() -> Vec<String> {
-    let crates = fs::read_dir(repository().join("crates")).into_iter().flatten();
+    let crates = fs::read_dir(repository().join("crates"))
+        .into_iter()
+        .flatten();
     let names = crates.map(|folder| folder.unwrap().file_name().into_string().unwrap());
     let folders = names.map(|name| format!("crates/{name}/src"));
     let has_lib = |folder: &String| repository().join(folder).join("lib.rs").exists();
@@ -103,7 +115,9 @@ fn arrows_of(package: &str) -> Vec<Arrow> {
 }
 
 fn points_up(arrow: &Arrow) -> bool {
-    let (Some(here), Some(there)) = (room(&arrow.from), room(&arrow.to)) else { return false };
+    let (Some(here), Some(there)) = (room(&arrow.from), room(&arrow.to)) else {
+        return false;
+    };
     let is_between_leaves = here != there && LEAVES.contains(&here) && LEAVES.contains(&there);
     floor(there) > floor(here) || is_between_leaves
 }
@@ -125,7 +139,9 @@ fn floor(room: &str) -> usize {
 /// there is no circle.
 fn circle<'a>(arrows: &[&'a Arrow]) -> Vec<&'a Arrow> {
     let folder_ends = |arrow: &&'a Arrow| arrow.from.match_indices('/').map(|(end, _)| end + 1);
-    let folders = arrows.iter().flat_map(|arrow| folder_ends(arrow).map(|end| &arrow.from[..end]));
+    let folders = arrows
+        .iter()
+        .flat_map(|arrow| folder_ends(arrow).map(|end| &arrow.from[..end]));
     let folders: BTreeSet<_> = folders.map(Some).chain([None]).collect();
     let circles = folders.into_iter().map(|folder| {
         let part = |file: &'a str| match folder {
@@ -139,14 +155,22 @@ fn circle<'a>(arrows: &[&'a Arrow]) -> Vec<&'a Arrow> {
         let mut circles = in_circles(ends.collect());
         // One of them is enough to read.
         for (.., arrow) in circles.clone() {
-            let others = circles.iter().filter(|(.., other)| !std::ptr::eq(*other, arrow));
+            let others = circles
+                .iter()
+                .filter(|(.., other)| !std::ptr::eq(*other, arrow));
             let others = in_circles(others.copied().collect());
             circles = if others.is_empty() { circles } else { others };
         }
         circles
     });
-    let circle = circles.filter(|circle| !circle.is_empty()).min_by_key(Vec::len);
-    circle.into_iter().flatten().map(|(.., arrow)| arrow).collect()
+    let circle = circles
+        .filter(|circle| !circle.is_empty())
+        .min_by_key(Vec::len);
+    circle
+        .into_iter()
+        .flatten()
+        .map(|(.., arrow)| arrow)
+        .collect()
 }
 
 /// An arrow, and what it is drawn between.

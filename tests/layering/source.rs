@@ -67,7 +67,10 @@ enum Place {
 impl Source {
     /// Reads the crate whose `lib.rs` is in `folder` of the repository.
     pub(crate) fn read(repository: &Path, folder: &str) -> Self {
-        let mut source = Self { root: repository.to_owned(), modules: BTreeMap::new() };
+        let mut source = Self {
+            root: repository.to_owned(),
+            modules: BTreeMap::new(),
+        };
         source.read_file(&[], folder, format!("{folder}/lib.rs"));
         source
     }
@@ -84,7 +87,10 @@ impl Source {
                     arrows.entry(ends).or_default().insert(name.to_owned());
                 }
             };
-            let imported = module.imports.iter().map(|import| (&import.path, Some(import)));
+            let imported = module
+                .imports
+                .iter()
+                .map(|import| (&import.path, Some(import)));
             for (path, import) in imported.chain(module.paths.iter().map(|path| (path, None))) {
                 let name = path.last().map_or("", String::as_str);
                 let there = match self.find(at, path, &mut Vec::new()) {
@@ -119,7 +125,9 @@ impl Source {
         for (at, module) in &self.modules {
             let imported = module.imports.iter().map(|import| &import.path);
             for path in imported.chain(&module.paths) {
-                let Some(folder) = self.folder_around(at, path) else { continue };
+                let Some(folder) = self.folder_around(at, path) else {
+                    continue;
+                };
                 let Some(Place::Item(there)) = self.find(at, path, &mut Vec::new()) else {
                     continue;
                 };
@@ -155,7 +163,10 @@ impl Source {
         }
         let (mut place, names) = base(at, path);
         place.extend(names.first().cloned());
-        let room = self.modules.get_key_value(&place[..1]).or(self.modules.get_key_value(&[][..]));
+        let room = self
+            .modules
+            .get_key_value(&place[..1])
+            .or(self.modules.get_key_value(&[][..]));
         room.map(|(room, _)| room.as_slice())
     }
 
@@ -217,7 +228,9 @@ impl Source {
             }
         }
         for import in module.imports.iter().filter(|import| import.name == "*") {
-            let Some(Place::Module(there)) = self.find(at, &import.path, seen) else { continue };
+            let Some(Place::Module(there)) = self.find(at, &import.path, seen) else {
+                continue;
+            };
             let path = [&[name.to_owned()][..], rest].concat();
             if self.modules[&there].children.contains(name) {
                 return self.find(&there, &path, seen);
@@ -231,12 +244,17 @@ impl Source {
 
     fn read_file(&mut self, at: &[String], folder: &str, file: String) {
         let text = fs::read_to_string(self.root.join(&file)).unwrap();
-        let tokens = text.parse().unwrap_or_else(|error| panic!("{file}: {error}"));
+        let tokens = text
+            .parse()
+            .unwrap_or_else(|error| panic!("{file}: {error}"));
         self.read_module(at, folder, file, tokens);
     }
 
     fn read_module(&mut self, at: &[String], folder: &str, file: String, tokens: TokenStream) {
-        let mut module = Module { file: file.clone(), ..Module::default() };
+        let mut module = Module {
+            file: file.clone(),
+            ..Module::default()
+        };
         let mut inside = Vec::new();
         read_tokens(&mut module, &mut inside, tokens, true);
         self.modules.insert(at.to_vec(), module);
@@ -299,8 +317,10 @@ fn read_tokens(
                 // What a macro is given may define something; what it is made of does not.
                 let of_macro = is_punct(index.checked_sub(2).and_then(|at| tokens.get(at)), '!');
                 read_tokens(module, inside, group.stream(), is_top && of_macro);
-                (is_public, is_test) =
-                    (is_public && group.delimiter() == Delimiter::Parenthesis, false);
+                (is_public, is_test) = (
+                    is_public && group.delimiter() == Delimiter::Parenthesis,
+                    false,
+                );
             }
             TokenTree::Ident(word) => {
                 let word = word.to_string();
@@ -341,7 +361,9 @@ fn read_tokens(
                     _ => {
                         let mut path = vec![word];
                         while is_path(&tokens, index) {
-                            let Some(name) = ident(tokens.get(index + 2)) else { break };
+                            let Some(name) = ident(tokens.get(index + 2)) else {
+                                break;
+                            };
                             path.push(name);
                             index += 3;
                         }
@@ -370,7 +392,11 @@ fn read_tokens(
 /// What a `use` of these tokens brings in.
 fn imports(into: &mut Vec<Import>, before: &[String], tokens: &[TokenTree], is_public: bool) {
     let mut add = |path: &Names, name: &str| {
-        into.push(Import { path: path.clone(), name: name.to_owned(), is_public });
+        into.push(Import {
+            path: path.clone(),
+            name: name.to_owned(),
+            is_public,
+        });
     };
     let mut path = before.to_vec();
     let mut tokens = tokens.iter();

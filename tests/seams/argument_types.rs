@@ -118,7 +118,10 @@ where
     });
     let request = ToolRequest::new(ToolCall::from_text("call", "tool", text))
         .with_declaration(Some(tool.declaration().clone()));
-    tool.into_service().oneshot(request).await.map(|response| response.value().clone())
+    tool.into_service()
+        .oneshot(request)
+        .await
+        .map(|response| response.value().clone())
 }
 
 async fn refused<A>(text: &str, field: &str)
@@ -133,7 +136,11 @@ where
 
 #[tokio::test]
 async fn a_guard_of_an_amount_is_asked_whatever_json_the_model_sends() {
-    for text in [r#"{"payment":{"amount":500}}"#, r#"{"payment":[500]}"#, r#"[[500]]"#] {
+    for text in [
+        r#"{"payment":{"amount":500}}"#,
+        r#"{"payment":[500]}"#,
+        r#"[[500]]"#,
+    ] {
         let paid = Arc::new(Mutex::new(Vec::new()));
         let pay = Tool::function("pay", "Pays.", {
             let paid = paid.clone();
@@ -146,7 +153,11 @@ async fn a_guard_of_an_amount_is_asked_whatever_json_the_model_sends() {
             Turn::response(ModelResponse::from_tool_calls([call])),
             Turn::from_text("Done."),
         ]);
-        let agent = Agent::builder(model).tool(pay).on_tool(guard).build().unwrap();
+        let agent = Agent::builder(model)
+            .tool(pay)
+            .on_tool(guard)
+            .build()
+            .unwrap();
         let response = agent.run("Pay.").await.unwrap();
         let told: String = response
             .new_messages()
@@ -154,7 +165,10 @@ async fn a_guard_of_an_amount_is_asked_whatever_json_the_model_sends() {
             .map(|result| result.text())
             .collect();
         let is_asked = !response.interrupts().is_empty();
-        assert!(is_asked || told.contains("invalid arguments"), "{text}: {told}");
+        assert!(
+            is_asked || told.contains("invalid arguments"),
+            "{text}: {told}"
+        );
         assert_eq!(*paid.lock().unwrap(), [0; 0], "{text}");
     }
 }
@@ -170,10 +184,17 @@ async fn a_value_of_another_json_type_than_the_schema_says_is_refused() {
     refused::<Act>(r#"{"action":{"pay":[500]}}"#, "action.pay").await;
     refused::<Act>(r#"{"action":{"move":["bin"]}}"#, "action.move").await;
     refused::<Act>(r#"{"action":{"swap":[1,[500]]}}"#, "action.swap[1]").await;
-    refused::<Tagged>(r#"{"value":{"type":"one","payment":[500]}}"#, "value.payment").await;
+    refused::<Tagged>(
+        r#"{"value":{"type":"one","payment":[500]}}"#,
+        "value.payment",
+    )
+    .await;
     refused::<Tagged>(r#"{"value":["one",[500]]}"#, "value").await;
-    refused::<Flat>(r#"{"value":{"name":"a","type":2,"payment":{"amount":500}}}"#, "value.type")
-        .await;
+    refused::<Flat>(
+        r#"{"value":{"name":"a","type":2,"payment":{"amount":500}}}"#,
+        "value.type",
+    )
+    .await;
     refused::<Adjacent>(r#"{"value":["Pay",{"amount":500}]}"#, "value").await;
     refused::<Adjacent>(r#"{"value":{"kind":"Pay","of":[500]}}"#, "value.of").await;
     refused::<BTreeMap<String, Payment>>(r#"{"a":[500]}"#, "a").await;
@@ -189,7 +210,10 @@ async fn changed_arguments_are_checked_alike() {
     let call = ToolCall::new("call", "pay", json!({ "payment": { "amount": 5 } }));
     let mut request = ToolRequest::new(call).with_declaration(Some(pay.declaration().clone()));
     request.arguments_mut()["payment"] = json!([500]);
-    let checked = pay.declaration().check_arguments(request.arguments()).unwrap_err();
+    let checked = pay
+        .declaration()
+        .check_arguments(request.arguments())
+        .unwrap_err();
     let error = pay.into_service().oneshot(request).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArguments);
     assert_eq!(error.message(), checked.message());
@@ -198,7 +222,9 @@ async fn changed_arguments_are_checked_alike() {
 #[tokio::test]
 async fn only_an_object_is_the_arguments_of_a_tool_that_takes_fields() {
     for text in ["[500]", "\"all\"", "5", "true", r#"{"a":"#] {
-        let error = given::<BTreeMap<String, Value>>(text).await.expect_err(text);
+        let error = given::<BTreeMap<String, Value>>(text)
+            .await
+            .expect_err(text);
         assert_eq!(error.kind(), ErrorKind::InvalidArguments, "{text}");
     }
 }
@@ -303,7 +329,10 @@ fn adjacent() -> impl Strategy<Value = Adjacent> {
 }
 
 fn tree() -> impl Strategy<Value = Tree> {
-    let leaf = payment().prop_map(|payment| Tree { payment, inner: Vec::new() });
+    let leaf = payment().prop_map(|payment| Tree {
+        payment,
+        inner: Vec::new(),
+    });
     leaf.prop_recursive(4, 12, 3, |inner| {
         (payment(), prop::collection::vec(inner, 0..3))
             .prop_map(|(payment, inner)| Tree { payment, inner })

@@ -19,8 +19,13 @@ use tower_agent::{
 };
 
 /// The calls of the turn; the second and the fourth wait for an approval.
-const CALLS: [(&str, &str); 5] =
-    [("c1", "look"), ("c2", "pay"), ("c3", "peek"), ("c4", "send"), ("c5", "look")];
+const CALLS: [(&str, &str); 5] = [
+    ("c1", "look"),
+    ("c2", "pay"),
+    ("c3", "peek"),
+    ("c4", "send"),
+    ("c5", "look"),
+];
 
 fn calls() -> Turn {
     let calls = CALLS.map(|(id, tool)| ToolCall::new(id, tool, json!({ "of": id })));
@@ -32,11 +37,15 @@ fn model() -> ScriptedModel {
 }
 
 fn tool(name: &'static str) -> Tool {
-    Tool::function(name, "Does it.", move |of: Value| format!("{name} {}", of["of"]))
+    Tool::function(name, "Does it.", move |of: Value| {
+        format!("{name} {}", of["of"])
+    })
 }
 
 fn worker(model: &ScriptedModel) -> AgentBuilder {
-    Agent::builder(model.clone()).name("worker").tools(["look", "pay", "peek", "send"].map(tool))
+    Agent::builder(model.clone())
+        .name("worker")
+        .tools(["look", "pay", "peek", "send"].map(tool))
 }
 
 fn bytes(messages: &Messages) -> String {
@@ -56,7 +65,10 @@ fn saved(response: &AgentResponse) -> Checkpoint {
 
 fn resume(response: &AgentResponse, call: &str, decision: Decision) -> AgentRequest {
     let checkpoint = saved(response);
-    let asks = checkpoint.interrupts.iter().find(|it| it.tool_call_id.as_deref() == Some(call));
+    let asks = checkpoint
+        .interrupts
+        .iter()
+        .find(|it| it.tool_call_id.as_deref() == Some(call));
     let answer = Resolution::resolved(&asks.unwrap().id, decision);
     AgentRequest::resume(checkpoint).with_resolutions([answer])
 }
@@ -66,7 +78,10 @@ async fn approving(agent: &Agent, order: [&str; 2]) -> AgentResponse {
     let mut response = agent.run("Do it all.").await.unwrap();
     for call in order {
         assert!(!response.interrupts().is_empty());
-        response = agent.run(resume(&response, call, Decision::Approve)).await.unwrap();
+        response = agent
+            .run(resume(&response, call, Decision::Approve))
+            .await
+            .unwrap();
     }
     response
 }
@@ -96,7 +111,11 @@ fn as_tool(worker: AgentBuilder) -> Agent {
     let asks = Turn::response(ModelResponse::from_tool_calls([works, peek]));
     let model = ScriptedModel::new([asks, Turn::from_text("all done")]);
     let worker = worker.build().unwrap().into_tool("Works.");
-    Agent::builder(model).name("boss").tools([worker, tool("peek")]).build().unwrap()
+    Agent::builder(model)
+        .name("boss")
+        .tools([worker, tool("peek")])
+        .build()
+        .unwrap()
 }
 
 fn taking_over(worker: AgentBuilder) -> Agent {
@@ -109,13 +128,21 @@ fn taking_over(worker: AgentBuilder) -> Agent {
 fn in_a_team(worker: AgentBuilder) -> Agent {
     let critic = ScriptedModel::new([Turn::from_text("well done")]);
     let critic = Agent::builder(critic).name("critic").build().unwrap();
-    Agent::sequential("team").agent(worker.build().unwrap()).agent(critic).build().unwrap()
+    Agent::sequential("team")
+        .agent(worker.build().unwrap())
+        .agent(critic)
+        .build()
+        .unwrap()
 }
 
 fn beside_another(worker: AgentBuilder) -> Agent {
     let other = ScriptedModel::new([Turn::from_text("so am I")]);
     let other = Agent::builder(other).name("other").build().unwrap();
-    Agent::parallel("team").agent(other).agent(worker.build().unwrap()).build().unwrap()
+    Agent::parallel("team")
+        .agent(other)
+        .agent(worker.build().unwrap())
+        .build()
+        .unwrap()
 }
 
 #[tokio::test]
@@ -140,9 +167,21 @@ async fn a_resumed_conversation_equals_one_without_interrupts() {
             let response = approving(&agent, order).await;
             resumed.assert_done();
             let seen = resumed.requests();
-            assert_eq!(bytes(seen[1].messages()), bytes(asked[1].messages()), "{name}: {order:?}");
-            assert_eq!(bytes(response.messages()), bytes(whole.messages()), "{name}: {order:?}");
-            assert_eq!(saved(&response).messages, *whole.messages(), "{name}: {order:?}");
+            assert_eq!(
+                bytes(seen[1].messages()),
+                bytes(asked[1].messages()),
+                "{name}: {order:?}"
+            );
+            assert_eq!(
+                bytes(response.messages()),
+                bytes(whole.messages()),
+                "{name}: {order:?}"
+            );
+            assert_eq!(
+                saved(&response).messages,
+                *whole.messages(),
+                "{name}: {order:?}"
+            );
         }
     }
 }
@@ -155,9 +194,17 @@ async fn callbacks_of_the_next_agent_see_the_order_too() {
         move |request: &mut AgentRequest| *seen.lock().unwrap() = bytes(request.messages())
     };
     let critic = ScriptedModel::new([Turn::from_text("well done")]);
-    let critic = Agent::builder(critic).name("critic").on_agent(before_agent(see)).build().unwrap();
+    let critic = Agent::builder(critic)
+        .name("critic")
+        .on_agent(before_agent(see))
+        .build()
+        .unwrap();
     let worker = with_approvals(worker(&model())).build().unwrap();
-    let team = Agent::sequential("team").agent(worker).agent(critic).build().unwrap();
+    let team = Agent::sequential("team")
+        .agent(worker)
+        .agent(critic)
+        .build()
+        .unwrap();
     let mut messages = approving(&team, ["c4", "c2"]).await.messages().clone();
     messages.pop();
     assert_eq!(*seen.lock().unwrap(), bytes(&messages));
@@ -168,11 +215,17 @@ async fn what_a_run_adds_is_only_what_the_turn_did_not_have() {
     let agent = alone(with_approvals(worker(&model())));
     let first = agent.run("Do it all.").await.unwrap();
     assert_eq!(results(first.new_messages()), ["c1", "c3", "c5"]);
-    let second = agent.run(resume(&first, "c4", Decision::Approve)).await.unwrap();
+    let second = agent
+        .run(resume(&first, "c4", Decision::Approve))
+        .await
+        .unwrap();
     assert_eq!(results(second.new_messages()), ["c4"]);
     assert_eq!(results(second.messages()), ["c1", "c3", "c4", "c5"]);
     assert_eq!(results(&saved(&second).messages), ["c1", "c3", "c4", "c5"]);
-    let third = agent.run(resume(&second, "c2", Decision::reject("no"))).await.unwrap();
+    let third = agent
+        .run(resume(&second, "c2", Decision::reject("no")))
+        .await
+        .unwrap();
     assert_eq!(results(third.new_messages()), ["c2"]);
     assert_eq!(third.new_messages().len(), 2);
     assert_eq!(third.messages().len(), 8);
@@ -188,9 +241,17 @@ async fn results_from_the_caller_come_in_order_too() {
     let answered = model();
     let agent = alone(with_approvals(worker(&answered)));
     let first = agent.run("Do it all.").await.unwrap();
-    let request = AgentRequest::resume(saved(&first)).with_answer("c4", "send \"c4\"").unwrap();
-    let response = agent.run(request.with_answer("c2", "pay \"c2\"").unwrap()).await.unwrap();
-    assert_eq!(bytes(answered.requests()[1].messages()), bytes(asked[1].messages()));
+    let request = AgentRequest::resume(saved(&first))
+        .with_answer("c4", "send \"c4\"")
+        .unwrap();
+    let response = agent
+        .run(request.with_answer("c2", "pay \"c2\"").unwrap())
+        .await
+        .unwrap();
+    assert_eq!(
+        bytes(answered.requests()[1].messages()),
+        bytes(asked[1].messages())
+    );
     assert_eq!(results(response.new_messages()), [""; 0]);
 
     // A history that was kept by appending what each run has added.
@@ -200,7 +261,10 @@ async fn results_from_the_caller_come_in_order_too() {
     let mut response = agent.run("Do it all.").await.unwrap();
     history.extend(response.new_messages().cloned());
     for call in ["c4", "c2"] {
-        response = agent.run(resume(&response, call, Decision::Approve)).await.unwrap();
+        response = agent
+            .run(resume(&response, call, Decision::Approve))
+            .await
+            .unwrap();
         history.extend(response.new_messages().cloned());
     }
     assert_eq!(results(&history), ["c1", "c3", "c5", "c4", "c2"]);
@@ -231,7 +295,9 @@ fn flaky(name: &'static str) -> Tool {
 /// An agent that fails with its tool, and with the model that has read the results.
 fn failing(model: &ScriptedModel) -> AgentBuilder {
     let tools = [tool("look"), flaky("pay"), tool("peek"), tool("send")];
-    Agent::builder(model.clone()).tools(tools).semantics(Semantics::adk_python())
+    Agent::builder(model.clone())
+        .tools(tools)
+        .semantics(Semantics::adk_python())
 }
 
 fn failing_model() -> ScriptedModel {
@@ -252,7 +318,10 @@ async fn a_call_that_is_made_again_has_its_place() {
 
     // In the same run.
     let again = failing_model();
-    let agent = failing(&again).agent_layer(CallRetryLayer::new()).build().unwrap();
+    let agent = failing(&again)
+        .agent_layer(CallRetryLayer::new())
+        .build()
+        .unwrap();
     let response = agent.run("Do it all.").await.unwrap();
     assert_eq!(seen(again), [asked.clone(), asked.clone()]);
     assert_eq!(bytes(response.messages()), bytes(whole.messages()));
@@ -262,7 +331,10 @@ async fn a_call_that_is_made_again_has_its_place() {
     let again = failing_model();
     let agent = failing(&again).build().unwrap();
     let mut request = AgentRequest::new("Do it all.");
-    for left in [["c1", "c3", "c4", "c5"].as_slice(), &["c1", "c2", "c3", "c4", "c5"]] {
+    for left in [
+        ["c1", "c3", "c4", "c5"].as_slice(),
+        &["c1", "c2", "c3", "c4", "c5"],
+    ] {
         let error = agent.run(request).await.unwrap_err();
         let checkpoint = error.checkpoint().unwrap().clone();
         assert_eq!(results(&checkpoint.messages), left);
@@ -292,11 +364,16 @@ async fn a_transfer_that_had_to_wait_has_its_place() {
     let asks = Turn::response(ModelResponse::from_tool_calls([transfer, peek]));
     let said = ScriptedModel::new([Turn::from_text("done")]);
     let worker = Agent::builder(said.clone()).name("worker").build().unwrap();
-    let boss = Agent::builder(ScriptedModel::new([asks])).name("boss").tool(tool("peek"));
+    let boss = Agent::builder(ScriptedModel::new([asks]))
+        .name("boss")
+        .tool(tool("peek"));
     let approval = Approval::of_tools(["transfer_to_agent"]);
     let boss = boss.sub_agent(worker).on_tool(approval).build().unwrap();
     let first = boss.run("Do it all.").await.unwrap();
-    let response = boss.run(resume(&first, "t1", Decision::Approve)).await.unwrap();
+    let response = boss
+        .run(resume(&first, "t1", Decision::Approve))
+        .await
+        .unwrap();
     assert_eq!(results(said.requests()[0].messages()), ["t1", "t2"]);
     assert_eq!(results(response.messages()), ["t1", "t2"]);
     assert_eq!(results(response.new_messages()), ["t1"]);
@@ -312,11 +389,17 @@ async fn a_consumer_reads_results_as_they_come_and_a_checkpoint_has_them_in_orde
     while let Some(event) = run.next().await {
         if let EventKind::ToolResult { id, .. } = event.kind {
             told.push(id.to_string());
-            assert_eq!(results(&run.checkpoint().messages), ["c1", "c2", "c3", "c5"]);
+            assert_eq!(
+                results(&run.checkpoint().messages),
+                ["c1", "c2", "c3", "c5"]
+            );
         }
     }
     assert_eq!(told, ["c2"]);
-    assert_eq!(results(&run.checkpoint().messages), ["c1", "c2", "c3", "c5"]);
+    assert_eq!(
+        results(&run.checkpoint().messages),
+        ["c1", "c2", "c3", "c5"]
+    );
 }
 
 #[tokio::test]
@@ -325,10 +408,19 @@ async fn a_response_of_a_callback_drops_no_results_of_an_earlier_run() {
     semantics.run.after_agent_respond = AfterAgentRespond::Transform;
     let said = || Action::Respond(AgentResponse::new([Message::assistant("well")]));
     let agent = with_approvals(worker(&model())).semantics(semantics);
-    let agent = agent.on_agent(after_agent(move |_, _| said())).build().unwrap();
+    let agent = agent
+        .on_agent(after_agent(move |_, _| said()))
+        .build()
+        .unwrap();
     let mut response = agent.run("Do it all.").await.unwrap();
-    response = agent.run(resume(&response, "c4", Decision::Approve)).await.unwrap();
-    response = agent.run(resume(&response, "c2", Decision::Approve)).await.unwrap();
+    response = agent
+        .run(resume(&response, "c4", Decision::Approve))
+        .await
+        .unwrap();
+    response = agent
+        .run(resume(&response, "c2", Decision::Approve))
+        .await
+        .unwrap();
     assert_eq!(response.text(), "well");
     assert_eq!(results(response.new_messages()), ["c2"]);
     assert_eq!(results(response.messages()), ["c1", "c2", "c3", "c4", "c5"]);
@@ -338,7 +430,9 @@ async fn a_response_of_a_callback_drops_no_results_of_an_earlier_run() {
 fn with_more(worker: AgentBuilder) -> AgentBuilder {
     worker.tool_result_messages(|answer: ToolAnswer| {
         let mut picture = Message::user(format!("picture of {}", answer.call.id));
-        picture.provider_mut().set("scripted", json!({ "of": &*answer.call.id }));
+        picture
+            .provider_mut()
+            .set("scripted", json!({ "of": &*answer.call.id }));
         let note = Message::assistant(format!("note on {}", answer.call.id));
         vec![note, answer.default, picture]
     })
@@ -347,11 +441,18 @@ fn with_more(worker: AgentBuilder) -> AgentBuilder {
 #[tokio::test]
 async fn other_messages_of_tools_are_as_without_interrupts() {
     type Build = fn(AgentBuilder) -> Agent;
-    let builds: [(&str, Build); 4] =
-        [("alone", alone), ("one by one", one_by_one), ("as a tool", as_tool), ("team", in_a_team)];
+    let builds: [(&str, Build); 4] = [
+        ("alone", alone),
+        ("one by one", one_by_one),
+        ("as a tool", as_tool),
+        ("team", in_a_team),
+    ];
     for (name, build) in builds {
         let undisturbed = model();
-        let whole = build(with_more(worker(&undisturbed))).run("Do it all.").await.unwrap();
+        let whole = build(with_more(worker(&undisturbed)))
+            .run("Do it all.")
+            .await
+            .unwrap();
         let asked = undisturbed.requests();
         assert_eq!(asked[1].messages().len(), 17);
         for order in [["c2", "c4"], ["c4", "c2"]] {
@@ -359,9 +460,21 @@ async fn other_messages_of_tools_are_as_without_interrupts() {
             let agent = build(with_more(with_approvals(worker(&resumed))));
             let response = approving(&agent, order).await;
             let seen = resumed.requests();
-            assert_eq!(bytes(seen[1].messages()), bytes(asked[1].messages()), "{name}: {order:?}");
-            assert_eq!(bytes(response.messages()), bytes(whole.messages()), "{name}: {order:?}");
-            assert_eq!(saved(&response).messages, *whole.messages(), "{name}: {order:?}");
+            assert_eq!(
+                bytes(seen[1].messages()),
+                bytes(asked[1].messages()),
+                "{name}: {order:?}"
+            );
+            assert_eq!(
+                bytes(response.messages()),
+                bytes(whole.messages()),
+                "{name}: {order:?}"
+            );
+            assert_eq!(
+                saved(&response).messages,
+                *whole.messages(),
+                "{name}: {order:?}"
+            );
         }
     }
 }
@@ -370,15 +483,31 @@ async fn other_messages_of_tools_are_as_without_interrupts() {
 async fn other_messages_of_tools_leave_the_calls_open() {
     let agent = alone(with_more(with_approvals(worker(&model()))));
     let first = agent.run("Do it all.").await.unwrap();
-    let open: Vec<_> = saved(&first).messages.open_calls().map(|call| call.id.clone()).collect();
-    assert_eq!(open.iter().map(|id| &**id).collect::<Vec<_>>(), ["c2", "c4"]);
-    assert!(first.messages().range(2).all(|message| message.role() == Role::Tool));
+    let open: Vec<_> = saved(&first)
+        .messages
+        .open_calls()
+        .map(|call| call.id.clone())
+        .collect();
+    assert_eq!(
+        open.iter().map(|id| &**id).collect::<Vec<_>>(),
+        ["c2", "c4"]
+    );
+    assert!(
+        first
+            .messages()
+            .range(2)
+            .all(|message| message.role() == Role::Tool)
+    );
 }
 
 /// The roles and texts of messages that are no results.
 fn others<'a>(messages: impl IntoIterator<Item = &'a Message>) -> Vec<(Role, String)> {
-    let others = messages.into_iter().filter(|it| it.tool_results().next().is_none());
-    others.map(|message| (message.role(), message.text())).collect()
+    let others = messages
+        .into_iter()
+        .filter(|it| it.tool_results().next().is_none());
+    others
+        .map(|message| (message.role(), message.text()))
+        .collect()
 }
 
 #[tokio::test]
@@ -394,7 +523,10 @@ async fn other_messages_of_a_turn_that_is_closed_are_as_they_were_brought() {
     let model = model();
     let agent = alone(with_more(with_approvals(worker(&model))));
     let first = agent.run("Do it all.").await.unwrap();
-    agent.run(AgentRequest::resume(saved(&first)).with_message("Never mind.")).await.unwrap();
+    agent
+        .run(AgentRequest::resume(saved(&first)).with_message("Never mind."))
+        .await
+        .unwrap();
     let seen = model.requests()[1].messages().clone();
     let mut expected = brought.clone();
     expected.push((Role::User, "Never mind.".to_owned()));
@@ -402,7 +534,9 @@ async fn other_messages_of_a_turn_that_is_closed_are_as_they_were_brought() {
     assert_eq!(results(&seen), CALLS.map(|(id, _)| id));
 
     // By the caller, with the results.
-    let request = AgentRequest::resume(saved(&first)).with_answer("c4", "sent").unwrap();
+    let request = AgentRequest::resume(saved(&first))
+        .with_answer("c4", "sent")
+        .unwrap();
     let request = request.with_answer("c2", "paid").unwrap();
     let listener = ScriptedModel::new([Turn::from_text("I see.")]);
     alone(worker(&listener)).run(request).await.unwrap();
@@ -427,7 +561,11 @@ async fn calls_that_were_stopped_have_their_place() {
 
 /// The texts of results, in order.
 fn told(messages: &Messages) -> Vec<String> {
-    messages.iter().flat_map(Message::tool_results).map(|result| result.text()).collect()
+    messages
+        .iter()
+        .flat_map(Message::tool_results)
+        .map(|result| result.text())
+        .collect()
 }
 
 #[tokio::test]
@@ -443,7 +581,11 @@ async fn a_callback_that_speaks_while_calls_of_an_earlier_run_wait_leaves_them_o
     ];
     let speaks: [Speak; 3] = [
         |_| AgentResponse::new([Message::assistant("One moment.")]),
-        |response| response.clone().with_message(Message::assistant("One moment.")),
+        |response| {
+            response
+                .clone()
+                .with_message(Message::assistant("One moment."))
+        },
         |_| AgentResponse::new([Message::assistant("One."), Message::user("What?")]),
     ];
     for (name, build) in builds {
@@ -482,16 +624,27 @@ async fn words_beside_calls_that_wait_are_kept_with_these() {
             Action::Respond(AgentResponse::new([Message::assistant(words)]))
         }
     };
-    let agent =
-        with_approvals(worker(&model())).on_agent(after_agent(speak).guard()).build().unwrap();
+    let agent = with_approvals(worker(&model()))
+        .on_agent(after_agent(speak).guard())
+        .build()
+        .unwrap();
     let first = agent.run("Do it all.").await.unwrap();
     assert_eq!(first.messages()[1].text(), "2 wait, 1.");
-    let second = agent.run(resume(&first, "c4", Decision::Approve)).await.unwrap();
+    let second = agent
+        .run(resume(&first, "c4", Decision::Approve))
+        .await
+        .unwrap();
     assert_eq!(second.messages()[1].text(), "1 wait, 2.");
     assert_eq!(results(second.new_messages()), ["c4"]);
     assert_eq!(results(second.messages()), ["c1", "c3", "c4", "c5"]);
     assert_eq!(saved(&second).messages, *second.messages());
-    assert_eq!(second.open_calls().map(|call| &*call.id).collect::<Vec<_>>(), ["c2"]);
+    assert_eq!(
+        second
+            .open_calls()
+            .map(|call| &*call.id)
+            .collect::<Vec<_>>(),
+        ["c2"]
+    );
 }
 
 #[tokio::test]
@@ -506,13 +659,25 @@ async fn a_layer_that_answers_for_a_run_that_waits_leaves_its_calls_open() {
     };
     let resumed = model();
     let agent = with_approvals(worker(&resumed));
-    let agent = agent.agent_layer(tower::util::MapResultLayer::new(answers)).build().unwrap();
+    let agent = agent
+        .agent_layer(tower::util::MapResultLayer::new(answers))
+        .build()
+        .unwrap();
     let first = agent.run("Do it all.").await.unwrap();
-    assert_eq!((first.text(), first.messages().len()), ("One moment.".into(), 5));
+    assert_eq!(
+        (first.text(), first.messages().len()),
+        ("One moment.".into(), 5)
+    );
     assert_eq!(saved(&first).messages, *first.messages());
-    let second = agent.run(resume(&first, "c4", Decision::Approve)).await.unwrap();
+    let second = agent
+        .run(resume(&first, "c4", Decision::Approve))
+        .await
+        .unwrap();
     assert_eq!(results(second.messages()), ["c1", "c3", "c4", "c5"]);
-    let third = agent.run(resume(&second, "c2", Decision::Approve)).await.unwrap();
+    let third = agent
+        .run(resume(&second, "c2", Decision::Approve))
+        .await
+        .unwrap();
     assert_eq!(third.text(), "done");
     assert_eq!(
         told(resumed.requests().last().unwrap().messages()),

@@ -77,7 +77,11 @@ async fn a_run_that_fails_after_a_tool_continues_after_it() {
 async fn a_run_out_of_model_calls_or_aborted_keeps_what_it_did() {
     let paid = Paid::default();
     let model = ScriptedModel::new([pays(), Turn::from_text("Paid.")]);
-    let once = Agent::builder(model.clone()).tool(paid.tool()).max_iterations(1).build().unwrap();
+    let once = Agent::builder(model.clone())
+        .tool(paid.tool())
+        .max_iterations(1)
+        .build()
+        .unwrap();
     let error = once.run("Pay.").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::MaxIterations);
     let more = Agent::builder(model).tool(paid.tool()).build().unwrap();
@@ -86,12 +90,14 @@ async fn a_run_out_of_model_calls_or_aborted_keeps_what_it_did() {
 
     let paid = Paid::default();
     let model = ScriptedModel::new([pays()]);
-    let agent = Agent::builder(model).tool(paid.tool()).on_model(before_model(|request| {
-        match request.context().iteration() {
-            0 => Ok(()),
-            _ => Err(Error::abort("enough")),
-        }
-    }));
+    let agent = Agent::builder(model)
+        .tool(paid.tool())
+        .on_model(before_model(|request| {
+            match request.context().iteration() {
+                0 => Ok(()),
+                _ => Err(Error::abort("enough")),
+            }
+        }));
     let error = agent.build().unwrap().run("Pay.").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Aborted);
     assert_eq!(of(&error).messages.len(), 3);
@@ -141,8 +147,15 @@ async fn a_stream_that_is_not_read_to_its_end_has_what_it_has_shown() {
     let checkpoint = saved(&run.checkpoint());
     drop(run);
 
-    let answers: Vec<_> = checkpoint.messages.iter().flat_map(Message::tool_results).collect();
-    assert_eq!((answers.len(), answers[0].text(), paid.times()), (1, "paid".into(), 1));
+    let answers: Vec<_> = checkpoint
+        .messages
+        .iter()
+        .flat_map(Message::tool_results)
+        .collect();
+    assert_eq!(
+        (answers.len(), answers[0].text(), paid.times()),
+        (1, "paid".into(), 1)
+    );
 }
 
 #[tokio::test]
@@ -154,7 +167,10 @@ async fn every_ending_has_a_checkpoint_that_the_next_turn_continues_from() {
         let request = AgentRequest::resume(saved(&checkpoint)).with_message("Well?");
         let response = agent.run(request).await.unwrap();
         checkpoint = response.checkpoint();
-        assert_eq!((checkpoint.turn, checkpoint.messages.len()), (turn, 2 * turn as usize));
+        assert_eq!(
+            (checkpoint.turn, checkpoint.messages.len()),
+            (turn, 2 * turn as usize)
+        );
         assert!(checkpoint.interrupts.is_empty());
     }
     assert_eq!(checkpoint.messages[4], Message::user("Well?"));
@@ -167,7 +183,11 @@ fn said_in(message: &Message) -> String {
 }
 
 fn agent(name: &str, model: &ScriptedModel, tools: impl IntoIterator<Item = Tool>) -> Agent {
-    Agent::builder(model.clone()).name(name).tools(tools).build().unwrap()
+    Agent::builder(model.clone())
+        .name(name)
+        .tools(tools)
+        .build()
+        .unwrap()
 }
 
 async fn resume(agent: &Agent, error: &Error) -> AgentResponse {
@@ -195,13 +215,18 @@ async fn a_team_continues_with_the_member_that_failed() {
     assert_eq!((response.text(), paid.times()), ("end".into(), 1));
     let said: Vec<_> = response.messages().iter().map(said_in).collect();
     assert_eq!(said, ["Pay.", "begun", "", "paid", "Paid.", "end"]);
-    [first, second, third].iter().for_each(ScriptedModel::assert_done);
+    [first, second, third]
+        .iter()
+        .for_each(ScriptedModel::assert_done);
 }
 
 #[tokio::test]
 async fn a_sub_agent_that_took_over_continues_where_it_failed() {
     let paid = Paid::default();
-    let desk = ScriptedModel::new([Turn::tool("transfer_to_agent", json!({ "agent": "billing" }))]);
+    let desk = ScriptedModel::new([Turn::tool(
+        "transfer_to_agent",
+        json!({ "agent": "billing" }),
+    )]);
     let billing = ScriptedModel::new([pays(), down(), Turn::from_text("Paid.")]);
     let desk = Agent::builder(desk)
         .name("desk")
@@ -235,7 +260,11 @@ async fn an_agent_as_a_tool_continues_where_it_failed() {
 
     assert_eq!((response.text(), paid.times()), ("Done.".into(), 1));
     worker.assert_done();
-    let answers: Vec<_> = response.messages().iter().flat_map(Message::tool_results).collect();
+    let answers: Vec<_> = response
+        .messages()
+        .iter()
+        .flat_map(Message::tool_results)
+        .collect();
     assert_eq!((answers.len(), answers[0].text()), (1, "Paid.".into()));
 }
 
@@ -245,7 +274,11 @@ async fn an_agent_as_a_tool_continues_where_a_cancellation_dropped_it() {
     let worker = ScriptedModel::new([pays(), Turn::pending(), Turn::from_text("Paid.")]);
     let ask = Turn::tool("worker", json!({ "request": "Pay." }));
     let boss = ScriptedModel::new([ask, Turn::from_text("Done.")]);
-    let boss = agent("boss", &boss, [agent("worker", &worker, [paid.tool()]).into_tool("Works.")]);
+    let boss = agent(
+        "boss",
+        &boss,
+        [agent("worker", &worker, [paid.tool()]).into_tool("Works.")],
+    );
 
     let mut run = boss.stream("Pay.");
     while let Some(event) = run.next().await {
@@ -284,7 +317,9 @@ async fn members_side_by_side_go_on_where_one_failed_and_the_others_were_dropped
     let response = resume(&fan, &error).await;
 
     assert_eq!(paid.times(), 2);
-    [done, fails, dropped].iter().for_each(ScriptedModel::assert_done);
+    [done, fails, dropped]
+        .iter()
+        .for_each(ScriptedModel::assert_done);
     let mut said: Vec<_> = response.messages().iter().map(said_in).collect();
     said.sort();
     assert_eq!(said, ["", "", "Pay.", "a", "b", "c", "paid", "paid"]);
@@ -336,13 +371,23 @@ async fn a_retry_of_an_agent_continues_and_does_not_pay_twice() {
         .agent_layer(CallRetryLayer::new())
         .build()
         .unwrap();
-    assert_eq!((team.run("Pay.").await.unwrap().text(), paid.times()), ("Paid.".into(), 4));
+    assert_eq!(
+        (team.run("Pay.").await.unwrap().text(), paid.times()),
+        ("Paid.".into(), 4)
+    );
 
     let worker = agent("worker", &model(), [paid.tool()]).into_tool("Works.");
     let worker = worker.layer(tower::retry::RetryLayer::new(Again));
     let ask = Turn::tool("worker", json!({ "request": "Pay." }));
-    let boss = agent("boss", &ScriptedModel::new([ask, Turn::from_text("Done.")]), [worker]);
-    assert_eq!((boss.run("Pay.").await.unwrap().text(), paid.times()), ("Done.".into(), 5));
+    let boss = agent(
+        "boss",
+        &ScriptedModel::new([ask, Turn::from_text("Done.")]),
+        [worker],
+    );
+    assert_eq!(
+        (boss.run("Pay.").await.unwrap().text(), paid.times()),
+        ("Done.".into(), 5)
+    );
 }
 
 #[tokio::test]
@@ -350,7 +395,10 @@ async fn a_call_that_has_answered_is_begun_anew_when_it_is_made_again() {
     let model = ScriptedModel::new([Turn::from_text("one"), Turn::from_text("two")]);
     let agent = Agent::builder(model).build().unwrap();
     let request = AgentRequest::new("?");
-    assert_eq!(agent.run(request.clone()).await.unwrap().messages().len(), 2);
+    assert_eq!(
+        agent.run(request.clone()).await.unwrap().messages().len(),
+        2
+    );
     let second = agent.run(request).await.unwrap();
     assert_eq!((second.text(), second.messages().len()), ("two".into(), 2));
 }
@@ -367,7 +415,10 @@ async fn a_timeout_inside_the_agent_keeps_what_was_done() {
 
     let error = agent.run("Pay.").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout);
-    assert_eq!((resume(&agent, &error).await.text(), paid.times()), ("Paid.".into(), 1));
+    assert_eq!(
+        (resume(&agent, &error).await.text(), paid.times()),
+        ("Paid.".into(), 1)
+    );
 }
 
 #[tokio::test]
@@ -378,7 +429,9 @@ async fn a_call_that_failed_its_run_or_was_stopped_in_it_is_not_made_again() {
     let model = ScriptedModel::new([pays(), Turn::from_text("Hm.")]);
     let agent = Agent::builder(model.clone())
         .tool(paid.tool())
-        .on_tool(after_tool(|_, _| Err::<(), _>(Error::from("the ledger is down"))))
+        .on_tool(after_tool(|_, _| {
+            Err::<(), _>(Error::from("the ledger is down"))
+        }))
         .semantics(semantics)
         .build()
         .unwrap();
@@ -398,7 +451,10 @@ async fn a_call_that_failed_its_run_or_was_stopped_in_it_is_not_made_again() {
     });
     let model = ScriptedModel::new([pays(), Turn::from_text("Hm.")]);
     let agent = Agent::builder(model.clone()).tool(slow).build().unwrap();
-    let error = agent.run(AgentRequest::new("Pay.").with_cancellation(token)).await.unwrap_err();
+    let error = agent
+        .run(AgentRequest::new("Pay.").with_cancellation(token))
+        .await
+        .unwrap_err();
     let response = resume(&agent, &error).await;
     assert_eq!((response.text(), paid.times()), ("Hm.".into(), 1));
     let told = said_in(&model.requests()[1].messages()[2]);
@@ -412,9 +468,13 @@ async fn an_agent_that_replaces_a_failed_one_continues_where_that_stopped() {
         let looks = Tool::function("look", "Looks.", |_: Value| std::future::pending::<&str>());
         let looks = looks.effect(Effect::Pure);
         let backup = ScriptedModel::new([Turn::from_text("Paid.")]);
-        let spare = Tool::function("look", "Looks.", |_: Value| -> &str { panic!("not its call") });
+        let spare = Tool::function("look", "Looks.", |_: Value| -> &str {
+            panic!("not its call")
+        });
         let spare = agent("spare", &backup, [paid.tool(), spare]);
-        let turn = pays().and_tool("look", json!({})).and_tool("fail", json!({}));
+        let turn = pays()
+            .and_tool("look", json!({}))
+            .and_tool("fail", json!({}));
         let fail = Tool::function("fail", "Fails.", |_: Value| Err::<(), _>(Error::from("no")));
         let mut semantics = Semantics::default();
         semantics.run.tool_failure = ToolFailure::FailRun;
@@ -488,30 +548,47 @@ async fn two_calls_of_an_agent_at_once_do_not_mix() {
     let agent = agent("agent", &model, [pay()]);
     let request = AgentRequest::new("Pay.");
     let (one, other) = futures::join!(agent.run(request.clone()), agent.run(request));
-    assert_eq!((one.unwrap().messages().len(), other.unwrap().messages().len()), (4, 4));
+    assert_eq!(
+        (
+            one.unwrap().messages().len(),
+            other.unwrap().messages().len()
+        ),
+        (4, 4)
+    );
     assert_eq!(paid.times(), 4);
 }
 
 #[tokio::test]
 async fn a_layer_may_ask_more_about_an_answer() {
     let paid = Paid::default();
-    let model =
-        ScriptedModel::new([pays(), Turn::from_text("Paid."), Turn::from_text("Paid, 10 in all.")]);
+    let model = ScriptedModel::new([
+        pays(),
+        Turn::from_text("Paid."),
+        Turn::from_text("Paid, 10 in all."),
+    ]);
     let agent = Agent::builder(model.clone())
         .tool(paid.tool())
-        .agent_layer(wrap_agent(|mut request: AgentRequest, mut next| async move {
-            let first = next.run(request.clone()).await?;
-            *request.messages_mut() = first.messages().clone();
-            request.messages_mut().push(Message::user("How much?"));
-            next.run(request).await
-        }))
+        .agent_layer(wrap_agent(
+            |mut request: AgentRequest, mut next| async move {
+                let first = next.run(request.clone()).await?;
+                *request.messages_mut() = first.messages().clone();
+                request.messages_mut().push(Message::user("How much?"));
+                next.run(request).await
+            },
+        ))
         .build()
         .unwrap();
 
     let response = agent.run("Pay.").await.unwrap();
 
-    assert_eq!((response.text(), paid.times()), ("Paid, 10 in all.".into(), 1));
+    assert_eq!(
+        (response.text(), paid.times()),
+        ("Paid, 10 in all.".into(), 1)
+    );
     let said: Vec<_> = response.checkpoint().messages.iter().map(said_in).collect();
-    assert_eq!(said, ["Pay.", "", "paid", "Paid.", "How much?", "Paid, 10 in all."]);
+    assert_eq!(
+        said,
+        ["Pay.", "", "paid", "Paid.", "How much?", "Paid, 10 in all."]
+    );
     model.assert_done();
 }

@@ -59,10 +59,17 @@ async fn a_models_panic_is_the_error_of_its_call() {
             let error = result.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Provider, "{stage}");
             let message = error.message();
-            assert!(message.starts_with("the model panicked: "), "{stage}: {message}");
+            assert!(
+                message.starts_with("the model panicked: "),
+                "{stage}: {message}"
+            );
             assert!(message.contains("boom"), "{stage}: {message}");
             let call = error.call().unwrap();
-            assert_eq!((call.kind, &*call.agent), (CallKind::Model, "poet"), "{stage}");
+            assert_eq!(
+                (call.kind, &*call.agent),
+                (CallKind::Model, "poet"),
+                "{stage}"
+            );
         }
     }
 }
@@ -71,9 +78,11 @@ async fn a_models_panic_is_the_error_of_its_call() {
 async fn callbacks_retries_and_fallbacks_see_a_models_panic() {
     for stage in STAGES {
         let agent = Agent::builder(Panics(stage))
-            .on_model(on_model_error(|_, error| match error.message().contains("panicked") {
-                true => Recovery::Fallback(ModelResponse::from_text("recovered")),
-                false => Recovery::Propagate,
+            .on_model(on_model_error(|_, error| {
+                match error.message().contains("panicked") {
+                    true => Recovery::Fallback(ModelResponse::from_text("recovered")),
+                    false => Recovery::Propagate,
+                }
             }))
             .build()
             .unwrap();
@@ -102,9 +111,17 @@ async fn a_panic_in_until_is_an_error_that_names_it() {
         let model = ScriptedModel::new([Turn::from_text("done")]);
         Agent::builder(model).name("member").build().unwrap()
     };
-    let teams = [Agent::sequential("team"), Agent::parallel("team"), Agent::repeat("team", 2)];
+    let teams = [
+        Agent::sequential("team"),
+        Agent::parallel("team"),
+        Agent::repeat("team", 2),
+    ];
     for team in teams {
-        let team = team.agent(member()).until(|_| panic!("boom")).build().unwrap();
+        let team = team
+            .agent(member())
+            .until(|_| panic!("boom"))
+            .build()
+            .unwrap();
         let error = team.run("?").await.unwrap_err();
         assert_eq!(
             (error.kind(), error.message()),
@@ -118,14 +135,24 @@ async fn a_panic_in_until_is_an_error_that_names_it() {
 async fn a_panic_in_tool_result_messages_names_its_stage() {
     let model = ScriptedModel::new([Turn::tool("look", json!({})), Turn::from_text("done")]);
     let agent = Agent::builder(model)
-        .tool(Tool::function("look", "Looks.", |_: serde_json::Value| "seen"))
+        .tool(Tool::function(
+            "look",
+            "Looks.",
+            |_: serde_json::Value| "seen",
+        ))
         .tool_result_messages(|_| -> Option<Vec<tower_agent::Message>> { panic!("boom") })
         .build()
         .unwrap();
     let response = agent.run("?").await.unwrap();
-    let told: String =
-        response.new_messages().flat_map(|m| m.tool_results()).map(|r| r.text()).collect();
-    assert_eq!(told, "callback failed: `tool_result_messages` panicked: boom");
+    let told: String = response
+        .new_messages()
+        .flat_map(|m| m.tool_results())
+        .map(|r| r.text())
+        .collect();
+    assert_eq!(
+        told,
+        "callback failed: `tool_result_messages` panicked: boom"
+    );
 }
 
 // Agents inside agents
@@ -137,7 +164,10 @@ fn on_a_small_stack<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static)
 }
 
 fn block_on<T>(run: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     runtime.block_on(run)
 }
 
@@ -152,7 +182,10 @@ enum Link {
 /// A model that calls the agent in it, and responds with its answer.
 fn passes_on(link: Link, level: usize) -> ScriptedModel {
     ScriptedModel::always(Turn::function(move |request| {
-        let answers = request.messages().iter().flat_map(|message| message.tool_results());
+        let answers = request
+            .messages()
+            .iter()
+            .flat_map(|message| message.tool_results());
         let inside = format!("level{}", level - 1);
         match (answers.last(), link) {
             (_, Link::SubAgent) => {
@@ -177,10 +210,14 @@ fn guarded(agent: AgentBuilder) -> AgentBuilder {
         .model_layer(CallTimeoutLayer::new(long))
         .on_tool(Approval::when(|_| false))
         .tool_layer(CallTimeoutLayer::new(long))
-        .on_tool(after_tool_async(async |_: &ToolRequest, _: &ToolResponse| {
-            tokio::task::yield_now().await;
+        .on_tool(after_tool_async(
+            async |_: &ToolRequest, _: &ToolResponse| {
+                tokio::task::yield_now().await;
+            },
+        ))
+        .tool_layer(wrap_tool(async |request, mut next: Next<ToolRequest>| {
+            next.run(request).await
         }))
-        .tool_layer(wrap_tool(async |request, mut next: Next<ToolRequest>| next.run(request).await))
         .agent_layer(tower::timeout::TimeoutLayer::new(long))
         .on_agent(after_agent(|_, _| {}))
         .callbacks(Budget::new(Limits::new().model_calls(1000)))
@@ -279,7 +316,11 @@ fn the_limit_of_the_root_holds_for_all_inside() {
     for link in LINKS {
         let run = |agents, limit| run_chain(link, agents, false, false, Some(limit));
         assert_eq!(run(4, 3).unwrap().text(), "bottom", "{link:?}");
-        assert_eq!(run(24, 23).unwrap().text(), "bottom", "{link:?}: it may be raised");
+        assert_eq!(
+            run(24, 23).unwrap().text(),
+            "bottom",
+            "{link:?}: it may be raised"
+        );
         match run(5, 3) {
             Ok(response) => assert!(response.text().starts_with("too many"), "{link:?}"),
             Err(error) => assert_eq!(error.kind(), ErrorKind::MaxNesting, "{link:?}"),

@@ -53,13 +53,18 @@ async fn a_buffer_wraps_models_tools_and_agents() {
     let answer = BoxTool::new(tool).oneshot(request).await.unwrap();
     assert_eq!(answer.value(), "a");
     let agent = Agent::builder(slow_model(model)).build().unwrap();
-    let response = BoxAgent::new(slow_agent(agent)).oneshot(AgentRequest::new("?")).await.unwrap();
+    let response = BoxAgent::new(slow_agent(agent))
+        .oneshot(AgentRequest::new("?"))
+        .await
+        .unwrap();
     assert_eq!(response.text(), "hi");
 }
 
 #[test]
 fn explain_shows_the_types_of_layers_each_model_of_a_fallback_and_the_names_of_wraps() {
-    let stack = ServiceBuilder::new().concurrency_limit(4).layer(CallRetryLayer::new());
+    let stack = ServiceBuilder::new()
+        .concurrency_limit(4)
+        .layer(CallRetryLayer::new());
     let attempt = ServiceBuilder::new()
         .layer(CallRetryLayer::new())
         .timeout(MINUTE)
@@ -70,17 +75,26 @@ fn explain_shows_the_types_of_layers_each_model_of_a_fallback_and_the_names_of_w
         .with(before_model(|_| ()).named("brief"))
         .with(before_model(|_| ()).named("polite"));
     let tool = Tool::function("look", "Looks.", |_: ()| ())
-        .layer(ServiceBuilder::new().timeout(MINUTE).concurrency_limit(1).into_inner())
+        .layer(
+            ServiceBuilder::new()
+                .timeout(MINUTE)
+                .concurrency_limit(1)
+                .into_inner(),
+        )
         .layer(wrap_tool(|request, mut next| async move { next.run(request).await }).named("timed"))
         .layer(Callbacks::new().with(before_tool(|_| ()).named("polite")));
-    let agent = Agent::builder(Fallback::new(attempt).or(says("b")).or(Fallback::new(says("c"))))
-        .model_layer(stack.into_inner())
-        .model_layer(pass.named("passes"))
-        .model_layer(list)
-        .model_layer((ConcurrencyLimitLayer::new(1), CallTimeoutLayer::new(MINUTE)))
-        .tool(tool)
-        .build()
-        .unwrap();
+    let agent = Agent::builder(
+        Fallback::new(attempt)
+            .or(says("b"))
+            .or(Fallback::new(says("c"))),
+    )
+    .model_layer(stack.into_inner())
+    .model_layer(pass.named("passes"))
+    .model_layer(list)
+    .model_layer((ConcurrencyLimitLayer::new(1), CallTimeoutLayer::new(MINUTE)))
+    .tool(tool)
+    .build()
+    .unwrap();
     assert_eq!(
         agent.explain().to_string(),
         "\
@@ -110,7 +124,10 @@ fn a_wrap_without_a_name_is_shown_by_its_place() {
     let pass = wrap_model(|request: ModelRequest, mut next| async move { next.run(request).await });
     let agent = Agent::builder(says("a")).model_layer(pass).build().unwrap();
     let told = agent.explain().to_string();
-    assert!(told.contains("[wrap_model at tests/seams/first_hour.rs:"), "{told}");
+    assert!(
+        told.contains("[wrap_model at tests/seams/first_hour.rs:"),
+        "{told}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -125,8 +142,14 @@ async fn a_retry_that_does_not_call_a_tool_again_says_why() {
     let error = call(pay.clone()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Overloaded);
     let told = error.to_string();
-    assert!(told.contains("tool call `pay`") && told.contains("after 1 attempt"), "{told}");
-    assert!(told.contains("not retried: the tool's effect is `Mutating`"), "{told}");
+    assert!(
+        told.contains("tool call `pay`") && told.contains("after 1 attempt"),
+        "{told}"
+    );
+    assert!(
+        told.contains("not retried: the tool's effect is `Mutating`"),
+        "{told}"
+    );
 
     let error = call(pay.effect(Effect::Idempotent)).await.unwrap_err();
     assert_eq!(error.message(), "busy (after 3 attempts)");
@@ -137,7 +160,11 @@ async fn told(agent: AgentBuilder, model: &ScriptedModel) -> String {
     agent.build().unwrap().run("?").await.unwrap();
     let requests = model.requests();
     let messages = requests.last().unwrap().messages();
-    messages.iter().flat_map(|message| message.tool_results()).map(|it| it.text()).collect()
+    messages
+        .iter()
+        .flat_map(|message| message.tool_results())
+        .map(|it| it.text())
+        .collect()
 }
 
 fn asks(arguments: Value) -> ScriptedModel {
@@ -163,7 +190,9 @@ async fn an_internal_error_is_kept_from_the_model_by_one_switch_and_seen_by_call
         on_tool_error(move |_, error| seen.lock().unwrap().push(error.message().to_owned()))
     };
     let model = asks(arguments.clone());
-    let agent = Agent::builder(model.clone()).tool(balance()).on_tool(look());
+    let agent = Agent::builder(model.clone())
+        .tool(balance())
+        .on_tool(look());
     let agent = agent.tool_failure_message("The bank is closed.");
     assert_eq!(told(agent, &model).await, "The bank is closed.");
 
@@ -173,7 +202,10 @@ async fn an_internal_error_is_kept_from_the_model_by_one_switch_and_seen_by_call
     let agent = Agent::builder(model.clone()).tool(tool).on_tool(look());
     let agent = agent.tool_failure_message("The bank is closed.");
     assert_eq!(told(agent, &model).await, "Ask again tomorrow.");
-    assert_eq!(*seen.lock().unwrap(), ["no column `balance` where id = 7"; 2]);
+    assert_eq!(
+        *seen.lock().unwrap(),
+        ["no column `balance` where id = 7"; 2]
+    );
 }
 
 #[tokio::test]
@@ -183,7 +215,10 @@ async fn a_model_that_is_kept_from_errors_reads_what_is_wrong_with_its_own_call(
         .tool(balance().failure_message("Ask again tomorrow."))
         .tool_failure_message("The bank is closed.");
     let text = told(agent, &model).await;
-    assert!(text.contains("field `value`") && text.contains("expected u32"), "{text}");
+    assert!(
+        text.contains("field `value`") && text.contains("expected u32"),
+        "{text}"
+    );
 
     let model = ScriptedModel::new([Turn::tool("balanse", json!({})), Turn::from_text("Done.")]);
     let agent = Agent::builder(model.clone()).tool(balance());
@@ -193,12 +228,18 @@ async fn a_model_that_is_kept_from_errors_reads_what_is_wrong_with_its_own_call(
 
 #[tokio::test]
 async fn a_panic_and_a_layers_error_are_kept_from_the_model_as_well() {
-    let panics = Tool::function("balance", "Asks the bank.", |_: u32| -> u32 { panic!("secret") });
+    let panics = Tool::function("balance", "Asks the bank.", |_: u32| -> u32 {
+        panic!("secret")
+    });
     let fails = before_tool(|_| Err::<(), _>(Error::new(ErrorKind::Tool, "secret")));
     for (tool, callback) in [(panics, None), (balance(), Some(fails))] {
         let model = asks(json!({ "value": 7 }));
-        let agent = Agent::builder(model.clone()).tool(tool).tool_failure_message("Closed.");
-        let agent = callback.into_iter().fold(agent, |agent, it| agent.on_tool(it));
+        let agent = Agent::builder(model.clone())
+            .tool(tool)
+            .tool_failure_message("Closed.");
+        let agent = callback
+            .into_iter()
+            .fold(agent, |agent, it| agent.on_tool(it));
         assert_eq!(told(agent, &model).await, "Closed.");
     }
 }
@@ -214,7 +255,10 @@ async fn an_open_call_is_answered_by_its_id() {
     });
     let agent = Agent::builder(model.clone()).tool(ask).build().unwrap();
     let paused = agent.run("The weather?").await.unwrap();
-    let open: Vec<_> = paused.open_calls().map(|call| call.id.to_string()).collect();
+    let open: Vec<_> = paused
+        .open_calls()
+        .map(|call| call.id.to_string())
+        .collect();
     assert_eq!(open.len(), 2);
 
     let request = AgentRequest::resume(paused.checkpoint());
@@ -222,8 +266,13 @@ async fn an_open_call_is_answered_by_its_id() {
     assert_eq!(error.kind(), ErrorKind::InvalidRequest);
     assert!(error.message().contains(&*open[0]), "{error}");
     let request = request.with_answer(&open[0], "Oslo").unwrap();
-    assert!(request.clone().with_answer(&open[0], "Rome").is_err(), "it is answered");
-    let request = request.with_answer(&open[1], json!({ "city": "Oslo" })).unwrap();
+    assert!(
+        request.clone().with_answer(&open[0], "Rome").is_err(),
+        "it is answered"
+    );
+    let request = request
+        .with_answer(&open[1], json!({ "city": "Oslo" }))
+        .unwrap();
     assert_eq!(request.messages().open_calls().count(), 0);
 
     let response = agent.run(request).await.unwrap();
@@ -255,7 +304,10 @@ struct Shop {
 
 impl Shop {
     async fn price(&self, article: &str) -> Result<f64, BoxError> {
-        Ok(*self.prices.get(article).ok_or_else(|| format!("no row for {article}"))?)
+        Ok(*self
+            .prices
+            .get(article)
+            .ok_or_else(|| format!("no row for {article}"))?)
     }
 }
 
@@ -268,10 +320,14 @@ struct Order {
 
 fn shop_tools(shop: &Arc<Shop>) -> [Tool; 2] {
     let (prices, orders) = (shop.clone(), shop.clone());
-    let price = Tool::function("price", "The price of an article.", move |article: String| {
-        let shop = prices.clone();
-        async move { shop.price(&article).await }
-    });
+    let price = Tool::function(
+        "price",
+        "The price of an article.",
+        move |article: String| {
+            let shop = prices.clone();
+            async move { shop.price(&article).await }
+        },
+    );
     let order = Tool::function("order", "Orders.", move |Order { article, count }| {
         let shop = orders.clone();
         async move { Ok::<_, BoxError>(shop.price(&article).await? * f64::from(count.unwrap_or(1))) }
@@ -288,8 +344,13 @@ async fn a_chat_of_several_turns_with_tools_that_share_a_shop() {
         Turn::tool("order", json!({ "article": "tea", "count": 2 })),
         Turn::from_text("That is 5."),
     ]);
-    let shop = Arc::new(Shop { prices: HashMap::from([("tea".to_owned(), 2.5)]) });
-    let agent = Agent::builder(model.clone()).tools(shop_tools(&shop)).build().unwrap();
+    let shop = Arc::new(Shop {
+        prices: HashMap::from([("tea".to_owned(), 2.5)]),
+    });
+    let agent = Agent::builder(model.clone())
+        .tools(shop_tools(&shop))
+        .build()
+        .unwrap();
 
     let mut saved = serde_json::to_string(&Checkpoint::default()).unwrap();
     for (asked, expected) in [("What is tea?", "2.50"), ("Two, please.", "That is 5.")] {
@@ -307,21 +368,31 @@ async fn a_chat_of_several_turns_with_tools_that_share_a_shop() {
 #[tokio::test]
 async fn a_service_with_limits_a_second_model_and_a_token() {
     fn guarded(model: impl ModelService) -> impl ModelService {
-        let retried = ServiceBuilder::new().layer(CallRetryLayer::new()).concurrency_limit(2);
+        let retried = ServiceBuilder::new()
+            .layer(CallRetryLayer::new())
+            .concurrency_limit(2);
         Buffer::new(retried.service(model), 8)
     }
     let down = ScriptedModel::always(Turn::error(Error::new(ErrorKind::Auth, "no")));
     let model = Fallback::new(guarded(down)).or_each([says("a"), says("b")]);
     let model = model.fall_back_if(|error| error.kind() == ErrorKind::Auth);
     let agent = Agent::builder(model)
-        .model_layer(ServiceBuilder::new().load_shed().concurrency_limit(8).into_inner())
+        .model_layer(
+            ServiceBuilder::new()
+                .load_shed()
+                .concurrency_limit(8)
+                .into_inner(),
+        )
         .build()
         .unwrap();
     assert_eq!(agent.run("?").await.unwrap().text(), "a");
 
     let token = CancellationToken::new();
     token.cancel();
-    let stopped = agent.run(AgentRequest::new("?").with_cancellation(token)).await.unwrap_err();
+    let stopped = agent
+        .run(AgentRequest::new("?").with_cancellation(token))
+        .await
+        .unwrap_err();
     assert_eq!(stopped.kind(), ErrorKind::Cancelled);
 }
 
@@ -352,10 +423,14 @@ async fn a_desk_where_people_approve_and_answer() {
     let yes = yes.map(|it| Resolution::resolved(&it.id, json!({ "approved": true })));
     let request = AgentRequest::resume(paused.checkpoint()).with_resolutions(yes);
     let paused = agent.run(request).await.unwrap();
-    let [open] = &paused.open_calls().cloned().collect::<Vec<_>>()[..] else { panic!("one") };
+    let [open] = &paused.open_calls().cloned().collect::<Vec<_>>()[..] else {
+        panic!("one")
+    };
     assert_eq!(&*open.name, "ask_user");
 
-    let request = AgentRequest::resume(paused.checkpoint()).with_answer(&open.id, "Yes").unwrap();
+    let request = AgentRequest::resume(paused.checkpoint())
+        .with_answer(&open.id, "Yes")
+        .unwrap();
     assert_eq!(agent.run(request).await.unwrap().text(), "Sent by post.");
     assert_eq!(*refunds.lock().unwrap(), [100]);
 }

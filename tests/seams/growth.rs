@@ -34,7 +34,11 @@ fn finish<T>(future: impl Future<Output = T>) -> T {
 fn is_linear(what: &str, mut cost: impl FnMut(usize) -> usize, size: usize) {
     cost(size);
     let (once, twice) = (cost(size), cost(2 * size));
-    assert!(twice < once * 5 / 2, "{what}: {once} for {size}, {twice} for {}", 2 * size);
+    assert!(
+        twice < once * 5 / 2,
+        "{what}: {once} for {size}, {twice} for {}",
+        2 * size
+    );
 }
 
 fn call(index: usize) -> ToolCall {
@@ -62,7 +66,9 @@ fn history(calls: usize, in_one_turn: bool) -> Messages {
 }
 
 fn listener() -> Agent {
-    Agent::builder(ScriptedModel::always(Turn::from_text("I see."))).build().unwrap()
+    Agent::builder(ScriptedModel::always(Turn::from_text("I see.")))
+        .build()
+        .unwrap()
 }
 
 #[test]
@@ -76,7 +82,10 @@ fn a_long_history_is_read_once() {
         is_linear("a history", |calls| run(calls) + 1000, 1000);
         let long = AgentRequest::conversation(history(20_000, in_one_turn));
         assert_eq!(finish(agent.run(long.clone())).unwrap().text(), "I see.");
-        assert_eq!(finish(agent.stream(long).response()).unwrap().text(), "I see.");
+        assert_eq!(
+            finish(agent.stream(long).response()).unwrap().text(),
+            "I see."
+        );
     }
 }
 
@@ -143,7 +152,11 @@ fn tools_that_tell_side_by_side_are_polled_as_often_as_they_tell() {
         let calls = (0..siblings).map(|index| Part::ToolCall(call(index)));
         let turn = ModelResponse::new(Message::new(Role::Assistant, calls));
         let model = ScriptedModel::new([Turn::response(turn), Turn::from_text("done")]);
-        let agent = Agent::builder(model).tool(tell).tool_concurrency(siblings).build().unwrap();
+        let agent = Agent::builder(model)
+            .tool(tell)
+            .tool_concurrency(siblings)
+            .build()
+            .unwrap();
         let events = finish(agent.stream("Go.").collect::<Vec<_>>());
         assert!(events.len() > siblings * TOLD);
         polls.load(SeqCst)

@@ -46,10 +46,17 @@ impl Turnover {
         });
         let mut semantics = Semantics::default();
         semantics.run.tool_failure = tower_agent::compat::ToolFailure::FailRun;
-        let turn =
-            Turn::tool("ask", json!({})).and_tool("pay", json!({})).and_tool("fail", json!({}));
+        let turn = Turn::tool("ask", json!({}))
+            .and_tool("pay", json!({}))
+            .and_tool("fail", json!({}));
         let model = ScriptedModel::new([turn, Turn::from_text("done")]);
-        change(Agent::builder(model).tools([ask, pay, fail]).semantics(semantics)).build().unwrap()
+        change(
+            Agent::builder(model)
+                .tools([ask, pay, fail])
+                .semantics(semantics),
+        )
+        .build()
+        .unwrap()
     }
 }
 
@@ -72,13 +79,18 @@ async fn run(
 /// The results in a transcript, and those that were streamed, by their calls.
 fn answers<'a>(messages: impl Iterator<Item = &'a Message>) -> Vec<(String, String)> {
     let results = messages.flat_map(Message::tool_results);
-    results.map(|result| (result.call_id.to_string(), result.text())).collect()
+    results
+        .map(|result| (result.call_id.to_string(), result.text()))
+        .collect()
 }
 
 fn told(events: &[Event]) -> Vec<(String, String)> {
     let results = events.iter().filter_map(|event| match &event.kind {
         EventKind::ToolResult { id, parts, .. } => {
-            let text = parts.iter().filter_map(tower_agent::Part::as_text).collect();
+            let text = parts
+                .iter()
+                .filter_map(tower_agent::Part::as_text)
+                .collect();
             Some((id.to_string(), text))
         }
         _ => None,
@@ -108,7 +120,10 @@ async fn a_tool_that_has_a_result_is_not_run_again_whatever_its_siblings_do() {
             let (paused, events) = run(&agent, "Go.".into(), is_streamed).await;
             assert_eq!(paused.interrupts().len(), 1, "{name}, {is_streamed}");
             let kept = answers(paused.new_messages());
-            assert!(kept.contains(&("call_2".into(), "paid".into())), "{name}: {kept:?}");
+            assert!(
+                kept.contains(&("call_2".into(), "paid".into())),
+                "{name}: {kept:?}"
+            );
             if is_streamed {
                 assert_eq!(told(&events), kept, "{name}: what was told stands");
             }
@@ -118,7 +133,11 @@ async fn a_tool_that_has_a_result_is_not_run_again_whatever_its_siblings_do() {
             let request = AgentRequest::resume(checkpoint).with_resolutions([yes]);
             let (done, _) = run(&agent, request, is_streamed).await;
             assert_eq!(done.text(), "done", "{name}, {is_streamed}");
-            assert_eq!(turnover.paid.load(SeqCst), 1, "{name}, {is_streamed}: paid once");
+            assert_eq!(
+                turnover.paid.load(SeqCst),
+                1,
+                "{name}, {is_streamed}: paid once"
+            );
         }
     }
 }
@@ -127,7 +146,11 @@ async fn a_tool_that_has_a_result_is_not_run_again_whatever_its_siblings_do() {
 #[tokio::test]
 async fn a_tool_that_is_stopped_while_it_runs_is_not_run_again_unless_that_does_no_harm() {
     use tower_agent::Effect;
-    for (effect, runs) in [(Effect::Mutating, 1), (Effect::Idempotent, 2), (Effect::Pure, 2)] {
+    for (effect, runs) in [
+        (Effect::Mutating, 1),
+        (Effect::Idempotent, 2),
+        (Effect::Pure, 2),
+    ] {
         for is_streamed in [false, true] {
             let turnover = Turnover::default();
             let begun = turnover.paid.clone();
@@ -141,17 +164,22 @@ async fn a_tool_that_is_stopped_while_it_runs_is_not_run_again_unless_that_does_
                 }
             });
             let ask =
-                Tool::function_with("ask", "Asks.", async |_: Value, call: ToolRequest| match call
-                    .context()
-                    .resolution("may I?")
-                {
-                    Some(_) => Ok("yes"),
-                    None => Err(Error::interrupt(Interrupt::new("may I?", "confirmation"))),
-                });
+                Tool::function_with(
+                    "ask",
+                    "Asks.",
+                    async |_: Value, call: ToolRequest| match call.context().resolution("may I?") {
+                        Some(_) => Ok("yes"),
+                        None => Err(Error::interrupt(Interrupt::new("may I?", "confirmation"))),
+                    },
+                );
             let calls = AtomicU32::new(0);
             let fail = Tool::function("fail", "Fails once.", move |_: Value| {
                 let is_first = calls.fetch_add(1, SeqCst) == 0;
-                if is_first { Err(Error::new(ErrorKind::Tool, "no")) } else { Ok("worked") }
+                if is_first {
+                    Err(Error::new(ErrorKind::Tool, "no"))
+                } else {
+                    Ok("worked")
+                }
             });
             let turn = Turn::tool("ask", json!({})).and_tool("slow", json!({}));
             let model =
@@ -164,7 +192,11 @@ async fn a_tool_that_is_stopped_while_it_runs_is_not_run_again_unless_that_does_
             let (paused, events) = run(&agent, "Go.".into(), is_streamed).await;
             let mut kept = answers(paused.new_messages());
             // The call that failed has its failure for an answer.
-            assert_eq!(kept.len(), 1 + usize::from(runs == 1), "{effect:?}: {kept:?}");
+            assert_eq!(
+                kept.len(),
+                1 + usize::from(runs == 1),
+                "{effect:?}: {kept:?}"
+            );
             if is_streamed {
                 let mut told = told(&events);
                 told.sort();
@@ -175,7 +207,11 @@ async fn a_tool_that_is_stopped_while_it_runs_is_not_run_again_unless_that_does_
                 .with_resolutions([Resolution::resolved("may I?", json!(true))]);
             let (done, _) = run(&agent, request, is_streamed).await;
             assert_eq!(done.text(), "done", "{effect:?}");
-            assert_eq!(turnover.paid.load(SeqCst), runs, "{effect:?}, {is_streamed}");
+            assert_eq!(
+                turnover.paid.load(SeqCst),
+                runs,
+                "{effect:?}, {is_streamed}"
+            );
         }
     }
 }

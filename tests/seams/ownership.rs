@@ -35,23 +35,33 @@ impl Wiped {
 
 fn yes(response: &AgentResponse) -> Vec<Resolution> {
     let ids = response.interrupts().iter().map(|pending| &pending.id);
-    ids.map(|id| Resolution::resolved(id, Decision::Approve)).collect()
+    ids.map(|id| Resolution::resolved(id, Decision::Approve))
+        .collect()
 }
 
 async fn resume(agent: &Agent, paused: &AgentResponse, answers: Vec<Resolution>) -> AgentResponse {
     let saved = serde_json::to_string(&paused.checkpoint()).unwrap();
     let checkpoint: Checkpoint = serde_json::from_str(&saved).unwrap();
-    agent.run(AgentRequest::resume(checkpoint).with_resolutions(answers)).await.unwrap()
+    agent
+        .run(AgentRequest::resume(checkpoint).with_resolutions(answers))
+        .await
+        .unwrap()
 }
 
 fn unguarded(name: &str, model: &ScriptedModel, wiped: &Wiped) -> Agent {
     let by = Box::leak(name.to_owned().into_boxed_str());
-    Agent::builder(model.clone()).name(name).tool(wiped.tool(by)).build().unwrap()
+    Agent::builder(model.clone())
+        .name(name)
+        .tool(wiped.tool(by))
+        .build()
+        .unwrap()
 }
 
 fn guarded(name: &str, model: &ScriptedModel, wiped: &Wiped) -> Agent {
     let by = Box::leak(name.to_owned().into_boxed_str());
-    let agent = Agent::builder(model.clone()).name(name).tool(wiped.tool(by));
+    let agent = Agent::builder(model.clone())
+        .name(name)
+        .tool(wiped.tool(by));
     agent.on_tool(Approval::of_tools(["wipe"])).build().unwrap()
 }
 
@@ -68,14 +78,20 @@ async fn a_namesake_without_the_guard_does_not_run_the_call() {
                 false => Agent::sequential("team"),
                 true => Agent::parallel("team"),
             };
-            let members = [unguarded("first", first, &wiped), guarded("second", second, &wiped)];
+            let members = [
+                unguarded("first", first, &wiped),
+                guarded("second", second, &wiped),
+            ];
             team.agents(members).build().unwrap()
         };
         let (first, second) = (ScriptedModel::new([Turn::from_text("Hello.")]), wipes());
         let paused = team(&first, &second).run("?").await.unwrap();
 
         // The messages do not say whose call it is: it is not made.
-        let alone = team(&first, &second).run(paused.messages().clone()).await.unwrap_err();
+        let alone = team(&first, &second)
+            .run(paused.messages().clone())
+            .await
+            .unwrap_err();
         assert_eq!(alone.kind(), ErrorKind::InvalidRequest);
         assert!(alone.message().contains("`wipe`"), "{alone}");
         assert!(alone.message().contains("Checkpoint"), "{alone}");
@@ -97,12 +113,20 @@ async fn a_sub_agents_call_is_its_own_and_its_parents_call_its_parents() {
     let wiped = Wiped::default();
     let transfer = Turn::tool("transfer_to_agent", json!({ "agent": "billing" }));
     let desk = |model: &ScriptedModel, sub: &ScriptedModel| {
-        let agent = Agent::builder(model.clone()).name("desk").tool(wiped.tool("desk"));
-        agent.sub_agent(guarded("billing", sub, &wiped)).build().unwrap()
+        let agent = Agent::builder(model.clone())
+            .name("desk")
+            .tool(wiped.tool("desk"));
+        agent
+            .sub_agent(guarded("billing", sub, &wiped))
+            .build()
+            .unwrap()
     };
     let (model, sub) = (ScriptedModel::new([transfer]), wipes());
     let paused = desk(&model, &sub).run("?").await.unwrap();
-    let alone = desk(&model, &sub).run(paused.messages().clone()).await.unwrap_err();
+    let alone = desk(&model, &sub)
+        .run(paused.messages().clone())
+        .await
+        .unwrap_err();
     assert_eq!(alone.kind(), ErrorKind::InvalidRequest);
     assert!(wiped.take().is_empty());
     resume(&desk(&model, &sub), &paused, yes(&paused)).await;
@@ -110,9 +134,14 @@ async fn a_sub_agents_call_is_its_own_and_its_parents_call_its_parents() {
 
     // The other way round, with the tool guarded where the call was made.
     let (model, sub) = (wipes(), ScriptedModel::new([]));
-    let agent = Agent::builder(model.clone()).name("desk").tool(wiped.tool("desk"));
+    let agent = Agent::builder(model.clone())
+        .name("desk")
+        .tool(wiped.tool("desk"));
     let agent = agent.on_tool(Approval::of_tools(["wipe"]));
-    let agent = agent.sub_agent(unguarded("billing", &sub, &wiped)).build().unwrap();
+    let agent = agent
+        .sub_agent(unguarded("billing", &sub, &wiped))
+        .build()
+        .unwrap();
     let paused = agent.run("?").await.unwrap();
     resume(&agent, &paused, yes(&paused)).await;
     assert_eq!(wiped.take(), ["desk \"disk\""]);
@@ -124,7 +153,10 @@ async fn after_the_users_next_words_messages_alone_do() {
     let wiped = Wiped::default();
     let first = ScriptedModel::new([Turn::from_text("Hello."), Turn::from_text("Hello again.")]);
     let second = ScriptedModel::new([Turn::tool("wipe", json!(1)), Turn::from_text("Never mind.")]);
-    let members = [unguarded("first", &first, &wiped), guarded("second", &second, &wiped)];
+    let members = [
+        unguarded("first", &first, &wiped),
+        guarded("second", &second, &wiped),
+    ];
     let team = Agent::sequential("team").agents(members).build().unwrap();
     let paused = team.run("?").await.unwrap();
 
@@ -139,11 +171,19 @@ async fn an_agent_continues_its_open_calls_from_the_messages_alone() {
     let model = wipes();
     let paused = guarded("agent", &model, &wiped).run("?").await.unwrap();
     let request = AgentRequest::conversation(paused.messages().clone());
-    let again = guarded("agent", &model, &wiped).run(request.with_resolutions(yes(&paused))).await;
+    let again = guarded("agent", &model, &wiped)
+        .run(request.with_resolutions(yes(&paused)))
+        .await;
     let again = again.unwrap();
-    assert!(wiped.take().is_empty(), "no question goes with the messages, so no answer does");
+    assert!(
+        wiped.take().is_empty(),
+        "no question goes with the messages, so no answer does"
+    );
     let done = resume(&guarded("agent", &model, &wiped), &again, yes(&again)).await;
-    assert_eq!((done.text(), wiped.take()), ("Wiped.".into(), vec!["agent \"disk\"".into()]));
+    assert_eq!(
+        (done.text(), wiped.take()),
+        ("Wiped.".into(), vec!["agent \"disk\"".into()])
+    );
 }
 
 /// A model whose provider names every call `call_0`.
@@ -164,7 +204,11 @@ async fn calls_of_one_id_are_approved_once_each() {
     let boss = reuses_ids([ask(), ask()]);
     let agent = || {
         let worker = guarded("worker", &inner, &wiped).into_tool("Works.");
-        Agent::builder(boss.clone()).name("boss").tool(worker).build().unwrap()
+        Agent::builder(boss.clone())
+            .name("boss")
+            .tool(worker)
+            .build()
+            .unwrap()
     };
     // The second time the worker is asked it has nothing more to do.
     let mut paused = agent().run("?").await.unwrap();
@@ -177,7 +221,10 @@ async fn calls_of_one_id_are_approved_once_each() {
             assert_eq!(paused.interrupts().len(), 1);
         }
     }
-    assert_eq!(asked, ["boss/call_0/worker/call_0", "boss/call_0/worker/call_0#2"]);
+    assert_eq!(
+        asked,
+        ["boss/call_0/worker/call_0", "boss/call_0/worker/call_0#2"]
+    );
 }
 
 #[tokio::test]
@@ -214,7 +261,14 @@ async fn a_request_stays_in_its_run_whatever_is_set_on_it_in_whatever_order() {
         |request, _| request.with_resolutions([Resolution::resolved("mine", 2)]),
         |request, _| request.with_cancellation(CancellationToken::new()),
     ];
-    for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+    for order in [
+        [0, 1, 2],
+        [0, 2, 1],
+        [1, 0, 2],
+        [1, 2, 0],
+        [2, 0, 1],
+        [2, 1, 0],
+    ] {
         let inner = Agent::builder(ScriptedModel::new([Turn::from_text("in")]))
             .name("inner")
             .on_agent(before_agent(|request| {
@@ -232,14 +286,20 @@ async fn a_request_stays_in_its_run_whatever_is_set_on_it_in_whatever_order() {
             let inner = inner.clone();
             async move {
                 call.context().values().set("value", 1_u32);
-                let request = order.into_iter().fold(AgentRequest::new("?"), |request, setter| {
-                    setters[setter](request, call.context())
-                });
+                let request = order
+                    .into_iter()
+                    .fold(AgentRequest::new("?"), |request, setter| {
+                        setters[setter](request, call.context())
+                    });
                 Ok::<_, Error>(inner.run(request).await?.text())
             }
         });
         let model = ScriptedModel::new([Turn::tool("ask", json!({})), Turn::from_text("out")]);
-        let outer = Agent::builder(model.clone()).name("outer").tool(tool).build().unwrap();
+        let outer = Agent::builder(model.clone())
+            .name("outer")
+            .tool(tool)
+            .build()
+            .unwrap();
         let request = AgentRequest::new("?")
             .with_run_id("run")
             .with_resolutions([Resolution::resolved("run's", 1)])
@@ -252,7 +312,9 @@ async fn a_request_stays_in_its_run_whatever_is_set_on_it_in_whatever_order() {
 
 #[tokio::test]
 async fn what_is_a_whole_runs_is_refused_inside_another_and_a_token_ends_its_part_alone() {
-    let agent = Agent::builder(ScriptedModel::always(Turn::from_text("Hello."))).build().unwrap();
+    let agent = Agent::builder(ScriptedModel::always(Turn::from_text("Hello.")))
+        .build()
+        .unwrap();
     let context = RunContext::default();
     let whole: [Setter; 2] = [
         |request, _| request.with_run_id("mine"),
@@ -260,7 +322,10 @@ async fn what_is_a_whole_runs_is_refused_inside_another_and_a_token_ends_its_par
     ];
     for set in whole {
         let before = set(AgentRequest::new("?"), &context).with_context(context.clone());
-        let after = set(AgentRequest::new("?").with_context(context.clone()), &context);
+        let after = set(
+            AgentRequest::new("?").with_context(context.clone()),
+            &context,
+        );
         for request in [before, after] {
             let error = agent.run(request).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidRequest);
@@ -270,10 +335,20 @@ async fn what_is_a_whole_runs_is_refused_inside_another_and_a_token_ends_its_par
 
     let token = CancellationToken::new();
     token.cancel();
-    let request = AgentRequest::new("?").with_context(context.clone()).with_cancellation(token);
-    assert_eq!(agent.run(request).await.unwrap_err().kind(), ErrorKind::Cancelled);
+    let request = AgentRequest::new("?")
+        .with_context(context.clone())
+        .with_cancellation(token);
+    assert_eq!(
+        agent.run(request).await.unwrap_err().kind(),
+        ErrorKind::Cancelled
+    );
     assert!(!context.cancellation().is_cancelled());
-    assert!(agent.run(AgentRequest::new("?").with_context(context)).await.is_ok());
+    assert!(
+        agent
+            .run(AgentRequest::new("?").with_context(context))
+            .await
+            .is_ok()
+    );
 }
 
 #[tokio::test]
@@ -287,17 +362,25 @@ async fn what_was_put_into_a_run_before_all_was_set_stays() {
         .with_cancellation(CancellationToken::new());
     let context = request.context();
     assert!(context.values().get::<u32>("value").unwrap().is_some());
-    assert_eq!((context.state().get("key"), context.run_id()), (Some(json!(1)), &*id));
+    assert_eq!(
+        (context.state().get("key"), context.run_id()),
+        (Some(json!(1)), &*id)
+    );
     let request = request.with_run_id("named").with_state(State::default());
     let context = request.context();
     assert!(context.values().get::<u32>("value").unwrap().is_some());
-    assert_eq!((context.state().get("key"), context.run_id()), (None, "named"));
+    assert_eq!(
+        (context.state().get("key"), context.run_id()),
+        (None, "named")
+    );
     assert!(context.resolution("q").is_some());
 }
 
 #[tokio::test]
 async fn looking_at_a_request_before_it_joins_a_run_gives_it_nothing_of_its_own() {
-    let agent = Agent::builder(ScriptedModel::always(Turn::from_text("Hello."))).build().unwrap();
+    let agent = Agent::builder(ScriptedModel::always(Turn::from_text("Hello.")))
+        .build()
+        .unwrap();
     let context = RunContext::default();
     let request = AgentRequest::new("?");
     request.context();
@@ -320,9 +403,16 @@ fn clones_of_a_request_that_is_only_printed_are_runs_of_their_own() {
 async fn another_agent_does_not_go_on_with_the_calls_of_a_checkpoint() {
     let wiped = Wiped::default();
     let paused = guarded("careful", &wipes(), &wiped).run("?").await.unwrap();
-    let other = unguarded("careless", &ScriptedModel::new([Turn::from_text("Stopped.")]), &wiped);
+    let other = unguarded(
+        "careless",
+        &ScriptedModel::new([Turn::from_text("Stopped.")]),
+        &wiped,
+    );
 
-    let error = other.run(AgentRequest::resume(paused.checkpoint())).await.unwrap_err();
+    let error = other
+        .run(AgentRequest::resume(paused.checkpoint()))
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidRequest);
     assert!(error.message().contains("careful"), "{error}");
     let request = AgentRequest::resume(paused.checkpoint()).with_message("Stop.");
@@ -360,7 +450,10 @@ async fn a_team_side_by_side_that_is_dropped_at_any_event_leaves_no_call_to_anot
         wiped.sort();
         let each = ["a", "b", "c", "d"].map(|by| format!("{by} \"disk\""));
         assert_eq!(wiped, each, "dropped after {events} events");
-        assert!(done.interrupts().is_empty(), "dropped after {events} events");
+        assert!(
+            done.interrupts().is_empty(),
+            "dropped after {events} events"
+        );
         if seen < events {
             break;
         }
@@ -378,7 +471,13 @@ async fn calls_whose_ids_look_like_parts_of_a_name_have_paths_of_their_own() {
     let calls = ids.map(|id| Part::ToolCall(ToolCall::new(id, "look", json!({}))));
     let message = ModelResponse::new(Message::new(Role::Assistant, calls));
     let model = ScriptedModel::new([Turn::response(message), Turn::from_text("Done.")]);
-    Agent::builder(model).tool(look).build().unwrap().run("?").await.unwrap();
+    Agent::builder(model)
+        .tool(look)
+        .build()
+        .unwrap()
+        .run("?")
+        .await
+        .unwrap();
     let mut paths = std::mem::take(&mut *paths.lock().unwrap());
     paths.sort();
     paths.dedup();
@@ -391,7 +490,10 @@ fn asks() -> impl Callback<ToolRequest> {
         let context = request.context();
         match context.resolution(&context.call_path()) {
             Some(_) => Ok(()),
-            None => Err(Error::interrupt(Interrupt::new(context.call_path(), "confirmation"))),
+            None => Err(Error::interrupt(Interrupt::new(
+                context.call_path(),
+                "confirmation",
+            ))),
         }
     });
     asks.named("asks").guard()
@@ -411,24 +513,35 @@ async fn a_call_that_a_guard_holds_is_not_made_where_that_guard_does_not_stand()
             Agent::builder(ScriptedModel::new([turn, Turn::from_text("Done.")]))
                 .tool(wiped.tool("agent"))
         };
-        let careful = guard(agent(Turn::tool("wipe", json!("disk")))).build().unwrap();
+        let careful = guard(agent(Turn::tool("wipe", json!("disk"))))
+            .build()
+            .unwrap();
         let paused = careful.run("?").await.unwrap();
         let saved = serde_json::to_string(&paused.checkpoint()).unwrap();
         let again = || AgentRequest::resume(serde_json::from_str(&saved).unwrap());
 
         let careless = agent(Turn::from_text("It was not wiped.")).build().unwrap();
-        let response = careless.run(again().with_resolutions(yes(&paused))).await.unwrap();
+        let response = careless
+            .run(again().with_resolutions(yes(&paused)))
+            .await
+            .unwrap();
         assert_eq!(response.text(), "It was not wiped.");
         assert!(wiped.take().is_empty());
         let results = response.messages().iter().flat_map(Message::tool_results);
         assert!(results.map(|it| it.is_error).eq([true]));
 
         // A guard of the same kind that is for other calls does not let it through either.
-        let lax = agent(Turn::from_text("?")).on_tool(Approval::when(|_| false)).build().unwrap();
+        let lax = agent(Turn::from_text("?"))
+            .on_tool(Approval::when(|_| false))
+            .build()
+            .unwrap();
         let response = lax.run(again()).await.unwrap();
         assert!(wiped.take().is_empty(), "{:?}", response.text());
 
-        let response = careful.run(again().with_resolutions(yes(&paused))).await.unwrap();
+        let response = careful
+            .run(again().with_resolutions(yes(&paused)))
+            .await
+            .unwrap();
         assert_eq!((response.text().as_str(), wiped.take().len()), ("Done.", 1));
     }
 }

@@ -17,8 +17,13 @@ use tower_agent::{
 };
 
 /// What must not be visible, wherever it comes from.
-const RAW: [&str; 5] =
-    ["user@raw.org", "model@raw.org", "tool@raw.org", "error@raw.org", "cause@raw.org"];
+const RAW: [&str; 5] = [
+    "user@raw.org",
+    "model@raw.org",
+    "tool@raw.org",
+    "error@raw.org",
+    "cause@raw.org",
+];
 
 #[track_caller]
 fn assert_hidden(what: &str, seen: &str) {
@@ -28,7 +33,10 @@ fn assert_hidden(what: &str, seen: &str) {
 }
 
 fn redact() -> Redact {
-    Redact::new([Detector::email()]).unwrap().redact_input().numbered()
+    Redact::new([Detector::email()])
+        .unwrap()
+        .redact_input()
+        .numbered()
 }
 
 /// Writes down whatever a callback can see.
@@ -133,10 +141,18 @@ fn speaks() -> ScriptedModel {
 
 #[tokio::test]
 async fn a_log_anywhere_inside_a_global_redaction_sees_nothing_raw_in_any_phase() {
-    let semantics = [Semantics::default(), Semantics::adk_python(), Semantics::trpc()];
+    let semantics = [
+        Semantics::default(),
+        Semantics::adk_python(),
+        Semantics::trpc(),
+    ];
     for semantics in semantics {
-        let (global, own, run, to) =
-            (Sees::default(), Sees::default(), Sees::default(), Default::default());
+        let (global, own, run, to) = (
+            Sees::default(),
+            Sees::default(),
+            Sees::default(),
+            Default::default(),
+        );
         let agent = Agent::builder(speaks())
             .semantics(semantics)
             .tool(ask(&to))
@@ -157,21 +173,33 @@ async fn a_log_anywhere_inside_a_global_redaction_sees_nothing_raw_in_any_phase(
         assert_hidden("a global log", &global.take());
         assert_hidden("the agent's own log", &own.take());
         assert_hidden("the run's log", &run.take());
-        assert_eq!(*to.lock().unwrap(), ["model@raw.org", "model@raw.org"], "{semantics:?}");
+        assert_eq!(
+            *to.lock().unwrap(),
+            ["model@raw.org", "model@raw.org"],
+            "{semantics:?}"
+        );
     }
 }
 
 #[tokio::test]
 async fn the_transcript_has_nothing_raw_but_what_the_user_said() {
     let to = Default::default();
-    let agent = Agent::builder(speaks()).tool(ask(&to)).global_callbacks(redact()).build().unwrap();
+    let agent = Agent::builder(speaks())
+        .tool(ask(&to))
+        .global_callbacks(redact())
+        .build()
+        .unwrap();
     let done = agent.run("I am user@raw.org.").await.unwrap();
     let new: Vec<_> = done.new_messages().cloned().collect();
     assert_hidden("the transcript", &format!("{new:?}"));
     assert_eq!(done.text(), "I asked [email-2].");
     let made_up = new[0].tool_calls().last().unwrap();
     assert!(made_up.name.contains("email"), "{}", made_up.name);
-    assert_eq!(*to.lock().unwrap(), ["[email-2]", "[email-2]"], "it may not be put back here");
+    assert_eq!(
+        *to.lock().unwrap(),
+        ["[email-2]", "[email-2]"],
+        "it may not be put back here"
+    );
 }
 
 #[tokio::test]
@@ -182,13 +210,20 @@ async fn what_a_callback_adds_is_hidden_from_the_model_and_from_those_outside() 
         .global_callbacks(redact())
         .callbacks(outside.clone())
         .on_model(before_model(|request| {
-            request.messages_mut().push(Message::user("Also model@raw.org."));
+            request
+                .messages_mut()
+                .push(Message::user("Also model@raw.org."));
         }))
-        .on_model(after_model(|_, _| Action::Respond(ModelResponse::from_text("or tool@raw.org"))))
+        .on_model(after_model(|_, _| {
+            Action::Respond(ModelResponse::from_text("or tool@raw.org"))
+        }))
         .build()
         .unwrap();
     let done = agent.run("?").await.unwrap();
-    assert_hidden("the model's request", &format!("{:?}", model.requests()[0].messages()));
+    assert_hidden(
+        "the model's request",
+        &format!("{:?}", model.requests()[0].messages()),
+    );
     assert_eq!(done.text(), "or [email-2]");
 }
 
@@ -204,7 +239,12 @@ fn again(response: &AgentResponse) -> Checkpoint {
 
 #[tokio::test]
 async fn an_unknown_placeholder_fails_the_call() {
-    for made_up in ["[email-7]", "a [EMAIL-1] b", "[email-99999999999999999999]", "[email-01]"] {
+    for made_up in [
+        "[email-7]",
+        "a [EMAIL-1] b",
+        "[email-99999999999999999999]",
+        "[email-01]",
+    ] {
         let (to, own) = (Arc::default(), Sees::default());
         let mail = Turn::tool("mail", json!({ "to": made_up }));
         let model = ScriptedModel::new([mail, Turn::from_text("done")]);
@@ -214,14 +254,22 @@ async fn an_unknown_placeholder_fails_the_call() {
             .callbacks(own)
             .on_tool(tower_agent::callback::on_tool_error(move |_, error| {
                 let unknown = error.downcast_ref::<UnknownPlaceholder>();
-                failed.lock().unwrap().push(unknown.unwrap().placeholder.clone());
+                failed
+                    .lock()
+                    .unwrap()
+                    .push(unknown.unwrap().placeholder.clone());
             }))
             .build()
             .unwrap();
         let done = agent.run("I am user@raw.org.").await.unwrap();
         assert!(to.lock().unwrap().is_empty(), "{made_up}");
         assert!(made_up.contains(&kinds.lock().unwrap()[0]));
-        assert!(done.messages().iter().flat_map(|it| it.tool_results()).all(|it| it.is_error));
+        assert!(
+            done.messages()
+                .iter()
+                .flat_map(|it| it.tool_results())
+                .all(|it| it.is_error)
+        );
     }
 }
 
@@ -229,11 +277,23 @@ async fn an_unknown_placeholder_fails_the_call() {
 async fn it_fails_the_call_also_of_a_tool_that_is_given_the_placeholders_themselves() {
     let to = Arc::default();
     let mail = |to: &str| Turn::tool("mail", json!({ "to": to }));
-    let model = ScriptedModel::new([mail("[email-1]"), mail("[email-7]"), Turn::from_text("done")]);
-    let agent = Agent::builder(model).tool(ask(&to)).global_callbacks(redact()).build().unwrap();
+    let model = ScriptedModel::new([
+        mail("[email-1]"),
+        mail("[email-7]"),
+        Turn::from_text("done"),
+    ]);
+    let agent = Agent::builder(model)
+        .tool(ask(&to))
+        .global_callbacks(redact())
+        .build()
+        .unwrap();
     let done = agent.run("I am user@raw.org.").await.unwrap();
     assert_eq!(*to.lock().unwrap(), ["[email-1]"]);
-    let failed = done.messages().iter().flat_map(|it| it.tool_results()).map(|it| it.is_error);
+    let failed = done
+        .messages()
+        .iter()
+        .flat_map(|it| it.tool_results())
+        .map(|it| it.is_error);
     assert_eq!(failed.collect::<Vec<_>>(), [false, true]);
 }
 
@@ -242,7 +302,12 @@ async fn after_an_approval_in_another_process_placeholders_are_put_back() {
     let to = Arc::default();
     let mail = Turn::tool("mail", json!({ "to": "[email-1]" }));
     let model = ScriptedModel::new([mail, Turn::from_text("done")]);
-    let guarded = || mails(&to, &model).on_tool(Approval::of_tools(["mail"])).build().unwrap();
+    let guarded = || {
+        mails(&to, &model)
+            .on_tool(Approval::of_tools(["mail"]))
+            .build()
+            .unwrap()
+    };
     let paused = guarded().run("Mail user@raw.org.").await.unwrap();
     assert_hidden("the question", &format!("{:?}", paused.interrupts()));
     assert_hidden("the checkpoint, as it prints", &{
@@ -253,13 +318,21 @@ async fn after_an_approval_in_another_process_placeholders_are_put_back() {
     let yes = Resolution::resolved(&paused.interrupts()[0].id, json!({ "approved": true }));
     let request = AgentRequest::resume(again(&paused)).with_resolutions([yes]);
     let done = guarded().run(request).await.unwrap();
-    assert_eq!((done.text(), &*to.lock().unwrap()), ("done".into(), &vec![json!("user@raw.org")]));
+    assert_eq!(
+        (done.text(), &*to.lock().unwrap()),
+        ("done".into(), &vec![json!("user@raw.org")])
+    );
 }
 
 #[tokio::test]
 async fn numbers_stay_the_same_across_a_conversation_and_are_not_shown() {
     let model = ScriptedModel::new([(); 2].map(|()| Turn::from_text("Well, model@raw.org.")));
-    let agent = || Agent::builder(model.clone()).global_callbacks(redact()).build().unwrap();
+    let agent = || {
+        Agent::builder(model.clone())
+            .global_callbacks(redact())
+            .build()
+            .unwrap()
+    };
     let first = agent().run("I am user@raw.org.").await.unwrap();
     assert_eq!(first.text(), "Well, [email-2].");
     let request = AgentRequest::resume(again(&first)).with_message("And b@raw.org, user@raw.org.");
@@ -276,7 +349,11 @@ async fn numbers_stay_the_same_across_a_conversation_and_are_not_shown() {
     let said: Vec<_> = sent.iter().map(Message::text).collect();
     assert_eq!(
         said,
-        ["I am [email-1].", "Well, [email-2].", "And [email-3], [email-1]."],
+        [
+            "I am [email-1].",
+            "Well, [email-2].",
+            "And [email-3], [email-1]."
+        ],
         "the answer before is left as it is"
     );
 }
@@ -289,20 +366,35 @@ async fn two_redactions_and_all_agents_of_a_run_share_one_vault() {
             .and_tool("mail", json!({ "to": "[email-2] [ip-1]" })),
         Turn::from_text("Mailed."),
     ]);
-    let clerk = Agent::builder(inner).name("clerk").tool(ask(&to)).build().unwrap();
+    let clerk = Agent::builder(inner)
+        .name("clerk")
+        .tool(ask(&to))
+        .build()
+        .unwrap();
     let outer = ScriptedModel::new([
-        Turn::tool("clerk", json!({ "request": "user@raw.org and model@raw.org at 10.0.0.1" })),
+        Turn::tool(
+            "clerk",
+            json!({ "request": "user@raw.org and model@raw.org at 10.0.0.1" }),
+        ),
         Turn::from_text("done"),
     ]);
-    let other = Redact::new([Detector::ip_address()]).unwrap().redact_input();
+    let other = Redact::new([Detector::ip_address()])
+        .unwrap()
+        .redact_input();
     let agent = Agent::builder(outer)
         .tool(clerk.into_tool("Mails."))
         .global_callbacks(redact().restore_when(|call| call.name() == "mail"))
         .global_callbacks(other.restore_when(|call| call.name() == "mail"))
         .build()
         .unwrap();
-    assert_eq!(agent.run("I am user@raw.org.").await.unwrap().text(), "done");
-    assert_eq!(*to.lock().unwrap(), ["user@raw.org", "model@raw.org 10.0.0.1"]);
+    assert_eq!(
+        agent.run("I am user@raw.org.").await.unwrap().text(),
+        "done"
+    );
+    assert_eq!(
+        *to.lock().unwrap(),
+        ["user@raw.org", "model@raw.org 10.0.0.1"]
+    );
 }
 
 #[tokio::test]
@@ -310,12 +402,22 @@ async fn an_error_that_leaves_a_run_shows_nothing_in_its_causes_or_its_metadata(
     let model = ScriptedModel::new([Turn::error(
         Error::new(ErrorKind::Overloaded, "busy")
             .with_source(Error::new(ErrorKind::Tool, "for cause@raw.org"))
-            .with_metadata(Metadata::default().with_status(503).with_request_id("error@raw.org")),
+            .with_metadata(
+                Metadata::default()
+                    .with_status(503)
+                    .with_request_id("error@raw.org"),
+            ),
     )]);
-    let agent = Agent::builder(model).global_callbacks(redact()).build().unwrap();
+    let agent = Agent::builder(model)
+        .global_callbacks(redact())
+        .build()
+        .unwrap();
     let error = agent.run("?").await.unwrap_err();
     assert_hidden("the error", &chain(&error));
-    assert_eq!((error.kind(), error.metadata().status()), (ErrorKind::Overloaded, Some(503)));
+    assert_eq!(
+        (error.kind(), error.metadata().status()),
+        (ErrorKind::Overloaded, Some(503))
+    );
     let cause = std::error::Error::source(&error).unwrap().to_string();
     assert!(cause.contains("for [email-"), "{cause}");
 }

@@ -58,7 +58,10 @@ struct Nothing;
 struct Id(String);
 
 fn parameters<A: JsonSchema>() -> Value {
-    ToolDeclaration::new("tool", "A tool.").with_arguments::<A>().parameters().clone()
+    ToolDeclaration::new("tool", "A tool.")
+        .with_arguments::<A>()
+        .parameters()
+        .clone()
 }
 
 /// What the tool's function was given for these arguments, or the error.
@@ -71,7 +74,10 @@ where
     });
     let request = ToolRequest::new(ToolCall::new("call", "tool", arguments))
         .with_declaration(Some(tool.declaration().clone()));
-    tool.into_service().oneshot(request).await.map(|response| response.value().clone())
+    tool.into_service()
+        .oneshot(request)
+        .await
+        .map(|response| response.value().clone())
 }
 
 /// The schema is one that the strictest provider takes at the root of a tool's parameters, and a
@@ -81,7 +87,10 @@ fn assert_object(schema: &Value, fits: &Value) {
     assert_eq!(schema["type"], "object", "{schema}");
     assert!(schema["properties"].is_object(), "{schema}");
     for refused in ["$ref", "allOf", "anyOf", "const", "enum", "not", "oneOf"] {
-        assert!(schema.get(refused).is_none(), "`{refused}` at the root of {schema}");
+        assert!(
+            schema.get(refused).is_none(),
+            "`{refused}` at the root of {schema}"
+        );
     }
     let validator = jsonschema::draft202012::new(schema).expect("a schema");
     assert!(validator.is_valid(fits), "{fits} does not fit {schema}");
@@ -122,7 +131,10 @@ async fn an_object_is_not_wrapped() {
 
     let map = json!({ "a": 1, "value": 2 });
     assert_object(&parameters::<BTreeMap<String, u32>>(), &map);
-    assert_eq!(given::<BTreeMap<String, u32>>(map.clone()).await.unwrap(), map);
+    assert_eq!(
+        given::<BTreeMap<String, u32>>(map.clone()).await.unwrap(),
+        map
+    );
 }
 
 #[tokio::test]
@@ -155,7 +167,10 @@ async fn an_optional_argument_may_be_left_out() {
 async fn an_argument_that_is_sent_bare_is_taken() {
     assert_eq!(given::<String>(json!("disk")).await.unwrap(), "disk");
     assert_eq!(given::<u32>(json!(3)).await.unwrap(), 3);
-    assert_eq!(given::<Option<u32>>(Value::Null).await.unwrap(), Value::Null);
+    assert_eq!(
+        given::<Option<u32>>(Value::Null).await.unwrap(),
+        Value::Null
+    );
     assert_eq!(given::<Vec<u32>>(json!([3])).await.unwrap(), json!([3]));
     // Without a declaration, too.
     let tool = Tool::function("tool", "A tool.", |disk: String| disk).into_service();
@@ -166,7 +181,9 @@ async fn an_argument_that_is_sent_bare_is_taken() {
 #[tokio::test]
 async fn an_object_that_broke_off_is_not_taken_for_a_text() {
     let call = ToolCall::from_text("call", "tool", r#"{"value": "di"#);
-    let error = given::<String>(call.arguments.value().clone()).await.unwrap_err();
+    let error = given::<String>(call.arguments.value().clone())
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArguments);
     assert!(error.message().contains("not JSON"), "{error}");
 }
@@ -181,13 +198,33 @@ async fn what_does_not_fit_is_named_where_the_model_has_put_it() {
         assert!(invalid.problem.contains(problem), "{invalid}");
         assert!(invalid.expected.is_some(), "{invalid}");
     }
-    says(given::<String>(json!({ "value": 3 })).await, "value", "expected a string");
+    says(
+        given::<String>(json!({ "value": 3 })).await,
+        "value",
+        "expected a string",
+    );
     says(given::<String>(json!({})).await, "value", "is missing");
-    says(given::<String>(json!({ "disk": "a" })).await, "value", "is missing");
-    says(given::<Vec<u32>>(json!({ "value": [1, "b"] })).await, "value[1]", "expected u32");
-    says(given::<Vec<u32>>(json!([1, "b"])).await, "value[1]", "expected u32");
+    says(
+        given::<String>(json!({ "disk": "a" })).await,
+        "value",
+        "is missing",
+    );
+    says(
+        given::<Vec<u32>>(json!({ "value": [1, "b"] })).await,
+        "value[1]",
+        "expected u32",
+    );
+    says(
+        given::<Vec<u32>>(json!([1, "b"])).await,
+        "value[1]",
+        "expected u32",
+    );
     let nodes = json!({ "value": [{ "name": "a" }] });
-    says(given::<Vec<Node>>(nodes).await, "value[0].children", "is missing");
+    says(
+        given::<Vec<Node>>(nodes).await,
+        "value[0].children",
+        "is missing",
+    );
 }
 
 #[tokio::test]
@@ -252,7 +289,9 @@ fn refused(tool: Tool, wanted: &InvalidTool) {
     let mut tools = ToolSet::new();
     assert_eq!(tools.insert(tool.clone()).unwrap_err(), *wanted);
     assert!(tools.is_empty());
-    let built = Agent::builder(ScriptedModel::always(Turn::from_text("."))).tool(tool).build();
+    let built = Agent::builder(ScriptedModel::always(Turn::from_text(".")))
+        .tool(tool)
+        .build();
     assert_eq!(built.unwrap_err(), BuildError::Tool(wanted.clone()));
 }
 
@@ -270,7 +309,9 @@ fn parameters_made_by_hand_that_are_no_object_are_refused_when_the_agent_is_buil
         refused(by_hand(schema), &InvalidTool::Parameters("tool".into()));
     }
     let mut tools = ToolSet::new();
-    tools.insert(by_hand(json!({ "type": "object", "properties": {} }))).unwrap();
+    tools
+        .insert(by_hand(json!({ "type": "object", "properties": {} })))
+        .unwrap();
 }
 
 #[test]
@@ -282,7 +323,9 @@ fn a_name_that_no_provider_takes_is_refused_when_the_agent_is_built() {
     }
     let mut tools = ToolSet::new();
     for name in ["a", "A-b_9", &long[1..]] {
-        tools.insert(Tool::function(name, "A tool.", |_: ()| ())).unwrap();
+        tools
+            .insert(Tool::function(name, "A tool.", |_: ()| ()))
+            .unwrap();
     }
 }
 
@@ -292,7 +335,10 @@ fn an_agent_whose_name_is_no_tools_name_is_no_tool() {
     let tool = agent.build().unwrap().into_tool("Knows every capital.");
     refused(tool, &InvalidTool::Name("The Geographer".into()));
     let error = InvalidTool::Name("The Geographer".into()).to_string();
-    assert!(error.contains("The Geographer") && error.contains("64"), "{error}");
+    assert!(
+        error.contains("The Geographer") && error.contains("64"),
+        "{error}"
+    );
 }
 
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
@@ -325,14 +371,32 @@ fn format<T: JsonSchema>() -> (Value, bool) {
 /// Every object in it is closed and has all its properties; no keyword is one that a strict mode
 /// refuses.
 fn assert_closed(schema: &Value, place: &str) {
-    let object = schema.as_object().unwrap_or_else(|| panic!("{place} is {schema}"));
-    for refused in ["allOf", "default", "not", "oneOf", "prefixItems", "minLength", "title"] {
-        assert!(!object.contains_key(refused), "`{refused}` at {place}: {schema}");
+    let object = schema
+        .as_object()
+        .unwrap_or_else(|| panic!("{place} is {schema}"));
+    for refused in [
+        "allOf",
+        "default",
+        "not",
+        "oneOf",
+        "prefixItems",
+        "minLength",
+        "title",
+    ] {
+        assert!(
+            !object.contains_key(refused),
+            "`{refused}` at {place}: {schema}"
+        );
     }
     let kinds = ["$ref", "anyOf", "const", "enum", "type"];
-    assert!(kinds.iter().any(|kind| object.contains_key(*kind)), "{place} is anything: {schema}");
+    assert!(
+        kinds.iter().any(|kind| object.contains_key(*kind)),
+        "{place} is anything: {schema}"
+    );
     let is_object = schema["type"] == "object"
-        || schema["type"].as_array().is_some_and(|types| types.contains(&json!("object")));
+        || schema["type"]
+            .as_array()
+            .is_some_and(|types| types.contains(&json!("object")));
     if is_object {
         assert_eq!(schema["additionalProperties"], false, "{place}: {schema}");
         let mut properties: Vec<_> = schema["properties"].as_object().unwrap().keys().collect();
@@ -416,13 +480,21 @@ fn the_name_of_a_format_is_one_that_providers_take() {
     struct Sales {
         euros: u32,
     }
-    let ResponseFormat::JsonSchema { name, .. } = ResponseFormat::of::<Sales>() else { panic!() };
-    assert_eq!(name, "A_Report_of_sales__with_a_name_that_is_far_longer_than_providers");
+    let ResponseFormat::JsonSchema { name, .. } = ResponseFormat::of::<Sales>() else {
+        panic!()
+    };
+    assert_eq!(
+        name,
+        "A_Report_of_sales__with_a_name_that_is_far_longer_than_providers"
+    );
 }
 
 #[test]
 fn a_declaration_keeps_what_it_says_of_its_effect() {
     let tool = Tool::function("look", "Looks.", |_: u32| ()).effect(Effect::Pure);
     assert_eq!(tool.declaration().effect(), Effect::Pure);
-    assert_eq!(tool.declaration().parameters()["required"], json!(["value"]));
+    assert_eq!(
+        tool.declaration().parameters()["required"],
+        json!(["value"])
+    );
 }

@@ -134,7 +134,10 @@ impl Request for Embed {
 
 impl Call for Embed {
     fn request(context: RunContext) -> Self {
-        Self { text: String::new(), context }
+        Self {
+            text: String::new(),
+            context,
+        }
     }
 
     fn note(&mut self, word: &str) {
@@ -146,7 +149,10 @@ impl Call for Embed {
     }
 
     fn response(text: &str) -> Embedding {
-        Embedding { text: text.to_owned(), origin: Origin::Service }
+        Embedding {
+            text: text.to_owned(),
+            origin: Origin::Service,
+        }
     }
 
     fn text(response: &Embedding) -> String {

@@ -1,5 +1,9 @@
 //! Support for the tests of several crates.
-#![allow(missing_docs, missing_debug_implementations, reason = "it is not published")]
+#![allow(
+    missing_docs,
+    missing_debug_implementations,
+    reason = "it is not published"
+)]
 
 /// The README's examples, so that they compile.
 #[cfg(doctest)]
@@ -27,7 +31,10 @@ pub async fn call<M: ModelService>(
     model: M,
     request: ModelRequest,
 ) -> Result<ModelResponse, Error> {
-    model.oneshot(request).await.map_err(|error| Error::from(Into::<BoxError>::into(error)))
+    model
+        .oneshot(request)
+        .await
+        .map_err(|error| Error::from(Into::<BoxError>::into(error)))
 }
 
 /// Calls a model with a sink, and reads the events.
@@ -36,7 +43,10 @@ pub async fn stream<M: ModelService>(
     request: ModelRequest,
 ) -> (Result<ModelResponse, Error>, Vec<Event>) {
     let (sink, events) = channel(4);
-    futures::join!(call(model, request.with_delta_sender(sink)), events.collect())
+    futures::join!(
+        call(model, request.with_delta_sender(sink)),
+        events.collect()
+    )
 }
 
 /// Returns the deltas in these events, with the tool calls of each message numbered.
@@ -51,10 +61,17 @@ pub fn deltas(events: impl IntoIterator<Item = Event>) -> Vec<Delta> {
                 calls.clear();
             }
             calls.push(id.clone());
-            Some(Delta::ToolCall { index: calls.len() - 1, id, name })
+            Some(Delta::ToolCall {
+                index: calls.len() - 1,
+                id,
+                name,
+            })
         }
         EventKind::ToolCallDelta { id, json } => {
-            let index = calls.iter().rposition(|call| *call == id).expect("the call has begun");
+            let index = calls
+                .iter()
+                .rposition(|call| *call == id)
+                .expect("the call has begun");
             Some(Delta::Arguments { index, json })
         }
         _ => None,
@@ -67,9 +84,16 @@ pub fn text(text: &str) -> Delta {
 }
 
 pub fn begins(index: usize, id: &str, name: &str) -> Delta {
-    Delta::ToolCall { index, id: id.into(), name: name.into() }
+    Delta::ToolCall {
+        index,
+        id: id.into(),
+        name: name.into(),
+    }
 }
 
 pub fn arguments(index: usize, json: &str) -> Delta {
-    Delta::Arguments { index, json: json.into() }
+    Delta::Arguments {
+        index,
+        json: json.into(),
+    }
 }

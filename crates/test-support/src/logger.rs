@@ -17,7 +17,11 @@ pub struct Logger {
 
 impl Logger {
     pub fn new(name: impl Into<Cow<'static, str>>, trace: &Trace) -> Self {
-        Self { name: name.into(), trace: trace.clone(), ends: false }
+        Self {
+            name: name.into(),
+            trace: trace.clone(),
+            ends: false,
+        }
     }
 
     pub fn with_ends(self) -> Self {

@@ -58,11 +58,16 @@ impl Process {
             .stderr(input)
             .spawn()
             .unwrap();
-        let process = Self { child, address: (Ipv4Addr::LOCALHOST, port).into() };
+        let process = Self {
+            child,
+            address: (Ipv4Addr::LOCALHOST, port).into(),
+        };
         let mut lines = BufReader::new(output).lines().map_while(Result::ok);
         let mut said = String::new();
         loop {
-            let Some(line) = lines.next() else { panic!("the server did not start: {said}") };
+            let Some(line) = lines.next() else {
+                panic!("the server did not start: {said}")
+            };
             said.push_str(&line);
             said.push('\n');
             if line.contains(ready) {

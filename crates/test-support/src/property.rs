@@ -6,11 +6,18 @@ use proptest::test_runner::{Config, RngSeed};
 
 /// Runs this many cases from a seed, which a failure prints. `PROPTEST_RNG_SEED` sets it.
 pub fn cases(cases: u32) -> Config {
-    let config = Config { cases, failure_persistence: None, ..Config::default() };
+    let config = Config {
+        cases,
+        failure_persistence: None,
+        ..Config::default()
+    };
     let seed = match config.rng_seed {
         RngSeed::Fixed(seed) => seed,
         RngSeed::Random => RandomState::new().hash_one(cases),
     };
     println!("PROPTEST_RNG_SEED={seed}");
-    Config { rng_seed: RngSeed::Fixed(seed), ..config }
+    Config {
+        rng_seed: RngSeed::Fixed(seed),
+        ..config
+    }
 }

@@ -42,19 +42,33 @@ pub fn check(events: &[Event], response: Result<AgentResponse>) -> Result<AgentR
     let in_tool = |event: &&Event| event.invocation.tool_call.is_some();
     let main: Vec<_> = events.iter().filter(|event| !in_tool(event)).collect();
     let from_tool = left(events.iter().filter(in_tool));
-    let entered = events.iter().filter(|event| matches!(event.kind, EventKind::AgentStarted));
-    let gone = events.iter().filter(|event| matches!(event.kind, EventKind::AgentFinished { .. }));
-    assert_eq!(entered.count(), gone.count(), "every agent that came has left");
+    let entered = events
+        .iter()
+        .filter(|event| matches!(event.kind, EventKind::AgentStarted));
+    let gone = events
+        .iter()
+        .filter(|event| matches!(event.kind, EventKind::AgentFinished { .. }));
+    assert_eq!(
+        entered.count(),
+        gone.count(),
+        "every agent that came has left"
+    );
     match &response {
         Ok(response) => {
             assert_eq!(left(main), said(response.new_messages()));
             assert!(from_tool.len() <= 1, "{from_tool:?}");
-            assert!(matches!(events.last().unwrap().kind, EventKind::RunFinished));
+            assert!(matches!(
+                events.last().unwrap().kind,
+                EventKind::RunFinished
+            ));
         }
         Err(error) => {
             // Every response that breaks off in these tests starts with `half`.
             let half = |answer: &Answer| answer.0.starts_with("ha");
-            assert!(!left(main).iter().chain(&from_tool).any(half), "half an answer is left");
+            assert!(
+                !left(main).iter().chain(&from_tool).any(half),
+                "half an answer is left"
+            );
             let EventKind::RunFailed { error: told } = &events.last().unwrap().kind else {
                 panic!("a run that fails says so last");
             };

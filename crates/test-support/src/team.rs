@@ -30,8 +30,14 @@ pub fn texts(response: &AgentResponse) -> Vec<String> {
         Part::ToolResult(result) => Some(result.text()),
         part => part.as_text().map(str::to_owned),
     };
-    let texts =
-        |message: &Message| message.parts().iter().filter_map(text).collect::<Vec<_>>().concat();
+    let texts = |message: &Message| {
+        message
+            .parts()
+            .iter()
+            .filter_map(text)
+            .collect::<Vec<_>>()
+            .concat()
+    };
     response.new_messages().map(texts).collect()
 }
 

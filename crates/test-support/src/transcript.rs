@@ -32,7 +32,10 @@ pub fn left<'a>(events: impl IntoIterator<Item = &'a Event>) -> Vec<Answer> {
             EventKind::TextEnd { message: id }
             | EventKind::ReasoningEnd { id }
             | EventKind::ToolCallEnd { id } => {
-                let at = open.iter().position(|open| open == id).expect("what ends has begun");
+                let at = open
+                    .iter()
+                    .position(|open| open == id)
+                    .expect("what ends has begun");
                 open.remove(at);
             }
             EventKind::ReasoningStart { id, message } => {
@@ -48,23 +51,35 @@ pub fn left<'a>(events: impl IntoIterator<Item = &'a Event>) -> Vec<Answer> {
                 begin(&mut messages, message);
                 open.push(id.clone());
                 owner.insert(id.clone(), message.clone());
-                seen.entry(message.clone()).or_default().2.push(format!("{id} {name} "));
+                seen.entry(message.clone())
+                    .or_default()
+                    .2
+                    .push(format!("{id} {name} "));
             }
             EventKind::ToolCallDelta { id, json } => {
                 assert!(open.contains(id), "arguments outside their call");
                 let calls = &mut seen.entry(owner[id].clone()).or_default().2;
-                let call = calls.iter_mut().find(|call| call.starts_with(&**id)).unwrap();
+                let call = calls
+                    .iter_mut()
+                    .find(|call| call.starts_with(&**id))
+                    .unwrap();
                 call.push_str(json);
             }
             EventKind::AttemptDiscarded { message } | EventKind::ResponseReplaced { message } => {
-                assert!(messages.contains(message), "what is taken back was seen, and once");
+                assert!(
+                    messages.contains(message),
+                    "what is taken back was seen, and once"
+                );
                 messages.retain(|other| other != message);
             }
             _ => {}
         }
     }
     assert_eq!(open, [], "everything ends");
-    messages.iter().filter_map(|message| seen.get(message).cloned()).collect()
+    messages
+        .iter()
+        .filter_map(|message| seen.get(message).cloned())
+        .collect()
 }
 
 pub fn said<'a>(messages: impl Iterator<Item = &'a Message>) -> Vec<Answer> {
@@ -77,7 +92,13 @@ pub fn said<'a>(messages: impl Iterator<Item = &'a Message>) -> Vec<Answer> {
         let call = |call: &tower_agent::message::ToolCall| {
             format!("{} {} {}", call.id, call.name, call.arguments)
         };
-        (message.text(), thoughts.collect(), message.tool_calls().map(call).collect())
+        (
+            message.text(),
+            thoughts.collect(),
+            message.tool_calls().map(call).collect(),
+        )
     });
-    answers.filter(|answer: &Answer| *answer != Default::default()).collect()
+    answers
+        .filter(|answer: &Answer| *answer != Default::default())
+        .collect()
 }

@@ -40,6 +40,9 @@ pub(super) fn tools(declared: &[Declared]) -> Result<ToolSet, InputError> {
 }
 
 async fn wait(request: ToolRequest) -> Result<ToolResponse> {
-    let id = request.context().tool_call_id().unwrap_or_else(|| request.id());
+    let id = request
+        .context()
+        .tool_call_id()
+        .unwrap_or_else(|| request.id());
     Err(Error::interrupt(Interrupt::new(id, REASON)))
 }

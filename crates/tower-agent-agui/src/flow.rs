@@ -34,7 +34,13 @@ impl Flow {
         };
         let (invocation, id) = (event.invocation.clone(), id.clone());
         let subagent = subagent(&invocation).cloned();
-        Some(Self { invocation, id, is_thought, subagent, said: String::new() })
+        Some(Self {
+            invocation,
+            id,
+            is_thought,
+            subagent,
+            said: String::new(),
+        })
     }
 
     /// Takes the text of the event, if it is the next piece.

@@ -35,14 +35,20 @@ impl Said {
         }
         answered_once(&input.resume)?;
         let tools = client_tool::tools(&input.tools)?;
-        Ok(Self { state: state(input.state.as_ref())?, tools, told: told(&input.context) })
+        Ok(Self {
+            state: state(input.state.as_ref())?,
+            tools,
+            told: told(&input.context),
+        })
     }
 
     /// Adds the input to a request. Its run has an id of its own: the client's may be that of another
     /// run, whose calls would count as those of this one.
     pub(super) fn ask(self, request: AgentRequest) -> AgentRequest {
         let request = request.with_state(self.state).with_tools(self.tools);
-        let Some(told) = self.told else { return request };
+        let Some(told) = self.told else {
+            return request;
+        };
         let tell = before_model(move |request| request.add_instructions(&told));
         request.with_callbacks(Bundle::new().on_model(tell))
     }
@@ -62,10 +68,16 @@ fn state(state: Option<&Value>) -> Result<State, InputError> {
 /// Rejects ambiguous answers.
 fn answered_once(resume: &[ResumeEntry]) -> Result<(), InputError> {
     let mut answered = HashSet::new();
-    match resume.iter().position(|entry| !answered.insert(&entry.interrupt_id)) {
+    match resume
+        .iter()
+        .position(|entry| !answered.insert(&entry.interrupt_id))
+    {
         None => Ok(()),
         Some(at) => {
-            let why = format!("the interrupt `{}` is answered twice", resume[at].interrupt_id);
+            let why = format!(
+                "the interrupt `{}` is answered twice",
+                resume[at].interrupt_id
+            );
             Err(InputError::of_answer(at, why))
         }
     }
@@ -73,8 +85,9 @@ fn answered_once(resume: &[ResumeEntry]) -> Result<(), InputError> {
 
 /// Returns the client's context as text for the model.
 fn told(context: &[Context]) -> Option<String> {
-    let lines =
-        context.iter().map(|Context { description, value }| format!("{description}: {value}"));
+    let lines = context
+        .iter()
+        .map(|Context { description, value }| format!("{description}: {value}"));
     let lines: Vec<_> = lines.collect();
     (!lines.is_empty()).then(|| lines.join("\n"))
 }

@@ -61,7 +61,12 @@ impl AgUiRun {
         input: Arc<RunAgentInput>,
         stack: Option<LayerInner<TranslateRequest>>,
     ) -> Self {
-        let Begun { request, keeper, name, calls } = begun;
+        let Begun {
+            request,
+            keeper,
+            name,
+            calls,
+        } = begun;
         let agent = RunStream::named(agent, request, name);
         let order = OrderKeeper::new(input.thread_id.clone(), input.run_id.clone());
         let run = TranslateRun::new(input, agent.context().clone(), calls);
@@ -88,7 +93,9 @@ impl AgUiRun {
     /// do.
     #[inline]
     fn is_piece(&mut self) -> bool {
-        let Some(flow) = &mut self.flow else { return false };
+        let Some(flow) = &mut self.flow else {
+            return false;
+        };
         let ready = self.agent.as_ref().and_then(RunStream::ready);
         let is_piece = ready.is_some_and(|(invocation, kind)| flow.takes(invocation, kind));
         if flow.is_long() {
@@ -135,7 +142,9 @@ impl AgUiRun {
 
     fn keep(&mut self, progress: Progress) {
         self.catch_up();
-        let Some(agent) = self.agent.as_ref().filter(|_| !self.is_kept) else { return };
+        let Some(agent) = self.agent.as_ref().filter(|_| !self.is_kept) else {
+            return;
+        };
         self.is_kept = progress != Progress::Running;
         match self.keeper.keep(agent.checkpoint(), &self.run, progress) {
             Kept::Sealed(sealed) => self.sealed = sealed,
@@ -310,7 +319,9 @@ impl Stream for AgUiRun {
                 }
                 continue;
             }
-            let Some(agent) = &mut this.agent else { return Poll::Ready(None) };
+            let Some(agent) = &mut this.agent else {
+                return Poll::Ready(None);
+            };
             match catch_unwind(AssertUnwindSafe(|| agent.poll_ready(cx))) {
                 Ok(Poll::Pending) => return Poll::Pending,
                 Ok(Poll::Ready(true)) => {
@@ -345,6 +356,8 @@ impl Drop for AgUiRun {
 
 impl fmt::Debug for AgUiRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AgUiRun").field("input", &self.run.input).finish_non_exhaustive()
+        f.debug_struct("AgUiRun")
+            .field("input", &self.run.input)
+            .finish_non_exhaustive()
     }
 }

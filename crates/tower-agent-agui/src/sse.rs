@@ -79,7 +79,11 @@ impl Writer {
                 // The text comes last.
                 let rest = serde_json::to_string(more)?.len() + 1;
                 let head = bytes[before..bytes.len() - rest].to_vec();
-                self.last = Some(Head { kind, id: id.clone(), bytes: head });
+                self.last = Some(Head {
+                    kind,
+                    id: id.clone(),
+                    bytes: head,
+                });
             }
         }
         bytes.extend_from_slice(b"\n\n");

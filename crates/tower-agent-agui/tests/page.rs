@@ -48,7 +48,11 @@ async fn a_person_at_the_page_can_do_all_that_it_offers() {
     let driver = folder.join("node_modules/playwright-core");
     let browser = env::var_os("CHROMIUM").unwrap_or_else(|| "/usr/bin/chromium".into());
     if !is_installed("playwright-core", &driver, ".ci/agui")
-        || !is_installed("axe-core", &folder.join("node_modules/axe-core"), ".ci/agui")
+        || !is_installed(
+            "axe-core",
+            &folder.join("node_modules/axe-core"),
+            ".ci/agui",
+        )
         || !is_installed("Chromium", &PathBuf::from(&browser), ".ci/agui")
     {
         return;
@@ -62,7 +66,12 @@ async fn a_person_at_the_page_can_do_all_that_it_offers() {
         .arg(format!("http://{address}"))
         .arg(screenshots)
         .arg(env::current_exe().unwrap())
-        .args(["--ignored", "--exact", "--nocapture", "a_server_in_a_process_of_its_own"])
+        .args([
+            "--ignored",
+            "--exact",
+            "--nocapture",
+            "a_server_in_a_process_of_its_own",
+        ])
         .env("CHROMIUM", browser)
         .stdin(Stdio::null())
         .kill_on_drop(true)
@@ -73,7 +82,11 @@ async fn a_person_at_the_page_can_do_all_that_it_offers() {
     let said = String::from_utf8_lossy(&output.stdout);
     let complained = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}\n{complained}");
-    assert_eq!(said.lines().filter(|line| line.starts_with("ok ")).count(), STEPS, "{said}");
+    assert_eq!(
+        said.lines().filter(|line| line.starts_with("ok ")).count(),
+        STEPS,
+        "{said}"
+    );
     server.abort();
 }
 
@@ -109,7 +122,11 @@ async fn requests_for_another_host_are_refused() {
     let own = format!("host: 127.0.0.1:{port}");
     for name in ["127.0.0.1", "localhost", "LocalHost"] {
         let host = format!("host: {name}:{port}");
-        assert_eq!(status(address, &["GET / HTTP/1.1", &host]).await, 200, "{host}");
+        assert_eq!(
+            status(address, &["GET / HTTP/1.1", &host]).await,
+            200,
+            "{host}"
+        );
     }
     for host in [
         format!("host: evil.example:{port}"),
@@ -123,14 +140,25 @@ async fn requests_for_another_host_are_refused() {
         "host: evil.example".to_owned(),
         "host:".to_owned(),
     ] {
-        for line in ["GET / HTTP/1.1", "POST /agent HTTP/1.1", "GET /nothing HTTP/1.1"] {
+        for line in [
+            "GET / HTTP/1.1",
+            "POST /agent HTTP/1.1",
+            "GET /nothing HTTP/1.1",
+        ] {
             assert_eq!(status(address, &[line, &host]).await, 403, "{line}, {host}");
         }
     }
     let two = [&*own, "host: evil.example"];
-    assert!(matches!(status(address, &["GET / HTTP/1.1", two[0], two[1]]).await, 400 | 403));
+    assert!(matches!(
+        status(address, &["GET / HTTP/1.1", two[0], two[1]]).await,
+        400 | 403
+    ));
     let absolute = format!("GET http://evil.example:{port}/ HTTP/1.1");
-    assert_eq!(status(address, &[&absolute, &own]).await, 403, "the target names another host");
+    assert_eq!(
+        status(address, &[&absolute, &own]).await,
+        403,
+        "the target names another host"
+    );
     server.abort();
 }
 
@@ -141,8 +169,15 @@ async fn what_a_page_from_elsewhere_posts_is_refused() {
     let host = format!("host: {address}");
     // 415: it is let in, and has no body that an agent could read.
     let own = format!("origin: http://{address}");
-    assert_eq!(status(address, &["POST /agent HTTP/1.1", &host, &own]).await, 415);
-    assert_eq!(status(address, &["POST /agent HTTP/1.1", &host]).await, 415, "not from a page");
+    assert_eq!(
+        status(address, &["POST /agent HTTP/1.1", &host, &own]).await,
+        415
+    );
+    assert_eq!(
+        status(address, &["POST /agent HTTP/1.1", &host]).await,
+        415,
+        "not from a page"
+    );
     for origin in [
         "origin: null".to_owned(),
         "origin: http://evil.example".to_owned(),

@@ -50,8 +50,12 @@ async fn main() -> Result<(), BoxError> {
     let agent_2 = agent(vec![Turn::from_text("Your refund is on its way.")])?;
     let checkpoint = load(&file)?;
     let open = checkpoint.interrupts.clone();
-    let yes = open.iter().map(|it| Resolution::resolved(&it.id, Decision::Approve));
-    let response = agent_2.run(AgentRequest::resume(checkpoint).with_resolutions(yes)).await?;
+    let yes = open
+        .iter()
+        .map(|it| Resolution::resolved(&it.id, Decision::Approve));
+    let response = agent_2
+        .run(AgentRequest::resume(checkpoint).with_resolutions(yes))
+        .await?;
     save(&file, &response.checkpoint())?;
     println!("{}", response.text());
     assert_eq!(load(&file)?.messages.len(), 4);

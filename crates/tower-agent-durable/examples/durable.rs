@@ -21,7 +21,11 @@ const RUN: &str = "invoice 7";
 /// A real model takes its place; this one looks, pays and reports.
 async fn model(request: ModelRequest) -> Result<ModelResponse, BoxError> {
     println!("the model is called");
-    let results = request.messages().iter().flat_map(|message| message.tool_results()).count();
+    let results = request
+        .messages()
+        .iter()
+        .flat_map(|message| message.tool_results())
+        .count();
     Ok(match results {
         0 => ModelResponse::from_tool_calls([ToolCall::new("1", "look_up", json!({}))]),
         1 => ModelResponse::from_tool_calls([ToolCall::new("2", "pay", json!({ "amount": 100 }))]),
@@ -61,7 +65,11 @@ async fn main() -> Result<(), BoxError> {
             for run in runs.list().await? {
                 println!("{} of {}: {}", run.id, run.agent, run.status);
                 for step in runs.steps(&run.id).await? {
-                    let state = if step.ended_at.is_some() { "done" } else { "unfinished" };
+                    let state = if step.ended_at.is_some() {
+                        "done"
+                    } else {
+                        "unfinished"
+                    };
                     println!("  {}: {state}", step.id);
                 }
             }
@@ -86,7 +94,11 @@ async fn main() -> Result<(), BoxError> {
     };
     let response = agent(&database, command == "crash")?.run(request).await?;
     for interrupt in response.interrupts() {
-        println!("{}? {}", interrupt.message.as_deref().unwrap_or_default(), interrupt.payload);
+        println!(
+            "{}? {}",
+            interrupt.message.as_deref().unwrap_or_default(),
+            interrupt.payload
+        );
     }
     println!("{}", response.text());
     Ok(())

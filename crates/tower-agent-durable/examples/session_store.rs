@@ -42,8 +42,10 @@ async fn main() -> Result<(), BoxError> {
     let key = SessionKey::new("shop", "ada", "2026-11-22");
 
     // Two turns: each request has only what is new.
-    let turns =
-        vec![Turn::from_text("Hello, Ada."), Turn::tool("refund", json!({ "value": "A7" }))];
+    let turns = vec![
+        Turn::from_text("Hello, Ada."),
+        Turn::tool("refund", json!({ "value": "A7" })),
+    ];
     let (store, shop) = start(&file, &paid, turns).await?;
     shop.clone().oneshot(key.request("I am Ada.")).await?;
     shop.oneshot(key.request("Refund order A7.")).await?;
@@ -52,11 +54,19 @@ async fn main() -> Result<(), BoxError> {
     // Another process finds the conversation and its open question.
     let turns = vec![Turn::from_text("Your refund is on its way.")];
     let (store, shop) = start(&file, &paid, turns).await?;
-    let session = Session::load(&store, &key).await?.ok_or("the session is kept")?;
+    let session = Session::load(&store, &key)
+        .await?
+        .ok_or("the session is kept")?;
     let open = session.checkpoint.interrupts.clone();
-    println!("{} messages; waits for {:?}", session.checkpoint.messages.len(), open[0].message);
+    println!(
+        "{} messages; waits for {:?}",
+        session.checkpoint.messages.len(),
+        open[0].message
+    );
     let yes = || {
-        let yes = open.iter().map(|it| Resolution::resolved(&it.id, Decision::Approve));
+        let yes = open
+            .iter()
+            .map(|it| Resolution::resolved(&it.id, Decision::Approve));
         key.request(AgentRequest::default().with_resolutions(yes))
     };
     let response = shop.clone().oneshot(yes()).await?;
@@ -65,10 +75,15 @@ async fn main() -> Result<(), BoxError> {
     // The second click comes too late.
     let refused = shop.oneshot(yes()).await.err().ok_or("it was answered")?;
     println!("{refused}");
-    assert_eq!((refused.kind(), paid.load(Ordering::SeqCst)), (ErrorKind::Conflict, 1));
+    assert_eq!(
+        (refused.kind(), paid.load(Ordering::SeqCst)),
+        (ErrorKind::Conflict, 1)
+    );
 
     // Ada's sessions; and she may have them deleted.
-    let listed = store.list(&SessionQuery::of_app("shop").user("ada")).await?;
+    let listed = store
+        .list(&SessionQuery::of_app("shop").user("ada"))
+        .await?;
     assert_eq!(listed.len(), 1);
     store.delete(&key).await?;
     store.close().await;

@@ -18,7 +18,10 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Tests and examples may; the library may not.
-#![cfg_attr(not(test), warn(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
+#![cfg_attr(
+    not(test),
+    warn(clippy::expect_used, clippy::panic, clippy::unwrap_used)
+)]
 
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod database;

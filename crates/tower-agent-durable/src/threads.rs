@@ -81,7 +81,11 @@ impl<S: SessionStore> SessionThreads<S> {
     /// Creates a store of threads.
     #[must_use]
     pub fn new(store: S) -> Self {
-        Self { store, ttl: None, known: Mutex::default() }
+        Self {
+            store,
+            ttl: None,
+            known: Mutex::default(),
+        }
     }
 
     /// Sets after which time without a run a thread expires. Defaults to never.
@@ -93,19 +97,29 @@ impl<S: SessionStore> SessionThreads<S> {
 
     /// Returns what is stored of a thread in the version that the server expects.
     async fn known(&self, key: &SessionKey, expected: u64) -> Result<Option<Known>, StoreError> {
-        let known = self.map().remove(key).filter(|known| known.thread == expected);
+        let known = self
+            .map()
+            .remove(key)
+            .filter(|known| known.thread == expected);
         if known.is_some() {
             return Ok(known);
         }
         let (settled, mut rest, mut version) = (0, Vec::new(), 0);
         if expected > 0 {
-            let Some(stored) = self.store.load(key).await? else { return Ok(None) };
+            let Some(stored) = self.store.load(key).await? else {
+                return Ok(None);
+            };
             if head(&stored)?.version() != expected {
                 return Ok(None);
             }
             (rest, version) = (stored.entries, stored.version);
         }
-        Ok(Some(Known { thread: expected, version, settled, rest }))
+        Ok(Some(Known {
+            thread: expected,
+            version,
+            settled,
+            rest,
+        }))
     }
 
     fn remember(&self, key: SessionKey, known: Known) {
@@ -124,24 +138,48 @@ impl<S: SessionStore> SessionThreads<S> {
 impl<S: SessionStore> ThreadStore for SessionThreads<S> {
     async fn load(&self, key: &ThreadKey) -> Result<Option<Thread>, BoxError> {
         let key = key_of(key)?;
-        let Some(stored) = self.store.load(&key).await? else { return Ok(None) };
-        let entries = stored.entries.iter().map(|entry| serde_json::from_str(entry));
+        let Some(stored) = self.store.load(&key).await? else {
+            return Ok(None);
+        };
+        let entries = stored
+            .entries
+            .iter()
+            .map(|entry| serde_json::from_str(entry));
         let entries: Vec<ThreadEntry> = entries.collect::<Result<_, _>>()?;
         let settled = entries.len();
         let thread = head(&stored)?.with_entries(entries);
         let (version, rest) = (stored.version, Vec::new());
-        self.remember(key, Known { thread: thread.version(), version, settled, rest });
+        self.remember(
+            key,
+            Known {
+                thread: thread.version(),
+                version,
+                settled,
+                rest,
+            },
+        );
         Ok(Some(thread))
     }
 
     async fn save(&self, key: &ThreadKey, thread: Thread, expected: u64) -> Result<bool, BoxError> {
         let key = key_of(key)?;
-        let Some(known) = self.known(&key, expected).await? else { return Ok(false) };
+        let Some(known) = self.known(&key, expected).await? else {
+            return Ok(false);
+        };
         let new = thread.entries().skip(known.settled);
-        let rest: Vec<_> =
-            new.map(|entry| serde_json::to_string(&entry)).collect::<Result<_, _>>()?;
-        let same = rest.iter().zip(&known.rest).take_while(|(new, old)| new == old).count();
-        let head = Head { kind: KIND.to_owned(), format: FORMAT, thread: thread.without_entries() };
+        let rest: Vec<_> = new
+            .map(|entry| serde_json::to_string(&entry))
+            .collect::<Result<_, _>>()?;
+        let same = rest
+            .iter()
+            .zip(&known.rest)
+            .take_while(|(new, old)| new == old)
+            .count();
+        let head = Head {
+            kind: KIND.to_owned(),
+            format: FORMAT,
+            thread: thread.without_entries(),
+        };
         let append = Append::new(serde_json::to_string(&head)?, known.settled + same);
         let expires_at = self.ttl.and_then(|ttl| SystemTime::now().checked_add(ttl));
         let append = append.entries(rest[same..].to_vec()).expires_at(expires_at);
@@ -151,7 +189,15 @@ impl<S: SessionStore> ThreadStore for SessionThreads<S> {
         };
         if thread.is_running() {
             let (thread, settled) = (thread.version(), known.settled);
-            self.remember(key, Known { thread, version, settled, rest });
+            self.remember(
+                key,
+                Known {
+                    thread,
+                    version,
+                    settled,
+                    rest,
+                },
+            );
         }
         Ok(true)
     }
@@ -163,18 +209,28 @@ fn key_of(key: &ThreadKey) -> Result<SessionKey, BoxError> {
         // It would have the threads of those without a principal.
         return Err("a principal must not be empty".into());
     }
-    Ok(SessionKey::new(key.server.clone(), user, key.thread.clone()))
+    Ok(SessionKey::new(
+        key.server.clone(),
+        user,
+        key.thread.clone(),
+    ))
 }
 
 /// Returns the stored thread without its entries.
 fn head(stored: &StoredSession) -> Result<Thread, StoreError> {
     let label: Label = serde_json::from_str(&stored.head).map_err(StoreError::data)?;
     if label.kind != KIND {
-        let message = format!("this is a {}, and not a {KIND}: use another key", label.kind);
+        let message = format!(
+            "this is a {}, and not a {KIND}: use another key",
+            label.kind
+        );
         return Err(StoreError::data(message));
     }
     if label.format > FORMAT {
-        return Err(StoreError::NewerFormat { found: label.format, newest: FORMAT });
+        return Err(StoreError::NewerFormat {
+            found: label.format,
+            newest: FORMAT,
+        });
     }
     let head: Head = serde_json::from_str(&stored.head).map_err(StoreError::data)?;
     Ok(head.thread)
@@ -182,6 +238,8 @@ fn head(stored: &StoredSession) -> Result<Thread, StoreError> {
 
 impl<S> fmt::Debug for SessionThreads<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SessionThreads").field("ttl", &self.ttl).finish_non_exhaustive()
+        f.debug_struct("SessionThreads")
+            .field("ttl", &self.ttl)
+            .finish_non_exhaustive()
     }
 }

@@ -5,7 +5,9 @@ use std::time::Duration;
 use std::time::SystemTime;
 
 pub(crate) fn millis(at: SystemTime) -> i64 {
-    let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let since = at
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 

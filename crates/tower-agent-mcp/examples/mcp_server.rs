@@ -27,14 +27,22 @@ async fn main() -> Result<(), BoxError> {
     let clerk = Agent::builder(model)
         .name("clerk")
         .description("Pays bills.")
-        .tool(Tool::function("pay", "Pays an amount.", |amount: u32| format!("paid {amount}")))
+        .tool(Tool::function("pay", "Pays an amount.", |amount: u32| {
+            format!("paid {amount}")
+        }))
         .on_tool(Approval::of_tools(["pay"]))
         .build()?;
     let add = Tool::function("add", "Adds two numbers.", |Add { a, b }| a + b).effect(Effect::Pure);
-    let server = McpServer::builder("office", "1.0.0").agent(clerk).tool(add).build()?;
-    Ok(server.serve_stdio().await.or_else(|error| match error.kind() {
-        // Nobody was there.
-        tower_agent::ErrorKind::Protocol => Ok(()),
-        _ => Err(error),
-    })?)
+    let server = McpServer::builder("office", "1.0.0")
+        .agent(clerk)
+        .tool(add)
+        .build()?;
+    Ok(server
+        .serve_stdio()
+        .await
+        .or_else(|error| match error.kind() {
+            // Nobody was there.
+            tower_agent::ErrorKind::Protocol => Ok(()),
+            _ => Err(error),
+        })?)
 }

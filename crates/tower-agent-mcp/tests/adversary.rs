@@ -1,6 +1,10 @@
 //! A client that sends whatever it can make of what it has seen: a guarded tool runs once for each
 //! approval of a question, with the arguments that it was asked about, and never else.
-#![allow(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test fails by panicking"
+)]
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex};
@@ -62,7 +66,10 @@ struct Answer {
 /// An agent that pays what it is asked for, after an approval.
 fn clerk(name: &'static str, paid: &Paid) -> Agent {
     let model = ScriptedModel::always(Turn::function(|request| {
-        let is_done = request.messages().iter().any(|it| it.tool_results().next().is_some());
+        let is_done = request
+            .messages()
+            .iter()
+            .any(|it| it.tool_results().next().is_some());
         let asked = request.messages().iter().next().unwrap().text();
         let amount: u64 = asked.parse().unwrap();
         Ok(match is_done {
@@ -94,7 +101,9 @@ async fn connect(server: McpServer) -> RunningService<RoleClient, ClientConfig> 
 }
 
 fn call(clerk: &'static str, amount: u64) -> CallToolRequestParams {
-    let Value::Object(arguments) = json!({ "request": amount.to_string() }) else { unreachable!() };
+    let Value::Object(arguments) = json!({ "request": amount.to_string() }) else {
+        unreachable!()
+    };
     CallToolRequestParams::new(clerk).with_arguments(arguments)
 }
 
@@ -151,7 +160,9 @@ async fn a_payment_needs_an_approval_of_its_own() {
 
     let paid = Paid::default();
     let server = McpServer::builder("bank", "1.0.0");
-    let server = CLERKS.into_iter().fold(server, |server, name| server.agent(clerk(name, &paid)));
+    let server = CLERKS
+        .into_iter()
+        .fold(server, |server, name| server.agent(clerk(name, &paid)));
     let client = connect(server.build().unwrap()).await;
 
     let mut known: Vec<Asked> = Vec::new();
@@ -160,18 +171,33 @@ async fn a_payment_needs_an_approval_of_its_own() {
         if known.is_empty() || rng.below(10) < 3 {
             let (clerk, amount) = (CLERKS[rng.below(2)], input as u64);
             let response = client.call_tool_once(call(clerk, amount)).await.unwrap();
-            let CallToolResponse::InputRequired(asked) = response else { panic!("{response:?}") };
+            let CallToolResponse::InputRequired(asked) = response else {
+                panic!("{response:?}")
+            };
             let state = asked.request_state.unwrap();
-            known.push(Asked { clerk, amount, state, is_open: true });
+            known.push(Asked {
+                clerk,
+                amount,
+                state,
+                is_open: true,
+            });
         } else {
             let asked = known[rng.below(known.len())].clone();
-            let Answer { clerk, amount, state, key, answer } = answer(&asked, &known, &mut rng);
+            let Answer {
+                clerk,
+                amount,
+                state,
+                key,
+                answer,
+            } = answer(&asked, &known, &mut rng);
             let mut params = call(clerk, amount);
             params.request_state = state.clone();
             params.input_responses = answer.clone().map(|it| [(key.clone(), it)].into());
             let response = client.call_tool_once(params).await;
 
-            let of = known.iter_mut().find(|it| Some(&it.state) == state.as_ref());
+            let of = known
+                .iter_mut()
+                .find(|it| Some(&it.state) == state.as_ref());
             let of = of.filter(|it| it.is_open && it.clerk == clerk && it.amount == amount);
             let is_approval = key == format!("{clerk}/call_1")
                 && answer.is_some_and(|it| it["content"]["approved"] == true);
@@ -187,7 +213,12 @@ async fn a_payment_needs_an_approval_of_its_own() {
             }
             if let Ok(CallToolResponse::InputRequired(asked)) = response {
                 let state = asked.request_state.unwrap();
-                known.push(Asked { clerk, amount, state, is_open: true });
+                known.push(Asked {
+                    clerk,
+                    amount,
+                    state,
+                    is_open: true,
+                });
             }
         }
         assert_eq!(*paid.lock().unwrap(), expected, "input {input}");

@@ -14,7 +14,10 @@ pub(crate) fn input(request: &ModelRequest) -> Vec<KeyValue> {
     let mut attributes = vec![KeyValue::new(attribute::INPUT_MESSAGES, text(messages))];
     if let Some(instructions) = request.instructions() {
         let part = json!({ "type": "text", "content": instructions });
-        attributes.push(KeyValue::new(attribute::SYSTEM_INSTRUCTIONS, text(vec![part])));
+        attributes.push(KeyValue::new(
+            attribute::SYSTEM_INSTRUCTIONS,
+            text(vec![part]),
+        ));
     }
     let tools = request.tools().iter().map(|tool| {
         json!({

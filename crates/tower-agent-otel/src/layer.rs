@@ -28,7 +28,10 @@ impl<S> Layer<S> for OpenTelemetryLayer {
     type Service = RecordCalls<S>;
 
     fn layer(&self, inner: S) -> RecordCalls<S> {
-        RecordCalls { inner, telemetry: self.telemetry.clone() }
+        RecordCalls {
+            inner,
+            telemetry: self.telemetry.clone(),
+        }
     }
 }
 
@@ -54,7 +57,10 @@ where
     fn call(&mut self, mut request: R) -> Self::Future {
         let call = OpenCall::begin(&mut request, self.telemetry.clone());
         let inner = call.inside(|| self.inner.call(request));
-        ResponseFuture { inner: Some(inner), call }
+        ResponseFuture {
+            inner: Some(inner),
+            call,
+        }
     }
 }
 

@@ -30,14 +30,24 @@ impl Metrics {
     pub(crate) fn new(meter: &Meter) -> Self {
         let seconds = |name, bounds: Vec<f64>, description| {
             let histogram = meter.f64_histogram(name).with_unit("s");
-            histogram.with_description(description).with_boundaries(bounds).build()
+            histogram
+                .with_description(description)
+                .with_boundaries(bounds)
+                .build()
         };
         let counts = |name, unit, bounds: Vec<f64>, description| {
             let histogram = meter.u64_histogram(name).with_unit(unit);
-            histogram.with_description(description).with_boundaries(bounds).build()
+            histogram
+                .with_description(description)
+                .with_boundaries(bounds)
+                .build()
         };
         let tokens = |name, description| {
-            meter.u64_counter(name).with_unit("{token}").with_description(description).build()
+            meter
+                .u64_counter(name)
+                .with_unit("{token}")
+                .with_description(description)
+                .build()
         };
         let (call, run) = (|| doubling(0.01, 14), || doubling(0.1, 13));
         let (few, many) = (|| doubling(1.0, 8), || quadrupling(1.0, 14));

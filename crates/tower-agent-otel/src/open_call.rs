@@ -31,8 +31,14 @@ impl<R: Recorded> OpenCall<R> {
             context = Context::current();
         }
         let record = R::begin(request, &telemetry, &mut context);
-        let this =
-            Self { telemetry, record, span, context, began: Instant::now(), has_ended: false };
+        let this = Self {
+            telemetry,
+            record,
+            span,
+            context,
+            began: Instant::now(),
+            has_ended: false,
+        };
         if let Some(span) = this.recording() {
             let run = request.context();
             if let Some(id) = this.telemetry.conversation_id(run) {
@@ -45,7 +51,9 @@ impl<R: Recorded> OpenCall<R> {
 
     /// Returns the span, if it is recorded.
     fn recording(&self) -> Option<SpanRef<'_>> {
-        (!self.span.is_disabled()).then(|| self.context.span()).filter(SpanRef::is_recording)
+        (!self.span.is_disabled())
+            .then(|| self.context.span())
+            .filter(SpanRef::is_recording)
     }
 
     /// Runs code of the call in its span.
@@ -72,13 +80,23 @@ impl<R: Recorded> OpenCall<R> {
         if std::mem::replace(&mut self.has_ended, true) {
             return;
         }
-        let ending = Ending { error_type, duration: self.began.elapsed() };
+        let ending = Ending {
+            error_type,
+            duration: self.began.elapsed(),
+        };
         let span = (!self.span.is_disabled()).then(|| self.context.span());
         let span = span.filter(SpanRef::is_recording);
-        R::end(&mut self.record, response, &ending, &self.telemetry, span.as_ref());
+        R::end(
+            &mut self.record,
+            response,
+            &ending,
+            &self.telemetry,
+            span.as_ref(),
+        );
         if let (Some(error), Some(error_type)) = (error, error_type) {
             let message = self.telemetry.has_content.then(|| error.message());
-            self.span.in_scope(|| R::tell_exception(error_type, message));
+            self.span
+                .in_scope(|| R::tell_exception(error_type, message));
         }
         let Some(span) = span else { return };
         if let Some(error_type) = error_type {

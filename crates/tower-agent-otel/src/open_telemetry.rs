@@ -95,10 +95,19 @@ impl Default for OpenTelemetry {
 
 impl From<OpenTelemetry> for Bundle {
     fn from(telemetry: OpenTelemetry) -> Self {
-        let OpenTelemetry { has_content, provider, conversation_id, meter } = telemetry;
+        let OpenTelemetry {
+            has_content,
+            provider,
+            conversation_id,
+            meter,
+        } = telemetry;
         let meter = meter.unwrap_or_else(|| global::meter(SCOPE));
-        let telemetry =
-            Arc::new(Telemetry::new(has_content, provider.into_owned(), conversation_id, &meter));
+        let telemetry = Arc::new(Telemetry::new(
+            has_content,
+            provider.into_owned(),
+            conversation_id,
+            &meter,
+        ));
         let layer = OpenTelemetryLayer::new(telemetry);
         Self::new()
             .agent_layer(layer.clone())

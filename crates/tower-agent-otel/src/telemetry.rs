@@ -24,7 +24,12 @@ impl Telemetry {
         meter: &Meter,
     ) -> Self {
         let metrics = Metrics::new(meter);
-        Self { has_content, provider: provider.into(), conversation_id, metrics }
+        Self {
+            has_content,
+            provider: provider.into(),
+            conversation_id,
+            metrics,
+        }
     }
 
     pub(crate) fn conversation_id(&self, run: &RunContext) -> Option<String> {

@@ -63,13 +63,20 @@ async fn main() -> Result<(), BoxError> {
         let has_result = body.contains("tool_call_id");
         let events = if has_result { ANSWERS } else { CALLS };
         let response = http::Response::builder().header("content-type", "text/event-stream");
-        let response = response.body(Full::<bytes::Bytes>::from(events)).unwrap_or_default();
+        let response = response
+            .body(Full::<bytes::Bytes>::from(events))
+            .unwrap_or_default();
         Ok::<_, Infallible>(response)
     });
-    let model = Cohere::builder().model("command-a-03-2025").api_key("..").build_with(provider)?;
-    let weather = Tool::function("weather", "The weather in a city.", |place: Place| async move {
-        format!("rain in {}", place.city)
-    })
+    let model = Cohere::builder()
+        .model("command-a-03-2025")
+        .api_key("..")
+        .build_with(provider)?;
+    let weather = Tool::function(
+        "weather",
+        "The weather in a city.",
+        |place: Place| async move { format!("rain in {}", place.city) },
+    )
     .effect(Effect::Pure);
     let agent = Agent::builder(model).tool(weather).build()?;
 

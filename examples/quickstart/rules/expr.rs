@@ -94,7 +94,10 @@ impl fmt::Display for Decimal {
             return f.write_str("0");
         }
         let whole_digits = number.abs().log10().floor() as i32 + 1;
-        let text = format!("{number:.*}", usize::try_from(12 - whole_digits).unwrap_or(0));
+        let text = format!(
+            "{number:.*}",
+            usize::try_from(12 - whole_digits).unwrap_or(0)
+        );
         f.write_str(match text.contains('.') {
             true => text.trim_end_matches('0').trim_end_matches('.'),
             false => &text,

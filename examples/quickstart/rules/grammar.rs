@@ -53,12 +53,16 @@ const MAX_TOKENS: usize = 500;
 /// Returns the requests in a message, in order.
 pub(super) fn understand(text: &str) -> Vec<Wish> {
     let tokens = tokens(&text.to_lowercase());
-    let sentences = tokens.split(|token| *token == Token::End).filter(|rest| !rest.is_empty());
+    let sentences = tokens
+        .split(|token| *token == Token::End)
+        .filter(|rest| !rest.is_empty());
     let wishes = sentences.map(|rest| match rest.len() {
         ..=MAX_TOKENS => Parser { rest }.sentence(),
         _ => None,
     });
-    wishes.flat_map(|wishes| wishes.unwrap_or_else(|| vec![Wish::Unknown])).collect()
+    wishes
+        .flat_map(|wishes| wishes.unwrap_or_else(|| vec![Wish::Unknown]))
+        .collect()
 }
 
 /// Parses a sentence; every method is a rule of the grammar and returns `None` if it does not
@@ -91,7 +95,11 @@ impl Parser<'_> {
 
     /// Skips joints, if an operator follows them.
     fn skip_to_operator(&mut self) -> bool {
-        let joints = self.rest.iter().take_while(|token| **token == Token::Joint).count();
+        let joints = self
+            .rest
+            .iter()
+            .take_while(|token| **token == Token::Joint)
+            .count();
         let found = joints > 0 && matches!(self.rest.get(joints), Some(Token::Infix(_)));
         if found {
             self.rest = &self.rest[joints..];
@@ -151,7 +159,10 @@ impl Parser<'_> {
     }
 
     fn infix(&mut self, wanted: &[Operator]) -> Option<Operator> {
-        wanted.iter().copied().find(|operator| self.eat(Token::Infix(*operator)))
+        wanted
+            .iter()
+            .copied()
+            .find(|operator| self.eat(Token::Infix(*operator)))
     }
 
     fn eat(&mut self, wanted: Token) -> bool {

@@ -61,7 +61,10 @@ async fn answer(request: ModelRequest) -> Result<ModelResponse> {
 /// Returns the next message: more tool calls, or the final text.
 fn next_message(request: &ModelRequest) -> Message {
     let messages = request.messages();
-    let Some(asked) = messages.iter().rposition(|message| message.role() == Role::User) else {
+    let Some(asked) = messages
+        .iter()
+        .rposition(|message| message.role() == Role::User)
+    else {
         return Message::assistant("Ask me something.");
     };
     let answers = messages.range(asked + 1).flat_map(Message::tool_results);
@@ -70,7 +73,9 @@ fn next_message(request: &ModelRequest) -> Message {
     let plan = Plan::new(&grammar::understand(&messages[asked].text()));
     // The position of the question makes the ids of two questions differ.
     let progress = plan.progress(|step| results.get(&*format!("call_{asked}_{step}")).copied());
-    let calls: Vec<_> = progress.calls(|step| format!("call_{asked}_{step}")).collect();
+    let calls: Vec<_> = progress
+        .calls(|step| format!("call_{asked}_{step}"))
+        .collect();
     if calls.is_empty() {
         return Message::assistant(progress.answer());
     }
@@ -87,7 +92,12 @@ async fn stream(message: &Message, sink: &DeltaSender) -> Result<ModelResponse> 
     for (index, call) in message.tool_calls().enumerate() {
         let (id, name) = (call.id.clone(), call.name.clone());
         attempt.send(Delta::ToolCall { index, id, name }).await?;
-        attempt.send(Delta::Arguments { index, json: call.arguments.to_string() }).await?;
+        attempt
+            .send(Delta::Arguments {
+                index,
+                json: call.arguments.to_string(),
+            })
+            .await?;
     }
     Ok(attempt.finish().await?.into())
 }
@@ -99,5 +109,7 @@ fn words(message: &Message) -> u64 {
         Part::ToolResult(result) => result.text(),
         _ => String::new(),
     });
-    parts.map(|text| text.split_whitespace().count() as u64).sum()
+    parts
+        .map(|text| text.split_whitespace().count() as u64)
+        .sum()
 }

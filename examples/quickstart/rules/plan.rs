@@ -38,12 +38,13 @@ impl Plan {
         let mut plan = Self::default();
         for wish in wishes {
             let goal = match wish {
-                Wish::Calculate(expr) => {
-                    Goal::Say { question: expr.to_string(), answer: plan.value(expr) }
-                }
-                Wish::DeleteEverything => {
-                    Goal::Deletion { step: plan.step("delete_all_records", []) }
-                }
+                Wish::Calculate(expr) => Goal::Say {
+                    question: expr.to_string(),
+                    answer: plan.value(expr),
+                },
+                Wish::DeleteEverything => Goal::Deletion {
+                    step: plan.step("delete_all_records", []),
+                },
                 Wish::Unknown => Goal::Refuse,
             };
             plan.goals.push(goal);
@@ -91,7 +92,10 @@ impl Plan {
         tool: &'static str,
         arguments: [(&'static str, Operand); N],
     ) -> usize {
-        self.steps.push(Step { tool, arguments: arguments.into() });
+        self.steps.push(Step {
+            tool,
+            arguments: arguments.into(),
+        });
         self.steps.len() - 1
     }
 
@@ -100,7 +104,10 @@ impl Plan {
         &self,
         result_of: impl Fn(usize) -> Option<&'a ToolResult>,
     ) -> Progress<'_> {
-        let mut progress = Progress { plan: self, steps: Vec::with_capacity(self.steps.len()) };
+        let mut progress = Progress {
+            plan: self,
+            steps: Vec::with_capacity(self.steps.len()),
+        };
         for (index, step) in self.steps.iter().enumerate() {
             let state = match result_of(index) {
                 Some(result) => State::of(result),
@@ -138,7 +145,11 @@ impl State {
             return Self::Done(text);
         }
         // The text of a failed call is `kind: why`, that of a refusal just `why`.
-        Self::Failed(text.split_once(": ").map_or(&*text, |(_, why)| why).to_owned())
+        Self::Failed(
+            text.split_once(": ")
+                .map_or(&*text, |(_, why)| why)
+                .to_owned(),
+        )
     }
 }
 
@@ -147,17 +158,23 @@ impl Progress<'_> {
     pub(super) fn calls(&self, id: impl Fn(usize) -> String) -> impl Iterator<Item = ToolCall> {
         let steps = self.plan.steps.iter().zip(&self.steps).enumerate();
         steps.filter_map(move |(index, (step, state))| match state {
-            State::Ready(arguments) => {
-                Some(ToolCall::new(id(index), step.tool, Value::from(arguments.clone())))
-            }
+            State::Ready(arguments) => Some(ToolCall::new(
+                id(index),
+                step.tool,
+                Value::from(arguments.clone()),
+            )),
             _ => None,
         })
     }
 
     /// Returns the final text.
     pub(super) fn answer(&self) -> String {
-        let mut sentences: Vec<_> =
-            self.plan.goals.iter().map(|goal| self.sentence(goal)).collect();
+        let mut sentences: Vec<_> = self
+            .plan
+            .goals
+            .iter()
+            .map(|goal| self.sentence(goal))
+            .collect();
         sentences.dedup();
         match &sentences[..] {
             [] => "Ask me something.".to_owned(),
@@ -198,9 +215,9 @@ impl Progress<'_> {
         match operand {
             Operand::Number(number) => Ok(number),
             Operand::ResultOf(step) => match &self.steps[step] {
-                State::Done(text) => {
-                    text.parse().map_err(|_| State::Failed(format!("`{text}` is not a number")))
-                }
+                State::Done(text) => text
+                    .parse()
+                    .map_err(|_| State::Failed(format!("`{text}` is not a number"))),
                 state => Err(state.clone()),
             },
         }

@@ -60,15 +60,19 @@ fn first(lexemes: &[&str]) -> (Token, usize) {
 }
 
 fn number(word: &str) -> Option<f64> {
-    const WORDS: [&str; 11] =
-        ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"];
+    const WORDS: [&str; 11] = [
+        "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten",
+    ];
     if let Some(number) = WORDS.iter().position(|known| *known == word) {
         return Some(number as f64);
     }
     if !word.ends_with(|last: char| last.is_ascii_digit()) {
         return None;
     }
-    word.replace(',', "").parse().ok().filter(|number: &f64| number.is_finite())
+    word.replace(',', "")
+        .parse()
+        .ok()
+        .filter(|number: &f64| number.is_finite())
 }
 
 /// Splits a text into words, numbers and signs.
@@ -78,9 +82,9 @@ fn lexemes(text: &str) -> impl Iterator<Item = &str> {
         rest = rest.trim_start();
         let first = rest.chars().next()?;
         let length = match number_length(rest) {
-            0 if first.is_alphabetic() => {
-                rest.find(|c: char| !c.is_alphabetic() && c != '\'').unwrap_or(rest.len())
-            }
+            0 if first.is_alphabetic() => rest
+                .find(|c: char| !c.is_alphabetic() && c != '\'')
+                .unwrap_or(rest.len()),
             0 => first.len_utf8(),
             number => number,
         };

@@ -227,18 +227,36 @@ impl TeamBuilder {
         if let Plan::InTurn { rounds: 0 } = self.plan {
             return Err(BuildError::NoRounds(self.name));
         }
-        let all = self.members.iter().flat_map(Agent::known_tools).cloned().collect();
+        let all = self
+            .members
+            .iter()
+            .flat_map(Agent::known_tools)
+            .cloned()
+            .collect();
         named_tools::check(self.global.named_tools(), &all)?;
         durability::check_bundle(&self.global)?;
         let outline = self.outline();
         let global = self.global.clone();
-        let Self { name, description, plan, members, until, max_nesting, semantics, stack, .. } =
-            self;
+        let Self {
+            name,
+            description,
+            plan,
+            members,
+            until,
+            max_nesting,
+            semantics,
+            stack,
+            ..
+        } = self;
         let gives_one_answer = match plan {
             Plan::InTurn { .. } => members.last().is_some_and(Agent::gives_one_answer),
             Plan::SideBySide => false,
         };
-        let team = service(Config { plan, members, until });
+        let team = service(Config {
+            plan,
+            members,
+            until,
+        });
         let band = semantics.map(|semantics| semantics.band);
         let (stack, of_agent) = noting(|| stack.in_agent(team, Callbacks::new(), band));
         durability::check_agent(&global, &of_agent.registered)?;
@@ -248,7 +266,10 @@ impl TeamBuilder {
             // The members have limits of their own.
             max_iterations: u32::MAX,
             max_nesting,
-            known_tools: KnownTools { all, ..KnownTools::default() },
+            known_tools: KnownTools {
+                all,
+                ..KnownTools::default()
+            },
             explanation: outline.explain(&Inherited::default()),
             outline: Arc::new(outline),
             gives_one_answer,
@@ -262,7 +283,11 @@ impl TeamBuilder {
             Plan::InTurn { rounds } => format!("in turn, at most {rounds} rounds"),
             Plan::SideBySide => "in parallel".to_owned(),
         };
-        let until = if self.until.is_some() { ", with a stop condition" } else { "" };
+        let until = if self.until.is_some() {
+            ", with a stop condition"
+        } else {
+            ""
+        };
         Outline {
             name: self.name.clone(),
             semantics: self.semantics,

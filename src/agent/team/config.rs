@@ -28,7 +28,9 @@ impl Config {
         if member.escalated() {
             return Ok(true);
         }
-        let Some(until) = &self.until else { return Ok(false) };
+        let Some(until) = &self.until else {
+            return Ok(false);
+        };
         catch(|| until(response))
             .map_err(|panic| Error::new(ErrorKind::Callback, format!("`until` panicked: {panic}")))
     }

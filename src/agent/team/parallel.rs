@@ -18,7 +18,10 @@ pub(super) async fn run(team: &Config, request: &AgentRequest) -> Result<AgentRe
     let asked = request.messages();
     let messages = context.begin(asked);
     // A resumed conversation is for the members that it waits for; the others have finished.
-    let held = team.members.iter().map(|member| record.held(&context.holds(member.name())));
+    let held = team
+        .members
+        .iter()
+        .map(|member| record.held(&context.holds(member.name())));
     let mut held: Vec<_> = held.collect();
     let goes_on = held.iter().any(Option::is_some);
     if !goes_on {
@@ -39,7 +42,9 @@ pub(super) async fn run(team: &Config, request: &AgentRequest) -> Result<AgentRe
         if turn.is_done {
             turns.push(turn);
         } else {
-            let request = request.hand_over(turn.asked.clone()).with_record(turn.record.clone());
+            let request = request
+                .hand_over(turn.asked.clone())
+                .with_record(turn.record.clone());
             let (context, run) = member.join(request);
             running.push(async move { (turn, context, run.await) });
         }
@@ -91,7 +96,9 @@ pub(super) async fn run(team: &Config, request: &AgentRequest) -> Result<AgentRe
     record.set(tally.messages().clone());
     // A member that was dropped has no later turn.
     if !tally.waits() {
-        team.members.iter().for_each(|member| record.release(&context.holds(member.name())));
+        team.members
+            .iter()
+            .for_each(|member| record.release(&context.holds(member.name())));
     }
     Ok(tally.response(context, end))
 }
@@ -118,11 +125,22 @@ impl Turn {
         let messages = record.save().messages;
         let goes_on = goes_on && told == messages.len();
         let asked = if is_done { messages } else { record.asked() };
-        Self { index, record, asked, told, is_done, goes_on, last: false, response: None }
+        Self {
+            index,
+            record,
+            asked,
+            told,
+            is_done,
+            goes_on,
+            last: false,
+            response: None,
+        }
     }
 
     fn waits(&self) -> bool {
-        self.response.as_ref().is_some_and(|response| !response.interrupts().is_empty())
+        self.response
+            .as_ref()
+            .is_some_and(|response| !response.interrupts().is_empty())
     }
 
     fn tell(&self, tally: &mut TeamResponse) {
@@ -134,7 +152,9 @@ impl Turn {
 
     /// Records what a resumed run needs.
     fn keep(&self, is_told: bool) {
-        let Some(response) = &self.response else { return };
+        let Some(response) = &self.response else {
+            return;
+        };
         let length = response.messages().len();
         // A `before_agent` may have shortened the member's request.
         let begun = length - response.new_messages().len();

@@ -18,7 +18,12 @@ pub(super) async fn run(
     // The members before the one that continues have finished.
     let mut goes_on = whose_turn(context, &team.members, tally.messages())?;
     for _ in 0..rounds {
-        for (index, member) in team.members.iter().enumerate().skip(goes_on.unwrap_or_default()) {
+        for (index, member) in team
+            .members
+            .iter()
+            .enumerate()
+            .skip(goes_on.unwrap_or_default())
+        {
             if goes_on.take().is_none() {
                 context.give_turn(member.name());
             }

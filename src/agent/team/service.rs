@@ -19,7 +19,9 @@ fn call(team: Arc<Config>, mut request: AgentRequest) -> BoxCallFuture<AgentRequ
         let added = make_whole(&mut request);
         if let Some(emitter) = request.context().emitter() {
             let asked = request.messages();
-            emitter.begin(&request.context().begin(asked), asked.len()).await;
+            emitter
+                .begin(&request.context().begin(asked), asked.len())
+                .await;
             emitter.tell_answers(&added).await;
         }
         let result = match team.plan {

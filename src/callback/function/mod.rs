@@ -39,13 +39,19 @@ struct Named<F> {
 
 impl<F> Named<F> {
     fn name(&self) -> Cow<'static, str> {
-        self.name.clone().unwrap_or_else(|| format!("{} at {}", self.hook, self.place).into())
+        self.name
+            .clone()
+            .unwrap_or_else(|| format!("{} at {}", self.hook, self.place).into())
     }
 }
 
 impl<F> Clone for Named<F> {
     fn clone(&self) -> Self {
-        Self { function: self.function.clone(), name: self.name.clone(), ..*self }
+        Self {
+            function: self.function.clone(),
+            name: self.name.clone(),
+            ..*self
+        }
     }
 }
 

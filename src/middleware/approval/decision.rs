@@ -60,7 +60,9 @@ impl Decision {
     /// Creates a rejection whose reason the model reads.
     #[must_use]
     pub fn reject(reason: impl Into<String>) -> Self {
-        Self::Reject { reason: Some(reason.into()) }
+        Self::Reject {
+            reason: Some(reason.into()),
+        }
     }
 
     /// Reads the payload of a [`Resolution`](crate::Resolution).
@@ -118,7 +120,11 @@ impl<'de> Visitor<'de> for Object {
 
 impl From<Decision> for Value {
     fn from(decision: Decision) -> Self {
-        let Payload { approved, edited_args, reason } = decision.into();
+        let Payload {
+            approved,
+            edited_args,
+            reason,
+        } = decision.into();
         let mut payload = json!({ "approved": approved });
         if let Some(arguments) = edited_args {
             payload["editedArgs"] = arguments;
@@ -135,9 +141,18 @@ impl TryFrom<Payload> for Decision {
 
     fn try_from(payload: Payload) -> Result<Self, Self::Error> {
         match payload {
-            Payload { approved: false, edited_args: None, reason } => Ok(Self::Reject { reason }),
-            Payload { approved: false, .. } => Err("`editedArgs` goes with an approval"),
-            Payload { edited_args: Some(arguments), .. } => Ok(Self::Edit(arguments)),
+            Payload {
+                approved: false,
+                edited_args: None,
+                reason,
+            } => Ok(Self::Reject { reason }),
+            Payload {
+                approved: false, ..
+            } => Err("`editedArgs` goes with an approval"),
+            Payload {
+                edited_args: Some(arguments),
+                ..
+            } => Ok(Self::Edit(arguments)),
             Payload { .. } => Ok(Self::Approve),
         }
     }
@@ -146,11 +161,19 @@ impl TryFrom<Payload> for Decision {
 impl From<Decision> for Payload {
     fn from(decision: Decision) -> Self {
         match decision {
-            Decision::Approve => Self { approved: true, ..Self::default() },
-            Decision::Edit(arguments) => {
-                Self { approved: true, edited_args: Some(arguments), ..Self::default() }
-            }
-            Decision::Reject { reason } => Self { reason, ..Self::default() },
+            Decision::Approve => Self {
+                approved: true,
+                ..Self::default()
+            },
+            Decision::Edit(arguments) => Self {
+                approved: true,
+                edited_args: Some(arguments),
+                ..Self::default()
+            },
+            Decision::Reject { reason } => Self {
+                reason,
+                ..Self::default()
+            },
         }
     }
 }

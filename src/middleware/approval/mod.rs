@@ -109,7 +109,10 @@ impl Approval {
     /// the agent lacks one of them.
     #[must_use]
     pub fn of_tools(names: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        let named: Arc<[Arc<str>]> = names.into_iter().map(|name| Arc::from(name.into())).collect();
+        let named: Arc<[Arc<str>]> = names
+            .into_iter()
+            .map(|name| Arc::from(name.into()))
+            .collect();
         let names = named.clone();
         let needed = Self::when(move |request| names.iter().any(|name| **name == *request.name()));
         Self { named, ..needed }
@@ -120,7 +123,9 @@ impl Approval {
     #[must_use]
     pub fn of_effects() -> Self {
         Self::when(|request| {
-            let effect = request.declaration().map(|declaration| declaration.effect());
+            let effect = request
+                .declaration()
+                .map(|declaration| declaration.effect());
             !matches!(effect, Some(Effect::Pure | Effect::Idempotent))
         })
     }
@@ -141,7 +146,11 @@ impl Approval {
     /// ```
     #[must_use]
     pub fn when(needed: impl Fn(&ToolRequest) -> bool + Send + Sync + 'static) -> Self {
-        Self { needed: Arc::new(needed), named: Arc::default(), allows_edits: false }
+        Self {
+            needed: Arc::new(needed),
+            named: Arc::default(),
+            allows_edits: false,
+        }
     }
 
     /// Allows [`Decision::Edit`]: whoever answers may run the tool with any arguments that fit it,
@@ -178,7 +187,9 @@ impl Callback<ToolRequest> for Approval {
                 *request.arguments_mut() = arguments;
             }
             Decision::Reject { reason } => {
-                let why = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
+                let why = reason
+                    .map(|reason| format!(": {reason}"))
+                    .unwrap_or_default();
                 let refusal = format!("the user rejected this call{why}");
                 return Ok(Action::Respond(ToolResponse::error(refusal)));
             }
@@ -195,7 +206,9 @@ impl Callback<ToolRequest> for Approval {
         let Some(Edited(arguments)) = request.extensions().get() else {
             return Ok(Action::Continue);
         };
-        let note = Part::from_text(format!("\n(The user changed the arguments to {arguments}.)"));
+        let note = Part::from_text(format!(
+            "\n(The user changed the arguments to {arguments}.)"
+        ));
         let mut parts = response.parts();
         // Another approval around the call may have said it.
         if parts.contains(&note) {
@@ -240,7 +253,10 @@ impl Approval {
         };
         let decision = decision.and_then(|decision| fits(&decision).map(|()| decision));
         let decision = decision.map_err(|error| {
-            tracing::warn!(id = request.context().call_path(), "invalid approval decision");
+            tracing::warn!(
+                id = request.context().call_path(),
+                "invalid approval decision"
+            );
             Some(error.message().to_owned())
         })?;
         questions.decide(request, &decision);

@@ -39,25 +39,32 @@ impl Questions {
         let key = request.context().call_key(KEY);
         let kept = request.context().private_state().get(&key);
         // A value that cannot be read counts as no questions.
-        let asked = kept.and_then(|kept| serde_json::from_value(kept).ok()).unwrap_or_default();
+        let asked = kept
+            .and_then(|kept| serde_json::from_value(kept).ok())
+            .unwrap_or_default();
         Self { key, asked }
     }
 
     /// Returns the decision about this call with its current arguments, made for another attempt,
     /// by another approval around it, or before an interrupt of the tool itself.
     pub(super) fn decision(&self, request: &ToolRequest) -> Option<Decision> {
-        self.asked.iter().rev().find_map(|asked| match &asked.decision {
-            Some(decision) if asked.is_about(request) => Some(decision.clone()),
-            Some(Decision::Edit(edited)) if *edited == *request.arguments() => {
-                Some(Decision::Approve)
-            }
-            _ => None,
-        })
+        self.asked
+            .iter()
+            .rev()
+            .find_map(|asked| match &asked.decision {
+                Some(decision) if asked.is_about(request) => Some(decision.clone()),
+                Some(Decision::Edit(edited)) if *edited == *request.arguments() => {
+                    Some(Decision::Approve)
+                }
+                _ => None,
+            })
     }
 
     /// Returns whether a question about this call is open.
     pub(super) fn is_open(&self) -> bool {
-        self.asked.last().is_some_and(|last| last.decision.is_none())
+        self.asked
+            .last()
+            .is_some_and(|last| last.decision.is_none())
     }
 
     /// Returns the resolution of the last question, if the question was about the call as it is now
@@ -92,15 +99,23 @@ impl Questions {
     ) -> Result<Error> {
         let context = request.context();
         let id = context.call_path();
-        context.values().update(KEY, |asked: &mut HashSet<String>| asked.insert(id.clone()))?;
+        context
+            .values()
+            .update(KEY, |asked: &mut HashSet<String>| asked.insert(id.clone()))?;
         let (tool, arguments) = (request.name().to_owned(), request.arguments().clone());
         let payload = json!({ "tool": tool, "arguments": arguments });
         self.asked.retain(|asked| asked.decision.is_some());
-        self.asked.push(Asked { tool, arguments, decision: None });
+        self.asked.push(Asked {
+            tool,
+            arguments,
+            decision: None,
+        });
         self.keep(request);
 
-        let schema =
-            Decision::schema_for(request.declaration().map(|tool| tool.parameters()), allows_edits);
+        let schema = Decision::schema_for(
+            request.declaration().map(|tool| tool.parameters()),
+            allows_edits,
+        );
         let message = why.unwrap_or_else(|| format!("`{}` needs your approval", request.name()));
         Ok(Error::interrupt(
             Interrupt::new(id, "tool_call")
@@ -111,6 +126,9 @@ impl Questions {
     }
 
     fn keep(&self, request: &ToolRequest) {
-        request.context().private_state().set(&self.key, json!(self.asked));
+        request
+            .context()
+            .private_state()
+            .set(&self.key, json!(self.asked));
     }
 }

@@ -120,13 +120,21 @@ impl Account {
             cost: Limit::Cost(used.cost).units(),
             unpriced_calls: used.unpriced_calls,
         };
-        let mut ledger = Ledger { used, ..Ledger::default() };
+        let mut ledger = Ledger {
+            used,
+            ..Ledger::default()
+        };
         if let Some((share, _)) = limits.warning() {
             let is_reached = |limit: &Limit| used.share(*limit, nanos(earlier)) >= *share;
             ledger.warned = limits.each().filter(is_reached).collect();
         }
         let (ledger, begun) = (Mutex::new(ledger), OnceLock::new());
-        Self(Arc::new(Inner { limits, ledger, begun, earlier }))
+        Self(Arc::new(Inner {
+            limits,
+            ledger,
+            begun,
+            earlier,
+        }))
     }
 
     /// Returns the limits of the account.
@@ -143,7 +151,10 @@ impl Account {
     /// Returns what running calls have reserved.
     #[must_use]
     pub fn reserved(&self) -> Spent {
-        Spent { time: Duration::ZERO, ..self.spent(self.ledger().reserved) }
+        Spent {
+            time: Duration::ZERO,
+            ..self.spent(self.ledger().reserved)
+        }
     }
 
     /// Returns each limit with the amount that is neither used nor reserved.
@@ -173,7 +184,10 @@ impl Account {
             _ => taken.of(*limit, time) > limit.units(),
         };
         match self.0.limits.each().find(is_broken) {
-            Some(limit) => Err(Exceeded { limit, wanted: limit.of(wanted.of(limit, time)) }),
+            Some(limit) => Err(Exceeded {
+                limit,
+                wanted: limit.of(wanted.of(limit, time)),
+            }),
             None => Ok(self.hold(&mut ledger, wanted)),
         }
     }
@@ -186,12 +200,18 @@ impl Account {
 
     fn hold(&self, ledger: &mut Ledger, wanted: Amounts) -> Reservation {
         ledger.reserved += wanted;
-        Reservation { account: self.clone(), held: Mutex::new(Some(wanted)), log: None }
+        Reservation {
+            account: self.clone(),
+            held: Mutex::new(Some(wanted)),
+            log: None,
+        }
     }
 
     /// Reports, once for each limit, that the configured fraction of it is used.
     fn warn(&self) {
-        let Some((share, warn)) = self.0.limits.warning() else { return };
+        let Some((share, warn)) = self.0.limits.warning() else {
+            return;
+        };
         let time = self.time();
         let mut reached = Vec::new();
         let mut ledger = self.ledger();
@@ -216,9 +236,22 @@ impl Account {
     }
 
     fn spent(&self, amounts: Amounts) -> Spent {
-        let Amounts { model_calls, tool_calls, tokens, cost, unpriced_calls } = amounts;
+        let Amounts {
+            model_calls,
+            tool_calls,
+            tokens,
+            cost,
+            unpriced_calls,
+        } = amounts;
         let (cost, time) = (money(cost), Duration::from_nanos(self.time()));
-        Spent { model_calls, tool_calls, tokens, cost, unpriced_calls, time }
+        Spent {
+            model_calls,
+            tool_calls,
+            tokens,
+            cost,
+            unpriced_calls,
+            time,
+        }
     }
 
     fn ledger(&self) -> MutexGuard<'_, Ledger> {
@@ -336,7 +369,13 @@ impl Charged for Account {
 
 impl From<Amounts> for Charge {
     fn from(amounts: Amounts) -> Self {
-        let Amounts { model_calls, tool_calls, tokens, cost, unpriced_calls } = amounts;
+        let Amounts {
+            model_calls,
+            tool_calls,
+            tokens,
+            cost,
+            unpriced_calls,
+        } = amounts;
         let all = [
             ("model_calls", model_calls),
             ("tool_calls", tool_calls),
@@ -345,7 +384,8 @@ impl From<Amounts> for Charge {
             ("unpriced_calls", unpriced_calls),
         ];
         let some = all.into_iter().filter(|(_, amount)| *amount > 0);
-        some.map(|(name, amount)| (name.to_owned(), amount)).collect()
+        some.map(|(name, amount)| (name.to_owned(), amount))
+            .collect()
     }
 }
 
@@ -364,7 +404,11 @@ impl From<&Charge> for Amounts {
 
 impl Amounts {
     fn without_tokens(self) -> Self {
-        Self { tokens: 0, cost: 0, ..self }
+        Self {
+            tokens: 0,
+            cost: 0,
+            ..self
+        }
     }
 }
 

@@ -265,7 +265,9 @@ impl Limits {
                 let (table, unknown) = &**prices;
                 let model = table.or_default(model);
                 let price = table.price(model).or(unknown.price());
-                let price = price.ok_or_else(|| UnknownPrice { model: model.to_owned() })?;
+                let price = price.ok_or_else(|| UnknownPrice {
+                    model: model.to_owned(),
+                })?;
                 billionths(price.cost(usage)).ok_or_else(|| {
                     let message = format!("the price of the model `{model}` is not valid");
                     Error::new(ErrorKind::InvalidRequest, message)
@@ -280,22 +282,34 @@ impl Limits {
         let settings = request.settings();
         let (asked, served) = (settings.model.as_deref(), response.metadata().model());
         match &self.cost {
-            None => Cost { billionths: Some(0), is_priced: true },
+            None => Cost {
+                billionths: Some(0),
+                is_priced: true,
+            },
             Some((_, Prices::Function(price))) => {
                 let price = || price(served.or(asked).unwrap_or_default(), usage);
                 // The price function is user code and may panic; the call must be charged even
                 // then.
-                Cost { billionths: catch(price).ok().and_then(billionths), is_priced: true }
+                Cost {
+                    billionths: catch(price).ok().and_then(billionths),
+                    is_priced: true,
+                }
             }
             Some((_, Prices::Table(prices))) => {
                 let (table, unknown) = &**prices;
                 let asked = table.or_default(asked);
                 let own = table.price(served.unwrap_or(asked));
                 let price = own.or_else(|| table.price(asked)).or(unknown.price());
-                let cache = settings.prompt_cache.as_ref().and_then(|cache| cache.retention);
+                let cache = settings
+                    .prompt_cache
+                    .as_ref()
+                    .and_then(|cache| cache.retention);
                 let is_long = cache == Some(CacheRetention::Long);
                 let cost = price.map(|price| price.cost_with(usage, is_long));
-                Cost { billionths: cost.and_then(billionths), is_priced: own.is_some() }
+                Cost {
+                    billionths: cost.and_then(billionths),
+                    is_priced: own.is_some(),
+                }
             }
         }
     }

@@ -24,12 +24,17 @@ impl PriceTable {
     /// contains no price.
     pub fn from_litellm(json: &str) -> Result<Self> {
         let entries: Fields = serde_json::from_str(json).map_err(|error| {
-            Error::new(ErrorKind::InvalidRequest, "the price table is not a JSON object")
-                .with_source(error)
+            Error::new(
+                ErrorKind::InvalidRequest,
+                "the price table is not a JSON object",
+            )
+            .with_source(error)
         })?;
         let mut table = Self::new();
         for (name, entry) in entries {
-            let Value::Object(fields) = entry else { continue };
+            let Value::Object(fields) = entry else {
+                continue;
+            };
             if name == "sample_spec" || !generates_text(&fields) {
                 continue;
             }
@@ -62,7 +67,9 @@ fn price(fields: &Fields) -> Option<ModelPrice> {
     };
     for above in thresholds(fields) {
         let suffix = format!("_above_{}k_tokens", above / 1000);
-        base = base.clone().above(above, read(fields, &suffix, Some(&base))?);
+        base = base
+            .clone()
+            .above(above, read(fields, &suffix, Some(&base))?);
     }
     for (above, tier) in tiers.filter(|(above, _)| *above > 0) {
         base = base.above(above, tier);
@@ -80,11 +87,22 @@ fn read(fields: &Fields, suffix: &str, or: Option<&ModelPrice>) -> Option<ModelP
     let input = number("input_cost_per_token", or.map(|or| or.input))?;
     let output = number("output_cost_per_token", or.map(|or| or.output))?;
     let mut price = ModelPrice::new(input, output);
-    price.cache_read = number("cache_read_input_token_cost", or.and_then(|or| or.cache_read));
-    price.cache_write = number("cache_creation_input_token_cost", or.and_then(|or| or.cache_write));
-    price.long_cache_write =
-        number("cache_creation_input_token_cost_above_1hr", or.and_then(|or| or.long_cache_write));
-    price.reasoning = number("output_cost_per_reasoning_token", or.and_then(|or| or.reasoning));
+    price.cache_read = number(
+        "cache_read_input_token_cost",
+        or.and_then(|or| or.cache_read),
+    );
+    price.cache_write = number(
+        "cache_creation_input_token_cost",
+        or.and_then(|or| or.cache_write),
+    );
+    price.long_cache_write = number(
+        "cache_creation_input_token_cost_above_1hr",
+        or.and_then(|or| or.long_cache_write),
+    );
+    price.reasoning = number(
+        "output_cost_per_reasoning_token",
+        or.and_then(|or| or.reasoning),
+    );
     Some(price)
 }
 
@@ -110,7 +128,9 @@ fn thresholds(fields: &Fields) -> Vec<u64> {
 /// Returns the prices of `tiered_pricing` and the numbers of input tokens that they start above, or
 /// `None` if they are invalid.
 fn tiered(fields: &Fields) -> Option<Vec<(u64, ModelPrice)>> {
-    let Some(Value::Array(tiers)) = fields.get("tiered_pricing") else { return Some(Vec::new()) };
+    let Some(Value::Array(tiers)) = fields.get("tiered_pricing") else {
+        return Some(Vec::new());
+    };
     let tier = |tier: &Value| {
         let fields = tier.as_object()?;
         let start = fields.get("range")?.get(0)?.as_f64()?;

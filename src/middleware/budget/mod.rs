@@ -162,7 +162,11 @@ impl Budget {
     fn in_scope(scope: Scope) -> Self {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::new(Config { number, name: "budget".into(), scope }))
+        Self(Arc::new(Config {
+            number,
+            name: "budget".into(),
+            scope,
+        }))
     }
 
     /// Sets the name, by which a run that goes on in another process knows what it has spent. Defaults
@@ -171,14 +175,25 @@ impl Budget {
     pub fn named(self, name: impl Into<Arc<str>>) -> Self {
         let config = Arc::try_unwrap(self.0).unwrap_or_else(|shared| {
             // A clone that is in use keeps its name.
-            let Config { number, name, scope } = &*shared;
+            let Config {
+                number,
+                name,
+                scope,
+            } = &*shared;
             let scope = match scope {
                 Scope::Run(limits) => Scope::Run(limits.clone()),
                 Scope::Account(account) => Scope::Account(account.clone()),
             };
-            Config { number: *number, name: name.clone(), scope }
+            Config {
+                number: *number,
+                name: name.clone(),
+                scope,
+            }
         });
-        Self(Arc::new(Config { name: name.into(), ..config }))
+        Self(Arc::new(Config {
+            name: name.into(),
+            ..config
+        }))
     }
 
     /// Returns the account that a run is charged to, for example for a callback to read.
@@ -210,17 +225,22 @@ impl Budget {
     fn of_run(&self, context: &RunContext) -> Result<Arc<OfRun>, ValueTypeError> {
         let mut new = None;
         let key = format!("tower_agent::middleware::budget/{}", self.0.number);
-        let of_run = context.values().update(&key, |kept: &mut Option<Arc<OfRun>>| {
-            let create = || {
-                let account = match &self.0.scope {
-                    Scope::Run(limits) => Account::new(limits.clone()),
-                    Scope::Account(account) => account.clone(),
+        let of_run = context
+            .values()
+            .update(&key, |kept: &mut Option<Arc<OfRun>>| {
+                let create = || {
+                    let account = match &self.0.scope {
+                        Scope::Run(limits) => Account::new(limits.clone()),
+                        Scope::Account(account) => account.clone(),
+                    };
+                    new = Some(account.clone());
+                    Arc::new(OfRun {
+                        account,
+                        state: Mutex::default(),
+                    })
                 };
-                new = Some(account.clone());
-                Arc::new(OfRun { account, state: Mutex::default() })
-            };
-            kept.get_or_insert_with(create).clone()
-        })?;
+                kept.get_or_insert_with(create).clone()
+            })?;
         if let Some(account) = new {
             context.add_budget(&self.0.name, self.0.number, Arc::new(account));
         }
@@ -229,7 +249,9 @@ impl Budget {
 
     /// Makes what a call is charged part of the effects of a call around it.
     fn log(&self, context: &RunContext, reservation: &mut Reservation) -> Result<()> {
-        let Some(effects) = context.effects() else { return Ok(()) };
+        let Some(effects) = context.effects() else {
+            return Ok(());
+        };
         let name = &self.0.name;
         if context.has_budgets_of_one_name(name) {
             return Err(Error::abort(format!(
@@ -244,7 +266,8 @@ impl Budget {
     /// Stores a call's reservation with the call.
     fn keep(&self, extensions: &mut Extensions, reservation: Reservation) {
         let mut kept = extensions.get::<Kept>().cloned().unwrap_or_default();
-        kept.0.retain(|(budget, _)| !Arc::ptr_eq(&budget.0, &self.0));
+        kept.0
+            .retain(|(budget, _)| !Arc::ptr_eq(&budget.0, &self.0));
         kept.0.push((self.clone(), Arc::new(reservation)));
         extensions.insert(kept);
     }
@@ -262,7 +285,9 @@ impl Budget {
         outcome: Outcome<'_, T>,
         spent: impl FnOnce(&T, Amounts) -> Amounts,
     ) {
-        let Some(reservation) = self.kept(extensions) else { return };
+        let Some(reservation) = self.kept(extensions) else {
+            return;
+        };
         match outcome {
             Outcome::Done(response) => reservation.settle(|held| spent(response, held)),
             Outcome::Failed(error) if error.kind() == ErrorKind::Interrupted => {
@@ -329,7 +354,9 @@ impl Callback<ModelRequest> for Budget {
     async fn before(&self, request: &mut ModelRequest) -> Result<Action<ModelResponse>> {
         let run = self.of_run(request.context())?;
         let wanted = wanted(run.account.limits(), request)?;
-        let room = run.exceeded().map_or_else(|| run.account.reserve(wanted), Err);
+        let room = run
+            .exceeded()
+            .map_or_else(|| run.account.reserve(wanted), Err);
         let mut reservation = match room {
             Ok(reservation) => reservation,
             Err(exceeded) => {
@@ -347,7 +374,9 @@ impl Callback<ModelRequest> for Budget {
 
     fn on_end(&self, request: &ModelRequest, outcome: Outcome<'_, ModelResponse>) {
         self.close(request.extensions(), outcome, |response, held| {
-            let Ok(account) = self.account(request.context()) else { return held };
+            let Ok(account) = self.account(request.context()) else {
+                return held;
+            };
             spent(account.limits(), request, response, held)
         });
     }
@@ -365,7 +394,10 @@ impl Callback<ModelRequest> for Budget {
 impl Callback<ToolRequest> for Budget {
     async fn before(&self, request: &mut ToolRequest) -> Result<Action<ToolResponse>> {
         let run = self.of_run(request.context())?;
-        match run.account.reserve(Amounts { tool_calls: 1, ..Amounts::default() }) {
+        match run.account.reserve(Amounts {
+            tool_calls: 1,
+            ..Amounts::default()
+        }) {
             Ok(mut reservation) => {
                 self.log(request.context(), &mut reservation)?;
                 self.keep(request.extensions_mut(), reservation);
@@ -398,7 +430,10 @@ impl Callback<ToolRequest> for Budget {
 
 impl From<Budget> for Bundle {
     fn from(budget: Budget) -> Self {
-        Self::new().on_agent(budget.clone()).on_model(budget.clone()).on_tool(budget)
+        Self::new()
+            .on_agent(budget.clone())
+            .on_model(budget.clone())
+            .on_tool(budget)
     }
 }
 
@@ -407,7 +442,12 @@ fn wanted(limits: &Limits, request: &ModelRequest) -> Result<Amounts> {
     let max_tokens = request.settings().max_tokens;
     let tokens = max_tokens.map_or(limits.default_reservation(), u64::from);
     let cost = limits.cost_of_reservation(request, tokens)?;
-    Ok(Amounts { model_calls: 1, tokens, cost, ..Amounts::default() })
+    Ok(Amounts {
+        model_calls: 1,
+        tokens,
+        cost,
+        ..Amounts::default()
+    })
 }
 
 /// Returns what a model call with the reservation `held` has spent.

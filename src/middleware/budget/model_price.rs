@@ -67,12 +67,18 @@ impl ModelPrice {
     /// Returns the cost of a call. `is_long` says whether the cache was written for an hour or
     /// longer.
     pub(super) fn cost_with(&self, usage: Usage, is_long: bool) -> f64 {
-        let reached = self.above.iter().rev().find(|(above, _)| usage.input_tokens > *above);
+        let reached = self
+            .above
+            .iter()
+            .rev()
+            .find(|(above, _)| usage.input_tokens > *above);
         if let Some((_, price)) = reached {
             return price.cost_with(usage, is_long);
         }
         let (read, written) = (usage.cached_input_tokens, usage.cache_write_tokens);
-        let new = usage.input_tokens.saturating_sub(read.saturating_add(written));
+        let new = usage
+            .input_tokens
+            .saturating_sub(read.saturating_add(written));
         let said = usage.output_tokens.saturating_sub(usage.reasoning_tokens);
         let cache_write = self.cache_write.unwrap_or(self.input);
         let cache_write = match self.long_cache_write {
@@ -84,7 +90,10 @@ impl ModelPrice {
             (read, self.cache_read.unwrap_or(self.input)),
             (written, cache_write),
             (said, self.output),
-            (usage.reasoning_tokens, self.reasoning.unwrap_or(self.output)),
+            (
+                usage.reasoning_tokens,
+                self.reasoning.unwrap_or(self.output),
+            ),
         ]
         .into_iter()
         .map(|(tokens, price)| tokens as f64 * price)
@@ -93,9 +102,17 @@ impl ModelPrice {
 
     /// Returns whether every price is a number that is not negative.
     pub(super) fn is_valid(&self) -> bool {
-        let optional = [self.cache_read, self.cache_write, self.long_cache_write, self.reasoning];
-        let all = [self.input, self.output].into_iter().chain(optional.into_iter().flatten());
-        all.into_iter().all(|price| price.is_finite() && price >= 0.0)
+        let optional = [
+            self.cache_read,
+            self.cache_write,
+            self.long_cache_write,
+            self.reasoning,
+        ];
+        let all = [self.input, self.output]
+            .into_iter()
+            .chain(optional.into_iter().flatten());
+        all.into_iter()
+            .all(|price| price.is_finite() && price >= 0.0)
             && self.above.iter().all(|(_, price)| price.is_valid())
     }
 }

@@ -87,7 +87,11 @@ impl PriceTable {
     #[must_use]
     pub fn model(mut self, name: impl Into<String>, price: ModelPrice) -> Self {
         let name = name.into();
-        let provider = self.0.models.get(&name).and_then(|entry| entry.provider.clone());
+        let provider = self
+            .0
+            .models
+            .get(&name)
+            .and_then(|entry| entry.provider.clone());
         self.insert(name, provider, price);
         self
     }
@@ -103,7 +107,9 @@ impl PriceTable {
     /// Returns the price of a model.
     #[must_use]
     pub fn price(&self, model: &str) -> Option<&ModelPrice> {
-        let Inner { models, unprefixed, .. } = &*self.0;
+        let Inner {
+            models, unprefixed, ..
+        } = &*self.0;
         if let Some(entry) = models.get(model) {
             return Some(&entry.price);
         }
@@ -139,8 +145,13 @@ impl PriceTable {
 
 impl Inner {
     fn insert(&mut self, name: String, provider: Option<String>, price: ModelPrice) {
-        let prefixed = provider.as_deref().and_then(|it| name.strip_prefix(it)?.strip_prefix('/'));
-        let names = self.unprefixed.entry(prefixed.unwrap_or(&name).to_owned()).or_default();
+        let prefixed = provider
+            .as_deref()
+            .and_then(|it| name.strip_prefix(it)?.strip_prefix('/'));
+        let names = self
+            .unprefixed
+            .entry(prefixed.unwrap_or(&name).to_owned())
+            .or_default();
         if !names.contains(&name) {
             names.push(name.clone());
         }

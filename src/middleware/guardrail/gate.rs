@@ -39,11 +39,18 @@ impl Mapper for Gate {
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
         if let Self::Waiting(opened) = self {
             let opened = ready!(Pin::new(opened).poll(cx));
-            *self = if opened.is_ok() { Self::Open } else { Self::Shut };
+            *self = if opened.is_ok() {
+                Self::Open
+            } else {
+                Self::Shut
+            };
         }
         Poll::Ready(match self {
             Self::Open => Ok(()),
-            _ => Err(Error::new(ErrorKind::Cancelled, "a guardrail did not allow this call")),
+            _ => Err(Error::new(
+                ErrorKind::Cancelled,
+                "a guardrail did not allow this call",
+            )),
         })
     }
 

@@ -107,7 +107,9 @@ impl Guardrail {
         F: Fn(ModelRequest) -> O + Send + Sync + 'static,
         O: Future<Output: IntoVerdict> + Send + 'static,
     {
-        Self::new(Check::Before(Arc::new(move |request| checking(check(request)))))
+        Self::new(Check::Before(Arc::new(move |request| {
+            checking(check(request))
+        })))
     }
 
     /// Creates a guardrail that checks the request while the model responds, so that a check that
@@ -118,7 +120,9 @@ impl Guardrail {
         F: Fn(ModelRequest) -> O + Send + Sync + 'static,
         O: Future<Output: IntoVerdict> + Send + 'static,
     {
-        Self::new(Check::Beside(Arc::new(move |request| checking(check(request)))))
+        Self::new(Check::Beside(Arc::new(move |request| {
+            checking(check(request))
+        })))
     }
 
     /// Creates a guardrail that checks the response. The deltas of a streamed response are held
@@ -147,7 +151,12 @@ impl Guardrail {
     }
 
     fn new(check: Check) -> Self {
-        Self { check, name: "guardrail".into(), timeout: None, on_trip: OnTrip::Fail }
+        Self {
+            check,
+            name: "guardrail".into(),
+            timeout: None,
+            on_trip: OnTrip::Fail,
+        }
     }
 
     /// Sets the name, used in errors.
@@ -255,7 +264,9 @@ impl Guardrail {
             None => check.await,
             Some(limit) => match tokio::time::timeout(limit, check).await {
                 Ok(verdict) => verdict,
-                Err(_) => Ok(Ok(Verdict::trip(format!("the check timed out after {limit:?}")))),
+                Err(_) => Ok(Ok(Verdict::trip(format!(
+                    "the check timed out after {limit:?}"
+                )))),
             },
         };
         let reason = match verdict {
@@ -265,7 +276,10 @@ impl Guardrail {
             Ok(Err(error)) => format!("the check failed: {error}").into(),
             Err(_) => "the check panicked".into(),
         };
-        let tripped = Tripped { guardrail: self.name.clone(), reason };
+        let tripped = Tripped {
+            guardrail: self.name.clone(),
+            reason,
+        };
         let message = tripped.to_string();
         Some(match &self.on_trip {
             OnTrip::Fail => Err(Error::new(ErrorKind::Callback, message).with_source(tripped)),
@@ -282,16 +296,20 @@ fn in_place_of(
     mut answer: ModelResponse,
     request: &ModelRequest,
 ) -> ModelResponse {
-    let origin = if replaced.is_some() { Origin::After } else { Origin::Before };
+    let origin = if replaced.is_some() {
+        Origin::After
+    } else {
+        Origin::Before
+    };
     // The tool calls of the blocked response must not run.
     if answer.message().tool_calls().next().is_none() {
         answer = answer.without_tool_calls();
     }
     request.mark(&mut answer, replaced, origin);
     match replaced {
-        Some(replaced) => {
-            answer.with_usage(replaced.usage()).with_metadata(replaced.metadata().clone())
-        }
+        Some(replaced) => answer
+            .with_usage(replaced.usage())
+            .with_metadata(replaced.metadata().clone()),
         None => answer,
     }
 }

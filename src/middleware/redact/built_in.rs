@@ -74,7 +74,10 @@ pub(super) fn ipv6() -> String {
 
 /// Returns the pattern of placeholders for these kinds.
 pub(super) fn placeholder(kinds: &[String]) -> String {
-    let kinds: Vec<_> = kinds.iter().map(|kind| regex_syntax::escape(kind)).collect();
+    let kinds: Vec<_> = kinds
+        .iter()
+        .map(|kind| regex_syntax::escape(kind))
+        .collect();
     format!(r"\[(?:{})(?:-[1-9][0-9]{{0,9}})?\]", kinds.join("|"))
 }
 
@@ -103,7 +106,9 @@ pub(super) fn luhn(card: &str) -> bool {
 }
 
 pub(super) fn ends_in_digit_and(before: &str, last: char) -> bool {
-    before.strip_suffix(last).is_some_and(|rest| rest.ends_with(|c: char| c.is_ascii_digit()))
+    before
+        .strip_suffix(last)
+        .is_some_and(|rest| rest.ends_with(|c: char| c.is_ascii_digit()))
 }
 
 /// Returns whether a text ends within colons and numbers that may be part of a longer address.

@@ -22,7 +22,10 @@ impl Redact {
             true => Some(Vault::of(context)?),
             false => None,
         };
-        Ok(Hider { redact: self.clone(), vault })
+        Ok(Hider {
+            redact: self.clone(),
+            vault,
+        })
     }
 
     /// Fails if a placeholder has no original text; otherwise restores the originals if the tool
@@ -31,10 +34,12 @@ impl Redact {
         let vault = Vault::of(request.context())?;
         let unknown = RefCell::new(None);
         let restored = hide::value(request.arguments(), &|text| {
-            vault.restore(self.rules.kinds(), text).unwrap_or_else(|placeholder| {
-                unknown.borrow_mut().get_or_insert(placeholder);
-                None
-            })
+            vault
+                .restore(self.rules.kinds(), text)
+                .unwrap_or_else(|placeholder| {
+                    unknown.borrow_mut().get_or_insert(placeholder);
+                    None
+                })
         });
         if let Some(placeholder) = unknown.into_inner() {
             let unknown = UnknownPlaceholder { placeholder };
@@ -91,7 +96,10 @@ impl Hider {
             vault.reserve(self.redact.rules.kinds(), text);
             None
         };
-        let look = Change { text: Box::new(reserve), name: Box::new(|_| None) };
+        let look = Change {
+            text: Box::new(reserve),
+            name: Box::new(|_| None),
+        };
         for message in messages {
             // The result is dropped: this only visits every text.
             drop(hide::message(message, &look));
@@ -99,7 +107,8 @@ impl Hider {
     }
 
     fn recovery<T>(&self, error: &Error) -> Recovery<T> {
-        self.error(error).map_or(Recovery::Propagate, Recovery::Fail)
+        self.error(error)
+            .map_or(Recovery::Propagate, Recovery::Fail)
     }
 }
 

@@ -51,7 +51,10 @@ impl Detector {
     /// `email`: addresses such as `jo@example.com`, with Latin, Greek and Cyrillic letters. Scripts
     /// written without spaces end an address.
     pub fn email() -> Self {
-        Self::of("email", vec![Source::new(built_in::EMAIL).at_most(built_in::EMAIL_LEN)])
+        Self::of(
+            "email",
+            vec![Source::new(built_in::EMAIL).at_most(built_in::EMAIL_LEN)],
+        )
     }
 
     /// `card`: payment card numbers, ungrouped or in their usual groups, whose last digit passes
@@ -78,7 +81,13 @@ impl Detector {
     /// `secret`: keys and tokens with a known format: those of OpenAI, Anthropic, AWS, GitHub,
     /// GitLab, Google, Hugging Face, npm, Slack and Stripe, JSON web tokens, and PEM private keys.
     pub fn secret() -> Self {
-        Self::of("secret", built_in::SECRETS.iter().map(|pattern| Source::new(*pattern)).collect())
+        Self::of(
+            "secret",
+            built_in::SECRETS
+                .iter()
+                .map(|pattern| Source::new(*pattern))
+                .collect(),
+        )
     }
 
     /// Creates a detector for a regular expression, in the syntax of the
@@ -95,7 +104,10 @@ impl Detector {
         kind: impl Into<Cow<'static, str>>,
         words: impl IntoIterator<Item = W>,
     ) -> Self {
-        let words: Vec<_> = words.into_iter().map(|word| built_in::word(word.as_ref())).collect();
+        let words: Vec<_> = words
+            .into_iter()
+            .map(|word| built_in::word(word.as_ref()))
+            .collect();
         let all = (!words.is_empty()).then(|| Source::new(format!("(?i:{})", words.join("|"))));
         Self::of(kind, all.into_iter().collect())
     }
@@ -132,13 +144,21 @@ impl Detector {
     }
 
     fn of(kind: impl Into<Cow<'static, str>>, sources: Vec<Source>) -> Self {
-        Self { kind: kind.into(), sources }
+        Self {
+            kind: kind.into(),
+            sources,
+        }
     }
 }
 
 impl Source {
     fn new(pattern: impl Into<Cow<'static, str>>) -> Self {
-        Self { pattern: pattern.into(), max: usize::MAX, begins: |_| true, check: None }
+        Self {
+            pattern: pattern.into(),
+            max: usize::MAX,
+            begins: |_| true,
+            check: None,
+        }
     }
 
     fn at_most(self, max: usize) -> Self {
@@ -150,14 +170,20 @@ impl Source {
     }
 
     fn checked(self, check: fn(&str, Range<usize>) -> bool) -> Self {
-        Self { check: Some(Arc::new(check)), ..self }
+        Self {
+            check: Some(Arc::new(check)),
+            ..self
+        }
     }
 }
 
 impl fmt::Debug for Detector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let patterns: Vec<_> = self.sources.iter().map(|source| &*source.pattern).collect();
-        f.debug_struct("Detector").field("kind", &self.kind).field("patterns", &patterns).finish()
+        f.debug_struct("Detector")
+            .field("kind", &self.kind)
+            .field("patterns", &patterns)
+            .finish()
     }
 }
 

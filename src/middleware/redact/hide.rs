@@ -50,8 +50,10 @@ fn part(part: &Part, change: &Change<'_>) -> Option<Part> {
             reasoning.provider = ProviderData::default();
         }
         Part::ToolCall(call) => {
-            let (name, hidden) =
-                ((change.name)(&call.name), arguments(&call.arguments, &*change.text));
+            let (name, hidden) = (
+                (change.name)(&call.name),
+                arguments(&call.arguments, &*change.text),
+            );
             if name.is_none() && hidden.is_none() {
                 return None;
             }
@@ -83,7 +85,10 @@ pub(super) fn arguments(arguments: &Arguments, change: Text<'_>) -> Option<Argum
         Some(Value::String(text)) if !arguments.is_json() => Some(Arguments::from_text(text)),
         Some(hidden) => Some(hidden.into()),
         // Of a key that stands there twice only the last was looked at.
-        None if arguments.parse().is_ok_and(|Entries(all)| all != entries(seen)) => {
+        None if arguments
+            .parse()
+            .is_ok_and(|Entries(all)| all != entries(seen)) =>
+        {
             Some(seen.clone().into())
         }
         None => None,

@@ -37,7 +37,13 @@ impl RedactMapper {
     /// Creates the mapper of a response that may call these tools.
     pub(super) fn new(hider: Hider, tools: Arc<[Arc<ToolDeclaration>]>) -> Self {
         let scanner = hider.scanner();
-        Self { hider, tools, scanner, open: Open::Nothing, calls: Vec::new() }
+        Self {
+            hider,
+            tools,
+            scanner,
+            open: Open::Nothing,
+            calls: Vec::new(),
+        }
     }
 
     /// Scans more of a text or reasoning part and emits it as deltas.
@@ -86,8 +92,14 @@ impl Mapper for RedactMapper {
             Delta::Reasoning(more) => self.say(Open::Reasoning, &more, out),
             Delta::ToolCall { index, id, name } => {
                 self.turn_to(Open::Nothing, out);
-                self.calls.push(Call { index, json: String::new() });
-                let name = self.hider.tool_name(&self.tools, &name).map_or(name, Into::into);
+                self.calls.push(Call {
+                    index,
+                    json: String::new(),
+                });
+                let name = self
+                    .hider
+                    .tool_name(&self.tools, &name)
+                    .map_or(name, Into::into);
                 out.push(Delta::ToolCall { index, id, name });
             }
             Delta::Arguments { index, json } => {

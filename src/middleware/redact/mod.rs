@@ -210,7 +210,10 @@ impl Redact {
     /// # }
     /// ```
     pub fn restore_when(self, when: impl Fn(&ToolRequest) -> bool + Send + Sync + 'static) -> Self {
-        Self { restore_when: Some(Arc::new(when)), ..self.numbered() }
+        Self {
+            restore_when: Some(Arc::new(when)),
+            ..self.numbered()
+        }
     }
 
     /// Sets the maximum length of a match. Longer matches are ignored, or shortened where the
@@ -231,7 +234,9 @@ impl Redact {
     /// Use it for texts that do not pass through an agent, such as log lines.
     #[must_use]
     pub fn text<'t>(&self, text: &'t str) -> Cow<'t, str> {
-        self.new_hider().text(text).map_or(Cow::Borrowed(text), Cow::Owned)
+        self.new_hider()
+            .text(text)
+            .map_or(Cow::Borrowed(text), Cow::Owned)
     }
 
     /// Redacts JSON: every string, number and key is a text of its own. Numbered placeholders start at
@@ -243,7 +248,10 @@ impl Redact {
     }
 
     fn new_hider(&self) -> Hider {
-        Hider { redact: self.clone(), vault: self.new_vault() }
+        Hider {
+            redact: self.clone(),
+            vault: self.new_vault(),
+        }
     }
 
     fn new_vault(&self) -> Option<Vault> {
@@ -291,7 +299,10 @@ impl Hider {
                 let rules = rules.clone();
                 Arc::new(move |text| {
                     let kind = text.get(1..text.len() - 1);
-                    rules.kinds().iter().any(|known| Some(known.as_str()) == kind)
+                    rules
+                        .kinds()
+                        .iter()
+                        .any(|known| Some(known.as_str()) == kind)
                 })
             }
             _ => Arc::new(|_| false),
@@ -307,7 +318,8 @@ impl Hider {
         }
         let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
         let plain = |c: char| if is_plain(c) { c } else { '_' };
-        self.text(name).map(|hidden| hidden.chars().map(plain).collect())
+        self.text(name)
+            .map(|hidden| hidden.chars().map(plain).collect())
     }
 
     /// Returns whether a text contains a match.

@@ -39,14 +39,26 @@ impl Rules {
             for source in sources {
                 let table = Table::new(&kind, &source.pattern)?;
                 let (max, begins, check) = (source.max, source.begins, source.check);
-                patterns.push(Pattern { kind: kinds.len(), table, max, begins, check });
+                patterns.push(Pattern {
+                    kind: kinds.len(),
+                    table,
+                    max,
+                    begins,
+                    check,
+                });
             }
             kinds.push(kind.into_owned());
         }
         if !kinds.is_empty() {
             let table = Table::new("placeholder", &built_in::placeholder(&kinds))?;
             let (kind, max, check) = (kinds.len(), usize::MAX, None);
-            patterns.push(Pattern { kind, table, max, begins: |_| true, check });
+            patterns.push(Pattern {
+                kind,
+                table,
+                max,
+                begins: |_| true,
+                check,
+            });
         }
         let first = |byte| {
             let begins = |(index, pattern): (usize, &Pattern)| {
@@ -55,7 +67,11 @@ impl Rules {
             patterns.iter().enumerate().filter_map(begins).collect()
         };
         let by_first = (0..=u8::MAX).map(first).collect();
-        Ok(Self { kinds, patterns, by_first })
+        Ok(Self {
+            kinds,
+            patterns,
+            by_first,
+        })
     }
 
     pub(super) fn kinds(&self) -> &[String] {
@@ -162,7 +178,17 @@ impl Scanner {
             self.begin();
         }
         let Self {
-            rules, max, is_placeholder, text, gone, from, open, ends, tracks, steps, ..
+            rules,
+            max,
+            is_placeholder,
+            text,
+            gone,
+            from,
+            open,
+            ends,
+            tracks,
+            steps,
+            ..
         } = self;
         open.retain_mut(|walk| {
             let index = walk.pattern();
@@ -176,7 +202,11 @@ impl Scanner {
                 steps,
             };
             let accepts = |length| accepts(pattern, rules, is_placeholder, text, *from, length);
-            walk.read(&mut ground, &mut |length| note(ends, pattern, length, index), &accepts)
+            walk.read(
+                &mut ground,
+                &mut |length| note(ends, pattern, length, index),
+                &accepts,
+            )
         });
         if is_over {
             for walk in open.drain(..) {
@@ -190,28 +220,53 @@ impl Scanner {
     }
 
     fn begin(&mut self) {
-        let Self { rules, text, gone, from, open, ends, tracks, .. } = self;
+        let Self {
+            rules,
+            text,
+            gone,
+            from,
+            open,
+            ends,
+            tracks,
+            ..
+        } = self;
         let (before, rest) = text.split_at(*from);
         self.has_begun = true;
         ends.clear();
         open.clear();
-        let Some(first) = rest.bytes().next() else { return };
+        let Some(first) = rest.bytes().next() else {
+            return;
+        };
         let last = before.bytes().next_back();
         for index in &rules.by_first[usize::from(first)] {
             let pattern = &rules.patterns[*index];
             let state = pattern.table.start(last);
             let second = pattern.table.next(state, first);
             if !pattern.table.facts(second).is_hopeless() && (pattern.begins)(before) {
-                open.push(Walk::begin(*index, state, *gone + *from, &mut tracks[*index]));
+                open.push(Walk::begin(
+                    *index,
+                    state,
+                    *gone + *from,
+                    &mut tracks[*index],
+                ));
             }
         }
     }
 
     /// Returns the longest match that counts and its kind; on a tie, the first detector wins.
     fn longest(&mut self) -> Option<(usize, usize)> {
-        let Self { rules, is_placeholder, text, from, ends, .. } = self;
+        let Self {
+            rules,
+            is_placeholder,
+            text,
+            from,
+            ends,
+            ..
+        } = self;
         ends.sort_by_key(|(end, index)| (std::cmp::Reverse(*end), *index));
-        let mut found = ends.iter().map(|(end, index)| (*end, &rules.patterns[*index]));
+        let mut found = ends
+            .iter()
+            .map(|(end, index)| (*end, &rules.patterns[*index]));
         let (end, pattern) = found
             .find(|(end, pattern)| accepts(pattern, rules, is_placeholder, text, *from, *end))?;
         Some((end, pattern.kind))
@@ -230,7 +285,10 @@ fn accepts(
     if pattern.kind == rules.kinds.len() {
         return is_placeholder(&text[from..from + length]);
     }
-    pattern.check.as_ref().is_none_or(|check| check(text, from..from + length))
+    pattern
+        .check
+        .as_ref()
+        .is_none_or(|check| check(text, from..from + length))
 }
 
 /// Records a match. Without a check only the longest can count.
@@ -258,17 +316,29 @@ mod tests {
     }
 
     fn all() -> [Detector; 4] {
-        [Detector::email(), Detector::card(), Detector::ip_address(), Detector::secret()]
+        [
+            Detector::email(),
+            Detector::card(),
+            Detector::ip_address(),
+            Detector::secret(),
+        ]
     }
 
     #[test]
     fn what_begins_at_every_byte_is_not_read_anew_from_every_byte() {
         let long = |word: &str| word.repeat((64 << 10) / word.len());
-        for pattern in ["[a-z]+!", "[a-z]+(?:[a-z]x)+!", "a|a[a-z]+!", "[a-z]{3}[a-z]*[0-9]"] {
+        for pattern in [
+            "[a-z]+!",
+            "[a-z]+(?:[a-z]x)+!",
+            "a|a[a-z]+!",
+            "[a-z]{3}[a-z]*[0-9]",
+        ] {
             let steps = steps([Detector::pattern("x", pattern)], &long("bcd"));
             assert!(steps < 8.0, "`{pattern}` takes {steps} steps a byte");
         }
-        for text in ["a", "word ", "1", "jo.jo", "a:", "f0:", "sk ", "1.", "\u{e9}"] {
+        for text in [
+            "a", "word ", "1", "jo.jo", "a:", "f0:", "sk ", "1.", "\u{e9}",
+        ] {
             let steps = steps(all(), &long(text));
             assert!(steps < 24.0, "{text:?} takes {steps} steps a byte");
         }

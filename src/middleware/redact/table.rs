@@ -57,10 +57,15 @@ impl Facts {
 
 impl Table {
     pub(super) fn new(kind: &str, pattern: &str) -> Result<Self, DetectorError> {
-        let fails = |reason: String| DetectorError::Pattern { kind: kind.to_owned(), reason };
+        let fails = |reason: String| DetectorError::Pattern {
+            kind: kind.to_owned(),
+            reason,
+        };
         let hir = regex_syntax::parse(pattern).map_err(|error| fails(error.to_string()))?;
         if hir.properties().minimum_len() == Some(0) {
-            return Err(DetectorError::MatchesEmpty { kind: kind.to_owned() });
+            return Err(DetectorError::MatchesEmpty {
+                kind: kind.to_owned(),
+            });
         }
         let config = dense::Config::new()
             .match_kind(MatchKind::All)
@@ -78,11 +83,16 @@ impl Table {
     fn of(dfa: &dense::DFA<Vec<u32>>) -> Result<Self, StartError> {
         let mut states = States::default();
         let start = |before: Option<u8>| {
-            dfa.start_state(&start::Config::new().anchored(Anchored::Yes).look_behind(before))
+            dfa.start_state(
+                &start::Config::new()
+                    .anchored(Anchored::Yes)
+                    .look_behind(before),
+            )
         };
         let befores = (0..=u8::MAX).map(Some).chain([None]);
-        let starts: Vec<u32> =
-            befores.map(|before| Ok(states.number(start(before)?))).collect::<Result<_, _>>()?;
+        let starts: Vec<u32> = befores
+            .map(|before| Ok(states.number(start(before)?)))
+            .collect::<Result<_, _>>()?;
 
         let mut classes = [0; 256];
         let mut representatives = Vec::new();
@@ -103,12 +113,24 @@ impl Table {
             }));
             index += 1;
         }
-        let reveals: Vec<bool> =
-            states.all.iter().map(|state| dfa.is_match_state(*state)).collect();
-        let ends_text: Vec<bool> =
-            states.all.iter().map(|state| dfa.is_match_state(dfa.next_eoi_state(*state))).collect();
+        let reveals: Vec<bool> = states
+            .all
+            .iter()
+            .map(|state| dfa.is_match_state(*state))
+            .collect();
+        let ends_text: Vec<bool> = states
+            .all
+            .iter()
+            .map(|state| dfa.is_match_state(dfa.next_eoi_state(*state)))
+            .collect();
         let facts = facts(&next, stride, &reveals, &ends_text);
-        Ok(Self { classes, stride, next, facts, starts })
+        Ok(Self {
+            classes,
+            stride,
+            next,
+            facts,
+            starts,
+        })
     }
 
     pub(super) fn start(&self, before: Option<u8>) -> u32 {

@@ -42,7 +42,9 @@ struct Kept {
 impl Vault {
     /// Returns the vault of a run.
     pub(super) fn of(context: &RunContext) -> Result<Self> {
-        let mut vault = context.values().update(KEY, |vault: &mut Self| vault.clone())?;
+        let mut vault = context
+            .values()
+            .update(KEY, |vault: &mut Self| vault.clone())?;
         vault.inner().open(context.private_state())?;
         vault.state = Some(context.private_state().clone());
         Ok(vault)
@@ -64,7 +66,10 @@ impl Vault {
         let number = *number;
         let placeholder = format!("[{kind}-{number}]");
         inner.placeholders.insert(of, placeholder.clone());
-        inner.originals.entry(placeholder.clone()).or_insert_with(|| text.to_owned());
+        inner
+            .originals
+            .entry(placeholder.clone())
+            .or_insert_with(|| text.to_owned());
         self.keep("originals", &placeholder, text.into());
         self.keep("numbers", kind, number.into());
         placeholder
@@ -129,7 +134,8 @@ impl Inner {
     /// Reads the stored vault: once, and again if a call that was not made has added to it.
     fn open(&mut self, state: &State) -> Result<()> {
         let count = |kept: Option<&Value>| {
-            kept.and_then(|kept| kept.get("originals")?.as_object()).map_or(0, serde_json::Map::len)
+            kept.and_then(|kept| kept.get("originals")?.as_object())
+                .map_or(0, serde_json::Map::len)
         };
         if self.is_open && state.look(KEY, count) == self.originals.len() {
             return Ok(());
@@ -144,7 +150,8 @@ impl Inner {
         for (placeholder, original) in &kept.originals {
             let inside = placeholder.trim_matches(['[', ']']);
             if let Some((kind, _)) = inside.rsplit_once('-') {
-                self.placeholders.insert((kind.into(), original.clone()), placeholder.clone());
+                self.placeholders
+                    .insert((kind.into(), original.clone()), placeholder.clone());
             }
         }
         let stored = kept.originals.len();
@@ -155,7 +162,10 @@ impl Inner {
         }
         if self.originals.len() > stored {
             // Of two calls that were not made, the second has stored the vault as it knew it.
-            state.set(KEY, json!({ "originals": self.originals, "numbers": self.numbers }));
+            state.set(
+                KEY,
+                json!({ "originals": self.originals, "numbers": self.numbers }),
+            );
         }
         self.is_open = true;
         Ok(())
@@ -181,7 +191,9 @@ fn is_numbered(kinds: &[String], inside: &str) -> bool {
 fn brackets(text: &str) -> impl Iterator<Item = (usize, &str)> {
     text.match_indices('[').filter_map(|(at, _)| {
         let inside = &text[at + 1..];
-        let end = inside.find(['[', ']']).filter(|end| inside[*end..].starts_with(']'))?;
+        let end = inside
+            .find(['[', ']'])
+            .filter(|end| inside[*end..].starts_with(']'))?;
         Some((at, &inside[..end]))
     })
 }

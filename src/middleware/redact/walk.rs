@@ -86,7 +86,13 @@ impl Walk {
         tracks.own.first = from + 1;
         tracks.own.states.clear();
         tracks.own.ends.clear();
-        Self { pattern, state, from, at: from, follows: None }
+        Self {
+            pattern,
+            state,
+            from,
+            at: from,
+            follows: None,
+        }
     }
 
     /// Returns the index of its pattern.
@@ -108,7 +114,10 @@ impl Walk {
             self.state = ground.table.next(self.state, *byte);
             let facts = ground.table.facts(self.state);
             let ends = facts.ends == Ends::Always && self.at + 1 - self.from <= ground.max;
-            for end in [facts.reveals.then_some(self.at), ends.then_some(self.at + 1)] {
+            for end in [
+                facts.reveals.then_some(self.at),
+                ends.then_some(self.at + 1),
+            ] {
                 let Some(end) = end else { continue };
                 let ends = &mut self.track(ground.tracks).ends;
                 if ends.last() != Some(&end) {
@@ -160,7 +169,11 @@ impl Walk {
     /// Jumps to the end of a track that it has met.
     fn meets(&mut self, tracks: &Tracks, found: &mut dyn FnMut(usize)) -> bool {
         let (at, state) = (self.at, self.state);
-        let Some(index) = tracks.kept.iter().position(|track| track.at(at) == Some(state)) else {
+        let Some(index) = tracks
+            .kept
+            .iter()
+            .position(|track| track.at(at) == Some(state))
+        else {
             return false;
         };
         let track = &tracks.kept[index];
@@ -169,7 +182,11 @@ impl Walk {
         }
         self.at = track.end() - 1;
         self.follows = Some(index);
-        track.ends.iter().filter(|end| **end > at).for_each(|end| found(end - self.from));
+        track
+            .ends
+            .iter()
+            .filter(|end| **end > at)
+            .for_each(|end| found(end - self.from));
         true
     }
 

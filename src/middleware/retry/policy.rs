@@ -75,7 +75,14 @@ impl Policy {
 
     /// Returns the wait before the next attempt, or why there is none.
     fn wait<R: Request>(&self, request: &R, error: &Error) -> Result<Result<Duration, Stop>> {
-        let Config { attempts, max_retry_after, restart_streams, when, budget, .. } = &*self.config;
+        let Config {
+            attempts,
+            max_retry_after,
+            restart_streams,
+            when,
+            budget,
+            ..
+        } = &*self.config;
         if error.is_ending() || request.context().aborted().is_some() {
             return Ok(Err(Stop::Untouched));
         }
@@ -112,7 +119,9 @@ impl Policy {
         let most = base.saturating_mul(doubled).min(*max);
         let part = match rng {
             Some(rng) => lock(rng).next_f64(),
-            None => request.context().chance(&format!("backoff of {} {}", R::CALL, self.made)),
+            None => request
+                .context()
+                .chance(&format!("backoff of {} {}", R::CALL, self.made)),
         };
         Duration::try_from_secs_f64(most.as_secs_f64() * part).map_or(most, |wait| wait.min(most))
     }

@@ -37,7 +37,9 @@ where
     }
 
     fn call(&mut self, request: R) -> Self::Future {
-        ResponseFuture { future: self.0.call(request) }
+        ResponseFuture {
+            future: self.0.call(request),
+        }
     }
 }
 
@@ -89,11 +91,15 @@ where
     type Future = OursFuture<S::Future>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        self.0.poll_ready(cx).map_err(|error| Error::from(error.into()))
+        self.0
+            .poll_ready(cx)
+            .map_err(|error| Error::from(error.into()))
     }
 
     fn call(&mut self, request: R) -> Self::Future {
-        OursFuture { future: self.0.call(request) }
+        OursFuture {
+            future: self.0.call(request),
+        }
     }
 }
 

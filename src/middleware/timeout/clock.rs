@@ -20,7 +20,10 @@ struct Stopwatch {
 
 impl Stopwatch {
     fn start<R: Request>(request: &R) -> Self {
-        Self { start: Instant::now(), wait: request.consumer_wait() }
+        Self {
+            start: Instant::now(),
+            wait: request.consumer_wait(),
+        }
     }
 
     fn elapsed(&self) -> Duration {
@@ -68,7 +71,10 @@ impl Deltas {
 pub(super) fn watch(request: &mut ModelRequest) -> Option<Arc<Deltas>> {
     request.delta_sender()?;
     let stopwatch = Stopwatch::start(request);
-    let deltas = Arc::new(Deltas { stopwatch, progress: Mutex::new(Progress::Nothing) });
+    let deltas = Arc::new(Deltas {
+        stopwatch,
+        progress: Mutex::new(Progress::Nothing),
+    });
     request.enter_band();
     let seen = deltas.clone();
     request.map_deltas(move || {
@@ -114,7 +120,10 @@ impl<R: Request> Limits<R> {
 
 impl<R> Clone for Limits<R> {
     fn clone(&self) -> Self {
-        Self { by_name: self.by_name.clone(), ..*self }
+        Self {
+            by_name: self.by_name.clone(),
+            ..*self
+        }
     }
 }
 
@@ -157,7 +166,9 @@ impl Clock {
         let mut left = self.within(self.whole, self.stopwatch.elapsed(), |limit| {
             format!("no response within {limit:?} (limit for the whole call)")
         })?;
-        let Some(deltas) = &self.deltas else { return Ok(left) };
+        let Some(deltas) = &self.deltas else {
+            return Ok(left);
+        };
         let now = deltas.stopwatch.elapsed();
         match (deltas.progress(), self.first_delta, self.idle) {
             (Progress::Nothing, Some(limit), _) => {
@@ -182,8 +193,11 @@ impl Clock {
         elapsed: Duration,
         message: impl FnOnce(Duration) -> String,
     ) -> Result<Duration> {
-        limit.checked_sub(elapsed).filter(|left| !left.is_zero()).ok_or_else(|| {
-            Error::new(ErrorKind::Timeout, message(limit)).with_call(self.site.clone())
-        })
+        limit
+            .checked_sub(elapsed)
+            .filter(|left| !left.is_zero())
+            .ok_or_else(|| {
+                Error::new(ErrorKind::Timeout, message(limit)).with_call(self.site.clone())
+            })
     }
 }

@@ -22,7 +22,15 @@ impl<R: Request> CallTimeoutLayer<R> {
     /// Limits the total duration of a call.
     pub fn new(limit: Duration) -> Self {
         let (by_name, first_delta, idle, watch) = Default::default();
-        Self { limits: Limits { whole: limit, by_name, first_delta, idle, watch } }
+        Self {
+            limits: Limits {
+                whole: limit,
+                by_name,
+                first_delta,
+                idle,
+                watch,
+            },
+        }
     }
 }
 
@@ -65,12 +73,16 @@ impl<S, R> Layer<S> for CallTimeoutLayer<R> {
 
 impl<R> Clone for CallTimeoutLayer<R> {
     fn clone(&self) -> Self {
-        Self { limits: self.limits.clone() }
+        Self {
+            limits: self.limits.clone(),
+        }
     }
 }
 
 impl<R> fmt::Debug for CallTimeoutLayer<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CallTimeoutLayer").field("limits", &self.limits).finish()
+        f.debug_struct("CallTimeoutLayer")
+            .field("limits", &self.limits)
+            .finish()
     }
 }

@@ -40,24 +40,36 @@ where
     type Future = ResponseFuture<S::Future>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        self.inner.poll_ready(cx).map_err(|error| Error::from(error.into()))
+        self.inner
+            .poll_ready(cx)
+            .map_err(|error| Error::from(error.into()))
     }
 
     fn call(&mut self, mut request: R) -> Self::Future {
         let clock = Clock::start(&mut request, &self.limits);
-        ResponseFuture { future: self.inner.call(request), clock, sleep: None }
+        ResponseFuture {
+            future: self.inner.call(request),
+            clock,
+            sleep: None,
+        }
     }
 }
 
 impl<S: Clone, R> Clone for CallTimeout<S, R> {
     fn clone(&self) -> Self {
-        Self { inner: self.inner.clone(), limits: self.limits.clone() }
+        Self {
+            inner: self.inner.clone(),
+            limits: self.limits.clone(),
+        }
     }
 }
 
 impl<S: fmt::Debug, R> fmt::Debug for CallTimeout<S, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Timeout").field("inner", &self.inner).field("limits", &self.limits).finish()
+        f.debug_struct("Timeout")
+            .field("inner", &self.inner)
+            .field("limits", &self.limits)
+            .finish()
     }
 }
 

@@ -25,7 +25,12 @@ impl RecordedCall {
     /// Creates a call.
     #[must_use]
     pub fn new(kind: impl Into<String>, request: Value) -> Self {
-        Self { kind: kind.into(), name: None, path: String::new(), request }
+        Self {
+            kind: kind.into(),
+            name: None,
+            path: String::new(),
+            request,
+        }
     }
 
     /// Sets the name of what is called.

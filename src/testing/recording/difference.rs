@@ -37,7 +37,9 @@ fn first(field: String, recorded: &Value, received: &Value) -> Option<Difference
     match (recorded, received) {
         // What is of another type or role has no fields in common.
         (Value::Object(old), Value::Object(new))
-            if ["type", "role"].iter().all(|key| old.get(*key) == new.get(*key)) =>
+            if ["type", "role"]
+                .iter()
+                .all(|key| old.get(*key) == new.get(*key)) =>
         {
             let keys: BTreeSet<_> = old.keys().chain(new.keys()).collect();
             keys.into_iter().find_map(|key| {
@@ -49,11 +51,19 @@ fn first(field: String, recorded: &Value, received: &Value) -> Option<Difference
             .find_map(|at| either(format!("{field}[{at}]"), old.get(at), new.get(at))),
         (Value::String(old), Value::String(new)) => {
             let (recorded, received) = around(old, new);
-            Some(Difference { field: named(field), recorded, received })
+            Some(Difference {
+                field: named(field),
+                recorded,
+                received,
+            })
         }
         (old, new) => {
             let (recorded, received) = around(&old.to_string(), &new.to_string());
-            Some(Difference { field: named(field), recorded, received })
+            Some(Difference {
+                field: named(field),
+                recorded,
+                received,
+            })
         }
     }
 }
@@ -65,17 +75,29 @@ fn either(field: String, old: Option<&Value>, new: Option<&Value>) -> Option<Dif
     match (old, new) {
         (Some(old), Some(new)) => first(field, old, new),
         (None, None) => None,
-        (old, new) => Some(Difference { field, recorded: shown(old), received: shown(new) }),
+        (old, new) => Some(Difference {
+            field,
+            recorded: shown(old),
+            received: shown(new),
+        }),
     }
 }
 
 fn named(field: String) -> String {
-    if field.is_empty() { "request".to_owned() } else { field }
+    if field.is_empty() {
+        "request".to_owned()
+    } else {
+        field
+    }
 }
 
 /// Returns both texts, cut around their first difference.
 fn around(old: &str, new: &str) -> (String, String) {
-    let same = old.chars().zip(new.chars()).take_while(|(old, new)| old == new).count();
+    let same = old
+        .chars()
+        .zip(new.chars())
+        .take_while(|(old, new)| old == new)
+        .count();
     (cut(old, same), cut(new, same))
 }
 
@@ -93,7 +115,11 @@ fn cut(text: &str, at: usize) -> String {
 
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { field, recorded, received } = self;
+        let Self {
+            field,
+            recorded,
+            received,
+        } = self;
         let line = |text: &str| text.replace('\n', "\n              ");
         writeln!(f, "  {field}")?;
         writeln!(f, "    recorded: {}", line(recorded))?;

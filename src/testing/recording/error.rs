@@ -134,7 +134,11 @@ impl fmt::Display for Site {
 
 impl From<&RecordedCall> for Site {
     fn from(call: &RecordedCall) -> Self {
-        Self { kind: call.kind.clone(), name: call.name.clone(), path: call.path.clone() }
+        Self {
+            kind: call.kind.clone(),
+            name: call.name.clone(),
+            path: call.path.clone(),
+        }
     }
 }
 

@@ -35,14 +35,28 @@ pub(super) struct Recorded {
 }
 
 pub(super) fn read(path: &Path) -> Result<Vec<Recorded>, RecordingError> {
-    let text = fs::read_to_string(path)
-        .map_err(|error| RecordingError::Read { path: path.to_owned(), source: Arc::new(error) })?;
-    let format = |reason: String| RecordingError::Format { path: path.to_owned(), reason };
+    let text = fs::read_to_string(path).map_err(|error| RecordingError::Read {
+        path: path.to_owned(),
+        source: Arc::new(error),
+    })?;
+    let format = |reason: String| RecordingError::Format {
+        path: path.to_owned(),
+        reason,
+    };
     let json: Value = serde_json::from_str(&text).map_err(|error| format(error.to_string()))?;
     match json.get(MARK).and_then(Value::as_u64) {
         Some(VERSION) => {}
-        Some(found) => return Err(RecordingError::Version { path: path.to_owned(), found }),
-        None => return Err(format(format!("the field `{MARK}` with its version is missing"))),
+        Some(found) => {
+            return Err(RecordingError::Version {
+                path: path.to_owned(),
+                found,
+            });
+        }
+        None => {
+            return Err(format(format!(
+                "the field `{MARK}` with its version is missing"
+            )));
+        }
     }
     let read: Read = serde_json::from_value(json).map_err(|error| format(error.to_string()))?;
     Ok(read.calls)
@@ -50,11 +64,16 @@ pub(super) fn read(path: &Path) -> Result<Vec<Recorded>, RecordingError> {
 
 /// Writes the file beside its place and then moves it there, so that it is never half written.
 pub(super) fn write(path: &Path, calls: &[Recorded]) -> Result<(), RecordingError> {
-    let written = Written { tower_agent_recording: VERSION, calls };
+    let written = Written {
+        tower_agent_recording: VERSION,
+        calls,
+    };
     let write = || {
         let mut text = serde_json::to_vec_pretty(&written).map_err(io::Error::from)?;
         text.push(b'\n');
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = path
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty());
         if let Some(folder) = folder {
             fs::create_dir_all(folder)?;
         }
@@ -67,8 +86,10 @@ pub(super) fn write(path: &Path, calls: &[Recorded]) -> Result<(), RecordingErro
         }
         done
     };
-    write()
-        .map_err(|error| RecordingError::Write { path: path.to_owned(), source: Arc::new(error) })
+    write().map_err(|error| RecordingError::Write {
+        path: path.to_owned(),
+        source: Arc::new(error),
+    })
 }
 
 fn put(path: &Path, text: &[u8]) -> io::Result<()> {

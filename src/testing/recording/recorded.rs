@@ -37,7 +37,10 @@ impl<S> Layer<S> for Recording {
     type Service = Recorded<S>;
 
     fn layer(&self, inner: S) -> Recorded<S> {
-        Recorded { inner, recording: self.clone() }
+        Recorded {
+            inner,
+            recording: self.clone(),
+        }
     }
 }
 
@@ -54,18 +57,26 @@ where
         if self.recording.is_replay() {
             return Poll::Ready(Ok(()));
         }
-        self.inner.poll_ready(cx).map_err(|error| Error::from(error.into()))
+        self.inner
+            .poll_ready(cx)
+            .map_err(|error| Error::from(error.into()))
     }
 
     fn call(&mut self, mut request: R) -> Self::Future {
         let begun = match begin(&self.recording, &mut request) {
             Ok(begun) => begun,
-            Err(error) => return ResponseFuture::of(State::Failed { error: Some(error.into()) }),
+            Err(error) => {
+                return ResponseFuture::of(State::Failed {
+                    error: Some(error.into()),
+                });
+            }
         };
         match begun {
             (site, CallStart::Replay(outcome)) => {
                 let future = replay(request, site, outcome);
-                ResponseFuture::of(State::Replay { future: Box::pin(future) })
+                ResponseFuture::of(State::Replay {
+                    future: Box::pin(future),
+                })
             }
             (site, CallStart::Record(open)) => {
                 let witness = extensions(&mut request).map(Witness::enter);
@@ -73,8 +84,18 @@ where
                 let tape = any.downcast_mut().and_then(Tape::of);
                 let (recording, open) = (self.recording.clone(), Some(open));
                 let meter = Meter::start(&request);
-                let running = Running { recording, site, open, tape, witness, meter };
-                ResponseFuture::of(State::Record { future: self.inner.call(request), running })
+                let running = Running {
+                    recording,
+                    site,
+                    open,
+                    tape,
+                    witness,
+                    meter,
+                };
+                ResponseFuture::of(State::Record {
+                    future: self.inner.call(request),
+                    running,
+                })
             }
         }
     }
@@ -95,7 +116,10 @@ fn begin<R: Recordable>(
     }
     call.request = request.data().map_err(|error| {
         let reason = error.to_string();
-        recording.fail(RecordingError::Data { call: site.clone(), reason })
+        recording.fail(RecordingError::Data {
+            call: site.clone(),
+            reason,
+        })
     })?;
     Ok((site, recording.begin(call)?))
 }
@@ -130,7 +154,10 @@ impl Meter {
     /// The tools of a turn run at the same time, so that theirs cannot be told apart.
     fn start<R: Request>(request: &R) -> Option<Self> {
         let context = request.context().clone();
-        (R::CALL != CallKind::Tool).then(|| Self { before: context.agent_usage(), context })
+        (R::CALL != CallKind::Tool).then(|| Self {
+            before: context.agent_usage(),
+            context,
+        })
     }
 
     fn used(&self) -> Option<Usage> {
@@ -142,10 +169,19 @@ impl Meter {
 impl Running {
     /// Records how the call ended; the error is that it cannot be recorded.
     fn record<T: Serialize>(&mut self, result: &Result<T>) -> Result<()> {
-        let Some(open) = self.open.take() else { return Ok(()) };
-        if self.witness.as_ref().is_some_and(Witness::is_input_hidden_inside) {
+        let Some(open) = self.open.take() else {
+            return Ok(());
+        };
+        if self
+            .witness
+            .as_ref()
+            .is_some_and(Witness::is_input_hidden_inside)
+        {
             let call = self.site.clone();
-            return Err(self.recording.fail(RecordingError::Unredacted { call }).into());
+            return Err(self
+                .recording
+                .fail(RecordingError::Unredacted { call })
+                .into());
         }
         let ended = match result {
             Ok(response) => serde_json::to_value(response).map(|response| ("response", response)),
@@ -160,7 +196,10 @@ impl Running {
             Ok(outcome) => open.end(outcome.into()),
             Err(error) => {
                 let (call, reason) = (self.site.clone(), error.to_string());
-                return Err(self.recording.fail(RecordingError::Data { call, reason }).into());
+                return Err(self
+                    .recording
+                    .fail(RecordingError::Data { call, reason })
+                    .into());
             }
         }
         Ok(())
@@ -190,7 +229,10 @@ impl Drop for Running {
 /// Answers a call as it was answered.
 async fn replay<R: Recordable>(request: R, site: Site, mut outcome: Value) -> Result<R::Response> {
     let unreadable = |error: serde_json::Error| {
-        Error::from(RecordingError::Data { call: site.clone(), reason: error.to_string() })
+        Error::from(RecordingError::Data {
+            call: site.clone(),
+            reason: error.to_string(),
+        })
     };
     let was_streamed = outcome.get("stream").is_some();
     let tracks = match outcome.get_mut("stream").map(Value::take) {
@@ -205,7 +247,9 @@ async fn replay<R: Recordable>(request: R, site: Site, mut outcome: Value) -> Re
         _ => (None, None),
     };
     if let Some(used) = outcome.get_mut("usage").map(Value::take) {
-        request.context().add_usage(serde_json::from_value(used).map_err(unreadable)?);
+        request
+            .context()
+            .add_usage(serde_json::from_value(used).map_err(unreadable)?);
     }
     if let Some(error) = error {
         let _open = open;
@@ -229,7 +273,10 @@ async fn replay<R: Recordable>(request: R, site: Site, mut outcome: Value) -> Re
 
 fn sink<R: Any>(request: &R) -> Option<DeltaSender> {
     let request: &dyn Any = request;
-    request.downcast_ref::<ModelRequest>()?.delta_sender().cloned()
+    request
+        .downcast_ref::<ModelRequest>()?
+        .delta_sender()
+        .cloned()
 }
 
 pin_project! {

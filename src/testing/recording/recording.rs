@@ -46,9 +46,15 @@ impl State {
         if call.kind != tool || call.path.is_empty() {
             return;
         }
-        let is_inside =
-            |path: &str| path.strip_prefix(&*call.path).is_some_and(|rest| rest.starts_with('/'));
-        for entry in self.calls.iter_mut().filter(|entry| is_inside(&entry.call.path)) {
+        let is_inside = |path: &str| {
+            path.strip_prefix(&*call.path)
+                .is_some_and(|rest| rest.starts_with('/'))
+        };
+        for entry in self
+            .calls
+            .iter_mut()
+            .filter(|entry| is_inside(&entry.call.path))
+        {
             entry.is_used = true;
         }
     }
@@ -97,11 +103,16 @@ impl Recording {
     }
 
     fn new(path: PathBuf, mode: Mode, calls: Vec<Recorded>) -> Self {
-        let entry =
-            |Recorded { call, outcome }| Entry { call, outcome: Some(outcome), is_used: false };
+        let entry = |Recorded { call, outcome }| Entry {
+            call,
+            outcome: Some(outcome),
+            is_used: false,
+        };
         let calls = calls.into_iter().map(entry).collect();
         let state = Mutex::new(State { calls, fault: None });
-        Self { shared: Arc::new(Shared { path, mode, state }) }
+        Self {
+            shared: Arc::new(Shared { path, mode, state }),
+        }
     }
 
     /// Returns whether calls are answered from the file.
@@ -127,8 +138,14 @@ impl Recording {
         }
         let path = self.shared.path.clone();
         let numbered = |is_left: fn(&Entry) -> bool| {
-            let entries = state.calls.iter().enumerate().filter(|(_, entry)| is_left(entry));
-            entries.map(|(at, entry)| (at + 1, Site::from(&entry.call))).collect::<Vec<_>>()
+            let entries = state
+                .calls
+                .iter()
+                .enumerate()
+                .filter(|(_, entry)| is_left(entry));
+            entries
+                .map(|(at, entry)| (at + 1, Site::from(&entry.call)))
+                .collect::<Vec<_>>()
         };
         if self.is_replay() {
             let calls = numbered(|entry| !entry.is_used && !entry.is_dropped());
@@ -142,7 +159,10 @@ impl Recording {
             return Err(RecordingError::Running { path, calls });
         }
         let recorded = state.calls.iter().filter_map(|entry| {
-            Some(Recorded { call: entry.call.clone(), outcome: entry.outcome.clone()? })
+            Some(Recorded {
+                call: entry.call.clone(),
+                outcome: entry.outcome.clone()?,
+            })
         });
         let recorded: Vec<_> = recorded.collect();
         drop(state);
@@ -189,8 +209,15 @@ impl Recording {
         let mut state = lock(&self.shared.state);
         if !self.is_replay() {
             let index = state.calls.len();
-            state.calls.push(Entry { call, outcome: None, is_used: true });
-            return Ok(CallStart::Record(OpenCall { recording: Some(self.clone()), index }));
+            state.calls.push(Entry {
+                call,
+                outcome: None,
+                is_used: true,
+            });
+            return Ok(CallStart::Record(OpenCall {
+                recording: Some(self.clone()),
+                index,
+            }));
         }
         if let Some(entry) = state.calls.iter_mut().find(|entry| entry.is_left(&call)) {
             entry.is_used = true;
@@ -220,15 +247,23 @@ impl Recording {
                 difference: Box::new(difference),
             },
             None => {
-                let next = left.next().map(|(_, entry)| Box::new(Site::from(&entry.call)));
-                RecordingError::Unexpected { path, call: site, next }
+                let next = left
+                    .next()
+                    .map(|(_, entry)| Box::new(Site::from(&entry.call)));
+                RecordingError::Unexpected {
+                    path,
+                    call: site,
+                    next,
+                }
             }
         }
     }
 
     /// Keeps the first fault, which [`finish`](Self::finish) returns whatever the run does with it.
     pub(super) fn fail(&self, fault: RecordingError) -> RecordingError {
-        lock(&self.shared.state).fault.get_or_insert_with(|| fault.clone());
+        lock(&self.shared.state)
+            .fault
+            .get_or_insert_with(|| fault.clone());
         fault
     }
 }
@@ -237,7 +272,10 @@ impl Recording {
 fn as_read(call: &RecordedCall) -> Result<Value, RecordingError> {
     let text = serde_json::to_string(&call.request);
     text.and_then(|text| serde_json::from_str(&text))
-        .map_err(|error| RecordingError::Data { call: call.into(), reason: error.to_string() })
+        .map_err(|error| RecordingError::Data {
+            call: call.into(),
+            reason: error.to_string(),
+        })
 }
 
 impl Entry {
@@ -251,7 +289,9 @@ impl Entry {
     }
 
     fn is_dropped(&self) -> bool {
-        self.outcome.as_ref().is_some_and(|outcome| outcome["dropped"] == true)
+        self.outcome
+            .as_ref()
+            .is_some_and(|outcome| outcome["dropped"] == true)
     }
 }
 
@@ -268,7 +308,9 @@ impl OpenCall {
     }
 
     fn close(&mut self, outcome: Value) {
-        let Some(recording) = self.recording.take() else { return };
+        let Some(recording) = self.recording.take() else {
+            return;
+        };
         if let Some(entry) = lock(&recording.shared.state).calls.get_mut(self.index) {
             entry.outcome = Some(outcome);
         }
@@ -283,7 +325,9 @@ impl Drop for OpenCall {
 
 impl fmt::Debug for OpenCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OpenCall").field("index", &self.index).finish_non_exhaustive()
+        f.debug_struct("OpenCall")
+            .field("index", &self.index)
+            .finish_non_exhaustive()
     }
 }
 

@@ -35,7 +35,11 @@ impl Tape {
             all.push(Track::default());
             let index = all.len() - 1;
             drop(all);
-            Recorder { tape: tracks.clone(), index, calls: HashMap::new() }
+            Recorder {
+                tape: tracks.clone(),
+                index,
+                calls: HashMap::new(),
+            }
         });
         Some(tape)
     }

@@ -27,24 +27,36 @@ fn mark(text: impl Into<String>) -> Mark {
 async fn what_a_before_puts_there_the_after_of_the_same_call_finds() {
     let notes = Log::default();
     let (agent_notes, model_notes, tool_notes) = (notes.clone(), notes.clone(), notes.clone());
-    let agent = Agent::builder(ScriptedModel::new([calls("echo", 1), Turn::from_text("done")]))
-        .tool(echo())
-        .on_agent(before_agent(|request| drop(request.extensions_mut().insert(mark("agent")))))
-        .on_agent(after_agent(move |request, _| {
-            agent_notes.push(request.extensions().get::<Mark>().cloned());
-        }))
-        .on_model(before_model(|request| drop(request.extensions_mut().insert(mark("model")))))
-        .on_model(after_model(move |request, _| {
-            model_notes.push(request.extensions().get::<Mark>().cloned());
-        }))
-        .on_tool(before_tool(|request| drop(request.extensions_mut().insert(mark("tool")))))
-        .on_tool(after_tool(move |request, _| {
-            tool_notes.push(request.extensions().get::<Mark>().cloned());
-        }))
-        .build()
-        .unwrap();
+    let agent = Agent::builder(ScriptedModel::new([
+        calls("echo", 1),
+        Turn::from_text("done"),
+    ]))
+    .tool(echo())
+    .on_agent(before_agent(|request| {
+        drop(request.extensions_mut().insert(mark("agent")))
+    }))
+    .on_agent(after_agent(move |request, _| {
+        agent_notes.push(request.extensions().get::<Mark>().cloned());
+    }))
+    .on_model(before_model(|request| {
+        drop(request.extensions_mut().insert(mark("model")))
+    }))
+    .on_model(after_model(move |request, _| {
+        model_notes.push(request.extensions().get::<Mark>().cloned());
+    }))
+    .on_tool(before_tool(|request| {
+        drop(request.extensions_mut().insert(mark("tool")))
+    }))
+    .on_tool(after_tool(move |request, _| {
+        tool_notes.push(request.extensions().get::<Mark>().cloned());
+    }))
+    .build()
+    .unwrap();
     agent.run("?").await.unwrap();
-    assert_eq!(notes.take(), ["model", "tool", "model", "agent"].map(|text| Some(mark(text))));
+    assert_eq!(
+        notes.take(),
+        ["model", "tool", "model", "agent"].map(|text| Some(mark(text)))
+    );
 }
 
 /// The first to begin is the last to end.
@@ -52,24 +64,32 @@ async fn what_a_before_puts_there_the_after_of_the_same_call_finds() {
 async fn parallel_calls_of_one_tool_never_mix() {
     let notes = Log::default();
     let seen = notes.clone();
-    let agent = Agent::builder(ScriptedModel::new([calls("wait", 4), Turn::from_text("done")]))
-        .tool(Tool::function("wait", "", async |n: u64| {
-            tokio::time::sleep(Duration::from_millis(100 - 10 * n)).await;
-            n
-        }))
-        .on_tool(before_tool(|request| {
-            let id = request.id().to_owned();
-            drop(request.extensions_mut().insert(Mark(id)));
-        }))
-        .on_tool(after_tool(move |request, response| {
-            let found = request.extensions().get::<Mark>().unwrap().0.clone();
-            seen.push((request.id().to_owned(), found, response.value().clone()));
-        }))
-        .build()
-        .unwrap();
+    let agent = Agent::builder(ScriptedModel::new([
+        calls("wait", 4),
+        Turn::from_text("done"),
+    ]))
+    .tool(Tool::function("wait", "", async |n: u64| {
+        tokio::time::sleep(Duration::from_millis(100 - 10 * n)).await;
+        n
+    }))
+    .on_tool(before_tool(|request| {
+        let id = request.id().to_owned();
+        drop(request.extensions_mut().insert(Mark(id)));
+    }))
+    .on_tool(after_tool(move |request, response| {
+        let found = request.extensions().get::<Mark>().unwrap().0.clone();
+        seen.push((request.id().to_owned(), found, response.value().clone()));
+    }))
+    .build()
+    .unwrap();
     agent.run("?").await.unwrap();
     let row = |id: &str, n: u64| (id.to_owned(), id.to_owned(), json!(n));
-    let last_first = [row("call_4", 3), row("call_3", 2), row("call_2", 1), row("call_1", 0)];
+    let last_first = [
+        row("call_4", 3),
+        row("call_3", 2),
+        row("call_2", 1),
+        row("call_1", 0),
+    ];
     assert_eq!(notes.take(), last_first);
 }
 
@@ -81,11 +101,17 @@ async fn a_band_sees_what_the_bands_outside_it_put_there() {
         let notes = notes.clone();
         move |request: &ModelRequest, _: &ModelResponse| {
             let extensions = request.extensions();
-            notes.push((who, extensions.get::<Mark>().cloned(), extensions.get::<u8>().copied()));
+            notes.push((
+                who,
+                extensions.get::<Mark>().cloned(),
+                extensions.get::<u8>().copied(),
+            ));
         }
     };
     let agent = Agent::builder(ScriptedModel::new([Turn::from_text("done")]))
-        .on_model(before_model(|request| drop(request.extensions_mut().insert(mark("outer")))))
+        .on_model(before_model(|request| {
+            drop(request.extensions_mut().insert(mark("outer")))
+        }))
         .on_model(after_model(look("outer")))
         .model_layer(tower::layer::util::Identity::new())
         .on_model(before_model(|request| {
@@ -108,7 +134,9 @@ async fn the_next_call_finds_nothing_of_the_one_before() {
     let turns = [calls("echo", 2), calls("echo", 1), Turn::from_text("done")];
     let agent = Agent::builder(ScriptedModel::new(turns))
         .tool(echo())
-        .on_agent(before_agent(|request| drop(request.extensions_mut().insert(mark("agent")))))
+        .on_agent(before_agent(|request| {
+            drop(request.extensions_mut().insert(mark("agent")))
+        }))
         .on_model(before_model(move |request| {
             of_model.push(request.extensions().is_empty());
             request.extensions_mut().insert(mark("model"));
@@ -129,18 +157,28 @@ async fn a_retry_keeps_what_its_call_was_given() {
     let notes = Log::default();
     let seen = notes.clone();
     let busy = Turn::error(Error::new(ErrorKind::Overloaded, "busy"));
-    let agent = Agent::builder(ScriptedModel::new([busy.clone(), busy, Turn::from_text("done")]))
-        .on_model(before_model(|request| drop(request.extensions_mut().insert(0_u32))))
-        .on_model(on_model_error(|request, _| {
-            let tries = request.extensions().get::<u32>().copied().unwrap_or_default();
-            request.extensions_mut().insert(tries + 1);
-            Recovery::Retry
-        }))
-        .on_model(after_model(move |request, _| {
-            seen.push(request.extensions().get::<u32>().copied());
-        }))
-        .build()
-        .unwrap();
+    let agent = Agent::builder(ScriptedModel::new([
+        busy.clone(),
+        busy,
+        Turn::from_text("done"),
+    ]))
+    .on_model(before_model(|request| {
+        drop(request.extensions_mut().insert(0_u32))
+    }))
+    .on_model(on_model_error(|request, _| {
+        let tries = request
+            .extensions()
+            .get::<u32>()
+            .copied()
+            .unwrap_or_default();
+        request.extensions_mut().insert(tries + 1);
+        Recovery::Retry
+    }))
+    .on_model(after_model(move |request, _| {
+        seen.push(request.extensions().get::<u32>().copied());
+    }))
+    .build()
+    .unwrap();
     agent.run("?").await.unwrap();
     assert_eq!(notes.take(), [Some(2)]);
 }
@@ -161,7 +199,8 @@ async fn on_end_finds_what_before_put_there_when_the_call_fails() {
 
         fn on_end(&self, request: &ModelRequest, outcome: Outcome<'_, ModelResponse>) {
             let Mark(text) = request.extensions().get().unwrap();
-            self.0.push((text.clone(), matches!(outcome, Outcome::Failed(_))));
+            self.0
+                .push((text.clone(), matches!(outcome, Outcome::Failed(_))));
         }
     }
 

@@ -16,5 +16,7 @@ pub(crate) fn echo() -> Tool {
 
 /// A turn that calls the tool so many times at once, with 0, 1 and so on.
 pub(crate) fn calls(tool: &str, count: usize) -> Turn {
-    (1..count).fold(Turn::tool(tool, json!(0)), |turn, n| turn.and_tool(tool, json!(n)))
+    (1..count).fold(Turn::tool(tool, json!(0)), |turn, n| {
+        turn.and_tool(tool, json!(n))
+    })
 }

@@ -24,7 +24,10 @@ fn visits(model: ScriptedModel) -> Agent {
     Agent::builder(model)
         .on_model(before_model(|request| {
             let state = request.context().state();
-            let visits = state.get("visits").and_then(|value| value.as_u64()).unwrap_or_default();
+            let visits = state
+                .get("visits")
+                .and_then(|value| value.as_u64())
+                .unwrap_or_default();
             state.set("visits", visits + 1);
         }))
         .build()
@@ -35,18 +38,31 @@ fn visits(model: ScriptedModel) -> Agent {
 async fn the_state_comes_with_the_request_and_goes_back_with_the_response() {
     let agent = visits(ScriptedModel::new([Turn::from_text("hi")]));
     let before = state(json!({ "visits": 3, "theme": "dark" }));
-    let response = agent.run(AgentRequest::new("?").with_state(before)).await.unwrap();
+    let response = agent
+        .run(AgentRequest::new("?").with_state(before))
+        .await
+        .unwrap();
     assert_eq!(snapshot(&response), json!({ "visits": 4, "theme": "dark" }));
     let delta = response.state().delta();
-    assert_eq!(Value::Object(delta.set), json!({ "visits": 4 }), "what stayed is no change");
+    assert_eq!(
+        Value::Object(delta.set),
+        json!({ "visits": 4 }),
+        "what stayed is no change"
+    );
     assert!(delta.removed.is_empty());
 }
 
 #[tokio::test]
 async fn a_run_that_is_given_no_state_begins_with_an_empty_one() {
-    let agent = visits(ScriptedModel::new([Turn::from_text("hi"), Turn::from_text("hi")]));
+    let agent = visits(ScriptedModel::new([
+        Turn::from_text("hi"),
+        Turn::from_text("hi"),
+    ]));
     for _ in 0..2 {
-        assert_eq!(snapshot(&agent.run("?").await.unwrap()), json!({ "visits": 1 }));
+        assert_eq!(
+            snapshot(&agent.run("?").await.unwrap()),
+            json!({ "visits": 1 })
+        );
     }
 }
 
@@ -65,26 +81,48 @@ fn a_delta_is_the_difference_between_the_beginning_and_now() {
     assert_eq!(state.remove("never there"), None);
 
     let delta = state.delta();
-    assert_eq!(Value::Object(delta.set), json!({ "changed": 3, "new": { "deep": [1] } }));
+    assert_eq!(
+        Value::Object(delta.set),
+        json!({ "changed": 3, "new": { "deep": [1] } })
+    );
     assert_eq!(delta.removed, ["removed"]);
 }
 
 #[tokio::test]
 async fn a_state_that_a_second_run_is_given_starts_a_new_delta() {
-    let agent = visits(ScriptedModel::new([Turn::from_text("hi"), Turn::from_text("hi")]));
+    let agent = visits(ScriptedModel::new([
+        Turn::from_text("hi"),
+        Turn::from_text("hi"),
+    ]));
     let kept = state(json!({ "theme": "dark" }));
-    let first = agent.run(AgentRequest::new("?").with_state(kept.clone())).await.unwrap();
-    assert_eq!(Value::Object(first.state().delta().set), json!({ "visits": 1 }));
+    let first = agent
+        .run(AgentRequest::new("?").with_state(kept.clone()))
+        .await
+        .unwrap();
+    assert_eq!(
+        Value::Object(first.state().delta().set),
+        json!({ "visits": 1 })
+    );
     kept.set("between", true);
 
     let request = AgentRequest::new("?").with_state(first.state().clone());
     // Until the next run begins, the last one's changes can be read.
-    assert_eq!(Value::Object(first.state().delta().set), json!({ "visits": 1, "between": true }));
+    assert_eq!(
+        Value::Object(first.state().delta().set),
+        json!({ "visits": 1, "between": true })
+    );
     let second = agent.run(request).await.unwrap();
-    assert_eq!(Value::Object(second.state().delta().set), json!({ "visits": 2 }));
+    assert_eq!(
+        Value::Object(second.state().delta().set),
+        json!({ "visits": 2 })
+    );
     let all = json!({ "theme": "dark", "visits": 2, "between": true });
     assert_eq!(snapshot(&second), all);
-    assert_eq!(Value::Object(kept.snapshot()), all, "the handle shows the same state");
+    assert_eq!(
+        Value::Object(kept.snapshot()),
+        all,
+        "the handle shows the same state"
+    );
 }
 
 #[tokio::test]
@@ -98,14 +136,23 @@ async fn parallel_tools_share_the_state() {
             request.context().state().snapshot().len()
         }
     });
-    let agent = Agent::builder(ScriptedModel::new([calls("meet", 3), Turn::from_text("done")]))
-        .tool(tool)
-        .build()
-        .unwrap();
+    let agent = Agent::builder(ScriptedModel::new([
+        calls("meet", 3),
+        Turn::from_text("done"),
+    ]))
+    .tool(tool)
+    .build()
+    .unwrap();
     let response = agent.run("?").await.unwrap();
-    assert_eq!(snapshot(&response), json!({ "call_1": 0, "call_2": 1, "call_3": 2 }));
+    assert_eq!(
+        snapshot(&response),
+        json!({ "call_1": 0, "call_2": 1, "call_3": 2 })
+    );
     let results = response.new_messages().flat_map(Message::tool_results);
-    assert_eq!(results.map(|result| result.text()).collect::<Vec<_>>(), ["3"; 3]);
+    assert_eq!(
+        results.map(|result| result.text()).collect::<Vec<_>>(),
+        ["3"; 3]
+    );
 }
 
 /// Wherever the response comes from, and however the agent ends.

@@ -26,15 +26,28 @@ fn a_value_may_be_of_any_type_and_is_gone_once_removed() {
     values.set("own", NotClone("kept"));
     values.set(String::from("number"), 7_u8);
 
-    assert_eq!(values.get::<String>("text").unwrap().as_deref(), Some(&"words".to_owned()));
-    assert_eq!(values.get::<Instant>("instant").unwrap().as_deref(), Some(&now));
-    assert_eq!(values.get::<NotClone>("own").unwrap().as_deref(), Some(&NotClone("kept")));
+    assert_eq!(
+        values.get::<String>("text").unwrap().as_deref(),
+        Some(&"words".to_owned())
+    );
+    assert_eq!(
+        values.get::<Instant>("instant").unwrap().as_deref(),
+        Some(&now)
+    );
+    assert_eq!(
+        values.get::<NotClone>("own").unwrap().as_deref(),
+        Some(&NotClone("kept"))
+    );
     assert_eq!(values.get::<u8>("number").unwrap().as_deref(), Some(&7));
 
     assert!(values.remove("text"));
     assert!(!values.remove("text"), "it is gone");
     assert_eq!(values.get::<String>("text"), Ok(None));
-    assert_eq!(values.get::<u8>("number").unwrap().as_deref(), Some(&7), "the others stay");
+    assert_eq!(
+        values.get::<u8>("number").unwrap().as_deref(),
+        Some(&7),
+        "the others stay"
+    );
 }
 
 #[test]
@@ -51,7 +64,10 @@ fn setting_a_value_replaces_it_whatever_its_type() {
     context.values().set("key", 1_u8);
     let held = context.values().get::<u8>("key").unwrap().unwrap();
     context.values().set("key", "two");
-    assert_eq!(context.values().get::<&str>("key").unwrap().as_deref(), Some(&"two"));
+    assert_eq!(
+        context.values().get::<&str>("key").unwrap().as_deref(),
+        Some(&"two")
+    );
     assert_eq!(*held, 1, "who holds the old one keeps it");
 }
 
@@ -60,19 +76,32 @@ fn the_wrong_type_is_an_error_that_says_which_and_changes_nothing() {
     let context = RunContext::default();
     context.values().set("count", 1_u8);
     let error: ValueTypeError = context.values().get::<u16>("count").unwrap_err();
-    assert_eq!((&*error.key, error.expected, error.found), ("count", "u16", "u8"));
-    assert_eq!(error.to_string(), "the value under `count` is a `u8`, not a `u16`");
+    assert_eq!(
+        (&*error.key, error.expected, error.found),
+        ("count", "u16", "u8")
+    );
+    assert_eq!(
+        error.to_string(),
+        "the value under `count` is a `u8`, not a `u16`"
+    );
 
-    let updated = context.values().update("count", |count: &mut u16| *count += 1);
+    let updated = context
+        .values()
+        .update("count", |count: &mut u16| *count += 1);
     assert_eq!(updated, Err(error));
-    assert_eq!(context.values().get::<u8>("count").unwrap().as_deref(), Some(&1));
+    assert_eq!(
+        context.values().get::<u8>("count").unwrap().as_deref(),
+        Some(&1)
+    );
 }
 
 /// In a hook it is the callback's failure, found again by its type.
 #[tokio::test]
 async fn the_wrong_type_fails_a_hook_by_question_mark() {
     let agent = Agent::builder(ScriptedModel::new([]))
-        .on_agent(before_agent(|request| request.context().values().set("count", "one")))
+        .on_agent(before_agent(|request| {
+            request.context().values().set("count", "one")
+        }))
         .on_model(before_model(|request| {
             let count = request.context().values().get::<u32>("count")?;
             assert_eq!(count, None, "not reached");
@@ -82,7 +111,10 @@ async fn the_wrong_type_fails_a_hook_by_question_mark() {
         .unwrap();
     let error = agent.run("?").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Callback);
-    assert_eq!(error.downcast_ref::<ValueTypeError>().unwrap().expected, "u32");
+    assert_eq!(
+        error.downcast_ref::<ValueTypeError>().unwrap().expected,
+        "u32"
+    );
 }
 
 #[test]
@@ -95,7 +127,11 @@ fn an_update_starts_with_the_default_and_returns_the_closures_result() {
         })
     };
     assert_eq!((push("a"), push("b")), (Ok(1), Ok(2)));
-    let words = context.values().get::<Vec<String>>("words").unwrap().unwrap();
+    let words = context
+        .values()
+        .get::<Vec<String>>("words")
+        .unwrap()
+        .unwrap();
     assert_eq!(*words, ["a", "b"]);
 }
 
@@ -107,12 +143,18 @@ fn no_update_is_lost_between_threads() {
             let context = context.clone();
             scope.spawn(move || {
                 for _ in 0..250 {
-                    context.values().update("count", |count: &mut u32| *count += 1).unwrap();
+                    context
+                        .values()
+                        .update("count", |count: &mut u32| *count += 1)
+                        .unwrap();
                 }
             });
         }
     });
-    assert_eq!(context.values().get::<u32>("count").unwrap().as_deref(), Some(&1000));
+    assert_eq!(
+        context.values().get::<u32>("count").unwrap().as_deref(),
+        Some(&1000)
+    );
 }
 
 #[tokio::test]
@@ -154,43 +196,70 @@ async fn every_call_of_a_run_shares_its_values_and_the_next_run_has_none_of_them
 #[tokio::test]
 async fn parallel_tools_update_one_value_together() {
     let barrier = std::sync::Arc::new(tokio::sync::Barrier::new(5));
-    let tool =
-        Tool::function_with("meet", "", move |_: serde_json::Value, request: ToolRequest| {
+    let tool = Tool::function_with(
+        "meet",
+        "",
+        move |_: serde_json::Value, request: ToolRequest| {
             let barrier = barrier.clone();
             async move {
                 let add = |met: &mut Vec<String>| met.push(request.id().to_owned());
                 request.context().values().update("met", add).unwrap();
                 barrier.wait().await;
-                request.context().values().get::<Vec<String>>("met").unwrap().unwrap().len()
+                request
+                    .context()
+                    .values()
+                    .get::<Vec<String>>("met")
+                    .unwrap()
+                    .unwrap()
+                    .len()
             }
-        });
-    let agent = Agent::builder(ScriptedModel::new([calls("meet", 5), Turn::from_text("done")]))
-        .tool(tool)
-        .build()
-        .unwrap();
+        },
+    );
+    let agent = Agent::builder(ScriptedModel::new([
+        calls("meet", 5),
+        Turn::from_text("done"),
+    ]))
+    .tool(tool)
+    .build()
+    .unwrap();
     let response = agent.run("?").await.unwrap();
-    let results = response.new_messages().flat_map(tower_agent::Message::tool_results);
-    assert_eq!(results.map(|result| result.text()).collect::<Vec<_>>(), ["5"; 5]);
+    let results = response
+        .new_messages()
+        .flat_map(tower_agent::Message::tool_results);
+    assert_eq!(
+        results.map(|result| result.text()).collect::<Vec<_>>(),
+        ["5"; 5]
+    );
 }
 
 /// What a budget needs: it counts calls, and refuses the third.
 #[tokio::test]
 async fn a_guard_counts_in_a_value() {
-    let agent = Agent::builder(ScriptedModel::new([calls("echo", 3), Turn::from_text("done")]))
-        .tool(echo())
-        .on_tool(before_tool(|request| {
-            let add = |calls: &mut u32| {
-                *calls += 1;
-                *calls
-            };
-            match request.context().values().update("calls", add)? {
-                0..=2 => Ok::<_, Error>(Action::Continue),
-                _ => Ok(Action::Respond(tower_agent::ToolResponse::new(json!("enough")))),
-            }
-        }))
-        .build()
-        .unwrap();
+    let agent = Agent::builder(ScriptedModel::new([
+        calls("echo", 3),
+        Turn::from_text("done"),
+    ]))
+    .tool(echo())
+    .on_tool(before_tool(|request| {
+        let add = |calls: &mut u32| {
+            *calls += 1;
+            *calls
+        };
+        match request.context().values().update("calls", add)? {
+            0..=2 => Ok::<_, Error>(Action::Continue),
+            _ => Ok(Action::Respond(tower_agent::ToolResponse::new(json!(
+                "enough"
+            )))),
+        }
+    }))
+    .build()
+    .unwrap();
     let response = agent.run("?").await.unwrap();
-    let results = response.new_messages().flat_map(tower_agent::Message::tool_results);
-    assert_eq!(results.map(|result| result.text()).collect::<Vec<_>>(), ["0", "1", "enough"]);
+    let results = response
+        .new_messages()
+        .flat_map(tower_agent::Message::tool_results);
+    assert_eq!(
+        results.map(|result| result.text()).collect::<Vec<_>>(),
+        ["0", "1", "enough"]
+    );
 }

@@ -21,7 +21,11 @@ async fn a_check_that_crashes_hangs_or_fails_lets_nothing_pass_however_often() {
     async fn hangs(_: ModelRequest) -> Result<Verdict> {
         std::future::pending().await
     }
-    let before = [Guardrail::before(fails), Guardrail::before(crashes), Guardrail::before(hangs)];
+    let before = [
+        Guardrail::before(fails),
+        Guardrail::before(crashes),
+        Guardrail::before(hangs),
+    ];
     for guardrail in before {
         let probe = ProbeLayer::new();
         let agent = Agent::builder(probe.layer(ScriptedModel::always(Turn::from_text("seen"))))
@@ -40,8 +44,10 @@ async fn a_check_that_crashes_hangs_or_fails_lets_nothing_pass_however_often() {
 #[tokio::test]
 async fn a_callback_that_crashes_before_a_tool_keeps_it_from_running() {
     let log = Log::default();
-    let model =
-        ScriptedModel::new([Turn::tool("wipe", json!("disk")), Turn::from_text("Not done.")]);
+    let model = ScriptedModel::new([
+        Turn::tool("wipe", json!("disk")),
+        Turn::from_text("Not done."),
+    ]);
     let agent = Agent::builder(model)
         .tool(log.tool("wipe"))
         .on_tool(before_tool(|_| -> () { panic!("on purpose") }))

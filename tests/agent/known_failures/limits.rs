@@ -22,7 +22,10 @@ async fn a_limit_of_one_model_call_inside_of_retries_allows_one_call_of_the_prov
         .build()
         .unwrap();
 
-    assert_eq!(agent.run("?").await.unwrap_err().kind(), ErrorKind::BudgetExceeded);
+    assert_eq!(
+        agent.run("?").await.unwrap_err().kind(),
+        ErrorKind::BudgetExceeded
+    );
     assert_eq!(probe.calls(), 1);
 }
 
@@ -41,7 +44,9 @@ async fn calls_side_by_side_cannot_overspend_together() {
             }
         })
     };
-    let four = (1..4).fold(Turn::tool("work", json!(0)), |turn, n| turn.and_tool("work", json!(n)));
+    let four = (1..4).fold(Turn::tool("work", json!(0)), |turn, n| {
+        turn.and_tool("work", json!(n))
+    });
     let agent = Agent::builder(ScriptedModel::new([four]))
         .tool(work)
         .on_tool(Budget::of(account.clone()))
@@ -51,14 +56,21 @@ async fn calls_side_by_side_cannot_overspend_together() {
     // What the model reads of it does not matter here: the script has ended.
     agent.run("?").await.unwrap_err();
     assert_eq!(log.all().len(), 2);
-    assert_eq!((account.used().tool_calls, account.reserved().tool_calls), (2, 0));
+    assert_eq!(
+        (account.used().tool_calls, account.reserved().tool_calls),
+        (2, 0)
+    );
 }
 
 #[tokio::test]
 async fn an_agent_whose_budget_is_used_up_can_still_conclude() {
-    let model =
-        ScriptedModel::new([Turn::tool("look", json!(1)), Turn::from_text("As far as I know")]);
-    let limits = Limits::new().model_calls(1).on_exceeding(OnExceeding::Finish);
+    let model = ScriptedModel::new([
+        Turn::tool("look", json!(1)),
+        Turn::from_text("As far as I know"),
+    ]);
+    let limits = Limits::new()
+        .model_calls(1)
+        .on_exceeding(OnExceeding::Finish);
     let agent = Agent::builder(model)
         .tool(Log::default().tool("look"))
         .global_callbacks(Budget::new(limits))
@@ -108,6 +120,12 @@ async fn a_timeout_of_50_ms_ends_a_stream_that_takes_500_ms() {
         assert_eq!(response.unwrap_err().kind(), ErrorKind::Timeout);
         assert_eq!(start.elapsed(), ms(50));
         assert!(shown(&events).starts_with("word "));
-        assert_eq!(count(&events, |kind| matches!(kind, EventKind::AttemptDiscarded { .. })), 1);
+        assert_eq!(
+            count(&events, |kind| matches!(
+                kind,
+                EventKind::AttemptDiscarded { .. }
+            )),
+            1
+        );
     }
 }

@@ -17,9 +17,11 @@ async fn an_edited_call_passes_the_checks_behind_the_approval() {
     let agent = Agent::builder(model)
         .tool(log.tool("pay"))
         .on_tool(Approval::of_tools(["pay"]).allow_edits())
-        .on_tool(before_tool(|request| match request.arguments().as_u64() > Some(100) {
-            true => Action::Respond(ToolResponse::error("too much")),
-            false => Action::Continue,
+        .on_tool(before_tool(|request| {
+            match request.arguments().as_u64() > Some(100) {
+                true => Action::Respond(ToolResponse::error("too much")),
+                false => Action::Continue,
+            }
         }))
         .build()
         .unwrap();
@@ -69,14 +71,19 @@ async fn what_a_callback_adds_is_in_every_model_call_of_the_loop() {
     ]);
     let agent = Agent::builder(model.clone())
         .tool(Log::default().tool("look"))
-        .on_model(before_model(|request| request.add_instructions("Be brief.")))
+        .on_model(before_model(|request| {
+            request.add_instructions("Be brief.")
+        }))
         .build()
         .unwrap();
 
     read(&agent).await.1.unwrap();
 
-    let told: Vec<_> =
-        model.requests().iter().map(|request| request.instructions().map(String::from)).collect();
+    let told: Vec<_> = model
+        .requests()
+        .iter()
+        .map(|request| request.instructions().map(String::from))
+        .collect();
     assert_eq!(told, vec![Some("Be brief.".to_owned()); 3]);
 }
 

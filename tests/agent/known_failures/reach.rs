@@ -40,7 +40,10 @@ async fn a_global_guard_wraps_agents_used_as_tools_and_sub_agents() {
     let response = response.unwrap();
     assert_eq!(response.text(), "Or [email].");
     assert_eq!(shown(&events), "Ask [email].Or [email].");
-    let results: Vec<_> = response.new_messages().flat_map(Message::tool_results).collect();
+    let results: Vec<_> = response
+        .new_messages()
+        .flat_map(Message::tool_results)
+        .collect();
     assert_eq!(results[0].text(), "Ask [email].");
 }
 
@@ -51,16 +54,21 @@ async fn a_callback_around_a_tool_sees_its_declaration_and_can_change_its_answer
     let model = ScriptedModel::new([Turn::tool("look", json!(1)), Turn::from_text("done")]);
     let agent = Agent::builder(model)
         .tool(log.tool("look").effect(Effect::Pure))
-        .on_tool(after_tool(move |request: &ToolRequest, _: &ToolResponse| {
-            seen.note(format!("{:?}", request.declaration().unwrap().effect()));
-            Action::Respond(ToolResponse::new("changed"))
-        }))
+        .on_tool(after_tool(
+            move |request: &ToolRequest, _: &ToolResponse| {
+                seen.note(format!("{:?}", request.declaration().unwrap().effect()));
+                Action::Respond(ToolResponse::new("changed"))
+            },
+        ))
         .build()
         .unwrap();
 
     let response = agent.run("?").await.unwrap();
 
-    let results: Vec<_> = response.new_messages().flat_map(Message::tool_results).collect();
+    let results: Vec<_> = response
+        .new_messages()
+        .flat_map(Message::tool_results)
+        .collect();
     assert_eq!(results[0].text(), "changed");
     assert_eq!(log.all()[1], "Pure");
 }
@@ -105,5 +113,8 @@ async fn what_is_registered_is_what_runs_and_can_be_looked_at() {
 
     assert_eq!(record.requests().len(), 1);
     let told = agent.explain().to_string();
-    assert!(told.contains("[CallRetryLayer]") && told.contains("Approval"), "{told}");
+    assert!(
+        told.contains("[CallRetryLayer]") && told.contains("Approval"),
+        "{told}"
+    );
 }

@@ -16,7 +16,10 @@ use test_support::log::Log;
 #[tokio::test(start_paused = true)]
 async fn a_retry_on_a_stream_does_not_print_hello_hello_world() {
     let turns = || {
-        [Turn::from_text("Hello world").failing_after(2, busy()), Turn::from_text("Hello world")]
+        [
+            Turn::from_text("Hello world").failing_after(2, busy()),
+            Turn::from_text("Hello world"),
+        ]
     };
     for restart in [false, true] {
         let agent = Agent::builder(ScriptedModel::new(turns()).chunk_size(3))
@@ -41,13 +44,25 @@ async fn a_retry_on_a_stream_does_not_print_hello_hello_world() {
 #[tokio::test(start_paused = true)]
 async fn a_retry_before_the_first_word_starts_the_message_once() {
     let model = ScriptedModel::new([Turn::error(busy()), Turn::from_text("Hello")]);
-    let agent = Agent::builder(model).model_layer(CallRetryLayer::new()).build().unwrap();
+    let agent = Agent::builder(model)
+        .model_layer(CallRetryLayer::new())
+        .build()
+        .unwrap();
 
     let (events, response) = read(&agent).await;
 
     assert_eq!(response.unwrap().text(), "Hello");
-    assert_eq!(count(&events, |kind| matches!(kind, EventKind::TextStart { .. })), 1);
-    assert_eq!(count(&events, |kind| matches!(kind, EventKind::AttemptDiscarded { .. })), 0);
+    assert_eq!(
+        count(&events, |kind| matches!(kind, EventKind::TextStart { .. })),
+        1
+    );
+    assert_eq!(
+        count(&events, |kind| matches!(
+            kind,
+            EventKind::AttemptDiscarded { .. }
+        )),
+        0
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -55,8 +70,13 @@ async fn a_connection_lost_late_in_a_run_costs_one_call_and_no_tool_runs_again()
     let log = Log::default();
     let look = |n: u8| Turn::tool("look", json!(n));
     let cut = Turn::from_text("Now I").failing_after(1, Error::new(ErrorKind::Connection, "lost"));
-    let model =
-        ScriptedModel::new([look(1), look(2), look(3), cut, Turn::from_text("Now I know.")]);
+    let model = ScriptedModel::new([
+        look(1),
+        look(2),
+        look(3),
+        cut,
+        Turn::from_text("Now I know."),
+    ]);
     let agent = Agent::builder(model.clone())
         .tool(log.tool("look"))
         .model_layer(CallRetryLayer::new().restart_streams(true))
@@ -80,13 +100,22 @@ async fn an_overload_in_the_middle_of_a_stream_is_answered_by_another_model() {
     let (events, response) = read(&agent).await;
 
     assert_eq!(response.unwrap().text(), "I am another");
-    assert_eq!(count(&events, |kind| matches!(kind, EventKind::AttemptDiscarded { .. })), 1);
+    assert_eq!(
+        count(&events, |kind| matches!(
+            kind,
+            EventKind::AttemptDiscarded { .. }
+        )),
+        1
+    );
     assert!(shown(&events).ends_with("I am another"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn no_retry_and_no_fallback_swallows_an_abort_of_a_guard() {
-    let (first, other) = (ScriptedModel::always(Turn::from_text("1")), ProbeLayer::new());
+    let (first, other) = (
+        ScriptedModel::always(Turn::from_text("1")),
+        ProbeLayer::new(),
+    );
     let guarded = before_model(|_| Err::<(), _>(Error::abort("no"))).layer(first);
     let model = Fallback::new(guarded)
         .or(other.layer(ScriptedModel::always(Turn::from_text("2"))))
@@ -106,7 +135,10 @@ async fn no_retry_and_no_fallback_swallows_an_abort_of_a_guard() {
 async fn a_retry_waits_as_long_as_the_server_asks() {
     let limited = Error::new(ErrorKind::RateLimited, "wait").with_retry_after(ms(20_000));
     let model = ScriptedModel::new([Turn::error(limited), Turn::from_text("now")]);
-    let agent = Agent::builder(model).model_layer(CallRetryLayer::new()).build().unwrap();
+    let agent = Agent::builder(model)
+        .model_layer(CallRetryLayer::new())
+        .build()
+        .unwrap();
     let start = Instant::now();
 
     assert_eq!(agent.run("?").await.unwrap().text(), "now");

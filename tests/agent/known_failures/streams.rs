@@ -48,27 +48,41 @@ async fn trips_late(_: ModelRequest) -> Result<Verdict> {
 
 #[tokio::test]
 async fn an_answer_that_a_check_refuses_is_never_streamed() {
-    let agent = Agent::builder(ScriptedModel::new([Turn::from_text("Take a pipe for the bomb.")]))
-        .model_layer(Guardrail::after(no_bomb).with_on_trip(OnTrip::answer("No.")))
-        .build()
-        .unwrap();
+    let agent = Agent::builder(ScriptedModel::new([Turn::from_text(
+        "Take a pipe for the bomb.",
+    )]))
+    .model_layer(Guardrail::after(no_bomb).with_on_trip(OnTrip::answer("No.")))
+    .build()
+    .unwrap();
 
     let (events, response) = read(&agent).await;
 
-    assert_eq!((shown(&events), response.unwrap().text()), ("No.".into(), "No.".into()));
+    assert_eq!(
+        (shown(&events), response.unwrap().text()),
+        ("No.".into(), "No.".into())
+    );
 }
 
 #[tokio::test]
 async fn a_redactor_waits_while_a_match_may_still_grow() {
     let model = ScriptedModel::new([Turn::from_text("Ask jo@example.com or me.")]).chunk_size(1);
     let redact = Redact::new([Detector::email()]).unwrap();
-    let agent = Agent::builder(model).global_callbacks(redact).build().unwrap();
+    let agent = Agent::builder(model)
+        .global_callbacks(redact)
+        .build()
+        .unwrap();
 
     let (events, response) = read(&agent).await;
 
     assert_eq!(shown(&events), "Ask [email] or me.");
     assert_eq!(response.unwrap().text(), "Ask [email] or me.");
-    assert_eq!(count(&events, |kind| matches!(kind, EventKind::ResponseReplaced { .. })), 0);
+    assert_eq!(
+        count(&events, |kind| matches!(
+            kind,
+            EventKind::ResponseReplaced { .. }
+        )),
+        0
+    );
 }
 
 #[tokio::test]
@@ -84,7 +98,9 @@ async fn callbacks_run_alike_whether_streamed_or_not() {
             .on_model(after_model(move |_, response: &ModelResponse| {
                 after.note(format!("after `{}`", response.message().text()));
             }))
-            .on_tool(after_tool(move |_, response: &ToolResponse| tool.note(response.value())))
+            .on_tool(after_tool(move |_, response: &ToolResponse| {
+                tool.note(response.value())
+            }))
             .build()
             .unwrap();
         match streamed {
@@ -100,12 +116,21 @@ async fn callbacks_run_alike_whether_streamed_or_not() {
 #[tokio::test(start_paused = true)]
 async fn a_callback_can_stop_a_stream_in_the_middle_and_have_it_made_again() {
     let probe = ProbeLayer::new();
-    let model =
-        ScriptedModel::new([Turn::from_text("xx bad").hanging_after(6), Turn::from_text("good")]);
+    let model = ScriptedModel::new([
+        Turn::from_text("xx bad").hanging_after(6),
+        Turn::from_text("good"),
+    ]);
     let agent = Agent::builder(probe.layer(model.chunk_size(1)))
-        .model_layer(CallRetryLayer::new().retry_if(|_| true).restart_streams(true))
+        .model_layer(
+            CallRetryLayer::new()
+                .retry_if(|_| true)
+                .restart_streams(true),
+        )
         .on_model(before_model(|request| {
-            request.map_deltas(|| Stops { at: "b", with: Error::new(ErrorKind::Other, "bad") });
+            request.map_deltas(|| Stops {
+                at: "b",
+                with: Error::new(ErrorKind::Other, "bad"),
+            });
         }))
         .build()
         .unwrap();
@@ -114,7 +139,13 @@ async fn a_callback_can_stop_a_stream_in_the_middle_and_have_it_made_again() {
 
     assert_eq!(response.unwrap().text(), "good");
     assert_eq!(shown(&events), "xx good");
-    assert_eq!(count(&events, |kind| matches!(kind, EventKind::AttemptDiscarded { .. })), 1);
+    assert_eq!(
+        count(&events, |kind| matches!(
+            kind,
+            EventKind::AttemptDiscarded { .. }
+        )),
+        1
+    );
     assert_eq!((probe.calls(), probe.in_flight()), (2, 0));
 }
 
@@ -123,7 +154,10 @@ async fn an_abort_in_the_middle_of_a_stream_ends_it_and_says_so() {
     let probe = ProbeLayer::new();
     let agent = Agent::builder(probe.layer(ScriptedModel::new([Turn::from_text("one two three")])))
         .on_model(before_model(|request| {
-            request.map_deltas(|| Stops { at: "tw", with: Error::abort("enough") });
+            request.map_deltas(|| Stops {
+                at: "tw",
+                with: Error::abort("enough"),
+            });
         }))
         .build()
         .unwrap();
@@ -131,8 +165,13 @@ async fn an_abort_in_the_middle_of_a_stream_ends_it_and_says_so() {
     let (events, response) = read(&agent).await;
 
     assert_eq!(response.unwrap_err().kind(), ErrorKind::Aborted);
-    let EventKind::RunFailed { error } = &events.last().unwrap().kind else { panic!("it failed") };
-    assert_eq!((error.kind(), error.message()), (ErrorKind::Aborted, "enough"));
+    let EventKind::RunFailed { error } = &events.last().unwrap().kind else {
+        panic!("it failed")
+    };
+    assert_eq!(
+        (error.kind(), error.message()),
+        (ErrorKind::Aborted, "enough")
+    );
     assert!(!shown(&events).contains("three"));
     assert_eq!(probe.in_flight(), 0);
 }
@@ -152,11 +191,12 @@ async fn a_logger_sees_failures_too() {
         }
     }
     let log = Log::default();
-    let agent =
-        Agent::builder(ScriptedModel::new([Turn::from_text("half").failing_after(1, busy())]))
-            .on_model(Memory(log.clone()))
-            .build()
-            .unwrap();
+    let agent = Agent::builder(ScriptedModel::new([
+        Turn::from_text("half").failing_after(1, busy())
+    ]))
+    .on_model(Memory(log.clone()))
+    .build()
+    .unwrap();
 
     read(&agent).await.1.unwrap_err();
 
@@ -177,7 +217,13 @@ async fn no_tool_runs_before_the_verdict_of_a_check_beside_the_model() {
 
     assert_eq!(response.unwrap_err().kind(), ErrorKind::Callback);
     assert!(log.all().is_empty());
-    assert_eq!(count(&events, |kind| matches!(kind, EventKind::ToolCallStart { .. })), 0);
+    assert_eq!(
+        count(&events, |kind| matches!(
+            kind,
+            EventKind::ToolCallStart { .. }
+        )),
+        0
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -52,8 +52,15 @@ async fn an_answer_in_the_last_iteration_is_an_answer() {
     for at_limit in [AtLimit::Fail, AtLimit::End] {
         let semantics = with(|run| run.at_limit = at_limit);
         let agent = Agent::builder(ScriptedModel::new([Turn::from_text("done")]));
-        let agent = agent.max_iterations(1).semantics(semantics).build().unwrap();
-        assert_eq!(agent.run("?").await.unwrap().end_reason(), &EndReason::Completed);
+        let agent = agent
+            .max_iterations(1)
+            .semantics(semantics)
+            .build()
+            .unwrap();
+        assert_eq!(
+            agent.run("?").await.unwrap().end_reason(),
+            &EndReason::Completed
+        );
     }
 }
 
@@ -73,7 +80,9 @@ async fn attempts(semantics: Semantics, of: &str) -> u32 {
         _ => ScriptedModel::new([Turn::tool("fail", json!(null)), Turn::from_text("sorry")]),
     };
     let agent = Agent::builder(model)
-        .tool(Tool::function("fail", "", move |_: Value| Err::<(), _>(tool())))
+        .tool(Tool::function("fail", "", move |_: Value| {
+            Err::<(), _>(tool())
+        }))
         .max_iterations(7)
         .semantics(semantics)
         .on_model(on_model_error(|_, _| Recovery::Retry))
@@ -113,9 +122,16 @@ async fn the_remaining_on_errors_run_where_the_remaining_afters_do() {
             Recovery::Fallback(ModelResponse::from_text(name))
         })
     };
-    let callbacks = Callbacks::new().with(fallback("first")).with(fallback("second"));
+    let callbacks = Callbacks::new()
+        .with(fallback("first"))
+        .with(fallback("second"));
     let down = Turn::error(Error::new(ErrorKind::Provider, "down"));
-    let model = callbacks.with_semantics(semantics).layer(ScriptedModel::new([down]));
+    let model = callbacks
+        .with_semantics(semantics)
+        .layer(ScriptedModel::new([down]));
     let response = model.oneshot(ModelRequest::default()).await.unwrap();
-    assert_eq!((response.message().text().as_str(), &*trace.take()), ("first", "first second"));
+    assert_eq!(
+        (response.message().text().as_str(), &*trace.take()),
+        ("first", "first second")
+    );
 }

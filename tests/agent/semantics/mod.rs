@@ -32,5 +32,9 @@ pub(crate) fn texts(response: &AgentResponse) -> Vec<String> {
 
 /// The results of its tool calls that the model has read.
 pub(crate) fn results(response: &AgentResponse) -> Vec<String> {
-    response.new_messages().flat_map(Message::tool_results).map(|result| result.text()).collect()
+    response
+        .new_messages()
+        .flat_map(Message::tool_results)
+        .map(|result| result.text())
+        .collect()
 }

@@ -19,7 +19,9 @@ use test_support::trace::Trace;
 /// One tool fails at once, the other would take its time.
 fn failing(model: &ScriptedModel, probe: &ProbeLayer, semantics: Semantics) -> AgentBuilder {
     Agent::builder(model.clone())
-        .tool(Tool::function("fail", "", |_: Value| Err::<(), _>("disk full")))
+        .tool(Tool::function("fail", "", |_: Value| {
+            Err::<(), _>("disk full")
+        }))
         .tool(Tool::function("sleep", "", async |_: Value| {
             tokio::time::sleep(Duration::from_secs(3600)).await;
             "rested"
@@ -53,9 +55,15 @@ async fn the_run_fails_with_the_tool_and_drops_the_calls_beside_it() {
     let agent = failing(&model, &probe, semantics).build().unwrap();
     let error = agent.run("?").await.unwrap_err();
     model.assert_done();
-    assert_eq!((error.kind(), error.message()), (ErrorKind::Tool, "disk full"));
+    assert_eq!(
+        (error.kind(), error.message()),
+        (ErrorKind::Tool, "disk full")
+    );
     assert_eq!(error.call().unwrap().name.as_deref(), Some("fail"));
-    assert_eq!((probe.calls(), probe.cancelled(), probe.in_flight()), (2, 1, 0));
+    assert_eq!(
+        (probe.calls(), probe.cancelled(), probe.in_flight()),
+        (2, 1, 0)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -64,7 +72,9 @@ async fn a_failure_that_a_callback_recovers_does_not_fail_the_run() {
     let model = ScriptedModel::new([fails_beside_another(), Turn::from_text("fine")]);
     let probe = ProbeLayer::new();
     let agent = failing(&model, &probe, semantics)
-        .on_tool(on_tool_error(|_, _| Recovery::Fallback(ToolResponse::error("try later"))))
+        .on_tool(on_tool_error(|_, _| {
+            Recovery::Fallback(ToolResponse::error("try later"))
+        }))
         .build()
         .unwrap();
     let response = agent.run("?").await.unwrap();
@@ -81,11 +91,16 @@ async fn unknown(semantics: Semantics) -> (Vec<String>, Result<AgentResponse, Er
     let agent = Agent::builder(model)
         .semantics(semantics)
         .on_tool(before_tool(move |request| before.push(request.name())))
-        .on_tool(on_tool_error(move |_, error| on_error.push(error.kind().to_string())))
+        .on_tool(on_tool_error(move |_, error| {
+            on_error.push(error.kind().to_string())
+        }))
         .build()
         .unwrap();
     let result = agent.run("?").await;
-    (trace.take().split_whitespace().map(String::from).collect(), result)
+    (
+        trace.take().split_whitespace().map(String::from).collect(),
+        result,
+    )
 }
 
 #[tokio::test]
@@ -95,7 +110,10 @@ async fn an_unknown_tool_passes_the_callbacks_and_the_model_reads_the_error() {
     let (seen, result) = unknown(semantics).await;
     assert_eq!(seen, ["nope", "unknown", "tool"]);
     let told = results(&result.unwrap());
-    assert_eq!(told, ["unknown tool: `nope` is not registered; there are no tools"]);
+    assert_eq!(
+        told,
+        ["unknown tool: `nope` is not registered; there are no tools"]
+    );
 }
 
 #[tokio::test]
@@ -103,7 +121,10 @@ async fn the_model_reads_the_error_of_an_unknown_tool_and_no_callback_runs() {
     let (seen, result) = unknown(with(|run| run.unknown_tool = UnknownTool::TellModel)).await;
     assert_eq!(seen, [""; 0]);
     let told = results(&result.unwrap());
-    assert_eq!(told, ["unknown tool: `nope` is not registered; there are no tools"]);
+    assert_eq!(
+        told,
+        ["unknown tool: `nope` is not registered; there are no tools"]
+    );
 }
 
 #[tokio::test]
@@ -116,7 +137,9 @@ async fn an_unknown_tool_fails_the_run_unless_a_callback_recovers_it() {
     let model = ScriptedModel::new([Turn::tool("nope", json!(null)), Turn::from_text("sorry")]);
     let agent = Agent::builder(model)
         .semantics(semantics)
-        .on_tool(on_tool_error(|_, _| Recovery::Fallback(ToolResponse::error("no such thing"))))
+        .on_tool(on_tool_error(|_, _| {
+            Recovery::Fallback(ToolResponse::error("no such thing"))
+        }))
         .build()
         .unwrap();
     assert_eq!(results(&agent.run("?").await.unwrap()), ["no such thing"]);
@@ -141,7 +164,9 @@ async fn a_known_tool_that_fails_for_an_unknown_one_is_a_tool_that_fails() {
         let inner = || Error::new(ErrorKind::UnknownTool, "there is no tool `nope`");
         let model = ScriptedModel::new([Turn::tool("helper", json!(1)), Turn::from_text("sorry")]);
         let agent = Agent::builder(model)
-            .tool(Tool::function("helper", "", move |_: Value| Err::<(), _>(inner())))
+            .tool(Tool::function("helper", "", move |_: Value| {
+                Err::<(), _>(inner())
+            }))
             .semantics(semantics)
             .build()
             .unwrap();
@@ -169,7 +194,11 @@ async fn tool_calls_of_a_turn_run_side_by_side_or_one_by_one_and_answer_in_order
             .unwrap();
         let start = tokio::time::Instant::now();
         let response = agent.run("?").await.unwrap();
-        assert_eq!(start.elapsed(), Duration::from_millis(takes), "{tool_calls:?}");
+        assert_eq!(
+            start.elapsed(),
+            Duration::from_millis(takes),
+            "{tool_calls:?}"
+        );
         assert_eq!(probe.max_in_flight(), at_once, "{tool_calls:?}");
         assert_eq!(results(&response), ["30", "20"], "{tool_calls:?}");
     }
@@ -179,7 +208,10 @@ async fn tool_calls_of_a_turn_run_side_by_side_or_one_by_one_and_answer_in_order
 async fn one_by_one_a_failure_of_the_run_starts_none_of_the_calls_behind_it() {
     let model = ScriptedModel::new([Turn::tool("fail", json!(null)).and_tool("echo", json!(1))]);
     let probe = ProbeLayer::new();
-    let agent = failing(&model, &probe, Semantics::potato()).tool(echo()).build().unwrap();
+    let agent = failing(&model, &probe, Semantics::potato())
+        .tool(echo())
+        .build()
+        .unwrap();
     assert_eq!(agent.run("?").await.unwrap_err().kind(), ErrorKind::Tool);
     assert_eq!(probe.calls(), 1);
 }
@@ -191,12 +223,16 @@ async fn what_had_finished_beside_a_call_that_waits_stays_where_another_fails_th
         .and_tool("wait", json!(null))
         .and_tool("fail", json!(null));
     let wait = Tool::function("wait", "", |_: Value| {
-        Err::<(), _>(Error::interrupt(tower_agent::Interrupt::new("w", "somebody")))
+        Err::<(), _>(Error::interrupt(tower_agent::Interrupt::new(
+            "w", "somebody",
+        )))
     });
     let agent = Agent::builder(ScriptedModel::new([turn]))
         .tool(echo())
         .tool(wait)
-        .tool(Tool::function("fail", "", |_: Value| Err::<(), _>("disk full")))
+        .tool(Tool::function("fail", "", |_: Value| {
+            Err::<(), _>("disk full")
+        }))
         .semantics(with(|run| run.tool_failure = ToolFailure::FailRun))
         .build()
         .unwrap();

@@ -60,13 +60,25 @@ async fn a_retry_takes_back_what_was_seen_of_the_attempt_before() {
         Turn::from_text("Hello world"),
     ])
     .chunk_size(6);
-    let agent = Agent::builder(model).model_layer(RetryLayer::new(Again)).build().unwrap();
+    let agent = Agent::builder(model)
+        .model_layer(RetryLayer::new(Again))
+        .build()
+        .unwrap();
 
     let (seen, response) = seen(agent).await;
 
     assert_eq!(
         seen,
-        ["text", "+Hello ", "text over", "discarded", "text", "+Hello ", "+world", "text over"]
+        [
+            "text",
+            "+Hello ",
+            "text over",
+            "discarded",
+            "text",
+            "+Hello ",
+            "+world",
+            "text over"
+        ]
     );
     assert_eq!(response.unwrap().text(), "Hello world");
 }
@@ -74,7 +86,9 @@ async fn a_retry_takes_back_what_was_seen_of_the_attempt_before() {
 #[tokio::test]
 async fn a_retry_before_anything_was_seen_is_not_seen_either() {
     let model = ScriptedModel::new([Turn::error(busy()), Turn::from_text("Hey")]);
-    let agent = Agent::builder(model).on_model(on_model_error(|_, _| Recovery::Retry)).build();
+    let agent = Agent::builder(model)
+        .on_model(on_model_error(|_, _| Recovery::Retry))
+        .build();
 
     let (seen, _) = seen(agent.unwrap()).await;
 
@@ -90,7 +104,18 @@ async fn a_fallback_after_half_an_answer_is_all_that_stays() {
 
     let (seen, response) = seen(agent).await;
 
-    assert_eq!(seen, ["text", "+Hello ", "text over", "discarded", "text", "+Sorry.", "text over"]);
+    assert_eq!(
+        seen,
+        [
+            "text",
+            "+Hello ",
+            "text over",
+            "discarded",
+            "text",
+            "+Sorry.",
+            "text over"
+        ]
+    );
     assert_eq!(response.unwrap().text(), "Sorry.");
 }
 
@@ -108,13 +133,26 @@ async fn a_call_that_fails_for_good_takes_back_what_was_seen() {
 async fn an_answer_that_after_model_replaces_is_shown_as_replaced() {
     let model = ScriptedModel::new([Turn::from_text("word")]);
     let agent = Agent::builder(model)
-        .on_model(after_model(|_, _| Action::Respond(ModelResponse::from_text("[gone]"))))
+        .on_model(after_model(|_, _| {
+            Action::Respond(ModelResponse::from_text("[gone]"))
+        }))
         .build()
         .unwrap();
 
     let (seen, response) = seen(agent).await;
 
-    assert_eq!(seen, ["text", "+word", "text over", "replaced", "text", "+[gone]", "text over"]);
+    assert_eq!(
+        seen,
+        [
+            "text",
+            "+word",
+            "text over",
+            "replaced",
+            "text",
+            "+[gone]",
+            "text over"
+        ]
+    );
     assert_eq!(response.unwrap().text(), "[gone]");
 }
 
@@ -122,7 +160,9 @@ async fn an_answer_that_after_model_replaces_is_shown_as_replaced() {
 async fn an_after_that_answers_with_the_same_words_replaces_nothing() {
     let model = ScriptedModel::new([Turn::from_text("same")]);
     let agent = Agent::builder(model)
-        .on_model(after_model(|_, _| Action::Respond(ModelResponse::from_text("same"))))
+        .on_model(after_model(|_, _| {
+            Action::Respond(ModelResponse::from_text("same"))
+        }))
         .build()
         .unwrap();
 
@@ -151,7 +191,11 @@ async fn only_the_words_of_an_answer_count_and_not_how_its_parts_divide_them() {
 
         let (seen, response) = seen(agent).await;
 
-        assert_eq!(seen.contains(&"replaced".to_owned()), is_replaced, "{parts:?}: {seen:?}");
+        assert_eq!(
+            seen.contains(&"replaced".to_owned()),
+            is_replaced,
+            "{parts:?}: {seen:?}"
+        );
         assert_eq!(response.unwrap().text(), parts.concat());
     }
 }
@@ -168,7 +212,18 @@ async fn an_answer_that_after_agent_replaces_is_shown_as_replaced() {
 
     let (seen, response) = seen(agent).await;
 
-    assert_eq!(seen, ["text", "+word", "text over", "replaced", "text", "+[gone]", "text over"]);
+    assert_eq!(
+        seen,
+        [
+            "text",
+            "+word",
+            "text over",
+            "replaced",
+            "text",
+            "+[gone]",
+            "text over"
+        ]
+    );
     assert_eq!(response.unwrap().text(), "[gone]");
 }
 
@@ -179,8 +234,10 @@ async fn an_agent_that_is_called_again_continues_with_what_was_streamed() {
         Turn::from_text("half").failing_after(1, busy()),
         Turn::from_text("all"),
     ]);
-    let agent =
-        Agent::builder(model).on_agent(on_agent_error(|_, _| Recovery::Retry)).build().unwrap();
+    let agent = Agent::builder(model)
+        .on_agent(on_agent_error(|_, _| Recovery::Retry))
+        .build()
+        .unwrap();
 
     let (seen, response) = seen(agent).await;
 
@@ -227,7 +284,18 @@ async fn attempts_beside_one_another_are_never_mixed() {
 
     let (seen, response) = seen(agent).await;
 
-    assert_eq!(seen, ["text", "+slow", "text over", "discarded", "text", "+abc", "text over"]);
+    assert_eq!(
+        seen,
+        [
+            "text",
+            "+slow",
+            "text over",
+            "discarded",
+            "text",
+            "+abc",
+            "text over"
+        ]
+    );
     assert_eq!(response.unwrap().text(), "abc");
 }
 
@@ -247,7 +315,15 @@ async fn an_attempt_beside_a_dropped_one_shows_what_it_kept_and_continues() {
     let events: Vec<_> = futures::StreamExt::collect(events).await;
     assert_eq!(
         words(&events),
-        ["text", "+one", "text over", "discarded", "text", "+two, three", "text over"]
+        [
+            "text",
+            "+one",
+            "text over",
+            "discarded",
+            "text",
+            "+two, three",
+            "text over"
+        ]
     );
     assert_eq!(streamed.message, Message::assistant("two, three"));
     assert_eq!(streamed.attempt, Some(1));
@@ -293,7 +369,10 @@ async fn tool_calls_without_an_id_are_named_while_they_stream() {
     let mut attempt = sink.open();
     for index in 0..2 {
         let (id, name) = ("".into(), "add".into());
-        attempt.send(Delta::ToolCall { index, id, name }).await.unwrap();
+        attempt
+            .send(Delta::ToolCall { index, id, name })
+            .await
+            .unwrap();
     }
     let message = attempt.finish().await.unwrap().message;
     drop(sink);
@@ -301,8 +380,11 @@ async fn tool_calls_without_an_id_are_named_while_they_stream() {
     let seen = deltas(futures::StreamExt::collect::<Vec<_>>(events).await);
     let ids: Vec<_> = message.tool_calls().map(|call| call.id.clone()).collect();
     assert!(ids[0] != ids[1] && !ids[0].is_empty(), "{ids:?}");
-    let named =
-        |index: usize| Delta::ToolCall { index, id: ids[index].clone(), name: "add".into() };
+    let named = |index: usize| Delta::ToolCall {
+        index,
+        id: ids[index].clone(),
+        name: "add".into(),
+    };
     assert_eq!(seen, [named(0), named(1)]);
 }
 
@@ -327,7 +409,9 @@ async fn a_tower_timeout_takes_back_half_an_answer() {
 
 #[test]
 fn a_request_keeps_its_run_id_when_its_state_is_set() {
-    let request = AgentRequest::new("?").with_run_id("mine").with_state(Default::default());
+    let request = AgentRequest::new("?")
+        .with_run_id("mine")
+        .with_state(Default::default());
     assert_eq!(tower_agent::Request::context(&request).run_id(), "mine");
 }
 
@@ -337,16 +421,34 @@ async fn arguments_go_to_the_latest_call_of_their_number_as_seen_and_as_answered
     let mut attempt = sink.open();
     for (id, json) in [("a", "1"), ("b", "2")] {
         let (index, name) = (0, "echo".into());
-        attempt.send(Delta::ToolCall { index, id: id.into(), name }).await.unwrap();
-        attempt.send(Delta::Arguments { index, json: json.into() }).await.unwrap();
+        attempt
+            .send(Delta::ToolCall {
+                index,
+                id: id.into(),
+                name,
+            })
+            .await
+            .unwrap();
+        attempt
+            .send(Delta::Arguments {
+                index,
+                json: json.into(),
+            })
+            .await
+            .unwrap();
     }
     let message = attempt.finish().await.unwrap().message;
     drop(sink);
 
     let events: Vec<_> = futures::StreamExt::collect(events).await;
     let seen = words(&events);
-    assert_eq!(seen, ["a: echo", "a: +1", "b: echo", "b: +2", "a: over", "b: over"]);
-    let said: Vec<_> =
-        message.tool_calls().map(|call| format!("{}: +{}", call.id, call.arguments)).collect();
+    assert_eq!(
+        seen,
+        ["a: echo", "a: +1", "b: echo", "b: +2", "a: over", "b: over"]
+    );
+    let said: Vec<_> = message
+        .tool_calls()
+        .map(|call| format!("{}: +{}", call.id, call.arguments))
+        .collect();
     assert_eq!(said, ["a: +1", "b: +2"]);
 }

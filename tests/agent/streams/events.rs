@@ -21,7 +21,9 @@ fn echo() -> Tool {
 #[tokio::test]
 async fn a_stream_has_the_events_of_a_run_from_start_to_end() {
     let model = ScriptedModel::new([
-        Turn::response(thinks("hm")).and_tool("echo", json!(1)).usage(Usage::new(2, 1)),
+        Turn::response(thinks("hm"))
+            .and_tool("echo", json!(1))
+            .usage(Usage::new(2, 1)),
         Turn::from_text("one").usage(Usage::new(3, 1)),
     ]);
     let agent = Agent::builder(model).tool(echo()).build().unwrap();
@@ -81,7 +83,11 @@ async fn a_failed_run_says_why_and_fails_with_that() {
     let (words, kind) = (words(&events), ErrorKind::Auth);
     assert_eq!(
         words[words.len() - 3..],
-        ["step 0 over".to_owned(), format!("< agent: {kind}"), format!("failed: {kind}")]
+        [
+            "step 0 over".to_owned(),
+            format!("< agent: {kind}"),
+            format!("failed: {kind}")
+        ]
     );
     assert_eq!(response.unwrap_err().message(), "who?");
 }
@@ -105,7 +111,10 @@ async fn an_interrupted_run_says_what_it_waits_for() {
     };
     assert_eq!((&*interrupts[0].id, interrupts.len()), ("p", 1));
     assert_eq!(response.unwrap().interrupts()[0].id, "p");
-    assert!(!words(&events).iter().any(|word| word.contains("->")), "the call has no result");
+    assert!(
+        !words(&events).iter().any(|word| word.contains("->")),
+        "the call has no result"
+    );
 }
 
 /// A desk that asks a clerk, and one who says goodbye.
@@ -116,9 +125,16 @@ fn team() -> Agent {
         Turn::tool("clerk", json!({ "request": "?" })),
         Turn::from_text("17!"),
     ]);
-    let desk = Agent::builder(model).name("desk").tool(clerk.into_tool("Knows.")).build().unwrap();
+    let desk = Agent::builder(model)
+        .name("desk")
+        .tool(clerk.into_tool("Knows."))
+        .build()
+        .unwrap();
     let last = inner("last", ScriptedModel::new([Turn::from_text("Bye.")]));
-    Agent::sequential("team").agents([desk, last]).build().unwrap()
+    Agent::sequential("team")
+        .agents([desk, last])
+        .build()
+        .unwrap()
 }
 
 #[tokio::test]
@@ -166,7 +182,10 @@ async fn agents_nest() {
         ]
     );
     let of = |path: &str| {
-        let event = events.iter().find(|event| &*event.invocation.path == path).unwrap();
+        let event = events
+            .iter()
+            .find(|event| &*event.invocation.path == path)
+            .unwrap();
         (*event.invocation).clone()
     };
     let (team, desk, clerk) = (of("team"), of("team/desk"), of("team/desk/clerk"));
@@ -177,7 +196,10 @@ async fn agents_nest() {
     );
     assert!(desk.goes_on && !clerk.goes_on);
     assert_eq!((desk.conversation(), clerk.conversation()), (&team, &clerk));
-    assert_eq!((desk.tool_call, clerk.tool_call.as_deref()), (None, Some("call_1")));
+    assert_eq!(
+        (desk.tool_call, clerk.tool_call.as_deref()),
+        (None, Some("call_1"))
+    );
     assert_eq!(clerk.agent(), "clerk");
 }
 
@@ -193,16 +215,25 @@ async fn changes_of_the_state_are_emitted_before_what_happens_next() {
     });
     let model = ScriptedModel::new([Turn::tool("note", json!(null)), Turn::from_text("done")]);
     let agent = Agent::builder(model).tool(tool).build().unwrap();
-    let state = [("a/b".to_owned(), json!(1)), ("old".to_owned(), json!(true))];
+    let state = [
+        ("a/b".to_owned(), json!(1)),
+        ("old".to_owned(), json!(true)),
+    ];
     let request = AgentRequest::new("?").with_state(State::from_iter(state));
 
     let (events, _) = read(agent.stream(request)).await;
 
     let words = words(&events);
     assert_eq!(words[1], r#"state {"a/b":1,"old":true}"#);
-    let delta = words.iter().position(|word| word.starts_with("delta")).unwrap();
+    let delta = words
+        .iter()
+        .position(|word| word.starts_with("delta"))
+        .unwrap();
     let expected = json!({ "set": { "a/b": 2, "new~": [1] }, "removed": ["old"] });
-    assert_eq!(serde_json::from_str::<Value>(&words[delta][6..]).unwrap(), expected);
+    assert_eq!(
+        serde_json::from_str::<Value>(&words[delta][6..]).unwrap(),
+        expected
+    );
     assert_eq!(words[delta + 1], "call_1 -> null");
 }
 
@@ -215,9 +246,14 @@ async fn callbacks_and_tools_tell_what_they_like() {
     let model = ScriptedModel::new([Turn::tool("work", json!(null)), Turn::from_text("done")]);
     let agent = Agent::builder(model)
         .tool(tool)
-        .on_agent(tower_agent::callback::before_agent_async(async |request: &mut AgentRequest| {
-            request.context().emit("hello", json!({ "to": "you" })).await;
-        }))
+        .on_agent(tower_agent::callback::before_agent_async(
+            async |request: &mut AgentRequest| {
+                request
+                    .context()
+                    .emit("hello", json!({ "to": "you" }))
+                    .await;
+            },
+        ))
         .build()
         .unwrap();
 
@@ -225,7 +261,10 @@ async fn callbacks_and_tools_tell_what_they_like() {
 
     let words = words(&events);
     assert_eq!(words[3], r#"hello {"to":"you"}"#);
-    let progress = words.iter().position(|word| word == "progress 0.5").unwrap();
+    let progress = words
+        .iter()
+        .position(|word| word == "progress 0.5")
+        .unwrap();
     assert_eq!(words[progress + 1], "call_1 -> done");
     assert_eq!(agent_without_reader().await, "done");
 }
@@ -292,7 +331,9 @@ async fn every_hook_that_runs_is_noted_with_what_it_decided() {
 
 #[tokio::test]
 async fn any_service_around_an_agent_is_streamed_too() {
-    let agent = Agent::builder(ScriptedModel::new([Turn::from_text("done")])).build().unwrap();
+    let agent = Agent::builder(ScriptedModel::new([Turn::from_text("done")]))
+        .build()
+        .unwrap();
     let service = ServiceBuilder::new()
         .timeout(std::time::Duration::from_secs(60))
         .concurrency_limit(1)
@@ -310,7 +351,11 @@ async fn a_note_says_which_call_of_a_turn_it_is_about() {
         Turn::tool("echo", json!(1)).and_tool("echo", json!(2)),
         Turn::from_text("done"),
     ]);
-    let agent = Agent::builder(model).tool(echo()).on_tool(Nosy).build().unwrap();
+    let agent = Agent::builder(model)
+        .tool(echo())
+        .on_tool(Nosy)
+        .build()
+        .unwrap();
 
     let (events, response) = read(agent.stream("?")).await;
 
@@ -324,7 +369,9 @@ async fn a_note_says_which_call_of_a_turn_it_is_about() {
         })
         .collect();
     let response = response.unwrap();
-    let calls = response.new_messages().flat_map(|message| message.tool_calls());
+    let calls = response
+        .new_messages()
+        .flat_map(|message| message.tool_calls());
     assert_eq!(noted, calls.map(|call| &*call.id).collect::<Vec<_>>());
     assert_eq!(noted.len(), 2);
 }

@@ -102,7 +102,11 @@ async fn a_hook_that_captures_nothing_and_waits_runs_once_and_is_shown() {
     for runs in [IdleBefore::runs(), IdleAfter::runs(), IdleOnError::runs()] {
         assert_eq!(runs.load(Ordering::Relaxed), 1);
     }
-    for waits in [IdleBefore::waits(), IdleAfter::waits(), IdleOnError::waits()] {
+    for waits in [
+        IdleBefore::waits(),
+        IdleAfter::waits(),
+        IdleOnError::waits(),
+    ] {
         assert!(!waits.load(Ordering::Relaxed));
     }
 }
@@ -153,8 +157,14 @@ impl<R: Request> Callback<R> for Bare {}
 #[tokio::test]
 async fn a_hook_that_hands_on_to_a_default_runs_and_is_shown() {
     let model = ScriptedModel::always(Turn::from_text("said"));
-    let hands_on = Arc::new(HandsOn { inner: Bare, before: AtomicUsize::new(0) });
-    let agent = Agent::builder(model).on_model(hands_on.clone()).build().unwrap();
+    let hands_on = Arc::new(HandsOn {
+        inner: Bare,
+        before: AtomicUsize::new(0),
+    });
+    let agent = Agent::builder(model)
+        .on_model(hands_on.clone())
+        .build()
+        .unwrap();
 
     let (events, _) = read(agent.stream("?")).await;
 
@@ -177,8 +187,10 @@ impl Hooks for Object {
 
 #[tokio::test]
 async fn a_hook_that_a_callback_lacks_is_not_shown() {
-    let model =
-        ScriptedModel::new([Turn::tool("look", json!({ "value": 1 })), Turn::from_text("said")]);
+    let model = ScriptedModel::new([
+        Turn::tool("look", json!({ "value": 1 })),
+        Turn::from_text("said"),
+    ]);
     let agent = Agent::builder(model)
         .tool(Tool::function("look", "Looks.", |n: u32| n))
         .callbacks(Object)
@@ -198,5 +210,10 @@ async fn a_hook_that_a_callback_lacks_is_not_shown() {
         EventKind::Callback(note) => Some(note.decision.clone()),
         _ => None,
     };
-    assert!(events.iter().filter_map(decided).all(|it| matches!(it, Decision::SkipRest)));
+    assert!(
+        events
+            .iter()
+            .filter_map(decided)
+            .all(|it| matches!(it, Decision::SkipRest))
+    );
 }

@@ -40,7 +40,9 @@ async fn mappers_act_from_the_inside_out_and_in_a_band_in_order() {
     let agent = Agent::builder(ScriptedModel::always(Turn::from_text("_")))
         .on_model(mark('a'))
         .on_model(mark('b'))
-        .model_layer(tower::util::MapRequestLayer::new(|request: ModelRequest| request))
+        .model_layer(tower::util::MapRequestLayer::new(
+            |request: ModelRequest| request,
+        ))
         .on_model(mark('c'))
         .on_model(mark('d'))
         .build()
@@ -69,7 +71,10 @@ async fn what_one_mapper_makes_of_a_delta_reaches_the_next_ones_in_order() {
 
     let (events, _) = read(agent.stream("?")).await;
 
-    let texts: Vec<_> = words(&events).into_iter().filter(|word| word.starts_with('+')).collect();
+    let texts: Vec<_> = words(&events)
+        .into_iter()
+        .filter(|word| word.starts_with('+'))
+        .collect();
     // At the end, what the model said replaces it.
     assert_eq!(texts, ["+a23", "+b23", "+c23", "+123", "+abc"]);
 }
@@ -107,7 +112,11 @@ async fn a_mapper_drops_holds_back_and_adds() {
     let agent = Agent::builder(model)
         .on_model(before_model(|request| request.map_deltas(Odd::default)))
         .on_model(after_model(|_, response| {
-            assert_eq!(response.message().text(), "one secret two", "the response is the model's");
+            assert_eq!(
+                response.message().text(),
+                "one secret two",
+                "the response is the model's"
+            );
             Action::Respond(tower_agent::ModelResponse::from_text("one two."))
         }))
         .build()
@@ -119,7 +128,10 @@ async fn a_mapper_drops_holds_back_and_adds() {
     let words = words(&events);
     let text: Vec<_> = words.iter().filter(|word| word.starts_with('+')).collect();
     assert_eq!(text, ["+one ", "+two", "+."]);
-    assert!(!words.contains(&"replaced".to_owned()), "what was seen is what was answered");
+    assert!(
+        !words.contains(&"replaced".to_owned()),
+        "what was seen is what was answered"
+    );
 }
 
 #[tokio::test]
@@ -138,8 +150,11 @@ async fn a_response_that_differs_from_what_mappers_let_through_replaces_it() {
 
     let (events, _) = read(agent.stream("?")).await;
 
-    let seen: Vec<_> =
-        words(&events).into_iter().skip_while(|word| word != "+PSST").take(5).collect();
+    let seen: Vec<_> = words(&events)
+        .into_iter()
+        .skip_while(|word| word != "+PSST")
+        .take(5)
+        .collect();
     assert_eq!(seen, ["+PSST", "text over", "replaced", "text", "+psst"]);
 }
 
@@ -175,7 +190,9 @@ struct Gate(Option<oneshot::Receiver<bool>>);
 
 impl Mapper for Gate {
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        let Some(verdict) = &mut self.0 else { return Poll::Ready(Ok(())) };
+        let Some(verdict) = &mut self.0 else {
+            return Poll::Ready(Ok(()));
+        };
         let verdict = std::task::ready!(std::pin::Pin::new(verdict).poll(cx));
         self.0 = None;
         Poll::Ready(match verdict {
@@ -209,11 +226,17 @@ async fn a_gate_makes_the_model_wait_for_a_verdict() {
         while let Some(Some(event)) = futures::FutureExt::now_or_never(run.next()) {
             early.push(event);
         }
-        assert!(!words(&early).iter().any(|word| word.starts_with('+')), "{early:?}");
+        assert!(
+            !words(&early).iter().any(|word| word.starts_with('+')),
+            "{early:?}"
+        );
         tell.send(good).unwrap();
         let (late, response) = read(run).await;
 
-        let seen: String = words(&late).iter().filter_map(|word| word.strip_prefix('+')).collect();
+        let seen: String = words(&late)
+            .iter()
+            .filter_map(|word| word.strip_prefix('+'))
+            .collect();
         assert_eq!(seen, if good { "long answer" } else { "" });
         assert_eq!(response.is_ok(), good);
     }
@@ -314,8 +337,12 @@ async fn a_send_that_is_dropped_while_a_mapper_waits_neither_loses_nor_reorders_
         permits.forget_permits(usize::MAX);
         let (events, _) = read(agent.build().unwrap().stream("?")).await;
 
-        let seen: Vec<_> =
-            words(&events).into_iter().skip_while(|it| it != "text").skip(1).take(5).collect();
+        let seen: Vec<_> = words(&events)
+            .into_iter()
+            .skip_while(|it| it != "text")
+            .skip(1)
+            .take(5)
+            .collect();
         assert_eq!(seen, ["+a!", "+b!", "+c!", "+d!", "+e!"]);
     }
 }
@@ -342,7 +369,10 @@ async fn an_attempt_stays_failed_once_a_mapper_has_failed() {
 
     let (events, response) = read(agent.stream("?")).await;
 
-    let texts: Vec<_> = words(&events).into_iter().filter(|word| word.starts_with('+')).collect();
+    let texts: Vec<_> = words(&events)
+        .into_iter()
+        .filter(|word| word.starts_with('+'))
+        .collect();
     assert_eq!(texts, ["+a"]);
     assert!(response.unwrap_err().message().contains("not to be seen"));
 }

@@ -33,7 +33,9 @@ fn word(event: &Event) -> String {
         EventKind::RunFailed { error } => format!("failed: {}", error.kind()),
         EventKind::AgentStarted => format!("> {}", event.invocation.path),
         EventKind::AgentFinished { error: None, .. } => format!("< {}", event.invocation.path),
-        EventKind::AgentFinished { error: Some(error), .. } => {
+        EventKind::AgentFinished {
+            error: Some(error), ..
+        } => {
             format!("< {}: {}", event.invocation.path, error.kind())
         }
         EventKind::StepStarted { iteration } => format!("step {iteration}"),
@@ -47,11 +49,16 @@ fn word(event: &Event) -> String {
         EventKind::ToolCallStart { id, name, .. } => format!("{id}: {name}"),
         EventKind::ToolCallDelta { id, json } => format!("{id}: +{json}"),
         EventKind::ToolCallEnd { id } => format!("{id}: over"),
-        EventKind::ToolResult { id, is_error: true, .. } => format!("{id} -> error"),
+        EventKind::ToolResult {
+            id, is_error: true, ..
+        } => format!("{id} -> error"),
         EventKind::ToolResult { id, parts, .. } => {
             format!(
                 "{id} -> {}",
-                parts.iter().filter_map(|part| part.as_text()).collect::<String>()
+                parts
+                    .iter()
+                    .filter_map(|part| part.as_text())
+                    .collect::<String>()
             )
         }
         EventKind::StateSnapshot { state } => format!("state {}", serde_json::json!(state)),
@@ -61,7 +68,10 @@ fn word(event: &Event) -> String {
         EventKind::ResponseReplaced { .. } => "replaced".into(),
         EventKind::AnswerRejected { error } => format!("rejected: {}", error.kind()),
         EventKind::Callback(note) => {
-            format!("{} {} {}: {:?}", note.callback, note.call, note.hook, note.decision)
+            format!(
+                "{} {} {}: {:?}",
+                note.callback, note.call, note.hook, note.decision
+            )
         }
         EventKind::Custom { name, value } => format!("{name} {value}"),
         other => panic!("an event that this test does not know: {other:?}"),

@@ -17,7 +17,10 @@ fn data(value: &str) -> ProviderData {
 
 fn reasoning(text: &str, provider: ProviderData) -> Part {
     let mut part = Part::reasoning(text);
-    if let Part::Reasoning(Reasoning { provider: of_part, .. }) = &mut part {
+    if let Part::Reasoning(Reasoning {
+        provider: of_part, ..
+    }) = &mut part
+    {
         *of_part = provider;
     }
     part
@@ -87,7 +90,10 @@ async fn text_parts_stay_apart_with_their_data() {
 
     let text = |text: &str, provider| {
         let mut part = Part::from_text(text);
-        if let Part::Text(Text { provider: of_part, .. }) = &mut part {
+        if let Part::Text(Text {
+            provider: of_part, ..
+        }) = &mut part
+        {
             *of_part = provider;
         }
         part
@@ -112,16 +118,32 @@ async fn whole_tool_calls_are_seen_with_ids_of_their_own_and_keep_their_data() {
     let (sink, events) = channel(64);
     let mut attempt = sink.open();
     attempt.send(Part::from(call(""))).await.unwrap();
-    attempt.send(Delta::ToolCall { index: 0, id: "a".into(), name: "sub".into() }).await.unwrap();
+    attempt
+        .send(Delta::ToolCall {
+            index: 0,
+            id: "a".into(),
+            name: "sub".into(),
+        })
+        .await
+        .unwrap();
     attempt.send(Part::from(call("a"))).await.unwrap();
-    attempt.send(Delta::Arguments { index: 0, json: "{}".into() }).await.unwrap();
+    attempt
+        .send(Delta::Arguments {
+            index: 0,
+            json: "{}".into(),
+        })
+        .await
+        .unwrap();
     let message = attempt.finish().await.unwrap().message;
     drop(sink);
 
     let calls: Vec<_> = message.tool_calls().collect();
     let ids: Vec<_> = calls.iter().map(|call| &*call.id).collect();
     assert_eq!((ids.len(), ids[1]), (3, "a"));
-    assert!(!ids[0].is_empty() && ids[0] != ids[2] && ids[2] != "a", "{ids:?}");
+    assert!(
+        !ids[0].is_empty() && ids[0] != ids[2] && ids[2] != "a",
+        "{ids:?}"
+    );
     assert_eq!(calls[0].provider, data("of the call"));
     assert_eq!(calls[1].arguments.as_str(), "{}");
 
@@ -156,8 +178,10 @@ async fn mappers_see_the_text_of_a_whole_part() {
             })
         });
     };
-    let agent =
-        Agent::builder(model).on_model(tower_agent::callback::before_model(hide)).build().unwrap();
+    let agent = Agent::builder(model)
+        .on_model(tower_agent::callback::before_model(hide))
+        .build()
+        .unwrap();
 
     let (events, response) = read(agent.stream("?")).await;
 
@@ -168,6 +192,11 @@ async fn mappers_see_the_text_of_a_whole_part() {
     assert_eq!(first, Some(".."));
     let response = response.unwrap();
     let last = response.messages().last().unwrap().clone();
-    let Part::Text(text) = &last.parts()[0] else { panic!("{last:?}") };
-    assert_eq!((&*text.text, &text.provider), ("secret", &data("of the text")));
+    let Part::Text(text) = &last.parts()[0] else {
+        panic!("{last:?}")
+    };
+    assert_eq!(
+        (&*text.text, &text.provider),
+        ("secret", &data("of the text"))
+    );
 }

@@ -58,14 +58,18 @@ async fn tools_beside_one_another_all_get_through_a_full_queue() {
             call.context().emit("number", number).await;
         }
     });
-    let turn =
-        (1..3).fold(Turn::tool("count", json!(0)), |turn, _| turn.and_tool("count", json!(0)));
+    let turn = (1..3).fold(Turn::tool("count", json!(0)), |turn, _| {
+        turn.and_tool("count", json!(0))
+    });
     let model = ScriptedModel::new([turn, Turn::from_text("done")]);
     let agent = Agent::builder(model).tool(tool).build().unwrap();
 
     let events: Vec<_> = agent.stream("?").collect().await;
 
-    let count = events.iter().filter(|e| matches!(e.kind, EventKind::Custom { .. })).count();
+    let count = events
+        .iter()
+        .filter(|e| matches!(e.kind, EventKind::Custom { .. }))
+        .count();
     assert_eq!(count, 300);
 }
 
@@ -86,13 +90,19 @@ impl Wake for Woken {
 
 impl<'a> Sender<'a> {
     fn of(context: &'a RunContext, name: &'static str) -> Self {
-        Self { send: Box::pin(context.emit(name, ())), woken: Arc::default() }
+        Self {
+            send: Box::pin(context.emit(name, ())),
+            woken: Arc::default(),
+        }
     }
 
     /// Returns whether the event was sent, and there is room for more.
     fn is_through(&mut self) -> bool {
         let waker = Waker::from(self.woken.clone());
-        self.send.as_mut().poll(&mut Context::from_waker(&waker)).is_ready()
+        self.send
+            .as_mut()
+            .poll(&mut Context::from_waker(&waker))
+            .is_ready()
     }
 
     fn wakes(&self) -> usize {
@@ -102,8 +112,14 @@ impl<'a> Sender<'a> {
 
 /// The name of the next event, which is there.
 fn next(events: &mut EventStream) -> String {
-    let event = events.next().now_or_never().flatten().expect("there is an event");
-    let EventKind::Custom { name, .. } = event.kind else { panic!("{event:?}") };
+    let event = events
+        .next()
+        .now_or_never()
+        .flatten()
+        .expect("there is an event");
+    let EventKind::Custom { name, .. } = event.kind else {
+        panic!("{event:?}")
+    };
     name.to_string()
 }
 
@@ -114,7 +130,11 @@ fn the_sender_that_has_waited_longest_is_woken_and_hands_its_turn_on() {
     let (mut first, mut second) = (Sender::of(&context, "b"), Sender::of(&context, "c"));
     assert!(!first.is_through() && !second.is_through());
     assert_eq!(next(&mut events), "a");
-    assert_eq!((first.wakes(), second.wakes()), (0, 0), "the queue is still full");
+    assert_eq!(
+        (first.wakes(), second.wakes()),
+        (0, 0),
+        "the queue is still full"
+    );
 
     assert_eq!(next(&mut events), "b");
     assert_eq!((first.wakes(), second.wakes()), (1, 0));
@@ -220,8 +240,14 @@ async fn the_consumers_time_is_distinguished_from_the_models() {
 
     // What the reader does while the model's timer runs counts as the reader's.
     let waited = *waited.lock().unwrap();
-    assert!(waited <= read && waited >= read - Duration::from_secs(10), "{waited:?} of {read:?}");
-    assert_eq!(start.elapsed() - read, Duration::from_secs(40) - Duration::from_secs(39));
+    assert!(
+        waited <= read && waited >= read - Duration::from_secs(10),
+        "{waited:?} of {read:?}"
+    );
+    assert_eq!(
+        start.elapsed() - read,
+        Duration::from_secs(40) - Duration::from_secs(39)
+    );
 }
 
 #[tokio::test]

@@ -78,7 +78,10 @@ async fn changes_of_the_state_are_emitted_in_order_from_any_thread() {
             EventKind::StateDelta { delta } => delta.clone().apply(&mut state),
             EventKind::Custom { value, .. } => {
                 let of = &state[&format!("of {}", value[0])];
-                assert!(of.as_u64() >= value[1].as_u64(), "{of} when {value} is told");
+                assert!(
+                    of.as_u64() >= value[1].as_u64(),
+                    "{of} when {value} is told"
+                );
             }
             _ => {}
         }
@@ -105,7 +108,9 @@ async fn nothing_is_lost_of_what_tasks_tell_at_once_and_each_ones_stays_in_order
 
     // A reader that moves from task to task.
     loop {
-        let (event, rest) = tokio::spawn(async move { (run.next().await, run) }).await.unwrap();
+        let (event, rest) = tokio::spawn(async move { (run.next().await, run) })
+            .await
+            .unwrap();
         run = rest;
         let Some(event) = event else { break };
         if let EventKind::Custom { value, .. } = event.kind {
@@ -155,7 +160,10 @@ async fn the_last_event_is_the_end_although_tasks_still_emit() {
     go_on.add_permits(1);
     tokio::task::yield_now().await;
 
-    assert!(run.next().await.is_none(), "something is told after the end");
+    assert!(
+        run.next().await.is_none(),
+        "something is told after the end"
+    );
     assert_eq!(words(&events).last().unwrap(), "finished");
 }
 
@@ -163,15 +171,25 @@ async fn the_last_event_is_the_end_although_tasks_still_emit() {
 async fn a_state_that_was_watched_before_begins_with_a_snapshot_again() {
     let state = State::default();
     for (run, visits) in [("a", 1), ("b", 2)] {
-        let agent = Agent::builder(ScriptedModel::new([Turn::from_text("hi")])).build().unwrap();
-        let request = AgentRequest::new("?").with_state(state.clone()).with_run_id(run);
+        let agent = Agent::builder(ScriptedModel::new([Turn::from_text("hi")]))
+            .build()
+            .unwrap();
+        let request = AgentRequest::new("?")
+            .with_state(state.clone())
+            .with_run_id(run);
         state.set("visits", visits);
 
         let (events, _) = read(agent.stream(request)).await;
 
         let words = words(&events);
-        assert_eq!(words[..2], ["run".to_owned(), format!("state {{\"visits\":{visits}}}")]);
-        assert!(!words.iter().any(|word| word.starts_with("delta")), "{words:?}");
+        assert_eq!(
+            words[..2],
+            ["run".to_owned(), format!("state {{\"visits\":{visits}}}")]
+        );
+        assert!(
+            !words.iter().any(|word| word.starts_with("delta")),
+            "{words:?}"
+        );
         state.set("between", visits);
         state.remove("between");
     }
@@ -207,9 +225,16 @@ fn a_reader_that_moves_on_may_leave_a_sink_behind_in_the_task_that_it_was_in() {
     }
     let (sink, mut events) = channel(1);
     let task = Waker::from(Arc::new(Task(sink)));
-    assert!(events.poll_next_unpin(&mut Context::from_waker(&task)).is_pending());
+    assert!(
+        events
+            .poll_next_unpin(&mut Context::from_waker(&task))
+            .is_pending()
+    );
     drop(task);
 
     assert!(events.next().now_or_never().is_none());
-    assert!(events.next().now_or_never().unwrap().is_none(), "nobody is left to tell anything");
+    assert!(
+        events.next().now_or_never().unwrap().is_none(),
+        "nobody is left to tell anything"
+    );
 }

@@ -92,12 +92,12 @@ fn agent(turns: Vec<(Said, Option<usize>)>, around: &[Around], name: &str) -> Ag
             Around::Fallback => builder.on_model(on_model_error(|_, _| {
                 Recovery::Fallback(ModelResponse::from_text("fell back"))
             })),
-            Around::Replace => {
-                builder.on_model(after_model(|request, _| match request.messages().len() % 2 {
+            Around::Replace => builder.on_model(after_model(|request, _| {
+                match request.messages().len() % 2 {
                     0 => Action::Continue,
                     _ => Action::Respond(ModelResponse::from_text("replaced")),
-                }))
-            }
+                }
+            })),
             Around::Shout => builder.on_model(before_model(|request| {
                 request.map_deltas(|| {
                     map_fn(|delta| match delta {
@@ -118,7 +118,9 @@ fn agent(turns: Vec<(Said, Option<usize>)>, around: &[Around], name: &str) -> Ag
                 Recovery::Fallback(AgentResponse::new([Message::assistant("fell back")]))
             })),
             Around::AgentReplace => builder.on_agent(after_agent(|_, _| {
-                Action::Respond(AgentResponse::new([Message::assistant("the end, replaced")]))
+                Action::Respond(AgentResponse::new([Message::assistant(
+                    "the end, replaced",
+                )]))
             })),
             Around::AgentAnswer => builder.on_agent(before_agent(|_| {
                 Action::Respond(AgentResponse::new([Message::assistant("at once")]))
@@ -129,7 +131,9 @@ fn agent(turns: Vec<(Said, Option<usize>)>, around: &[Around], name: &str) -> Ag
 }
 
 fn check(agent: &Agent, side_by_side: bool) -> Result<(), TestCaseError> {
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
     let (events, response) = runtime.block_on(read(agent.stream("?")));
     let terminal = |event: &Event| {
         matches!(

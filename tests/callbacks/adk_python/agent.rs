@@ -46,7 +46,10 @@ async fn a_flag_in_the_state_skips_the_agent() {
 
 #[tokio::test]
 async fn a_concluding_note_replaces_the_output() {
-    for (flag, text) in [(true, "A note was added."), (false, "Processing is complete.")] {
+    for (flag, text) in [
+        (true, "A note was added."),
+        (false, "Processing is complete."),
+    ] {
         let model = ScriptedModel::new([Turn::from_text("Processing is complete.")]);
         let agent = adk(&model)
             .on_agent(after_agent(|request, _| {
@@ -61,7 +64,11 @@ async fn a_concluding_note_replaces_the_output() {
         let response = agent.run(with_state("add note", flag)).await.unwrap();
 
         assert_eq!(said(&response), [text]);
-        assert_eq!(response.messages().len(), 2, "it stands in the output's place, not after it");
+        assert_eq!(
+            response.messages().len(),
+            2,
+            "it stands in the output's place, not after it"
+        );
         model.assert_done();
     }
 }
@@ -107,14 +114,27 @@ async fn after_agent_does_not_run_for_an_agent_that_was_skipped_or_ended_or_fail
     }
 
     let (response, log) = run("none", Error::end_invocation).await;
-    assert_eq!((response.unwrap().text(), log), ("done".into(), vec!["after_agent".to_owned()]));
+    assert_eq!(
+        (response.unwrap().text(), log),
+        ("done".into(), vec!["after_agent".to_owned()])
+    );
 
     let (response, log) = run("skip", Error::end_invocation).await;
     assert_eq!((response.unwrap().text(), log), ("skipped".into(), vec![]));
 
-    for hook in ["before_agent", "before_model", "after_model", "before_tool", "after_tool"] {
+    for hook in [
+        "before_agent",
+        "before_model",
+        "after_model",
+        "before_tool",
+        "after_tool",
+    ] {
         let (response, log) = run(hook, Error::end_invocation).await;
-        assert_eq!(response.unwrap().end_reason(), &EndReason::EndedByCallback, "{hook}");
+        assert_eq!(
+            response.unwrap().end_reason(),
+            &EndReason::EndedByCallback,
+            "{hook}"
+        );
         assert!(log.is_empty(), "{hook}: {log:?}");
 
         let (response, log) = run(hook, || "my own bug".into()).await;
@@ -175,7 +195,9 @@ async fn before_agent_sets_up_what_every_later_callback_sees() {
         .on_agent(before_agent(|request| {
             request.context().state().set("user", "Ada");
             request.context().values().set("temp:began", Instant::now());
-            request.messages_mut().push(Message::user("(from the archive)"));
+            request
+                .messages_mut()
+                .push(Message::user("(from the archive)"));
         }))
         .on_model(before_model({
             let log = log.clone();
@@ -187,7 +209,9 @@ async fn before_agent_sets_up_what_every_later_callback_sees() {
                 Ok(())
             }
         }))
-        .on_tool(after_tool(|request, _| request.context().state().set("tool", "ran")))
+        .on_tool(after_tool(|request, _| {
+            request.context().state().set("tool", "ran")
+        }))
         .on_agent(after_agent({
             let log = log.clone();
             move |request, response| {
@@ -204,8 +228,14 @@ async fn before_agent_sets_up_what_every_later_callback_sees() {
     let response = agent.run("?").await.unwrap();
 
     let seen = r#"model Some(String("Ada")) true"#;
-    assert_eq!(log.take(), [seen, seen, r#"agent Some(String("ran")) true"#]);
-    assert_eq!(model.requests()[0].messages()[1].text(), "(from the archive)");
+    assert_eq!(
+        log.take(),
+        [seen, seen, r#"agent Some(String("ran")) true"#]
+    );
+    assert_eq!(
+        model.requests()[0].messages()[1].text(),
+        "(from the archive)"
+    );
     // What is temporary is no part of the session.
     let delta = json!({ "user": "Ada", "tool": "ran", "answered": "done" });
     assert_eq!(Value::Object(response.state().delta().set), delta);
@@ -220,7 +250,11 @@ async fn the_state_goes_back_as_a_delta_and_temporary_values_do_not_outlive_the_
             let earlier = context.values().get::<u32>("temp:count")?;
             assert!(earlier.is_none(), "a run begins with no values");
             context.values().set("temp:count", 1_u32);
-            let visits = context.state().get("visits").and_then(|n| n.as_u64()).unwrap_or(0);
+            let visits = context
+                .state()
+                .get("visits")
+                .and_then(|n| n.as_u64())
+                .unwrap_or(0);
             context.state().set("visits", visits + 1);
             context.state().set("same", "as before");
             context.state().remove("draft");
@@ -231,7 +265,10 @@ async fn the_state_goes_back_as_a_delta_and_temporary_values_do_not_outlive_the_
     let state = json!({ "visits": 4, "same": "as before", "draft": "..." });
     let state = State::from(state.as_object().unwrap().clone());
 
-    let first = agent.run(AgentRequest::new("?").with_state(state)).await.unwrap();
+    let first = agent
+        .run(AgentRequest::new("?").with_state(state))
+        .await
+        .unwrap();
 
     let delta = first.state().delta();
     assert_eq!(Value::Object(delta.set), json!({ "visits": 5 }));
@@ -267,7 +304,10 @@ async fn the_answer_is_kept_under_a_key_also_where_a_callback_gave_it() {
             .unwrap();
         let state = State::default();
 
-        agent.run(AgentRequest::new("?").with_state(state.clone())).await.unwrap();
+        agent
+            .run(AgentRequest::new("?").with_state(state.clone()))
+            .await
+            .unwrap();
 
         assert_eq!(state.get("answer"), Some(json!(text)));
     }
@@ -284,7 +324,11 @@ async fn every_callback_knows_the_agent_the_run_and_what_was_said_so_far() {
         let log = log.clone();
         move |context: &tower_agent::RunContext| {
             let texts = context.texts().join("|");
-            log.note(format!("{hook} {} {} [{texts}]", context.agent(), context.iteration()));
+            log.note(format!(
+                "{hook} {} {} [{texts}]",
+                context.agent(),
+                context.iteration()
+            ));
             log.note(format!("run {}", context.run_id()));
         }
     };
@@ -300,13 +344,18 @@ async fn every_callback_knows_the_agent_the_run_and_what_was_said_so_far() {
 
     agent.run("?").await.unwrap();
 
-    let (runs, hooks): (Vec<_>, Vec<_>) =
-        log.take().into_iter().partition(|line| line.starts_with("run "));
+    let (runs, hooks): (Vec<_>, Vec<_>) = log
+        .take()
+        .into_iter()
+        .partition(|line| line.starts_with("run "));
     assert_eq!(hooks[0], "agent clerk 0 []");
     assert_eq!(hooks[1], "model clerk 0 []");
     assert!(hooks[2].starts_with("tool clerk 0"), "{hooks:?}");
     assert_eq!(hooks[3], "model clerk 1 [First I work.]");
-    assert!(runs.len() == 4 && runs.iter().all(|run| *run == runs[0]), "{runs:?}");
+    assert!(
+        runs.len() == 4 && runs.iter().all(|run| *run == runs[0]),
+        "{runs:?}"
+    );
 }
 
 #[tokio::test]
@@ -348,7 +397,10 @@ async fn a_dropped_run_asks_no_after_agent_but_tells_on_end() {
         }
 
         fn on_end(&self, _: &AgentRequest, outcome: Outcome<'_, AgentResponse>) {
-            self.0.note(format!("end: dropped {}", matches!(outcome, Outcome::Dropped)));
+            self.0.note(format!(
+                "end: dropped {}",
+                matches!(outcome, Outcome::Dropped)
+            ));
         }
     }
 

@@ -74,11 +74,17 @@ impl Says for AgentRequest {
 
 impl<R: Says> Callback<R> for Link {
     async fn before(&self, _: &mut R) -> Result<Action<R::Response>> {
-        Ok(self.asked(Hook::Before, R::says).await.map_or(Action::Continue, Action::Respond))
+        Ok(self
+            .asked(Hook::Before, R::says)
+            .await
+            .map_or(Action::Continue, Action::Respond))
     }
 
     async fn after(&self, _: &R, _: &R::Response) -> Result<Action<R::Response>> {
-        Ok(self.asked(Hook::After, R::says).await.map_or(Action::Continue, Action::Respond))
+        Ok(self
+            .asked(Hook::After, R::says)
+            .await
+            .map_or(Action::Continue, Action::Respond))
     }
 
     async fn on_error(&self, _: &mut R, _: &Error) -> Result<Recovery<R::Response>> {
@@ -125,7 +131,9 @@ async fn the_first_answer_of_a_list_of_model_callbacks_wins() {
                 Hook::OnError => Turn::error(failure),
                 _ => Turn::from_text("the model's"),
             }]);
-            let agent = links.into_iter().fold(adk(&model), |agent, link| agent.on_model(link));
+            let agent = links
+                .into_iter()
+                .fold(adk(&model), |agent, link| agent.on_model(link));
             let result = agent.build().unwrap().run("?").await;
 
             assert_eq!(log.take(), asked, "{hook:?} {answer:?}");
@@ -154,7 +162,9 @@ async fn the_first_answer_of_a_list_of_tool_callbacks_wins() {
                 }),
                 _ => work(&ran),
             };
-            let agent = links.into_iter().fold(adk(&model), |agent, link| agent.on_tool(link));
+            let agent = links
+                .into_iter()
+                .fold(adk(&model), |agent, link| agent.on_tool(link));
             let result = agent.tool(work).build().unwrap().run("?").await;
 
             assert_eq!(log.take(), asked, "{hook:?} {answer:?}");
@@ -179,7 +189,9 @@ async fn the_first_answer_of_a_list_of_agent_callbacks_wins() {
     for hook in [Hook::Before, Hook::After] {
         for (links, asked, answer) in lists(hook, &log) {
             let model = ScriptedModel::new([Turn::from_text("the model's")]);
-            let agent = links.into_iter().fold(adk(&model), |agent, link| agent.on_agent(link));
+            let agent = links
+                .into_iter()
+                .fold(adk(&model), |agent, link| agent.on_agent(link));
             let response = agent.build().unwrap().run("?").await.unwrap();
 
             assert_eq!(log.take(), asked, "{hook:?} {answer:?}");
@@ -194,7 +206,13 @@ async fn the_first_answer_of_a_list_of_agent_callbacks_wins() {
 async fn an_empty_answer_counts_as_one() {
     for hook in [Hook::Before, Hook::After] {
         let log = Log::default();
-        let link = |index, answer| Link { hook, index, answer, waits: false, log: log.clone() };
+        let link = |index, answer| Link {
+            hook,
+            index,
+            answer,
+            waits: false,
+            log: log.clone(),
+        };
         let model = ScriptedModel::new([Turn::tool("work", json!({})), Turn::from_text("done")]);
         let agent = adk(&model)
             .tool(work(&Log::default()))
@@ -237,10 +255,12 @@ async fn sync_and_async_functions_stand_in_one_list() {
                 d();
             }
         }))
-        .on_agent(after_agent_async(async |_: &AgentRequest, response: &AgentResponse| {
-            tokio::task::yield_now().await;
-            Action::Respond(agent_says(&response.text().to_uppercase()))
-        }))
+        .on_agent(after_agent_async(
+            async |_: &AgentRequest, response: &AgentResponse| {
+                tokio::task::yield_now().await;
+                Action::Respond(agent_says(&response.text().to_uppercase()))
+            },
+        ))
         .on_model(on_model_error(move |_, _| e()))
         .on_tool(on_tool_error(move |_, _| f()))
         .build()
@@ -252,7 +272,10 @@ async fn sync_and_async_functions_stand_in_one_list() {
     assert_eq!(response.text(), "DONE");
     assert_eq!(response.state().get("async"), Some(json!(true)));
     assert_eq!(model.requests()[0].instructions(), Some("Wait."));
-    assert_eq!(log.take(), ["a", "b", "c", r#"work {"later":true}"#, "b", "d"]);
+    assert_eq!(
+        log.take(),
+        ["a", "b", "c", r#"work {"later":true}"#, "b", "d"]
+    );
 }
 
 #[tokio::test]
@@ -262,14 +285,18 @@ async fn async_error_callbacks_recover_as_sync_ones_do() {
         Turn::error(Error::new(ErrorKind::RateLimited, "quota")),
     ]);
     let agent = adk(&model)
-        .on_model(on_model_error_async(async |_: &mut ModelRequest, error: &Error| {
-            tokio::task::yield_now().await;
-            Recovery::Fallback(model_says(&format!("instead of: {}", error.message())))
-        }))
-        .on_tool(on_tool_error_async(async |request: &mut ToolRequest, _: &Error| {
-            tokio::task::yield_now().await;
-            Recovery::Fallback(ToolResponse::new(format!("no {} here", request.name())))
-        }))
+        .on_model(on_model_error_async(
+            async |_: &mut ModelRequest, error: &Error| {
+                tokio::task::yield_now().await;
+                Recovery::Fallback(model_says(&format!("instead of: {}", error.message())))
+            },
+        ))
+        .on_tool(on_tool_error_async(
+            async |request: &mut ToolRequest, _: &Error| {
+                tokio::task::yield_now().await;
+                Recovery::Fallback(ToolResponse::new(format!("no {} here", request.name())))
+            },
+        ))
         .build()
         .unwrap();
 

@@ -50,10 +50,19 @@ fn agent_says(text: &str) -> AgentResponse {
 
 /// The results of its tool calls that the model has read, in the transcript's order.
 fn told(response: &AgentResponse) -> Vec<String> {
-    response.messages().iter().flat_map(Message::tool_results).map(|told| told.text()).collect()
+    response
+        .messages()
+        .iter()
+        .flat_map(Message::tool_results)
+        .map(|told| told.text())
+        .collect()
 }
 
 /// The texts of what the agent said.
 fn said(response: &AgentResponse) -> Vec<String> {
-    response.new_messages().map(Message::text).filter(|text| !text.is_empty()).collect()
+    response
+        .new_messages()
+        .map(Message::text)
+        .filter(|text| !text.is_empty())
+        .collect()
 }

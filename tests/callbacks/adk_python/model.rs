@@ -21,14 +21,19 @@ fn quota() -> Error {
 /// An answer that asks for the tool `work`.
 fn asks_for_work(text: &str) -> ModelResponse {
     let call = ToolCall::new("mine", "work", json!({ "by": "callback" }));
-    ModelResponse::new(Message::new(Role::Assistant, [Part::from_text(text), Part::ToolCall(call)]))
+    ModelResponse::new(Message::new(
+        Role::Assistant,
+        [Part::from_text(text), Part::ToolCall(call)],
+    ))
 }
 
 #[tokio::test]
 async fn an_answer_before_the_model_takes_its_place_and_ends_the_turn() {
     let model = ScriptedModel::new([]);
     let agent = adk(&model)
-        .on_model(before_model(|_| Action::Respond(model_says("from the callback"))))
+        .on_model(before_model(|_| {
+            Action::Respond(model_says("from the callback"))
+        }))
         .build()
         .unwrap();
 
@@ -78,7 +83,9 @@ async fn after_model_runs_for_a_fallback_but_not_for_a_response_before_the_model
                 true => Action::Respond(model_says("before")),
                 false => Action::Continue,
             }))
-            .on_model(on_model_error(|_, _| Recovery::Fallback(model_says("fallback"))))
+            .on_model(on_model_error(|_, _| {
+                Recovery::Fallback(model_says("fallback"))
+            }))
             .on_model(after_model({
                 let log = log.clone();
                 move |_, response| log.note(format!("{:?}", response.origin()))
@@ -106,13 +113,17 @@ async fn tool_calls_are_run_wherever_the_response_comes_from() {
         }));
         let agent = adk(&model)
             .tool(work(&log))
-            .on_model(before_model(move |request| match before(request.context().iteration()) {
-                true => Action::Respond(asks_for_work("")),
-                false => Action::Continue,
+            .on_model(before_model(move |request| {
+                match before(request.context().iteration()) {
+                    true => Action::Respond(asks_for_work("")),
+                    false => Action::Continue,
+                }
             }))
-            .on_model(after_model(move |request, _| match after(request.context().iteration()) {
-                true => Action::Respond(asks_for_work("")),
-                false => Action::Continue,
+            .on_model(after_model(move |request, _| {
+                match after(request.context().iteration()) {
+                    true => Action::Respond(asks_for_work("")),
+                    false => Action::Continue,
+                }
             }))
             .on_model(on_model_error(move |request, _| {
                 match on_error(request.context().iteration()) {
@@ -136,7 +147,9 @@ async fn after_model_may_take_tool_calls_away() {
     let model = ScriptedModel::new([Turn::tool("work", json!({}))]);
     let agent = adk(&model)
         .tool(work(&log))
-        .on_model(after_model(|_, _| Action::Respond(model_says("I would rather not."))))
+        .on_model(after_model(|_, _| {
+            Action::Respond(model_says("I would rather not."))
+        }))
         .build()
         .unwrap();
 
@@ -150,7 +163,10 @@ async fn an_unrecovered_failure_reaches_the_caller_as_it_was() {
     let model = tower::service_fn(|_: tower_agent::ModelRequest| async {
         Err::<ModelResponse, _>(io::Error::new(io::ErrorKind::ConnectionReset, "line cut"))
     });
-    let agent = adk_of(model).on_model(on_model_error(|_, _| ())).build().unwrap();
+    let agent = adk_of(model)
+        .on_model(on_model_error(|_, _| ()))
+        .build()
+        .unwrap();
 
     let error = agent.run("?").await.unwrap_err();
 
@@ -179,7 +195,10 @@ async fn a_failure_is_recovered_by_the_first_callback_that_answers() {
 
     let response = agent.run("?").await.unwrap();
 
-    assert_eq!(said(&response), [format!("recovered from {}", ErrorKind::RateLimited)]);
+    assert_eq!(
+        said(&response),
+        [format!("recovered from {}", ErrorKind::RateLimited)]
+    );
     assert_eq!(log.take(), ["first", "second"]);
 }
 
@@ -188,7 +207,13 @@ async fn a_failing_callback_fails_the_run_past_on_model_error() {
     for hook in ["before", "after"] {
         let log = Log::default();
         let asked = log.line("on_error");
-        let fails = move |here: &str| if here == hook { Err("my own bug".into()) } else { Ok(()) };
+        let fails = move |here: &str| {
+            if here == hook {
+                Err("my own bug".into())
+            } else {
+                Ok(())
+            }
+        };
         let model = ScriptedModel::always(Turn::from_text("fine"));
         let agent = adk(&model)
             .on_model(before_model(move |_| fails("before")))
@@ -222,7 +247,11 @@ async fn callbacks_see_what_those_before_them_changed_and_the_next_turn_does_not
             }
         }))
         .on_model(before_model(|request| {
-            let words = request.instructions().unwrap_or_default().split(' ').count();
+            let words = request
+                .instructions()
+                .unwrap_or_default()
+                .split(' ')
+                .count();
             request.settings_mut().seed = Some(words as u64);
         }))
         .build()
@@ -230,14 +259,24 @@ async fn callbacks_see_what_those_before_them_changed_and_the_next_turn_does_not
 
     agent.run("?").await.unwrap();
 
-    let [first, second] = &model.requests()[..] else { panic!() };
+    let [first, second] = &model.requests()[..] else {
+        panic!()
+    };
     assert_eq!(first.instructions(), Some("Be kind.\n\nBe brief."));
     assert_eq!(first.messages().last().unwrap().text(), "P.S. Hurry.");
     assert_eq!(first.settings().model.as_deref(), Some("small"));
     assert_eq!(first.settings().seed, Some(3));
     assert_eq!(second.instructions(), Some("Be kind."));
-    assert!(second.messages().iter().all(|message| message.text() != "P.S. Hurry."));
-    assert_eq!((&second.settings().model, second.settings().seed), (&None, Some(2)));
+    assert!(
+        second
+            .messages()
+            .iter()
+            .all(|message| message.text() != "P.S. Hurry.")
+    );
+    assert_eq!(
+        (&second.settings().model, second.settings().seed),
+        (&None, Some(2))
+    );
 }
 
 #[tokio::test]
@@ -258,7 +297,10 @@ async fn after_model_is_asked_once_about_a_streamed_answer_and_sees_all_of_it() 
         count += usize::from(matches!(event.kind, stream::EventKind::TextDelta { .. }));
     }
 
-    assert_eq!(run.response().await.unwrap().text(), "a long answer in pieces");
+    assert_eq!(
+        run.response().await.unwrap().text(),
+        "a long answer in pieces"
+    );
     assert!(count > 3, "{count} deltas");
     assert_eq!(log.take(), ["a long answer in pieces"]);
 }

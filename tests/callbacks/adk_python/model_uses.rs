@@ -13,15 +13,18 @@ use super::{adk, model_says};
 use test_support::log::Log;
 
 fn with_state(text: &str, state: Value) -> AgentRequest {
-    let Value::Object(state) = state else { panic!("{state} is no state") };
+    let Value::Object(state) = state else {
+        panic!("{state} is no state")
+    };
     AgentRequest::new(text).with_state(State::from(state))
 }
 
 #[tokio::test]
 async fn a_guardrail_answers_in_the_models_place() {
-    for (question, answer, calls) in
-        [("What the heck?", "Mind your language.", 0), ("What is this?", "A question.", 1)]
-    {
+    for (question, answer, calls) in [
+        ("What the heck?", "Mind your language.", 0),
+        ("What is this?", "A question.", 1),
+    ] {
         let model = ScriptedModel::new([Turn::from_text("A question.")]);
         let agent = adk(&model)
             .on_model(before_model(|request| match request.messages().last() {
@@ -41,7 +44,10 @@ async fn a_guardrail_answers_in_the_models_place() {
 #[tokio::test]
 async fn instructions_may_depend_on_the_state() {
     for (state, instructions) in [
-        (json!({ "language": "Norwegian" }), "Help.\n\nAnswer in Norwegian."),
+        (
+            json!({ "language": "Norwegian" }),
+            "Help.\n\nAnswer in Norwegian.",
+        ),
         (json!({}), "Help."),
     ] {
         let model = ScriptedModel::new([Turn::from_text("Ja.")]);
@@ -72,7 +78,10 @@ async fn examples_from_the_state_come_before_the_question() {
             };
             let shots = examples.iter().flat_map(|example| {
                 let text = |side: &str| example[side].as_str().unwrap_or_default().to_owned();
-                [Message::user(text("question")), Message::assistant(text("answer"))]
+                [
+                    Message::user(text("question")),
+                    Message::assistant(text("answer")),
+                ]
             });
             let asked = request.messages().iter().cloned();
             *request.messages_mut() = shots.chain(asked).collect();
@@ -83,9 +92,17 @@ async fn examples_from_the_state_come_before_the_question() {
 
     let response = agent.run(with_state("I hate it!", examples)).await.unwrap();
 
-    let shown: Vec<_> = model.requests()[0].messages().iter().map(Message::text).collect();
+    let shown: Vec<_> = model.requests()[0]
+        .messages()
+        .iter()
+        .map(Message::text)
+        .collect();
     assert_eq!(shown, ["I love it!", "1", "I hate it!"]);
-    assert_eq!(response.messages().len(), 2, "the transcript keeps what was said");
+    assert_eq!(
+        response.messages().len(),
+        2,
+        "the transcript keeps what was said"
+    );
 }
 
 #[tokio::test]
@@ -103,7 +120,10 @@ async fn a_callback_may_choose_the_models_settings() {
     agent.run("2 + 2?").await.unwrap();
 
     let settings = model.requests()[0].settings().clone();
-    assert_eq!((settings.model.as_deref(), settings.temperature), (Some("precise"), Some(0.0)));
+    assert_eq!(
+        (settings.model.as_deref(), settings.temperature),
+        (Some("precise"), Some(0.0))
+    );
 }
 
 /// Answers a question that was answered before.
@@ -112,7 +132,11 @@ struct Cache(Arc<Mutex<HashMap<String, ModelResponse>>>);
 
 impl Cache {
     fn key(request: &ModelRequest) -> String {
-        request.messages().last().map(Message::text).unwrap_or_default()
+        request
+            .messages()
+            .last()
+            .map(Message::text)
+            .unwrap_or_default()
     }
 }
 
@@ -130,7 +154,10 @@ impl tower_agent::Callback<ModelRequest> for Cache {
         request: &ModelRequest,
         response: &ModelResponse,
     ) -> tower_agent::Result<Action<ModelResponse>> {
-        self.0.lock().unwrap().insert(Self::key(request), response.clone());
+        self.0
+            .lock()
+            .unwrap()
+            .insert(Self::key(request), response.clone());
         Ok(Action::Continue)
     }
 }
@@ -140,9 +167,12 @@ async fn a_cache_asks_the_model_once_for_each_question() {
     let model = ScriptedModel::new([Turn::from_text("Oslo"), Turn::from_text("Rome")]);
     let agent = adk(&model).on_model(Cache::default()).build().unwrap();
 
-    for (question, answer) in
-        [("Norway?", "Oslo"), ("Norway?", "Oslo"), ("Italy?", "Rome"), ("Norway?", "Oslo")]
-    {
+    for (question, answer) in [
+        ("Norway?", "Oslo"),
+        ("Norway?", "Oslo"),
+        ("Italy?", "Rome"),
+        ("Norway?", "Oslo"),
+    ] {
         assert_eq!(agent.run(question).await.unwrap().text(), answer);
     }
     model.assert_done();
@@ -159,14 +189,23 @@ async fn answers_are_logged_and_censored() {
         }))
         .on_model(after_model(|_, response| {
             let text = response.message().text();
-            let censored: String =
-                text.chars().map(|c| if c.is_ascii_digit() { '*' } else { c }).collect();
-            if censored == text { Action::Continue } else { Action::Respond(model_says(&censored)) }
+            let censored: String = text
+                .chars()
+                .map(|c| if c.is_ascii_digit() { '*' } else { c })
+                .collect();
+            if censored == text {
+                Action::Continue
+            } else {
+                Action::Respond(model_says(&censored))
+            }
         }))
         .build()
         .unwrap();
 
-    assert_eq!(agent.run("?").await.unwrap().text(), "Her number is ***-****.");
+    assert_eq!(
+        agent.run("?").await.unwrap().text(),
+        "Her number is ***-****."
+    );
     assert_eq!(log.take(), ["Her number is 555-0199."]);
 }
 
@@ -184,14 +223,20 @@ async fn what_the_model_says_in_a_structure_is_kept_in_the_state() {
 
     let response = agent.run("Weather?").await.unwrap();
 
-    assert_eq!(response.state().get("report"), Some(json!({ "city": "Oslo", "celsius": 4 })));
+    assert_eq!(
+        response.state().get("report"),
+        Some(json!({ "city": "Oslo", "celsius": 4 }))
+    );
     assert_eq!(response.state().delta().set.len(), 1);
 }
 
 #[tokio::test]
 async fn an_answer_that_was_held_back_is_replaced() {
     let held = ModelResponse::from_text("").with_finish_reason(FinishReason::ContentFilter);
-    for (answer, text) in [(held, "I may not say."), (ModelResponse::from_text("Sure."), "Sure.")] {
+    for (answer, text) in [
+        (held, "I may not say."),
+        (ModelResponse::from_text("Sure."), "Sure."),
+    ] {
         let model = ScriptedModel::new([Turn::response(answer)]);
         let agent = adk(&model)
             .on_model(after_model(|_, response| match response.finish_reason() {

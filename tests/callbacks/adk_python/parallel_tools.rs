@@ -92,7 +92,11 @@ async fn calls_that_do_not_wait_run_one_after_another_with_their_callbacks() {
     };
     let (before, runs, after) = (note("before"), note("runs"), note("after"));
     let agent = adk(&asks("tool", "tool"))
-        .tool(Tool::function_with("tool", "", move |_: Value, request: ToolRequest| runs(&request)))
+        .tool(Tool::function_with(
+            "tool",
+            "",
+            move |_: Value, request: ToolRequest| runs(&request),
+        ))
         .on_tool(before_tool(move |request| before(request)))
         .on_tool(after_tool(move |request, _| after(request)))
         .build()
@@ -124,10 +128,16 @@ async fn a_failure_that_is_not_recovered_cancels_its_sibling_calls() {
     let model = asks("endless", "broken");
     let asked = log.clone();
     let agent = adk(&model)
-        .tool(Tool::function("endless", "", |_: Value| std::future::pending::<()>()))
-        .tool(Tool::function("broken", "", |_: Value| Err::<(), _>("out of paper")))
+        .tool(Tool::function("endless", "", |_: Value| {
+            std::future::pending::<()>()
+        }))
+        .tool(Tool::function("broken", "", |_: Value| {
+            Err::<(), _>("out of paper")
+        }))
         .on_tool(Ends(log.clone()))
-        .on_tool(on_tool_error(move |request, _| asked.note(format!("asks {}", request.name()))))
+        .on_tool(on_tool_error(move |request, _| {
+            asked.note(format!("asks {}", request.name()))
+        }))
         .build()
         .unwrap();
 
@@ -135,7 +145,10 @@ async fn a_failure_that_is_not_recovered_cancels_its_sibling_calls() {
 
     assert_eq!(error.message(), "out of paper");
     assert_eq!(error.call().unwrap().name.as_deref(), Some("broken"));
-    assert_eq!(log.take(), ["asks broken", "broken failed", "endless dropped"]);
+    assert_eq!(
+        log.take(),
+        ["asks broken", "broken failed", "endless dropped"]
+    );
     assert_eq!(model.requests().len(), 1);
 }
 
@@ -149,9 +162,13 @@ async fn a_recovered_failure_leaves_the_calls_beside_it_alone() {
             }
             "slow's"
         }))
-        .tool(Tool::function("broken", "", |_: Value| Err::<(), _>("out of paper")))
+        .tool(Tool::function("broken", "", |_: Value| {
+            Err::<(), _>("out of paper")
+        }))
         .on_tool(Ends(log.clone()))
-        .on_tool(on_tool_error(|_, _| Recovery::Fallback(ToolResponse::new("recovered"))))
+        .on_tool(on_tool_error(|_, _| {
+            Recovery::Fallback(ToolResponse::new("recovered"))
+        }))
         .build()
         .unwrap();
 
@@ -196,7 +213,10 @@ async fn what_a_call_keeps_for_itself_is_not_seen_by_the_call_beside_it() {
         .on_tool(after_tool({
             let log = log.clone();
             move |request, _| -> Result<()> {
-                let mine = request.extensions().get::<Mine>().ok_or("nothing was kept")?;
+                let mine = request
+                    .extensions()
+                    .get::<Mine>()
+                    .ok_or("nothing was kept")?;
                 log.note(format!("{} kept {}", request.name(), mine.0));
                 Ok(())
             }

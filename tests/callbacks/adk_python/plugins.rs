@@ -34,8 +34,14 @@ impl<R: Request> Callback<R> for Note {
 }
 
 fn notes(log: &Log, name: &'static str) -> Bundle {
-    let note = || Note { name, log: log.clone() };
-    Bundle::new().on_agent(note()).on_model(note()).on_tool(note())
+    let note = || Note {
+        name,
+        log: log.clone(),
+    };
+    Bundle::new()
+        .on_agent(note())
+        .on_model(note())
+        .on_tool(note())
 }
 
 fn works_once() -> ScriptedModel {
@@ -45,8 +51,11 @@ fn works_once() -> ScriptedModel {
 #[tokio::test]
 async fn the_hooks_of_a_run_come_in_the_order_of_its_calls() {
     let log = Log::default();
-    let agent =
-        adk(&works_once()).global_callbacks(notes(&log, "p")).tool(work(&log)).build().unwrap();
+    let agent = adk(&works_once())
+        .global_callbacks(notes(&log, "p"))
+        .tool(work(&log))
+        .build()
+        .unwrap();
 
     agent.run("?").await.unwrap();
 
@@ -72,13 +81,20 @@ async fn plugins_registered_as_bundles_come_first_in_every_phase() {
     let agent = adk(&ScriptedModel::new([Turn::from_text("done")]))
         .callbacks(notes(&log, "p1"))
         .callbacks(notes(&log, "p2"))
-        .on_model(Note { name: "own", log: log.clone() })
+        .on_model(Note {
+            name: "own",
+            log: log.clone(),
+        })
         .build()
         .unwrap();
 
     agent.run("?").await.unwrap();
 
-    let model: Vec<_> = log.take().into_iter().filter(|line| line.ends_with("model")).collect();
+    let model: Vec<_> = log
+        .take()
+        .into_iter()
+        .filter(|line| line.ends_with("model"))
+        .collect();
     let phase = |phase: &str| ["p1", "p2", "own"].map(|name| format!("{name} {phase} model"));
     assert_eq!(model, [phase("before"), phase("after")].concat());
 }
@@ -101,7 +117,10 @@ async fn plugins_of_the_whole_tree_come_first_in_every_phase_of_every_call() {
         let of_call: Vec<_> = log.iter().filter(|line| line.ends_with(call)).collect();
         let phase = |phase: &str| ["p1", "p2", "own"].map(|name| format!("{name} {phase} {call}"));
         let once = [phase("before"), phase("after")].concat();
-        assert_eq!(of_call, once.iter().cycle().take(6 * times).collect::<Vec<_>>());
+        assert_eq!(
+            of_call,
+            once.iter().cycle().take(6 * times).collect::<Vec<_>>()
+        );
     }
 }
 
@@ -143,18 +162,24 @@ async fn a_plugin_of_the_whole_tree_recovers_a_failure_before_the_agents_own_cal
 }
 
 /// How a plugin is given to an agent.
-const WAYS: [fn(tower_agent::AgentBuilder, Bundle) -> tower_agent::AgentBuilder; 2] =
-    [|agent, plugin| agent.global_callbacks(plugin), |agent, plugin| agent.callbacks(plugin)];
+const WAYS: [fn(tower_agent::AgentBuilder, Bundle) -> tower_agent::AgentBuilder; 2] = [
+    |agent, plugin| agent.global_callbacks(plugin),
+    |agent, plugin| agent.callbacks(plugin),
+];
 
 #[tokio::test]
 async fn a_plugins_answer_silences_later_plugins_and_the_agents_own_callbacks() {
     for give in WAYS {
         let log = Log::default();
         let model = ScriptedModel::new([]);
-        let first = Bundle::new()
-            .on_model(before_model(|_| Action::Respond(model_says("from the plugin"))));
+        let first = Bundle::new().on_model(before_model(|_| {
+            Action::Respond(model_says("from the plugin"))
+        }));
         let agent = give(give(adk(&model), first), notes(&log, "late"))
-            .on_model(Note { name: "own", log: log.clone() })
+            .on_model(Note {
+                name: "own",
+                log: log.clone(),
+            })
             .build()
             .unwrap();
 
@@ -170,7 +195,9 @@ async fn a_plugins_answer_after_the_model_silences_later_plugins() {
         let log = Log::default();
         let late = log.line("late");
         let plugins = Bundle::new()
-            .on_model(after_model(|_, _| Action::Respond(model_says("from the plugin"))))
+            .on_model(after_model(|_, _| {
+                Action::Respond(model_says("from the plugin"))
+            }))
             .on_model(after_model(move |_, _| late()));
         let model = ScriptedModel::new([Turn::from_text("from the model")]);
         let agent = give(adk(&model), plugins).build().unwrap();
@@ -185,12 +212,17 @@ async fn a_plugins_answer_for_a_tool_is_its_result_and_goes_through_the_plugins_
     for give in WAYS {
         let log = Log::default();
         let plugin = Bundle::new()
-            .on_tool(before_tool(|_| Action::Respond(ToolResponse::new("from the plugin"))))
+            .on_tool(before_tool(|_| {
+                Action::Respond(ToolResponse::new("from the plugin"))
+            }))
             .on_tool(after_tool(|_, response| {
                 let text = response.value().as_str().unwrap_or_default();
                 Action::Respond(ToolResponse::new(format!("[{text}]")))
             }));
-        let agent = give(adk(&works_once()), plugin).tool(work(&log)).build().unwrap();
+        let agent = give(adk(&works_once()), plugin)
+            .tool(work(&log))
+            .build()
+            .unwrap();
 
         assert_eq!(told(&agent.run("?").await.unwrap()), ["[from the plugin]"]);
         assert!(log.take().is_empty());
@@ -213,12 +245,17 @@ async fn a_plugin_recovers_a_models_and_a_tools_failure_or_leaves_it_to_the_call
             let quota = || Turn::error(Error::new(ErrorKind::RateLimited, "quota"));
             let broken = Tool::function("work", "", |_: serde_json::Value| Err::<(), _>("broken"));
 
-            let agent = give(adk(&ScriptedModel::new([quota()])), plugin.clone()).build().unwrap();
+            let agent = give(adk(&ScriptedModel::new([quota()])), plugin.clone())
+                .build()
+                .unwrap();
             match agent.run("?").await {
                 Ok(response) => assert!(recovers && said(&response) == ["quota"]),
                 Err(error) => assert!(!recovers && error.message() == "quota"),
             }
-            let agent = give(adk(&works_once()), plugin).tool(broken).build().unwrap();
+            let agent = give(adk(&works_once()), plugin)
+                .tool(broken)
+                .build()
+                .unwrap();
             match agent.run("?").await {
                 Ok(response) => assert!(recovers && told(&response) == ["broken"]),
                 Err(error) => assert!(!recovers && error.message() == "broken"),
@@ -232,7 +269,10 @@ async fn global_plugins_are_inherited_by_an_agent_that_is_a_tool_and_others_are_
     let log = Log::default();
     let helper = adk(&ScriptedModel::new([Turn::from_text("helped")]))
         .name("helper")
-        .on_model(Note { name: "helper's own", log: log.clone() })
+        .on_model(Note {
+            name: "helper's own",
+            log: log.clone(),
+        })
         .build()
         .unwrap();
     let model = ScriptedModel::new([
@@ -250,8 +290,14 @@ async fn global_plugins_are_inherited_by_an_agent_that_is_a_tool_and_others_are_
 
     assert_eq!(told(&response), ["helped"]);
     let log = log.take();
-    let from = log.iter().position(|line| line == "bundle before tool").unwrap();
-    let to = log.iter().position(|line| line == "bundle after tool").unwrap();
+    let from = log
+        .iter()
+        .position(|line| line == "bundle before tool")
+        .unwrap();
+    let to = log
+        .iter()
+        .position(|line| line == "bundle after tool")
+        .unwrap();
     assert_eq!(
         log[from + 1..to],
         [
@@ -281,7 +327,9 @@ async fn a_failing_plugin_is_named_with_its_hook_and_its_error_is_kept() {
     }
 
     for give in WAYS {
-        let agent = give(adk(&ScriptedModel::new([])), Broken.into()).build().unwrap();
+        let agent = give(adk(&ScriptedModel::new([])), Broken.into())
+            .build()
+            .unwrap();
 
         let error = agent.run("?").await.unwrap_err();
 
@@ -297,16 +345,25 @@ async fn a_failing_plugin_is_named_with_its_hook_and_its_error_is_kept() {
 async fn a_plugin_answers_for_a_whole_run_or_changes_what_the_user_said() {
     for (question, answer) in [("quit", "Goodbye."), ("hi", "HI?")] {
         let model = ScriptedModel::always(Turn::function(|request| {
-            Ok(model_says(&format!("{}?", request.messages().last().unwrap().text())))
+            Ok(model_says(&format!(
+                "{}?",
+                request.messages().last().unwrap().text()
+            )))
         }));
         let agent = adk(&model)
             .global_callbacks(Bundle::new().on_agent(before_agent(|request| {
-                let said = request.messages().last().map(Message::text).unwrap_or_default();
+                let said = request
+                    .messages()
+                    .last()
+                    .map(Message::text)
+                    .unwrap_or_default();
                 if said == "quit" {
                     return Action::Respond(agent_says("Goodbye."));
                 }
                 request.messages_mut().pop();
-                request.messages_mut().push(Message::user(said.to_uppercase()));
+                request
+                    .messages_mut()
+                    .push(Message::user(said.to_uppercase()));
                 Action::Continue
             })))
             .build()
@@ -325,7 +382,10 @@ fn recent(turns: usize) -> Bundle {
         let begins: Vec<_> = (0..messages.len())
             .filter(|&at| is_user(&messages[at]) && (at == 0 || !is_user(&messages[at - 1])))
             .collect();
-        let from = begins.len().checked_sub(turns).map_or(0, |skipped| begins[skipped]);
+        let from = begins
+            .len()
+            .checked_sub(turns)
+            .map_or(0, |skipped| begins[skipped]);
         *request.messages_mut() = messages.into_iter().skip(from).collect();
     }))
 }
@@ -354,7 +414,11 @@ async fn a_plugin_keeps_the_last_turns_of_a_long_conversation() {
 #[tokio::test]
 async fn a_plugin_gives_every_agent_the_same_instructions_first() {
     let helper_model = ScriptedModel::new([Turn::from_text("helped")]);
-    let helper = adk(&helper_model).name("helper").instructions("You help.").build().unwrap();
+    let helper = adk(&helper_model)
+        .name("helper")
+        .instructions("You help.")
+        .build()
+        .unwrap();
     let model = ScriptedModel::new([
         Turn::tool("helper", json!({ "request": "help" })),
         Turn::from_text("done"),
@@ -372,5 +436,8 @@ async fn a_plugin_gives_every_agent_the_same_instructions_first() {
     agent.run("?").await.unwrap();
 
     assert_eq!(model.requests()[0].instructions(), Some("Never lie."));
-    assert_eq!(helper_model.requests()[0].instructions(), Some("Never lie. You help."));
+    assert_eq!(
+        helper_model.requests()[0].instructions(),
+        Some("Never lie. You help.")
+    );
 }

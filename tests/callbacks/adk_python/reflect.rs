@@ -31,7 +31,9 @@ impl Hooks for Reflect {
     ) -> Result<Action<ToolResponse>> {
         if !response.is_error() {
             let values = request.context().values();
-            values.update(Self::FAILURES, |all: &mut Failures| all.remove(request.name()))?;
+            values.update(Self::FAILURES, |all: &mut Failures| {
+                all.remove(request.name())
+            })?;
         }
         Ok(Action::Continue)
     }
@@ -51,7 +53,10 @@ impl Hooks for Reflect {
             return Ok(Recovery::Propagate);
         }
         let (kind, message) = (error.kind(), error.message());
-        let advice = format!("{kind}: {message}; attempt {count} of {} at {name}", self.most);
+        let advice = format!(
+            "{kind}: {message}; attempt {count} of {} at {name}",
+            self.most
+        );
         Ok(Recovery::Fallback(ToolResponse::error(advice)))
     }
 }
@@ -66,7 +71,9 @@ fn fragile(name: &'static str) -> Tool {
 
 /// What the model reads when it makes these calls, and how the run fails.
 async fn run(most: u32, calls: &[(&str, &str)]) -> Result<Vec<String>> {
-    let calls = calls.iter().map(|(tool, how)| Turn::tool(*tool, json!(how)));
+    let calls = calls
+        .iter()
+        .map(|(tool, how)| Turn::tool(*tool, json!(how)));
     let model = ScriptedModel::new(calls.chain([Turn::from_text("done")]));
     let agent = adk(&model)
         .callbacks(Reflect { most })
@@ -98,12 +105,23 @@ async fn each_tools_failures_in_a_row_are_counted_and_a_success_forgets_them() {
     .await
     .unwrap();
 
-    let counts = [(0, "attempt 1"), (1, "attempt 2"), (2, "attempt 1"), (4, "attempt 1")];
+    let counts = [
+        (0, "attempt 1"),
+        (1, "attempt 2"),
+        (2, "attempt 1"),
+        (4, "attempt 1"),
+    ];
     for (index, count) in counts {
-        assert!(told[index].contains("no paper") && told[index].contains(count), "{told:?}");
+        assert!(
+            told[index].contains("no paper") && told[index].contains(count),
+            "{told:?}"
+        );
     }
     assert_eq!(told[3], "printed");
-    assert!(told[5].contains("missing") && told[5].contains("attempt 1"), "{told:?}");
+    assert!(
+        told[5].contains("missing") && told[5].contains("attempt 1"),
+        "{told:?}"
+    );
 }
 
 #[tokio::test]
@@ -112,6 +130,9 @@ async fn past_the_limit_the_failure_is_the_agents_own_callbacks_to_handle() {
         let calls = [("print", "fail"); 3];
         let error = run(most, &calls[..most as usize + 1]).await.unwrap_err();
 
-        assert_eq!((error.kind(), error.message()), (ErrorKind::Tool, "given up: no paper"));
+        assert_eq!(
+            (error.kind(), error.message()),
+            (ErrorKind::Tool, "given up: no paper")
+        );
     }
 }

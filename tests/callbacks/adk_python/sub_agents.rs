@@ -15,7 +15,9 @@ fn transfer(to: &str) -> Turn {
 /// A desk that may transfer to an agent that knows every invoice.
 fn desk(model: &ScriptedModel, billing: &ScriptedModel, log: &Log) -> AgentBuilder {
     let [desk, clerk] = ["desk", "billing"].map(|name| log.line(name));
-    let billing = adk(billing).name("billing").on_agent(after_agent(move |_, _| clerk()));
+    let billing = adk(billing)
+        .name("billing")
+        .on_agent(after_agent(move |_, _| clerk()));
     adk(model)
         .name("desk")
         .sub_agent(billing.build().unwrap())
@@ -39,7 +41,9 @@ async fn a_transfer_hands_over_and_both_agents_are_asked_after() {
     let next = tower_agent::AgentRequest::new("Thanks.").with_history(first.messages().clone());
     assert_eq!(desk.run(next).await.unwrap().text(), "Desk again.");
     assert_eq!(log.take(), ["desk"]);
-    [&model, &billing].into_iter().for_each(ScriptedModel::assert_done);
+    [&model, &billing]
+        .into_iter()
+        .for_each(ScriptedModel::assert_done);
 }
 
 #[tokio::test]
@@ -63,12 +67,16 @@ async fn a_transfer_is_a_tool_call_that_callbacks_see_block_and_redirect() {
         ("I can help.".into(), vec!["billing is closed".into()])
     );
     assert_eq!(log.take(), ["transfer_to_agent"]);
-    [&model, &never].into_iter().for_each(ScriptedModel::assert_done);
+    [&model, &never]
+        .into_iter()
+        .for_each(ScriptedModel::assert_done);
 
     let model = ScriptedModel::new([transfer("accounts")]);
     let billing = ScriptedModel::new([Turn::from_text("It is paid.")]);
     let redirected = desk(&model, &billing, &Log::default())
-        .on_tool(before_tool(|request| request.arguments_mut()["agent"] = json!("billing")))
+        .on_tool(before_tool(|request| {
+            request.arguments_mut()["agent"] = json!("billing")
+        }))
         .build()
         .unwrap();
     assert_eq!(redirected.run("?").await.unwrap().text(), "It is paid.");
@@ -131,15 +139,26 @@ async fn an_agent_as_a_tool_runs_its_own_callbacks_in_the_callers_state() {
             r#"after "concluded" Some(Bool(true))"#,
         ]
     );
-    assert_eq!((told(&response), said(&response)), (vec!["concluded".into()], vec!["done".into()]));
+    assert_eq!(
+        (told(&response), said(&response)),
+        (vec!["concluded".into()], vec!["done".into()])
+    );
     assert_eq!(response.state().delta().set["helped"], true);
 }
 
 #[tokio::test]
 async fn the_failure_of_an_agent_that_is_a_tool_is_the_callers_tool_error() {
     let quota = || Turn::error(Error::new(ErrorKind::RateLimited, "quota"));
-    let error = boss(helper(quota()).build().unwrap()).build().unwrap().run("?").await.unwrap_err();
-    assert_eq!((error.kind(), error.message()), (ErrorKind::RateLimited, "quota"));
+    let error = boss(helper(quota()).build().unwrap())
+        .build()
+        .unwrap()
+        .run("?")
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (error.kind(), error.message()),
+        (ErrorKind::RateLimited, "quota")
+    );
 
     let recovers = boss(helper(quota()).build().unwrap())
         .on_tool(on_tool_error(|_, error| {

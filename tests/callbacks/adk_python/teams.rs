@@ -25,7 +25,10 @@ fn member(name: &'static str) -> AgentBuilder {
 
 /// A member that must not be asked.
 fn unreached(name: &'static str) -> Agent {
-    member(name).on_agent(before_agent(|_| Err::<(), _>("must not run".into()))).build().unwrap()
+    member(name)
+        .on_agent(before_agent(|_| Err::<(), _>("must not run".into())))
+        .build()
+        .unwrap()
 }
 
 fn of(team: TeamBuilder, members: impl IntoIterator<Item = AgentBuilder>) -> TeamBuilder {
@@ -44,16 +47,21 @@ async fn a_sequence_speaks_in_its_members_order_and_hands_the_state_on() {
         member("writer").on_agent(after_agent(|request, response| {
             request.context().state().set("draft", response.text());
         })),
-        adk(&reader).name("editor").on_model(before_model(|request| {
-            let draft = request.context().state().get("draft");
-            request.add_instructions(&format!("Edit this: {}", draft.unwrap_or_default()));
-        })),
+        adk(&reader)
+            .name("editor")
+            .on_model(before_model(|request| {
+                let draft = request.context().state().get("draft");
+                request.add_instructions(&format!("Edit this: {}", draft.unwrap_or_default()));
+            })),
     ]);
 
     let response = team.build().unwrap().run("?").await.unwrap();
 
     assert_eq!(said(&response), ["writer", "edited"]);
-    assert_eq!(reader.requests()[0].instructions(), Some(r#"Edit this: "writer""#));
+    assert_eq!(
+        reader.requests()[0].instructions(),
+        Some(r#"Edit this: "writer""#)
+    );
 }
 
 #[tokio::test]
@@ -75,7 +83,13 @@ async fn a_loop_repeats_its_members_so_many_times_and_callbacks_with_them() {
 
 #[tokio::test]
 async fn an_escalation_in_any_hook_ends_the_loop_once_its_member_is_done() {
-    for hook in ["before_agent", "before_model", "before_tool", "after_tool", "after_agent"] {
+    for hook in [
+        "before_agent",
+        "before_model",
+        "before_tool",
+        "after_tool",
+        "after_agent",
+    ] {
         let escalates = move |here: &str, context: &tower_agent::RunContext| {
             if here == hook {
                 context.escalate();
@@ -85,9 +99,15 @@ async fn an_escalation_in_any_hook_ends_the_loop_once_its_member_is_done() {
         let escalator = adk(&model)
             .name("b")
             .tool(work(&Log::default()))
-            .on_agent(before_agent(move |r| escalates("before_agent", r.context())))
-            .on_agent(after_agent(move |r, _| escalates("after_agent", r.context())))
-            .on_model(before_model(move |r| escalates("before_model", r.context())))
+            .on_agent(before_agent(move |r| {
+                escalates("before_agent", r.context())
+            }))
+            .on_agent(after_agent(move |r, _| {
+                escalates("after_agent", r.context())
+            }))
+            .on_model(before_model(move |r| {
+                escalates("before_model", r.context())
+            }))
             .on_tool(before_tool(move |r| escalates("before_tool", r.context())))
             .on_tool(after_tool(move |r, _| escalates("after_tool", r.context())));
         let team = of(Agent::repeat("loop", 9), [member("a"), escalator]).agent(unreached("c"));
@@ -104,9 +124,12 @@ async fn an_escalation_in_any_hook_ends_the_loop_once_its_member_is_done() {
 #[tokio::test]
 async fn an_escalation_ends_the_inner_loop_and_the_outer_one_continues() {
     let escalator = member("inner").on_model(after_model(|r, _| r.context().escalate()));
-    let inner = of(Agent::repeat("inner loop", 9), [escalator]).build().unwrap();
-    let outer =
-        of(Agent::repeat("outer loop", 2), []).agent(inner).agent(member("outer").build().unwrap());
+    let inner = of(Agent::repeat("inner loop", 9), [escalator])
+        .build()
+        .unwrap();
+    let outer = of(Agent::repeat("outer loop", 2), [])
+        .agent(inner)
+        .agent(member("outer").build().unwrap());
 
     let response = outer.build().unwrap().run("?").await.unwrap();
 
@@ -146,7 +169,11 @@ async fn members_side_by_side_have_paths_of_their_own_and_answer_in_the_members_
     let response = team.build().unwrap().run("?").await.unwrap();
 
     let lines = log.take();
-    for line in ["slow is par/slow", "a is par/sequence/a", "b is par/sequence/b"] {
+    for line in [
+        "slow is par/slow",
+        "a is par/sequence/a",
+        "b is par/sequence/b",
+    ] {
         assert!(lines.iter().any(|other| other == line), "{lines:?}");
     }
     assert_eq!(lines[lines.len() - 2..], ["b is done", "slow is done"]);
@@ -174,7 +201,11 @@ async fn an_escalation_or_a_failure_drops_the_members_side_by_side() {
         let endless = adk(&ScriptedModel::new([Turn::pending()])).name("endless");
         let ends = member("ends").on_agent(after_agent(move |request, _| -> Result<()> {
             request.context().escalate();
-            if fails { Err("out of paper".into()) } else { Ok(()) }
+            if fails {
+                Err("out of paper".into())
+            } else {
+                Ok(())
+            }
         }));
         let members = [endless, ends].map(|member| member.on_agent(Ends(log.clone())));
         let team = of(Agent::parallel("par"), members).build().unwrap();
@@ -193,7 +224,9 @@ async fn a_member_that_is_skipped_does_not_skip_its_siblings() {
     let log = Log::default();
     let [member_after, team_after] = ["member", "team"].map(|name| log.line(name));
     let skip = || before_agent(|_| Action::Respond(agent_says("skipped")));
-    let skipped = member("a").on_agent(skip()).on_agent(after_agent(move |_, _| member_after()));
+    let skipped = member("a")
+        .on_agent(skip())
+        .on_agent(after_agent(move |_, _| member_after()));
     let team = sequential([skipped, member("b")]).on_agent(after_agent(move |_, _| team_after()));
 
     let response = team.build().unwrap().run("?").await.unwrap();
@@ -213,18 +246,22 @@ async fn a_member_that_is_skipped_does_not_skip_its_siblings() {
 
 #[tokio::test]
 async fn callbacks_stand_around_agents_of_every_kind() {
-    for team in [Agent::sequential("team"), Agent::parallel("team"), Agent::repeat("team", 1)] {
+    for team in [
+        Agent::sequential("team"),
+        Agent::parallel("team"),
+        Agent::repeat("team", 1),
+    ] {
         let log = Log::default();
         let before = log.line("before");
-        let team = of(team, [member("a")]).on_agent(before_agent(move |_| before())).on_agent(
-            after_agent({
+        let team = of(team, [member("a")])
+            .on_agent(before_agent(move |_| before()))
+            .on_agent(after_agent({
                 let log = log.clone();
                 move |_, response| {
                     log.note(format!("after {}", response.text()));
                     Action::Respond(agent_says("concluded"))
                 }
-            }),
-        );
+            }));
 
         let response = team.build().unwrap().run("?").await.unwrap();
 
@@ -237,7 +274,12 @@ async fn callbacks_stand_around_agents_of_every_kind() {
 async fn an_invocation_that_ends_is_the_members_alone() {
     let ended = member("a").on_model(before_model(|_| Err::<(), _>(Error::end_invocation())));
 
-    let response = sequential([ended, member("b")]).build().unwrap().run("?").await.unwrap();
+    let response = sequential([ended, member("b")])
+        .build()
+        .unwrap()
+        .run("?")
+        .await
+        .unwrap();
 
     assert_eq!(said(&response), ["b"]);
     assert_eq!(response.end_reason(), &EndReason::Completed);
@@ -256,7 +298,9 @@ async fn a_plugin_of_a_team_wraps_the_calls_of_all_members() {
         .on_model(before_model(move |request| model(request.context())))
         .on_tool(before_tool(move |request| tool(request.context())));
     let works = ScriptedModel::new([Turn::tool("work", json!({})), Turn::from_text("a")]);
-    let works = adk(&works).name("a").tool(Tool::function("work", "", |_: Value| "worked"));
+    let works = adk(&works)
+        .name("a")
+        .tool(Tool::function("work", "", |_: Value| "worked"));
 
     sequential([works, member("b")])
         .global_callbacks(plugin)
@@ -266,6 +310,14 @@ async fn a_plugin_of_a_team_wraps_the_calls_of_all_members() {
         .await
         .unwrap();
 
-    let calls = ["agent sequence", "agent a", "model a", "tool a", "model a", "agent b", "model b"];
+    let calls = [
+        "agent sequence",
+        "agent a",
+        "model a",
+        "tool a",
+        "model a",
+        "agent b",
+        "model b",
+    ];
     assert_eq!(log.take(), calls);
 }

@@ -23,7 +23,9 @@ fn asks(tool: &str, arguments: Value) -> ScriptedModel {
 
 /// A tool that fails.
 fn broken() -> Tool {
-    Tool::function("broken", "", |_: Value| Err::<(), _>(io::Error::other("out of paper")))
+    Tool::function("broken", "", |_: Value| {
+        Err::<(), _>(io::Error::other("out of paper"))
+    })
 }
 
 #[tokio::test]
@@ -32,7 +34,9 @@ async fn an_answer_before_the_tool_takes_its_place_and_after_tool_sees_it() {
     let model = asks("work", json!({}));
     let agent = adk(&model)
         .tool(work(&log))
-        .on_tool(before_tool(|_| Action::Respond(ToolResponse::new(json!({ "cached": true })))))
+        .on_tool(before_tool(|_| {
+            Action::Respond(ToolResponse::new(json!({ "cached": true })))
+        }))
         .on_tool(after_tool({
             let log = log.clone();
             move |_, response| log.note(format!("after {}", response.value()))
@@ -69,9 +73,14 @@ async fn changed_arguments_reach_the_tool_and_after_tool_but_not_the_recorded_ca
     let model = asks("work", json!({ "city": "Rome" }));
     let agent = adk(&model)
         .tool(work(&log))
-        .on_tool(before_tool(|request| request.arguments_mut()["city"] = json!("Oslo")))
         .on_tool(before_tool(|request| {
-            let shout = request.arguments()["city"].as_str().unwrap_or_default().to_uppercase();
+            request.arguments_mut()["city"] = json!("Oslo")
+        }))
+        .on_tool(before_tool(|request| {
+            let shout = request.arguments()["city"]
+                .as_str()
+                .unwrap_or_default()
+                .to_uppercase();
             request.arguments_mut()["city"] = json!(shout);
         }))
         .on_tool(after_tool({
@@ -83,13 +92,19 @@ async fn changed_arguments_reach_the_tool_and_after_tool_but_not_the_recorded_ca
 
     let response = agent.run("?").await.unwrap();
 
-    assert_eq!(log.take(), [r#"work {"city":"OSLO"}"#, r#"after {"city":"OSLO"}"#]);
+    assert_eq!(
+        log.take(),
+        [r#"work {"city":"OSLO"}"#, r#"after {"city":"OSLO"}"#]
+    );
     let recorded = |messages: &tower_agent::message::Messages| {
         let mut calls = messages.iter().flat_map(|message| message.tool_calls());
         calls.next().unwrap().arguments.value().clone()
     };
     assert_eq!(recorded(response.messages()), json!({ "city": "Rome" }));
-    assert_eq!(recorded(model.requests()[1].messages()), json!({ "city": "Rome" }));
+    assert_eq!(
+        recorded(model.requests()[1].messages()),
+        json!({ "city": "Rome" })
+    );
 }
 
 #[tokio::test]
@@ -104,7 +119,10 @@ async fn an_answer_after_the_tool_replaces_the_tools() {
         .build()
         .unwrap();
 
-    assert_eq!(told(&agent.run("?").await.unwrap()), [r#"{"checked":true,"from":"tool"}"#]);
+    assert_eq!(
+        told(&agent.run("?").await.unwrap()),
+        [r#"{"checked":true,"from":"tool"}"#]
+    );
 }
 
 #[tokio::test]
@@ -135,8 +153,11 @@ async fn a_tool_that_fails_fails_the_run_with_its_own_error() {
     let log = Log::default();
     let asked = log.line("on_tool_error");
     let model = asks("broken", json!({}));
-    let agent =
-        adk(&model).tool(broken()).on_tool(on_tool_error(move |_, _| asked())).build().unwrap();
+    let agent = adk(&model)
+        .tool(broken())
+        .on_tool(on_tool_error(move |_, _| asked()))
+        .build()
+        .unwrap();
 
     let error = agent.run("?").await.unwrap_err();
 
@@ -152,7 +173,10 @@ async fn a_response_for_a_failed_tool_passes_after_tool_and_the_model_continues(
     let agent = adk(&model)
         .tool(broken())
         .on_tool(on_tool_error(|request, error| {
-            let (page, message) = (request.arguments()["page"].clone(), error.message().to_owned());
+            let (page, message) = (
+                request.arguments()["page"].clone(),
+                error.message().to_owned(),
+            );
             async move { Recovery::Fallback(ToolResponse::new(format!("{page}: {message}"))) }
         }))
         .on_tool(after_tool(|_, response| {
@@ -192,8 +216,11 @@ async fn the_model_reads_the_error_of_an_unknown_tool_and_the_run_continues() {
 
     let response = agent.run("?").await.unwrap();
 
-    let results: Vec<_> =
-        response.messages().iter().flat_map(|message| message.tool_results()).collect();
+    let results: Vec<_> = response
+        .messages()
+        .iter()
+        .flat_map(|message| message.tool_results())
+        .collect();
     assert!(results[0].is_error);
     let text = results[0].text();
     assert!(text.contains("`wrok`") && text.contains("work"), "{text}");
@@ -229,7 +256,13 @@ async fn a_failing_callback_fails_the_run_past_on_tool_error() {
     for hook in ["before", "after"] {
         let log = Log::default();
         let asked = log.line("on_error");
-        let fails = move |here: &str| if here == hook { Err("my own bug".into()) } else { Ok(()) };
+        let fails = move |here: &str| {
+            if here == hook {
+                Err("my own bug".into())
+            } else {
+                Ok(())
+            }
+        };
         let agent = adk(&asks("work", json!({})))
             .tool(work(&Log::default()))
             .on_tool(before_tool(move |_| fails("before")))
@@ -251,7 +284,9 @@ async fn a_failing_on_tool_error_fails_the_run_with_its_own_error() {
     let agent = adk(&asks("broken", json!({})))
         .tool(broken())
         .on_tool(on_tool_error(|_, _| Err::<(), _>("gave up".into())))
-        .on_tool(on_tool_error(|_, _| Recovery::Fallback(ToolResponse::new("hidden"))))
+        .on_tool(on_tool_error(|_, _| {
+            Recovery::Fallback(ToolResponse::new("hidden"))
+        }))
         .build()
         .unwrap();
 
@@ -275,11 +310,19 @@ async fn the_model_reads_the_error_of_invalid_arguments_and_the_run_continues() 
         Turn::from_text("done"),
     ]);
     let agent = adk(&model)
-        .tool(Tool::function("report", "", |Report { city }| format!("rain in {city}")))
+        .tool(Tool::function("report", "", |Report { city }| {
+            format!("rain in {city}")
+        }))
         .on_tool(on_tool_error({
             let log = log.clone();
             move |_, error| {
-                log.note(error.downcast_ref::<InvalidArguments>().unwrap().field.clone())
+                log.note(
+                    error
+                        .downcast_ref::<InvalidArguments>()
+                        .unwrap()
+                        .field
+                        .clone(),
+                )
             }
         }))
         .build()
@@ -287,7 +330,9 @@ async fn the_model_reads_the_error_of_invalid_arguments_and_the_run_continues() 
 
     let response = agent.run("?").await.unwrap();
 
-    let [first, second] = &told(&response)[..] else { panic!("{response:?}") };
+    let [first, second] = &told(&response)[..] else {
+        panic!("{response:?}")
+    };
     assert!(first.contains("city"), "{first}");
     assert_eq!(second, "rain in Oslo");
     assert_eq!(log.take(), ["city"]);
@@ -305,7 +350,10 @@ async fn a_turn_may_end_with_what_the_tool_said() {
             values(request).set("skip summary", true);
         }))
         .stop_when(|turn| {
-            turn.context().values().get::<bool>("skip summary").is_ok_and(|v| v.is_some())
+            turn.context()
+                .values()
+                .get::<bool>("skip summary")
+                .is_ok_and(|v| v.is_some())
         })
         .on_agent(tower_agent::callback::after_agent(move |_, _| after()))
         .build()
@@ -315,7 +363,10 @@ async fn a_turn_may_end_with_what_the_tool_said() {
 
     model.assert_done();
     assert_eq!(told(&response), [r#"{"from":"tool"}"#]);
-    assert_eq!(response.end_reason(), &tower_agent::EndReason::StopCondition);
+    assert_eq!(
+        response.end_reason(),
+        &tower_agent::EndReason::StopCondition
+    );
     assert_eq!(log.take(), ["after_agent"]);
 }
 
@@ -327,14 +378,23 @@ fn values(request: &ToolRequest) -> &Values {
 async fn what_a_failing_tool_wrote_to_the_state_stays_there() {
     let state = State::default();
     let agent = adk(&asks("broken", json!({})))
-        .tool(Tool::function_with("broken", "", |_: Value, request: ToolRequest| {
-            tower_agent::Request::context(&request).state().set("tried", true);
-            Err::<(), _>("out of paper")
-        }))
+        .tool(Tool::function_with(
+            "broken",
+            "",
+            |_: Value, request: ToolRequest| {
+                tower_agent::Request::context(&request)
+                    .state()
+                    .set("tried", true);
+                Err::<(), _>("out of paper")
+            },
+        ))
         .build()
         .unwrap();
 
-    agent.run(AgentRequest::new("?").with_state(state.clone())).await.unwrap_err();
+    agent
+        .run(AgentRequest::new("?").with_state(state.clone()))
+        .await
+        .unwrap_err();
 
     assert_eq!(state.get("tried"), Some(json!(true)));
 }

@@ -15,20 +15,29 @@ use super::{adk, told, work};
 use test_support::log::Log;
 
 fn asks(arguments: impl IntoIterator<Item = Value>) -> ScriptedModel {
-    let calls = arguments.into_iter().map(|arguments| Turn::tool("work", arguments));
+    let calls = arguments
+        .into_iter()
+        .map(|arguments| Turn::tool("work", arguments));
     ScriptedModel::new(calls.chain([Turn::from_text("done")]))
 }
 
 #[tokio::test]
 async fn a_tool_is_authorised_by_the_sessions_state() {
-    for (role, answer, runs) in
-        [(json!("admin"), r#"{"from":"tool"}"#, 1), (json!("guest"), "guest may not use work", 0)]
-    {
+    for (role, answer, runs) in [
+        (json!("admin"), r#"{"from":"tool"}"#, 1),
+        (json!("guest"), "guest may not use work", 0),
+    ] {
         let log = Log::default();
         let agent = adk(&asks([json!({})]))
             .tool(work(&log))
             .on_tool(before_tool(|request| {
-                match request.context().state().get("role").as_ref().and_then(Value::as_str) {
+                match request
+                    .context()
+                    .state()
+                    .get("role")
+                    .as_ref()
+                    .and_then(Value::as_str)
+                {
                     Some("admin") => Action::Continue,
                     other => Action::Respond(ToolResponse::error(format!(
                         "{} may not use {}",
@@ -41,7 +50,10 @@ async fn a_tool_is_authorised_by_the_sessions_state() {
             .unwrap();
         let state = State::from_iter([("role".to_owned(), role)]);
 
-        let response = agent.run(AgentRequest::new("?").with_state(state)).await.unwrap();
+        let response = agent
+            .run(AgentRequest::new("?").with_state(state))
+            .await
+            .unwrap();
 
         assert_eq!(told(&response), [answer]);
         assert_eq!(log.take().len(), runs);
@@ -70,7 +82,10 @@ impl Callback<ToolRequest> for Cache {
         request: &ToolRequest,
         response: &ToolResponse,
     ) -> Result<Action<ToolResponse>> {
-        self.0.lock().unwrap().insert(Self::key(request), response.clone());
+        self.0
+            .lock()
+            .unwrap()
+            .insert(Self::key(request), response.clone());
         Ok(Action::Continue)
     }
 }
@@ -78,11 +93,15 @@ impl Callback<ToolRequest> for Cache {
 #[tokio::test]
 async fn a_cache_runs_the_tool_once_for_the_same_arguments() {
     let log = Log::default();
-    let agent = adk(&asks([json!({ "n": 1 }), json!({ "n": 2 }), json!({ "n": 1 })]))
-        .tool(work(&log))
-        .on_tool(Cache::default())
-        .build()
-        .unwrap();
+    let agent = adk(&asks([
+        json!({ "n": 1 }),
+        json!({ "n": 2 }),
+        json!({ "n": 1 }),
+    ]))
+    .tool(work(&log))
+    .on_tool(Cache::default())
+    .build()
+    .unwrap();
 
     let response = agent.run("?").await.unwrap();
 
@@ -99,9 +118,11 @@ async fn attempts_are_logged_also_of_a_call_that_is_not_made() {
             let log = log.clone();
             move |request| log.note(format!("{} by {}", request.id(), request.context().agent()))
         }))
-        .on_tool(before_tool(|request| match request.arguments().get("dry") {
-            Some(_) => Action::Respond(ToolResponse::new("dry run")),
-            None => Action::Continue,
+        .on_tool(before_tool(|request| {
+            match request.arguments().get("dry") {
+                Some(_) => Action::Respond(ToolResponse::new("dry run")),
+                None => Action::Continue,
+            }
         }))
         .name("clerk")
         .build()
@@ -116,7 +137,11 @@ async fn attempts_are_logged_also_of_a_call_that_is_not_made() {
 async fn the_model_sees_a_filtered_result() {
     let model = ScriptedModel::new([Turn::tool("customer", json!({})), Turn::from_text("done")]);
     let agent = adk(&model)
-        .tool(Tool::function("customer", "", |_: Value| json!({ "name": "Ada", "card": "4711" })))
+        .tool(Tool::function(
+            "customer",
+            "",
+            |_: Value| json!({ "name": "Ada", "card": "4711" }),
+        ))
         .on_tool(after_tool(|_, response| {
             let mut shown = response.clone();
             if let Some(fields) = shown.value_mut().as_object_mut() {
@@ -141,7 +166,11 @@ async fn a_part_of_the_result_is_kept_in_the_state_and_seen_by_the_next_call() {
         Turn::from_text("done"),
     ]);
     let agent = adk(&model)
-        .tool(Tool::function("order", "", |_: Value| json!({ "id": 17, "lines": ["a", "b"] })))
+        .tool(Tool::function(
+            "order",
+            "",
+            |_: Value| json!({ "id": 17, "lines": ["a", "b"] }),
+        ))
         .tool(work(&log))
         .on_tool(before_tool(|request| {
             if let Some(id) = request.context().state().get("order") {
@@ -159,25 +188,40 @@ async fn a_part_of_the_result_is_kept_in_the_state_and_seen_by_the_next_call() {
     let response = agent.run("?").await.unwrap();
 
     assert_eq!(log.take(), [r#"work {"order":17}"#]);
-    assert_eq!(response.state().delta().set, *json!({ "order": 17 }).as_object().unwrap());
-    assert!(told(&response)[0].contains("lines"), "the model is shown the whole result");
+    assert_eq!(
+        response.state().delta().set,
+        *json!({ "order": 17 }).as_object().unwrap()
+    );
+    assert!(
+        told(&response)[0].contains("lines"),
+        "the model is shown the whole result"
+    );
 }
 
 #[tokio::test]
 async fn a_call_waits_for_a_confirmation_and_is_asked_about_again_when_the_run_resumes() {
-    for (confirmed, answer, runs) in
-        [(true, r#"{"from":"tool"}"#, 1), (false, "the call was rejected", 0)]
-    {
+    for (confirmed, answer, runs) in [
+        (true, r#"{"from":"tool"}"#, 1),
+        (false, "the call was rejected", 0),
+    ] {
         let log = Log::default();
         let agent = adk(&asks([json!({})]))
             .tool(work(&log))
             .on_tool(before_tool(|request| {
-                match request.context().state().get(request.id()).and_then(|v| v.as_bool()) {
-                    None => Err(Error::interrupt(Interrupt::new(request.id(), "confirmation"))),
+                match request
+                    .context()
+                    .state()
+                    .get(request.id())
+                    .and_then(|v| v.as_bool())
+                {
+                    None => Err(Error::interrupt(Interrupt::new(
+                        request.id(),
+                        "confirmation",
+                    ))),
                     Some(true) => Ok(Action::Continue),
-                    Some(false) => {
-                        Ok(Action::Respond(ToolResponse::error("the call was rejected")))
-                    }
+                    Some(false) => Ok(Action::Respond(ToolResponse::error(
+                        "the call was rejected",
+                    ))),
                 }
             }))
             .build()
@@ -186,7 +230,10 @@ async fn a_call_waits_for_a_confirmation_and_is_asked_about_again_when_the_run_r
         let paused = agent.run("?").await.unwrap();
 
         assert!(matches!(paused.end_reason(), EndReason::Interrupted(_)));
-        assert_eq!(paused.interrupts()[0].tool_call_id.as_deref(), Some("call_1"));
+        assert_eq!(
+            paused.interrupts()[0].tool_call_id.as_deref(),
+            Some("call_1")
+        );
         assert!(log.take().is_empty() && told(&paused).is_empty());
 
         let state = State::from_iter([(paused.interrupts()[0].id.clone(), json!(confirmed))]);

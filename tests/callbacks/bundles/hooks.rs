@@ -116,7 +116,9 @@ async fn each_hook_fires_in_its_place_and_each_call_ends_once() {
     let turn = Turn::tool("echo", json!(1)).and_tool("fail", json!(1));
     let agent = Agent::builder(ScriptedModel::new([turn, down]))
         .tool(echo())
-        .tool(Tool::function("fail", "", |_: Value| Err::<(), _>("disk full")))
+        .tool(Tool::function("fail", "", |_: Value| {
+            Err::<(), _>("disk full")
+        }))
         .tool_concurrency(1)
         .callbacks(Every(trace.clone()))
         .build()
@@ -164,8 +166,9 @@ impl Hooks for Idle {}
 async fn hooks_left_out_change_nothing() {
     let run = async |idle: usize| {
         let model = ScriptedModel::new([Turn::tool("echo", json!(1)), Turn::from_text("done")]);
-        let agent =
-            (0..idle).fold(Agent::builder(model.clone()).tool(echo()), |a, _| a.callbacks(Idle));
+        let agent = (0..idle).fold(Agent::builder(model.clone()).tool(echo()), |a, _| {
+            a.callbacks(Idle)
+        });
         let response = agent.build().unwrap().run("?").await.unwrap();
         model.assert_done();
         serde_json::to_value(response.messages()).unwrap()
@@ -182,10 +185,16 @@ fn hooks_left_out_never_wait() {
     let answer = bundle.model().run_before(&mut request).now_or_never();
     assert!(answer.unwrap().unwrap().is_none());
     let response = ModelResponse::from_text("hi");
-    let after = bundle.model().run_after(&request, response.clone()).now_or_never();
+    let after = bundle
+        .model()
+        .run_after(&request, response.clone())
+        .now_or_never();
     assert_eq!(after.unwrap().unwrap(), response);
     let error = Error::new(ErrorKind::Auth, "no");
-    let recovery = bundle.model().run_on_error(&mut request, error).now_or_never();
+    let recovery = bundle
+        .model()
+        .run_on_error(&mut request, error)
+        .now_or_never();
     assert!(matches!(recovery, Some(Recovery::Fail(error)) if error.kind() == ErrorKind::Auth));
 }
 
@@ -224,15 +233,28 @@ impl Hooks for Renamed {
 #[tokio::test]
 async fn an_object_is_named_in_explain_and_in_its_errors() {
     let model = ScriptedModel::new([Turn::from_text("bad")]);
-    let agent = Agent::builder(model).tool(echo()).callbacks(Policy).build().unwrap();
+    let agent = Agent::builder(model)
+        .tool(echo())
+        .callbacks(Policy)
+        .build()
+        .unwrap();
     let lines = agent.explain().to_string();
-    let named: Vec<_> = lines.lines().filter(|line| line.trim() == "Policy").collect();
+    let named: Vec<_> = lines
+        .lines()
+        .filter(|line| line.trim() == "Policy")
+        .collect();
     assert_eq!(named.len(), 3, "once in each stack:\n{lines}");
     let error = agent.run("?").await.unwrap_err();
     let by = error.raised_by().unwrap();
-    assert_eq!((error.kind(), &*by.callback, by.hook), (ErrorKind::Aborted, "Policy", "after"));
+    assert_eq!(
+        (error.kind(), &*by.callback, by.hook),
+        (ErrorKind::Aborted, "Policy", "after")
+    );
 
-    let agent = Agent::builder(ScriptedModel::new([])).callbacks(Renamed).build().unwrap();
+    let agent = Agent::builder(ScriptedModel::new([]))
+        .callbacks(Renamed)
+        .build()
+        .unwrap();
     assert!(agent.explain().to_string().contains("doorman"));
     let error = agent.run("?").await.unwrap_err();
     assert_eq!(&*error.raised_by().unwrap().callback, "doorman");
@@ -241,10 +263,22 @@ async fn an_object_is_named_in_explain_and_in_its_errors() {
 #[tokio::test]
 async fn a_panic_in_hooks_is_named_and_the_model_reads_it() {
     let model = ScriptedModel::new([Turn::tool("echo", json!(1)), Turn::from_text("oh")]);
-    let agent = Agent::builder(model).tool(echo()).callbacks(Policy).build().unwrap();
+    let agent = Agent::builder(model)
+        .tool(echo())
+        .callbacks(Policy)
+        .build()
+        .unwrap();
     let response = agent.run("?").await.unwrap();
-    let told = response.new_messages().flat_map(Message::tool_results).next().unwrap().text();
-    assert!(told.contains("panicked") && told.contains("at the disco"), "{told}");
+    let told = response
+        .new_messages()
+        .flat_map(Message::tool_results)
+        .next()
+        .unwrap()
+        .text();
+    assert!(
+        told.contains("panicked") && told.contains("at the disco"),
+        "{told}"
+    );
 }
 
 /// Counts every call, of whichever kind.

@@ -69,7 +69,11 @@ async fn a_trees_layers_are_around_the_calls_of_every_agent_in_it() {
         Turn::tool("worker", json!({ "request": "Where?" })),
         Turn::from_text("done"),
     ]);
-    let boss = Agent::builder(boss).name("boss").tool(worker.into_tool("Works.")).build().unwrap();
+    let boss = Agent::builder(boss)
+        .name("boss")
+        .tool(worker.into_tool("Works."))
+        .build()
+        .unwrap();
     let team = Agent::sequential("team")
         .agent(boss)
         .global_callbacks(layers("A", &trace))
@@ -88,7 +92,11 @@ async fn an_agents_own_bundle_has_its_layers_where_it_is_registered() {
     let agent = Agent::builder(model())
         .tool(echo())
         .callbacks(logs("first", &trace))
-        .callbacks(Bundle::new().on_tool(logger(&trace)).tool_layer(around!(wrap_tool, "A", trace)))
+        .callbacks(
+            Bundle::new()
+                .on_tool(logger(&trace))
+                .tool_layer(around!(wrap_tool, "A", trace)),
+        )
         .build()
         .unwrap();
     agent.run("?").await.unwrap();
@@ -113,7 +121,10 @@ fn explain_shows_a_trees_layers_at_every_call() {
         .unwrap();
     let lines = agent.explain().to_string();
     assert_eq!(lines.matches("[A]").count(), 3, "{lines}");
-    assert!(lines.starts_with("agent `agent`\n  [A]\n    tree\n"), "{lines}");
+    assert!(
+        lines.starts_with("agent `agent`\n  [A]\n    tree\n"),
+        "{lines}"
+    );
 }
 
 #[test]
@@ -124,8 +135,10 @@ fn a_tool_that_a_layer_of_a_bundle_names_has_to_exist() {
         .global_callbacks(Bundle::new().tool_layer(limits()))
         .build();
     assert!(of_tree.unwrap_err().to_string().contains("ehco"));
-    let own =
-        Agent::builder(model()).tool(echo()).callbacks(Bundle::new().tool_layer(limits())).build();
+    let own = Agent::builder(model())
+        .tool(echo())
+        .callbacks(Bundle::new().tool_layer(limits()))
+        .build();
     assert!(own.unwrap_err().to_string().contains("ehco"));
 }
 
@@ -147,13 +160,19 @@ async fn a_layer_of_a_bundle_cannot_undo_an_ending_and_its_panic_is_an_error() {
     });
     let abort = ScriptedModel::new([Turn::error(Error::abort("stop"))]);
     let bundle = Bundle::new().model_layer(swallow);
-    let agent = Agent::builder(abort).global_callbacks(bundle).build().unwrap();
+    let agent = Agent::builder(abort)
+        .global_callbacks(bundle)
+        .build()
+        .unwrap();
     assert_eq!(agent.run("?").await.unwrap_err().kind(), ErrorKind::Aborted);
 
     let panics = Bundle::new().model_layer(tower::util::MapRequestLayer::new(
         |_: ModelRequest| -> ModelRequest { panic!("oh no") },
     ));
-    let agent = Agent::builder(model()).global_callbacks(panics).build().unwrap();
+    let agent = Agent::builder(model())
+        .global_callbacks(panics)
+        .build()
+        .unwrap();
     let error = agent.run("?").await.unwrap_err();
     assert_eq!(error.message(), "a layer around the model panicked: oh no");
 }
@@ -170,6 +189,9 @@ async fn a_limit_that_calls_share_is_shared_by_a_bundles_calls() -> Result<(), t
         .global_callbacks(Bundle::new().tool_layer(limit))
         .build()?;
     agent.run("?").await?;
-    assert_eq!((probe.calls(), probe.violations(), probe.max_in_flight()), (2, 0, 1));
+    assert_eq!(
+        (probe.calls(), probe.violations(), probe.max_in_flight()),
+        (2, 0, 1)
+    );
     Ok(())
 }

@@ -29,7 +29,9 @@ fn says(text: &'static str) -> impl Callback<ModelRequest> {
 async fn run_before_threads_the_request_and_stops_at_a_response() {
     let trace = Trace::default();
     let callbacks = Callbacks::new()
-        .with(before_model(|request| request.add_instructions("Be brief.")))
+        .with(before_model(|request| {
+            request.add_instructions("Be brief.")
+        }))
         .with(before_model(|request| {
             assert_eq!(request.instructions(), Some("Be brief."));
             request.add_instructions("Be kind.");
@@ -46,7 +48,10 @@ async fn run_before_threads_the_request_and_stops_at_a_response() {
 #[tokio::test]
 async fn run_before_without_a_response_says_so() {
     let mut request = ModelRequest::default();
-    assert_eq!(Callbacks::new().run_before(&mut request).await.unwrap(), None);
+    assert_eq!(
+        Callbacks::new().run_before(&mut request).await.unwrap(),
+        None
+    );
     let proceed = Callbacks::new().with(before_model(|_| Action::SkipRest));
     assert_eq!(proceed.run_before(&mut request).await.unwrap(), None);
 }
@@ -55,12 +60,23 @@ async fn run_before_without_a_response_says_so() {
 async fn run_after_threads_the_response() {
     let callbacks = Callbacks::new().with(says("b")).with(says("c"));
     let request = ModelRequest::default();
-    let response = callbacks.run_after(&request, ModelResponse::from_text("a")).await.unwrap();
-    assert_eq!((response.message().text().as_str(), response.origin()), ("a b c", Origin::After));
+    let response = callbacks
+        .run_after(&request, ModelResponse::from_text("a"))
+        .await
+        .unwrap();
+    assert_eq!(
+        (response.message().text().as_str(), response.origin()),
+        ("a b c", Origin::After)
+    );
 
-    let untouched =
-        Callbacks::new().run_after(&request, ModelResponse::from_text("a")).await.unwrap();
-    assert_eq!((untouched.message().text().as_str(), untouched.origin()), ("a", Origin::Service));
+    let untouched = Callbacks::new()
+        .run_after(&request, ModelResponse::from_text("a"))
+        .await
+        .unwrap();
+    assert_eq!(
+        (untouched.message().text().as_str(), untouched.origin()),
+        ("a", Origin::Service)
+    );
 }
 
 #[tokio::test]
@@ -71,9 +87,15 @@ async fn run_after_obeys_the_lists_semantics() {
         (CallbackSemantics::trpc(false, true), "a c"),
         (CallbackSemantics::potato(), "a b"),
     ] {
-        let callbacks = Callbacks::new().with(says("b")).with(says("c")).with_semantics(semantics);
+        let callbacks = Callbacks::new()
+            .with(says("b"))
+            .with(says("c"))
+            .with_semantics(semantics);
         let request = ModelRequest::default();
-        let response = callbacks.run_after(&request, ModelResponse::from_text("a")).await.unwrap();
+        let response = callbacks
+            .run_after(&request, ModelResponse::from_text("a"))
+            .await
+            .unwrap();
         assert_eq!(response.message().text(), text);
     }
 }
@@ -86,11 +108,20 @@ async fn a_failing_hook_fails_the_list_with_its_name() {
     let mut request = ModelRequest::default();
     let errors = [
         ("before", before.run_before(&mut request).await.unwrap_err()),
-        ("after", after.run_after(&request, ModelResponse::from_text("a")).await.unwrap_err()),
+        (
+            "after",
+            after
+                .run_after(&request, ModelResponse::from_text("a"))
+                .await
+                .unwrap_err(),
+        ),
     ];
     for (hook, error) in errors {
         let by = error.raised_by().unwrap();
-        assert_eq!((error.kind(), &*by.callback, by.hook), (ErrorKind::Auth, "guard", hook));
+        assert_eq!(
+            (error.kind(), &*by.callback, by.hook),
+            (ErrorKind::Auth, "guard", hook)
+        );
     }
 }
 
@@ -113,9 +144,15 @@ async fn run_on_error_answers_with_the_first_decision() {
             }))
     };
     let mut request = ModelRequest::default();
-    let retry = with(|| Recovery::Retry).run_on_error(&mut request, down()).await;
+    let retry = with(|| Recovery::Retry)
+        .run_on_error(&mut request, down())
+        .await;
     assert!(matches!(retry, Recovery::Retry), "{retry:?}");
-    assert_eq!(request.instructions(), Some("Try again."), "the change is for the retry");
+    assert_eq!(
+        request.instructions(),
+        Some("Try again."),
+        "the change is for the retry"
+    );
 
     let fallback = with(|| Recovery::Fallback(ModelResponse::from_text("soon")));
     match fallback.run_on_error(&mut request, down()).await {
@@ -137,11 +174,17 @@ async fn run_on_error_answers_with_the_first_decision() {
 #[tokio::test]
 async fn run_on_error_runs_no_hook_for_an_ending() {
     let wait = Interrupt::new("wait", "input_required");
-    for ending in [Error::abort("enough"), Error::interrupt(wait), Error::end_invocation()] {
+    for ending in [
+        Error::abort("enough"),
+        Error::interrupt(wait),
+        Error::end_invocation(),
+    ] {
         let trace = Trace::default();
         let callbacks = Callbacks::new()
             .with(Logger::new("a", &trace))
-            .with(on_model_error(|_, _| Recovery::Fallback(ModelResponse::from_text("fine"))));
+            .with(on_model_error(|_, _| {
+                Recovery::Fallback(ModelResponse::from_text("fine"))
+            }));
         let mut request = ModelRequest::default();
         let recovery = callbacks.run_on_error(&mut request, ending.clone()).await;
         assert!(matches!(recovery, Recovery::Fail(error) if error.kind() == ending.kind()));
@@ -152,7 +195,9 @@ async fn run_on_error_runs_no_hook_for_an_ending() {
 #[tokio::test]
 async fn lists_of_tool_callbacks_are_asked_alike() {
     let callbacks = Callbacks::new()
-        .with(before_tool(|request| request.arguments_mut()["n"] = json!(2)))
+        .with(before_tool(|request| {
+            request.arguments_mut()["n"] = json!(2)
+        }))
         .with(after_tool(|request, response| {
             let (n, value) = (request.arguments()["n"].clone(), response.value().clone());
             Action::Respond(ToolResponse::new(json!([n, value])))
@@ -162,7 +207,10 @@ async fn lists_of_tool_callbacks_are_asked_alike() {
         }));
     let mut request = ToolRequest::new(ToolCall::new("1", "add", json!({ "n": 1 })));
     assert_eq!(callbacks.run_before(&mut request).await.unwrap(), None);
-    let response = callbacks.run_after(&request, ToolResponse::new("ok")).await.unwrap();
+    let response = callbacks
+        .run_after(&request, ToolResponse::new("ok"))
+        .await
+        .unwrap();
     assert_eq!(*response.value(), json!([2, "ok"]));
     match callbacks.run_on_error(&mut request, down()).await {
         Recovery::Fallback(response) => assert_eq!(*response.value(), json!("down")),
@@ -186,7 +234,10 @@ async fn running_one_phase_calls_no_on_end() {
     let callbacks = Callbacks::new().with(ends.clone());
     let mut request = ModelRequest::default();
     callbacks.run_before(&mut request).await.unwrap();
-    callbacks.run_after(&request, ModelResponse::from_text("a")).await.unwrap();
+    callbacks
+        .run_after(&request, ModelResponse::from_text("a"))
+        .await
+        .unwrap();
     let _ = callbacks.run_on_error(&mut request, down()).await;
     assert_eq!(ends.0.load(Ordering::SeqCst), 0);
 }

@@ -20,5 +20,8 @@ pub(crate) fn echo() -> Tool {
 /// Callbacks for every call that write down when they are asked.
 pub(crate) fn logs(name: &'static str, trace: &Trace) -> Bundle {
     let logger = Logger::new(name, trace);
-    Bundle::new().on_agent(logger.clone()).on_model(logger.clone()).on_tool(logger)
+    Bundle::new()
+        .on_agent(logger.clone())
+        .on_model(logger.clone())
+        .on_tool(logger)
 }

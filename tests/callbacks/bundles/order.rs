@@ -73,7 +73,10 @@ async fn the_trees_callbacks_are_outermost_and_the_runs_innermost_at_every_call(
     agent.run(request).await.unwrap();
     let call = "tree> [ own> run> <run <own ] <tree";
     let (before, after) = call.split_at("tree> [ own> run>".len());
-    assert_eq!(trace.take(), format!("{before} {call} {call} {call}{after}"));
+    assert_eq!(
+        trace.take(),
+        format!("{before} {call} {call} {call}{after}")
+    );
 }
 
 #[tokio::test]
@@ -97,12 +100,17 @@ async fn a_runs_callbacks_are_for_that_run_alone() {
 #[tokio::test]
 async fn a_runs_callbacks_given_twice_stand_in_the_order_they_were_given() {
     let trace = Trace::default();
-    let agent = Agent::builder(ScriptedModel::new([Turn::from_text("hi")])).build().unwrap();
+    let agent = Agent::builder(ScriptedModel::new([Turn::from_text("hi")]))
+        .build()
+        .unwrap();
     let request = AgentRequest::new("?")
         .with_callbacks(Bundle::new().on_model(Logger::new("first", &trace)))
         .with_callbacks(logs("second", &trace));
     agent.run(request).await.unwrap();
-    assert_eq!(trace.take(), "second> first> second> <first <second <second");
+    assert_eq!(
+        trace.take(),
+        "second> first> second> <first <second <second"
+    );
 }
 
 /// A layer around the whole agent that tries again gives the same callbacks again.
@@ -199,7 +207,11 @@ async fn global_bundles_stand_in_the_order_they_were_given_and_explain_names_the
     agent.run("?").await.unwrap();
     assert_eq!(trace.take(), "first> second> own> <own <first <second");
     let lines = agent.explain().to_string();
-    let position = |name| lines.find(name).unwrap_or_else(|| panic!("no `{name}` in:\n{lines}"));
+    let position = |name| {
+        lines
+            .find(name)
+            .unwrap_or_else(|| panic!("no `{name}` in:\n{lines}"))
+    };
     assert!(position("first, second") < position("own"), "{lines}");
 }
 
@@ -208,14 +220,13 @@ async fn global_bundles_stand_in_the_order_they_were_given_and_explain_names_the
 async fn the_trees_callbacks_answer_before_anything_of_the_agents_own() {
     let trace = Trace::default();
     let script = ScriptedModel::new([]);
-    let agent =
-        Agent::builder(script.clone())
-            .on_model(Logger::new("own", &trace))
-            .global_callbacks(Bundle::new().on_model(before_model(|_| {
-                Action::Respond(ModelResponse::from_text("from the tree"))
-            })))
-            .build()
-            .unwrap();
+    let agent = Agent::builder(script.clone())
+        .on_model(Logger::new("own", &trace))
+        .global_callbacks(Bundle::new().on_model(before_model(|_| {
+            Action::Respond(ModelResponse::from_text("from the tree"))
+        })))
+        .build()
+        .unwrap();
     assert_eq!(agent.run("?").await.unwrap().text(), "from the tree");
     assert_eq!(trace.take(), "");
     script.assert_done();
@@ -240,8 +251,14 @@ async fn the_global_on_error_sees_what_nothing_inside_recovered() {
     let inner = Bundle::new().on_model(on_model_error(|_, _| {
         Recovery::Fallback(ModelResponse::from_text("from inside"))
     }));
-    let response = agent.run(AgentRequest::new("?").with_callbacks(inner)).await.unwrap();
-    assert_eq!((response.text().as_str(), asked.load(Ordering::SeqCst)), ("from inside", 1));
+    let response = agent
+        .run(AgentRequest::new("?").with_callbacks(inner))
+        .await
+        .unwrap();
+    assert_eq!(
+        (response.text().as_str(), asked.load(Ordering::SeqCst)),
+        ("from inside", 1)
+    );
 }
 
 /// The agent's semantics are those of all its callbacks, unless those that travel bring their own.
@@ -251,20 +268,33 @@ async fn a_runs_callbacks_bring_their_own_semantics() {
         let says = |text: &'static str| {
             after_model(move |_, _| Action::Respond(ModelResponse::from_text(text)))
         };
-        Bundle::new().on_model(says("first")).on_model(says("second"))
+        Bundle::new()
+            .on_model(says("first"))
+            .on_model(says("second"))
     };
     let agent = |build: fn(tower_agent::AgentBuilder, Bundle) -> tower_agent::AgentBuilder| {
         let builder = Agent::builder(ScriptedModel::new([Turn::from_text("hi")]));
-        build(builder.semantics(Semantics::adk_python()), twice()).build().unwrap()
+        build(builder.semantics(Semantics::adk_python()), twice())
+            .build()
+            .unwrap()
     };
     let text = async |agent: Agent, request: AgentRequest| agent.run(request).await.unwrap().text();
-    assert_eq!(text(agent(|b, all| b.callbacks(all)), "?".into()).await, "first");
-    assert_eq!(text(agent(|b, all| b.global_callbacks(all)), "?".into()).await, "first");
+    assert_eq!(
+        text(agent(|b, all| b.callbacks(all)), "?".into()).await,
+        "first"
+    );
+    assert_eq!(
+        text(agent(|b, all| b.global_callbacks(all)), "?".into()).await,
+        "first"
+    );
 
     let given = |bundle: Bundle| AgentRequest::new("?").with_callbacks(bundle);
     assert_eq!(text(agent(|b, _| b), given(twice())).await, "first");
     let composed = twice().semantics(Semantics::default().band);
-    assert_eq!(text(agent(|b, _| b), given(composed.clone())).await, "second");
+    assert_eq!(
+        text(agent(|b, _| b), given(composed.clone())).await,
+        "second"
+    );
     let globally = |b: tower_agent::AgentBuilder, all: Bundle| {
         b.global_callbacks(all.semantics(Semantics::default().band))
     };
@@ -272,7 +302,10 @@ async fn a_runs_callbacks_bring_their_own_semantics() {
     // Also after callbacks for another call.
     let trace = Trace::default();
     let earlier = Bundle::new().on_agent(Logger::new("a", &trace));
-    assert_eq!(text(agent(|b, _| b), given(earlier).with_callbacks(composed)).await, "second");
+    assert_eq!(
+        text(agent(|b, _| b), given(earlier).with_callbacks(composed)).await,
+        "second"
+    );
 }
 
 #[tokio::test]

@@ -30,8 +30,13 @@ pub(crate) enum Style {
     Owning,
 }
 
-pub(crate) const STYLES: [Style; 5] =
-    [Style::Method, Style::Waiting, Style::Sync, Style::Early, Style::Owning];
+pub(crate) const STYLES: [Style; 5] = [
+    Style::Method,
+    Style::Waiting,
+    Style::Sync,
+    Style::Early,
+    Style::Owning,
+];
 
 impl Style {
     fn is_closure(self) -> bool {
@@ -50,7 +55,11 @@ impl Style {
     /// The words of a row that are written in this style: closures have no `on_end`.
     pub(crate) fn visible(self, trace: &str) -> String {
         let seen = |word: &&str| !(self.is_closure() && word.starts_with("b="));
-        trace.split_whitespace().filter(seen).collect::<Vec<_>>().join(" ")
+        trace
+            .split_whitespace()
+            .filter(seen)
+            .collect::<Vec<_>>()
+            .join(" ")
     }
 }
 
@@ -67,26 +76,47 @@ pub(crate) struct Traced {
 impl Traced {
     pub(crate) fn innocent(name: &'static str, trace: &Trace) -> Self {
         let (hook, does, trace) = (Hook::Before, Does::Continue, trace.clone());
-        Self { name, trace, hook, does, waits: false, is_guard: false }
+        Self {
+            name,
+            trace,
+            hook,
+            does,
+            waits: false,
+            is_guard: false,
+        }
     }
 
     pub(crate) fn acting(name: &'static str, hook: Hook, does: Does, trace: &Trace) -> Self {
-        Self { hook, does, ..Self::innocent(name, trace) }
+        Self {
+            hook,
+            does,
+            ..Self::innocent(name, trace)
+        }
     }
 
     pub(crate) fn guarding(self) -> Self {
-        Self { is_guard: true, ..self }
+        Self {
+            is_guard: true,
+            ..self
+        }
     }
 
     pub(crate) fn waiting(self) -> Self {
-        Self { waits: true, ..self }
+        Self {
+            waits: true,
+            ..self
+        }
     }
 
     async fn does(&self, hook: Hook) -> Does {
         if self.waits {
             pending_once().await;
         }
-        let does = if self.hook == hook { self.does } else { Does::Continue };
+        let does = if self.hook == hook {
+            self.does
+        } else {
+            Does::Continue
+        };
         if does == Does::Hang {
             pending::<()>().await;
         }
@@ -109,7 +139,8 @@ impl<R: Call> Callback<R> for Traced {
     }
 
     async fn on_error(&self, request: &mut R, error: &Error) -> Result<Recovery<R::Response>> {
-        self.trace.push(format!("{}!{}", self.name, error.message()));
+        self.trace
+            .push(format!("{}!{}", self.name, error.message()));
         recovery(self.name, self.does(Hook::OnError).await, request)
     }
 
@@ -121,7 +152,10 @@ impl<R: Call> Callback<R> for Traced {
             _ => "otherwise",
         };
         self.trace.push(format!("{}={word}", self.name));
-        assert!(self.hook != Hook::OnEnd || self.does != Does::Panic, "out of on_end");
+        assert!(
+            self.hook != Hook::OnEnd || self.does != Does::Panic,
+            "out of on_end"
+        );
     }
 
     fn name(&self) -> Cow<'static, str> {
@@ -182,7 +216,10 @@ pub(crate) fn band<R: Call>(hook: Hook, does: Does, style: Style, trace: &Trace)
         closures(&mut band, hook, does, style, trace);
     } else {
         let waits = style == Style::Waiting;
-        band.push(Traced { waits, ..Traced::acting("b", hook, does, trace) });
+        band.push(Traced {
+            waits,
+            ..Traced::acting("b", hook, does, trace)
+        });
     }
     band.with(Traced::innocent("c", trace))
 }
@@ -190,8 +227,11 @@ pub(crate) fn band<R: Call>(hook: Hook, does: Does, style: Style, trace: &Trace)
 /// `b` as one closure for each hook.
 fn closures<R: Call>(band: &mut Callbacks<R>, hook: Hook, does: Does, style: Style, trace: &Trace) {
     let in_hook = move |wanted| if hook == wanted { does } else { Does::Continue };
-    let (before, after, on_error) =
-        (in_hook(Hook::Before), in_hook(Hook::After), in_hook(Hook::OnError));
+    let (before, after, on_error) = (
+        in_hook(Hook::Before),
+        in_hook(Hook::After),
+        in_hook(Hook::OnError),
+    );
     let (trace1, trace2, trace3) = (trace.clone(), trace.clone(), trace.clone());
     let see_before = move |request: &mut R| {
         trace1.push("b>");

@@ -28,7 +28,13 @@ struct Case {
 /// The names in the band's order.
 fn names(at: usize) -> [&'static str; 3] {
     let mut names = ["x", "y"].into_iter();
-    std::array::from_fn(|index| if index == at { "g" } else { names.next().unwrap_or_default() })
+    std::array::from_fn(|index| {
+        if index == at {
+            "g"
+        } else {
+            names.next().unwrap_or_default()
+        }
+    })
 }
 
 /// What happened, and the text of the response if there was one.
@@ -46,15 +52,35 @@ fn run<R: Call>(case: &Case) -> (Vec<String>, Option<String>) {
     let stack = band.with_semantics(case.preset.semantics()).layer(service);
     let result = poll_times(stack.oneshot(R::request(RunContext::default())), POLLS);
     let words = trace.take().split(' ').map(str::to_owned).collect();
-    (words, result.expect("nothing waits").ok().map(|response| R::text(&response)))
+    (
+        words,
+        result
+            .expect("nothing waits")
+            .ok()
+            .map(|response| R::text(&response)),
+    )
 }
 
 /// Every case of a guard that does this.
 fn cases(guard: (Hook, Does)) -> Vec<Case> {
     use Does::*;
     let others: [(Hook, &[Does]); 3] = [
-        (Hook::Before, &[Continue, SkipRest, Respond, Error, Interrupt]),
-        (Hook::After, &[Continue, SkipRest, Respond, Error, Interrupt, EndInvocation, Panic]),
+        (
+            Hook::Before,
+            &[Continue, SkipRest, Respond, Error, Interrupt],
+        ),
+        (
+            Hook::After,
+            &[
+                Continue,
+                SkipRest,
+                Respond,
+                Error,
+                Interrupt,
+                EndInvocation,
+                Panic,
+            ],
+        ),
         (Hook::OnError, &[Continue, Fail, Retry, Fallback, Error]),
     ];
     let mut cases = Vec::new();
@@ -65,7 +91,13 @@ fn cases(guard: (Hook, Does)) -> Vec<Case> {
                     for &x in does {
                         for &y in does {
                             let others = (hook, [x, y]);
-                            cases.push(Case { preset, at, guard, others, service });
+                            cases.push(Case {
+                                preset,
+                                at,
+                                guard,
+                                others,
+                                service,
+                            });
                         }
                     }
                 }
@@ -94,14 +126,17 @@ fn is_asked<R: Call>() {
         let fails = |does: &Does| matches!(does, Does::Fail | Does::Error);
         if !case.others.1.iter().any(fails) {
             for (call, after) in words.split(|word| word == "call").skip(1).enumerate() {
-                let failed =
-                    !matches!(case.service[call.min(case.service.len() - 1)], Reply::Answers);
+                let failed = !matches!(
+                    case.service[call.min(case.service.len() - 1)],
+                    Reply::Answers
+                );
                 assert!(!failed || has(after, "g!"), "{label}");
             }
         }
         let ends = words.iter().filter(|word| word.starts_with("g=")).count();
-        let asked =
-            words.iter().any(|word| matches!(&**word, "g>" | "<g") || word.starts_with("g!"));
+        let asked = words
+            .iter()
+            .any(|word| matches!(&**word, "g>" | "<g") || word.starts_with("g!"));
         assert_eq!(ends, usize::from(asked), "{label}");
     }
 }

@@ -56,15 +56,23 @@ fn a_call_that_the_crate_does_not_know() {
 
 fn matrix<R: Call>() {
     for style in STYLES {
-        for row in rows::rows().into_iter().filter(|row| style.can(row.hook, row.does)) {
+        for row in rows::rows()
+            .into_iter()
+            .filter(|row| style.can(row.hook, row.does))
+        {
             check::<R>(&row, style);
         }
     }
 }
 
 fn check<R: Call>(row: &Row, style: Style) {
-    let label =
-        format!("{} {:?} {:?} over {:?}, {style:?}", R::CALL, row.hook, row.does, row.service);
+    let label = format!(
+        "{} {:?} {:?} over {:?}, {style:?}",
+        R::CALL,
+        row.hook,
+        row.does,
+        row.service
+    );
     let (trace, seen, context) = (Trace::default(), Trace::default(), RunContext::default());
     let stack = band::<R>(row.hook, row.does, style, &trace).layer(service::<R>(
         row.service,
@@ -78,7 +86,11 @@ fn check<R: Call>(row: &Row, style: Style) {
     assert_eq!(seen.take(), row.seen, "{label}: what the service was asked");
     match (result, row.result) {
         (Some(Ok(response)), Expected::Done(text, origin)) => {
-            assert_eq!((&*R::text(&response), R::origin(&response)), (text, origin), "{label}");
+            assert_eq!(
+                (&*R::text(&response), R::origin(&response)),
+                (text, origin),
+                "{label}"
+            );
         }
         (Some(Err(error)), Expected::Fails(kind, message, raised)) => {
             assert_eq!((error.kind(), error.message()), (kind, message), "{label}");
@@ -94,9 +106,21 @@ fn check<R: Call>(row: &Row, style: Style) {
 
 /// What is latched, and that it refuses a second call, whatever that would have done.
 fn check_latch<R: Call>(latch: Latch, context: &RunContext, label: &str) {
-    assert_eq!(context.aborted().is_some(), latch == Latch::Aborted, "{label}");
-    let pending: Vec<_> = context.interrupts().into_iter().map(|pending| pending.id).collect();
-    let expected: &[&str] = if latch == Latch::Interrupted { &["wait"] } else { &[] };
+    assert_eq!(
+        context.aborted().is_some(),
+        latch == Latch::Aborted,
+        "{label}"
+    );
+    let pending: Vec<_> = context
+        .interrupts()
+        .into_iter()
+        .map(|pending| pending.id)
+        .collect();
+    let expected: &[&str] = if latch == Latch::Interrupted {
+        &["wait"]
+    } else {
+        &[]
+    };
     assert_eq!(pending, expected, "{label}");
 
     let (trace, seen) = (Trace::default(), Trace::default());
@@ -104,14 +128,21 @@ fn check_latch<R: Call>(latch: Latch, context: &RunContext, label: &str) {
         .with(Traced::innocent("d", &trace))
         .layer(service::<R>(&[rows::Reply::Answers], &trace, &seen));
     let again = poll_times(stack.oneshot(R::request(context.clone())), POLLS);
-    let kind = again.expect("nothing waits").err().map(|error| error.kind());
+    let kind = again
+        .expect("nothing waits")
+        .err()
+        .map(|error| error.kind());
     let (expected, words) = match latch {
         Latch::Open => (None, "d> call <d d=done"),
         Latch::Aborted => (Some(ErrorKind::Aborted), ""),
         Latch::Interrupted => (Some(ErrorKind::Interrupted), ""),
         Latch::Ended => (Some(ErrorKind::InvocationEnded), ""),
     };
-    assert_eq!((kind, &*trace.take()), (expected, words), "{label}: a second call");
+    assert_eq!(
+        (kind, &*trace.take()),
+        (expected, words),
+        "{label}: a second call"
+    );
 }
 
 /// A panic of the service is not the band's to catch, but it still ends the call once.
@@ -119,9 +150,9 @@ fn check_latch<R: Call>(latch: Latch, context: &RunContext, label: &str) {
 fn a_panic_of_the_service_ends_the_call_as_dropped() {
     let trace = Trace::default();
     let stack = band::<ModelRequest>(rows::Hook::After, Does::Continue, Style::Method, &trace)
-        .layer(tower::service_fn(async |_: ModelRequest| -> tower_agent::Result<_> {
-            panic!("out of the service")
-        }));
+        .layer(tower::service_fn(
+            async |_: ModelRequest| -> tower_agent::Result<_> { panic!("out of the service") },
+        ));
     let future = stack.oneshot(ModelRequest::default());
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| poll_times(future, 1)));
     assert!(panicked.is_err());

@@ -123,7 +123,11 @@ fn failed(index: usize, does: Does, hook: Hook) -> Failed {
         Hook::After => "after",
         _ => "on_error",
     };
-    Failed { kind, message, by: Some((name, hook)) }
+    Failed {
+        kind,
+        message,
+        by: Some((name, hook)),
+    }
 }
 
 impl Failed {
@@ -218,19 +222,30 @@ impl Rules {
                 .collect(),
             shown: std::array::from_fn(|index| {
                 let shown = counted.iter().take(index).rposition(|&does| replaces(does));
-                shown.map_or("service".to_owned(), |by| failed(by, counted[by], hook).message)
+                shown.map_or("service".to_owned(), |by| {
+                    failed(by, counted[by], hook).message
+                })
             }),
         }
     }
 
     /// What must be seen of a call in this case.
     pub(crate) fn predict(&self, case: &Case) -> Seen {
-        let mut call = Call { rules: self, case, words: Vec::new(), entered: 0, endings: vec![] };
+        let mut call = Call {
+            rules: self,
+            case,
+            words: Vec::new(),
+            entered: 0,
+            endings: vec![],
+        };
         let mut requests = Vec::new();
         let mut end = call.run(&mut requests);
         // What ends more than the call, nothing undoes: an abort of all things.
         if let End::Failed(_) = end {
-            let abort = call.endings.iter().find(|ending| ending.kind == ErrorKind::Aborted);
+            let abort = call
+                .endings
+                .iter()
+                .find(|ending| ending.kind == ErrorKind::Aborted);
             if let Some(ending) = abort.or_else(|| call.endings.first()) {
                 end = End::Failed(ending.clone());
             }
@@ -240,9 +255,21 @@ impl Rules {
             End::Failed(_) => "failed",
             End::Dropped => "dropped",
         };
-        let ends = NAMES[..call.entered].iter().map(|name| format!("{name}={how}"));
-        let trace = call.words.into_iter().chain(ends).collect::<Vec<_>>().join(" ");
-        Seen { trace, requests: requests.join(" "), end, endings: call.endings }
+        let ends = NAMES[..call.entered]
+            .iter()
+            .map(|name| format!("{name}={how}"));
+        let trace = call
+            .words
+            .into_iter()
+            .chain(ends)
+            .collect::<Vec<_>>()
+            .join(" ");
+        Seen {
+            trace,
+            requests: requests.join(" "),
+            end,
+            endings: call.endings,
+        }
     }
 }
 
@@ -257,14 +284,19 @@ struct Call<'a> {
 impl Call<'_> {
     fn ask(&mut self, hook: Hook, may_retry: bool) -> Phase {
         let idle = [Does::Continue; 3];
-        let acts = if self.case.hook == hook { self.case.acts } else { idle };
+        let acts = if self.case.hook == hook {
+            self.case.acts
+        } else {
+            idle
+        };
         let phase = self.rules.phase(hook, acts, may_retry);
         self.entered = self.entered.max(phase.asked);
-        self.words.extend((0..phase.asked).map(|index| match (hook, NAMES[index]) {
-            (Hook::Before, name) => format!("{name}>"),
-            (Hook::After, name) => format!("<{name}"),
-            (_, name) => format!("{name}!{}", phase.shown[index]),
-        }));
+        self.words
+            .extend((0..phase.asked).map(|index| match (hook, NAMES[index]) {
+                (Hook::Before, name) => format!("{name}>"),
+                (Hook::After, name) => format!("<{name}"),
+                (_, name) => format!("{name}!{}", phase.shown[index]),
+            }));
         self.endings.extend(phase.endings.iter().cloned());
         phase
     }
@@ -284,11 +316,19 @@ impl Call<'_> {
                     return self.after(name, Origin::Before, self.rules.after_before);
                 }
                 // `b` notes that it was asked, in the request as it entered the band.
-                noted = if before.asked > 1 { "b".into() } else { String::new() };
+                noted = if before.asked > 1 {
+                    "b".into()
+                } else {
+                    String::new()
+                };
             }
             self.words.push("call".into());
             requests.extend((!noted.is_empty()).then(|| noted.clone()));
-            let ends = |kind, message: &str| Failed { kind, message: message.into(), by: None };
+            let ends = |kind, message: &str| Failed {
+                kind,
+                message: message.into(),
+                by: None,
+            };
             let replies = self.case.service;
             let ending = match replies[attempt.min(replies.len() - 1)] {
                 Reply::Answers => return self.after("service", Origin::Service, true),
@@ -309,11 +349,19 @@ impl Call<'_> {
                     attempt += 1;
                     noted.push('+');
                 }
-                Phase { error: Some(error), .. } => return End::Failed(error),
-                Phase { response: Some(name), .. } => {
+                Phase {
+                    error: Some(error), ..
+                } => return End::Failed(error),
+                Phase {
+                    response: Some(name),
+                    ..
+                } => {
                     return self.after(name, Origin::Fallback, self.rules.after_fallback);
                 }
-                Phase { replacement: Some(error), .. } => return End::Failed(error),
+                Phase {
+                    replacement: Some(error),
+                    ..
+                } => return End::Failed(error),
                 _ => return End::Failed(ends(ErrorKind::Provider, "service")),
             }
         }
@@ -326,8 +374,13 @@ impl Call<'_> {
         let after = self.ask(Hook::After, false);
         match after {
             Phase { hangs: true, .. } => End::Dropped,
-            Phase { error: Some(error), .. } => End::Failed(error),
-            Phase { response: Some(name), .. } => End::Done(name, Origin::After),
+            Phase {
+                error: Some(error), ..
+            } => End::Failed(error),
+            Phase {
+                response: Some(name),
+                ..
+            } => End::Done(name, Origin::After),
             _ => End::Done(name, origin),
         }
     }

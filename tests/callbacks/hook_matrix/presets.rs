@@ -33,10 +33,22 @@ pub(crate) const PRESETS: [Preset; 9] = [
     Preset::Potato,
     Preset::AdkPython,
     Preset::AdkElixir,
-    Preset::Trpc { continue_on_error: false, continue_on_response: false },
-    Preset::Trpc { continue_on_error: true, continue_on_response: false },
-    Preset::Trpc { continue_on_error: false, continue_on_response: true },
-    Preset::Trpc { continue_on_error: true, continue_on_response: true },
+    Preset::Trpc {
+        continue_on_error: false,
+        continue_on_response: false,
+    },
+    Preset::Trpc {
+        continue_on_error: true,
+        continue_on_response: false,
+    },
+    Preset::Trpc {
+        continue_on_error: false,
+        continue_on_response: true,
+    },
+    Preset::Trpc {
+        continue_on_error: true,
+        continue_on_response: true,
+    },
     Preset::RestTold,
 ];
 
@@ -47,9 +59,10 @@ impl Preset {
             Self::Potato => CallbackSemantics::potato(),
             Self::AdkPython => CallbackSemantics::adk_python(),
             Self::AdkElixir => CallbackSemantics::adk_elixir(),
-            Self::Trpc { continue_on_error, continue_on_response } => {
-                CallbackSemantics::trpc(continue_on_error, continue_on_response)
-            }
+            Self::Trpc {
+                continue_on_error,
+                continue_on_response,
+            } => CallbackSemantics::trpc(continue_on_error, continue_on_response),
             Self::RestTold => {
                 let mut semantics = CallbackSemantics::potato();
                 semantics.respond = RespondScope::Everywhere;
@@ -92,9 +105,11 @@ impl Preset {
                 error_half: true,
                 ..default
             },
-            Self::AdkPython => {
-                Rules { after: Chain::First, after_before: !is_model && !is_agent, ..default }
-            }
+            Self::AdkPython => Rules {
+                after: Chain::First,
+                after_before: !is_model && !is_agent,
+                ..default
+            },
             Self::AdkElixir => Rules {
                 after_before: !is_model && !is_agent,
                 after_fallback: !is_model,
@@ -102,12 +117,23 @@ impl Preset {
                 retries: if is_tool { 1 } else { 3 },
                 ..default
             },
-            Self::Trpc { continue_on_error, continue_on_response } => {
-                let chain = if continue_on_response { Chain::Last } else { Chain::First };
+            Self::Trpc {
+                continue_on_error,
+                continue_on_response,
+            } => {
+                let chain = if continue_on_response {
+                    Chain::Last
+                } else {
+                    Chain::First
+                };
                 Rules {
                     before: chain,
                     after: chain,
-                    failure: if continue_on_error { Failure::Continue } else { Failure::Stop },
+                    failure: if continue_on_error {
+                        Failure::Continue
+                    } else {
+                        Failure::Stop
+                    },
                     after_before: !is_tool && !is_agent,
                     after_fallback: false,
                     error_half: true,
@@ -129,24 +155,36 @@ fn check<R: Call>(preset: Preset, case: &Case, style: Option<Style>) {
             .with(Traced::acting("b", case.hook, b, &trace))
             .with(Traced::acting("c", case.hook, c, &trace)),
     };
-    let stack = callbacks.with_semantics(preset.semantics()).layer(service::<R>(
-        case.service,
-        &trace,
-        &seen,
-    ));
+    let stack = callbacks
+        .with_semantics(preset.semantics())
+        .layer(service::<R>(case.service, &trace, &seen));
     let expected = preset.rules(R::CALL).predict(case);
 
     let result = poll_times(stack.oneshot(R::request(context.clone())), POLLS);
 
-    let words = style.map_or(expected.trace.clone(), |style| style.visible(&expected.trace));
+    let words = style.map_or(expected.trace.clone(), |style| {
+        style.visible(&expected.trace)
+    });
     assert_eq!(trace.take(), words, "{label}");
-    assert_eq!(seen.take(), expected.requests, "{label}: what the service was asked");
+    assert_eq!(
+        seen.take(),
+        expected.requests,
+        "{label}: what the service was asked"
+    );
     match (result, expected.end) {
         (Some(Ok(response)), End::Done(text, origin)) => {
-            assert_eq!((&*R::text(&response), R::origin(&response)), (text, origin), "{label}");
+            assert_eq!(
+                (&*R::text(&response), R::origin(&response)),
+                (text, origin),
+                "{label}"
+            );
         }
         (Some(Err(error)), End::Failed(Failed { kind, message, by })) => {
-            assert_eq!((error.kind(), error.message()), (kind, &*message), "{label}");
+            assert_eq!(
+                (error.kind(), error.message()),
+                (kind, &*message),
+                "{label}"
+            );
             let raised = error.raised_by().map(|by| (&*by.callback, by.hook));
             assert_eq!(raised, by, "{label}");
             assert_eq!(error.call().map(|call| call.kind), Some(R::CALL), "{label}");
@@ -157,18 +195,24 @@ fn check<R: Call>(preset: Preset, case: &Case, style: Option<Style>) {
 
     // What was raised refuses a second call, an abort before all else.
     let aborts = |ending: &&Failed| ending.kind == ErrorKind::Aborted;
-    let ending = expected.endings.iter().find(aborts).or(expected.endings.first());
-    let again = Callbacks::new().with(Traced::innocent("d", &trace)).layer(service::<R>(
-        &[Reply::Answers],
-        &trace,
-        &seen,
-    ));
+    let ending = expected
+        .endings
+        .iter()
+        .find(aborts)
+        .or(expected.endings.first());
+    let again = Callbacks::new()
+        .with(Traced::innocent("d", &trace))
+        .layer(service::<R>(&[Reply::Answers], &trace, &seen));
     let again = poll_times(again.oneshot(R::request(context)), POLLS).expect("nothing waits");
     let (kind, words) = match ending {
         Some(ending) => (Some(ending.kind), ""),
         None => (None, "d> call <d d=done"),
     };
-    assert_eq!(again.err().map(|error| error.kind()), kind, "{label}: a second call");
+    assert_eq!(
+        again.err().map(|error| error.kind()),
+        kind,
+        "{label}: a second call"
+    );
     assert_eq!(trace.take(), words, "{label}: a second call");
 }
 
@@ -177,9 +221,18 @@ fn check<R: Call>(preset: Preset, case: &Case, style: Option<Style>) {
 fn the_model_agrees_with_the_table() {
     for row in rows() {
         let case = alone(row.hook, row.does, row.service);
-        for call in [CallKind::Agent, CallKind::Model, CallKind::Tool, CallKind::Other("embed")] {
+        for call in [
+            CallKind::Agent,
+            CallKind::Model,
+            CallKind::Tool,
+            CallKind::Other("embed"),
+        ] {
             let seen = Preset::Default.rules(call).predict(&case);
-            assert_eq!((&*seen.trace, &*seen.requests), (row.trace, row.seen), "{row:?}");
+            assert_eq!(
+                (&*seen.trace, &*seen.requests),
+                (row.trace, row.seen),
+                "{row:?}"
+            );
             let agrees = match (&seen.end, row.result) {
                 (End::Done(text, origin), Expected::Done(t, o)) => (*text, *origin) == (t, o),
                 (End::Failed(error), Expected::Fails(kind, message, hook)) => {
@@ -195,14 +248,21 @@ fn the_model_agrees_with_the_table() {
 }
 
 fn alone(hook: Hook, does: Does, service: &'static [Reply]) -> Case {
-    Case { hook, acts: [Does::Continue, does, Does::Continue], service }
+    Case {
+        hook,
+        acts: [Does::Continue, does, Does::Continue],
+        service,
+    }
 }
 
 /// `b` acts, in every style of callback.
 fn rows_of<R: Call>() {
     for preset in PRESETS {
         for row in rows() {
-            for style in STYLES.into_iter().filter(|style| style.can(row.hook, row.does)) {
+            for style in STYLES
+                .into_iter()
+                .filter(|style| style.can(row.hook, row.does))
+            {
                 check::<R>(preset, &alone(row.hook, row.does, row.service), Some(style));
             }
         }
@@ -215,8 +275,17 @@ fn combinations_of<R: Call>() {
     const OK: &[Reply] = &[Reply::Answers];
     const FAILS: &[Reply] = &[Reply::Fails];
     const ONCE: &[Reply] = &[Reply::Fails, Reply::Answers];
-    let deciding =
-        [Continue, SkipRest, Respond, Error, Abort, Interrupt, EndInvocation, Panic, Hang];
+    let deciding = [
+        Continue,
+        SkipRest,
+        Respond,
+        Error,
+        Abort,
+        Interrupt,
+        EndInvocation,
+        Panic,
+        Hang,
+    ];
     let recovering = [
         Continue,
         Fail,
@@ -232,8 +301,10 @@ fn combinations_of<R: Call>() {
         Panic,
         Hang,
     ];
-    let (first, first_recovering) =
-        ([Continue, SkipRest, Respond, Error], [Continue, Fail, Retry, Fallback, Error]);
+    let (first, first_recovering) = (
+        [Continue, SkipRest, Respond, Error],
+        [Continue, Fail, Retry, Fallback, Error],
+    );
     type Answers<'a> = &'a [Does];
     let hooks: [(Hook, Answers<'_>, Answers<'_>, &'static [Reply]); 4] = [
         (Hook::Before, &first, &deciding, OK),
@@ -246,7 +317,15 @@ fn combinations_of<R: Call>() {
             for &a in first {
                 for &b in answers {
                     for &c in answers {
-                        check::<R>(preset, &Case { hook, acts: [a, b, c], service }, None);
+                        check::<R>(
+                            preset,
+                            &Case {
+                                hook,
+                                acts: [a, b, c],
+                                service,
+                            },
+                            None,
+                        );
                     }
                 }
             }

@@ -17,7 +17,11 @@ fn says(text: &str) -> AgentResponse {
 }
 
 fn asked(request: &AgentRequest) -> String {
-    request.messages().last().map(Message::text).unwrap_or_default()
+    request
+        .messages()
+        .last()
+        .map(Message::text)
+        .unwrap_or_default()
 }
 
 #[tokio::test]
@@ -25,9 +29,11 @@ async fn an_abort_of_the_user_is_answered_without_the_agent_and_without_after_ag
     let model = ScriptedModel::new([Turn::from_text("hello")]);
     let seen = Log::default();
     let agent = agent(model.clone())
-        .on_agent(before_agent(|request| match asked(request).contains("/abort") {
-            true => Action::Respond(says("aborted by callback")),
-            false => Action::Continue,
+        .on_agent(before_agent(|request| {
+            match asked(request).contains("/abort") {
+                true => Action::Respond(says("aborted by callback")),
+                false => Action::Continue,
+            }
         }))
         .on_agent(after_agent({
             let seen = seen.clone();
@@ -41,7 +47,10 @@ async fn an_abort_of_the_user_is_answered_without_the_agent_and_without_after_ag
         (response.text(), response.origin()),
         ("aborted by callback".into(), Origin::Before)
     );
-    assert_eq!((response.end_reason(), response.iterations()), (&EndReason::Completed, 0));
+    assert_eq!(
+        (response.end_reason(), response.iterations()),
+        (&EndReason::Completed, 0)
+    );
     assert_eq!((model.requests().len(), seen.take().len()), (0, 0));
 
     assert_eq!(agent.run("hi").await.unwrap().text(), "hello");
@@ -58,7 +67,9 @@ async fn a_footer_is_put_under_the_answer_and_the_rest_stays() {
         .tool(act())
         .on_agent(after_agent(|_, response| match response.message() {
             Some(said) => {
-                let said = said.clone().with_part(Part::from_text("\n\n-- the management"));
+                let said = said
+                    .clone()
+                    .with_part(Part::from_text("\n\n-- the management"));
                 Action::Respond(response.clone().with_message(said))
             }
             None => Action::Continue,
@@ -70,7 +81,10 @@ async fn a_footer_is_put_under_the_answer_and_the_rest_stays() {
 
     assert_eq!(response.text(), "four\n\n-- the management");
     assert_eq!(response.usage(), Usage::new(30, 3));
-    assert_eq!((response.new_messages().len(), response.iterations()), (3, 2));
+    assert_eq!(
+        (response.new_messages().len(), response.iterations()),
+        (3, 2)
+    );
 }
 
 #[tokio::test]
@@ -103,7 +117,10 @@ async fn after_agent_sees_the_final_answer_and_everything_that_led_to_it() {
             move |_, response| {
                 let results = response.new_messages().flat_map(Message::tool_results);
                 let results: Vec<_> = results.map(|result| result.text()).collect();
-                let calls = response.new_messages().flat_map(Message::tool_calls).count();
+                let calls = response
+                    .new_messages()
+                    .flat_map(Message::tool_calls)
+                    .count();
                 seen.push((
                     response.text(),
                     results,
@@ -121,7 +138,13 @@ async fn after_agent_sees_the_final_answer_and_everything_that_led_to_it() {
     let results = vec!["1".to_owned(), "2".to_owned()];
     assert_eq!(
         seen.take(),
-        [("three".into(), results, 2, Usage::new(15, 3), EndReason::Completed)]
+        [(
+            "three".into(),
+            results,
+            2,
+            Usage::new(15, 3),
+            EndReason::Completed
+        )]
     );
 }
 
@@ -158,7 +181,10 @@ async fn after_agent_finds_what_before_agent_stored_and_the_whole_run_finds_its_
         .on_agent(after_agent({
             let seen = seen.clone();
             move |request, _| {
-                seen.push(("after_agent", request.extensions().get::<Tenant>().unwrap().0));
+                seen.push((
+                    "after_agent",
+                    request.extensions().get::<Tenant>().unwrap().0,
+                ));
             }
         }))
         .on_model(before_model({
@@ -173,13 +199,22 @@ async fn after_agent_finds_what_before_agent_stored_and_the_whole_run_finds_its_
 
     agent.run("?").await.unwrap();
 
-    assert_eq!(seen.take(), [("before_model", "acme"), ("after_agent", "acme")]);
+    assert_eq!(
+        seen.take(),
+        [("before_model", "acme"), ("after_agent", "acme")]
+    );
 }
 
 #[tokio::test]
 async fn an_ordinary_error_of_an_agent_callback_fails_the_run_and_names_it() {
     for before in [true, false] {
-        let fails = move |here: bool| if here { Err(Error::from("closed")) } else { Ok(()) };
+        let fails = move |here: bool| {
+            if here {
+                Err(Error::from("closed"))
+            } else {
+                Ok(())
+            }
+        };
         let model = ScriptedModel::new([Turn::from_text("ok")]);
         let agent = agent(model.clone())
             .on_agent(before_agent(move |_| fails(before)).named("hours"))
@@ -189,7 +224,10 @@ async fn an_ordinary_error_of_an_agent_callback_fails_the_run_and_names_it() {
 
         let error = agent.run("?").await.unwrap_err();
 
-        assert_eq!((error.kind(), error.message()), (ErrorKind::Callback, "closed"));
+        assert_eq!(
+            (error.kind(), error.message()),
+            (ErrorKind::Callback, "closed")
+        );
         let by = error.raised_by().unwrap();
         let hook = if before { "before" } else { "after" };
         assert_eq!((&*by.callback, by.hook), ("hours", hook));
@@ -206,18 +244,26 @@ async fn the_error_half_sees_how_the_agent_failed_and_may_answer_for_it() {
         move |_, error| seen.push((error.kind(), error.message().to_owned()))
     });
     let observed = agent(broken()).on_agent(observes).build().unwrap();
-    assert_eq!(observed.run("?").await.unwrap_err().kind(), ErrorKind::Provider);
+    assert_eq!(
+        observed.run("?").await.unwrap_err().kind(),
+        ErrorKind::Provider
+    );
     assert_eq!(seen.take(), [(ErrorKind::Provider, "broken".to_owned())]);
 
     let recovered = agent(broken())
-        .on_agent(on_agent_error(|_, _| Recovery::Fallback(says("I could not find out."))))
+        .on_agent(on_agent_error(|_, _| {
+            Recovery::Fallback(says("I could not find out."))
+        }))
         .on_agent(after_agent({
             let seen = seen.clone();
             move |_, _| seen.push((ErrorKind::Other, "after".into()))
         }))
         .build()
         .unwrap();
-    assert_eq!(recovered.run("?").await.unwrap().text(), "I could not find out.");
+    assert_eq!(
+        recovered.run("?").await.unwrap().text(),
+        "I could not find out."
+    );
     assert!(seen.take().is_empty());
 }
 
@@ -244,53 +290,73 @@ async fn several_after_callbacks_see_the_same_answer() {
 
 #[tokio::test]
 async fn the_sessions_state_comes_with_the_request_and_goes_with_the_answer() {
-    let agent = agent(ScriptedModel::always(Turn::from_text("ok").usage(Usage::new(60, 0))))
-        .on_agent(before_agent(|request| {
-            let spent = request.context().state().get("tokens").and_then(|n| n.as_u64());
-            match spent.unwrap_or_default() {
-                0..100 => Ok(()),
-                _ => Err(Error::abort("token limit reached")),
-            }
-        }))
-        .on_agent(after_agent(|request, response| {
-            let state = request.context().state();
-            let spent = state.get("tokens").and_then(|n| n.as_u64()).unwrap_or_default();
-            state.set("tokens", spent + response.usage().total());
-        }))
-        .build()
-        .unwrap();
+    let agent = agent(ScriptedModel::always(
+        Turn::from_text("ok").usage(Usage::new(60, 0)),
+    ))
+    .on_agent(before_agent(|request| {
+        let spent = request
+            .context()
+            .state()
+            .get("tokens")
+            .and_then(|n| n.as_u64());
+        match spent.unwrap_or_default() {
+            0..100 => Ok(()),
+            _ => Err(Error::abort("token limit reached")),
+        }
+    }))
+    .on_agent(after_agent(|request, response| {
+        let state = request.context().state();
+        let spent = state
+            .get("tokens")
+            .and_then(|n| n.as_u64())
+            .unwrap_or_default();
+        state.set("tokens", spent + response.usage().total());
+    }))
+    .build()
+    .unwrap();
 
     let mut state = State::default();
     for tokens in [60, 120] {
-        let response = agent.run(AgentRequest::new("?").with_state(state)).await.unwrap();
+        let response = agent
+            .run(AgentRequest::new("?").with_state(state))
+            .await
+            .unwrap();
         state = response.state().clone();
         assert_eq!(state.get("tokens"), Some(json!(tokens)));
     }
-    let error = agent.run(AgentRequest::new("?").with_state(state)).await.unwrap_err();
+    let error = agent
+        .run(AgentRequest::new("?").with_state(state))
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Aborted);
 }
 
 #[tokio::test]
 async fn an_agent_that_works_for_another_shares_its_values_and_its_totals() {
     let seen = Log::default();
-    let inner = agent(ScriptedModel::new([Turn::from_text("42").usage(Usage::new(7, 0))]))
-        .name("inner")
-        .on_agent(before_agent({
-            let seen = seen.clone();
-            move |request| {
-                let context = request.context();
-                let tenant = context.values().get::<Tenant>("tenant").unwrap().unwrap();
-                seen.push((context.path().to_owned(), tenant.0, context.usage().total()));
-            }
-        }))
-        .build()
-        .unwrap();
-    let delegate =
-        Tool::function_with("act", "", move |_: serde_json::Value, request: ToolRequest| {
+    let inner = agent(ScriptedModel::new([
+        Turn::from_text("42").usage(Usage::new(7, 0))
+    ]))
+    .name("inner")
+    .on_agent(before_agent({
+        let seen = seen.clone();
+        move |request| {
+            let context = request.context();
+            let tenant = context.values().get::<Tenant>("tenant").unwrap().unwrap();
+            seen.push((context.path().to_owned(), tenant.0, context.usage().total()));
+        }
+    }))
+    .build()
+    .unwrap();
+    let delegate = Tool::function_with(
+        "act",
+        "",
+        move |_: serde_json::Value, request: ToolRequest| {
             let asked = AgentRequest::new("?").with_context(request.context().clone());
             let run = inner.run(asked);
             async move { run.await.map(|response| response.text()) }
-        });
+        },
+    );
     let model = ScriptedModel::new([
         Turn::tool("act", json!(null)).usage(Usage::new(100, 0)),
         Turn::from_text("done"),

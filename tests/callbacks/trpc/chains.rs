@@ -29,7 +29,15 @@ enum Does {
 
 use Does::*;
 
-const ALL: [Does; 7] = [Nothing, Notes, Answers, NotesAndAnswers, Fails, NotesAndFails, Panics];
+const ALL: [Does; 7] = [
+    Nothing,
+    Notes,
+    Answers,
+    NotesAndAnswers,
+    Fails,
+    NotesAndFails,
+    Panics,
+];
 
 impl Does {
     fn notes(self) -> bool {
@@ -67,11 +75,18 @@ struct Cell {
 /// count, and that nothing is lost.
 fn page(steps: &[Does], phase: Phase, on_error: bool, on_response: bool) -> Cell {
     let ends = |does: &Does| (does.fails() && !on_error) || (does.answers() && !on_response);
-    let asked = steps.iter().position(ends).map_or(steps.len(), |last| last + 1);
+    let asked = steps
+        .iter()
+        .position(ends)
+        .map_or(steps.len(), |last| last + 1);
     let numbered = || (1..).zip(steps[..asked].iter().copied());
     let first_error = numbered().find(|(_, does)| does.fails());
     let last_answer = numbered().filter(|(_, does)| does.answers()).last();
-    let service = if phase == Phase::OnError { "broken" } else { "service" };
+    let service = if phase == Phase::OnError {
+        "broken"
+    } else {
+        "service"
+    };
     let outcome = match (first_error, last_answer) {
         (Some((n, Panics)), _) => format!("panicked: E{n}"),
         (Some((n, _)), _) => format!("E{n}"),
@@ -81,7 +96,10 @@ fn page(steps: &[Does], phase: Phase, on_error: bool, on_response: bool) -> Cell
     let seen = if phase == Phase::Before { "" } else { service };
     Cell {
         asked: (1..=asked).map(|n| (n, seen.to_owned())).collect(),
-        notes: numbered().filter(|(_, does)| does.notes()).map(|(n, _)| n).collect(),
+        notes: numbered()
+            .filter(|(_, does)| does.notes())
+            .map(|(n, _)| n)
+            .collect(),
         calls: usize::from(phase != Phase::Before || outcome == service),
         outcome,
     }
@@ -127,7 +145,9 @@ impl<R: Chained> Callback<R> for Step {
         if self.does.notes() {
             leave(request.extensions_mut(), self.number);
         }
-        Ok(self.acts::<R>("")?.map_or(Action::Continue, Action::Respond))
+        Ok(self
+            .acts::<R>("")?
+            .map_or(Action::Continue, Action::Respond))
     }
 
     async fn after(&self, request: &R, response: &R::Response) -> Result<Action<R::Response>> {
@@ -136,9 +156,13 @@ impl<R: Chained> Callback<R> for Step {
         }
         if self.does.notes() {
             let values = request.context().values();
-            values.update("notes", |notes: &mut BTreeSet<usize>| notes.insert(self.number))?;
+            values.update("notes", |notes: &mut BTreeSet<usize>| {
+                notes.insert(self.number)
+            })?;
         }
-        Ok(self.acts::<R>(&R::text(response))?.map_or(Action::Continue, Action::Respond))
+        Ok(self
+            .acts::<R>(&R::text(response))?
+            .map_or(Action::Continue, Action::Respond))
     }
 
     async fn on_error(&self, request: &mut R, error: &Error) -> Result<Recovery<R::Response>> {
@@ -148,16 +172,30 @@ impl<R: Chained> Callback<R> for Step {
         if self.does.notes() {
             leave(request.extensions_mut(), self.number);
         }
-        Ok(self.acts::<R>(error.message())?.map_or(Recovery::Propagate, Recovery::Fallback))
+        Ok(self
+            .acts::<R>(error.message())?
+            .map_or(Recovery::Propagate, Recovery::Fallback))
     }
 
     fn on_end(&self, request: &R, _: Outcome<'_, R::Response>) {
         // The first callback is entered in every call.
         if self.number == 1 {
-            let left = request.extensions().get::<Left>().cloned().unwrap_or_default();
-            left.0.into_iter().for_each(|number| self.notes.push(number));
-            let values = request.context().values().get::<BTreeSet<usize>>("notes").unwrap();
-            values.iter().for_each(|notes| notes.iter().for_each(|n| self.notes.push(*n)));
+            let left = request
+                .extensions()
+                .get::<Left>()
+                .cloned()
+                .unwrap_or_default();
+            left.0
+                .into_iter()
+                .for_each(|number| self.notes.push(number));
+            let values = request
+                .context()
+                .values()
+                .get::<BTreeSet<usize>>("notes")
+                .unwrap();
+            values
+                .iter()
+                .for_each(|notes| notes.iter().for_each(|n| self.notes.push(*n)));
         }
     }
 }
@@ -177,7 +215,11 @@ trait Chained: Call {
 
 fn says_one_thing(works: bool) -> ScriptedModel {
     let broken = Error::new(ErrorKind::Provider, "broken");
-    ScriptedModel::new([if works { Turn::from_text("service") } else { Turn::error(broken) }])
+    ScriptedModel::new([if works {
+        Turn::from_text("service")
+    } else {
+        Turn::error(broken)
+    }])
 }
 
 fn asks_a_tool(works: bool) -> ScriptedModel {
@@ -185,7 +227,11 @@ fn asks_a_tool(works: bool) -> ScriptedModel {
 }
 
 fn breaks_unless(works: bool) -> Result<&'static str> {
-    if works { Ok("service") } else { Err(Error::new(ErrorKind::Tool, "broken")) }
+    if works {
+        Ok("service")
+    } else {
+        Err(Error::new(ErrorKind::Tool, "broken"))
+    }
 }
 
 macro_rules! chained {
@@ -226,8 +272,13 @@ chained! {
 /// Runs an agent with these callbacks around one of its calls.
 async fn run<R: Chained>(does: &[Does], phase: Phase, options: (bool, bool)) -> Cell {
     let (asked, notes) = (Log::default(), Log::default());
-    let step =
-        |(number, &does)| Step { number, does, phase, asked: asked.clone(), notes: notes.clone() };
+    let step = |(number, &does)| Step {
+        number,
+        does,
+        phase,
+        asked: asked.clone(),
+        notes: notes.clone(),
+    };
     let steps: Vec<_> = (1..).zip(does).map(step).collect();
     let (record, probe) = (RecordLayer::<R>::new(), ProbeLayer::new());
     let builder = Agent::builder(R::script(phase != Phase::OnError))
@@ -247,21 +298,32 @@ async fn run<R: Chained>(does: &[Does], phase: Phase, options: (bool, bool)) -> 
         Ok(response) if R::CALL == tower_agent::call::CallKind::Tool => {
             assert_eq!(response.text(), "done");
             let told = super::told(&response).remove(0);
-            assert!(told.text().ends_with(&outcome) && told.is_error == failed, "{told:?}");
+            assert!(
+                told.text().ends_with(&outcome) && told.is_error == failed,
+                "{told:?}"
+            );
         }
         Ok(response) => assert_eq!((response.text(), failed), (outcome.clone(), false)),
         Err(error) => assert_eq!((error.message(), failed), (&*outcome, true)),
     }
     let notes = notes.take().into_iter().collect();
-    Cell { asked: asked.take(), notes, outcome, calls: probe.calls() }
+    Cell {
+        asked: asked.take(),
+        notes,
+        outcome,
+        calls: probe.calls(),
+    }
 }
 
 /// Every sequence of two callbacks, and every one of three that differ in what counts.
 fn sequences() -> Vec<Vec<Does>> {
-    let pairs = ALL.iter().flat_map(|one| ALL.iter().map(|two| vec![*one, *two]));
+    let pairs = ALL
+        .iter()
+        .flat_map(|one| ALL.iter().map(|two| vec![*one, *two]));
     let few = [Nothing, Answers, Fails];
     let triples = few.iter().flat_map(|one| {
-        few.iter().flat_map(|two| few.iter().map(|three| vec![*one, *two, *three]))
+        few.iter()
+            .flat_map(|two| few.iter().map(|three| vec![*one, *two, *three]))
     });
     pairs.chain(triples).collect()
 }
@@ -315,7 +377,11 @@ async fn the_cells_that_people_get_wrong_are_as_written_out_here() {
         for phase in [Phase::Before, Phase::After, Phase::OnError] {
             let cell = run::<ModelRequest>(does, phase, options).await;
             let found = (&*cell.outcome, cell.asked.len());
-            assert_eq!(found, (outcome, asked), "{does:?} in {phase:?} with {options:?}");
+            assert_eq!(
+                found,
+                (outcome, asked),
+                "{does:?} in {phase:?} with {options:?}"
+            );
         }
     }
 }

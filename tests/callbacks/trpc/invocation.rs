@@ -22,7 +22,10 @@ fn values_of_any_type_are_set_read_replaced_and_deleted() {
     let values = context.values();
 
     assert_eq!(values.get::<u32>("n").unwrap(), None);
-    assert!(!values.remove("n"), "to delete what is not there is no fault");
+    assert!(
+        !values.remove("n"),
+        "to delete what is not there is no fault"
+    );
 
     let start = Instant::now();
     values.set("start", start);
@@ -31,7 +34,10 @@ fn values_of_any_type_are_set_read_replaced_and_deleted() {
     values.set("list", vec![1, 2, 3]);
     assert_eq!(*values.get::<Instant>("start").unwrap().unwrap(), start);
     assert_eq!(*values.get::<String>("text").unwrap().unwrap(), "one");
-    assert_eq!(*values.get::<NotCloned>("own").unwrap().unwrap(), NotCloned(7));
+    assert_eq!(
+        *values.get::<NotCloned>("own").unwrap().unwrap(),
+        NotCloned(7)
+    );
     assert_eq!(*values.get::<Vec<i32>>("list").unwrap().unwrap(), [1, 2, 3]);
 
     values.set("text", 1_u8);
@@ -50,8 +56,16 @@ fn a_value_of_another_type_is_an_error_that_says_so_and_stays_where_it_is() {
 
     assert_eq!((&*error.key, error.expected), ("start", "u64"));
     assert!(error.found.ends_with("String"));
-    assert!(context.values().update("start", |n: &mut u64| *n += 1).is_err());
-    assert_eq!(*context.values().get::<String>("start").unwrap().unwrap(), "noon");
+    assert!(
+        context
+            .values()
+            .update("start", |n: &mut u64| *n += 1)
+            .is_err()
+    );
+    assert_eq!(
+        *context.values().get::<String>("start").unwrap().unwrap(),
+        "noon"
+    );
 }
 
 #[tokio::test]
@@ -69,7 +83,10 @@ async fn a_callback_may_pass_that_error_on() {
     let error = agent.run("?").await.unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::Callback);
-    assert_eq!(error.downcast_ref::<ValueTypeError>().unwrap().key, "budget");
+    assert_eq!(
+        error.downcast_ref::<ValueTypeError>().unwrap().key,
+        "budget"
+    );
 }
 
 #[test]
@@ -80,7 +97,10 @@ fn threads_use_them_at_once_and_lose_nothing() {
             let context = &context;
             scope.spawn(move || {
                 for n in 0..100_u32 {
-                    context.values().update("sum", |sum: &mut u32| *sum += 1).unwrap();
+                    context
+                        .values()
+                        .update("sum", |sum: &mut u32| *sum += 1)
+                        .unwrap();
                     let key = format!("tool:calculator:{thread}-{n}:start_time");
                     context.values().set(key.clone(), (thread, n));
                     let kept = context.values().get::<(u32, u32)>(&key).unwrap();
@@ -116,7 +136,14 @@ async fn a_value_belongs_to_one_run() {
         .on_agent(after_agent({
             let seen = seen.clone();
             move |request, _| {
-                seen.push(*request.context().values().get::<u32>("runs").unwrap().unwrap())
+                seen.push(
+                    *request
+                        .context()
+                        .values()
+                        .get::<u32>("runs")
+                        .unwrap()
+                        .unwrap(),
+                )
             }
         }))
         .build()
@@ -173,7 +200,10 @@ async fn values_of_the_run_are_not_sent_to_the_model_nor_kept_in_the_session() {
     let agent = agent(acts_once())
         .tool(act())
         .on_tool(before_tool(|request| {
-            request.context().values().set("secret", "s3cret".to_owned());
+            request
+                .context()
+                .values()
+                .set("secret", "s3cret".to_owned());
             request.context().state().set("open", true);
         }))
         .build()

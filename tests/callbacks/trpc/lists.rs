@@ -29,7 +29,10 @@ async fn an_abort_ends_the_run_also_where_an_ordinary_error_came_first() {
 
     let error = agent.run("?").await.unwrap_err();
 
-    assert_eq!((error.kind(), error.message()), (ErrorKind::Aborted, "second"));
+    assert_eq!(
+        (error.kind(), error.message()),
+        (ErrorKind::Aborted, "second")
+    );
     assert_eq!(asked.take(), ["third"]);
 }
 
@@ -54,14 +57,23 @@ async fn later_callbacks_see_what_earlier_ones_changed_in_the_request() {
 async fn a_clone_keeps_the_options_and_grows_alone() {
     let semantics = CallbackSemantics::trpc(true, true);
     let list = Callbacks::new()
-        .with(before_model(|_| Action::Respond(ModelResponse::from_text("one"))))
+        .with(before_model(|_| {
+            Action::Respond(ModelResponse::from_text("one"))
+        }))
         .with_semantics(semantics);
-    let longer =
-        list.clone().with(before_model(|_| Action::Respond(ModelResponse::from_text("two"))));
+    let longer = list.clone().with(before_model(|_| {
+        Action::Respond(ModelResponse::from_text("two"))
+    }));
 
-    assert_eq!((list.len(), longer.len(), longer.semantics()), (1, 2, semantics));
+    assert_eq!(
+        (list.len(), longer.len(), longer.semantics()),
+        (1, 2, semantics)
+    );
     for (callbacks, answer) in [(list, "one"), (longer, "two")] {
-        let response = callbacks.run_before(&mut ModelRequest::default()).await.unwrap();
+        let response = callbacks
+            .run_before(&mut ModelRequest::default())
+            .await
+            .unwrap();
         assert_eq!(response.unwrap().message().text(), answer);
     }
 }
@@ -81,19 +93,33 @@ async fn a_chain_without_an_agent_says_what_the_page_says() {
     let request = ModelRequest::new([Message::user("?")]);
     let answer = |callbacks: Callbacks<ModelRequest>| {
         let request = request.clone();
-        async move { callbacks.run_after(&request, ModelResponse::from_text("said")).await }
+        async move {
+            callbacks
+                .run_after(&request, ModelResponse::from_text("said"))
+                .await
+        }
     };
 
-    let both = chain.clone().with_semantics(CallbackSemantics::trpc(true, true));
+    let both = chain
+        .clone()
+        .with_semantics(CallbackSemantics::trpc(true, true));
     assert_eq!(answer(both).await.unwrap_err().message(), "error 1");
 
     let without_error: Callbacks<ModelRequest> = Callbacks::new()
         .with_semantics(CallbackSemantics::trpc(false, true))
-        .with(after_model(|_, _| Action::Respond(ModelResponse::from_text("R1"))))
+        .with(after_model(|_, _| {
+            Action::Respond(ModelResponse::from_text("R1"))
+        }))
         .with(after_model(|_, response| {
-            Action::Respond(ModelResponse::from_text(format!("{} R2", response.message().text())))
+            Action::Respond(ModelResponse::from_text(format!(
+                "{} R2",
+                response.message().text()
+            )))
         }));
-    assert_eq!(answer(without_error).await.unwrap().message().text(), "said R2");
+    assert_eq!(
+        answer(without_error).await.unwrap().message().text(),
+        "said R2"
+    );
 }
 
 async fn waits_and_notes(request: &mut ModelRequest) {
@@ -126,11 +152,13 @@ async fn sync_and_async_callbacks_stand_in_one_chain() {
 async fn callbacks_may_be_chosen_while_the_program_runs() {
     let names = ["one", "two"];
     let seen = Log::default();
-    let builder =
-        names.into_iter().fold(agent(ScriptedModel::new([Turn::from_text("ok")])), |b, name| {
+    let builder = names.into_iter().fold(
+        agent(ScriptedModel::new([Turn::from_text("ok")])),
+        |b, name| {
             let seen = seen.clone();
             b.on_model(before_model(move |_| seen.push(name)))
-        });
+        },
+    );
     builder.build().unwrap().run("?").await.unwrap();
     assert_eq!(seen.take(), names);
 }

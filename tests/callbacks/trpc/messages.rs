@@ -14,7 +14,12 @@ use test_support::log::Log;
 
 /// The messages between what the model asked and its next answer.
 fn shown(model: &ScriptedModel) -> Vec<Message> {
-    model.requests()[1].messages().iter().skip(2).cloned().collect()
+    model.requests()[1]
+        .messages()
+        .iter()
+        .skip(2)
+        .cloned()
+        .collect()
 }
 
 fn result(answer: &ToolAnswer, text: &str) -> Message {
@@ -48,7 +53,10 @@ async fn none_keeps_the_default_message() {
     let (messages, default) = shows(|_| None).await;
     assert_eq!((messages.len(), &messages[0]), (1, &default));
     let result = default.tool_results().next().unwrap().clone();
-    assert_eq!((&*result.call_id, result.text()), ("call_1", r#"{"n":1}"#.to_owned()));
+    assert_eq!(
+        (&*result.call_id, result.text()),
+        ("call_1", r#"{"n":1}"#.to_owned())
+    );
 }
 
 #[tokio::test]
@@ -56,7 +64,10 @@ async fn one_message_takes_the_place_of_the_default() {
     let (messages, _) = shows(|answer| Some(vec![result(&answer, "one")])).await;
     assert_eq!(messages.len(), 1);
     let result = messages[0].tool_results().next().unwrap();
-    assert_eq!((&*result.call_id, &*result.name, result.text()), ("call_1", "act", "one".into()));
+    assert_eq!(
+        (&*result.call_id, &*result.name, result.text()),
+        ("call_1", "act", "one".into())
+    );
 }
 
 #[tokio::test]
@@ -64,7 +75,10 @@ async fn several_messages_of_several_roles_are_shown_in_their_order() {
     let (messages, _) = shows(|answer| {
         let picture = Message::new(
             Role::User,
-            [Part::from_text("the chart"), Part::image_base64("image/png", "iVBORw0")],
+            [
+                Part::from_text("the chart"),
+                Part::image_base64("image/png", "iVBORw0"),
+            ],
         );
         Some(vec![result(&answer, "see the picture"), picture])
     })
@@ -72,7 +86,10 @@ async fn several_messages_of_several_roles_are_shown_in_their_order() {
 
     let roles: Vec<_> = messages.iter().map(Message::role).collect();
     assert_eq!(roles, [Role::Tool, Role::User]);
-    assert!(matches!(messages[1].parts(), [Part::Text(_), Part::Image(_)]));
+    assert!(matches!(
+        messages[1].parts(),
+        [Part::Text(_), Part::Image(_)]
+    ));
 }
 
 #[tokio::test]
@@ -92,12 +109,18 @@ async fn a_list_of_words_is_joined_into_one_message() {
         .tool_result_messages(|answer: ToolAnswer| {
             let words: Vec<_> = answer.response.value().as_array()?.iter().collect();
             let words: Option<Vec<_>> = words.into_iter().map(Value::as_str).collect();
-            Some(vec![result(&answer, &format!("Results: {}", words?.join(", ")))])
+            Some(vec![result(
+                &answer,
+                &format!("Results: {}", words?.join(", ")),
+            )])
         })
         .build()
         .unwrap();
 
-    assert_eq!(texts(&told(&agent.run("?").await.unwrap())), ["Results: rain, wind"]);
+    assert_eq!(
+        texts(&told(&agent.run("?").await.unwrap())),
+        ["Results: rain, wind"]
+    );
 }
 
 #[tokio::test]
@@ -105,14 +128,19 @@ async fn the_function_sees_the_final_arguments_the_final_result_and_the_declarat
     let seen = Log::default();
     let agent = agent(acts_once())
         .tool(act())
-        .on_tool(before_tool(|request| request.arguments_mut()["n"] = json!(2)))
+        .on_tool(before_tool(|request| {
+            request.arguments_mut()["n"] = json!(2)
+        }))
         .on_tool(after_tool(|_, response| {
             Action::Respond(ToolResponse::new(json!([response.value()])))
         }))
         .tool_result_messages({
             let seen = seen.clone();
             move |answer: ToolAnswer| {
-                let declared = answer.declaration.as_ref().map(|tool| tool.name().to_owned());
+                let declared = answer
+                    .declaration
+                    .as_ref()
+                    .map(|tool| tool.name().to_owned());
                 let value = answer.response.value().clone();
                 let arguments = answer.arguments.value().clone();
                 seen.push((answer.call.id.to_string(), declared, arguments, value));
@@ -129,7 +157,10 @@ async fn the_function_sees_the_final_arguments_the_final_result_and_the_declarat
 
     assert_eq!(texts(&told(&response)), ["shown"]);
     let (id, declared) = ("call_1".to_owned(), Some("act".to_owned()));
-    assert_eq!(seen.take(), [(id, declared, json!({ "n": 2 }), json!([{ "n": 2 }]))]);
+    assert_eq!(
+        seen.take(),
+        [(id, declared, json!({ "n": 2 }), json!([{ "n": 2 }]))]
+    );
 }
 
 #[tokio::test]
@@ -156,7 +187,9 @@ async fn the_function_receives_the_final_result() {
             .on_tool(after_tool(move |_, _| Action::Respond(after.clone()))),
         agent(acts_once())
             .tool(failing_act())
-            .on_tool(on_tool_error(move |_, _| Recovery::Fallback(fallback.clone()))),
+            .on_tool(on_tool_error(move |_, _| {
+                Recovery::Fallback(fallback.clone())
+            })),
     ];
     for agent in agents {
         build(agent).run("?").await.unwrap();
@@ -182,7 +215,10 @@ async fn the_model_reads_its_error_and_its_panic_and_the_tool_is_not_run_again()
     }
     let cases: [(fn(ToolAnswer) -> _, _); 2] = [
         (fails, "callback failed: no paper"),
-        (panics, "callback failed: `tool_result_messages` panicked: no ink"),
+        (
+            panics,
+            "callback failed: `tool_result_messages` panicked: no ink",
+        ),
     ];
     for (show, text) in cases {
         let calls = Log::default();
@@ -195,7 +231,10 @@ async fn the_model_reads_its_error_and_its_panic_and_the_tool_is_not_run_again()
 
         let response = agent.run("?").await.unwrap();
 
-        assert_eq!((response.text(), texts(&told(&response))), ("done".into(), vec![text.into()]));
+        assert_eq!(
+            (response.text(), texts(&told(&response))),
+            ("done".into(), vec![text.into()])
+        );
         assert!(told(&response)[0].is_error);
         assert_eq!(calls.take().len(), 1);
     }
@@ -212,7 +251,10 @@ async fn its_abort_ends_the_run_and_names_it() {
 
     let error = agent.run("?").await.unwrap_err();
 
-    assert_eq!((error.kind(), error.message()), (ErrorKind::Aborted, "too much to show"));
+    assert_eq!(
+        (error.kind(), error.message()),
+        (ErrorKind::Aborted, "too much to show")
+    );
     assert_eq!(error.raised_by().unwrap().callback, "tool_result_messages");
     assert_eq!(error.call().unwrap().name.as_deref(), Some("act"));
     assert_eq!(model.requests().len(), 1);

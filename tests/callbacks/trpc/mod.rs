@@ -1,6 +1,10 @@
 //! What a user of trpc-agent-go finds here: its page on callbacks, sentence by sentence.
 
-#![allow(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test fails by panicking"
+)]
 
 mod agent;
 mod chains;
@@ -37,7 +41,10 @@ fn with_options(continue_on_error: bool, continue_on_response: bool) -> Semantic
 
 /// Calls `act` once, then says `done`.
 fn acts_once() -> ScriptedModel {
-    ScriptedModel::new([Turn::tool("act", json!({ "n": 1 })), Turn::from_text("done")])
+    ScriptedModel::new([
+        Turn::tool("act", json!({ "n": 1 })),
+        Turn::from_text("done"),
+    ])
 }
 
 /// A tool that answers with its arguments.
@@ -51,7 +58,11 @@ fn failing_act() -> Tool {
 
 /// The tool results that the model has read.
 fn told(response: &AgentResponse) -> Vec<ToolResult> {
-    response.new_messages().flat_map(Message::tool_results).cloned().collect()
+    response
+        .new_messages()
+        .flat_map(Message::tool_results)
+        .cloned()
+        .collect()
 }
 
 fn texts(results: &[ToolResult]) -> Vec<String> {

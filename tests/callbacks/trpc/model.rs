@@ -17,13 +17,20 @@ use super::{act, agent, texts, told};
 use test_support::log::Log;
 
 fn last_text(request: &ModelRequest) -> String {
-    request.messages().last().map(Message::text).unwrap_or_default()
+    request
+        .messages()
+        .last()
+        .map(Message::text)
+        .unwrap_or_default()
 }
 
 /// The same answer with more text.
 fn annotated(response: &ModelResponse, more: &str) -> ModelResponse {
     let mut response = response.clone();
-    response.message_mut().parts_mut().push(Part::from_text(more));
+    response
+        .message_mut()
+        .parts_mut()
+        .push(Part::from_text(more));
     response
 }
 
@@ -31,9 +38,11 @@ fn annotated(response: &ModelResponse, more: &str) -> ModelResponse {
 async fn ping_is_answered_without_the_model() {
     let model = ScriptedModel::new([Turn::from_text("a long answer")]);
     let agent = agent(model.clone())
-        .on_model(before_model(|request| match last_text(request).contains("/ping") {
-            true => Action::Respond(ModelResponse::from_text("pong")),
-            false => Action::Continue,
+        .on_model(before_model(|request| {
+            match last_text(request).contains("/ping") {
+                true => Action::Respond(ModelResponse::from_text("pong")),
+                false => Action::Continue,
+            }
         }))
         .build()
         .unwrap();
@@ -47,10 +56,14 @@ async fn ping_is_answered_without_the_model() {
 #[tokio::test]
 async fn answers_are_annotated_and_errors_left_alone() {
     let broken = Error::new(ErrorKind::Provider, "broken");
-    let model =
-        ScriptedModel::new([Turn::from_text("four").usage(Usage::new(10, 1)), Turn::error(broken)]);
+    let model = ScriptedModel::new([
+        Turn::from_text("four").usage(Usage::new(10, 1)),
+        Turn::error(broken),
+    ]);
     let agent = agent(model)
-        .on_model(after_model(|_, response| Action::Respond(annotated(response, " -- checked"))))
+        .on_model(after_model(|_, response| {
+            Action::Respond(annotated(response, " -- checked"))
+        }))
         .on_model(on_model_error(|_, error| Recovery::Fail(error.clone())))
         .build()
         .unwrap();
@@ -59,14 +72,19 @@ async fn answers_are_annotated_and_errors_left_alone() {
     assert_eq!(response.text(), "four -- checked");
     assert_eq!(response.usage(), Usage::new(10, 1));
     let error = agent.run("2 + 2?").await.unwrap_err();
-    assert_eq!((error.kind(), error.message()), (ErrorKind::Provider, "broken"));
+    assert_eq!(
+        (error.kind(), error.message()),
+        (ErrorKind::Provider, "broken")
+    );
 }
 
 #[tokio::test]
 async fn after_model_is_asked_about_an_answer_that_before_model_gave() {
     let model = ScriptedModel::new([]);
     let agent = agent(model.clone())
-        .on_model(before_model(|_| Action::Respond(ModelResponse::from_text("pong"))))
+        .on_model(before_model(|_| {
+            Action::Respond(ModelResponse::from_text("pong"))
+        }))
         .on_model(after_model(|_, response| {
             assert_eq!(response.origin(), Origin::Before);
             Action::Respond(annotated(response, "!"))
@@ -101,10 +119,17 @@ async fn the_request_may_be_changed_in_every_part_and_after_model_sees_it_as_sen
 
     let sent = &model.requests()[0];
     assert_eq!(sent.instructions(), Some("Be brief."));
-    assert_eq!((last_text(sent), sent.tools().len()), ("and politely".to_owned(), 0));
+    assert_eq!(
+        (last_text(sent), sent.tools().len()),
+        ("and politely".to_owned(), 0)
+    );
     assert_eq!(sent.settings().temperature, Some(0.5));
     assert_eq!(seen.take(), [("and politely".to_owned(), 0)]);
-    assert_eq!(response.messages().len(), 2, "the transcript keeps what was said");
+    assert_eq!(
+        response.messages().len(),
+        2,
+        "the transcript keeps what was said"
+    );
 }
 
 #[tokio::test]
@@ -112,13 +137,15 @@ async fn tools_in_an_answer_of_before_model_are_run() {
     let model = ScriptedModel::new([Turn::from_text("done")]);
     let agent = agent(model.clone())
         .tool(act())
-        .on_model(before_model(|request| match request.context().iteration() {
-            0 => {
-                let call = ToolCall::new("mine", "act", json!("go"));
-                let message = Message::new(Role::Assistant, [Part::from(call)]);
-                Action::Respond(ModelResponse::new(message))
+        .on_model(before_model(|request| {
+            match request.context().iteration() {
+                0 => {
+                    let call = ToolCall::new("mine", "act", json!("go"));
+                    let message = Message::new(Role::Assistant, [Part::from(call)]);
+                    Action::Respond(ModelResponse::new(message))
+                }
+                _ => Action::Continue,
             }
-            _ => Action::Continue,
         }))
         .build()
         .unwrap();
@@ -138,13 +165,15 @@ async fn tools_in_an_answer_of_after_model_are_run_instead_of_the_models() {
     ]);
     let agent = agent(model)
         .tool(act())
-        .on_model(after_model(|request, _| match request.context().iteration() {
-            0 => {
-                let call = ToolCall::new("mine", "act", json!("as I say"));
-                let message = Message::new(Role::Assistant, [Part::from(call)]);
-                Action::Respond(ModelResponse::new(message))
+        .on_model(after_model(|request, _| {
+            match request.context().iteration() {
+                0 => {
+                    let call = ToolCall::new("mine", "act", json!("as I say"));
+                    let message = Message::new(Role::Assistant, [Part::from(call)]);
+                    Action::Respond(ModelResponse::new(message))
+                }
+                _ => Action::Continue,
             }
-            _ => Action::Continue,
         }))
         .build()
         .unwrap();
@@ -156,14 +185,19 @@ async fn tools_in_an_answer_of_after_model_are_run_instead_of_the_models() {
 async fn an_answer_without_tool_calls_ends_the_loop_with_no_flag_to_set() {
     let model = ScriptedModel::new([]);
     let agent = agent(model.clone())
-        .on_model(before_model(|_| Action::Respond(ModelResponse::from_text("enough"))))
+        .on_model(before_model(|_| {
+            Action::Respond(ModelResponse::from_text("enough"))
+        }))
         .build()
         .unwrap();
 
     let response = agent.run("?").await.unwrap();
 
     model.assert_done();
-    assert_eq!((response.text(), response.iterations()), ("enough".to_owned(), 1));
+    assert_eq!(
+        (response.text(), response.iterations()),
+        ("enough".to_owned(), 1)
+    );
 }
 
 #[tokio::test]
@@ -180,7 +214,10 @@ async fn an_answered_call_counts_towards_the_limit() {
         .build()
         .unwrap();
 
-    assert_eq!(agent.run("?").await.unwrap_err().kind(), ErrorKind::MaxIterations);
+    assert_eq!(
+        agent.run("?").await.unwrap_err().kind(),
+        ErrorKind::MaxIterations
+    );
     model.assert_done();
 }
 
@@ -234,7 +271,11 @@ async fn the_error_half_sees_failures_that_came_without_any_response() {
         .unwrap();
 
     assert_eq!(agent.run("?").await.unwrap().text(), "later, perhaps");
-    assert_eq!(seen.take(), [true], "one pass: the answer to an error is not asked about again");
+    assert_eq!(
+        seen.take(),
+        [true],
+        "one pass: the answer to an error is not asked about again"
+    );
 }
 
 #[tokio::test]

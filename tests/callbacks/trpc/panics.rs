@@ -55,7 +55,10 @@ impl<R: Request> Callback<R> for Panics {
 }
 
 fn is_named(error: &Error, hook: &str) {
-    assert_eq!((error.kind(), error.message()), (ErrorKind::Callback, "panicked: boom"));
+    assert_eq!(
+        (error.kind(), error.message()),
+        (ErrorKind::Callback, "panicked: boom")
+    );
     let by = error.raised_by().unwrap();
     assert_eq!((&*by.callback, by.hook), ("bomb", hook));
 }
@@ -80,7 +83,10 @@ async fn a_panic_in_a_callback_of_the_model_or_the_agent_fails_the_run_and_names
 
             let panics = Panics { hook, waits };
             let around_agent: Agent = agent(model(hook)).on_agent(panics).build().unwrap();
-            is_named(&around_agent.run(AgentRequest::new("?")).await.unwrap_err(), hook);
+            is_named(
+                &around_agent.run(AgentRequest::new("?")).await.unwrap_err(),
+                hook,
+            );
         }
     }
 }
@@ -103,7 +109,9 @@ async fn the_model_reads_a_panic_in_a_callback_of_a_tool() {
         let response = agent.run("?").await.unwrap();
 
         assert_eq!(texts(&told(&response)), ["callback failed: panicked: boom"]);
-        let Ended::Failed(error) = &record.calls()[0] else { panic!("{record:?}") };
+        let Ended::Failed(error) = &record.calls()[0] else {
+            panic!("{record:?}")
+        };
         is_named(error, hook);
         assert_eq!(error.call().unwrap().name.as_deref(), Some("act"));
     }
@@ -115,7 +123,10 @@ async fn a_panic_of_the_tool_itself_reaches_the_error_half_and_leaves_the_run_st
         Turn::tool("bomb", json!(null)).and_tool("act", json!("fine")),
         Turn::from_text("done"),
     ]))
-    .tools([act(), Tool::function("bomb", "", |_: serde_json::Value| -> () { panic!("boom") })])
+    .tools([
+        act(),
+        Tool::function("bomb", "", |_: serde_json::Value| -> () { panic!("boom") }),
+    ])
     .on_tool(tower_agent::callback::on_tool_error(|_, error| {
         Recovery::Fallback(ToolResponse::new(format!("saw: {}", error.message())))
     }))
@@ -124,7 +135,10 @@ async fn a_panic_of_the_tool_itself_reaches_the_error_half_and_leaves_the_run_st
 
     let response = agent.run("?").await.unwrap();
 
-    assert_eq!(texts(&told(&response)), ["saw: the tool panicked: boom", "fine"]);
+    assert_eq!(
+        texts(&told(&response)),
+        ["saw: the tool panicked: boom", "fine"]
+    );
 }
 
 #[tokio::test]
@@ -134,7 +148,10 @@ async fn a_panic_in_a_wrap_fails_its_call() {
         .build()
         .unwrap();
     let error = around_model.run("?").await.unwrap_err();
-    assert_eq!((error.kind(), error.message()), (ErrorKind::Callback, "panicked: boom"));
+    assert_eq!(
+        (error.kind(), error.message()),
+        (ErrorKind::Callback, "panicked: boom")
+    );
 
     let around_tool = agent(acts_once())
         .tool(act())
@@ -152,9 +169,18 @@ async fn a_panic_in_a_wrap_fails_its_call() {
 async fn a_panic_when_the_call_is_over_changes_nothing() {
     let agent = agent(acts_once())
         .tool(act())
-        .on_agent(Panics { hook: "on_end", waits: false })
-        .on_model(Panics { hook: "on_end", waits: false })
-        .on_tool(Panics { hook: "on_end", waits: false })
+        .on_agent(Panics {
+            hook: "on_end",
+            waits: false,
+        })
+        .on_model(Panics {
+            hook: "on_end",
+            waits: false,
+        })
+        .on_tool(Panics {
+            hook: "on_end",
+            waits: false,
+        })
         .build()
         .unwrap();
 

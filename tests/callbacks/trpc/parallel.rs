@@ -70,11 +70,16 @@ async fn calls_of_one_tool_are_timed_apart_by_values_under_their_ids() {
     let (took, left) = (Log::default(), Log::default());
     let agent = agent(three_calls())
         .tool(calculator())
-        .tool_layer(tower_agent::callback::wrap_tool(|request, mut next| async move {
-            // So that the calls do not start at one instant either.
-            sleep(Duration::from_millis(request.arguments()["value"].as_u64().unwrap())).await;
-            next.run(request).await
-        }))
+        .tool_layer(tower_agent::callback::wrap_tool(
+            |request, mut next| async move {
+                // So that the calls do not start at one instant either.
+                sleep(Duration::from_millis(
+                    request.arguments()["value"].as_u64().unwrap(),
+                ))
+                .await;
+                next.run(request).await
+            },
+        ))
         .on_tool(before_tool(|request| {
             request.context().values().set(key(request), Instant::now());
         }))
@@ -132,12 +137,23 @@ async fn calls_that_run_together_count_together_in_the_runs_values() {
     let agent = agent(three_calls())
         .tool(calculator())
         .on_tool(before_tool(|request| {
-            request.context().values().update("calls", |calls: &mut u32| *calls += 1).unwrap();
+            request
+                .context()
+                .values()
+                .update("calls", |calls: &mut u32| *calls += 1)
+                .unwrap();
         }))
         .on_agent(tower_agent::callback::after_agent({
             let seen = seen.clone();
             move |request, _| {
-                seen.push(*request.context().values().get::<u32>("calls").unwrap().unwrap())
+                seen.push(
+                    *request
+                        .context()
+                        .values()
+                        .get::<u32>("calls")
+                        .unwrap()
+                        .unwrap(),
+                )
             }
         }))
         .build()
@@ -172,16 +188,19 @@ impl Callback<ToolRequest> for Ends {
             Outcome::Failed(error) => error.kind().to_string(),
             _ => "dropped".to_owned(),
         };
-        self.0
-            .push(format!("{}: {how}", request.arguments()["value"].as_str().unwrap_or_default()));
+        self.0.push(format!(
+            "{}: {how}",
+            request.arguments()["value"].as_str().unwrap_or_default()
+        ));
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_ordinary_failure_leaves_the_calls_beside_it_alone() {
-    for (how, text) in
-        [("error", "tool failed: disk full"), ("panic", "tool failed: the tool panicked: no disk")]
-    {
+    for (how, text) in [
+        ("error", "tool failed: disk full"),
+        ("panic", "tool failed: the tool panicked: no disk"),
+    ] {
         let turn = Turn::tool("act", json!("slow"))
             .and_tool("act", json!(how))
             .and_tool("act", json!("slow"));
@@ -192,7 +211,10 @@ async fn an_ordinary_failure_leaves_the_calls_beside_it_alone() {
 
         let results = told(&response);
         assert_eq!(texts(&results), ["slow but sure", text, "slow but sure"]);
-        assert_eq!(results.iter().map(|r| r.is_error).collect::<Vec<_>>(), [false, true, false]);
+        assert_eq!(
+            results.iter().map(|r| r.is_error).collect::<Vec<_>>(),
+            [false, true, false]
+        );
     }
 }
 
@@ -214,18 +236,27 @@ async fn an_abort_cancels_the_calls_beside_it() {
 
     let error = agent.run("?").await.unwrap_err();
 
-    assert_eq!((error.kind(), error.message()), (ErrorKind::Aborted, "stop"));
+    assert_eq!(
+        (error.kind(), error.message()),
+        (ErrorKind::Aborted, "stop")
+    );
     assert_eq!(start.elapsed(), Duration::ZERO);
     assert_eq!(probe.in_flight(), 0);
     let ends = ends.0.take();
     assert_eq!(ends[..2], ["error: tool failed", "abort: aborted"]);
-    assert!(ends[2..].iter().all(|end| end == "slow: dropped"), "{ends:?}");
+    assert!(
+        ends[2..].iter().all(|end| end == "slow: dropped"),
+        "{ends:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn results_stand_in_the_order_of_the_calls() {
     let agent = agent(three_calls()).tool(calculator()).build().unwrap();
-    assert_eq!(texts(&told(&agent.run("?").await.unwrap())), ["30", "10", "20"]);
+    assert_eq!(
+        texts(&told(&agent.run("?").await.unwrap())),
+        ["30", "10", "20"]
+    );
 }
 
 #[tokio::test]
@@ -235,8 +266,12 @@ async fn the_calls_of_a_turn_may_run_one_by_one() {
         Turn::from_text("never"),
     ]);
     let probe = ProbeLayer::new();
-    let agent =
-        agent(model).tool(fragile()).tool_concurrency(1).tool_layer(probe.clone()).build().unwrap();
+    let agent = agent(model)
+        .tool(fragile())
+        .tool_concurrency(1)
+        .tool_layer(probe.clone())
+        .build()
+        .unwrap();
 
     assert_eq!(agent.run("?").await.unwrap_err().kind(), ErrorKind::Aborted);
     assert_eq!((probe.calls(), probe.max_in_flight()), (2, 1));

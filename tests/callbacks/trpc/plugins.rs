@@ -30,13 +30,19 @@ impl<R: Request> Callback<R> for Mark {
 
 fn bundle(name: &'static str, trace: &Trace) -> Bundle {
     let mark = Mark(name, trace.clone());
-    Bundle::new().on_agent(mark.clone()).on_model(mark.clone()).on_tool(mark)
+    Bundle::new()
+        .on_agent(mark.clone())
+        .on_model(mark.clone())
+        .on_tool(mark)
 }
 
 /// What one kind of call wrote.
 fn of(trace: &str, call: &str) -> String {
     let words = trace.split(' ').filter(|word| word.contains(call));
-    words.map(|word| word.replace(&format!("{call}:"), "")).collect::<Vec<_>>().join(" ")
+    words
+        .map(|word| word.replace(&format!("{call}:"), ""))
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 #[tokio::test]
@@ -70,7 +76,10 @@ async fn global_plugins_come_first_in_every_phase_and_stand_around_agents_alone(
         .build()
         .unwrap();
 
-    agent.run(AgentRequest::new("?").with_callbacks(bundle("run", &trace))).await.unwrap();
+    agent
+        .run(AgentRequest::new("?").with_callbacks(bundle("run", &trace)))
+        .await
+        .unwrap();
 
     let trace = trace.take();
     // Those of the run stand inside.
@@ -84,13 +93,19 @@ async fn global_plugins_come_first_in_every_phase_and_stand_around_agents_alone(
 #[tokio::test]
 async fn global_plugins_reach_the_agents_below() {
     let trace = Trace::default();
-    let inner = agent(ScriptedModel::new([Turn::from_text("42")])).name("inner").build().unwrap();
+    let inner = agent(ScriptedModel::new([Turn::from_text("42")]))
+        .name("inner")
+        .build()
+        .unwrap();
     let delegate = Tool::function_with("act", "", move |_: Value, request: ToolRequest| {
         let run = inner.run(AgentRequest::new("?").with_context(request.context().clone()));
         async move { run.await.map(|response| response.text()) }
     });
-    let outer =
-        agent(acts_once()).tool(delegate).global_callbacks(bundle("g", &trace)).build().unwrap();
+    let outer = agent(acts_once())
+        .tool(delegate)
+        .global_callbacks(bundle("g", &trace))
+        .build()
+        .unwrap();
 
     outer.run("?").await.unwrap();
 
@@ -106,9 +121,14 @@ async fn a_plugin_that_answers_before_the_call_keeps_the_agents_own_callbacks_ou
     let trace = Trace::default();
     let model = ScriptedModel::new([]);
     let pong = Bundle::new()
-        .on_model(before_model(|_| Action::Respond(ModelResponse::from_text("pong"))))
+        .on_model(before_model(|_| {
+            Action::Respond(ModelResponse::from_text("pong"))
+        }))
         .on_model(after_model(|_, response| {
-            Action::Respond(ModelResponse::from_text(format!("{}!", response.message().text())))
+            Action::Respond(ModelResponse::from_text(format!(
+                "{}!",
+                response.message().text()
+            )))
         }));
     let agent = agent(model.clone())
         .global_callbacks(pong)
@@ -170,7 +190,10 @@ async fn what_a_plugin_replaces_the_agents_own_callbacks_are_not_asked_about() {
         .build()
         .unwrap();
 
-    assert_eq!(texts(&told(&agent.run("?").await.unwrap())), ["result plugin"]);
+    assert_eq!(
+        texts(&told(&agent.run("?").await.unwrap())),
+        ["result plugin"]
+    );
 }
 
 #[tokio::test]
@@ -186,8 +209,9 @@ async fn what_a_plugin_leaves_in_the_request_the_agents_own_callbacks_find() {
         }
     };
     let also = finds.clone();
-    let opens = Bundle::new()
-        .on_model(before_model(|request| drop(request.extensions_mut().insert(Span(1)))));
+    let opens = Bundle::new().on_model(before_model(|request| {
+        drop(request.extensions_mut().insert(Span(1)))
+    }));
     let agent = agent(ScriptedModel::new([Turn::from_text("ok")]))
         .global_callbacks(opens)
         .on_model(before_model(move |request| finds(request)))
@@ -207,7 +231,11 @@ struct Quota {
 
 impl Hooks for Quota {
     async fn before_model(&self, request: &mut ModelRequest) -> Result<Action<ModelResponse>> {
-        let last = request.messages().last().map(Message::text).unwrap_or_default();
+        let last = request
+            .messages()
+            .last()
+            .map(Message::text)
+            .unwrap_or_default();
         Ok(match last.contains("/quota") {
             true => Action::Respond(ModelResponse::from_text("one tool call")),
             false => Action::Continue,
@@ -215,7 +243,10 @@ impl Hooks for Quota {
     }
 
     async fn before_tool(&self, _: &mut ToolRequest) -> Result<Action<ToolResponse>> {
-        match self.tool_calls.fetch_add(1, std::sync::atomic::Ordering::SeqCst) {
+        match self
+            .tool_calls
+            .fetch_add(1, std::sync::atomic::Ordering::SeqCst)
+        {
             0 => Ok(Action::Continue),
             _ => Err(Error::abort("quota")),
         }
@@ -226,23 +257,42 @@ impl Hooks for Quota {
         _: &mut ToolRequest,
         error: &Error,
     ) -> Result<Recovery<ToolResponse>> {
-        Ok(Recovery::Fallback(ToolResponse::error(format!("quota saw: {}", error.message()))))
+        Ok(Recovery::Fallback(ToolResponse::error(format!(
+            "quota saw: {}",
+            error.message()
+        ))))
     }
 }
 
 #[tokio::test]
 async fn one_object_is_a_plugin_with_hooks_for_every_call() {
     let build = |model: ScriptedModel| -> Agent {
-        let quota = Quota { tool_calls: 0.into() };
-        agent(model).tool(super::failing_act()).global_callbacks(quota).build().unwrap()
+        let quota = Quota {
+            tool_calls: 0.into(),
+        };
+        agent(model)
+            .tool(super::failing_act())
+            .global_callbacks(quota)
+            .build()
+            .unwrap()
     };
-    assert_eq!(build(ScriptedModel::new([])).run("/quota").await.unwrap().text(), "one tool call");
+    assert_eq!(
+        build(ScriptedModel::new([]))
+            .run("/quota")
+            .await
+            .unwrap()
+            .text(),
+        "one tool call"
+    );
 
     let response = build(acts_once()).run("?").await.unwrap();
     assert_eq!(texts(&told(&response)), ["quota saw: disk full"]);
 
     let twice = Turn::tool("act", json!(1)).and_tool("act", json!(2));
-    let error = build(ScriptedModel::new([twice])).run("?").await.unwrap_err();
+    let error = build(ScriptedModel::new([twice]))
+        .run("?")
+        .await
+        .unwrap_err();
     assert_eq!(error.message(), "quota");
 }
 
@@ -254,12 +304,20 @@ async fn callbacks_of_a_run_follow_the_agents_options() {
             Action::Respond(ModelResponse::new(message))
         })
     };
-    let callbacks = || Bundle::new().on_model(answers(" 1")).on_model(answers(" 2"));
+    let callbacks = || {
+        Bundle::new()
+            .on_model(answers(" 1"))
+            .on_model(answers(" 2"))
+    };
     for (continue_on_response, expected) in [(false, "said 1"), (true, "said 2")] {
         let model = || ScriptedModel::new([Turn::from_text("said")]);
         let semantics = with_options(false, continue_on_response);
-        let own = Agent::builder(model()).semantics(semantics).callbacks(callbacks());
-        let global = Agent::builder(model()).semantics(semantics).global_callbacks(callbacks());
+        let own = Agent::builder(model())
+            .semantics(semantics)
+            .callbacks(callbacks());
+        let global = Agent::builder(model())
+            .semantics(semantics)
+            .global_callbacks(callbacks());
         let of_run = Agent::builder(model()).semantics(semantics);
 
         let run = AgentRequest::new("?").with_callbacks(callbacks());

@@ -58,7 +58,11 @@ impl<R: Request> Callback<R> for Notes {
     }
 
     fn on_end(&self, _: &R, outcome: Outcome<'_, R::Response>) {
-        self.0.push(if matches!(outcome, Outcome::Done(_)) { "done" } else { "failed" });
+        self.0.push(if matches!(outcome, Outcome::Done(_)) {
+            "done"
+        } else {
+            "failed"
+        });
     }
 }
 
@@ -91,8 +95,12 @@ async fn a_retry_of_a_tool_is_inside_or_outside_the_callbacks_as_registered() {
         let seen = Log::default();
         let agent = agent(acts_once()).tool(tool);
         let agent = match inside {
-            true => agent.on_tool(Notes(seen.clone())).tool_layer(RetryLayer::new(Again(1))),
-            false => agent.tool_layer(RetryLayer::new(Again(1))).on_tool(Notes(seen.clone())),
+            true => agent
+                .on_tool(Notes(seen.clone()))
+                .tool_layer(RetryLayer::new(Again(1))),
+            false => agent
+                .tool_layer(RetryLayer::new(Again(1)))
+                .on_tool(Notes(seen.clone())),
         };
 
         let response = agent.build().unwrap().run("?").await.unwrap();
@@ -131,14 +139,21 @@ async fn a_retry_of_the_model_is_inside_or_outside_the_callbacks_as_registered()
         let seen = Log::default();
         let agent = agent(model.clone());
         let agent = match inside {
-            true => agent.on_model(Notes(seen.clone())).model_layer(RetryLayer::new(Again(1))),
-            false => agent.model_layer(RetryLayer::new(Again(1))).on_model(Notes(seen.clone())),
+            true => agent
+                .on_model(Notes(seen.clone()))
+                .model_layer(RetryLayer::new(Again(1))),
+            false => agent
+                .model_layer(RetryLayer::new(Again(1)))
+                .on_model(Notes(seen.clone())),
         };
 
         let response = agent.build().unwrap().run("?").await.unwrap();
 
         model.assert_done();
-        assert_eq!((response.text(), response.iterations()), ("ok".to_owned(), 1));
+        assert_eq!(
+            (response.text(), response.iterations()),
+            ("ok".to_owned(), 1)
+        );
         assert_eq!(seen.take(), expected, "inside: {inside}");
     }
 }
@@ -148,13 +163,24 @@ async fn a_stop_is_not_retried_whatever_the_policy_says() {
     for callback in [true, false] {
         let (tool, calls) = flaky(9, || Error::abort("enough"));
         let agent = agent(acts_once()).tool(tool);
-        let agent = if callback { agent.on_tool(Notes(Log::default())) } else { agent };
+        let agent = if callback {
+            agent.on_tool(Notes(Log::default()))
+        } else {
+            agent
+        };
         let agent = agent.tool_layer(RetryLayer::new(Again(5))).build().unwrap();
 
         let error = agent.run("?").await.unwrap_err();
 
-        assert_eq!((error.kind(), error.message()), (ErrorKind::Aborted, "enough"));
-        assert_eq!(calls.load(Ordering::SeqCst), 1, "with a callback: {callback}");
+        assert_eq!(
+            (error.kind(), error.message()),
+            (ErrorKind::Aborted, "enough")
+        );
+        assert_eq!(
+            calls.load(Ordering::SeqCst),
+            1,
+            "with a callback: {callback}"
+        );
     }
 }
 
@@ -166,7 +192,10 @@ async fn a_stop_of_the_model_is_not_retried_either() {
         counted.push(());
         async { Err::<ModelResponse, _>(Error::abort("enough")) }
     });
-    let agent = agent(model).model_layer(RetryLayer::new(Again(5))).build().unwrap();
+    let agent = agent(model)
+        .model_layer(RetryLayer::new(Again(5)))
+        .build()
+        .unwrap();
 
     assert_eq!(agent.run("?").await.unwrap_err().kind(), ErrorKind::Aborted);
     assert_eq!(calls.take().len(), 1);
@@ -195,11 +224,22 @@ async fn the_error_half_may_ask_for_another_attempt_inside_one_envelope() {
 #[tokio::test]
 async fn a_layer_at_the_tool_itself_cannot_swallow_a_stop() {
     let (tool, _) = flaky(9, || Error::abort("enough"));
-    let tool = tool.layer(tower_agent::callback::wrap_tool(|request, mut next| async move {
-        let _ = next.run(request).await;
-        Ok(ToolResponse::new("all is well"))
-    }));
-    let error = agent(acts_once()).tool(tool).build().unwrap().run("?").await.unwrap_err();
-    assert_eq!((error.kind(), error.message()), (ErrorKind::Aborted, "enough"));
+    let tool = tool.layer(tower_agent::callback::wrap_tool(
+        |request, mut next| async move {
+            let _ = next.run(request).await;
+            Ok(ToolResponse::new("all is well"))
+        },
+    ));
+    let error = agent(acts_once())
+        .tool(tool)
+        .build()
+        .unwrap()
+        .run("?")
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (error.kind(), error.message()),
+        (ErrorKind::Aborted, "enough")
+    );
     assert_eq!(error.call().unwrap().name.as_deref(), Some("act"));
 }

@@ -45,8 +45,11 @@ fn stopped_at(
         let seen = seen.clone();
         move || seen.push(what)
     };
-    let (agent_failed, model_failed, tool_failed) =
-        (note("on_agent_error"), note("on_model_error"), note("on_tool_error"));
+    let (agent_failed, model_failed, tool_failed) = (
+        note("on_agent_error"),
+        note("on_model_error"),
+        note("on_tool_error"),
+    );
     let model = ScriptedModel::always(Turn::function(move |request| {
         stops("model")?;
         match request.messages().len() {
@@ -101,12 +104,16 @@ fn stopped_at(
         }))
         .on_tool(before_tool(move |_| stops("before_tool")))
         .on_tool(after_tool(move |_, _| stops("after_tool")))
-        .on_tool(after_tool(|_, _| Action::Respond(ToolResponse::new("better"))))
-        .on_tool(on_tool_error(move |_, error| match (origin, error.kind()) {
-            ("tool_error", ErrorKind::Tool) => Err(stop()),
-            _ => {
-                tool_failed();
-                Ok(Recovery::Fallback(ToolResponse::new("fine")))
+        .on_tool(after_tool(|_, _| {
+            Action::Respond(ToolResponse::new("better"))
+        }))
+        .on_tool(on_tool_error(move |_, error| {
+            match (origin, error.kind()) {
+                ("tool_error", ErrorKind::Tool) => Err(stop()),
+                _ => {
+                    tool_failed();
+                    Ok(Recovery::Fallback(ToolResponse::new("fine")))
+                }
             }
         }))
         .tool_result_messages(move |_| stops("tool_result_messages").map(|()| None))
@@ -130,7 +137,10 @@ async fn a_stop_ends_the_run_with_one_kind_of_error_wherever_it_comes_from() {
             let by = error.raised_by().map(|by| by.callback.to_string());
             let is_hook = !matches!(origin, "model" | "tool");
             assert_eq!(by.is_some(), is_hook, "{origin}: {by:?}");
-            assert!(seen.take().is_empty(), "{origin}: nobody is asked to clear it");
+            assert!(
+                seen.take().is_empty(),
+                "{origin}: nobody is asked to clear it"
+            );
         }
     }
 }
@@ -150,8 +160,17 @@ async fn a_stop_is_found_inside_any_error() {
 
     let tool = Tool::function("act", "", |_: Value| Err::<(), _>(Closed(stop())));
     let model = ScriptedModel::new([Turn::tool("act", json!(null))]);
-    let error = agent(model).tool(tool).build().unwrap().run("?").await.unwrap_err();
-    assert_eq!((error.kind(), error.message()), (ErrorKind::Aborted, "token limit reached"));
+    let error = agent(model)
+        .tool(tool)
+        .build()
+        .unwrap()
+        .run("?")
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (error.kind(), error.message()),
+        (ErrorKind::Aborted, "token limit reached")
+    );
 }
 
 /// Stops a run before a model call, or after an answer, that finds so many tokens used.
@@ -184,11 +203,20 @@ async fn a_token_limit_stops_the_run_before_a_call_or_after_the_answer() {
         let turns = (0..3).map(|_| ten(Turn::tool("act", json!(null))));
         let model = ScriptedModel::new(turns.chain([ten(Turn::from_text("done"))]));
 
-        let result = limited(model.clone(), before, after).build().unwrap().run("?").await;
+        let result = limited(model.clone(), before, after)
+            .build()
+            .unwrap()
+            .run("?")
+            .await;
 
         let result = result.map(|response| response.text());
-        let found = result.as_deref().map_err(|error| (error.kind(), error.message()));
-        assert_eq!(found, expected.map_err(|message| (ErrorKind::Aborted, message)));
+        let found = result
+            .as_deref()
+            .map_err(|error| (error.kind(), error.message()));
+        assert_eq!(
+            found,
+            expected.map_err(|message| (ErrorKind::Aborted, message))
+        );
         assert_eq!(model.requests().len(), calls);
     }
 }
@@ -196,13 +224,17 @@ async fn a_token_limit_stops_the_run_before_a_call_or_after_the_answer() {
 #[tokio::test]
 async fn the_totals_count_the_agents_below_and_a_stop_there_ends_the_tree() {
     let seen = Log::default();
-    let inner = agent(ScriptedModel::new([Turn::from_text("42").usage(Usage::new(5, 0))]))
-        .on_agent(before_agent(|request| match request.context().usage().total() {
+    let inner = agent(ScriptedModel::new([
+        Turn::from_text("42").usage(Usage::new(5, 0))
+    ]))
+    .on_agent(before_agent(|request| {
+        match request.context().usage().total() {
             10.. => Err(stop()),
             _ => Ok(()),
-        }))
-        .build()
-        .unwrap();
+        }
+    }))
+    .build()
+    .unwrap();
     let delegate = Tool::function_with("act", "", move |_: Value, request: ToolRequest| {
         let run = inner.run(AgentRequest::new("?").with_context(request.context().clone()));
         async move { run.await.map(|response| response.text()) }
@@ -228,8 +260,16 @@ async fn the_totals_count_the_agents_below_and_a_stop_there_ends_the_tree() {
 
 #[tokio::test]
 async fn an_ordinary_error_of_a_tool_is_no_stop() {
-    let tool = Tool::function("act", "", |_: Value| Err::<(), _>(Error::from("token limit")));
+    let tool = Tool::function("act", "", |_: Value| {
+        Err::<(), _>(Error::from("token limit"))
+    });
     let model = ScriptedModel::new([Turn::tool("act", json!(null)), Turn::from_text("done")]);
-    let response = agent(model).tool(tool).build().unwrap().run("?").await.unwrap();
+    let response = agent(model)
+        .tool(tool)
+        .build()
+        .unwrap()
+        .run("?")
+        .await
+        .unwrap();
     assert_eq!(response.text(), "done");
 }

@@ -43,7 +43,11 @@ async fn a_team_answered_before_it_begins_asks_no_member_and_no_after_agent() {
             .unwrap();
 
         assert_eq!(team.run("?").await.unwrap().text(), "closed", "{kind}");
-        assert_eq!((model.requests().len(), seen.take().len()), (0, 0), "{kind}");
+        assert_eq!(
+            (model.requests().len(), seen.take().len()),
+            (0, 0),
+            "{kind}"
+        );
     }
 }
 
@@ -54,10 +58,17 @@ async fn a_teams_after_agent_sees_the_last_answer_and_may_replace_it() {
         let noted = seen.clone();
         let team = team("team")
             .semantics(Semantics::trpc())
-            .agents([member("one", Turn::from_text("1")).0, member("two", Turn::from_text("2")).0])
+            .agents([
+                member("one", Turn::from_text("1")).0,
+                member("two", Turn::from_text("2")).0,
+            ])
             .on_agent(after_agent(move |_, response| {
                 noted.push(response.text());
-                let said = response.message().unwrap().clone().with_part(Part::from_text("!"));
+                let said = response
+                    .message()
+                    .unwrap()
+                    .clone()
+                    .with_part(Part::from_text("!"));
                 Action::Respond(response.clone().with_message(said))
             }))
             .build()
@@ -86,7 +97,11 @@ async fn a_members_failure_is_seen_by_the_teams_error_half_whatever_the_kind_of_
             .unwrap();
 
         assert_eq!(team.run("?").await.unwrap().text(), "sorry", "{kind}");
-        assert_eq!(seen.take(), [("broken".to_owned(), Some("team/one".to_owned()))], "{kind}");
+        assert_eq!(
+            seen.take(),
+            [("broken".to_owned(), Some("team/one".to_owned()))],
+            "{kind}"
+        );
     }
 }
 
@@ -109,7 +124,9 @@ async fn a_stop_of_a_member_or_of_the_team_ends_the_whole_with_its_kind() {
                 .agent(one)
                 .on_agent(before_agent(move |_| stops("before_team")))
                 .on_agent(after_agent(move |_, _| stops("after_team")))
-                .on_agent(on_agent_error(|_, _| Recovery::Fallback(says("all is well"))))
+                .on_agent(on_agent_error(|_, _| {
+                    Recovery::Fallback(says("all is well"))
+                }))
                 .build()
                 .unwrap();
 
@@ -140,8 +157,10 @@ async fn an_agent_as_a_tool_has_its_own_callbacks_and_its_stop_is_no_tool_error(
             true => ScriptedModel::new([call]),
             false => ScriptedModel::new([call, Turn::from_text("done")]),
         };
-        let outer =
-            agent(model.clone()).tool(inner.into_tool("Knows the answer.")).build().unwrap();
+        let outer = agent(model.clone())
+            .tool(inner.into_tool("Knows the answer."))
+            .build()
+            .unwrap();
 
         let result = outer.run("?").await;
 

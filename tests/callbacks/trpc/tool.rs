@@ -46,19 +46,31 @@ async fn arguments_are_enriched_for_the_tool_and_for_all_that_comes_after_it() {
 
     let enriched = json!({ "original": { "n": 1 }, "ts": 7 });
     assert_eq!(seen.take(), vec![enriched.clone(); 3]);
-    assert_eq!(texts(&told(&response)), [enriched.to_string()], "what the tool was given");
+    assert_eq!(
+        texts(&told(&response)),
+        [enriched.to_string()],
+        "what the tool was given"
+    );
     let transcript = model.requests()[1].messages().clone();
     let asked = transcript[1].tool_calls().next().unwrap();
-    assert_eq!(asked.arguments, json!({ "n": 1 }), "what the model asked for");
+    assert_eq!(
+        asked.arguments,
+        json!({ "n": 1 }),
+        "what the model asked for"
+    );
 }
 
 #[tokio::test]
 async fn arguments_changed_by_one_callback_are_not_lost_by_those_after_it() {
     let agent = agent(acts_once())
         .tool(act())
-        .on_tool(before_tool(|request| *request.arguments_mut() = json!("changed")))
+        .on_tool(before_tool(|request| {
+            *request.arguments_mut() = json!("changed")
+        }))
         .on_tool(before_tool(|_| ()))
-        .on_tool(before_tool(|request| drop(request.extensions_mut().insert(1_u8))))
+        .on_tool(before_tool(|request| {
+            drop(request.extensions_mut().insert(1_u8))
+        }))
         .build()
         .unwrap();
 
@@ -80,7 +92,10 @@ async fn a_result_of_text_is_post_processed() {
         .build()
         .unwrap();
 
-    assert_eq!(texts(&told(&agent.run("?").await.unwrap())), ["sunny\n-- checked", "21"]);
+    assert_eq!(
+        texts(&told(&agent.run("?").await.unwrap())),
+        ["sunny\n-- checked", "21"]
+    );
 }
 
 #[tokio::test]
@@ -91,7 +106,9 @@ async fn a_result_given_before_the_tool_takes_its_place_and_after_tool_is_not_as
             let seen = seen.clone();
             move |_: Value| seen.push("tool")
         }))
-        .on_tool(before_tool(|_| Action::Respond(ToolResponse::new("cached"))))
+        .on_tool(before_tool(|_| {
+            Action::Respond(ToolResponse::new("cached"))
+        }))
         .on_tool(before_tool({
             let seen = seen.clone();
             move |_| seen.push("before")
@@ -128,10 +145,14 @@ async fn the_id_of_the_call_is_in_the_request_and_in_the_context() {
     let of_tool = seen.clone();
     let agent = agent(model)
         .tool_concurrency(1)
-        .tool(Tool::function_with("act", "", move |_: Value, request: ToolRequest| {
-            let id = request.context().tool_call_id().unwrap().to_owned();
-            of_tool.push(("tool", id));
-        }))
+        .tool(Tool::function_with(
+            "act",
+            "",
+            move |_: Value, request: ToolRequest| {
+                let id = request.context().tool_call_id().unwrap().to_owned();
+                of_tool.push(("tool", id));
+            },
+        ))
         .on_tool(before_tool(move |request| before(request)))
         .on_tool(after_tool(move |request, _| after(request)))
         .tool_result_messages({
@@ -175,9 +196,14 @@ async fn a_call_that_the_model_gave_no_id_has_one_of_its_own() {
     let response = agent.run("?").await.unwrap();
 
     let ids = seen.take();
-    assert!(!ids[0].is_empty() && !ids[1].is_empty() && ids[0] != ids[1], "{ids:?}");
-    let answered: Vec<_> =
-        told(&response).iter().map(|result| result.call_id.to_string()).collect();
+    assert!(
+        !ids[0].is_empty() && !ids[1].is_empty() && ids[0] != ids[1],
+        "{ids:?}"
+    );
+    let answered: Vec<_> = told(&response)
+        .iter()
+        .map(|result| result.call_id.to_string())
+        .collect();
     assert_eq!(answered, ids);
 }
 
@@ -201,7 +227,12 @@ async fn callbacks_see_the_declaration_that_the_model_received() {
             let tool = request.declaration().unwrap();
             let parameter = tool.parameters()["properties"]["city"]["description"].clone();
             let description = tool.description().to_owned();
-            seen.push((tool.name().to_owned(), description, parameter, tool.effect()));
+            seen.push((
+                tool.name().to_owned(),
+                description,
+                parameter,
+                tool.effect(),
+            ));
         }
     };
     let again = note.clone();
@@ -248,20 +279,31 @@ async fn callbacks_see_a_tools_error_and_the_model_reads_it() {
 async fn a_result_in_the_place_of_an_error_clears_it() {
     let agent = agent(acts_once())
         .tool(failing_act())
-        .on_tool(on_tool_error(|_, _| Recovery::Fallback(ToolResponse::new("from the archive"))))
+        .on_tool(on_tool_error(|_, _| {
+            Recovery::Fallback(ToolResponse::new("from the archive"))
+        }))
         .build()
         .unwrap();
 
     let results = told(&agent.run("?").await.unwrap());
 
     assert_eq!(texts(&results), ["from the archive"]);
-    assert_eq!((&*results[0].call_id, results[0].is_error), ("call_1", false));
+    assert_eq!(
+        (&*results[0].call_id, results[0].is_error),
+        ("call_1", false)
+    );
 }
 
 #[tokio::test]
 async fn the_model_reads_an_error_of_a_tool_callback_and_the_run_continues() {
     for before in [true, false] {
-        let fails = move |here: bool| if here { Err(Error::from("not today")) } else { Ok(()) };
+        let fails = move |here: bool| {
+            if here {
+                Err(Error::from("not today"))
+            } else {
+                Ok(())
+            }
+        };
         let agent = agent(acts_once())
             .tool(act())
             .on_tool(before_tool(move |_| fails(before)))
@@ -272,7 +314,11 @@ async fn the_model_reads_an_error_of_a_tool_callback_and_the_run_continues() {
         let response = agent.run("?").await.unwrap();
 
         assert_eq!(response.text(), "done");
-        assert_eq!(texts(&told(&response)), ["callback failed: not today"], "before: {before}");
+        assert_eq!(
+            texts(&told(&response)),
+            ["callback failed: not today"],
+            "before: {before}"
+        );
         assert!(told(&response)[0].is_error);
     }
 }
@@ -284,8 +330,12 @@ async fn the_model_reads_the_error_of_an_unknown_tool_and_no_callback_sees_it() 
         let seen = seen.clone();
         move || seen.push(what)
     };
-    let (before, after, failed, shown) =
-        (note("before"), note("after"), note("on_error"), note("shown"));
+    let (before, after, failed, shown) = (
+        note("before"),
+        note("after"),
+        note("on_error"),
+        note("shown"),
+    );
     let model = ScriptedModel::new([Turn::tool("fly", json!(null)), Turn::from_text("done")]);
     let agent = agent(model)
         .tool(act())
@@ -341,12 +391,18 @@ async fn after_tool_finds_what_before_tool_stored_for_the_same_call() {
 #[tokio::test]
 async fn a_result_may_end_the_run_without_asking_the_model_about_it() {
     let model = ScriptedModel::new([Turn::tool("act", json!("the report"))]);
-    let agent =
-        agent(model.clone()).tool(act()).stop_when(|turn| turn.has_called("act")).build().unwrap();
+    let agent = agent(model.clone())
+        .tool(act())
+        .stop_when(|turn| turn.has_called("act"))
+        .build()
+        .unwrap();
 
     let response = agent.run("?").await.unwrap();
 
     model.assert_done();
     assert_eq!(texts(&told(&response)), ["the report"]);
-    assert_eq!(response.end_reason(), &tower_agent::EndReason::StopCondition);
+    assert_eq!(
+        response.end_reason(),
+        &tower_agent::EndReason::StopCondition
+    );
 }

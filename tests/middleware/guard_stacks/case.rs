@@ -18,7 +18,9 @@ pub(crate) enum Item {
 /// What is around a call. Some go around a model or a tool only.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Around {
-    Retry { restart: bool },
+    Retry {
+        restart: bool,
+    },
     Timeout,
     Watch,
     TowerTimeout,
@@ -30,10 +32,18 @@ pub(crate) enum Around {
     TowerFilter,
     TowerMapError,
     TowerMapResponse,
-    Budget { calls: u64, tokens: Option<u64>, finish: bool },
-    Redact { numbered: bool },
+    Budget {
+        calls: u64,
+        tokens: Option<u64>,
+        finish: bool,
+    },
+    Redact {
+        numbered: bool,
+    },
     // The model's.
-    Fallback { restart: bool },
+    Fallback {
+        restart: bool,
+    },
     TimeoutBetweenDeltas,
     GuardrailBefore(Check),
     GuardrailBeside(Check),
@@ -110,7 +120,10 @@ pub(crate) enum Reader {
     /// Asks for the answer alone; lets go after so many seconds.
     Plain { drops_after: Option<u64> },
     /// Reads events, waits a minute behind one of them, lets go behind another.
-    Stream { pauses_at: Option<usize>, drops_at: Option<usize> },
+    Stream {
+        pauses_at: Option<usize>,
+        drops_at: Option<usize>,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -172,8 +185,14 @@ impl Case {
                 matches!(around, Timeout | TimeoutBetweenDeltas | TowerTimeout)
             })
         };
-        let model_hangs = self.turns.iter().any(|turn| matches!(turn.ends, Ends::Hangs { .. }));
-        let tool_hangs = self.turns.iter().any(|turn| turn.says.contains(&Say::Call(Do::Hang)));
+        let model_hangs = self
+            .turns
+            .iter()
+            .any(|turn| matches!(turn.ends, Ends::Hangs { .. }));
+        let tool_hangs = self
+            .turns
+            .iter()
+            .any(|turn| turn.says.contains(&Say::Call(Do::Hang)));
         !bounds(&self.agent())
             && (model_hangs && !bounds(&self.model()) || tool_hangs && !bounds(&self.tool()))
     }

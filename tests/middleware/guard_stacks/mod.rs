@@ -46,13 +46,20 @@ async fn go(agent: &Agent, request: AgentRequest, reader: Reader) -> Gone {
                 let run = agent.run(request);
                 let result = match drops_after {
                     None => Some(run.await),
-                    Some(after) => tokio::time::timeout(Duration::from_secs(after), run).await.ok(),
+                    Some(after) => tokio::time::timeout(Duration::from_secs(after), run)
+                        .await
+                        .ok(),
                 };
-                Run { events: Vec::new(), result, is_streamed: false }
+                Run {
+                    events: Vec::new(),
+                    result,
+                    is_streamed: false,
+                }
             }
-            Reader::Stream { pauses_at, drops_at } => {
-                read(agent, request, pauses_at, drops_at).await
-            }
+            Reader::Stream {
+                pauses_at,
+                drops_at,
+            } => read(agent, request, pauses_at, drops_at).await,
         }
     };
     match tokio::time::timeout(FOREVER, AssertUnwindSafe(run).catch_unwind()).await {
@@ -77,10 +84,18 @@ async fn read(
             tokio::time::sleep(Duration::from_secs(60)).await;
         }
         if drops_at == Some(events.len()) {
-            return Run { events, result: None, is_streamed: true };
+            return Run {
+                events,
+                result: None,
+                is_streamed: true,
+            };
         }
     }
-    Run { events, result: Some(stream.response().await), is_streamed: true }
+    Run {
+        events,
+        result: Some(stream.response().await),
+        is_streamed: true,
+    }
 }
 
 /// Everything that the consumer has seen, or reads in the response.
@@ -89,14 +104,19 @@ fn seen(run: &Run) -> String {
     let (mut whole, mut other) = (BTreeMap::<_, String>::new(), String::new());
     for event in &run.events {
         match &event.kind {
-            EventKind::TextDelta { message: id, text: more }
+            EventKind::TextDelta {
+                message: id,
+                text: more,
+            }
             | EventKind::ReasoningDelta { id, text: more }
             | EventKind::ToolCallDelta { id, json: more } => {
                 whole.entry(id.clone()).or_default().push_str(more);
             }
             // The text of an error is shown; its causes stay as they are.
             EventKind::RunFailed { error }
-            | EventKind::AgentFinished { error: Some(error), .. } => {
+            | EventKind::AgentFinished {
+                error: Some(error), ..
+            } => {
                 other += &format!("{error} ");
             }
             kind => other += &format!("{kind:?} "),
@@ -111,7 +131,11 @@ fn seen(run: &Run) -> String {
         Some(Err(error)) => other += &error.to_string(),
         None => {}
     }
-    whole.into_values().chain([other]).collect::<Vec<_>>().join(" ")
+    whole
+        .into_values()
+        .chain([other])
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 fn check_run(case: &Case, run: &Run) -> Result<(), TestCaseError> {
@@ -153,7 +177,11 @@ fn check_run(case: &Case, run: &Run) -> Result<(), TestCaseError> {
     let fallback = |around: &Around| matches!(around, Around::Fallback { .. });
     let outermost = model.iter().position(fallback).unwrap_or(model.len());
     if model[..outermost].iter().any(redact) {
-        prop_assert!(!seen.contains(OF_OTHER), "the other model's secret: {}", seen);
+        prop_assert!(
+            !seen.contains(OF_OTHER),
+            "the other model's secret: {}",
+            seen
+        );
     }
     if model.iter().any(shuts) {
         for words in ["main words", "main thought", "main: the end", "main-"] {
@@ -161,7 +189,11 @@ fn check_run(case: &Case, run: &Run) -> Result<(), TestCaseError> {
         }
     }
     if model[..outermost].iter().any(shuts) {
-        prop_assert!(!seen.contains("other words"), "no check has passed this: {}", seen);
+        prop_assert!(
+            !seen.contains("other words"),
+            "no check has passed this: {}",
+            seen
+        );
     }
     Ok(())
 }
@@ -184,7 +216,9 @@ fn check_transcript(response: &AgentResponse) -> Result<(), TestCaseError> {
     let all: Vec<_> = response.messages().iter().collect();
     for (index, message) in all.iter().enumerate() {
         if message.role() == Role::Assistant {
-            let after = all[index + 1..].iter().take_while(|message| message.role() == Role::Tool);
+            let after = all[index + 1..]
+                .iter()
+                .take_while(|message| message.role() == Role::Tool);
             let answered = after.flat_map(|message| message.tool_results());
             let mut answered: Vec<_> = answered.map(|result| &*result.call_id).collect();
             let mut asked: Vec<_> = message.tool_calls().map(|call| &*call.id).collect();
@@ -199,7 +233,14 @@ fn check_transcript(response: &AgentResponse) -> Result<(), TestCaseError> {
 async fn check(case: &Case) -> Result<(), TestCaseError> {
     let (agent, world) = World::build(case);
     let mut gone = go(&agent, "?".into(), case.reader).await;
-    let ran = |name: &str| world.ran.lock().unwrap().iter().any(|ran| ran.starts_with(name));
+    let ran = |name: &str| {
+        world
+            .ran
+            .lock()
+            .unwrap()
+            .iter()
+            .any(|ran| ran.starts_with(name))
+    };
     let needs_approval = case.tool().contains(&Around::Approval);
     if needs_approval {
         prop_assert!(!ran("pay"), "nobody has approved");
@@ -208,12 +249,16 @@ async fn check(case: &Case) -> Result<(), TestCaseError> {
         Gone::Run(run) => {
             check_run(case, run)?;
             let response = run.result.as_ref().and_then(|result| result.as_ref().ok());
-            response.filter(|it| !it.interrupts().is_empty()).map(AgentResponse::checkpoint)
+            response
+                .filter(|it| !it.interrupts().is_empty())
+                .map(AgentResponse::checkpoint)
         }
         _ => None,
     };
     if let (Some(paused), Gone::Run(run)) = (paused, &gone) {
-        let Some(Ok(response)) = &run.result else { unreachable!("it has a checkpoint") };
+        let Some(Ok(response)) = &run.result else {
+            unreachable!("it has a checkpoint")
+        };
         let answers = response.interrupts().iter().map(|pending| {
             let answer = match case.decides {
                 Decides::Approves => Decision::Approve,

@@ -64,9 +64,14 @@ macro_rules! watch {
     ($request:ty, $response:ty) => {
         impl Callback<$request> for Watch {
             async fn before(&self, request: &mut $request) -> Result<Action<$response>> {
-                let mut numbers =
-                    request.extensions().get::<Numbers>().cloned().unwrap_or_default();
-                numbers.0.insert(Arc::as_ptr(&self.0) as usize, self.0.begin());
+                let mut numbers = request
+                    .extensions()
+                    .get::<Numbers>()
+                    .cloned()
+                    .unwrap_or_default();
+                numbers
+                    .0
+                    .insert(Arc::as_ptr(&self.0) as usize, self.0.begin());
                 request.extensions_mut().insert(numbers);
                 Ok(Action::Continue)
             }

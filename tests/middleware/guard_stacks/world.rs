@@ -79,7 +79,11 @@ macro_rules! anywhere {
             Around::TowerLimit => $builder.$layer(ConcurrencyLimitLayer::new($limit)),
             Around::TowerShed => {
                 let layers = ServiceBuilder::new().layer(LoadShedLayer::new());
-                $builder.$layer(layers.layer(ConcurrencyLimitLayer::new($limit)).into_inner())
+                $builder.$layer(
+                    layers
+                        .layer(ConcurrencyLimitLayer::new($limit))
+                        .into_inner(),
+                )
             }
             Around::TowerBuffer => $builder.$layer(BufferLayer::<$call>::new(1)),
             Around::TowerHedge => {
@@ -107,31 +111,56 @@ macro_rules! anywhere {
 macro_rules! on_call {
     ($builder:expr, $world:expr, $around:expr, $outside:expr, $call:ty, $on:ident, $layer:ident) => {
         match $around {
-            Around::Budget { calls, tokens, finish } => {
-                let mut limits = Limits::new().reservation(TOKENS).on_exceeding(match finish {
-                    true => OnExceeding::Finish,
-                    false => OnExceeding::Fail,
-                });
+            Around::Budget {
+                calls,
+                tokens,
+                finish,
+            } => {
+                let mut limits = Limits::new()
+                    .reservation(TOKENS)
+                    .on_exceeding(match finish {
+                        true => OnExceeding::Finish,
+                        false => OnExceeding::Fail,
+                    });
                 limits = limits.model_calls(calls).tool_calls(calls);
                 if let Some(tokens) = tokens {
                     limits = limits.tokens(tokens);
                 }
                 let (account, inside) = (Account::new(limits), ProbeLayer::new());
-                let builder = $builder.$on(Budget::of(account.clone())).$layer(inside.clone());
+                let builder = $builder
+                    .$on(Budget::of(account.clone()))
+                    .$layer(inside.clone());
                 let attempts = attempts($outside);
-                $world.budgets.push(Charged { account, inside, calls, tokens, finish, attempts });
+                $world.budgets.push(Charged {
+                    account,
+                    inside,
+                    calls,
+                    tokens,
+                    finish,
+                    attempts,
+                });
                 builder
             }
             Around::Redact { numbered } => $builder.$on(redact(numbered)),
-            around => anywhere!($builder, $world, around, limit($outside), $call, $on, $layer),
+            around => anywhere!(
+                $builder,
+                $world,
+                around,
+                limit($outside),
+                $call,
+                $on,
+                $layer
+            ),
         }
     };
 }
 
 impl World {
     pub(crate) fn build(case: &Case) -> (Agent, Self) {
-        let mut world =
-            Self { probe: ProbeLayer::new().pending_polls(case.pending_polls), ..Self::default() };
+        let mut world = Self {
+            probe: ProbeLayer::new().pending_polls(case.pending_polls),
+            ..Self::default()
+        };
         let mut builder = Agent::builder(world.probe.layer(model(case)))
             .tool(tool("do", &world.ran).effect(Effect::Pure))
             .tool(tool("pay", &world.ran));
@@ -151,7 +180,15 @@ impl World {
     fn put(&mut self, builder: AgentBuilder, item: Item, outside: &[Item]) -> AgentBuilder {
         match item {
             Item::Agent(around) => {
-                anywhere!(builder, self, around, 1, AgentRequest, on_agent, agent_layer)
+                anywhere!(
+                    builder,
+                    self,
+                    around,
+                    1,
+                    AgentRequest,
+                    on_agent,
+                    agent_layer
+                )
             }
             Item::Tool(around) => match around {
                 Around::Approval => builder.on_tool(Approval::of_tools(["pay"]).allow_edits()),
@@ -162,43 +199,65 @@ impl World {
                     },
                 )),
                 around => {
-                    on_call!(builder, self, around, outside, ToolRequest, on_tool, tool_layer)
+                    on_call!(
+                        builder,
+                        self,
+                        around,
+                        outside,
+                        ToolRequest,
+                        on_tool,
+                        tool_layer
+                    )
                 }
             },
-            Item::Model(around) => match around {
-                Around::Fallback { restart } => {
-                    let other = ScriptedModel::always(
-                        Turn::from_text(format!("other words {OF_OTHER} and so on"))
-                            .usage(Usage::new(TOKENS / 2, TOKENS / 2)),
-                    );
-                    let other = self.probe.layer(other);
-                    builder.model_layer(layer_fn(move |inner| {
-                        Fallback::new(inner).or(other.clone()).restart_streams(restart)
-                    }))
+            Item::Model(around) => {
+                match around {
+                    Around::Fallback { restart } => {
+                        let other = ScriptedModel::always(
+                            Turn::from_text(format!("other words {OF_OTHER} and so on"))
+                                .usage(Usage::new(TOKENS / 2, TOKENS / 2)),
+                        );
+                        let other = self.probe.layer(other);
+                        builder.model_layer(layer_fn(move |inner| {
+                            Fallback::new(inner)
+                                .or(other.clone())
+                                .restart_streams(restart)
+                        }))
+                    }
+                    Around::TimeoutBetweenDeltas => builder.model_layer(
+                        CallTimeoutLayer::new(secs(60))
+                            .first_delta(secs(4))
+                            .idle(secs(4)),
+                    ),
+                    Around::GuardrailBefore(check) => builder
+                        .model_layer(on_trip(Guardrail::before(move |_| checking(check)), check)),
+                    Around::GuardrailBeside(check) => builder
+                        .model_layer(on_trip(Guardrail::beside(move |_| checking(check)), check)),
+                    Around::GuardrailAfter(check) => builder.model_layer(on_trip(
+                        Guardrail::after(move |_, _| checking(check)),
+                        check,
+                    )),
+                    Around::TowerMapResponse => {
+                        builder.model_layer(MapResponseLayer::new(|response: ModelResponse| {
+                            match response.message().text().len() % 2 {
+                                0 => response,
+                                _ => ModelResponse::from_text("replaced"),
+                            }
+                        }))
+                    }
+                    around => {
+                        on_call!(
+                            builder,
+                            self,
+                            around,
+                            outside,
+                            ModelRequest,
+                            on_model,
+                            model_layer
+                        )
+                    }
                 }
-                Around::TimeoutBetweenDeltas => builder.model_layer(
-                    CallTimeoutLayer::new(secs(60)).first_delta(secs(4)).idle(secs(4)),
-                ),
-                Around::GuardrailBefore(check) => {
-                    builder.model_layer(on_trip(Guardrail::before(move |_| checking(check)), check))
-                }
-                Around::GuardrailBeside(check) => {
-                    builder.model_layer(on_trip(Guardrail::beside(move |_| checking(check)), check))
-                }
-                Around::GuardrailAfter(check) => builder
-                    .model_layer(on_trip(Guardrail::after(move |_, _| checking(check)), check)),
-                Around::TowerMapResponse => {
-                    builder.model_layer(MapResponseLayer::new(|response: ModelResponse| {
-                        match response.message().text().len() % 2 {
-                            0 => response,
-                            _ => ModelResponse::from_text("replaced"),
-                        }
-                    }))
-                }
-                around => {
-                    on_call!(builder, self, around, outside, ModelRequest, on_model, model_layer)
-                }
-            },
+            }
         }
     }
 }
@@ -206,7 +265,10 @@ impl World {
 /// A hedge gets two services ready before it needs the second; a limit of one would never let it.
 fn limit(outside: &[Item]) -> usize {
     let is_hedge = |item: &Item| {
-        matches!(item, Item::Model(Around::TowerHedge) | Item::Tool(Around::TowerHedge))
+        matches!(
+            item,
+            Item::Model(Around::TowerHedge) | Item::Tool(Around::TowerHedge)
+        )
     };
     if outside.iter().any(is_hedge) { 256 } else { 1 }
 }
@@ -224,7 +286,11 @@ fn attempts(outside: &[Item]) -> u64 {
 fn redact(numbered: bool) -> Redact {
     static REDACT: LazyLock<Redact> =
         LazyLock::new(|| Redact::new([Detector::email()]).expect("it is built in"));
-    if numbered { REDACT.clone().numbered() } else { REDACT.clone() }
+    if numbered {
+        REDACT.clone().numbered()
+    } else {
+        REDACT.clone()
+    }
 }
 
 async fn checking(check: Check) -> Result<Verdict, Error> {
@@ -298,7 +364,11 @@ where
 }
 
 fn model(case: &Case) -> ScriptedModel {
-    let turns = case.turns.iter().enumerate().map(|(index, turn)| scripted(index, turn));
+    let turns = case
+        .turns
+        .iter()
+        .enumerate()
+        .map(|(index, turn)| scripted(index, turn));
     let usage = Usage::new(TOKENS / 2, TOKENS / 2);
     let end = Turn::from_text("main: the end").usage(usage);
     ScriptedModel::new(turns.chain([end])).chunk_size(case.chunk)
@@ -327,7 +397,11 @@ fn scripted(index: usize, turn: &case::Turn) -> Turn {
 }
 
 fn tool_call(id: String, what: Do) -> ToolCall {
-    let text = if what == Do::EchoSecret { OF_MODEL } else { "hello" };
+    let text = if what == Do::EchoSecret {
+        OF_MODEL
+    } else {
+        "hello"
+    };
     let (name, what) = match what {
         Do::Echo | Do::EchoSecret => ("do", json!("Echo")),
         Do::Leak => ("do", json!("Leak")),
@@ -364,7 +438,9 @@ enum What {
 fn tool(name: &'static str, ran: &Arc<Mutex<Vec<String>>>) -> Tool {
     let ran = ran.clone();
     Tool::function_with(name, "", move |work: Work, request: ToolRequest| {
-        ran.lock().unwrap().push(format!("{name} {} {}", request.id(), work.text));
+        ran.lock()
+            .unwrap()
+            .push(format!("{name} {} {}", request.id(), work.text));
         async move {
             let failed = |message| Err(Error::new(ErrorKind::Overloaded, message));
             match work.what {

@@ -42,20 +42,36 @@ async fn another_process_does_as_was_decided() {
     let yes = |payload: Value| Resolution::resolved("agent/call_1", payload);
     let edit = json!({ "approved": true, "editedArgs": "tape" });
     let cases = [
-        (yes(json!({ "approved": true })), vec!["wipe \"disk\""], "wipe done"),
-        (yes(Decision::Approve.into()), vec!["wipe \"disk\""], "wipe done"),
+        (
+            yes(json!({ "approved": true })),
+            vec!["wipe \"disk\""],
+            "wipe done",
+        ),
+        (
+            yes(Decision::Approve.into()),
+            vec!["wipe \"disk\""],
+            "wipe done",
+        ),
         (
             yes(edit),
             vec!["wipe \"tape\""],
             "wipe done\n(The user changed the arguments to \"tape\".)",
         ),
-        (yes(json!({ "approved": false })), vec![], "the user rejected this call"),
+        (
+            yes(json!({ "approved": false })),
+            vec![],
+            "the user rejected this call",
+        ),
         (
             yes(json!({ "approved": false, "reason": "it is mine" })),
             vec![],
             "the user rejected this call: it is mine",
         ),
-        (Resolution::cancelled("agent/call_1"), vec![], "the user rejected this call"),
+        (
+            Resolution::cancelled("agent/call_1"),
+            vec![],
+            "the user rejected this call",
+        ),
     ];
     for (answer, ran, told) in cases {
         let log = Log::default();
@@ -69,15 +85,25 @@ async fn another_process_does_as_was_decided() {
         // Everything anew, from JSON.
         let answer = serde_json::from_value(serde_json::to_value(&answer).unwrap()).unwrap();
         let second = ScriptedModel::new([Turn::from_text("done")]);
-        let done = resume(&guarded(&log, &second), &paused, [answer]).await.unwrap();
+        let done = resume(&guarded(&log, &second), &paused, [answer])
+            .await
+            .unwrap();
 
         second.assert_done();
         assert_eq!(log.take(), ran);
-        assert_eq!((done.text(), done.end_reason()), ("done".to_owned(), &EndReason::Completed));
+        assert_eq!(
+            (done.text(), done.end_reason()),
+            ("done".to_owned(), &EndReason::Completed)
+        );
         assert_eq!(results(&done), [told]);
         assert!(done.checkpoint().interrupts.is_empty());
         assert_answered(done.messages());
-        let refused = done.new_messages().flat_map(Message::tool_results).next().unwrap().is_error;
+        let refused = done
+            .new_messages()
+            .flat_map(Message::tool_results)
+            .next()
+            .unwrap()
+            .is_error;
         assert_eq!(refused, ran.is_empty());
     }
 }
@@ -91,22 +117,38 @@ async fn what_waits_says_what_it_is_about_and_what_answer_it_takes() {
     }
     let agent = Agent::builder(model)
         .tool(Tool::function("pay", "", |pay: Pay| pay.amount))
-        .on_tool(before_tool(|request| request.arguments_mut()["amount"] = json!(100)))
+        .on_tool(before_tool(|request| {
+            request.arguments_mut()["amount"] = json!(100)
+        }))
         .on_tool(Approval::of_tools(["pay"]).allow_edits())
         .build()
         .unwrap();
 
     let paused = agent.run("?").await.unwrap();
 
-    let [pending] = paused.interrupts() else { panic!("{paused:?}") };
-    assert_eq!((&*pending.id, &*pending.reason), ("agent/call_1", "tool_call"));
+    let [pending] = paused.interrupts() else {
+        panic!("{paused:?}")
+    };
+    assert_eq!(
+        (&*pending.id, &*pending.reason),
+        ("agent/call_1", "tool_call")
+    );
     assert_eq!(pending.tool_call_id.as_deref(), Some("call_1"));
-    assert_eq!(pending.message.as_deref(), Some("`pay` needs your approval"));
+    assert_eq!(
+        pending.message.as_deref(),
+        Some("`pay` needs your approval")
+    );
     let now = json!({ "tool": "pay", "arguments": { "amount": 100 } });
-    assert_eq!(pending.payload, now, "the arguments as callbacks before have left them");
+    assert_eq!(
+        pending.payload, now,
+        "the arguments as callbacks before have left them"
+    );
     let schema = &pending.response_schema;
     assert_eq!(schema["required"], json!(["approved"]));
-    assert_eq!(schema["properties"]["editedArgs"]["properties"]["amount"]["type"], "integer");
+    assert_eq!(
+        schema["properties"]["editedArgs"]["properties"]["amount"]["type"],
+        "integer"
+    );
     assert_eq!(saved(&paused).interrupts, paused.interrupts());
 }
 
@@ -121,8 +163,14 @@ async fn an_answer_that_is_no_decision_makes_no_call_and_is_asked_for_again() {
         (json!(true), "invalid type: boolean `true`"),
         (json!({}), "missing field `approved`"),
         (json!({ "approved": "yes" }), "invalid type: string \"yes\""),
-        (json!({ "approved": true, "editedArguments": "tape" }), "unknown field"),
-        (json!({ "approved": false, "editedArgs": "tape" }), "`editedArgs` goes with an approval"),
+        (
+            json!({ "approved": true, "editedArguments": "tape" }),
+            "unknown field",
+        ),
+        (
+            json!({ "approved": false, "editedArgs": "tape" }),
+            "`editedArgs` goes with an approval",
+        ),
     ];
     for (payload, why) in malformed {
         let answer = Resolution::resolved("agent/call_1", payload.clone());
@@ -156,10 +204,15 @@ async fn partial_answers_leave_the_rest_waiting_and_run_nothing_twice() {
     let yes = |id: &str| Resolution::resolved(id, Decision::Approve);
 
     let paused = agent.run("?").await.unwrap();
-    assert_eq!(ids(&paused), ["agent/call_1", "agent/call_3", "agent/call_4"]);
+    assert_eq!(
+        ids(&paused),
+        ["agent/call_1", "agent/call_3", "agent/call_4"]
+    );
     assert_eq!(log.take(), ["look 1"]);
 
-    let paused = resume(&agent, &paused, [yes("agent/call_3"), yes("agent/call_9")]).await.unwrap();
+    let paused = resume(&agent, &paused, [yes("agent/call_3"), yes("agent/call_9")])
+        .await
+        .unwrap();
     assert_eq!(ids(&paused), ["agent/call_1", "agent/call_4"]);
     assert_eq!(log.take(), ["wipe \"tape\""]);
 
@@ -168,10 +221,15 @@ async fn partial_answers_leave_the_rest_waiting_and_run_nothing_twice() {
     assert!(log.take().is_empty());
 
     let no = Resolution::resolved("agent/call_4", Decision::reject("keep it"));
-    let done = resume(&agent, &paused, [yes("agent/call_1"), no]).await.unwrap();
+    let done = resume(&agent, &paused, [yes("agent/call_1"), no])
+        .await
+        .unwrap();
     model.assert_done();
     assert_eq!(log.take(), ["wipe \"disk\""]);
-    assert_eq!(results(&done), ["wipe done", "the user rejected this call: keep it"]);
+    assert_eq!(
+        results(&done),
+        ["wipe done", "the user rejected this call: keep it"]
+    );
     assert_answered(done.messages());
 }
 
@@ -196,7 +254,10 @@ async fn effects_decide_which_tools_are_asked_about() {
 
     let paused = agent.run("?").await.unwrap();
 
-    assert_eq!(ids(&paused), ["agent/call_3", "agent/call_4", "agent/call_5"]);
+    assert_eq!(
+        ids(&paused),
+        ["agent/call_3", "agent/call_4", "agent/call_5"]
+    );
     assert_eq!(log.take(), ["reads 1", "sets 2"]);
 }
 
@@ -208,7 +269,9 @@ async fn a_predicate_decides_and_one_that_panics_lets_nothing_through() {
         .and_tool("pay", json!("much"))]);
     let agent = Agent::builder(model)
         .tool(log.tool("pay"))
-        .on_tool(Approval::when(|request| request.arguments().as_u64().unwrap() > 100))
+        .on_tool(Approval::when(|request| {
+            request.arguments().as_u64().unwrap() > 100
+        }))
         .build()
         .unwrap();
 
@@ -225,7 +288,10 @@ async fn a_predicate_decides_and_one_that_panics_lets_nothing_through() {
 async fn an_answer_serves_one_call_even_if_the_next_has_its_id() {
     let call = || {
         let call = ToolCall::new("call_0", "wipe", json!("disk"));
-        Turn::response(ModelResponse::new(Message::new(Role::Assistant, [Part::ToolCall(call)])))
+        Turn::response(ModelResponse::new(Message::new(
+            Role::Assistant,
+            [Part::ToolCall(call)],
+        )))
     };
     let log = Log::default();
     let model = ScriptedModel::new([call(), call(), Turn::from_text("done")]);
@@ -237,7 +303,11 @@ async fn an_answer_serves_one_call_even_if_the_next_has_its_id() {
     assert_eq!(log.take().len(), 1);
 
     for answer in ["agent/call_0", "agent/call_0#2"] {
-        assert_eq!(ids(&paused), ["agent/call_0#2"], "the second call has a name of its own");
+        assert_eq!(
+            ids(&paused),
+            ["agent/call_0#2"],
+            "the second call has a name of its own"
+        );
         assert!(log.take().is_empty());
         paused = resume(&agent, &paused, yes(answer)).await.unwrap();
     }
@@ -318,7 +388,11 @@ async fn an_edit_is_asked_about_again_unless_edits_are_allowed() {
             .unwrap();
         let paused = agent.run("?").await.unwrap();
         let schema = &paused.interrupts()[0].response_schema;
-        assert_eq!(schema["properties"].get("editedArgs").is_some(), allowed, "{schema}");
+        assert_eq!(
+            schema["properties"].get("editedArgs").is_some(),
+            allowed,
+            "{schema}"
+        );
 
         let edit = Resolution::resolved("agent/call_1", Decision::Edit(json!("tape")));
         let request = AgentRequest::resume(saved(&paused)).with_resolutions([edit]);
@@ -333,9 +407,17 @@ async fn an_edit_is_asked_about_again_unless_edits_are_allowed() {
         if allowed {
             assert_eq!(log.take(), ["wipe \"tape\""]);
             let told = "wipe done\n(The user changed the arguments to \"tape\".)";
-            assert_eq!((shown, results(&edited)), (vec![told.to_owned()], vec![told.to_owned()]));
             assert_eq!(
-                model.requests()[1].messages().iter().next_back().unwrap().role(),
+                (shown, results(&edited)),
+                (vec![told.to_owned()], vec![told.to_owned()])
+            );
+            assert_eq!(
+                model.requests()[1]
+                    .messages()
+                    .iter()
+                    .next_back()
+                    .unwrap()
+                    .role(),
                 Role::Tool
             );
             continue;
@@ -348,7 +430,11 @@ async fn an_edit_is_asked_about_again_unless_edits_are_allowed() {
         let yes = Resolution::resolved("agent/call_1", Decision::Approve);
         let done = resume(&agent, &edited, [yes]).await.unwrap();
         assert_eq!(log.take(), ["wipe \"disk\""]);
-        assert_eq!(results(&done), ["wipe done"], "what was shown is what has run");
+        assert_eq!(
+            results(&done),
+            ["wipe done"],
+            "what was shown is what has run"
+        );
     }
 }
 
@@ -372,8 +458,12 @@ async fn it_guards_a_tool_outside_an_agent() {
 /// In potato_agent a response of a tool's hook does not count; a rejection does all the same.
 #[tokio::test]
 async fn a_rejection_counts_under_every_semantics() {
-    let all =
-        [Semantics::potato(), Semantics::adk_python(), Semantics::adk_elixir(), Semantics::trpc()];
+    let all = [
+        Semantics::potato(),
+        Semantics::adk_python(),
+        Semantics::adk_elixir(),
+        Semantics::trpc(),
+    ];
     for semantics in all {
         let log = Log::default();
         let model =
@@ -389,7 +479,11 @@ async fn a_rejection_counts_under_every_semantics() {
         assert_eq!(ids(&paused), ["agent/call_1"]);
         let no = Resolution::resolved("agent/call_1", Decision::reject("no"));
         let done = resume(&agent, &paused, [no]).await.unwrap();
-        assert_eq!(results(&done), ["the user rejected this call: no"], "{semantics:?}");
+        assert_eq!(
+            results(&done),
+            ["the user rejected this call: no"],
+            "{semantics:?}"
+        );
         assert!(log.take().is_empty());
     }
 }

@@ -32,7 +32,11 @@ pub(crate) fn exceeded(error: &Error) -> Limit {
 
 /// A model inside a budget of this account.
 pub(crate) fn charged(account: &Account, model: BoxModel) -> BoxModel {
-    BoxModel::new(Callbacks::new().with(Budget::of(account.clone())).layer(model))
+    BoxModel::new(
+        Callbacks::new()
+            .with(Budget::of(account.clone()))
+            .layer(model),
+    )
 }
 
 fn tokens(max: u32) -> ModelRequest {
@@ -61,7 +65,10 @@ async fn a_call_beyond_the_limit_is_not_made() {
 
     model.assert_done();
     assert_eq!(exceeded(&error), Limit::ModelCalls(3));
-    assert_eq!(error.message(), "this call would exceed the limit: 3 model calls");
+    assert_eq!(
+        error.message(),
+        "this call would exceed the limit: 3 model calls"
+    );
     assert_eq!(&*error.call().unwrap().agent, "looker");
     assert_eq!(log.take().len(), 3);
 }
@@ -71,19 +78,28 @@ async fn a_limit_below_what_a_call_reserves_lets_none_through_and_says_so() {
     let price = |_: &str, usage: Usage| usage.total() as f64 / 100.0;
     let cases = [
         (Limits::new().tokens(1000), "1000 tokens", "4096 tokens"),
-        (Limits::new().cost(0.5, price), "a cost of 0.5", "a cost of 40.96"),
+        (
+            Limits::new().cost(0.5, price),
+            "a cost of 0.5",
+            "a cost of 40.96",
+        ),
     ];
     for (limits, limit, wanted) in cases {
         let model = ScriptedModel::always(Turn::from_text("hi"));
-        let agent =
-            Agent::builder(model.clone()).global_callbacks(Budget::new(limits)).build().unwrap();
+        let agent = Agent::builder(model.clone())
+            .global_callbacks(Budget::new(limits))
+            .build()
+            .unwrap();
         let error = agent.run("?").await.unwrap_err();
         let message =
             format!("this call would exceed the limit: {limit}; it would reserve {wanted}");
         assert!(error.message().starts_with(&message), "{error}");
         assert!(error.message().contains("`max_tokens`"), "{error}");
         assert!(error.message().contains("`Limits::reservation`"), "{error}");
-        assert_eq!(error.downcast_ref::<Exceeded>().unwrap().wanted.to_string(), wanted);
+        assert_eq!(
+            error.downcast_ref::<Exceeded>().unwrap().wanted.to_string(),
+            wanted
+        );
         assert_eq!(model.requests().len(), 0);
     }
 
@@ -95,7 +111,10 @@ async fn a_limit_below_what_a_call_reserves_lets_none_through_and_says_so() {
         .build()
         .unwrap();
     let error = agent.run("?").await.unwrap_err();
-    assert_eq!(error.message(), "this call would exceed the limit: 10 tokens");
+    assert_eq!(
+        error.message(),
+        "this call would exceed the limit: 10 tokens"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -110,7 +129,10 @@ async fn calls_side_by_side_never_spend_more_than_there_is() {
                 inside.fetch_add(1, Ordering::SeqCst);
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 let (used, reserved) = (account.used(), account.reserved());
-                assert!(used.tokens + reserved.tokens <= 1000, "{used:?} {reserved:?}");
+                assert!(
+                    used.tokens + reserved.tokens <= 1000,
+                    "{used:?} {reserved:?}"
+                );
                 Ok::<_, BoxError>(ModelResponse::from_text("hi").with_usage(Usage::new(20, 30)))
             }
         }))
@@ -119,13 +141,22 @@ async fn calls_side_by_side_never_spend_more_than_there_is() {
     let mut passed = Vec::new();
     for _ in 0..3 {
         let calls = (0..64).map(|_| model.clone().oneshot(tokens(100)));
-        passed.push(join_all(calls).await.into_iter().filter(Result::is_ok).count());
+        passed.push(
+            join_all(calls)
+                .await
+                .into_iter()
+                .filter(Result::is_ok)
+                .count(),
+        );
         assert_eq!(account.reserved(), Spent::default());
     }
     // A hundred tokens each, of which half are given back; then there are no calls left.
     assert_eq!(passed, [10, 5, 0]);
     assert_eq!(inside.load(Ordering::SeqCst), 15);
-    assert_eq!((account.used().model_calls, account.used().tokens), (15, 750));
+    assert_eq!(
+        (account.used().model_calls, account.used().tokens),
+        (15, 750)
+    );
     assert_eq!(account.left(), [Limit::ModelCalls(0), Limit::Tokens(250)]);
 }
 
@@ -146,7 +177,10 @@ async fn threads_do_not_race_past_the_limit() {
             model.oneshot(ModelRequest::default()).await.is_ok()
         })
     });
-    let passed = join_all(tasks).await.into_iter().filter(|passed| *passed.as_ref().unwrap());
+    let passed = join_all(tasks)
+        .await
+        .into_iter()
+        .filter(|passed| *passed.as_ref().unwrap());
     assert_eq!(passed.count(), 40);
     assert_eq!(account.used().model_calls, 40);
     assert_eq!(account.reserved(), Spent::default());
@@ -158,7 +192,11 @@ async fn each_run_has_all_of_a_new_budget_and_an_account_is_used_up_once() {
     let run = async |budget: Budget| {
         let turns = [busy(1), vec![Turn::from_text("done")]].concat();
         let model = ScriptedModel::new([turns.clone(), turns].concat());
-        let agent = Agent::builder(model).tool(log.tool("look")).callbacks(budget).build().unwrap();
+        let agent = Agent::builder(model)
+            .tool(log.tool("look"))
+            .callbacks(budget)
+            .build()
+            .unwrap();
         [agent.run("?").await, agent.run("?").await]
     };
     let limits = || Limits::new().model_calls(2);
@@ -170,7 +208,10 @@ async fn each_run_has_all_of_a_new_budget_and_an_account_is_used_up_once() {
     let [first, second] = run(Budget::of(account.clone())).await;
     assert!(first.is_ok());
     assert_eq!(exceeded(&second.unwrap_err()), Limit::ModelCalls(2));
-    assert_eq!((account.used().model_calls, account.used().tool_calls), (2, 1));
+    assert_eq!(
+        (account.used().model_calls, account.used().tool_calls),
+        (2, 1)
+    );
 }
 
 #[tokio::test]
@@ -178,7 +219,9 @@ async fn a_tree_of_agents_shares_what_its_root_was_given() {
     let log = Log::default();
     let worker = |name: &str, calls| {
         let turns = [busy(calls), vec![Turn::from_text("found")]].concat();
-        let agent = Agent::builder(ScriptedModel::new(turns)).name(name).tool(log.tool("look"));
+        let agent = Agent::builder(ScriptedModel::new(turns))
+            .name(name)
+            .tool(log.tool("look"));
         agent.build().unwrap()
     };
     let boss = |limit| {
@@ -206,7 +249,10 @@ async fn a_tree_of_agents_shares_what_its_root_was_given() {
     assert_eq!((used.model_calls, used.tool_calls), (7, 4));
 
     let (agent, _) = boss(6);
-    assert_eq!(exceeded(&agent.run("?").await.unwrap_err()), Limit::ModelCalls(6));
+    assert_eq!(
+        exceeded(&agent.run("?").await.unwrap_err()),
+        Limit::ModelCalls(6)
+    );
 }
 
 #[tokio::test]
@@ -224,24 +270,41 @@ async fn outside_a_retry_it_counts_the_call_and_inside_every_attempt() {
 
     let account = Account::new(Limits::new());
     let budget = || Budget::of(account.clone());
-    let outside = Agent::builder(turns()).on_model(budget()).model_layer(retry()).build().unwrap();
+    let outside = Agent::builder(turns())
+        .on_model(budget())
+        .model_layer(retry())
+        .build()
+        .unwrap();
     outside.run("?").await.unwrap();
     assert_eq!(account.used().model_calls, 1);
 
-    let inside = Agent::builder(turns()).model_layer(retry()).on_model(budget()).build().unwrap();
+    let inside = Agent::builder(turns())
+        .model_layer(retry())
+        .on_model(budget())
+        .build()
+        .unwrap();
     inside.run("?").await.unwrap();
     assert_eq!(account.used().model_calls, 3);
 
     let one = Budget::new(Limits::new().model_calls(1));
-    let inside = Agent::builder(turns()).model_layer(retry()).on_model(one).build().unwrap();
-    assert_eq!(exceeded(&inside.run("?").await.unwrap_err()), Limit::ModelCalls(1));
+    let inside = Agent::builder(turns())
+        .model_layer(retry())
+        .on_model(one)
+        .build()
+        .unwrap();
+    assert_eq!(
+        exceeded(&inside.run("?").await.unwrap_err()),
+        Limit::ModelCalls(1)
+    );
 }
 
 #[tokio::test]
 async fn two_budgets_around_one_call_keep_books_of_their_own() {
     let [mine, ours] = [(); 2].map(|()| Account::new(Limits::new().tokens(10_000)));
-    let model =
-        ScriptedModel::new([Turn::from_text("hi").usage(Usage::new(3, 4)), Turn::from_text("")]);
+    let model = ScriptedModel::new([
+        Turn::from_text("hi").usage(Usage::new(3, 4)),
+        Turn::from_text(""),
+    ]);
     let agent = Agent::builder(model)
         .on_model(Budget::of(mine.clone()))
         .on_model(Budget::of(ours.clone()))
@@ -252,7 +315,11 @@ async fn two_budgets_around_one_call_keep_books_of_their_own() {
     agent.run("?").await.unwrap();
 
     assert_eq!((mine.used().model_calls, mine.used().tokens), (1, 7));
-    assert_eq!((ours.used().model_calls, ours.used().tokens), (2, 14), "it stands there twice");
+    assert_eq!(
+        (ours.used().model_calls, ours.used().tokens),
+        (2, 14),
+        "it stands there twice"
+    );
     assert_eq!([mine.reserved(), ours.reserved()], [Spent::default(); 2]);
 }
 
@@ -270,12 +337,20 @@ async fn no_call_begins_when_the_time_is_up() {
         .unwrap();
 
     tokio::time::advance(Duration::from_secs(60)).await;
-    assert_eq!(account.left(), [Limit::Time(Duration::from_secs(10))], "it has not begun");
+    assert_eq!(
+        account.left(),
+        [Limit::Time(Duration::from_secs(10))],
+        "it has not begun"
+    );
     let error = agent.run("?").await.unwrap_err();
 
     model.assert_done();
     assert_eq!(exceeded(&error), Limit::Time(Duration::from_secs(10)));
-    assert_eq!(log.take().len(), 2, "the third call came to its end after 12 s");
+    assert_eq!(
+        log.take().len(),
+        2,
+        "the third call came to its end after 12 s"
+    );
     assert_eq!(account.used().time, Duration::from_secs(12));
     assert_eq!(account.left(), [Limit::Time(Duration::ZERO)]);
 }
@@ -284,8 +359,12 @@ async fn no_call_begins_when_the_time_is_up() {
 async fn a_share_that_is_used_is_warned_of_once() {
     let log = Log::default();
     let warned = Log::default();
-    let limits =
-        Limits::new().model_calls(10).tool_calls(4).tokens(1000).reservation(500).warn_at(0.5, {
+    let limits = Limits::new()
+        .model_calls(10)
+        .tool_calls(4)
+        .tokens(1000)
+        .reservation(500)
+        .warn_at(0.5, {
             let warned = warned.clone();
             move |limit, share| warned.note(format!("{share} of {limit}"))
         });
@@ -299,7 +378,11 @@ async fn a_share_that_is_used_is_warned_of_once() {
 
     agent.run("?").await.unwrap();
 
-    let expected = ["0.5 of 4 tool calls", "0.5 of 10 model calls", "0.5 of 1000 tokens"];
+    let expected = [
+        "0.5 of 4 tool calls",
+        "0.5 of 10 model calls",
+        "0.5 of 1000 tokens",
+    ];
     assert_eq!(warned.take(), expected);
 }
 
@@ -314,7 +397,14 @@ async fn a_budget_outside_an_agent_is_for_the_context_of_its_calls() {
     model.clone().oneshot(request.clone()).await.unwrap();
     let error = model.clone().oneshot(request.clone()).await.unwrap_err();
     assert_eq!(exceeded(&error), Limit::ModelCalls(1));
-    assert_eq!(budget.account(request.context()).unwrap().used().model_calls, 1);
+    assert_eq!(
+        budget
+            .account(request.context())
+            .unwrap()
+            .used()
+            .model_calls,
+        1
+    );
     model.oneshot(ModelRequest::default()).await.unwrap();
 }
 

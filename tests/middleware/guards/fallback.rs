@@ -30,21 +30,33 @@ fn error(kind: ErrorKind) -> Error {
 
 #[tokio::test]
 async fn models_are_asked_in_their_order_until_one_answers() {
-    let (first, second, third, fourth) =
-        (failing(busy()), failing(busy()), saying("third"), ScriptedModel::new([]));
-    let model =
-        Fallback::new(first.clone()).or(second.clone()).or(third.clone()).or(fourth.clone());
+    let (first, second, third, fourth) = (
+        failing(busy()),
+        failing(busy()),
+        saying("third"),
+        ScriptedModel::new([]),
+    );
+    let model = Fallback::new(first.clone())
+        .or(second.clone())
+        .or(third.clone())
+        .or(fourth.clone());
 
     let response = call(model, ModelRequest::default()).await.unwrap();
 
     assert_eq!(response.message().text(), "third");
-    [first, second, third, fourth].iter().for_each(ScriptedModel::assert_done);
+    [first, second, third, fourth]
+        .iter()
+        .for_each(ScriptedModel::assert_done);
 }
 
 #[tokio::test]
 async fn a_model_that_answers_is_the_only_one_asked() {
     let (first, second) = (saying("first"), ScriptedModel::new([]));
-    let response = call(Fallback::new(first).or(second.clone()), ModelRequest::default()).await;
+    let response = call(
+        Fallback::new(first).or(second.clone()),
+        ModelRequest::default(),
+    )
+    .await;
     assert_eq!(response.unwrap().message().text(), "first");
     second.assert_done();
 }
@@ -72,7 +84,11 @@ async fn another_model_is_asked_after_what_another_may_do_better() {
             let first = failing(error(kind).with_retryable(retryable));
             let model = Fallback::new(first).or(saying("second"));
             let result = call(model, ModelRequest::default()).await;
-            assert_eq!(result.is_ok(), falls_back || retryable, "{kind:?} {retryable}");
+            assert_eq!(
+                result.is_ok(),
+                falls_back || retryable,
+                "{kind:?} {retryable}"
+            );
         }
     }
 }
@@ -84,15 +100,24 @@ async fn a_predicate_decides_in_the_place_of_the_kind() {
             .or(saying("second"))
             .fall_back_if(|error| error.kind() == ErrorKind::Auth)
     };
-    call(model(ErrorKind::Auth), ModelRequest::default()).await.unwrap();
-    let error = call(model(ErrorKind::Overloaded), ModelRequest::default()).await.unwrap_err();
-    assert_eq!((error.kind(), error.message()), (ErrorKind::Overloaded, "no"));
+    call(model(ErrorKind::Auth), ModelRequest::default())
+        .await
+        .unwrap();
+    let error = call(model(ErrorKind::Overloaded), ModelRequest::default())
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (error.kind(), error.message()),
+        (ErrorKind::Overloaded, "no")
+    );
 }
 
 #[tokio::test]
 async fn a_predicate_that_panics_fails_the_call() {
     let second = ScriptedModel::new([]);
-    let model = Fallback::new(failing(busy())).or(second.clone()).fall_back_if(|_| panic!("oh"));
+    let model = Fallback::new(failing(busy()))
+        .or(second.clone())
+        .fall_back_if(|_| panic!("oh"));
     let error = call(model, ModelRequest::default()).await.unwrap_err();
     assert_eq!(
         (error.kind(), error.message()),
@@ -119,15 +144,34 @@ async fn the_error_in_the_end_names_every_attempt() {
     assert!(error.is_retryable());
     let failed = error.downcast_ref::<ModelsFailed>().unwrap();
     let kinds: Vec<_> = failed.errors().iter().map(Error::kind).collect();
-    assert_eq!(kinds, [ErrorKind::RateLimited, ErrorKind::ContextLength, ErrorKind::Auth]);
+    assert_eq!(
+        kinds,
+        [
+            ErrorKind::RateLimited,
+            ErrorKind::ContextLength,
+            ErrorKind::Auth
+        ]
+    );
 }
 
 #[tokio::test]
 async fn one_model_that_fails_alone_fails_as_it_is() {
     let alone = Fallback::new(failing(busy()));
     let refused = Fallback::new(failing(error(ErrorKind::Auth))).or(ScriptedModel::new([]));
-    assert_eq!(call(alone, ModelRequest::default()).await.unwrap_err().message(), "busy");
-    assert_eq!(call(refused, ModelRequest::default()).await.unwrap_err().message(), "no");
+    assert_eq!(
+        call(alone, ModelRequest::default())
+            .await
+            .unwrap_err()
+            .message(),
+        "busy"
+    );
+    assert_eq!(
+        call(refused, ModelRequest::default())
+            .await
+            .unwrap_err()
+            .message(),
+        "no"
+    );
 }
 
 #[tokio::test]
@@ -144,7 +188,9 @@ async fn each_model_gets_the_request_as_it_came_and_prepared_for_it_alone() {
         .or(third.clone());
 
     let mut asked = Message::assistant("Hm.");
-    asked.provider_mut().set("one", json!({ "signature": "abc" }));
+    asked
+        .provider_mut()
+        .set("one", json!({ "signature": "abc" }));
     let mut settings = Settings::default();
     settings.model = Some("chosen".into());
     settings.temperature = Some(0.5);
@@ -158,7 +204,11 @@ async fn each_model_gets_the_request_as_it_came_and_prepared_for_it_alone() {
         assert_eq!(sent.messages(), request.messages());
         assert_eq!(sent.settings().temperature, Some(0.5));
         let instructions = sent.instructions().map(str::to_owned);
-        (sent.settings().model.clone(), instructions, sent.settings().extra.len())
+        (
+            sent.settings().model.clone(),
+            instructions,
+            sent.settings().extra.len(),
+        )
     });
     assert_eq!(seen[0], (Some("large".into()), Some("large".into()), 1));
     assert_eq!(seen[1], (Some("small".into()), Some("small".into()), 0));
@@ -179,7 +229,10 @@ async fn an_ending_is_the_end_whichever_model_brought_it() {
             .or(last.clone())
             .fall_back_if(|_| true);
         let error = call(model, ModelRequest::default()).await.unwrap_err();
-        assert_eq!((error.kind(), error.message()), (ending.kind(), ending.message()));
+        assert_eq!(
+            (error.kind(), error.message()),
+            (ending.kind(), ending.message())
+        );
         last.assert_done();
     }
 }
@@ -191,11 +244,16 @@ async fn an_abort_that_a_layer_made_another_error_of_is_the_end() {
         .map_err(|_: Error| busy())
         .layer(before_model(|_| Err::<(), _>(Error::abort("stop"))))
         .service(ScriptedModel::new([]));
-    let agent = Agent::builder(Fallback::new(first).or(second.clone())).build().unwrap();
+    let agent = Agent::builder(Fallback::new(first).or(second.clone()))
+        .build()
+        .unwrap();
 
     let error = agent.run("?").await.unwrap_err();
 
-    assert_eq!((error.kind(), error.message()), (ErrorKind::Aborted, "stop"));
+    assert_eq!(
+        (error.kind(), error.message()),
+        (ErrorKind::Aborted, "stop")
+    );
     second.assert_done();
 }
 
@@ -206,7 +264,9 @@ fn half() -> ScriptedModel {
 #[tokio::test]
 async fn no_other_model_continues_a_response_that_was_partly_streamed() {
     let second = ScriptedModel::new([]);
-    let agent = Agent::builder(Fallback::new(half()).or(second.clone())).build().unwrap();
+    let agent = Agent::builder(Fallback::new(half()).or(second.clone()))
+        .build()
+        .unwrap();
 
     let (left, response) = read(&agent).await;
 
@@ -220,7 +280,10 @@ async fn no_other_model_continues_a_response_that_was_partly_streamed() {
 
 #[tokio::test]
 async fn another_model_begins_again_if_it_may_and_is_all_that_is_left() {
-    let model = Fallback::new(half()).or(half()).or(saying("Hello world")).restart_streams(true);
+    let model = Fallback::new(half())
+        .or(half())
+        .or(saying("Hello world"))
+        .restart_streams(true);
     let agent = Agent::builder(model).build().unwrap();
 
     let (left, response) = read(&agent).await;
@@ -233,16 +296,23 @@ async fn another_model_begins_again_if_it_may_and_is_all_that_is_left() {
 
 #[tokio::test]
 async fn another_model_streams_where_the_first_had_said_nothing() {
-    let agent = Agent::builder(Fallback::new(failing(busy())).or(saying("Hello"))).build().unwrap();
+    let agent = Agent::builder(Fallback::new(failing(busy())).or(saying("Hello")))
+        .build()
+        .unwrap();
     let (left, response) = read(&agent).await;
-    assert_eq!((left, response.unwrap().text()), (vec!["Hello".into()], "Hello".into()));
+    assert_eq!(
+        (left, response.unwrap().text()),
+        (vec!["Hello".into()], "Hello".into())
+    );
 }
 
 #[tokio::test]
 async fn all_models_count_as_the_agents() {
     let second = ScriptedModel::new([Turn::from_text("hi").usage(Usage::new(12, 1))]);
     let agent = Agent::builder(Fallback::new(failing(busy())).or(second))
-        .on_model(before_model(|request| request.add_instructions("Be brief.")))
+        .on_model(before_model(|request| {
+            request.add_instructions("Be brief.")
+        }))
         .build()
         .unwrap();
     assert_eq!(agent.run("?").await.unwrap().usage().total(), 13);
@@ -289,26 +359,43 @@ async fn what_is_dropped_leaves_nothing() {
 
     drop(answer);
 
-    assert_eq!((second.in_flight(), second.cancelled(), first.cancelled()), (0, 1, 0));
+    assert_eq!(
+        (second.in_flight(), second.cancelled(), first.cancelled()),
+        (0, 1, 0)
+    );
 }
 
 #[tokio::test]
 async fn a_panic_is_the_models_error_and_the_next_is_asked() {
     let broken = || ScriptedModel::new([Turn::function(|_| panic!("broken"))]);
     let model = Fallback::new(broken()).or(broken()).or(saying("third"));
-    assert_eq!(call(model, ModelRequest::default()).await.unwrap().message().text(), "third");
+    assert_eq!(
+        call(model, ModelRequest::default())
+            .await
+            .unwrap()
+            .message()
+            .text(),
+        "third"
+    );
 
     let model = Fallback::new(broken()).or(broken());
     let error = call(model, ModelRequest::default()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Provider);
-    assert!(error.message().contains("2. provider failed: the model panicked: broken"), "{error}");
+    assert!(
+        error
+            .message()
+            .contains("2. provider failed: the model panicked: broken"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
 async fn each_other_model_is_traced() {
     let traces = Traces::default();
     let _traced = tracing::subscriber::set_default(traces.clone());
-    let model = Fallback::new(failing(busy())).or(saying("second")).or(saying("third"));
+    let model = Fallback::new(failing(busy()))
+        .or(saying("second"))
+        .or(saying("third"));
 
     call(model, ModelRequest::default()).await.unwrap();
 

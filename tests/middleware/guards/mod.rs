@@ -20,7 +20,11 @@ pub(crate) fn saved(response: &AgentResponse) -> Checkpoint {
 }
 
 pub(crate) fn ids(response: &AgentResponse) -> Vec<String> {
-    response.interrupts().iter().map(|pending| pending.id.clone()).collect()
+    response
+        .interrupts()
+        .iter()
+        .map(|pending| pending.id.clone())
+        .collect()
 }
 
 /// What the tools answered in this run.
@@ -34,9 +38,13 @@ pub(crate) fn results(response: &AgentResponse) -> Vec<String> {
 pub(crate) fn assert_answered(messages: &Messages) {
     let all: Vec<_> = messages.iter().collect();
     for (index, message) in all.iter().enumerate() {
-        let after = all[index + 1..].iter().take_while(|message| message.role() == Role::Tool);
-        let mut answered: Vec<_> =
-            after.flat_map(|m| m.tool_results()).map(|r| &*r.call_id).collect();
+        let after = all[index + 1..]
+            .iter()
+            .take_while(|message| message.role() == Role::Tool);
+        let mut answered: Vec<_> = after
+            .flat_map(|m| m.tool_results())
+            .map(|r| &*r.call_id)
+            .collect();
         let mut asked: Vec<_> = message.tool_calls().map(|call| &*call.id).collect();
         if message.role() == Role::Assistant {
             answered.sort();

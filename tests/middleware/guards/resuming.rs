@@ -57,9 +57,15 @@ async fn an_agent_used_as_a_tool_continues_where_it_stopped() {
     let middle = ScriptedModel::new([ask("worker", "wipe the disk"), Turn::from_text("managed")]);
     let build = || {
         let worker = worker("worker", &log, &inner);
-        let manager = Agent::builder(middle.clone()).name("manager").tool(worker.into_tool(""));
+        let manager = Agent::builder(middle.clone())
+            .name("manager")
+            .tool(worker.into_tool(""));
         let manager = manager.build().unwrap();
-        Agent::builder(outer.clone()).name("boss").tool(manager.into_tool("")).build().unwrap()
+        Agent::builder(outer.clone())
+            .name("boss")
+            .tool(manager.into_tool(""))
+            .build()
+            .unwrap()
     };
 
     let paused = build().run("?").await.unwrap();
@@ -73,7 +79,9 @@ async fn an_agent_used_as_a_tool_continues_where_it_stopped() {
     assert!(log.take().is_empty(), "nothing is done twice");
 
     let done = resume(&build(), &again, &[yes(id)]).await;
-    [&inner, &middle, &outer].into_iter().for_each(ScriptedModel::assert_done);
+    [&inner, &middle, &outer]
+        .into_iter()
+        .for_each(ScriptedModel::assert_done);
     assert_eq!(log.take(), ["wipe \"disk\""]);
     assert_eq!(results(&done), ["managed"]);
     assert_answered(done.messages());
@@ -100,7 +108,11 @@ async fn one_agent_asked_twice_at_once_keeps_the_two_apart() {
     let both = ask("worker", "disk").and_tool("worker", json!({ "request": "tape" }));
     let outer = ScriptedModel::new([both, Turn::from_text("done")]);
     let worker = worker("worker", &log, &model);
-    let boss = Agent::builder(outer).name("boss").tool(worker.into_tool("")).build().unwrap();
+    let boss = Agent::builder(outer)
+        .name("boss")
+        .tool(worker.into_tool(""))
+        .build()
+        .unwrap();
 
     let paused = boss.run("?").await.unwrap();
     let [disk, tape] = ["call_1", "call_2"].map(|call| format!("boss/{call}/worker/call_0"));
@@ -122,7 +134,10 @@ async fn the_messages_alone_ask_an_agent_used_as_a_tool_again_from_the_start() {
     ]);
     let outer = ScriptedModel::new([ask("worker", "?"), Turn::from_text("done")]);
     let worker = worker("worker", &log, &inner);
-    let boss = Agent::builder(outer).tool(worker.into_tool("")).build().unwrap();
+    let boss = Agent::builder(outer)
+        .tool(worker.into_tool(""))
+        .build()
+        .unwrap();
     let paused = boss.run("?").await.unwrap();
 
     let done = boss.run(paused.messages().clone()).await.unwrap();
@@ -144,7 +159,9 @@ async fn an_agent_that_is_asked_something_else_begins_anew() {
     let boss = |request: &'static str| {
         Agent::builder(outer.clone())
             .tool(worker.clone())
-            .on_tool(before_tool(move |call| call.arguments_mut()["request"] = json!(request)))
+            .on_tool(before_tool(move |call| {
+                call.arguments_mut()["request"] = json!(request)
+            }))
             .build()
             .unwrap()
     };
@@ -163,14 +180,21 @@ async fn an_interrupt_that_a_layer_answers_is_still_waited_for() {
     let agent = Agent::builder(model)
         .tool(log.tool("wipe"))
         .tool_layer(wrap_tool(|request: ToolRequest, mut next| async move {
-            Ok(next.run(request).await.unwrap_or_else(|_| ToolResponse::new("made up")))
+            Ok(next
+                .run(request)
+                .await
+                .unwrap_or_else(|_| ToolResponse::new("made up")))
         }))
         .callbacks(approval())
         .build()
         .unwrap();
 
     let paused = agent.run("?").await.unwrap();
-    assert_eq!(results(&paused), Vec::<String>::new(), "the call stays open");
+    assert_eq!(
+        results(&paused),
+        Vec::<String>::new(),
+        "the call stays open"
+    );
     let done = resume(&agent, &paused, &[yes("agent/call_1")]).await;
 
     assert_eq!(log.take(), ["wipe 1"]);
@@ -183,9 +207,9 @@ async fn an_interrupt_after_the_call_leaves_it_answered() {
     let model = ScriptedModel::new([Turn::tool("look", json!(1)), Turn::from_text("done")]);
     let agent = Agent::builder(model)
         .tool(log.tool("look"))
-        .tool_layer(wrap_tool(
-            |request: ToolRequest, mut next| async move { next.run(request).await },
-        ))
+        .tool_layer(wrap_tool(|request: ToolRequest, mut next| async move {
+            next.run(request).await
+        }))
         .on_tool(after_tool(|_, _| {
             Err::<(), _>(Error::interrupt(Interrupt::new("1", "confirmation")))
         }))
@@ -211,8 +235,11 @@ async fn every_agent_of_the_tree_sees_the_answers_and_a_later_one_stands() {
     };
     let inner = Agent::builder(ScriptedModel::new([Turn::from_text("in")])).name("worker");
     let inner = inner.on_agent(look(&log)).build().unwrap();
-    let outer =
-        ScriptedModel::new([ask("worker", "?"), Turn::from_text("done"), Turn::from_text("done")]);
+    let outer = ScriptedModel::new([
+        ask("worker", "?"),
+        Turn::from_text("done"),
+        Turn::from_text("done"),
+    ]);
     let boss = Agent::builder(outer).name("boss").on_agent(look(&log));
     let boss = boss.tool(inner.into_tool("")).build().unwrap();
     let request = AgentRequest::new("?")
@@ -233,7 +260,11 @@ async fn a_checkpoint_keeps_its_conversations_through_a_state() {
     let inner = wiper("disk");
     let outer = ScriptedModel::new([ask("worker", "?"), Turn::from_text("done")]);
     let worker = worker("worker", &log, &inner);
-    let boss = Agent::builder(outer).name("boss").tool(worker.into_tool("")).build().unwrap();
+    let boss = Agent::builder(outer)
+        .name("boss")
+        .tool(worker.into_tool(""))
+        .build()
+        .unwrap();
     let paused = boss.run("?").await.unwrap();
     let checkpoint: Checkpoint = saved(&paused);
     assert_eq!(checkpoint, paused.checkpoint());
@@ -257,16 +288,29 @@ async fn a_call_has_one_path_in_and_out_of_its_tools() {
         })
     };
     let model = ScriptedModel::new([Turn::tool("path", json!(1)), Turn::from_text("in")]);
-    let member = Agent::builder(model).name("member").tool(note(&paths)).build().unwrap();
-    let team = Agent::sequential("team").agent(member).on_agent(before_agent({
-        let paths = paths.clone();
-        move |request| paths.note(request.context().call_path())
-    }));
+    let member = Agent::builder(model)
+        .name("member")
+        .tool(note(&paths))
+        .build()
+        .unwrap();
+    let team = Agent::sequential("team")
+        .agent(member)
+        .on_agent(before_agent({
+            let paths = paths.clone();
+            move |request| paths.note(request.context().call_path())
+        }));
     let team = team.build().unwrap();
     let outer = ScriptedModel::new([ask("team", "?"), Turn::from_text("done")]);
-    let boss = Agent::builder(outer).name("boss").tool(team.into_tool("")).build().unwrap();
+    let boss = Agent::builder(outer)
+        .name("boss")
+        .tool(team.into_tool(""))
+        .build()
+        .unwrap();
 
     boss.run("?").await.unwrap();
 
-    assert_eq!(paths.take(), ["boss/call_1/team", "boss/call_1/team/member/call_1"]);
+    assert_eq!(
+        paths.take(),
+        ["boss/call_1/team", "boss/call_1/team/member/call_1"]
+    );
 }

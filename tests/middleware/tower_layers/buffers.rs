@@ -26,11 +26,23 @@ use crate::tower_layers::{WAYS, around_each, of_model, run, secs};
 #[tokio::test]
 async fn a_buffer_passes_calls_and_their_streams_on() {
     for streamed in WAYS {
-        let turns =
-            || [Turn::from_text("all of it"), Turn::error(Error::new(ErrorKind::Auth, "no"))];
+        let turns = || {
+            [
+                Turn::from_text("all of it"),
+                Turn::error(Error::new(ErrorKind::Auth, "no")),
+            ]
+        };
         for (place, agent) in around_each!(turns(), BufferLayer::<Call>::new(1)) {
-            assert_eq!(run(&agent, streamed).await.unwrap().text(), "all of it", "{place}");
-            assert_eq!(run(&agent, streamed).await.unwrap_err().kind(), ErrorKind::Auth, "{place}");
+            assert_eq!(
+                run(&agent, streamed).await.unwrap().text(),
+                "all of it",
+                "{place}"
+            );
+            assert_eq!(
+                run(&agent, streamed).await.unwrap_err().kind(),
+                ErrorKind::Auth,
+                "{place}"
+            );
         }
     }
 }
@@ -103,9 +115,16 @@ async fn a_buffer_whose_worker_is_gone_says_what_to_do() {
         let agent = of_model(BoxModel::new(Buffer::new(Broken(None), 4)));
         for _ in 0..2 {
             let error = run(&agent, streamed).await.unwrap_err();
-            assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Other, false));
+            assert_eq!(
+                (error.kind(), error.is_retryable()),
+                (ErrorKind::Other, false)
+            );
             assert!(error.message().contains("the runtime"), "{error}");
-            assert!(error.downcast_ref::<tower::buffer::error::Closed>().is_some());
+            assert!(
+                error
+                    .downcast_ref::<tower::buffer::error::Closed>()
+                    .is_some()
+            );
         }
     }
 }
@@ -113,7 +132,10 @@ async fn a_buffer_whose_worker_is_gone_says_what_to_do() {
 #[test]
 #[should_panic(expected = "there is no reactor running")]
 fn without_a_runtime_a_buffer_cannot_be_built() {
-    drop(around_each!([Turn::from_text("never")], BufferLayer::<Call>::new(1)));
+    drop(around_each!(
+        [Turn::from_text("never")],
+        BufferLayer::<Call>::new(1)
+    ));
 }
 
 /// A second attempt after 100 ms.
@@ -158,11 +180,23 @@ async fn a_hedge_in_a_buffer_shows_the_attempt_that_answers() {
                 .into_inner()
         ) {
             let start = Instant::now();
-            assert_eq!(run(&agent, streamed).await.unwrap().text(), "the second", "{place}");
+            assert_eq!(
+                run(&agent, streamed).await.unwrap().text(),
+                "the second",
+                "{place}"
+            );
             let took = start.elapsed();
-            assert!(took >= secs(1) && took <= Duration::from_millis(1200), "{place}: {took:?}");
+            assert!(
+                took >= secs(1) && took <= Duration::from_millis(1200),
+                "{place}: {took:?}"
+            );
         }
-        let second_hangs = || [Turn::from_text("the first").latency(secs(1)), Turn::pending()];
+        let second_hangs = || {
+            [
+                Turn::from_text("the first").latency(secs(1)),
+                Turn::pending(),
+            ]
+        };
         for (place, agent) in around_each!(
             second_hangs(),
             ServiceBuilder::new()
@@ -170,15 +204,24 @@ async fn a_hedge_in_a_buffer_shows_the_attempt_that_answers() {
                 .layer(HedgeLayer::<Call>(PhantomData))
                 .into_inner()
         ) {
-            assert_eq!(run(&agent, streamed).await.unwrap().text(), "the first", "{place}");
+            assert_eq!(
+                run(&agent, streamed).await.unwrap().text(),
+                "the first",
+                "{place}"
+            );
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_hedge_around_an_agent_shows_both_until_one_has_answered() {
-    let turns = [Turn::from_text("first").hanging_after(3), Turn::from_text("second")];
-    let agent = crate::tower_layers::plain(ScriptedModel::new(turns)).build().unwrap();
+    let turns = [
+        Turn::from_text("first").hanging_after(3),
+        Turn::from_text("second"),
+    ];
+    let agent = crate::tower_layers::plain(ScriptedModel::new(turns))
+        .build()
+        .unwrap();
     let hedge = HedgeLayer::<AgentRequest>(PhantomData).layer(agent);
     let mut stream = RunStream::new(Buffer::new(hedge, 1), "?".into());
     let mut seen = Vec::new();
@@ -195,7 +238,18 @@ async fn a_hedge_around_an_agent_shows_both_until_one_has_answered() {
     }
     assert_eq!(
         seen,
-        ["1: f", "1: i", "1: r", "2: s", "2: e", "2: c", "2: o", "2: n", "2: d", "1: discarded"]
+        [
+            "1: f",
+            "1: i",
+            "1: r",
+            "2: s",
+            "2: e",
+            "2: c",
+            "2: o",
+            "2: n",
+            "2: d",
+            "1: discarded"
+        ]
     );
     assert_eq!(stream.response().await.unwrap().text(), "second");
 }
@@ -213,8 +267,16 @@ async fn spawn_ready_in_a_buffer_gets_its_service_ready_in_the_background() {
                 .layer(probe.clone())
                 .into_inner()
         ) {
-            assert_eq!(run(&agent, streamed).await.unwrap().text(), "one", "{place}");
-            assert_eq!(run(&agent, streamed).await.unwrap().text(), "two", "{place}");
+            assert_eq!(
+                run(&agent, streamed).await.unwrap().text(),
+                "one",
+                "{place}"
+            );
+            assert_eq!(
+                run(&agent, streamed).await.unwrap().text(),
+                "two",
+                "{place}"
+            );
         }
         assert_eq!((probe.calls(), probe.violations()), (10, 0));
     }
@@ -243,7 +305,10 @@ async fn reconnect_in_a_buffer_is_a_model_that_connects_when_it_is_called() {
         let service = Buffer::new(Reconnect::new(connector(), model), 8);
         let agent = of_model(BoxModel::new(service));
         let error = run(&agent, streamed).await.unwrap_err();
-        assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Connection, true));
+        assert_eq!(
+            (error.kind(), error.is_retryable()),
+            (ErrorKind::Connection, true)
+        );
         assert_eq!(run(&agent, streamed).await.unwrap().text(), "one");
         assert_eq!(run(&agent, streamed).await.unwrap().text(), "two");
     }
@@ -256,16 +321,26 @@ async fn boxed_layers_fit_as_they_are_or_in_a_buffer() {
             [Turn::from_text("done")],
             BoxCloneSyncServiceLayer::<_, Call, _, _>::new(LoadShedLayer::new())
         ) {
-            assert_eq!(run(&agent, streamed).await.unwrap().text(), "done", "{place}");
+            assert_eq!(
+                run(&agent, streamed).await.unwrap().text(),
+                "done",
+                "{place}"
+            );
         }
         for (place, agent) in around_each!(
             [Turn::from_text("done")],
             ServiceBuilder::new()
                 .layer(BufferLayer::<Call>::new(8))
-                .layer(BoxCloneServiceLayer::<_, Call, _, _>::new(LoadShedLayer::new()))
+                .layer(BoxCloneServiceLayer::<_, Call, _, _>::new(
+                    LoadShedLayer::new()
+                ))
                 .into_inner()
         ) {
-            assert_eq!(run(&agent, streamed).await.unwrap().text(), "done", "{place}");
+            assert_eq!(
+                run(&agent, streamed).await.unwrap().text(),
+                "done",
+                "{place}"
+            );
         }
         for (place, agent) in around_each!(
             [Turn::from_text("done")],
@@ -274,7 +349,11 @@ async fn boxed_layers_fit_as_they_are_or_in_a_buffer() {
                 .layer(BoxLayer::<_, Call, _, _>::new(LoadShedLayer::new()))
                 .into_inner()
         ) {
-            assert_eq!(run(&agent, streamed).await.unwrap().text(), "done", "{place}");
+            assert_eq!(
+                run(&agent, streamed).await.unwrap().text(),
+                "done",
+                "{place}"
+            );
         }
     }
 }

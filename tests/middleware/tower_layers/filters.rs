@@ -16,7 +16,11 @@ async fn a_filter_refuses_with_an_error_that_keeps_its_kind() {
             FilterLayer::new(move |_: Call| Err::<Call, _>(refuse()))
         ) {
             let error = run(&agent, streamed).await.unwrap_err();
-            assert_eq!((error.kind(), error.message()), (refuse().kind(), "not today"), "{place}");
+            assert_eq!(
+                (error.kind(), error.message()),
+                (refuse().kind(), "not today"),
+                "{place}"
+            );
         }
     }
 }
@@ -33,7 +37,11 @@ async fn an_async_filter_refuses_with_an_error_that_keeps_its_kind() {
             })
         ) {
             let error = run(&agent, streamed).await.unwrap_err();
-            assert_eq!((error.kind(), error.message()), (refuse().kind(), "not you"), "{place}");
+            assert_eq!(
+                (error.kind(), error.message()),
+                (refuse().kind(), "not you"),
+                "{place}"
+            );
         }
     }
 }
@@ -48,8 +56,15 @@ async fn an_error_of_another_type_is_found_again_in_ours() {
             FilterLayer::new(move |_: Call| Err::<Call, _>(refuse()))
         ) {
             let error = run(&agent, streamed).await.unwrap_err();
-            assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Other, false), "{place}");
-            assert!(error.downcast_ref::<std::num::TryFromIntError>().is_some(), "{place}");
+            assert_eq!(
+                (error.kind(), error.is_retryable()),
+                (ErrorKind::Other, false),
+                "{place}"
+            );
+            assert!(
+                error.downcast_ref::<std::num::TryFromIntError>().is_some(),
+                "{place}"
+            );
         }
     }
 }
@@ -65,12 +80,21 @@ async fn what_a_filter_lets_pass_is_called_as_it_changed_it() {
                 Ok::<_, BoxError>(call)
             })
         ) {
-            assert_eq!(run(&agent, streamed).await.unwrap().text(), "done", "{place}");
+            assert_eq!(
+                run(&agent, streamed).await.unwrap().text(),
+                "done",
+                "{place}"
+            );
         }
-        for (place, agent) in
-            around_each!(turns(), AsyncFilterLayer::new(async |call: Call| Ok::<_, BoxError>(call)))
-        {
-            assert_eq!(run(&agent, streamed).await.unwrap().text(), "done", "{place}");
+        for (place, agent) in around_each!(
+            turns(),
+            AsyncFilterLayer::new(async |call: Call| Ok::<_, BoxError>(call))
+        ) {
+            assert_eq!(
+                run(&agent, streamed).await.unwrap().text(),
+                "done",
+                "{place}"
+            );
         }
     }
 }

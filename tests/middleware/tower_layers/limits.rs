@@ -20,12 +20,19 @@ fn answers(count: usize) -> Vec<Turn> {
 async fn a_concurrency_limit_makes_calls_wait() {
     for streamed in WAYS {
         let probe = ProbeLayer::new();
-        let layer =
-            || ServiceBuilder::new().layer(ConcurrencyLimitLayer::new(1)).layer(probe.clone());
+        let layer = || {
+            ServiceBuilder::new()
+                .layer(ConcurrencyLimitLayer::new(1))
+                .layer(probe.clone())
+        };
         for (place, agent) in around_each!(answers(3), layer().into_inner()) {
             let start = Instant::now();
             for response in join_all((0..3).map(|_| run(&agent, streamed))).await {
-                assert_eq!(response.unwrap().text(), "a long answer, many words", "{place}");
+                assert_eq!(
+                    response.unwrap().text(),
+                    "a long answer, many words",
+                    "{place}"
+                );
             }
             assert_eq!(start.elapsed(), secs(3), "{place}");
         }
@@ -35,7 +42,12 @@ async fn a_concurrency_limit_makes_calls_wait() {
 
 #[tokio::test]
 async fn a_limit_of_one_holds_its_permit_until_a_stream_has_ended() {
-    let turns = || [Turn::from_text("a long answer, many words"), Turn::from_text("another")];
+    let turns = || {
+        [
+            Turn::from_text("a long answer, many words"),
+            Turn::from_text("another"),
+        ]
+    };
     for (place, agent) in around_each!(turns(), ConcurrencyLimitLayer::new(1)) {
         let [mut first, mut second] = [(); 2].map(|()| RunStream::new(agent.clone(), "?".into()));
         let (mut seen, mut waits) = (Vec::<Event>::new(), Vec::<Event>::new());
@@ -52,12 +64,21 @@ async fn a_limit_of_one_holds_its_permit_until_a_stream_has_ended() {
 
 #[tokio::test]
 async fn a_stream_that_is_dropped_gives_its_permit_back() {
-    let turns = || [Turn::from_text("a long answer, many words"), Turn::from_text("another")];
+    let turns = || {
+        [
+            Turn::from_text("a long answer, many words"),
+            Turn::from_text("another"),
+        ]
+    };
     for (place, agent) in around_each!(turns(), ConcurrencyLimitLayer::new(1)) {
         let mut first = RunStream::new(agent.clone(), "?".into());
         assert!(reads_words(&mut first, &mut Vec::new()), "{place}");
         drop(first);
-        assert_eq!(run(&agent, true).await.unwrap().text(), "another", "{place}");
+        assert_eq!(
+            run(&agent, true).await.unwrap().text(),
+            "another",
+            "{place}"
+        );
     }
 }
 
@@ -87,7 +108,10 @@ async fn a_rate_limit_in_a_buffer_spaces_calls_out() {
         ) {
             let start = Instant::now();
             let responses = join_all((0..5).map(|_| run(&agent, streamed))).await;
-            assert!(responses.iter().all(Result::is_ok), "{place}: {responses:?}");
+            assert!(
+                responses.iter().all(Result::is_ok),
+                "{place}: {responses:?}"
+            );
             assert_eq!(start.elapsed(), secs(20), "{place}");
         }
     }
@@ -117,12 +141,20 @@ async fn shedding_inside_the_buffer_refuses_what_is_above_the_rate() {
 #[tokio::test(start_paused = true)]
 async fn shedding_refuses_what_a_limit_would_let_wait() {
     for streamed in WAYS {
-        let layer = || ServiceBuilder::new().load_shed().concurrency_limit(1).into_inner();
+        let layer = || {
+            ServiceBuilder::new()
+                .load_shed()
+                .concurrency_limit(1)
+                .into_inner()
+        };
         for (place, agent) in around_each!(answers(2), layer()) {
             let (one, other) = tokio::join!(run(&agent, streamed), run(&agent, streamed));
             assert!(one.is_ok(), "{place}");
             let error = other.unwrap_err();
-            assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Overloaded, true));
+            assert_eq!(
+                (error.kind(), error.is_retryable()),
+                (ErrorKind::Overloaded, true)
+            );
             assert!(run(&agent, streamed).await.is_ok(), "{place}");
         }
     }
@@ -140,13 +172,25 @@ async fn shedding_alone_never_sheds_since_a_model_a_tool_and_an_agent_are_ready(
 
 #[tokio::test(start_paused = true)]
 async fn a_stream_that_is_not_read_holds_up_those_behind_it() {
-    let turns = || [Turn::from_text("a long answer, many words"), Turn::from_text("another")];
-    let layer = || ServiceBuilder::new().load_shed().concurrency_limit(1).into_inner();
+    let turns = || {
+        [
+            Turn::from_text("a long answer, many words"),
+            Turn::from_text("another"),
+        ]
+    };
+    let layer = || {
+        ServiceBuilder::new()
+            .load_shed()
+            .concurrency_limit(1)
+            .into_inner()
+    };
     for (place, agent) in around_each!(turns(), layer()) {
         let mut unread = RunStream::new(agent.clone(), "?".into());
         assert!(reads_words(&mut unread, &mut Vec::new()), "{place}");
         tokio::time::sleep(secs(3600)).await;
-        let error = read(RunStream::new(agent.clone(), "?".into())).await.unwrap_err();
+        let error = read(RunStream::new(agent.clone(), "?".into()))
+            .await
+            .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Overloaded, "{place}");
     }
 }

@@ -85,7 +85,11 @@ async fn an_answer_in_the_place_of_another_is_what_the_reader_is_left_with() {
             ),
         ];
         for (place, agent) in each.into_iter().flatten() {
-            assert_eq!(run(&agent, streamed).await.unwrap().text(), "instead", "{place}");
+            assert_eq!(
+                run(&agent, streamed).await.unwrap().text(),
+                "instead",
+                "{place}"
+            );
         }
     }
 }
@@ -99,7 +103,11 @@ async fn a_fallback_takes_back_the_half_answer() {
             around_each!(turns(), ThenLayer::new(rescued::<Answer<Call>>)),
         ];
         for (place, agent) in each.into_iter().flatten() {
-            assert_eq!(run(&agent, streamed).await.unwrap().text(), "instead", "{place}");
+            assert_eq!(
+                run(&agent, streamed).await.unwrap().text(),
+                "instead",
+                "{place}"
+            );
         }
     }
 }
@@ -107,9 +115,10 @@ async fn a_fallback_takes_back_the_half_answer() {
 #[tokio::test]
 async fn an_answer_that_is_refused_fails_the_call() {
     for streamed in WAYS {
-        for (place, agent) in
-            around_each!([Turn::from_text("at first")], AndThenLayer::new(refused::<Answer<Call>>))
-        {
+        for (place, agent) in around_each!(
+            [Turn::from_text("at first")],
+            AndThenLayer::new(refused::<Answer<Call>>)
+        ) {
             let error = run(&agent, streamed).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{place}");
         }
@@ -123,7 +132,11 @@ async fn an_error_is_mapped() {
         let map = |error: Error| Error::new(ErrorKind::Provider, "mapped").with_source(error);
         for (place, agent) in around_each!(turns(), MapErrLayer::new(map)) {
             let error = run(&agent, streamed).await.unwrap_err();
-            assert_eq!((error.kind(), error.message()), (ErrorKind::Provider, "mapped"), "{place}");
+            assert_eq!(
+                (error.kind(), error.message()),
+                (ErrorKind::Provider, "mapped"),
+                "{place}"
+            );
         }
         // Into any type that is an error.
         let map = |error: Error| std::io::Error::other(error);
@@ -139,7 +152,9 @@ async fn a_request_is_mapped() {
     for streamed in WAYS {
         let repeat = || {
             ScriptedModel::always(Turn::function(|request| {
-                Ok(ModelResponse::from_text(request.messages().last().unwrap().text()))
+                Ok(ModelResponse::from_text(
+                    request.messages().last().unwrap().text(),
+                ))
             }))
         };
         let model =
@@ -184,7 +199,9 @@ async fn a_request_that_is_put_in_anothers_place_has_a_run_of_its_own() {
     let run_id = |request: &ModelRequest| Ok(ModelResponse::from_text(request.context().run_id()));
     for streamed in WAYS {
         let instead = MapRequestLayer::new(|_| AgentRequest::new("?").with_run_id("another"));
-        let agent = plain(ScriptedModel::always(Turn::function(run_id))).build().unwrap();
+        let agent = plain(ScriptedModel::always(Turn::function(run_id)))
+            .build()
+            .unwrap();
         let agent = tower_agent::agent::BoxAgent::new(instead.layer(agent));
         assert_eq!(run(&agent, streamed).await.unwrap().text(), "another");
     }

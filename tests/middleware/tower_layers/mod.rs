@@ -100,7 +100,11 @@ fn plain(model: ScriptedModel) -> AgentBuilder {
 
 /// A tool that streams: an agent behind it.
 fn worker(model: ScriptedModel) -> Tool {
-    plain(model).name("worker").build().unwrap().into_tool("Works.")
+    plain(model)
+        .name("worker")
+        .build()
+        .unwrap()
+        .into_tool("Works.")
 }
 
 /// An agent that calls the tool `worker` and says what that has answered; its failure is the
@@ -123,7 +127,10 @@ fn asking(tool: Tool) -> AgentBuilder {
 }
 
 fn of_tool(service: BoxTool) -> BoxAgent {
-    let declaration = worker(ScriptedModel::new([])).declaration().as_ref().clone();
+    let declaration = worker(ScriptedModel::new([]))
+        .declaration()
+        .as_ref()
+        .clone();
     BoxAgent::new(asking(Tool::service(declaration, service)).build().unwrap())
 }
 
@@ -143,15 +150,28 @@ fn reads_words(stream: &mut RunStream, seen: &mut Vec<Event>) -> bool {
 fn the_guide_names_tests_that_there_are() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     let guide = std::fs::read_to_string(root.join("src/guide/tower_layers.md")).unwrap();
-    let modules =
-        ["buffers", "compositions", "filters", "limits", "maps", "retries", "routes", "timeouts"];
+    let modules = [
+        "buffers",
+        "compositions",
+        "filters",
+        "limits",
+        "maps",
+        "retries",
+        "routes",
+        "timeouts",
+    ];
     let mut named = std::collections::BTreeSet::new();
     for quoted in guide.split('`').skip(1).step_by(2) {
-        let Some((module, test)) = quoted.split_once("::") else { continue };
+        let Some((module, test)) = quoted.split_once("::") else {
+            continue;
+        };
         if modules.contains(&module) {
             let file = root.join(format!("tests/middleware/tower_layers/{module}.rs"));
             let source = std::fs::read_to_string(file).unwrap();
-            assert!(source.contains(&format!("fn {test}()")), "`{quoted}` is no test");
+            assert!(
+                source.contains(&format!("fn {test}()")),
+                "`{quoted}` is no test"
+            );
             named.insert(module);
         }
     }

@@ -45,7 +45,10 @@ impl WithinBudget {
         let rng = HasherRng::default();
         let mut maker = ExponentialBackoffMaker::new(secs(1), secs(8), 0.0, rng).unwrap();
         let budget = Arc::new(TpsBudget::new(secs(1), per_second, 0.0));
-        Self { budget, backoff: maker.make_backoff() }
+        Self {
+            budget,
+            backoff: maker.make_backoff(),
+        }
     }
 }
 
@@ -81,7 +84,11 @@ async fn a_retry_takes_back_what_was_seen() {
             ]
         };
         for (place, agent) in around_each!(turns(), RetryLayer::new(Again(2))) {
-            assert_eq!(run(&agent, streamed).await.unwrap().text(), "all of it", "{place}");
+            assert_eq!(
+                run(&agent, streamed).await.unwrap().text(),
+                "all of it",
+                "{place}"
+            );
         }
     }
 }
@@ -90,9 +97,18 @@ async fn a_retry_takes_back_what_was_seen() {
 async fn a_retry_gives_up_with_the_last_error() {
     for streamed in WAYS {
         let last = || Error::new(ErrorKind::Provider, "broken");
-        let turns = || [Turn::error(busy()), Turn::from_text("half").failing_after(2, last())];
+        let turns = || {
+            [
+                Turn::error(busy()),
+                Turn::from_text("half").failing_after(2, last()),
+            ]
+        };
         for (place, agent) in around_each!(turns(), RetryLayer::new(Again(1))) {
-            assert_eq!(run(&agent, streamed).await.unwrap_err().kind(), last().kind(), "{place}");
+            assert_eq!(
+                run(&agent, streamed).await.unwrap_err().kind(),
+                last().kind(),
+                "{place}"
+            );
         }
     }
 }
@@ -100,9 +116,18 @@ async fn a_retry_gives_up_with_the_last_error() {
 #[tokio::test]
 async fn a_policy_leaves_alone_what_a_retry_cannot_help() {
     for streamed in WAYS {
-        let turns = || [Turn::error(Error::new(ErrorKind::Auth, "no key")), Turn::from_text("no")];
+        let turns = || {
+            [
+                Turn::error(Error::new(ErrorKind::Auth, "no key")),
+                Turn::from_text("no"),
+            ]
+        };
         for (place, agent) in around_each!(turns(), RetryLayer::new(Again(5))) {
-            assert_eq!(run(&agent, streamed).await.unwrap_err().kind(), ErrorKind::Auth, "{place}");
+            assert_eq!(
+                run(&agent, streamed).await.unwrap_err().kind(),
+                ErrorKind::Auth,
+                "{place}"
+            );
         }
     }
 }
@@ -125,7 +150,11 @@ async fn no_retry_undoes_an_abort() {
         let turns = || [Turn::error(Error::abort("stop")), Turn::from_text("no")];
         for (place, agent) in around_each!(turns(), RetryLayer::new(Stubborn(false))) {
             let error = run(&agent, streamed).await.unwrap_err();
-            assert_eq!((error.kind(), error.message()), (ErrorKind::Aborted, "stop"), "{place}");
+            assert_eq!(
+                (error.kind(), error.message()),
+                (ErrorKind::Aborted, "stop"),
+                "{place}"
+            );
         }
     }
 }
@@ -133,10 +162,20 @@ async fn no_retry_undoes_an_abort() {
 #[tokio::test(start_paused = true)]
 async fn towers_backoff_spaces_attempts_out_and_its_budget_ends_them() {
     for streamed in WAYS {
-        let failing = || [Turn::error(busy()), Turn::error(busy()), Turn::from_text("done")];
+        let failing = || {
+            [
+                Turn::error(busy()),
+                Turn::error(busy()),
+                Turn::from_text("done"),
+            ]
+        };
         for (place, agent) in around_each!(failing(), RetryLayer::new(WithinBudget::new(2))) {
             let start = Instant::now();
-            assert_eq!(run(&agent, streamed).await.unwrap().text(), "done", "{place}");
+            assert_eq!(
+                run(&agent, streamed).await.unwrap().text(),
+                "done",
+                "{place}"
+            );
             assert_eq!(start.elapsed(), Duration::from_secs(1 + 2), "{place}");
         }
         for (place, agent) in around_each!(failing(), RetryLayer::new(WithinBudget::new(0))) {
@@ -152,9 +191,16 @@ async fn a_retry_continues_the_same_run_with_the_state_as_it_was_left() {
         let count = || {
             Turn::function(|request: &ModelRequest| {
                 let state = request.context().state();
-                let tries = state.get("tries").map_or(0, |tries| tries.as_u64().unwrap()) + 1;
+                let tries = state
+                    .get("tries")
+                    .map_or(0, |tries| tries.as_u64().unwrap())
+                    + 1;
                 state.set("tries", tries);
-                if tries == 1 { Err(busy()) } else { Ok(ModelResponse::from_text("done")) }
+                if tries == 1 {
+                    Err(busy())
+                } else {
+                    Ok(ModelResponse::from_text("done"))
+                }
             })
         };
         for (place, agent) in around_each!([count(), count()], RetryLayer::new(Again(1))) {

@@ -40,7 +40,11 @@ async fn steer_fits_as_it_is_and_picks_one() {
     for streamed in WAYS {
         for (place, agent) in of_two!([says("one"), says("two")], steered) {
             let said = [run(&agent, streamed).await, run(&agent, streamed).await];
-            assert_eq!(said.map(|response| response.unwrap().text()), ["one", "two"], "{place}");
+            assert_eq!(
+                said.map(|response| response.unwrap().text()),
+                ["one", "two"],
+                "{place}"
+            );
         }
     }
 }
@@ -72,8 +76,11 @@ async fn balance_in_a_buffer_gives_each_call_to_the_less_busy() {
             for _ in 0..5 {
                 let start = Instant::now();
                 let both = [run(&agent, streamed), run(&agent, streamed)];
-                let mut said: Vec<_> =
-                    join_all(both).await.into_iter().map(|said| said.unwrap().text()).collect();
+                let mut said: Vec<_> = join_all(both)
+                    .await
+                    .into_iter()
+                    .map(|said| said.unwrap().text())
+                    .collect();
                 said.sort();
                 assert_eq!(
                     (said.join(" "), start.elapsed()),
@@ -96,7 +103,11 @@ async fn balance_by_a_constant_load_takes_the_lighter() {
     for streamed in WAYS {
         for (place, agent) in of_two!([says("one"), says("two")], cheaper) {
             for _ in 0..3 {
-                assert_eq!(run(&agent, streamed).await.unwrap().text(), "two", "{place}");
+                assert_eq!(
+                    run(&agent, streamed).await.unwrap().text(),
+                    "two",
+                    "{place}"
+                );
             }
         }
     }
@@ -127,7 +138,10 @@ async fn a_failing_discovery_says_so_and_a_retry_cannot_help() {
         >(broken)]);
         let agent = of_model(BoxModel::new(Buffer::new(Balance::new(list), 8)));
         let error = run(&agent, streamed).await.unwrap_err();
-        assert_eq!((error.kind(), error.message()), (ErrorKind::Connection, "no registry"));
+        assert_eq!(
+            (error.kind(), error.message()),
+            (ErrorKind::Connection, "no registry")
+        );
         assert!(!error.is_retryable());
     }
 }
@@ -145,7 +159,9 @@ async fn a_service_that_tower_has_boxed_fits() {
         BoxCloneSyncService::new(tower::ServiceExt::map_err(service, Into::into))
     }
     for streamed in WAYS {
-        let agent = of_model(BoxModel::new(boxed(ScriptedModel::always(Turn::from_text("done")))));
+        let agent = of_model(BoxModel::new(boxed(ScriptedModel::always(
+            Turn::from_text("done"),
+        ))));
         assert_eq!(run(&agent, streamed).await.unwrap().text(), "done");
     }
 }

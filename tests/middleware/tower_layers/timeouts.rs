@@ -18,7 +18,11 @@ async fn a_timeout_bounds_the_whole_answer() {
         for (place, agent) in around_each!(slow(), TimeoutLayer::new(secs(1))) {
             let start = tokio::time::Instant::now();
             let error = run(&agent, streamed).await.unwrap_err();
-            assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Timeout, true), "{place}");
+            assert_eq!(
+                (error.kind(), error.is_retryable()),
+                (ErrorKind::Timeout, true),
+                "{place}"
+            );
             assert_eq!(start.elapsed(), secs(1), "{place}");
         }
     }
@@ -29,7 +33,11 @@ async fn a_timeout_lets_an_answer_in_time_pass() {
     for streamed in WAYS {
         let quick = || [Turn::from_text("all of it").latency(secs(1))];
         for (place, agent) in around_each!(quick(), TimeoutLayer::new(secs(2))) {
-            assert_eq!(run(&agent, streamed).await.unwrap().text(), "all of it", "{place}");
+            assert_eq!(
+                run(&agent, streamed).await.unwrap().text(),
+                "all of it",
+                "{place}"
+            );
         }
     }
 }
@@ -37,13 +45,25 @@ async fn a_timeout_lets_an_answer_in_time_pass() {
 #[tokio::test(start_paused = true)]
 async fn a_retry_around_a_timeout_takes_back_the_half_answer() {
     for streamed in WAYS {
-        let turns =
-            || [Turn::from_text("half of it").hanging_after(3), Turn::from_text("all of it")];
+        let turns = || {
+            [
+                Turn::from_text("half of it").hanging_after(3),
+                Turn::from_text("all of it"),
+            ]
+        };
         let layer = || {
-            ServiceBuilder::new().retry(Again(1)).map_err(Error::from).timeout(secs(1)).into_inner()
+            ServiceBuilder::new()
+                .retry(Again(1))
+                .map_err(Error::from)
+                .timeout(secs(1))
+                .into_inner()
         };
         for (place, agent) in around_each!(turns(), layer()) {
-            assert_eq!(run(&agent, streamed).await.unwrap().text(), "all of it", "{place}");
+            assert_eq!(
+                run(&agent, streamed).await.unwrap().text(),
+                "all of it",
+                "{place}"
+            );
         }
     }
 }
@@ -53,8 +73,13 @@ async fn a_timeout_that_strikes_while_the_reader_is_away_leaves_nothing_open() {
     let parts = || (0..20).flat_map(|_| [Part::reasoning("hm"), Part::from_text("so")]);
     let answer = || ModelResponse::new(Message::new(Role::Assistant, parts()));
     let turns = || [Turn::response(answer()), Turn::from_text("all of it")];
-    let layer =
-        || ServiceBuilder::new().retry(Again(1)).map_err(Error::from).timeout(secs(1)).into_inner();
+    let layer = || {
+        ServiceBuilder::new()
+            .retry(Again(1))
+            .map_err(Error::from)
+            .timeout(secs(1))
+            .into_inner()
+    };
     // However many words the reader has taken before it goes away.
     for words in 1..20 {
         for (place, agent) in around_each!(turns(), layer()) {

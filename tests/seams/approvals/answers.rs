@@ -19,8 +19,12 @@ use test_support::log::Log;
 /// An agent whose `pay` needs approval, and what it paid.
 fn guarded(model: &ScriptedModel, log: &Log) -> AgentBuilder {
     let log = log.clone();
-    let pay = Tool::function("pay", "Pays.", move |amount: u32| log.note(format!("paid {amount}")));
-    Agent::builder(model.clone()).tool(pay).on_tool(Approval::of_tools(["pay"]).allow_edits())
+    let pay = Tool::function("pay", "Pays.", move |amount: u32| {
+        log.note(format!("paid {amount}"))
+    });
+    Agent::builder(model.clone())
+        .tool(pay)
+        .on_tool(Approval::of_tools(["pay"]).allow_edits())
 }
 
 fn amount(amount: u32) -> Value {
@@ -47,7 +51,10 @@ fn yes() -> Value {
 async fn only_an_object_that_says_so_is_an_approval() {
     let object = |extra: Value| {
         let mut payload = yes();
-        payload.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+        payload
+            .as_object_mut()
+            .unwrap()
+            .extend(extra.as_object().unwrap().clone());
         payload
     };
     let no_answers = [
@@ -78,10 +85,18 @@ async fn only_an_object_that_says_so_is_an_approval() {
         let paused = agent.run("?").await.unwrap();
         let again = agent.run(resume(&paused, &payload)).await.unwrap();
         assert_eq!(log.take(), [""; 0], "{payload}");
-        assert_eq!(again.interrupts().len(), 1, "{payload} is no answer, so it waits again");
+        assert_eq!(
+            again.interrupts().len(),
+            1,
+            "{payload} is no answer, so it waits again"
+        );
         assert_eq!(again.interrupts()[0].id, paused.interrupts()[0].id);
     }
-    for twice in [r#"{"approved":false,"approved":true}"#, r#"[true]"#, r#"[true,null,null]"#] {
+    for twice in [
+        r#"{"approved":false,"approved":true}"#,
+        r#"[true]"#,
+        r#"[true,null,null]"#,
+    ] {
         assert!(serde_json::from_str::<Decision>(twice).is_err(), "{twice}");
     }
 }
@@ -115,13 +130,23 @@ async fn a_tool_that_asks_for_itself_after_the_approval_runs_once_both_are_answe
             approval["editedArgs"] = edited.clone();
         }
         let asked = agent.run(resume(&asked, &approval)).await.unwrap();
-        let reasons: Vec<_> = asked.interrupts().iter().map(|it| it.reason.as_str()).collect();
+        let reasons: Vec<_> = asked
+            .interrupts()
+            .iter()
+            .map(|it| it.reason.as_str())
+            .collect();
         assert_eq!(reasons, ["input_required"]);
         let done = agent.run(resume(&asked, &json!("1234"))).await.unwrap();
         assert_eq!(done.text(), "done");
-        assert_eq!(log.take(), [if edited.is_some() { "paid 3" } else { "paid 7" }]);
+        assert_eq!(
+            log.take(),
+            [if edited.is_some() { "paid 3" } else { "paid 7" }]
+        );
         let saved = serde_json::to_string(&done.checkpoint()).unwrap();
-        assert!(!saved.contains("approval"), "what was asked is gone with the call: {saved}");
+        assert!(
+            !saved.contains("approval"),
+            "what was asked is gone with the call: {saved}"
+        );
     }
 }
 
@@ -131,10 +156,19 @@ async fn an_edit_that_does_not_fit_the_tool_is_not_used_up() {
     let model = ScriptedModel::new([Turn::tool("pay", amount(7)), Turn::from_text("done")]);
     let agent = guarded(&model, &log).build().unwrap();
     let mut paused = agent.run("?").await.unwrap();
-    for edit in [json!({ "value": "ten" }), json!({ "amount": 1 }), json!({}), json!(-1)] {
+    for edit in [
+        json!({ "value": "ten" }),
+        json!({ "amount": 1 }),
+        json!({}),
+        json!(-1),
+    ] {
         let payload = json!({ "approved": true, "editedArgs": edit });
         paused = agent.run(resume(&paused, &payload)).await.unwrap();
-        assert_eq!((log.take().len(), paused.interrupts().len()), (0, 1), "{edit}");
+        assert_eq!(
+            (log.take().len(), paused.interrupts().len()),
+            (0, 1),
+            "{edit}"
+        );
         let message = paused.interrupts()[0].message.clone().unwrap();
         assert!(message.contains("value"), "{edit}: {message}");
     }
@@ -152,7 +186,9 @@ async fn an_answer_is_for_what_the_person_saw() {
     let model = ScriptedModel::new([Turn::tool("pay", amount(7)), Turn::from_text("done")]);
     let pay = {
         let log = log.clone();
-        Tool::function("pay", "Pays.", move |amount: u32| log.note(format!("paid {amount}")))
+        Tool::function("pay", "Pays.", move |amount: u32| {
+            log.note(format!("paid {amount}"))
+        })
     };
     let agent = Agent::builder(model)
         .tool(pay)
@@ -211,7 +247,10 @@ async fn a_later_call_by_the_same_id_is_asked_about_anew() {
     // The provider names every call alike, and the calls are alike.
     let call = || {
         let call = ToolCall::new("call_1", "pay", amount(7));
-        Turn::response(ModelResponse::new(Message::new(Role::Assistant, [Part::ToolCall(call)])))
+        Turn::response(ModelResponse::new(Message::new(
+            Role::Assistant,
+            [Part::ToolCall(call)],
+        )))
     };
     let log = Log::default();
     let model = ScriptedModel::new([
@@ -231,18 +270,28 @@ async fn a_later_call_by_the_same_id_is_asked_about_anew() {
         "the answer to the first call is not one to the second"
     );
     let done = agent.run(resume(&second, &yes())).await.unwrap();
-    assert_eq!((done.text(), log.take()), ("done".to_owned(), vec!["paid 7".to_owned()]));
+    assert_eq!(
+        (done.text(), log.take()),
+        ("done".to_owned(), vec!["paid 7".to_owned()])
+    );
     let next = AgentRequest::resume(done.checkpoint()).with_message("Again.");
     let stale = Resolution::resolved(&first.interrupts()[0].id, yes());
     let third = agent.run(next.with_resolutions([stale])).await.unwrap();
-    assert_eq!((log.take().len(), third.interrupts().len()), (0, 1), "nor is an old one");
+    assert_eq!(
+        (log.take().len(), third.interrupts().len()),
+        (0, 1),
+        "nor is an old one"
+    );
 }
 
 #[tokio::test]
 async fn calls_by_one_id_in_nested_agents_are_asked_about_once_each() {
     let call = |name: &str, arguments: Value| {
         let call = ToolCall::new("call_1", name, arguments);
-        Turn::response(ModelResponse::new(Message::new(Role::Assistant, [Part::ToolCall(call)])))
+        Turn::response(ModelResponse::new(Message::new(
+            Role::Assistant,
+            [Part::ToolCall(call)],
+        )))
     };
     let log = Log::default();
     let inner = ScriptedModel::new([call("pay", amount(7)), Turn::from_text("paid")]);
@@ -257,10 +306,18 @@ async fn calls_by_one_id_in_nested_agents_are_asked_about_once_each() {
     let mut response = agent.run("?").await.unwrap();
     let mut asked = Vec::new();
     while !response.interrupts().is_empty() && asked.len() < 9 {
-        asked.extend(response.interrupts().iter().map(|it| it.payload["tool"].clone()));
+        asked.extend(
+            response
+                .interrupts()
+                .iter()
+                .map(|it| it.payload["tool"].clone()),
+        );
         response = agent.run(resume(&response, &yes())).await.unwrap();
     }
-    assert_eq!((asked, response.text()), (vec![json!("clerk"), json!("pay")], "done".to_owned()));
+    assert_eq!(
+        (asked, response.text()),
+        (vec![json!("clerk"), json!("pay")], "done".to_owned())
+    );
     assert_eq!(log.take(), ["paid 7"]);
 }
 
@@ -286,10 +343,14 @@ async fn a_yes_after_a_no_runs_nothing() {
     ]);
     let agent = guarded(&model, &log).build().unwrap();
     let paused = agent.run("?").await.unwrap();
-    let refused = agent.run(resume(&paused, &json!({ "approved": false }))).await.unwrap();
+    let refused = agent
+        .run(resume(&paused, &json!({ "approved": false })))
+        .await
+        .unwrap();
     let late = Resolution::resolved(&paused.interrupts()[0].id, yes());
-    let late =
-        AgentRequest::resume(refused.checkpoint()).with_message("Do!").with_resolutions([late]);
+    let late = AgentRequest::resume(refused.checkpoint())
+        .with_message("Do!")
+        .with_resolutions([late]);
     agent.run(late).await.unwrap();
     assert_eq!(log.take(), [""; 0]);
 }
@@ -300,18 +361,30 @@ async fn an_old_yes_does_nothing_once_the_user_has_spoken() {
     let log = Log::default();
     let call = |id: &str| {
         let call = ToolCall::new(id, "pay", amount(7));
-        Turn::response(ModelResponse::new(Message::new(Role::Assistant, [Part::ToolCall(call)])))
+        Turn::response(ModelResponse::new(Message::new(
+            Role::Assistant,
+            [Part::ToolCall(call)],
+        )))
     };
     let member = |name: &str| {
         let model = ScriptedModel::new([call(name), call(name), Turn::from_text("done")]);
         guarded(&model, &log).name(name).build().unwrap()
     };
-    let team = Agent::parallel("team").agents([member("a"), member("b")]).build().unwrap();
+    let team = Agent::parallel("team")
+        .agents([member("a"), member("b")])
+        .build()
+        .unwrap();
     let paused = team.run("?").await.unwrap();
-    let again = team.run(resume(&paused, &yes()).with_message("Stop.")).await.unwrap();
+    let again = team
+        .run(resume(&paused, &yes()).with_message("Stop."))
+        .await
+        .unwrap();
     assert_eq!((log.take(), again.interrupts().len()), (vec![], 2));
     let done = team.run(resume(&again, &yes())).await.unwrap();
-    assert_eq!((log.take(), done.interrupts().len()), (vec!["paid 7".into(), "paid 7".into()], 0));
+    assert_eq!(
+        (log.take(), done.interrupts().len()),
+        (vec!["paid 7".into(), "paid 7".into()], 0)
+    );
 }
 
 #[tokio::test]
@@ -337,7 +410,10 @@ async fn a_user_who_speaks_through_a_layer_is_heard_before_an_answer() {
         let model = ScriptedModel::new([Turn::tool("pay", amount(7)), Turn::from_text("heard")]);
         guarded(&model, &log).name(name).build().unwrap()
     };
-    let team = Agent::parallel("team").agents([member("a"), member("b")]).build().unwrap();
+    let team = Agent::parallel("team")
+        .agents([member("a"), member("b")])
+        .build()
+        .unwrap();
     let paused = team.run("?").await.unwrap();
     let mut request = resume(&paused, &yes());
     request.messages_mut().push(Message::user("Stop."));

@@ -55,19 +55,28 @@ async fn refuse(_: &mut ToolRequest) -> Action<ToolResponse> {
 /// The guard in each form in which one can be written.
 fn forms() -> Vec<(&'static str, Bundle)> {
     vec![
-        ("sync", Bundle::new().on_tool(before_tool(|_| Action::Respond(refusal())).guard())),
+        (
+            "sync",
+            Bundle::new().on_tool(before_tool(|_| Action::Respond(refusal())).guard()),
+        ),
         (
             "owning",
             Bundle::new().on_tool(before_tool(|_| async { Action::Respond(refusal()) }).guard()),
         ),
-        ("borrowing", Bundle::new().on_tool(before_tool_async(refuse).guard())),
+        (
+            "borrowing",
+            Bundle::new().on_tool(before_tool_async(refuse).guard()),
+        ),
         (
             "any call",
             Bundle::new().on_tool(
                 callback::before(|_: &mut ToolRequest| Action::Respond(refusal())).guard(),
             ),
         ),
-        ("any call, borrowing", Bundle::new().on_tool(callback::before_async(refuse).guard())),
+        (
+            "any call, borrowing",
+            Bundle::new().on_tool(callback::before_async(refuse).guard()),
+        ),
         ("callback", Bundle::new().on_tool(Refuses)),
         ("shared callback", Bundle::new().on_tool(Arc::new(Refuses))),
         ("hooks", Bundle::from(Refuses)),
@@ -83,7 +92,12 @@ fn skips() -> Bundle {
 #[tokio::test]
 async fn any_guard_anywhere_blocks_a_tool_whatever_was_decided_before_it() {
     let trpc = Semantics::trpc();
-    let all = [Semantics::default(), Semantics::potato(), Semantics::adk_python(), trpc];
+    let all = [
+        Semantics::default(),
+        Semantics::potato(),
+        Semantics::adk_python(),
+        trpc,
+    ];
     for semantics in all {
         for (form, guard) in forms() {
             for place in ["own", "global", "run"] {
@@ -91,11 +105,11 @@ async fn any_guard_anywhere_blocks_a_tool_whatever_was_decided_before_it() {
                 let ran = log.clone();
                 let model =
                     ScriptedModel::new([Turn::tool("pay", json!(1)), Turn::from_text("done")]);
-                let builder = Agent::builder(model).semantics(semantics).tool(Tool::function(
-                    "pay",
-                    "Pays.",
-                    move |_: u32| ran.note("paid"),
-                ));
+                let builder = Agent::builder(model)
+                    .semantics(semantics)
+                    .tool(Tool::function("pay", "Pays.", move |_: u32| {
+                        ran.note("paid")
+                    }));
                 let both = skips().and(guard.clone());
                 let mut request = AgentRequest::new("?");
                 let builder = match place {
@@ -107,8 +121,12 @@ async fn any_guard_anywhere_blocks_a_tool_whatever_was_decided_before_it() {
                     }
                 };
                 let done = builder.build().unwrap().run(request).await.unwrap();
-                let results: Vec<_> =
-                    done.messages().iter().flat_map(|m| m.tool_results()).cloned().collect();
+                let results: Vec<_> = done
+                    .messages()
+                    .iter()
+                    .flat_map(|m| m.tool_results())
+                    .cloned()
+                    .collect();
                 assert_eq!(log.take(), [""; 0], "{form}, {place}, {semantics:?}");
                 assert!(results[0].is_error, "{form}, {place}, {semantics:?}");
             }
@@ -143,7 +161,10 @@ async fn answer(callbacks: Callbacks<ModelRequest>, answer: Result<&str>) -> Res
         let answer = answer.clone();
         async move { answer.map_err(BoxError::from) }
     }));
-    model.oneshot(ModelRequest::default()).await.map(|response| response.message().text())
+    model
+        .oneshot(ModelRequest::default())
+        .await
+        .map(|response| response.message().text())
 }
 
 /// Puts a star in the place of every `raw`.
@@ -162,31 +183,56 @@ fn hides() -> impl Callback<ModelRequest> {
 async fn an_after_that_is_a_guard_sees_every_response_that_leaves_the_band() {
     for semantics in semantics() {
         let band = || Callbacks::new().with_semantics(semantics);
-        let skipped = band().with(after_model(|_, _| Action::SkipRest)).with(hides());
-        assert_eq!(answer(skipped, Ok("raw")).await.unwrap(), "*", "{semantics:?}");
+        let skipped = band()
+            .with(after_model(|_, _| Action::SkipRest))
+            .with(hides());
+        assert_eq!(
+            answer(skipped, Ok("raw")).await.unwrap(),
+            "*",
+            "{semantics:?}"
+        );
 
         let replaced = band()
-            .with(after_model(|_, _| Action::Respond(ModelResponse::from_text("another raw"))))
+            .with(after_model(|_, _| {
+                Action::Respond(ModelResponse::from_text("another raw"))
+            }))
             .with(hides());
-        assert_eq!(answer(replaced, Ok("raw")).await.unwrap(), "another *", "{semantics:?}");
+        assert_eq!(
+            answer(replaced, Ok("raw")).await.unwrap(),
+            "another *",
+            "{semantics:?}"
+        );
 
         let given = band()
-            .with(before_model(|_| Action::Respond(ModelResponse::from_text("given raw"))))
+            .with(before_model(|_| {
+                Action::Respond(ModelResponse::from_text("given raw"))
+            }))
             .with(hides());
         let expected = match semantics.respond {
             RespondScope::AfterModel => "*",
             _ => "given *",
         };
-        assert_eq!(answer(given, Ok("raw")).await.unwrap(), expected, "{semantics:?}");
+        assert_eq!(
+            answer(given, Ok("raw")).await.unwrap(),
+            expected,
+            "{semantics:?}"
+        );
 
         let recovered = band()
-            .with(on_model_error(|_, _| Recovery::Fallback(ModelResponse::from_text("some raw"))))
+            .with(on_model_error(|_, _| {
+                Recovery::Fallback(ModelResponse::from_text("some raw"))
+            }))
             .with(hides());
         let failure = Err(Error::new(ErrorKind::Overloaded, "down"));
-        assert_eq!(answer(recovered, failure).await.unwrap(), "some *", "{semantics:?}");
+        assert_eq!(
+            answer(recovered, failure).await.unwrap(),
+            "some *",
+            "{semantics:?}"
+        );
 
-        let ends =
-            band().with(after_model(|_, _| Err::<(), _>(Error::end_invocation()))).with(hides());
+        let ends = band()
+            .with(after_model(|_, _| Err::<(), _>(Error::end_invocation())))
+            .with(hides());
         assert_eq!(answer(ends, Ok("raw")).await.unwrap(), "*", "{semantics:?}");
     }
 }
@@ -198,9 +244,13 @@ async fn callbacks_after_a_guard_see_what_it_left_of_a_response() {
         let seen = log.clone();
         let callbacks = Callbacks::new()
             .with_semantics(semantics)
-            .with(after_model(|_, _| Action::Respond(ModelResponse::from_text("another raw"))))
+            .with(after_model(|_, _| {
+                Action::Respond(ModelResponse::from_text("another raw"))
+            }))
             .with(hides())
-            .with(after_model(move |_, response| seen.note(response.message().text())));
+            .with(after_model(move |_, response| {
+                seen.note(response.message().text())
+            }));
         answer(callbacks, Ok("raw")).await.unwrap();
         assert!(!log.take().concat().contains("raw"), "{semantics:?}");
     }
@@ -216,10 +266,15 @@ async fn a_guard_is_asked_after_a_failure_that_another_callback_recovers() {
             seen.note(error.message());
             Recovery::Fail(Error::new(error.kind(), "*"))
         });
-        let callbacks =
-            Callbacks::new().with_semantics(semantics).with(recovers).with(guard.guard());
+        let callbacks = Callbacks::new()
+            .with_semantics(semantics)
+            .with(recovers)
+            .with(guard.guard());
         let answered = answer(callbacks, Err(failed)).await.unwrap();
-        assert_eq!((answered.as_str(), log.take()), ("saved", vec!["raw".to_owned()]));
+        assert_eq!(
+            (answered.as_str(), log.take()),
+            ("saved", vec!["raw".to_owned()])
+        );
     }
 }
 
@@ -231,7 +286,8 @@ struct Agreed {
 
 impl Callback<ToolRequest> for Agreed {
     async fn before(&self, request: &mut ToolRequest) -> Result<Action<ToolResponse>> {
-        self.log.note(format!("asked about {}", request.arguments()));
+        self.log
+            .note(format!("asked about {}", request.arguments()));
         match request.arguments() == self.to {
             true => Ok(Action::Continue),
             false => Ok(Action::Respond(refusal())),
@@ -255,7 +311,10 @@ impl Callback<ToolRequest> for Agreed {
 async fn a_retry_of_a_changed_call_is_made_only_if_the_guards_let_it_through() {
     for changes in [false, true] {
         let log = Log::default();
-        let guard = Agreed { log: log.clone(), to: 1 };
+        let guard = Agreed {
+            log: log.clone(),
+            to: 1,
+        };
         let retries = on_tool_error(move |request, _| {
             if changes {
                 *request.arguments_mut() = json!(1000);
@@ -280,7 +339,10 @@ async fn a_retry_of_a_changed_call_is_made_only_if_the_guards_let_it_through() {
             }
             false => {
                 result.unwrap_err();
-                assert_eq!(log, ["asked about 1", "ran 1", "ran 1", "ran 1", "ran 1", "ended"]);
+                assert_eq!(
+                    log,
+                    ["asked about 1", "ran 1", "ran 1", "ran 1", "ran 1", "ended"]
+                );
             }
         }
     }
@@ -297,7 +359,10 @@ async fn on_end_runs_for_the_callbacks_that_were_entered() {
     let callbacks = Callbacks::new()
         .with(before_tool(|_| Action::SkipRest))
         .with(not_asked)
-        .with(Agreed { log: log.clone(), to: 1 });
+        .with(Agreed {
+            log: log.clone(),
+            to: 1,
+        });
     let call = callbacks.layer(service_fn(|_: ToolRequest| async {
         std::future::pending::<Result<ToolResponse, BoxError>>().await
     }));

@@ -32,8 +32,13 @@ impl Hooks for Named {
 fn unknown(built: Result<Agent, BuildError>) -> (String, String, String) {
     let error = built.unwrap_err();
     let said = error.to_string();
-    let BuildError::UnknownTool { by, tool, known } = error else { panic!("{error}") };
-    assert!(said.contains(&format!("`{by}`")) && said.contains(&format!("`{tool}`")), "{said}");
+    let BuildError::UnknownTool { by, tool, known } = error else {
+        panic!("{error}")
+    };
+    assert!(
+        said.contains(&format!("`{by}`")) && said.contains(&format!("`{tool}`")),
+        "{said}"
+    );
     assert!(said.contains(&known.join(", ")), "{said}");
     (by.into_owned(), tool.to_string(), known.join(" "))
 }
@@ -42,52 +47,109 @@ fn unknown(built: Result<Agent, BuildError>) -> (String, String, String) {
 fn a_guard_or_a_limit_that_names_an_unknown_tool_fails_the_build() {
     let timeout = || CallTimeoutLayer::new(Duration::from_secs(9));
     let typo = |by: &str| (by.to_owned(), "typo".to_owned(), "pay".to_owned());
-    let own = agent("a").tool(pay()).on_tool(Approval::of_tools(["pay", "typo"]));
+    let own = agent("a")
+        .tool(pay())
+        .on_tool(Approval::of_tools(["pay", "typo"]));
     assert_eq!(unknown(own.build()), typo("Approval"));
-    let global = agent("a").tool(pay()).global_callbacks(Approval::of_tools(["typo"]));
+    let global = agent("a")
+        .tool(pay())
+        .global_callbacks(Approval::of_tools(["typo"]));
     assert_eq!(unknown(global.build()), typo("Approval"));
     let hooks = agent("a").tool(pay()).callbacks(Arc::new(Named("typo")));
     assert_eq!(unknown(hooks.build()), typo("Named"));
-    let limit = timeout().tool_limit("pay", Duration::MAX).tool_limit("typo", Duration::MAX);
+    let limit = timeout()
+        .tool_limit("pay", Duration::MAX)
+        .tool_limit("typo", Duration::MAX);
     let layer = agent("a").tool(pay()).tool_layer(limit.clone());
     assert_eq!(unknown(layer.build()), typo("CallTimeoutLayer"));
-    let stacked = ServiceBuilder::new().layer(limit).layer(timeout()).into_inner();
+    let stacked = ServiceBuilder::new()
+        .layer(limit)
+        .layer(timeout())
+        .into_inner();
     assert_eq!(
         unknown(agent("a").tool(pay()).tool_layer(stacked).build()),
         typo("CallTimeoutLayer")
     );
     let list = || Callbacks::new().with(Approval::of_tools(["typo"]));
-    assert_eq!(unknown(agent("a").tool(pay()).tool_layer(list()).build()), typo("Approval"));
-    let stacked = ServiceBuilder::new().layer(timeout()).layer(list()).into_inner();
-    assert_eq!(unknown(agent("a").tool(pay()).tool_layer(stacked).build()), typo("Approval"));
+    assert_eq!(
+        unknown(agent("a").tool(pay()).tool_layer(list()).build()),
+        typo("Approval")
+    );
+    let stacked = ServiceBuilder::new()
+        .layer(timeout())
+        .layer(list())
+        .into_inner();
+    assert_eq!(
+        unknown(agent("a").tool(pay()).tool_layer(stacked).build()),
+        typo("Approval")
+    );
     let fits = timeout().tool_limit("pay", Duration::MAX);
-    let fits = agent("a").tool(pay()).tool_layer(fits).on_tool(Approval::of_tools(["pay"]));
-    fits.callbacks(Named("pay")).global_callbacks(Named("pay")).build().unwrap();
+    let fits = agent("a")
+        .tool(pay())
+        .tool_layer(fits)
+        .on_tool(Approval::of_tools(["pay"]));
+    fits.callbacks(Named("pay"))
+        .global_callbacks(Named("pay"))
+        .build()
+        .unwrap();
 }
 
 #[test]
 fn a_guard_around_a_tree_may_name_the_tools_of_all_that_work_in_it() {
     let member = || agent("member").tool(pay()).build().unwrap();
     let guard = || Approval::of_tools(["pay"]);
-    agent("boss").tool(member().into_tool("Pays.")).global_callbacks(guard()).build().unwrap();
-    agent("boss").sub_agent(member()).global_callbacks(guard()).build().unwrap();
+    agent("boss")
+        .tool(member().into_tool("Pays."))
+        .global_callbacks(guard())
+        .build()
+        .unwrap();
+    agent("boss")
+        .sub_agent(member())
+        .global_callbacks(guard())
+        .build()
+        .unwrap();
     let team = || Agent::sequential("team").agent(member());
     team().global_callbacks(guard()).build().unwrap();
-    agent("boss").sub_agent(team().build().unwrap()).global_callbacks(guard()).build().unwrap();
+    agent("boss")
+        .sub_agent(team().build().unwrap())
+        .global_callbacks(guard())
+        .build()
+        .unwrap();
 
     let own = agent("boss").sub_agent(member()).on_tool(guard());
-    assert_eq!(unknown(own.build()).2, "transfer_to_agent", "its own calls alone");
-    assert_eq!(unknown(team().global_callbacks(Approval::of_tools(["typo"])).build()).2, "pay");
+    assert_eq!(
+        unknown(own.build()).2,
+        "transfer_to_agent",
+        "its own calls alone"
+    );
+    assert_eq!(
+        unknown(
+            team()
+                .global_callbacks(Approval::of_tools(["typo"]))
+                .build()
+        )
+        .2,
+        "pay"
+    );
 }
 
 #[tokio::test]
 async fn a_tool_that_comes_with_the_run_is_looked_for_when_the_run_begins() {
-    let guarded =
-        || agent("a").tools_of_runs(["confirm"]).on_tool(Approval::of_tools(["confirm"])).build();
+    let guarded = || {
+        agent("a")
+            .tools_of_runs(["confirm"])
+            .on_tool(Approval::of_tools(["confirm"]))
+            .build()
+    };
     let mut tools = ToolSet::new();
-    tools.insert(Tool::function("confirm", "Asks.", |_: Value| "yes")).unwrap();
+    tools
+        .insert(Tool::function("confirm", "Asks.", |_: Value| "yes"))
+        .unwrap();
     let with_tools = || AgentRequest::new("?").with_tools(tools.clone());
-    assert_eq!(guarded().unwrap().run(with_tools()).await.unwrap().text(), "done");
+    assert_eq!(
+        guarded().unwrap().run(with_tools()).await.unwrap().text(),
+        "done"
+    );
     let error = guarded().unwrap().run("?").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidRequest);
     assert!(error.message().contains("`Approval`"), "{error}");
@@ -96,9 +158,18 @@ async fn a_tool_that_comes_with_the_run_is_looked_for_when_the_run_begins() {
     let with_guard =
         |request: AgentRequest| request.with_callbacks(Approval::of_tools(["confirm"]));
     let bare = || agent("a").build().unwrap();
-    assert_eq!(bare().run(with_guard(with_tools())).await.unwrap().text(), "done");
-    let error = bare().run(with_guard(AgentRequest::new("?"))).await.unwrap_err();
+    assert_eq!(
+        bare().run(with_guard(with_tools())).await.unwrap().text(),
+        "done"
+    );
+    let error = bare()
+        .run(with_guard(AgentRequest::new("?")))
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidRequest);
     let team = Agent::sequential("team").agent(bare()).build().unwrap();
-    assert_eq!(team.run(with_guard(with_tools())).await.unwrap().text(), "done");
+    assert_eq!(
+        team.run(with_guard(with_tools())).await.unwrap().text(),
+        "done"
+    );
 }

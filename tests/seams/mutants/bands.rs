@@ -53,11 +53,17 @@ async fn after_a_failed_hook_the_rest_run_whatever_one_of_them_returns() {
             four.push(format!("after 3 of {}", response.message().text()));
         }));
 
-    let before = callbacks.run_before(&mut request.clone()).await.unwrap_err();
+    let before = callbacks
+        .run_before(&mut request.clone())
+        .await
+        .unwrap_err();
     let after = callbacks.run_after(&request, says("hi")).await.unwrap_err();
 
     assert_eq!((before.message(), after.message()), ("broken", "broken"));
-    assert_eq!(trace.take(), "before 2 before 3 after 2 of hi after 3 of hi");
+    assert_eq!(
+        trace.take(),
+        "before 2 before 3 after 2 of hi after 3 of hi"
+    );
 }
 
 /// What becomes of a failed call whose first `on_error` puts another error in the place of its
@@ -70,9 +76,15 @@ async fn fail(semantics: CallbackSemantics, answers: bool) -> (String, String) {
         .with(on_model_error(|_, _| Recovery::Fail(fails("another"))))
         .with(on_model_error(move |_, error| {
             second.push(error.message());
-            if answers { Recovery::Fallback(says("answer")) } else { Recovery::Propagate }
+            if answers {
+                Recovery::Fallback(says("answer"))
+            } else {
+                Recovery::Propagate
+            }
         }));
-    let recovery = callbacks.run_on_error(&mut ModelRequest::default(), fails("own")).await;
+    let recovery = callbacks
+        .run_on_error(&mut ModelRequest::default(), fails("own"))
+        .await;
     let end = match recovery {
         Recovery::Fail(error) => error.message().to_owned(),
         Recovery::Fallback(response) => response.message().text(),
@@ -91,7 +103,12 @@ async fn a_fail_is_a_failing_hook_where_on_errors_are_asked_like_afters() {
         (CallbackSemantics::trpc(false, false), false, "another", ""),
         (CallbackSemantics::trpc(false, false), true, "another", ""),
         // Here they are, about the call's own error, and it beats what they answer.
-        (CallbackSemantics::trpc(true, false), false, "another", "own"),
+        (
+            CallbackSemantics::trpc(true, false),
+            false,
+            "another",
+            "own",
+        ),
         (CallbackSemantics::trpc(true, true), true, "another", "own"),
     ];
     for (index, (semantics, answers, end, told)) in cases.into_iter().enumerate() {
@@ -115,18 +132,28 @@ async fn on_errors_follow_the_rule_for_afters_only_where_they_are_asked_like_the
         let trace = Trace::default();
         let second = trace.clone();
         let callbacks = Callbacks::<ModelRequest>::new()
-            .with_semantics(by_hand(|band| (band.on_error, band.after) = (on_error, after)))
+            .with_semantics(by_hand(|band| {
+                (band.on_error, band.after) = (on_error, after)
+            }))
             .with(on_model_error(|_, _| Recovery::Fallback(says("first"))))
             .with(on_model_error(move |_, _| {
                 second.push("told");
                 Recovery::Fallback(says("second"))
             }));
 
-        let recovery = callbacks.run_on_error(&mut ModelRequest::default(), fails("own")).await;
+        let recovery = callbacks
+            .run_on_error(&mut ModelRequest::default(), fails("own"))
+            .await;
 
-        let Recovery::Fallback(response) = recovery else { panic!("{recovery:?}") };
+        let Recovery::Fallback(response) = recovery else {
+            panic!("{recovery:?}")
+        };
         let became = (response.message().text(), trace.take());
-        assert_eq!(became, (answer.to_owned(), told.to_owned()), "{on_error:?} {after:?}");
+        assert_eq!(
+            became,
+            (answer.to_owned(), told.to_owned()),
+            "{on_error:?} {after:?}"
+        );
     }
 }
 
@@ -170,7 +197,9 @@ async fn a_response_that_does_not_count_is_warned_of() {
     let warnings = Warnings::default();
     let callbacks = |semantics| {
         let answers = before_tool(|_| Action::Respond(ToolResponse::new("mine")));
-        Callbacks::<ToolRequest>::new().with(answers).with_semantics(semantics)
+        Callbacks::<ToolRequest>::new()
+            .with(answers)
+            .with_semantics(semantics)
     };
     let asked = async |semantics| {
         let call = tower_agent::message::ToolCall::new("1", "look", serde_json::json!({}));
@@ -179,13 +208,22 @@ async fn a_response_that_does_not_count_is_warned_of() {
     };
     let taken = || std::mem::take(&mut *warnings.0.lock().unwrap());
 
-    let counts = asked(CallbackSemantics::default()).with_subscriber(warnings.clone()).await;
+    let counts = asked(CallbackSemantics::default())
+        .with_subscriber(warnings.clone())
+        .await;
     assert!(counts.is_some());
     assert_eq!(taken(), [""; 0]);
 
-    let ignored = asked(CallbackSemantics::potato()).with_subscriber(warnings.clone()).await;
+    let ignored = asked(CallbackSemantics::potato())
+        .with_subscriber(warnings.clone())
+        .await;
     assert!(ignored.is_none());
     let warnings = taken();
-    let [warning] = &warnings[..] else { panic!("{warnings:?}") };
-    assert!(warning.contains("tool") && warning.contains("before"), "{warning}");
+    let [warning] = &warnings[..] else {
+        panic!("{warnings:?}")
+    };
+    assert!(
+        warning.contains("tool") && warning.contains("before"),
+        "{warning}"
+    );
 }

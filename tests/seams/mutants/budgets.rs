@@ -36,7 +36,10 @@ fn busy() -> Error {
 }
 
 fn exceeded(error: &Error) -> Limit {
-    error.downcast_ref::<Exceeded>().unwrap_or_else(|| panic!("{error}")).limit
+    error
+        .downcast_ref::<Exceeded>()
+        .unwrap_or_else(|| panic!("{error}"))
+        .limit
 }
 
 #[tokio::test]
@@ -58,7 +61,11 @@ async fn a_call_made_again_with_its_befores_gives_the_first_reservation_back() {
     assert_eq!(agent.run("?").await.unwrap().text(), "done");
 
     let used = account.used();
-    assert_eq!((used.model_calls, used.tokens), (2, 30), "the first attempt has come to nothing");
+    assert_eq!(
+        (used.model_calls, used.tokens),
+        (2, 30),
+        "the first attempt has come to nothing"
+    );
     assert_eq!(account.reserved(), Spent::default());
 }
 
@@ -115,21 +122,27 @@ fn a_warning_may_look_at_the_account() {
         let known = Arc::new(OnceLock::<Account>::new());
         let looks = known.clone();
         let (say, said) = mpsc::channel();
-        let limits = Limits::new().model_calls(2).warn_at(0.5, move |limit, share| {
-            let used = looks.get().map(|account| account.used().model_calls);
-            say.send((limit, share, used)).unwrap();
-        });
+        let limits = Limits::new()
+            .model_calls(2)
+            .warn_at(0.5, move |limit, share| {
+                let used = looks.get().map(|account| account.used().model_calls);
+                say.send((limit, share, used)).unwrap();
+            });
         let account = known.get_or_init(|| Account::new(limits));
         let agent = Agent::builder(ScriptedModel::new([Turn::from_text("done")]))
             .on_model(Budget::of(account.clone()))
             .build()
             .unwrap();
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
         runtime.block_on(agent.run("?")).unwrap();
         done.send(said.try_iter().collect::<Vec<_>>()).unwrap();
     });
 
-    let said = end.recv_timeout(SECONDS(30)).expect("the warning does not wait for its own call");
+    let said = end
+        .recv_timeout(SECONDS(30))
+        .expect("the warning does not wait for its own call");
 
     assert_eq!(said, [(Limit::ModelCalls(2), 0.5, Some(1))]);
 }
@@ -168,7 +181,10 @@ async fn a_retry_waits_half_a_second_at_first_and_never_more_than_thirty() {
     let failing = (0..9).map(|_| Turn::error(busy()));
     let model = ScriptedModel::new(failing.chain([Turn::from_text("done")]));
     let generous = tower::retry::budget::TpsBudget::new(SECONDS(10), 100, 1.0);
-    let retry = CallRetryLayer::new().max_attempts(10).rng(Part(1.0)).budget(generous);
+    let retry = CallRetryLayer::new()
+        .max_attempts(10)
+        .rng(Part(1.0))
+        .budget(generous);
     let began = Instant::now();
     let agent = Agent::builder(model).model_layer(retry).build().unwrap();
 

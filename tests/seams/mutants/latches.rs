@@ -57,7 +57,10 @@ async fn an_abort_raised_in_a_wrap_is_not_undone_by_a_layer_outside() {
 
     let error = agent.run("?").await.unwrap_err();
 
-    assert_eq!((error.kind(), error.message()), (ErrorKind::Aborted, "enough"));
+    assert_eq!(
+        (error.kind(), error.message()),
+        (ErrorKind::Aborted, "enough")
+    );
 }
 
 #[tokio::test]
@@ -155,7 +158,10 @@ async fn an_agents_layers_are_not_entered_in_a_run_that_is_over() {
             let request = || AgentRequest::new("?").with_context(call.context().clone());
             let first = aborts.run(request()).await.unwrap_err();
             let second = late.run(request()).await.unwrap_err();
-            assert_eq!((first.kind(), second.kind()), (ErrorKind::Aborted, ErrorKind::Aborted));
+            assert_eq!(
+                (first.kind(), second.kind()),
+                (ErrorKind::Aborted, ErrorKind::Aborted)
+            );
         }
     });
     let agent = Agent::builder(ScriptedModel::new([Turn::tool("both", json!({}))]))
@@ -172,16 +178,26 @@ async fn an_agents_layers_are_not_entered_in_a_run_that_is_over() {
 async fn an_interrupt_raised_while_an_answer_is_shown_keeps_the_answer() {
     let model = ScriptedModel::new([Turn::tool("pay", json!({})), Turn::from_text("Paid.")]);
     let agent = Agent::builder(model)
-        .tool(Tool::function("pay", "Pays.", |_: serde_json::Value| "paid 5"))
+        .tool(Tool::function(
+            "pay",
+            "Pays.",
+            |_: serde_json::Value| "paid 5",
+        ))
         .tool_result_messages(|_: ToolAnswer| Err::<Option<Vec<Message>>, _>(asks()))
         .build()
         .unwrap();
 
     let response = agent.run("?").await.unwrap();
 
-    assert!(!response.interrupts().is_empty(), "{:?}", response.end_reason());
+    assert!(
+        !response.interrupts().is_empty(),
+        "{:?}",
+        response.end_reason()
+    );
     let told = response.new_messages().flat_map(Message::tool_results);
-    let told: Vec<_> = told.map(|result| (result.text(), result.is_error)).collect();
+    let told: Vec<_> = told
+        .map(|result| (result.text(), result.is_error))
+        .collect();
     assert_eq!(told, [("paid 5".to_owned(), false)]);
 }
 
@@ -210,7 +226,10 @@ async fn an_abort_of_a_model_that_becomes_ready_is_not_undone_by_a_layer_outside
     for agent in [agent(), agent().on_model(asks_nothing.clone())] {
         let error = agent.build().unwrap().run("?").await.unwrap_err();
 
-        assert_eq!((error.kind(), error.message()), (ErrorKind::Aborted, "enough"));
+        assert_eq!(
+            (error.kind(), error.message()),
+            (ErrorKind::Aborted, "enough")
+        );
         assert_eq!(error.call().unwrap().kind, CallKind::Model);
     }
 }

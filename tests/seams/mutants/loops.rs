@@ -41,13 +41,19 @@ async fn a_turn_ends_before_another_agent_takes_over() {
         }
     });
     let told: Vec<_> = told.collect();
-    assert_eq!(told.join(" "), "desk> desk( )desk billing> billing( )billing <billing <desk");
+    assert_eq!(
+        told.join(" "),
+        "desk> desk( )desk billing> billing( )billing <billing <desk"
+    );
 }
 
 /// A model that calls `look` with these ids, and then is done.
 fn calls(ids: &'static [&'static str]) -> impl tower_agent::model::ModelService {
     service_fn(move |request: ModelRequest| async move {
-        let has_called = request.messages().last().is_some_and(|it| it.role() == Role::Tool);
+        let has_called = request
+            .messages()
+            .last()
+            .is_some_and(|it| it.role() == Role::Tool);
         let call = |(n, id): (usize, &&str)| Part::ToolCall(ToolCall::new(*id, "look", json!(n)));
         let said = match has_called {
             true => Message::assistant("done"),
@@ -59,7 +65,13 @@ fn calls(ids: &'static [&'static str]) -> impl tower_agent::model::ModelService 
 
 #[tokio::test]
 async fn a_call_without_an_id_gets_one_and_of_equal_ids_the_first_keeps_it() {
-    for ids in [&[""][..], &["x", "x"], &["x", "x", "x"], &["", "x"], &["x", "", "x", ""]] {
+    for ids in [
+        &[""][..],
+        &["x", "x"],
+        &["x", "x", "x"],
+        &["", "x"],
+        &["x", "", "x", ""],
+    ] {
         let agent = Agent::builder(calls(ids))
             .tool(Tool::function("look", "Looks.", |n: u32| n))
             .build()
@@ -67,18 +79,27 @@ async fn a_call_without_an_id_gets_one_and_of_equal_ids_the_first_keeps_it() {
 
         let response = agent.run("?").await.unwrap();
 
-        let asked: Vec<_> = response.new_messages().flat_map(Message::tool_calls).collect();
+        let asked: Vec<_> = response
+            .new_messages()
+            .flat_map(Message::tool_calls)
+            .collect();
         assert_eq!(asked.len(), ids.len());
         for (index, call) in asked.iter().enumerate() {
             assert!(!call.id.is_empty(), "{ids:?}");
-            assert!(asked[..index].iter().all(|other| other.id != call.id), "{ids:?}");
+            assert!(
+                asked[..index].iter().all(|other| other.id != call.id),
+                "{ids:?}"
+            );
         }
         if let Some(first) = ids.iter().position(|id| *id == "x") {
             assert_eq!(&*asked[first].id, "x", "{ids:?}");
         }
         let answered = response.new_messages().flat_map(Message::tool_results);
         let answered: Vec<_> = answered.map(|it| (it.call_id.clone(), it.text())).collect();
-        let wanted = asked.iter().enumerate().map(|(n, call)| (call.id.clone(), n.to_string()));
+        let wanted = asked
+            .iter()
+            .enumerate()
+            .map(|(n, call)| (call.id.clone(), n.to_string()));
         assert_eq!(answered, wanted.collect::<Vec<_>>());
     }
 }
@@ -105,7 +126,11 @@ async fn the_next_call_continues_with_what_a_dropped_agent_has_streamed() {
             .and_tool("look", json!({})),
         Turn::from_text("Nothing."),
     ]);
-    let member = Agent::builder(model.clone()).name("member").tool(look).build().unwrap();
+    let member = Agent::builder(model.clone())
+        .name("member")
+        .tool(look)
+        .build()
+        .unwrap();
     let team = Agent::sequential("team")
         .agent_layer(layer_fn(move |seam: LayerInner<AgentRequest>| {
             let waiting = waiting.clone();

@@ -36,7 +36,11 @@ fn cashier(trace: &Trace) -> AgentBuilder {
 
 fn approved(checkpoint: Checkpoint) -> AgentRequest {
     let yes = |id: &str| Resolution::resolved(id, json!({ "approved": true }));
-    let yes: Vec<_> = checkpoint.interrupts.iter().map(|pending| yes(&pending.id)).collect();
+    let yes: Vec<_> = checkpoint
+        .interrupts
+        .iter()
+        .map(|pending| yes(&pending.id))
+        .collect();
     AgentRequest::resume(checkpoint).with_resolutions(yes)
 }
 
@@ -68,12 +72,16 @@ async fn after_agent_is_asked_at_a_pause_under_googles_adk_alone_and_again_when_
             end => trace.push(format!("{name} {end:?}")),
         };
         let member = cashier(&trace)
-            .on_agent(after_agent(move |_, response| note(response, &inner, "cashier")))
+            .on_agent(after_agent(move |_, response| {
+                note(response, &inner, "cashier")
+            }))
             .build()
             .unwrap();
         let team = Agent::sequential("team")
             .semantics(semantics())
-            .on_agent(after_agent(move |_, response| note(response, &outer, "team")))
+            .on_agent(after_agent(move |_, response| {
+                note(response, &outer, "team")
+            }))
             .agent(member)
             .build()
             .unwrap();
@@ -81,7 +89,11 @@ async fn after_agent_is_asked_at_a_pause_under_googles_adk_alone_and_again_when_
         let paused = team.run("?").await.unwrap();
 
         assert_eq!(paused.interrupts().len(), 1);
-        let at_pause = if asked_at_pause { "cashier waits for 1 team waits for 1" } else { "" };
+        let at_pause = if asked_at_pause {
+            "cashier waits for 1 team waits for 1"
+        } else {
+            ""
+        };
         assert_eq!(trace.take(), at_pause, "{:?}", semantics());
 
         let done = team.run(approved(kept(&paused))).await.unwrap();
@@ -97,12 +109,17 @@ async fn after_agent_is_not_asked_where_the_invocation_was_ended() {
     let asked = trace.clone();
     let agent = Agent::builder(ScriptedModel::new([]))
         .semantics(Semantics::adk_python())
-        .on_model(before_model(|_| Err::<(), _>(tower_agent::Error::end_invocation())))
+        .on_model(before_model(|_| {
+            Err::<(), _>(tower_agent::Error::end_invocation())
+        }))
         .on_agent(after_agent(move |_, _| asked.push("asked")))
         .build()
         .unwrap();
 
-    assert_eq!(agent.run("?").await.unwrap().end_reason(), &EndReason::EndedByCallback);
+    assert_eq!(
+        agent.run("?").await.unwrap().end_reason(),
+        &EndReason::EndedByCallback
+    );
     assert_eq!(trace.take(), "");
 }
 
@@ -114,14 +131,22 @@ async fn an_answer_of_after_agent_at_a_pause_leaves_the_call_that_waits() {
     };
     let edits = |_: &AgentRequest, response: &AgentResponse| match response.interrupts() {
         [] => Action::Continue,
-        _ => Action::Respond(response.clone().with_message(Message::assistant("Please wait."))),
+        _ => Action::Respond(
+            response
+                .clone()
+                .with_message(Message::assistant("Please wait.")),
+        ),
     };
     let google = Semantics::adk_python;
     for streamed in [false, true] {
         let trace = Trace::default();
         let agents = [
-            cashier(&trace).semantics(google()).on_agent(after_agent(answers)),
-            cashier(&trace).semantics(google()).on_agent(after_agent(edits)),
+            cashier(&trace)
+                .semantics(google())
+                .on_agent(after_agent(answers)),
+            cashier(&trace)
+                .semantics(google())
+                .on_agent(after_agent(edits)),
             // A guard is asked under every preset.
             cashier(&trace).on_agent(after_agent(answers).guard()),
             cashier(&trace).on_agent(after_agent(edits).guard()),
@@ -144,11 +169,17 @@ async fn an_answer_of_after_agent_at_a_pause_leaves_the_call_that_waits() {
 
             let said: Vec<_> = paused.new_messages().map(Message::text).collect();
             assert_eq!(said, ["Please wait."], "agent {index}");
-            let waits: Vec<_> = paused.new_messages().flat_map(Message::tool_calls).collect();
+            let waits: Vec<_> = paused
+                .new_messages()
+                .flat_map(Message::tool_calls)
+                .collect();
             assert_eq!(waits.len(), 1, "agent {index}");
 
             let done = agent.run(approved(kept(&paused))).await.unwrap();
-            assert_eq!((done.text().as_str(), trace.take().as_str()), ("Paid.", "paid"));
+            assert_eq!(
+                (done.text().as_str(), trace.take().as_str()),
+                ("Paid.", "paid")
+            );
         }
     }
 }
@@ -164,7 +195,9 @@ async fn after_agent_that_fails_at_a_pause_fails_the_run_which_can_go_on_all_the
             })
         };
         let agents = [
-            cashier(&trace).semantics(Semantics::adk_python()).on_agent(fails()),
+            cashier(&trace)
+                .semantics(Semantics::adk_python())
+                .on_agent(fails()),
             cashier(&trace).on_agent(fails().guard()),
             cashier(&trace).global_callbacks(Bundle::new().on_agent(fails().guard())),
         ];
@@ -179,7 +212,10 @@ async fn after_agent_that_fails_at_a_pause_fails_the_run_which_can_go_on_all_the
             let checkpoint = error.checkpoint().unwrap().clone();
             assert_eq!(checkpoint.interrupts.len(), 1, "agent {index}");
             let done = agent.run(approved(checkpoint)).await.unwrap();
-            assert_eq!((done.text().as_str(), trace.take().as_str()), ("Paid.", "paid"));
+            assert_eq!(
+                (done.text().as_str(), trace.take().as_str()),
+                ("Paid.", "paid")
+            );
         }
     }
 }
@@ -190,20 +226,33 @@ async fn a_layer_that_fails_a_paused_agent_leaves_one_question() {
     let fails = tower::layer::layer_fn(|seam: tower_agent::callback::LayerInner<AgentRequest>| {
         seam.and_then(async |_| Err::<AgentResponse, _>(Error::new(ErrorKind::Other, "down")))
     });
-    let agent =
-        cashier(&trace).on_agent(after_agent(|_, _| ())).agent_layer(fails).build().unwrap();
+    let agent = cashier(&trace)
+        .on_agent(after_agent(|_, _| ()))
+        .agent_layer(fails)
+        .build()
+        .unwrap();
 
     let paused = agent.run("?").await.unwrap();
 
     assert_eq!(paused.interrupts().len(), 1);
-    let call = paused.new_messages().flat_map(Message::tool_calls).next().unwrap();
-    assert_eq!(paused.interrupts()[0].tool_call_id.as_deref(), Some(&*call.id));
+    let call = paused
+        .new_messages()
+        .flat_map(Message::tool_calls)
+        .next()
+        .unwrap();
+    assert_eq!(
+        paused.interrupts()[0].tool_call_id.as_deref(),
+        Some(&*call.id)
+    );
 }
 
 /// An agent with a limit of one model call, whose model would call for another one.
 fn limited(semantics: Semantics, trace: &Trace) -> AgentBuilder {
     let model = ScriptedModel::new([Turn::tool("pay", json!({}))]);
-    Agent::builder(model).tool(pay(trace)).max_iterations(1).semantics(semantics)
+    Agent::builder(model)
+        .tool(pay(trace))
+        .max_iterations(1)
+        .semantics(semantics)
 }
 
 #[tokio::test]
@@ -224,7 +273,11 @@ async fn before_model_is_asked_about_the_call_that_the_limit_refuses_under_googl
 
         assert_eq!(error.kind(), ErrorKind::MaxIterations);
         assert_eq!(error.message(), "no final answer after 1 model call");
-        let told = if asked { "before paid before" } else { "before paid" };
+        let told = if asked {
+            "before paid before"
+        } else {
+            "before paid"
+        };
         assert_eq!(trace.take(), told, "{:?}", semantics());
     }
 }
@@ -234,14 +287,16 @@ async fn an_answer_before_the_call_that_the_limit_refuses_counts_unless_it_calls
     for calls_tools in [false, true] {
         let trace = Trace::default();
         let agent = limited(Semantics::adk_python(), &trace)
-            .on_model(before_model(move |request| match request.messages().len() {
-                1 => Action::Continue,
-                _ if calls_tools => {
-                    let call = tower_agent::message::ToolCall::new("again", "pay", json!({}));
-                    let message = Message::assistant("More.");
-                    Action::Respond(ModelResponse::new(message.with_part(call.into())))
+            .on_model(before_model(move |request| {
+                match request.messages().len() {
+                    1 => Action::Continue,
+                    _ if calls_tools => {
+                        let call = tower_agent::message::ToolCall::new("again", "pay", json!({}));
+                        let message = Message::assistant("More.");
+                        Action::Respond(ModelResponse::new(message.with_part(call.into())))
+                    }
+                    _ => Action::Respond(says("That is all.")),
                 }
-                _ => Action::Respond(says("That is all.")),
             }))
             .build()
             .unwrap();
@@ -267,18 +322,33 @@ async fn a_later_answer_to_a_call_that_was_answered_asks_the_model_once_more() {
         ]);
         let agent = Agent::builder(model.clone())
             .semantics(semantics())
-            .tool(Tool::function("report", "Reports.", |_: Value| json!({ "status": "pending" })))
+            .tool(Tool::function(
+                "report",
+                "Reports.",
+                |_: Value| json!({ "status": "pending" }),
+            ))
             .build()
             .unwrap();
         let begun = agent.run("?").await.unwrap();
-        let call = begun.new_messages().flat_map(Message::tool_calls).next().unwrap().clone();
+        let call = begun
+            .new_messages()
+            .flat_map(Message::tool_calls)
+            .next()
+            .unwrap()
+            .clone();
         let mut messages = begun.messages().clone();
 
         for answer in ["It is done.", "It is really done."] {
             let late = ToolResult::new(&call, [tower_agent::Part::from_text("finished")]);
             messages.push(Message::tool(late));
-            let response = agent.run(AgentRequest::conversation(messages)).await.unwrap();
-            assert_eq!((response.text().as_str(), response.iterations()), (answer, 1));
+            let response = agent
+                .run(AgentRequest::conversation(messages))
+                .await
+                .unwrap();
+            assert_eq!(
+                (response.text().as_str(), response.iterations()),
+                (answer, 1)
+            );
             messages = response.messages().clone();
         }
         model.assert_done();

@@ -47,7 +47,10 @@ impl<R: Request> Callback<R> for Note {
 
 fn notes(name: &'static str, trace: &Trace) -> Bundle {
     let note = || Note(name, trace.clone());
-    Bundle::new().on_agent(note()).on_model(note()).on_tool(note())
+    Bundle::new()
+        .on_agent(note())
+        .on_model(note())
+        .on_tool(note())
 }
 
 fn work() -> Tool {
@@ -65,7 +68,10 @@ fn works_once() -> AgentBuilder {
 
 /// The words about calls of one kind, without its name, each once.
 fn of(trace: &str, call: &str) -> String {
-    let mut words: Vec<_> = trace.split(' ').filter_map(|it| it.strip_prefix(call)).collect();
+    let mut words: Vec<_> = trace
+        .split(' ')
+        .filter_map(|it| it.strip_prefix(call))
+        .collect();
     let mut seen = std::collections::BTreeSet::new();
     words.retain(|word| seen.insert(*word));
     words.join(" ")
@@ -106,7 +112,9 @@ async fn each_preset_has_them_where_its_plugins_are() {
 async fn they_come_first_in_agents_that_take_their_semantics_from_the_tree() {
     let trace = Trace::default();
     let model = ScriptedModel::new([Turn::from_text("hi")]);
-    let member = Agent::builder(model).name("member").callbacks(notes("own", &trace));
+    let member = Agent::builder(model)
+        .name("member")
+        .callbacks(notes("own", &trace));
     let team = Agent::sequential("team")
         .semantics(Semantics::adk_python())
         .global_callbacks(notes("a", &trace))
@@ -129,7 +137,9 @@ async fn where_an_agent_follows_other_semantics_they_stand_around_it() {
     for (tree, own) in [(adk, default), (default, adk)] {
         let trace = Trace::default();
         let model = ScriptedModel::new([Turn::from_text("hi")]);
-        let member = Agent::builder(model).name("member").on_model(Note("own", trace.clone()));
+        let member = Agent::builder(model)
+            .name("member")
+            .on_model(Note("own", trace.clone()));
         let team = Agent::sequential("team")
             .semantics(tree)
             .global_callbacks(Bundle::new().on_model(Note("a", trace.clone())))
@@ -145,11 +155,15 @@ async fn where_an_agent_follows_other_semantics_they_stand_around_it() {
 
 #[tokio::test]
 async fn an_error_reaches_them_before_the_agents_own() {
-    for (semantics, order) in
-        [(Semantics::adk_python(), "!a !own"), (Semantics::default(), "!own !a")]
-    {
+    for (semantics, order) in [
+        (Semantics::adk_python(), "!a !own"),
+        (Semantics::default(), "!own !a"),
+    ] {
         let trace = Trace::default();
-        let down = Turn::error(tower_agent::Error::new(tower_agent::ErrorKind::Provider, "down"));
+        let down = Turn::error(tower_agent::Error::new(
+            tower_agent::ErrorKind::Provider,
+            "down",
+        ));
         let agent = Agent::builder(ScriptedModel::new([down]))
             .semantics(semantics)
             .on_model(Note("own", trace.clone()))
@@ -201,7 +215,9 @@ async fn what_they_answer_before_a_call_is_the_agents_own_to_see_where_a_plugins
         let agent = Agent::builder(ScriptedModel::new([Turn::tool("work", json!({}))]))
             .semantics(semantics)
             .tool(work())
-            .on_model(after_model(move |_, response| model.push(response.message().text())))
+            .on_model(after_model(move |_, response| {
+                model.push(response.message().text())
+            }))
             .on_tool(after_tool(move |_, _| tool.push("tool")))
             .global_callbacks(
                 Bundle::new()
@@ -218,7 +234,11 @@ async fn what_they_answer_before_a_call_is_the_agents_own_to_see_where_a_plugins
 
         let trace = trace.take();
         let seen = |word| trace.split(' ').any(|seen| seen == word);
-        assert_eq!((seen("given"), seen("tool")), (model_seen, tool_seen), "{semantics:?}");
+        assert_eq!(
+            (seen("given"), seen("tool")),
+            (model_seen, tool_seen),
+            "{semantics:?}"
+        );
     }
 }
 
@@ -245,7 +265,11 @@ async fn a_guard_of_the_agent_runs_whatever_the_plugins_return_after_a_call() {
 
 #[tokio::test]
 async fn a_global_approval_runs_whatever_the_agents_own_callbacks_decide() {
-    for semantics in [Semantics::default(), Semantics::adk_python(), Semantics::trpc()] {
+    for semantics in [
+        Semantics::default(),
+        Semantics::adk_python(),
+        Semantics::trpc(),
+    ] {
         let trace = Trace::default();
         let ran = trace.clone();
         let pays = Tool::function("pay", "Pays.", move |_: Value| ran.push("paid"));
@@ -270,7 +294,11 @@ async fn a_global_approval_runs_whatever_the_agents_own_callbacks_decide() {
 
 #[tokio::test]
 async fn their_answer_for_an_agent_keeps_its_own_before_out() {
-    for semantics in [Semantics::adk_python(), Semantics::trpc(), Semantics::default()] {
+    for semantics in [
+        Semantics::adk_python(),
+        Semantics::trpc(),
+        Semantics::default(),
+    ] {
         let trace = Trace::default();
         let answer = || tower_agent::AgentResponse::new([Message::assistant("given")]);
         let agent = Agent::builder(ScriptedModel::new([]))
@@ -293,7 +321,9 @@ async fn explain_shows_them_where_they_stand() {
     let trace = Trace::default();
     let member = |name: &str, semantics: Option<Semantics>| {
         let model = ScriptedModel::always(Turn::from_text("hi"));
-        let agent = Agent::builder(model).name(name).on_model(Note("own", trace.clone()));
+        let agent = Agent::builder(model)
+            .name(name)
+            .on_model(Note("own", trace.clone()));
         let agent = match semantics {
             Some(own) => agent.semantics(own),
             None => agent,
@@ -324,8 +354,15 @@ async fn explain_shows_them_where_they_stand() {
 
     let caller = |semantics| {
         let model = ScriptedModel::always(Turn::from_text("hi"));
-        let caller = Agent::builder(model).semantics(semantics).sub_agent(member("plain", None));
-        caller.global_callbacks(notes("tree", &trace)).build().unwrap().explain().to_string()
+        let caller = Agent::builder(model)
+            .semantics(semantics)
+            .sub_agent(member("plain", None));
+        caller
+            .global_callbacks(notes("tree", &trace))
+            .build()
+            .unwrap()
+            .explain()
+            .to_string()
     };
     assert!(caller(Semantics::adk_python()).contains("tree, own"));
     assert!(!caller(Semantics::default()).contains("tree, own"));

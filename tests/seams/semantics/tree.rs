@@ -18,11 +18,15 @@ fn says(text: &str) -> ModelResponse {
 /// Python, where the first answer wins, and `two` by default, where the last one stands.
 fn telling() -> Bundle {
     let answers = |text: &'static str| after_model(move |_, _| Action::Respond(says(text)));
-    Bundle::new().on_model(answers("one")).on_model(answers("two"))
+    Bundle::new()
+        .on_model(answers("one"))
+        .on_model(answers("two"))
 }
 
 fn inner() -> AgentBuilder {
-    Agent::builder(ScriptedModel::always(Turn::from_text("hi"))).name("inner").callbacks(telling())
+    Agent::builder(ScriptedModel::always(Turn::from_text("hi")))
+        .name("inner")
+        .callbacks(telling())
 }
 
 /// A custom tool that runs an agent in its caller's run.
@@ -38,8 +42,13 @@ fn by_hand(agent: Agent) -> Tool {
 
 /// An agent that asks another one once.
 fn caller(arguments: Value) -> AgentBuilder {
-    let asks = arguments.get("agent").map_or("inner", |_| "transfer_to_agent");
-    Agent::builder(ScriptedModel::new([Turn::tool(asks, arguments), Turn::from_text("done")]))
+    let asks = arguments
+        .get("agent")
+        .map_or("inner", |_| "transfer_to_agent");
+    Agent::builder(ScriptedModel::new([
+        Turn::tool(asks, arguments),
+        Turn::from_text("done"),
+    ]))
 }
 
 /// Every way for an agent to be inside another one that has these semantics, if any.
@@ -53,23 +62,42 @@ fn ways(inner: &Agent, semantics: Option<Semantics>) -> Vec<(&'static str, Agent
     let teams = teams.map(|(way, team)| {
         let team = match way {
             "team of teams" => {
-                let team = Agent::sequential("team").agent(inner.clone()).build().unwrap();
+                let team = Agent::sequential("team")
+                    .agent(inner.clone())
+                    .build()
+                    .unwrap();
                 Agent::sequential("outer").agent(team)
             }
             _ => team.agent(inner.clone()),
         };
-        let team = if let Some(semantics) = semantics { team.semantics(semantics) } else { team };
+        let team = if let Some(semantics) = semantics {
+            team.semantics(semantics)
+        } else {
+            team
+        };
         (way, team.build().unwrap())
     });
     let agents = [
-        ("sub-agent", caller(json!({ "agent": "inner" })).sub_agent(inner.clone())),
-        ("tool", caller(json!({ "request": "?" })).tool(inner.clone().into_tool("Answers."))),
-        ("tool by hand", caller(json!({})).tool(by_hand(inner.clone()))),
+        (
+            "sub-agent",
+            caller(json!({ "agent": "inner" })).sub_agent(inner.clone()),
+        ),
+        (
+            "tool",
+            caller(json!({ "request": "?" })).tool(inner.clone().into_tool("Answers.")),
+        ),
+        (
+            "tool by hand",
+            caller(json!({})).tool(by_hand(inner.clone())),
+        ),
     ];
     let agents = agents.map(|(way, agent)| {
         let agent = agent.name("caller");
-        let agent =
-            if let Some(semantics) = semantics { agent.semantics(semantics) } else { agent };
+        let agent = if let Some(semantics) = semantics {
+            agent.semantics(semantics)
+        } else {
+            agent
+        };
         (way, agent.build().unwrap())
     });
     teams.into_iter().chain(agents).collect()
@@ -81,7 +109,8 @@ fn inner_said(response: &AgentResponse) -> String {
         let told = message.tool_results().map(|result| result.text());
         told.chain([message.text()]).collect::<Vec<_>>()
     });
-    all.find(|text| text == "one" || text == "two").unwrap_or_default()
+    all.find(|text| text == "one" || text == "two")
+        .unwrap_or_default()
 }
 
 #[tokio::test]
@@ -90,9 +119,17 @@ async fn an_agent_inside_another_takes_its_semantics_unless_it_has_its_own() {
     let cases = [
         (inner().build().unwrap(), Some(adk), "one"),
         (inner().build().unwrap(), None, "two"),
-        (inner().semantics(Semantics::default()).build().unwrap(), Some(adk), "two"),
+        (
+            inner().semantics(Semantics::default()).build().unwrap(),
+            Some(adk),
+            "two",
+        ),
         (inner().semantics(adk).build().unwrap(), None, "one"),
-        (inner().semantics(adk).build().unwrap(), Some(Semantics::default()), "one"),
+        (
+            inner().semantics(adk).build().unwrap(),
+            Some(Semantics::default()),
+            "one",
+        ),
     ];
     for (index, (inner, outer, said)) in cases.iter().enumerate() {
         for (way, agent) in ways(inner, *outer) {
@@ -103,7 +140,11 @@ async fn an_agent_inside_another_takes_its_semantics_unless_it_has_its_own() {
             let mut run = agent.stream("?");
             while run.next().await.is_some() {}
             let response = run.response().await.unwrap();
-            assert_eq!(inner_said(&response), *said, "case {index}, {way}, streamed");
+            assert_eq!(
+                inner_said(&response),
+                *said,
+                "case {index}, {way}, streamed"
+            );
         }
     }
 }
@@ -116,7 +157,11 @@ async fn semantics_go_down_from_the_nearest_agent_that_has_any() {
         .build()
         .unwrap();
     let beside = inner().name("beside").build().unwrap();
-    let team = Agent::sequential("team").agent(deep).agent(beside).build().unwrap();
+    let team = Agent::sequential("team")
+        .agent(deep)
+        .agent(beside)
+        .build()
+        .unwrap();
 
     let response = team.run("?").await.unwrap();
 
@@ -128,7 +173,9 @@ async fn semantics_go_down_from_the_nearest_agent_that_has_any() {
 async fn an_agent_in_two_trees_at_once_follows_each_in_each_run() {
     let inner = inner().build().unwrap();
     let tree = |semantics| {
-        let team = Agent::sequential("team").agent(inner.clone()).semantics(semantics);
+        let team = Agent::sequential("team")
+            .agent(inner.clone())
+            .semantics(semantics);
         team.build().unwrap()
     };
     let (one, two) = (tree(Semantics::adk_python()), tree(Semantics::default()));
@@ -138,7 +185,10 @@ async fn an_agent_in_two_trees_at_once_follows_each_in_each_run() {
         futures::join!(one.run("?"), two.run("?"), again.run("?"), alone.run("?"));
 
     let text = |result: Result<AgentResponse, Error>| result.unwrap().text();
-    assert_eq!([text(one), text(two), text(again), text(alone)], ["one", "two", "one", "two"]);
+    assert_eq!(
+        [text(one), text(two), text(again), text(alone)],
+        ["one", "two", "one", "two"]
+    );
 }
 
 #[tokio::test]
@@ -146,8 +196,14 @@ async fn what_the_loop_does_goes_down_the_tree_as_well() {
     let fails = || Tool::function("fail", "Fails.", |_: Value| Err::<(), _>("broken"));
     let inner = |semantics: Option<Semantics>| {
         let turns = [Turn::tool("fail", json!({})), Turn::from_text("told")];
-        let inner = Agent::builder(ScriptedModel::new(turns)).name("inner").tool(fails());
-        let inner = if let Some(own) = semantics { inner.semantics(own) } else { inner };
+        let inner = Agent::builder(ScriptedModel::new(turns))
+            .name("inner")
+            .tool(fails());
+        let inner = if let Some(own) = semantics {
+            inner.semantics(own)
+        } else {
+            inner
+        };
         inner.build().unwrap()
     };
     let team = |inner| {
@@ -156,7 +212,10 @@ async fn what_the_loop_does_goes_down_the_tree_as_well() {
     };
 
     let fails = team(inner(None)).run("?").await.unwrap_err();
-    let told = team(inner(Some(Semantics::default()))).run("?").await.unwrap();
+    let told = team(inner(Some(Semantics::default())))
+        .run("?")
+        .await
+        .unwrap();
 
     assert_eq!((fails.message(), told.text().as_str()), ("broken", "told"));
     assert_eq!(inner(None).run("?").await.unwrap().text(), "told");
@@ -174,11 +233,18 @@ async fn what_after_agent_replaces_goes_down_the_tree_as_well() {
             .on_agent(after_agent(move |_, _| Action::Respond(note())))
             .build()
             .unwrap();
-        let team = Agent::sequential("team").semantics(semantics).agent(inner).build().unwrap();
+        let team = Agent::sequential("team")
+            .semantics(semantics)
+            .agent(inner)
+            .build()
+            .unwrap();
 
         let response = team.run("?").await.unwrap();
 
-        assert_eq!((response.text().as_str(), response.new_messages().len()), ("note", said));
+        assert_eq!(
+            (response.text().as_str(), response.new_messages().len()),
+            ("note", said)
+        );
     }
 }
 
@@ -190,17 +256,26 @@ async fn callbacks_that_travel_keep_the_semantics_of_where_they_were_given() {
     let team = |inner: AgentBuilder| Agent::sequential("team").agent(inner.build().unwrap());
     for (outer, own, said) in [(adk, default, "one"), (default, adk, "two")] {
         // Those of the tree: of the agent that they are registered with.
-        let tree = team(plain().semantics(own)).semantics(outer).global_callbacks(telling());
+        let tree = team(plain().semantics(own))
+            .semantics(outer)
+            .global_callbacks(telling());
         assert_eq!(tree.build().unwrap().run("?").await.unwrap().text(), said);
 
         // Those of a run: of the agent that is called.
-        let called = team(plain().semantics(own)).semantics(outer).build().unwrap();
+        let called = team(plain().semantics(own))
+            .semantics(outer)
+            .build()
+            .unwrap();
         let request = AgentRequest::new("?").with_callbacks(telling());
         assert_eq!(called.run(request).await.unwrap().text(), said);
 
         // A bundle's own semantics win over both.
         let bundle = || telling().semantics(own.band);
-        let tree = team(plain()).semantics(outer).global_callbacks(bundle()).build().unwrap();
+        let tree = team(plain())
+            .semantics(outer)
+            .global_callbacks(bundle())
+            .build()
+            .unwrap();
         let other = if said == "one" { "two" } else { "one" };
         assert_eq!(tree.run("?").await.unwrap().text(), other);
         let called = team(plain()).semantics(outer).build().unwrap();
@@ -211,8 +286,12 @@ async fn callbacks_that_travel_keep_the_semantics_of_where_they_were_given() {
 
 #[tokio::test]
 async fn callbacks_of_a_tree_that_has_no_semantics_follow_those_of_the_tree_around_it() {
-    let inner = Agent::builder(ScriptedModel::always(Turn::from_text("hi"))).name("inner").build();
-    let middle = Agent::sequential("middle").agent(inner.unwrap()).global_callbacks(telling());
+    let inner = Agent::builder(ScriptedModel::always(Turn::from_text("hi")))
+        .name("inner")
+        .build();
+    let middle = Agent::sequential("middle")
+        .agent(inner.unwrap())
+        .global_callbacks(telling());
     let middle = middle.build().unwrap();
     let outer = Agent::sequential("outer").semantics(Semantics::adk_python());
     let outer = outer.agent(middle.clone()).build().unwrap();

@@ -43,7 +43,9 @@ impl Conversation {
     #[must_use]
     pub fn new(messages: impl IntoIterator<Item = Message>) -> Self {
         let mut conversation = Self::default();
-        messages.into_iter().for_each(|message| conversation.push(message));
+        messages
+            .into_iter()
+            .for_each(|message| conversation.push(message));
         conversation
     }
 
@@ -63,12 +65,18 @@ impl Conversation {
                     }
                 }
             }
-            EventKind::TextMessageStart { message_id, role, name } => {
+            EventKind::TextMessageStart {
+                message_id,
+                role,
+                name,
+            } => {
                 let kind = empty(role.unwrap_or_default());
                 self.start(message_id, kind, name.as_deref(), event);
             }
             EventKind::ReasoningMessageStart { message_id, .. } => {
-                let kind = MessageKind::Reasoning { content: String::new() };
+                let kind = MessageKind::Reasoning {
+                    content: String::new(),
+                };
                 self.start(message_id, kind, None, event);
             }
             EventKind::TextMessageContent { message_id, delta }
@@ -84,7 +92,11 @@ impl Conversation {
                     merge(&mut message.metadata, event);
                 }
             }
-            EventKind::ToolCallStart { tool_call_id, tool_call_name, parent_message_id } => {
+            EventKind::ToolCallStart {
+                tool_call_id,
+                tool_call_name,
+                parent_message_id,
+            } => {
                 let call = match self.calls.contains_key(tool_call_id) {
                     true => self.call(tool_call_id),
                     false => self.add_call(tool_call_id, parent_message_id.as_ref(), event),
@@ -94,7 +106,10 @@ impl Conversation {
                     merge(&mut call.metadata, event);
                 }
             }
-            EventKind::ToolCallArgs { tool_call_id, delta } => {
+            EventKind::ToolCallArgs {
+                tool_call_id,
+                delta,
+            } => {
                 if let Some(call) = self.call(tool_call_id) {
                     call.function.arguments.push_str(delta);
                     merge(&mut call.metadata, event);
@@ -105,7 +120,11 @@ impl Conversation {
                     merge(&mut call.metadata, event);
                 }
             }
-            EventKind::ToolCallResult { message_id, tool_call_id, content } => {
+            EventKind::ToolCallResult {
+                message_id,
+                tool_call_id,
+                content,
+            } => {
                 let mut message =
                     Message::tool(message_id.clone(), tool_call_id.clone(), content.clone());
                 message.subagent_run_id = event.subagent_run_id().cloned();
@@ -119,24 +138,37 @@ impl Conversation {
                 }
             }
             EventKind::MessagesSnapshot { messages } => self.replace(messages),
-            EventKind::ActivitySnapshot { message_id, activity_type, content, replace } => {
+            EventKind::ActivitySnapshot {
+                message_id,
+                activity_type,
+                content,
+                replace,
+            } => {
                 let kind = MessageKind::Activity {
                     activity_type: activity_type.to_string(),
                     content: content.clone(),
                 };
                 self.show(message_id, kind, *replace != Some(false), event);
             }
-            EventKind::ActivityDelta { message_id, activity_type, patch } => {
+            EventKind::ActivityDelta {
+                message_id,
+                activity_type,
+                patch,
+            } => {
                 self.change(message_id, activity_type, patch, event);
             }
-            EventKind::ReasoningEncryptedValue { subtype, entity_id, encrypted_value } => {
+            EventKind::ReasoningEncryptedValue {
+                subtype,
+                entity_id,
+                encrypted_value,
+            } => {
                 let place = match subtype {
                     EncryptedEntity::ToolCall => {
                         self.call(entity_id).map(|call| &mut call.encrypted_value)
                     }
-                    EncryptedEntity::Message => {
-                        self.text(entity_id).map(|message| &mut message.encrypted_value)
-                    }
+                    EncryptedEntity::Message => self
+                        .text(entity_id)
+                        .map(|message| &mut message.encrypted_value),
                 };
                 if let Some(place) = place {
                     *place = Some(encrypted_value.clone());
@@ -170,15 +202,20 @@ impl Conversation {
             .collect();
         let is_thought = |it: &Message| matches!(it.kind, MessageKind::Reasoning { .. });
         let thoughts_stay = self.messages.iter().any(|it| is_thought(it) && !gone(it));
-        let kept = self.messages.iter().filter_map(|message| match &message.kind {
-            MessageKind::Activity { .. } => None,
-            MessageKind::Tool { tool_call_id, .. } if calls.contains(tool_call_id) => None,
-            MessageKind::Reasoning { .. } if gone(message) && !thoughts_stay => {
-                let kind = MessageKind::Reasoning { content: String::new() };
-                Some(Message::new(message.id.clone(), kind))
-            }
-            _ => (!gone(message)).then(|| message.clone()),
-        });
+        let kept = self
+            .messages
+            .iter()
+            .filter_map(|message| match &message.kind {
+                MessageKind::Activity { .. } => None,
+                MessageKind::Tool { tool_call_id, .. } if calls.contains(tool_call_id) => None,
+                MessageKind::Reasoning { .. } if gone(message) && !thoughts_stay => {
+                    let kind = MessageKind::Reasoning {
+                        content: String::new(),
+                    };
+                    Some(Message::new(message.id.clone(), kind))
+                }
+                _ => (!gone(message)).then(|| message.clone()),
+            });
         Event::messages_snapshot(kept.collect())
     }
 
@@ -225,7 +262,9 @@ impl Conversation {
                 at
             }
         };
-        self.messages.get_mut(at).filter(|message| takes_text(message))
+        self.messages
+            .get_mut(at)
+            .filter(|message| takes_text(message))
     }
 
     fn start(&mut self, id: &Arc<str>, kind: MessageKind, name: Option<&str>, event: &Event) {
@@ -264,7 +303,10 @@ impl Conversation {
         });
         let at = asks.unwrap_or_else(|| {
             let name = parent.filter(|_| found.is_none()).unwrap_or(id);
-            let kind = MessageKind::Assistant { content: None, tool_calls: Vec::new() };
+            let kind = MessageKind::Assistant {
+                content: None,
+                tool_calls: Vec::new(),
+            };
             let mut message = Message::new(name.clone(), kind);
             // The client identifies an id that exists with the existing message.
             if !self.places.contains_key(name) {
@@ -299,8 +341,10 @@ impl Conversation {
         let is_activity = |kind: &MessageKind| matches!(kind, MessageKind::Activity { .. });
         let is_thought = |kind: &MessageKind| matches!(kind, MessageKind::Reasoning { .. });
         let (activities, thoughts) = (has(is_activity), has(is_thought));
-        let new: HashMap<&Arc<str>, &Message> =
-            snapshot.iter().map(|message| (&message.id, message)).collect();
+        let new: HashMap<&Arc<str>, &Message> = snapshot
+            .iter()
+            .map(|message| (&message.id, message))
+            .collect();
         let mut messages = Vec::with_capacity(snapshot.len());
         for message in self.messages.drain(..) {
             let kind = &message.kind;
@@ -313,7 +357,12 @@ impl Conversation {
             }
         }
         let known: HashSet<Arc<str>> = messages.iter().map(|it| it.id.clone()).collect();
-        messages.extend(snapshot.iter().filter(|it| !known.contains(&it.id)).cloned());
+        messages.extend(
+            snapshot
+                .iter()
+                .filter(|it| !known.contains(&it.id))
+                .cloned(),
+        );
         self.messages = messages;
         self.index();
     }
@@ -348,7 +397,11 @@ impl Conversation {
         let Some(message) = self.find(id) else {
             return;
         };
-        let MessageKind::Activity { activity_type, content } = &mut message.kind else {
+        let MessageKind::Activity {
+            activity_type,
+            content,
+        } = &mut message.kind
+        else {
             return;
         };
         // A patch that does not apply is ignored, as the client does.

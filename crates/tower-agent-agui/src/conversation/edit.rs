@@ -14,10 +14,13 @@ pub(super) fn empty(role: TextRole) -> MessageKind {
     match role {
         TextRole::Developer => MessageKind::Developer { content },
         TextRole::System => MessageKind::System { content },
-        TextRole::Assistant => {
-            MessageKind::Assistant { content: Some(content), tool_calls: Vec::new() }
-        }
-        TextRole::User => MessageKind::User { content: Content::Text(content) },
+        TextRole::Assistant => MessageKind::Assistant {
+            content: Some(content),
+            tool_calls: Vec::new(),
+        },
+        TextRole::User => MessageKind::User {
+            content: Content::Text(content),
+        },
     }
 }
 

@@ -62,9 +62,17 @@ pub fn read(messages: &[wire::Message]) -> Result<Messages, InputError> {
                     None => thoughts.push(part),
                 }
             }
-            MessageKind::Assistant { content, tool_calls } => {
+            MessageKind::Assistant {
+                content,
+                tool_calls,
+            } => {
                 let mut said = std::mem::take(&mut thoughts);
-                said.extend(content.iter().filter(|text| !text.is_empty()).map(Part::from_text));
+                said.extend(
+                    content
+                        .iter()
+                        .filter(|text| !text.is_empty())
+                        .map(Part::from_text),
+                );
                 for asked in tool_calls {
                     let function = &asked.function;
                     let (id, name) = (asked.id.clone(), function.name.clone());
@@ -97,7 +105,9 @@ pub fn read(messages: &[wire::Message]) -> Result<Messages, InputError> {
 /// Returns whether the id is that of a message's reasoning, as in
 /// [`ReasoningStart`](tower_agent::stream::EventKind::ReasoningStart).
 fn is_thought_of(id: &str, message: &str) -> bool {
-    let number = id.strip_prefix(message).and_then(|rest| rest.strip_prefix("-r"));
+    let number = id
+        .strip_prefix(message)
+        .and_then(|rest| rest.strip_prefix("-r"));
     number.is_some_and(|number| number.parse::<u32>().is_ok())
 }
 
@@ -110,11 +120,16 @@ pub(crate) fn tool_answer(
         return Ok((Vec::new(), false));
     };
     let mut said = parts(content, place)?;
-    let silent = said.iter().all(|part| part.as_text().is_some_and(str::is_empty));
+    let silent = said
+        .iter()
+        .all(|part| part.as_text().is_some_and(str::is_empty));
     if let (true, Some(error)) = (silent, error) {
         said = vec![Part::from_text(error)];
     }
-    let told = message.metadata.as_ref().and_then(|it| it.get(IS_ERROR)?.as_bool());
+    let told = message
+        .metadata
+        .as_ref()
+        .and_then(|it| it.get(IS_ERROR)?.as_bool());
     Ok((said, error.is_some() || told == Some(true)))
 }
 

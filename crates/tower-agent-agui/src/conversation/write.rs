@@ -24,7 +24,10 @@ pub fn write(messages: &Messages, mut next_id: impl FnMut() -> Arc<str>) -> Vec<
         match message.role() {
             Role::System => {
                 let content = message.text();
-                written.push(wire::Message::new(next_id(), MessageKind::System { content }));
+                written.push(wire::Message::new(
+                    next_id(),
+                    MessageKind::System { content },
+                ));
             }
             Role::User => {
                 written.push(wire::Message::user(next_id(), content(message.parts())));
@@ -52,7 +55,9 @@ fn assistant(
         match part {
             Part::Text(words) => text.get_or_insert_default().push_str(&words.text),
             Part::Reasoning(thought) => {
-                let kind = MessageKind::Reasoning { content: thought.text.clone() };
+                let kind = MessageKind::Reasoning {
+                    content: thought.text.clone(),
+                };
                 let mut message = wire::Message::new(next_id(), kind);
                 message.encrypted_value = encrypted(&thought.provider);
                 written.push(message);
@@ -67,7 +72,10 @@ fn assistant(
         }
     }
     if text.is_some() || !tool_calls.is_empty() {
-        let kind = MessageKind::Assistant { content: text, tool_calls };
+        let kind = MessageKind::Assistant {
+            content: text,
+            tool_calls,
+        };
         written.push(wire::Message::new(next_id(), kind));
     }
 }
@@ -86,7 +94,11 @@ pub(crate) fn content(parts: &[Part]) -> Content {
     let words: Option<String> = parts.iter().map(Part::as_text).collect();
     match words {
         Some(words) => words.into(),
-        None => parts.iter().filter_map(content_part).collect::<Vec<_>>().into(),
+        None => parts
+            .iter()
+            .filter_map(content_part)
+            .collect::<Vec<_>>()
+            .into(),
     }
 }
 
@@ -96,9 +108,17 @@ fn content_part(part: &Part) -> Option<ContentPart> {
         Part::Image(image) => media(&image.source).map(ContentPart::Image),
         Part::Audio(audio) => media(&audio.source).map(ContentPart::Audio),
         Part::Document(document) => {
-            let name = document.name.as_ref().map(|name| json!({ FILE_NAME: name }));
+            let name = document
+                .name
+                .as_ref()
+                .map(|name| json!({ FILE_NAME: name }));
             let media = media(&document.source);
-            media.map(|it| ContentPart::Document(MediaPart { metadata: name, ..it }))
+            media.map(|it| {
+                ContentPart::Document(MediaPart {
+                    metadata: name,
+                    ..it
+                })
+            })
         }
         _ => None,
     }
@@ -106,18 +126,26 @@ fn content_part(part: &Part) -> Option<ContentPart> {
 
 fn media(source: &MediaSource) -> Option<MediaPart> {
     let source = match source.clone() {
-        MediaSource::Url { url, media_type } => {
-            PartSource::Url { value: url, mime_type: media_type }
-        }
-        MediaSource::Base64 { media_type, data } => {
-            PartSource::Data { value: data, mime_type: media_type }
-        }
-        MediaSource::File { id, media_type } => {
-            PartSource::File { value: id, provider: None, mime_type: media_type }
-        }
+        MediaSource::Url { url, media_type } => PartSource::Url {
+            value: url,
+            mime_type: media_type,
+        },
+        MediaSource::Base64 { media_type, data } => PartSource::Data {
+            value: data,
+            mime_type: media_type,
+        },
+        MediaSource::File { id, media_type } => PartSource::File {
+            value: id,
+            provider: None,
+            mime_type: media_type,
+        },
         _ => return None,
     };
-    Some(MediaPart { source, id: None, metadata: None })
+    Some(MediaPart {
+        source,
+        id: None,
+        metadata: None,
+    })
 }
 
 /// Returns the metadata that marks a tool result as a failure: the event has no field for it, and

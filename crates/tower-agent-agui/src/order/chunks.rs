@@ -13,7 +13,9 @@ use crate::wire::{Event, EventKind, ReasoningRole};
 fn named(chunk: &EventKind) -> Option<&Arc<str>> {
     match chunk {
         EventKind::TextMessageChunk { message_id: id, .. }
-        | EventKind::ToolCallChunk { tool_call_id: id, .. }
+        | EventKind::ToolCallChunk {
+            tool_call_id: id, ..
+        }
         | EventKind::ReasoningMessageChunk { message_id: id, .. } => id.as_ref(),
         _ => None,
     }
@@ -24,25 +26,50 @@ fn named(chunk: &EventKind) -> Option<&Arc<str>> {
 fn spell_out(chunk: &mut EventKind, id: &Arc<str>) -> (Option<EventKind>, Option<EventKind>) {
     let id = id.clone();
     match chunk {
-        EventKind::TextMessageChunk { role, name, delta, .. } => {
+        EventKind::TextMessageChunk {
+            role, name, delta, ..
+        } => {
             let (role, name) = (role.take(), name.take());
-            let start = EventKind::TextMessageStart { message_id: id.clone(), role, name };
-            let content = |delta| EventKind::TextMessageContent { message_id: id, delta };
+            let start = EventKind::TextMessageStart {
+                message_id: id.clone(),
+                role,
+                name,
+            };
+            let content = |delta| EventKind::TextMessageContent {
+                message_id: id,
+                delta,
+            };
             (Some(start), delta.take().map(content))
         }
-        EventKind::ToolCallChunk { tool_call_name, parent_message_id, delta, .. } => {
-            let start = tool_call_name.take().map(|tool_call_name| EventKind::ToolCallStart {
-                tool_call_id: id.clone(),
-                tool_call_name,
-                parent_message_id: parent_message_id.take(),
-            });
-            let content = |delta| EventKind::ToolCallArgs { tool_call_id: id, delta };
+        EventKind::ToolCallChunk {
+            tool_call_name,
+            parent_message_id,
+            delta,
+            ..
+        } => {
+            let start = tool_call_name
+                .take()
+                .map(|tool_call_name| EventKind::ToolCallStart {
+                    tool_call_id: id.clone(),
+                    tool_call_name,
+                    parent_message_id: parent_message_id.take(),
+                });
+            let content = |delta| EventKind::ToolCallArgs {
+                tool_call_id: id,
+                delta,
+            };
             (start, delta.take().map(content))
         }
         EventKind::ReasoningMessageChunk { delta, .. } => {
             let role = ReasoningRole::Reasoning;
-            let start = EventKind::ReasoningMessageStart { message_id: id.clone(), role };
-            let content = |delta| EventKind::ReasoningMessageContent { message_id: id, delta };
+            let start = EventKind::ReasoningMessageStart {
+                message_id: id.clone(),
+                role,
+            };
+            let content = |delta| EventKind::ReasoningMessageContent {
+                message_id: id,
+                delta,
+            };
             (Some(start), delta.take().map(content))
         }
         _ => (None, None),
@@ -101,7 +128,10 @@ impl OrderKeeper {
         let opens = !self.is_open(stream, &id);
         let (start, content) = spell_out(&mut event.kind, &id);
         if opens && start.is_none() {
-            return Err(Violation::Chunk { event: name, field: "toolCallName" });
+            return Err(Violation::Chunk {
+                event: name,
+                field: "toolCallName",
+            });
         }
         let other = |lane: &Lane| lane.owner == owner && (lane.stream != stream || lane.id != id);
         if self.lanes.iter().any(other) {
@@ -145,8 +175,15 @@ impl OrderKeeper {
             }
             (Some(id), None) => Ok((id.clone(), tag.cloned())),
             (None, None) => {
-                let field = if stream == Stream::ToolCall { "toolCallId" } else { "messageId" };
-                Err(Violation::Chunk { event: event.kind.name(), field })
+                let field = if stream == Stream::ToolCall {
+                    "toolCallId"
+                } else {
+                    "messageId"
+                };
+                Err(Violation::Chunk {
+                    event: event.kind.name(),
+                    field,
+                })
             }
         }
     }

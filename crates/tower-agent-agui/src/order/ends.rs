@@ -28,7 +28,10 @@ impl Entities {
         }
         for (id, thought) in &mut self.thoughts {
             if let Some(at) = thought.message.take() {
-                ends.push((at, of(Event::reasoning_message_end(id.clone()), &thought.owner)));
+                ends.push((
+                    at,
+                    of(Event::reasoning_message_end(id.clone()), &thought.owner),
+                ));
             }
             if let Some(at) = thought.span.take() {
                 ends.push((at, of(Event::reasoning_end(id.clone()), &thought.owner)));
@@ -53,7 +56,9 @@ fn subagent_end(id: Arc<str>, finished: &RunFinished) -> Event {
         Some(RunOutcome::Interrupt { .. }) => EventKind::SubagentFinished {
             subagent_run_id: id,
             result: None,
-            outcome: Some(SubagentOutcome::Suspended { interrupt_ids: Vec::new() }),
+            outcome: Some(SubagentOutcome::Suspended {
+                interrupt_ids: Vec::new(),
+            }),
         }
         .into(),
         Some(RunOutcome::Cancelled) => Event::subagent_error(id, "the run was cancelled"),

@@ -32,12 +32,19 @@ struct Current {
 impl Current {
     fn of(event: &Event) -> Option<Self> {
         let (kind, owner) = (discriminant(&event.kind), event.subagent_run_id().cloned());
-        event.kind.piece().map(|(id, _)| Self { kind, id: id.clone(), owner })
+        event.kind.piece().map(|(id, _)| Self {
+            kind,
+            id: id.clone(),
+            owner,
+        })
     }
 
     fn is_of(&self, event: &Event) -> bool {
         let is_same = |owner: &Arc<str>, other| Arc::ptr_eq(owner, other);
-        event.kind.piece().is_some_and(|(id, _)| Arc::ptr_eq(id, &self.id))
+        event
+            .kind
+            .piece()
+            .is_some_and(|(id, _)| Arc::ptr_eq(id, &self.id))
             && self.kind == discriminant(&event.kind)
             && match (&self.owner, event.subagent_run_id()) {
                 (None, None) => true,
@@ -85,10 +92,16 @@ impl OrderKeeper {
             Phase::Over => return Ok(()),
             Phase::Running => {}
             Phase::Before => {
-                let first = matches!(event.kind, EventKind::RunStarted(_) | EventKind::RunError(_));
+                let first = matches!(
+                    event.kind,
+                    EventKind::RunStarted(_) | EventKind::RunError(_)
+                );
                 if !first {
                     self.phase = Phase::Running;
-                    out.push(Event::run_started(self.thread_id.clone(), self.run_id.clone()));
+                    out.push(Event::run_started(
+                        self.thread_id.clone(),
+                        self.run_id.clone(),
+                    ));
                 }
             }
         }
@@ -125,7 +138,9 @@ impl OrderKeeper {
 
     /// Returns whether the event continues the current entity and passes unchanged.
     pub(crate) fn goes_on(&self, event: &Event) -> bool {
-        self.current.as_ref().is_some_and(|current| current.is_of(event))
+        self.current
+            .as_ref()
+            .is_some_and(|current| current.is_of(event))
     }
 
     /// Emits an event that is not a chunk, after the events that must precede it.
@@ -169,7 +184,10 @@ impl OrderKeeper {
                     }
                     _ => {
                         self.entities.start_text(name, message_id, tag)?;
-                        out.push(ends::of(Event::text_start(message_id.clone()), &tag.cloned()));
+                        out.push(ends::of(
+                            Event::text_start(message_id.clone()),
+                            &tag.cloned(),
+                        ));
                     }
                 }
                 Ok(true)
@@ -181,16 +199,23 @@ impl OrderKeeper {
                 close(name, message_id, tag, (&message.owner, &mut message.opened))
             }
 
-            EventKind::ToolCallStart { tool_call_id, parent_message_id, .. } => {
-                self.entities.start_tool_call(tool_call_id, parent_message_id.as_ref(), tag)
-            }
+            EventKind::ToolCallStart {
+                tool_call_id,
+                parent_message_id,
+                ..
+            } => self
+                .entities
+                .start_tool_call(tool_call_id, parent_message_id.as_ref(), tag),
             EventKind::ToolCallArgs { tool_call_id, .. } => {
                 match self.entities.tool_calls.get(tool_call_id) {
                     Some(call) if call.opened.is_some() => {
                         agree(name, tool_call_id, tag, &call.owner)?;
                         Ok(true)
                     }
-                    _ => Err(Violation::NotOpen { event: name, id: tool_call_id.clone() }),
+                    _ => Err(Violation::NotOpen {
+                        event: name,
+                        id: tool_call_id.clone(),
+                    }),
                 }
             }
             EventKind::ToolCallEnd { tool_call_id } => {
@@ -201,7 +226,11 @@ impl OrderKeeper {
             }
             EventKind::ToolCallResult { message_id, .. } => {
                 // It starts the message again, whoever created one with that id.
-                let message = self.entities.messages.entry(message_id.clone()).or_default();
+                let message = self
+                    .entities
+                    .messages
+                    .entry(message_id.clone())
+                    .or_default();
                 message.owner = tag.cloned();
                 Ok(true)
             }
@@ -210,7 +239,11 @@ impl OrderKeeper {
                 self.entities.seed(messages, true);
                 Ok(true)
             }
-            EventKind::ActivitySnapshot { message_id, replace, .. } => {
+            EventKind::ActivitySnapshot {
+                message_id,
+                replace,
+                ..
+            } => {
                 let owners = &mut self.entities.activities;
                 if *replace != Some(false) || !owners.contains_key(message_id) {
                     owners.insert(message_id.clone(), tag.cloned());
@@ -225,10 +258,12 @@ impl OrderKeeper {
             }
 
             EventKind::ReasoningStart { message_id } => {
-                self.entities.start_thought(name, message_id, tag, |thought| &mut thought.span)
+                self.entities
+                    .start_thought(name, message_id, tag, |thought| &mut thought.span)
             }
             EventKind::ReasoningMessageStart { message_id, .. } => {
-                self.entities.start_thought(name, message_id, tag, |thought| &mut thought.message)
+                self.entities
+                    .start_thought(name, message_id, tag, |thought| &mut thought.message)
             }
             EventKind::ReasoningMessageContent { message_id, .. } => {
                 match self.entities.thoughts.get(message_id) {
@@ -248,7 +283,12 @@ impl OrderKeeper {
                 let Some(thought) = self.entities.thoughts.get_mut(message_id) else {
                     return Ok(false);
                 };
-                close(name, message_id, tag, (&thought.owner, &mut thought.message))
+                close(
+                    name,
+                    message_id,
+                    tag,
+                    (&thought.owner, &mut thought.message),
+                )
             }
             EventKind::ReasoningEnd { message_id } => {
                 let Some(thought) = self.entities.thoughts.get_mut(message_id) else {
@@ -256,7 +296,9 @@ impl OrderKeeper {
                 };
                 close(name, message_id, tag, (&thought.owner, &mut thought.span))
             }
-            EventKind::ReasoningEncryptedValue { subtype, entity_id, .. } => {
+            EventKind::ReasoningEncryptedValue {
+                subtype, entity_id, ..
+            } => {
                 let entities = &self.entities;
                 let owner = match subtype {
                     EncryptedEntity::ToolCall => {
@@ -265,7 +307,9 @@ impl OrderKeeper {
                     EncryptedEntity::Message => {
                         let message = entities.messages.get(entity_id);
                         let thought = || entities.thoughts.get(entity_id);
-                        message.map(|it| &it.owner).or_else(|| thought().map(|it| &it.owner))
+                        message
+                            .map(|it| &it.owner)
+                            .or_else(|| thought().map(|it| &it.owner))
                     }
                 };
                 if let Some(owner) = owner {
@@ -275,8 +319,12 @@ impl OrderKeeper {
             }
 
             EventKind::SubagentStarted(started) => self.entities.start_subagent(started),
-            EventKind::SubagentFinished { subagent_run_id, .. }
-            | EventKind::SubagentError { subagent_run_id, .. } => {
+            EventKind::SubagentFinished {
+                subagent_run_id, ..
+            }
+            | EventKind::SubagentError {
+                subagent_run_id, ..
+            } => {
                 let subagent = self.entities.subagents.get_mut(subagent_run_id);
                 Ok(subagent.and_then(Option::take).is_some())
             }
@@ -310,7 +358,10 @@ impl OrderKeeper {
         }
         Err(Violation::WrongRun {
             event,
-            expected: format!("the run `{}` of the thread `{}`", self.run_id, self.thread_id),
+            expected: format!(
+                "the run `{}` of the thread `{}`",
+                self.run_id, self.thread_id
+            ),
             found: format!("the run `{run}` of the thread `{thread}`"),
         })
     }

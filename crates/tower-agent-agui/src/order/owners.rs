@@ -60,7 +60,11 @@ impl Entities {
             match message.kind {
                 MessageKind::Reasoning { .. } => {
                     let new = !self.thoughts.contains_key(id);
-                    put(&mut self.thoughts.entry(id.clone()).or_default().owner, new, owner);
+                    put(
+                        &mut self.thoughts.entry(id.clone()).or_default().owner,
+                        new,
+                        owner,
+                    );
                 }
                 MessageKind::Activity { .. } => {
                     let new = !self.activities.contains_key(id);
@@ -68,12 +72,20 @@ impl Entities {
                 }
                 _ => {
                     let new = !self.messages.contains_key(id);
-                    put(&mut self.messages.entry(id.clone()).or_default().owner, new, owner);
+                    put(
+                        &mut self.messages.entry(id.clone()).or_default().owner,
+                        new,
+                        owner,
+                    );
                 }
             }
             for call in message.tool_calls() {
                 let new = !self.tool_calls.contains_key(&call.id);
-                put(&mut self.tool_calls.entry(call.id.clone()).or_default().owner, new, owner);
+                put(
+                    &mut self.tool_calls.entry(call.id.clone()).or_default().owner,
+                    new,
+                    owner,
+                );
             }
         }
     }
@@ -136,7 +148,13 @@ impl Entities {
         if let Some(message) = self.messages.get_mut(id) {
             return open(event, id, tag, (&message.owner, &mut message.opened), now);
         }
-        self.messages.insert(id.clone(), Entity { owner: tag.cloned(), opened: Some(now) });
+        self.messages.insert(
+            id.clone(),
+            Entity {
+                owner: tag.cloned(),
+                opened: Some(now),
+            },
+        );
         Ok(true)
     }
 
@@ -158,12 +176,23 @@ impl Entities {
             None => tag.cloned(),
         };
         let Some(call) = self.tool_calls.get_mut(id) else {
-            self.tool_calls.insert(id.clone(), Entity { owner, opened: Some(now) });
+            self.tool_calls.insert(
+                id.clone(),
+                Entity {
+                    owner,
+                    opened: Some(now),
+                },
+            );
             return Ok(true);
         };
         if asks.is_some() && owner != call.owner && call.opened.is_none() {
             let (event, id, of) = (EVENT, id.clone(), call.owner.clone());
-            return Err(Violation::Owner { event, id, owner: of, found: owner });
+            return Err(Violation::Owner {
+                event,
+                id,
+                owner: of,
+                found: owner,
+            });
         }
         open(EVENT, id, tag, (&call.owner, &mut call.opened), now)
     }
@@ -176,7 +205,10 @@ impl Entities {
         which: impl Fn(&mut Thought) -> &mut Opened,
     ) -> Result<bool, Violation> {
         let now = self.now();
-        let new = || Thought { owner: tag.cloned(), ..Thought::default() };
+        let new = || Thought {
+            owner: tag.cloned(),
+            ..Thought::default()
+        };
         let thought = self.thoughts.entry(id.clone()).or_insert_with(new);
         let owner = thought.owner.clone();
         open(event, id, tag, (&owner, which(thought)), now)
@@ -185,10 +217,12 @@ impl Entities {
     pub(super) fn start_step(&mut self, tag: Option<&Arc<str>>, name: &Arc<str>) -> bool {
         let now = self.now();
         let mut opens = false;
-        self.steps.entry((tag.cloned(), name.clone())).or_insert_with(|| {
-            opens = true;
-            now
-        });
+        self.steps
+            .entry((tag.cloned(), name.clone()))
+            .or_insert_with(|| {
+                opens = true;
+                now
+            });
         opens
     }
 
@@ -221,7 +255,10 @@ impl Entities {
         if let Some(parent) = &started.parent_subagent_run_id
             && !self.subagents.contains_key(parent)
         {
-            return Err(Violation::UnknownParent { id: id.clone(), parent: parent.clone() });
+            return Err(Violation::UnknownParent {
+                id: id.clone(),
+                parent: parent.clone(),
+            });
         }
         let now = self.now();
         self.subagents.insert(id.clone(), Some(now));

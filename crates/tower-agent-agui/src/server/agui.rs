@@ -102,9 +102,19 @@ impl AgUi {
     ) -> Result<AgUiRun, InputError> {
         let said = Said::read(&input)?;
         let (server, thread) = (self.name.clone(), input.thread_id.clone());
-        let key = ThreadKey { server, principal, thread };
+        let key = ThreadKey {
+            server,
+            principal,
+            thread,
+        };
         let abandoned_after = self.limits.abandoned_after;
-        let begun = threads::begin(&self.keeping, key, &mut input, abandoned_after, self.allowed);
+        let begun = threads::begin(
+            &self.keeping,
+            key,
+            &mut input,
+            abandoned_after,
+            self.allowed,
+        );
         let mut begun = begun.await?;
         begun.request = said.ask(begun.request);
         let input = Arc::new(input);
@@ -112,7 +122,12 @@ impl AgUi {
         if let Some(parts) = parts {
             begun.request.extensions_mut().insert(parts);
         }
-        Ok(AgUiRun::new(self.agent.clone(), begun, input, self.stack.clone()))
+        Ok(AgUiRun::new(
+            self.agent.clone(),
+            begun,
+            input,
+            self.stack.clone(),
+        ))
     }
 
     async fn answer<B>(self, request: http::Request<B>) -> Result<http::Response<Body>, Refusal>
@@ -154,6 +169,8 @@ where
 
 impl fmt::Debug for AgUi {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AgUi").field("limits", &self.limits).finish_non_exhaustive()
+        f.debug_struct("AgUi")
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
     }
 }

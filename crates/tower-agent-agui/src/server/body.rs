@@ -43,7 +43,13 @@ impl Body {
     pub(super) fn events(run: AgUiRun, keep_alive: Duration) -> Self {
         let silence = Box::pin(sleep(keep_alive));
         let (writer, bytes) = Default::default();
-        let events = EventBody { run: Some(run), writer, bytes, keep_alive, silence };
+        let events = EventBody {
+            run: Some(run),
+            writer,
+            bytes,
+            keep_alive,
+            silence,
+        };
         Self(Kind::Events(Box::new(events)))
     }
 }
@@ -115,6 +121,8 @@ impl EventBody {
 
 impl fmt::Debug for EventBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EventBody").field("run", &self.run).finish_non_exhaustive()
+        f.debug_struct("EventBody")
+            .field("run", &self.run)
+            .finish_non_exhaustive()
     }
 }

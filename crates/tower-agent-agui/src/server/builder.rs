@@ -241,12 +241,29 @@ impl AgUiBuilder {
     /// Builds the service.
     #[must_use]
     pub fn build(self) -> AgUi {
-        let Self { agent, stack, semantics, limits, keeping, allowed, name, principal } = self;
+        let Self {
+            agent,
+            stack,
+            semantics,
+            limits,
+            keeping,
+            allowed,
+            name,
+            principal,
+        } = self;
         let in_memory = || Keeping::Store(BoxStore::new(MemoryThreads::new()));
         let keeping = keeping.unwrap_or_else(in_memory);
         let stack =
             (!stack.is_empty()).then(|| stack.around(BoxCallService::new(Translate), semantics));
-        AgUi { agent, stack, limits, keeping, allowed, name, principal }
+        AgUi {
+            agent,
+            stack,
+            limits,
+            keeping,
+            allowed,
+            name,
+            principal,
+        }
     }
 }
 

@@ -18,20 +18,26 @@ where
     if body.size_hint().lower() > limits.body as u64 {
         return Err(too_large(limits));
     }
-    let body = Limited::new(body, limits.body).collect().await.map_err(|error| {
-        if error.is::<LengthLimitError>() {
-            return too_large(limits);
-        }
-        // An outer layer may have a limit of its own.
-        let status = match is_limit(&*error) {
-            true => StatusCode::PAYLOAD_TOO_LARGE,
-            false => StatusCode::BAD_REQUEST,
-        };
-        Refusal::new(status, format!("the body did not arrive: {error}"))
-    })?;
+    let body = Limited::new(body, limits.body)
+        .collect()
+        .await
+        .map_err(|error| {
+            if error.is::<LengthLimitError>() {
+                return too_large(limits);
+            }
+            // An outer layer may have a limit of its own.
+            let status = match is_limit(&*error) {
+                true => StatusCode::PAYLOAD_TOO_LARGE,
+                false => StatusCode::BAD_REQUEST,
+            };
+            Refusal::new(status, format!("the body did not arrive: {error}"))
+        })?;
     let body = body.to_bytes();
     if nesting(&body) > limits.nesting {
-        let message = format!("the JSON is nested more than {} levels deep", limits.nesting);
+        let message = format!(
+            "the JSON is nested more than {} levels deep",
+            limits.nesting
+        );
         return Err(Refusal::new(StatusCode::BAD_REQUEST, message));
     }
     Ok(body)

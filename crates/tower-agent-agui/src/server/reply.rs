@@ -21,12 +21,20 @@ pub(super) struct Refusal {
 
 impl Refusal {
     pub(super) fn new(status: StatusCode, message: impl Into<String>) -> Self {
-        Self { status, message: message.into(), path: None, code: None }
+        Self {
+            status,
+            message: message.into(),
+            path: None,
+            code: None,
+        }
     }
 
     pub(super) fn into_response(self) -> Response<Body> {
         let mut error = Map::from_iter([("message".to_owned(), json!(self.message))]);
-        error.extend(self.path.map(|path| ("path".to_owned(), Value::String(path))));
+        error.extend(
+            self.path
+                .map(|path| ("path".to_owned(), Value::String(path))),
+        );
         error.extend(self.code.map(|code| ("code".to_owned(), json!(code))));
         let body = Bytes::from(json!({ "error": error }).to_string());
         let mut response = Response::new(Body::error(body));
@@ -50,13 +58,20 @@ impl From<InputError> for Refusal {
         };
         let code = Some(error.kind().code());
         let path = Some(error.path().to_owned()).filter(|path| path != ".");
-        Self { path, code, ..Self::new(status, error.message()) }
+        Self {
+            path,
+            code,
+            ..Self::new(status, error.message())
+        }
     }
 }
 
 /// Creates the response for a request without a principal.
 pub(super) fn unknown() -> Refusal {
-    Refusal::new(StatusCode::UNAUTHORIZED, "the sender of this request could not be identified")
+    Refusal::new(
+        StatusCode::UNAUTHORIZED,
+        "the sender of this request could not be identified",
+    )
 }
 
 /// Checks whether the head of a request can be answered.
@@ -70,15 +85,19 @@ pub(super) fn check(parts: &Parts) -> Result<(), Refusal> {
         return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
     }
     if !accepts_events(&parts.headers) {
-        let message =
-            format!("the response is `{}`, which the request does not accept", sse::CONTENT_TYPE);
+        let message = format!(
+            "the response is `{}`, which the request does not accept",
+            sse::CONTENT_TYPE
+        );
         return Err(Refusal::new(StatusCode::NOT_ACCEPTABLE, message));
     }
     Ok(())
 }
 
 fn is_json(headers: &HeaderMap) -> bool {
-    let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let value = headers
+        .get(CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok());
     value.is_some_and(|value| essence(value).eq_ignore_ascii_case("application/json"))
 }
 
@@ -87,16 +106,27 @@ fn accepts_events(headers: &HeaderMap) -> bool {
     if accepted.peek().is_none() {
         return true;
     }
-    let ranges = accepted.filter_map(|value| value.to_str().ok()).flat_map(|it| it.split(','));
-    ranges.filter(|range| !is_refused(range)).map(essence).any(|range| {
-        ["*/*", "text/*", sse::CONTENT_TYPE].iter().any(|it| it.eq_ignore_ascii_case(range))
-    })
+    let ranges = accepted
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|it| it.split(','));
+    ranges
+        .filter(|range| !is_refused(range))
+        .map(essence)
+        .any(|range| {
+            ["*/*", "text/*", sse::CONTENT_TYPE]
+                .iter()
+                .any(|it| it.eq_ignore_ascii_case(range))
+        })
 }
 
 /// Returns whether the weight is zero, which excludes the media range.
 fn is_refused(range: &str) -> bool {
-    let weights = range.split(';').filter_map(|parameter| parameter.trim().strip_prefix("q="));
-    weights.filter_map(|weight| weight.parse::<f32>().ok()).any(|weight| weight <= 0.0)
+    let weights = range
+        .split(';')
+        .filter_map(|parameter| parameter.trim().strip_prefix("q="));
+    weights
+        .filter_map(|weight| weight.parse::<f32>().ok())
+        .any(|weight| weight <= 0.0)
 }
 
 fn essence(media_type: &str) -> &str {

@@ -24,7 +24,10 @@ pub(super) fn read(messages: &[Message], thread: &mut Thread) -> Result<(), Inpu
             MessageKind::User { .. } => {
                 thread.push(Entry::new(id, Speaker::User, words(message, index)?));
             }
-            MessageKind::Assistant { content, tool_calls } => {
+            MessageKind::Assistant {
+                content,
+                tool_calls,
+            } => {
                 let said = content.as_ref().filter(|text| !text.is_empty());
                 let said = said.map(message::Message::assistant);
                 thread.push(Entry::new(id, Speaker::Assistant, said));
@@ -70,7 +73,10 @@ pub(super) fn words(message: &Message, index: usize) -> Result<message::Message,
         }
         MessageKind::User { content } => {
             let place = |field: &str| format!("messages[{index}].{field}");
-            Ok(message::Message::new(Role::User, conversation::parts(content, place)?))
+            Ok(message::Message::new(
+                Role::User,
+                conversation::parts(content, place)?,
+            ))
         }
         _ => {
             let why = "only the user and the application may add messages";

@@ -18,7 +18,12 @@ impl Claim {
     pub(super) fn new(store: BoxStore, key: ThreadKey, thread: Thread) -> Self {
         let claim = (store.clone(), key.clone(), thread.clone());
         let saving = async move { claim.0.save(&claim.1, claim.2).await };
-        Self { saving: Some(Box::pin(saving)), store, key, thread }
+        Self {
+            saving: Some(Box::pin(saving)),
+            store,
+            key,
+            thread,
+        }
     }
 
     pub(super) async fn save(mut self) -> Result<bool, BoxError> {
@@ -33,10 +38,17 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        let Some(saving) = self.saving.take() else { return };
+        let Some(saving) = self.saving.take() else {
+            return;
+        };
         let (store, key) = (self.store.clone(), self.key.clone());
         let version = self.thread.version + 1;
-        let thread = Thread { version, is_cut: true, running: None, ..self.thread.clone() };
+        let thread = Thread {
+            version,
+            is_cut: true,
+            running: None,
+            ..self.thread.clone()
+        };
         finish(Box::pin(async move {
             if saving.await? {
                 store.save(&key, thread).await?;

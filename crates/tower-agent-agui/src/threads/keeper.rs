@@ -64,8 +64,13 @@ pub(crate) async fn begin(
         }
         Some(_) => true,
     };
-    let earlier = known.as_ref().map(|thread| (thread.version, thread.answered.clone()));
-    let Taken { mut thread, request } = match known {
+    let earlier = known
+        .as_ref()
+        .map(|thread| (thread.version, thread.answered.clone()));
+    let Taken {
+        mut thread,
+        request,
+    } = match known {
         None => take::begin(input)?,
         Some(thread) => take::go_on(thread, input, is_lost, allowed)?,
     };
@@ -98,7 +103,9 @@ pub(crate) async fn begin(
     }
     let calls = thread.head.iter().filter_map(|index| thread.entry(*index));
     let calls = calls.flat_map(|entry| &entry.calls);
-    let calls = calls.map(|call| (call.id.clone(), call.wire.clone())).collect();
+    let calls = calls
+        .map(|call| (call.id.clone(), call.wire.clone()))
+        .collect();
     let client_tools = input.tools.iter().map(|tool| tool.name.clone()).collect();
     let version = Arc::new(AtomicU64::new(thread.version));
     let keeper = Keeper {
@@ -110,7 +117,12 @@ pub(crate) async fn begin(
         saved: HashSet::new(),
         version,
     };
-    Ok(Begun { request, keeper, name, calls })
+    Ok(Begun {
+        request,
+        keeper,
+        name,
+        calls,
+    })
 }
 
 /// Returns the thread that the client has kept, if it is sealed for exactly this use. The sealed
@@ -181,7 +193,10 @@ impl Keeper {
         match &event.kind {
             EventKind::ToolResult { id, .. } => {
                 let is_kept = matches!(self.keeping, Keeping::Store(_));
-                is_kept && !self.saved.contains(&result_of(&run.names.call(&event.invocation, id)))
+                is_kept
+                    && !self
+                        .saved
+                        .contains(&result_of(&run.names.call(&event.invocation, id)))
             }
             _ => false,
         }
@@ -222,7 +237,11 @@ impl Keeper {
                     let is_activity = matches!(it.kind, MessageKind::Activity { .. });
                     it.subagent_run_id.is_none() && !is_activity
                 };
-                let place = shown.messages().iter().find(is_place).map(|it| it.id.clone());
+                let place = shown
+                    .messages()
+                    .iter()
+                    .find(is_place)
+                    .map(|it| it.id.clone());
                 let sealed = place.and_then(|place| Some((place, keys.seal(&self.key, &thread)?)));
                 Kept::Sealed(sealed.map(|(place, sealed)| {
                     let of = EncryptedEntity::Message;
@@ -245,11 +264,13 @@ impl Keeper {
             thread.open.clear();
         }
         if progress == Progress::Ended {
-            thread.open.extend(checkpoint.interrupts.iter().map(|pending| Open {
-                id: run.names.interrupt(&pending.id),
-                pending: pending.id.clone(),
-                is_for_operator: pending.is_for_operator,
-            }));
+            thread
+                .open
+                .extend(checkpoint.interrupts.iter().map(|pending| Open {
+                    id: run.names.interrupt(&pending.id),
+                    pending: pending.id.clone(),
+                    is_for_operator: pending.is_for_operator,
+                }));
             thread.answered.clear();
         }
         thread.rest = checkpoint;
@@ -282,11 +303,19 @@ impl Keeper {
             }
             places.push(found);
         }
-        let new = messages.iter().zip(&places).filter(|(_, place)| place.is_none());
-        let said = new.map(|(message, _)| message).filter(|it| it.role() == Role::Assistant);
+        let new = messages
+            .iter()
+            .zip(&places)
+            .filter(|(_, place)| place.is_none());
+        let said = new
+            .map(|(message, _)| message)
+            .filter(|it| it.role() == Role::Assistant);
         let Names { names, rest } = self.told.names(said);
         let mut names = names.into_iter();
-        let last = places.iter().rposition(Option::is_some).map_or(0, |at| at + 1);
+        let last = places
+            .iter()
+            .rposition(Option::is_some)
+            .map_or(0, |at| at + 1);
         let mut head = Vec::with_capacity(old.len() + messages.len());
         let mut asked = Asking::default();
         old.iter().for_each(|index| asked.note(thread, *index));
@@ -322,8 +351,10 @@ impl Keeper {
             let shown = lock(&run.shown);
             for id in rest {
                 let half = shown.messages().iter().find(|message| message.id == *id);
-                if let Some(MessageKind::Assistant { content: Some(text), .. }) =
-                    half.map(|half| &half.kind)
+                if let Some(MessageKind::Assistant {
+                    content: Some(text),
+                    ..
+                }) = half.map(|half| &half.kind)
                     && !text.is_empty()
                 {
                     let said = Message::assistant(text.clone());
@@ -364,7 +395,9 @@ impl Keeper {
             // A message of any other role is not a result.
             _ => {
                 let mut results = message.tool_results();
-                let asked = results.next().and_then(|result| asked.0.get(&result.call_id));
+                let asked = results
+                    .next()
+                    .and_then(|result| asked.0.get(&result.call_id));
                 let id = asked.map(|(_, wire)| result_of(wire));
                 let answers = asked.map(|(index, _)| *index);
                 Entry::new(id, Speaker::Tool, message.clone()).answering(answers)
@@ -391,7 +424,9 @@ fn result_of(call: &str) -> Arc<str> {
 }
 
 fn now() -> u64 {
-    SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs())
+    SystemTime::UNIX_EPOCH
+        .elapsed()
+        .map_or(0, |since| since.as_secs())
 }
 
 fn busy() -> InputError {

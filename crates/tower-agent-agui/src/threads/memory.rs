@@ -53,7 +53,11 @@ struct One {
 
 impl One {
     fn rank(&self) -> Rank {
-        (self.thread.is_running(), self.thread.is_waiting(), self.used)
+        (
+            self.thread.is_running(),
+            self.thread.is_waiting(),
+            self.used,
+        )
     }
 }
 
@@ -61,7 +65,11 @@ impl MemoryThreads {
     /// Creates a store for 10,000 threads and 256 MiB.
     #[must_use]
     pub fn new() -> Self {
-        Self { max_threads: 10_000, max_bytes: 256 << 20, kept: Mutex::default() }
+        Self {
+            max_threads: 10_000,
+            max_bytes: 256 << 20,
+            kept: Mutex::default(),
+        }
     }
 
     /// Sets the maximum number of threads. Defaults to 10,000.
@@ -106,7 +114,9 @@ impl Kept {
     /// Evicts threads until the rest is within the limits.
     fn shrink(&mut self, max_threads: usize, max_bytes: usize) {
         while self.threads.len() > max_threads || self.bytes > max_bytes {
-            let Some((_, key)) = self.order.pop_first() else { return };
+            let Some((_, key)) = self.order.pop_first() else {
+                return;
+            };
             self.remove(&key);
         }
     }

@@ -68,7 +68,10 @@ impl SealKeys {
         let text = serde_json::to_vec(thread).ok()?;
         let nonce = XNonce::generate();
         let aad = bound_to(key);
-        let payload = Payload { msg: &text, aad: &aad };
+        let payload = Payload {
+            msg: &text,
+            aad: &aad,
+        };
         let sealed = self.0.first()?.0.encrypt(&nonce, payload).ok()?;
         let mut bytes = Vec::with_capacity(NONCE + sealed.len());
         bytes.extend_from_slice(&nonce);
@@ -80,12 +83,17 @@ impl SealKeys {
 
     /// Returns the thread, if one of the keys has sealed it under exactly this name.
     pub(super) fn open(&self, key: &ThreadKey, envelope: &str) -> Option<Thread> {
-        let bytes = URL_SAFE_NO_PAD.decode(envelope.strip_prefix(PREFIX)?).ok()?;
+        let bytes = URL_SAFE_NO_PAD
+            .decode(envelope.strip_prefix(PREFIX)?)
+            .ok()?;
         let (nonce, sealed) = bytes.split_at_checked(NONCE)?;
         let nonce = XNonce::from(<[u8; NONCE]>::try_from(nonce).ok()?);
         let aad = bound_to(key);
         let text = self.0.iter().find_map(|key| {
-            let payload = Payload { msg: sealed, aad: &aad };
+            let payload = Payload {
+                msg: sealed,
+                aad: &aad,
+            };
             key.0.decrypt(&nonce, payload).ok()
         })?;
         serde_json::from_slice(&text).ok()

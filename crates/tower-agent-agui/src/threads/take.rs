@@ -85,7 +85,10 @@ pub(super) fn go_on(
         true => thread.head.clone(),
         false => {
             let mut head = new.remove(&None).unwrap_or_default();
-            for index in stays.into_iter().filter(|index| !is_answer_of(&thread, *index)) {
+            for index in stays
+                .into_iter()
+                .filter(|index| !is_answer_of(&thread, *index))
+            {
                 head.push(index);
                 head.extend(new.remove(&Some(index)).unwrap_or_default());
             }
@@ -118,7 +121,9 @@ pub(super) fn go_on(
         true => answered.iter().map(|it| it.answer.clone()).collect(),
         false => Vec::new(),
     };
-    thread.open.retain(|open| goes_on && !answered.iter().any(|it| it.id == open.id));
+    thread
+        .open
+        .retain(|open| goes_on && !answered.iter().any(|it| it.id == open.id));
     thread.answered = answered;
     thread.rest = checkpoint.clone();
     thread.rest.messages = Messages::new();
@@ -127,7 +132,9 @@ pub(super) fn go_on(
 }
 
 fn is_answer_of(thread: &Thread, index: usize) -> bool {
-    thread.entry(index).is_some_and(|entry| entry.answers.is_some())
+    thread
+        .entry(index)
+        .is_some_and(|entry| entry.answers.is_some())
 }
 
 /// The input for a known thread.
@@ -160,7 +167,8 @@ impl<'a> Told<'a> {
         let mut said = HashSet::new();
         for (index, message) in messages.iter().enumerate() {
             if message.subagent_run_id.is_some() {
-                told.left_out.extend(message.tool_calls().iter().map(|call| &*call.id));
+                told.left_out
+                    .extend(message.tool_calls().iter().map(|call| &*call.id));
                 continue;
             }
             let speaker = match &message.kind {
@@ -187,7 +195,8 @@ impl<'a> Told<'a> {
                 }
                 Speaker::Tool => told.tools.push((index, message)),
                 Speaker::Assistant if is_of_a_run(thread, &message.id) => {
-                    told.left_out.extend(message.tool_calls().iter().map(|call| &*call.id));
+                    told.left_out
+                        .extend(message.tool_calls().iter().map(|call| &*call.id));
                 }
                 Speaker::Assistant => {
                     let why = format!(
@@ -205,7 +214,9 @@ impl<'a> Told<'a> {
     /// Keeps the whole conversation, which the new messages follow.
     fn keep_all(&mut self, thread: &Thread) {
         let is_told = |index: &&usize| {
-            thread.entry(**index).is_some_and(|it| it.id.is_some() && it.answers.is_none())
+            thread
+                .entry(**index)
+                .is_some_and(|it| it.id.is_some() && it.answers.is_none())
         };
         self.kept = thread.head.iter().filter(is_told).copied().collect();
         self.last = self.kept.last().copied();
@@ -222,7 +233,9 @@ impl<'a> Told<'a> {
         // A run that broke off may have done work that the client was not told about.
         let mut of_cut = thread.is_cut;
         for &index in &thread.head {
-            let Some(entry) = thread.entry(index) else { continue };
+            let Some(entry) = thread.entry(index) else {
+                continue;
+            };
             let here = match (&entry.id, entry.answers) {
                 (_, Some(asks)) => stays.contains(&asks),
                 (Some(_), None) => self.kept.contains(&index),
@@ -262,7 +275,9 @@ impl<'a> Told<'a> {
         for (at, entry) in thread.log.iter().enumerate() {
             for (number, call) in entry.calls.iter().enumerate() {
                 let is_better = stays.contains(&at)
-                    || calls.get(&*call.wire).is_none_or(|(other, _)| !stays.contains(other));
+                    || calls
+                        .get(&*call.wire)
+                        .is_none_or(|(other, _)| !stays.contains(other));
                 if is_better {
                     calls.insert(&call.wire, (at, number));
                 }
@@ -271,7 +286,9 @@ impl<'a> Told<'a> {
         let mut answers = Vec::new();
         let mut answered = HashMap::new();
         for &(index, message) in &self.tools {
-            let MessageKind::Tool { tool_call_id, .. } = &message.kind else { continue };
+            let MessageKind::Tool { tool_call_id, .. } = &message.kind else {
+                continue;
+            };
             let path = || format!("messages[{index}].toolCallId");
             let Some(&(asks, number)) = calls.get(&**tool_call_id) else {
                 if self.left_out.contains(&**tool_call_id) {
@@ -306,7 +323,9 @@ impl<'a> Told<'a> {
                 return Err(InputError::new(path(), why));
             }
             let mut asked = entry.message.iter().flat_map(message::Message::tool_calls);
-            let Some(asked) = asked.find(|it| it.id == call.id) else { continue };
+            let Some(asked) = asked.find(|it| it.id == call.id) else {
+                continue;
+            };
             let (parts, is_failed) = account::tool_answer(message, index)?;
             let result = ToolResult::new(asked, parts);
             let result = if is_failed { result.failed() } else { result };
@@ -320,7 +339,10 @@ impl<'a> Told<'a> {
 
 /// Returns whether it comes from a run of this thread and was discarded or broke off.
 fn is_of_a_run(thread: &Thread, id: &str) -> bool {
-    let is_its = |run: &Arc<str>| id.strip_prefix(&**run).is_some_and(|rest| rest.starts_with('-'));
+    let is_its = |run: &Arc<str>| {
+        id.strip_prefix(&**run)
+            .is_some_and(|rest| rest.starts_with('-'))
+    };
     thread.runs.iter().any(is_its)
 }
 
@@ -328,9 +350,14 @@ fn is_of_a_run(thread: &Thread, id: &str) -> bool {
 fn close(thread: &mut Thread, stand: &mut Answers, head: &[usize]) {
     let mut closed = Vec::new();
     for &asks in head {
-        let Some(entry) = thread.entry(asks) else { continue };
+        let Some(entry) = thread.entry(asks) else {
+            continue;
+        };
         let is_open = |call: &&ToolCall| {
-            let is_server = entry.calls.iter().any(|it| it.id == call.id && !it.is_client);
+            let is_server = entry
+                .calls
+                .iter()
+                .any(|it| it.id == call.id && !it.is_client);
             is_server && stand.to(asks, &call.id).is_none()
         };
         let calls = entry.message.iter().flat_map(message::Message::tool_calls);
@@ -398,8 +425,14 @@ fn answered(
                     Resolution::resolved(pending, entry.payload.clone().unwrap_or_default())
                 }
             };
-            answered.push(Answered { id: id.clone(), answer });
-        } else if let Some(first) = thread.answered.iter().find(|it| thread.is_cut && it.id == *id)
+            answered.push(Answered {
+                id: id.clone(),
+                answer,
+            });
+        } else if let Some(first) = thread
+            .answered
+            .iter()
+            .find(|it| thread.is_cut && it.id == *id)
         {
             // The run broke off. Its answer still counts for the calls that it did not start.
             answered.push(first.clone());

@@ -148,7 +148,10 @@ impl Thread {
     /// Returns the thread without its entries, for a store that saves them one by one.
     #[must_use]
     pub fn without_entries(&self) -> Self {
-        Self { log: Vec::new(), ..self.clone() }
+        Self {
+            log: Vec::new(),
+            ..self.clone()
+        }
     }
 
     /// Sets the entries.
@@ -163,7 +166,13 @@ impl Thread {
     /// ```
     #[must_use]
     pub fn with_entries(self, entries: impl IntoIterator<Item = ThreadEntry>) -> Self {
-        Self { log: entries.into_iter().map(|ThreadEntry(entry)| entry).collect(), ..self }
+        Self {
+            log: entries
+                .into_iter()
+                .map(|ThreadEntry(entry)| entry)
+                .collect(),
+            ..self
+        }
     }
 
     pub(super) fn entry(&self, index: usize) -> Option<&Entry> {
@@ -177,7 +186,9 @@ impl Thread {
 
     /// Returns these messages for the model.
     pub(super) fn messages(&self, of: &[usize]) -> Messages {
-        let messages = of.iter().filter_map(|index| self.entry(*index)?.message.clone());
+        let messages = of
+            .iter()
+            .filter_map(|index| self.entry(*index)?.message.clone());
         messages.collect()
     }
 
@@ -186,7 +197,11 @@ impl Thread {
         let entry = self.entry(index)?;
         let asks = entry.answers?;
         let result = entry.message.as_ref()?.tool_results().next()?;
-        let place = self.entry(asks)?.calls.iter().position(|call| call.id == result.call_id)?;
+        let place = self
+            .entry(asks)?
+            .calls
+            .iter()
+            .position(|call| call.id == result.call_id)?;
         Some((asks, place))
     }
 

@@ -35,7 +35,9 @@ impl Hash {
         let (first, rest) = text.as_bytes().split_at(begun.min(text.len()));
         let (steps, last) = rest.as_chunks();
         first.iter().for_each(|byte| self.byte(*byte));
-        steps.iter().for_each(|step| self.step(u64::from_be_bytes(*step)));
+        steps
+            .iter()
+            .for_each(|step| self.step(u64::from_be_bytes(*step)));
         self.length += rest.len() - last.len();
         last.iter().for_each(|byte| self.byte(*byte));
     }
@@ -100,7 +102,12 @@ impl Told {
         };
         if at == self.messages.len() {
             let (text, calls) = (Hash::default(), Vec::new());
-            self.messages.push(Named { id: id.clone(), text, calls, is_void: false });
+            self.messages.push(Named {
+                id: id.clone(),
+                text,
+                calls,
+                is_void: false,
+            });
         }
         &mut self.messages[at]
     }
@@ -113,13 +120,19 @@ impl Told {
         let mut from = 0;
         for message in messages {
             let mut text = Hash::default();
-            message.parts().iter().filter_map(Part::as_text).for_each(|it| text.add(it));
+            message
+                .parts()
+                .iter()
+                .filter_map(Part::as_text)
+                .for_each(|it| text.add(it));
             let is_it = |at: &usize| {
                 let named = &self.messages[*at];
                 let calls = message.tool_calls().map(|call| &call.id);
                 !used[*at] && !named.is_void && named.text == text && named.calls.iter().eq(calls)
             };
-            let found = (from..used.len()).chain(0..from.min(used.len())).find(is_it);
+            let found = (from..used.len())
+                .chain(0..from.min(used.len()))
+                .find(is_it);
             if let Some(at) = found {
                 used[at] = true;
                 from = at + 1;
@@ -127,8 +140,13 @@ impl Told {
             names.push(found.map(|at| self.messages[at].id.clone()));
         }
         let rest = self.messages.iter().zip(used);
-        let rest = rest.filter(|(named, used)| !used && !named.is_void).map(|(named, _)| &named.id);
-        Names { names, rest: rest.collect() }
+        let rest = rest
+            .filter(|(named, used)| !used && !named.is_void)
+            .map(|(named, _)| &named.id);
+        Names {
+            names,
+            rest: rest.collect(),
+        }
     }
 }
 

@@ -33,7 +33,10 @@ impl Names {
     /// Creates the ids of a conversation with these calls: the model's id and the id on the wire.
     pub(super) fn new(earlier: impl IntoIterator<Item = (Arc<str>, Arc<str>)>) -> Self {
         let earlier = earlier.into_iter().collect();
-        Self(Mutex::new(Known { earlier, ..Known::default() }))
+        Self(Mutex::new(Known {
+            earlier,
+            ..Known::default()
+        }))
     }
 
     /// Returns the id for a call of a message: its own, unless another conversation already had a
@@ -53,7 +56,9 @@ impl Names {
             name = format!("{message}-{id}").into();
             lock(&self.0).renamed.insert(key, name.clone());
         }
-        lock(&self.0).told.insert((message.clone(), id.clone()), name.clone());
+        lock(&self.0)
+            .told
+            .insert((message.clone(), id.clone()), name.clone());
         name
     }
 
@@ -70,7 +75,10 @@ impl Names {
             return name.clone();
         }
         let conversation = &conversation.id;
-        let first = known.first.entry(id.clone()).or_insert_with(|| conversation.clone());
+        let first = known
+            .first
+            .entry(id.clone())
+            .or_insert_with(|| conversation.clone());
         match first == conversation {
             true => id.clone(),
             false => format!("{conversation}-{id}").into(),
@@ -88,9 +96,14 @@ impl Names {
 
     /// Records an agent's interrupt. The agents around it have the same one, later.
     pub(super) fn waits(&self, agent: &Invocation, pending: &Interrupt) {
-        let Some(own) = pending.tool_call_id.as_deref() else { return };
+        let Some(own) = pending.tool_call_id.as_deref() else {
+            return;
+        };
         let call = self.call(agent, &own.into());
-        lock(&self.0).waits.entry(pending.id.clone()).or_insert(call);
+        lock(&self.0)
+            .waits
+            .entry(pending.id.clone())
+            .or_insert(call);
     }
 
     /// Returns the call that waits on this interrupt.

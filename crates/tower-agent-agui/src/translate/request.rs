@@ -40,7 +40,13 @@ impl TranslateRun {
     ) -> Self {
         let shown = Mutex::new(Conversation::new(input.messages.iter().cloned()));
         let (names, state) = (Names::new(calls), ToldState::default());
-        Self { input, context, shown, names, state }
+        Self {
+            input,
+            context,
+            shown,
+            names,
+            state,
+        }
     }
 
     /// Returns whether the client declares version 1.0 or later.
@@ -53,7 +59,11 @@ impl TranslateRun {
 
 impl TranslateRequest {
     pub(crate) fn new(event: stream::Event, run: Arc<TranslateRun>) -> Self {
-        Self { event: Arc::new(event), run, extensions: Extensions::new() }
+        Self {
+            event: Arc::new(event),
+            run,
+            extensions: Extensions::new(),
+        }
     }
 
     /// Returns the agent's event.

@@ -41,12 +41,14 @@ impl Service<TranslateRequest> for Translate {
 #[inline(always)]
 pub(crate) fn translate_piece(kind: EventKind, subagent: Option<Arc<str>>) -> Option<Event> {
     let kind = match kind {
-        EventKind::TextDelta { message: message_id, text: delta } => {
-            Sent::TextMessageContent { message_id, delta }
-        }
-        EventKind::ReasoningDelta { id: message_id, text: delta } => {
-            Sent::ReasoningMessageContent { message_id, delta }
-        }
+        EventKind::TextDelta {
+            message: message_id,
+            text: delta,
+        } => Sent::TextMessageContent { message_id, delta },
+        EventKind::ReasoningDelta {
+            id: message_id,
+            text: delta,
+        } => Sent::ReasoningMessageContent { message_id, delta },
         _ => return None,
     };
     Some(Event::piece(kind, subagent))
@@ -60,19 +62,28 @@ pub(crate) fn subagent(invocation: &Invocation) -> Option<&Arc<str>> {
 
 /// Appends the translation of an event.
 pub(crate) fn translate(event: stream::Event, run: &TranslateRun, out: &mut Vec<Event>) {
-    let stream::Event { invocation, kind, .. } = event;
+    let stream::Event {
+        invocation, kind, ..
+    } = event;
     let from = out.len();
     let call = |id| run.names.call(&invocation, id);
     match kind {
         EventKind::RunStarted { .. } => out.push(started(run)),
         EventKind::RunFinished => out.push(finished(run, None)),
-        EventKind::RunInterrupted { interrupts: pending } => interrupted(run, &pending, out),
+        EventKind::RunInterrupted {
+            interrupts: pending,
+        } => interrupted(run, &pending, out),
         EventKind::RunFailed { error } => {
             out.push(RunError::from(&error).with_usage(usage(run)).into());
         }
         EventKind::AgentStarted => out.extend(entered(&invocation, run)),
-        EventKind::AgentFinished { interrupts: pending, error } => {
-            pending.iter().for_each(|pending| run.names.waits(&invocation, pending));
+        EventKind::AgentFinished {
+            interrupts: pending,
+            error,
+        } => {
+            pending
+                .iter()
+                .for_each(|pending| run.names.waits(&invocation, pending));
             out.extend(left(&invocation, &pending, error, run));
         }
         EventKind::StepStarted { iteration } => {
@@ -96,7 +107,9 @@ pub(crate) fn translate(event: stream::Event, run: &TranslateRun, out: &mut Vec<
             out.push(Event::reasoning_end(id));
         }
         EventKind::ToolCallStart { id, name, message } => {
-            let call = run.names.asked(&invocation, &id, &message, &lock(&run.shown));
+            let call = run
+                .names
+                .asked(&invocation, &id, &message, &lock(&run.shown));
             out.push(Event::tool_call_start(call, name, Some(message)));
         }
         EventKind::ToolCallDelta { id, json } => {
@@ -108,7 +121,12 @@ pub(crate) fn translate(event: stream::Event, run: &TranslateRun, out: &mut Vec<
             let value = conversation::encrypted(&data);
             out.extend(value.map(|value| Event::reasoning_encrypted_value(of, id, value)));
         }
-        EventKind::ToolResult { id, parts, is_error, .. } => {
+        EventKind::ToolResult {
+            id,
+            parts,
+            is_error,
+            ..
+        } => {
             let id = call(&id);
             let message = format!("{id}-result");
             let result = Event::tool_call_result(message, id, conversation::content(&parts));
@@ -127,7 +145,9 @@ pub(crate) fn translate(event: stream::Event, run: &TranslateRun, out: &mut Vec<
         _ => {}
     }
     if let Some(subagent) = subagent(&invocation) {
-        out[from..].iter_mut().for_each(|event| event.set_subagent_run_id(subagent));
+        out[from..]
+            .iter_mut()
+            .for_each(|event| event.set_subagent_run_id(subagent));
     }
 }
 
@@ -147,7 +167,9 @@ fn finished(run: &TranslateRun, outcome: Option<RunOutcome>) -> Event {
 }
 
 fn usage(run: &TranslateRun) -> Option<TokenUsage> {
-    Some(run.context.usage()).filter(|usage| usage.total() > 0).map(TokenUsage::from)
+    Some(run.context.usage())
+        .filter(|usage| usage.total() > 0)
+        .map(TokenUsage::from)
 }
 
 fn interrupted(
@@ -160,7 +182,9 @@ fn interrupted(
     let is_client =
         |pending: &&tower_agent::error::Interrupt| pending.reason == client_tool::REASON;
     // Clients of earlier versions reject the list, and find the calls without it.
-    let calls = pending.iter().filter(|it| is_client(it) && run.speaks_1_0());
+    let calls = pending
+        .iter()
+        .filter(|it| is_client(it) && run.speaks_1_0());
     let calls = calls.filter_map(|it| run.names.waiting(it));
     let pending_tool_call_ids = calls.collect();
     let interrupt = |pending: &tower_agent::error::Interrupt| {
@@ -169,9 +193,15 @@ fn interrupted(
         interrupt.tool_call_id = run.names.waiting(pending);
         interrupt
     };
-    let interrupts: Vec<_> = pending.iter().filter(|it| !is_client(it)).map(interrupt).collect();
+    let interrupts: Vec<_> = pending
+        .iter()
+        .filter(|it| !is_client(it))
+        .map(interrupt)
+        .collect();
     let outcome = match interrupts {
-        none if none.is_empty() => RunOutcome::Success { pending_tool_call_ids },
+        none if none.is_empty() => RunOutcome::Success {
+            pending_tool_call_ids,
+        },
         interrupts => RunOutcome::Interrupt { interrupts },
     };
     out.push(finished(run, Some(outcome)));
@@ -205,7 +235,10 @@ fn left(
             subagent_run_id,
             result: None,
             outcome: (!pending.is_empty()).then(|| SubagentOutcome::Suspended {
-                interrupt_ids: pending.iter().map(|it| run.names.interrupt(&it.id)).collect(),
+                interrupt_ids: pending
+                    .iter()
+                    .map(|it| run.names.interrupt(&it.id))
+                    .collect(),
             }),
         },
     };
@@ -219,7 +252,12 @@ fn step(invocation: &Invocation, iteration: u32) -> String {
 /// Agents that speak in another agent's conversation send their name.
 fn text_start(invocation: &Invocation, message_id: Arc<str>) -> Event {
     let name = invocation.goes_on.then(|| invocation.agent().into());
-    Sent::TextMessageStart { message_id, role: Some(TextRole::Assistant), name }.into()
+    Sent::TextMessageStart {
+        message_id,
+        role: Some(TextRole::Assistant),
+        name,
+    }
+    .into()
 }
 
 fn without(run: &TranslateRun, message: &Arc<str>) -> Event {
@@ -228,7 +266,11 @@ fn without(run: &TranslateRun, message: &Arc<str>) -> Event {
         let rest = id.strip_prefix(&**message)?;
         (rest.is_empty() || rest.starts_with("-r")).then(|| id.clone())
     };
-    let discarded: Vec<_> = shown.messages().iter().filter_map(|message| of(&message.id)).collect();
+    let discarded: Vec<_> = shown
+        .messages()
+        .iter()
+        .filter_map(|message| of(&message.id))
+        .collect();
     shown.snapshot_without(&discarded)
 }
 

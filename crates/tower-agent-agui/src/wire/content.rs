@@ -141,13 +141,20 @@ impl ContentPart {
     /// Creates a text part.
     #[must_use]
     pub fn text(text: impl Into<String>) -> Self {
-        Self::Text(TextPart { text: text.into(), ..TextPart::default() })
+        Self::Text(TextPart {
+            text: text.into(),
+            ..TextPart::default()
+        })
     }
 
     /// Creates an image part.
     #[must_use]
     pub fn image(source: PartSource) -> Self {
-        Self::Image(MediaPart { source, id: None, metadata: None })
+        Self::Image(MediaPart {
+            source,
+            id: None,
+            metadata: None,
+        })
     }
 
     /// Returns the text, if it is a text part.
@@ -250,7 +257,13 @@ impl TryFrom<AnyPart> for ContentPart {
     type Error = &'static str;
 
     fn try_from(part: AnyPart) -> Result<Self, Self::Error> {
-        let AnyPart { kind, text, source, id, metadata } = part;
+        let AnyPart {
+            kind,
+            text,
+            source,
+            id,
+            metadata,
+        } = part;
         let media = match kind {
             PartType::Text => {
                 let text = text.ok_or("missing field `text` of a text part")?;
@@ -262,7 +275,11 @@ impl TryFrom<AnyPart> for ContentPart {
             PartType::Document => Self::Document,
         };
         let source = source.ok_or("missing field `source` of a media part")?;
-        Ok(media(MediaPart { source, id, metadata }))
+        Ok(media(MediaPart {
+            source,
+            id,
+            metadata,
+        }))
     }
 }
 
@@ -288,14 +305,23 @@ impl TryFrom<AnySource> for PartSource {
     type Error = &'static str;
 
     fn try_from(source: AnySource) -> Result<Self, Self::Error> {
-        let AnySource { kind, value, mime_type, provider } = source;
+        let AnySource {
+            kind,
+            value,
+            mime_type,
+            provider,
+        } = source;
         Ok(match kind {
             SourceType::Data => {
                 let mime_type = mime_type.ok_or("missing field `mimeType` of a data source")?;
                 Self::Data { value, mime_type }
             }
             SourceType::Url => Self::Url { value, mime_type },
-            SourceType::File => Self::File { value, provider, mime_type },
+            SourceType::File => Self::File {
+                value,
+                provider,
+                mime_type,
+            },
         })
     }
 }

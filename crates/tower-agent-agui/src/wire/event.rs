@@ -112,7 +112,11 @@ impl Event {
     /// Creates a piece of a text of this subagent.
     #[inline]
     pub(crate) fn piece(kind: EventKind, subagent: Option<Arc<str>>) -> Self {
-        Self { kind, subagent_run_id: subagent, extra: None }
+        Self {
+            kind,
+            subagent_run_id: subagent,
+            extra: None,
+        }
     }
 
     /// Returns whether the event has only its kind's own data.
@@ -128,7 +132,11 @@ impl Event {
 
 impl From<EventKind> for Event {
     fn from(kind: EventKind) -> Self {
-        Self { kind, subagent_run_id: None, extra: None }
+        Self {
+            kind,
+            subagent_run_id: None,
+            extra: None,
+        }
     }
 }
 

@@ -34,20 +34,31 @@ impl Event {
     /// Creates the start of a named step.
     #[must_use]
     pub fn step_started(name: impl Into<Arc<str>>) -> Self {
-        EventKind::StepStarted { step_name: name.into() }.into()
+        EventKind::StepStarted {
+            step_name: name.into(),
+        }
+        .into()
     }
 
     /// Creates the end of a named step.
     #[must_use]
     pub fn step_finished(name: impl Into<Arc<str>>) -> Self {
-        EventKind::StepFinished { step_name: name.into() }.into()
+        EventKind::StepFinished {
+            step_name: name.into(),
+        }
+        .into()
     }
 
     /// Creates the start of an assistant message.
     #[must_use]
     pub fn text_start(message_id: impl Into<Arc<str>>) -> Self {
         let message_id = message_id.into();
-        EventKind::TextMessageStart { message_id, role: None, name: None }.into()
+        EventKind::TextMessageStart {
+            message_id,
+            role: None,
+            name: None,
+        }
+        .into()
     }
 
     /// Creates a delta of a message.
@@ -60,7 +71,10 @@ impl Event {
     /// Creates the end of a message.
     #[must_use]
     pub fn text_end(message_id: impl Into<Arc<str>>) -> Self {
-        EventKind::TextMessageEnd { message_id: message_id.into() }.into()
+        EventKind::TextMessageEnd {
+            message_id: message_id.into(),
+        }
+        .into()
     }
 
     /// Creates the start of a call of the tool `name`, which is part of the message `parent`.
@@ -82,13 +96,20 @@ impl Event {
     #[must_use]
     pub fn tool_call_args(tool_call_id: impl Into<Arc<str>>, delta: impl Into<String>) -> Self {
         let (tool_call_id, delta) = (tool_call_id.into(), delta.into());
-        EventKind::ToolCallArgs { tool_call_id, delta }.into()
+        EventKind::ToolCallArgs {
+            tool_call_id,
+            delta,
+        }
+        .into()
     }
 
     /// Creates the end of a tool call's arguments.
     #[must_use]
     pub fn tool_call_end(tool_call_id: impl Into<Arc<str>>) -> Self {
-        EventKind::ToolCallEnd { tool_call_id: tool_call_id.into() }.into()
+        EventKind::ToolCallEnd {
+            tool_call_id: tool_call_id.into(),
+        }
+        .into()
     }
 
     /// Creates the result of a tool call, which becomes the message `message_id`.
@@ -109,7 +130,10 @@ impl Event {
     /// Creates a snapshot of the state.
     #[must_use]
     pub fn state_snapshot(snapshot: impl Into<Value>) -> Self {
-        EventKind::StateSnapshot { snapshot: snapshot.into() }.into()
+        EventKind::StateSnapshot {
+            snapshot: snapshot.into(),
+        }
+        .into()
     }
 
     /// Creates a change of the state.
@@ -158,7 +182,10 @@ impl Event {
     /// Creates the start of reasoning.
     #[must_use]
     pub fn reasoning_start(message_id: impl Into<Arc<str>>) -> Self {
-        EventKind::ReasoningStart { message_id: message_id.into() }.into()
+        EventKind::ReasoningStart {
+            message_id: message_id.into(),
+        }
+        .into()
     }
 
     /// Creates the start of a reasoning message.
@@ -181,13 +208,19 @@ impl Event {
     /// Creates the end of a reasoning message.
     #[must_use]
     pub fn reasoning_message_end(message_id: impl Into<Arc<str>>) -> Self {
-        EventKind::ReasoningMessageEnd { message_id: message_id.into() }.into()
+        EventKind::ReasoningMessageEnd {
+            message_id: message_id.into(),
+        }
+        .into()
     }
 
     /// Creates the end of reasoning.
     #[must_use]
     pub fn reasoning_end(message_id: impl Into<Arc<str>>) -> Self {
-        EventKind::ReasoningEnd { message_id: message_id.into() }.into()
+        EventKind::ReasoningEnd {
+            message_id: message_id.into(),
+        }
+        .into()
     }
 
     /// Creates opaque provider data, to be sent back with a message or a call.
@@ -242,12 +275,20 @@ impl Event {
     /// Creates an event of another protocol.
     #[must_use]
     pub fn raw(event: impl Into<Value>) -> Self {
-        EventKind::Raw { event: event.into(), source: None }.into()
+        EventKind::Raw {
+            event: event.into(),
+            source: None,
+        }
+        .into()
     }
 
     /// Creates an event of the application's own.
     #[must_use]
     pub fn custom(name: impl Into<Arc<str>>, value: impl Into<Value>) -> Self {
-        EventKind::Custom { name: name.into(), value: value.into() }.into()
+        EventKind::Custom {
+            name: name.into(),
+            value: value.into(),
+        }
+        .into()
     }
 }

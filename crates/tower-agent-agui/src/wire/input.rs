@@ -57,7 +57,11 @@ pub struct RunAgentInput {
     #[serde(skip_serializing_if = "absent", default)]
     pub forwarded_props: Option<Value>,
     /// Answers to the interrupts of the thread's last run.
-    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "or_default", default)]
+    #[serde(
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "or_default",
+        default
+    )]
     pub resume: Vec<ResumeEntry>,
 }
 
@@ -203,7 +207,11 @@ impl InputError {
 
     pub(crate) fn new(path: impl Into<String>, message: impl ToString) -> Self {
         let kind = InputErrorKind::Invalid;
-        Self { path: path.into(), message: message.to_string(), kind }
+        Self {
+            path: path.into(),
+            message: message.to_string(),
+            kind,
+        }
     }
 
     /// Sets the kind.
@@ -218,7 +226,10 @@ impl InputError {
         };
         // If a key is invalid, the path is that of the object.
         let path: String = path.into();
-        let path = path.strip_suffix('?').unwrap_or(&path).trim_end_matches('.');
+        let path = path
+            .strip_suffix('?')
+            .unwrap_or(&path)
+            .trim_end_matches('.');
         let path = if path.is_empty() { "." } else { path };
         Self::new(path, error).of(kind)
     }

@@ -16,7 +16,11 @@ use super::skip::absent;
 /// Text, tool calls and reasoning are streamed as a start, any number of deltas, and an end; a
 /// chunk is a shorthand for these.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "type", rename_all = "SCREAMING_SNAKE_CASE", rename_all_fields = "camelCase")]
+#[serde(
+    tag = "type",
+    rename_all = "SCREAMING_SNAKE_CASE",
+    rename_all_fields = "camelCase"
+)]
 #[non_exhaustive]
 // With a tag of one byte, every move of an `Option<Event>` copies the rest from an odd address.
 #[repr(u64)]
@@ -254,9 +258,18 @@ impl EventKind {
     /// Returns the id of the entity that a delta continues, and the added text.
     pub(crate) fn piece(&self) -> Option<(&Arc<str>, &str)> {
         match self {
-            Self::TextMessageContent { message_id: id, delta }
-            | Self::ReasoningMessageContent { message_id: id, delta }
-            | Self::ToolCallArgs { tool_call_id: id, delta } => Some((id, delta)),
+            Self::TextMessageContent {
+                message_id: id,
+                delta,
+            }
+            | Self::ReasoningMessageContent {
+                message_id: id,
+                delta,
+            }
+            | Self::ToolCallArgs {
+                tool_call_id: id,
+                delta,
+            } => Some((id, delta)),
             _ => None,
         }
     }
@@ -309,8 +322,12 @@ impl EventKind {
     pub(super) fn subagent(&self) -> Option<&Arc<str>> {
         match self {
             Self::SubagentStarted(started) => Some(&started.subagent_run_id),
-            Self::SubagentFinished { subagent_run_id, .. }
-            | Self::SubagentError { subagent_run_id, .. } => Some(subagent_run_id),
+            Self::SubagentFinished {
+                subagent_run_id, ..
+            }
+            | Self::SubagentError {
+                subagent_run_id, ..
+            } => Some(subagent_run_id),
             _ => None,
         }
     }

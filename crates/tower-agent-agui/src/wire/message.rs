@@ -41,7 +41,11 @@ pub struct Message {
 
 /// The role and content of a message.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(tag = "role", rename_all = "lowercase", rename_all_fields = "camelCase")]
+#[serde(
+    tag = "role",
+    rename_all = "lowercase",
+    rename_all_fields = "camelCase"
+)]
 #[non_exhaustive]
 pub enum MessageKind {
     /// Instructions of the application.
@@ -109,14 +113,25 @@ impl Message {
     /// Creates a user message.
     #[must_use]
     pub fn user(id: impl Into<Arc<str>>, content: impl Into<Content>) -> Self {
-        Self::new(id, MessageKind::User { content: content.into() })
+        Self::new(
+            id,
+            MessageKind::User {
+                content: content.into(),
+            },
+        )
     }
 
     /// Creates an assistant message.
     #[must_use]
     pub fn assistant(id: impl Into<Arc<str>>, content: impl Into<String>) -> Self {
         let content = Some(content.into());
-        Self::new(id, MessageKind::Assistant { content, tool_calls: Vec::new() })
+        Self::new(
+            id,
+            MessageKind::Assistant {
+                content,
+                tool_calls: Vec::new(),
+            },
+        )
     }
 
     /// Creates the result of the call `tool_call_id`.
@@ -127,7 +142,14 @@ impl Message {
         content: impl Into<Content>,
     ) -> Self {
         let (tool_call_id, content) = (tool_call_id.into(), content.into());
-        Self::new(id, MessageKind::Tool { tool_call_id, content, error: None })
+        Self::new(
+            id,
+            MessageKind::Tool {
+                tool_call_id,
+                content,
+                error: None,
+            },
+        )
     }
 
     /// Returns the tool calls.
@@ -167,7 +189,10 @@ impl ToolCall {
     ) -> Self {
         Self {
             id: id.into(),
-            function: FunctionCall { name: name.into(), arguments: arguments.into() },
+            function: FunctionCall {
+                name: name.into(),
+                arguments: arguments.into(),
+            },
             encrypted_value: None,
             metadata: None,
         }
@@ -219,22 +244,32 @@ impl TryFrom<AnyMessage> for Message {
 
     fn try_from(message: AnyMessage) -> Result<Self, Self::Error> {
         const MISSING: &str = "missing field `content`";
-        let AnyMessage { id, role, content, tool_calls, tool_call_id, error, .. } = message;
+        let AnyMessage {
+            id,
+            role,
+            content,
+            tool_calls,
+            tool_call_id,
+            error,
+            ..
+        } = message;
         let kind = match role {
             AnyRole::Assistant => MessageKind::Assistant {
                 content: content.map(AnyContent::text).transpose()?,
                 tool_calls,
             },
-            AnyRole::Developer => {
-                MessageKind::Developer { content: content.ok_or(MISSING)?.text()? }
-            }
-            AnyRole::System => MessageKind::System { content: content.ok_or(MISSING)?.text()? },
-            AnyRole::Reasoning => {
-                MessageKind::Reasoning { content: content.ok_or(MISSING)?.text()? }
-            }
-            AnyRole::User => {
-                MessageKind::User { content: content.ok_or(MISSING)?.text_or_parts()? }
-            }
+            AnyRole::Developer => MessageKind::Developer {
+                content: content.ok_or(MISSING)?.text()?,
+            },
+            AnyRole::System => MessageKind::System {
+                content: content.ok_or(MISSING)?.text()?,
+            },
+            AnyRole::Reasoning => MessageKind::Reasoning {
+                content: content.ok_or(MISSING)?.text()?,
+            },
+            AnyRole::User => MessageKind::User {
+                content: content.ok_or(MISSING)?.text_or_parts()?,
+            },
             AnyRole::Tool => MessageKind::Tool {
                 tool_call_id: tool_call_id.ok_or("missing field `toolCallId` of a tool message")?,
                 content: content.ok_or(MISSING)?.text_or_parts()?,

@@ -114,7 +114,11 @@ impl RunError {
     /// Creates an error with this message.
     #[must_use]
     pub fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), code: None, usage: Vec::new() }
+        Self {
+            message: message.into(),
+            code: None,
+            usage: Vec::new(),
+        }
     }
 
     /// Sets the code for programs.
@@ -134,7 +138,11 @@ impl RunError {
 
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "type", rename_all = "lowercase", rename_all_fields = "camelCase")]
+#[serde(
+    tag = "type",
+    rename_all = "lowercase",
+    rename_all_fields = "camelCase"
+)]
 #[non_exhaustive]
 pub enum RunOutcome {
     /// It completed.
@@ -286,7 +294,11 @@ impl SubagentStarted {
 
 /// How a subagent ended, unless it failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "type", rename_all = "lowercase", rename_all_fields = "camelCase")]
+#[serde(
+    tag = "type",
+    rename_all = "lowercase",
+    rename_all_fields = "camelCase"
+)]
 #[non_exhaustive]
 pub enum SubagentOutcome {
     /// It completed.

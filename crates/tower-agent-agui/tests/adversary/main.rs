@@ -1,6 +1,10 @@
 //! A client that sends whatever it can make of what it has seen: a guarded tool runs once for each
 //! answer that the server asked for, with the arguments that it asked about, and never else.
-#![allow(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test fails by panicking"
+)]
 
 mod client;
 mod world;
@@ -32,7 +36,9 @@ impl ThreadStore for Slow {
     async fn save(&self, key: &ThreadKey, thread: Thread, expected: u64) -> Result<bool, BoxError> {
         tokio::task::yield_now().await;
         let mut threads = self.0.lock().await;
-        let found = threads.get(key).map(|text| serde_json::from_str::<Thread>(text));
+        let found = threads
+            .get(key)
+            .map(|text| serde_json::from_str::<Thread>(text));
         if found.transpose()?.map_or(0, |thread| thread.version()) != expected {
             return Ok(false);
         }
@@ -53,7 +59,9 @@ fn attack(kept: impl Fn(AgUiBuilder) -> AgUiBuilder) {
         Err(_) => RandomState::new().hash_one(inputs),
     };
     println!("ADVERSARY_SEED={seed}");
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
     runtime.block_on(async {
         let world = World::new(seed);
         let server = kept(world.server()).build();
@@ -68,8 +76,15 @@ fn attack(kept: impl Fn(AgUiBuilder) -> AgUiBuilder) {
             client.refused,
             world.asked()
         );
-        assert!(paid * 200 > inputs, "too little of it is honest: {paid} paid");
-        assert!(client.refused * 20 > inputs, "too little is refused: {}", client.refused);
+        assert!(
+            paid * 200 > inputs,
+            "too little of it is honest: {paid} paid"
+        );
+        assert!(
+            client.refused * 20 > inputs,
+            "too little is refused: {}",
+            client.refused
+        );
     });
 }
 

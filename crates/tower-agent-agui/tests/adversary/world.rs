@@ -82,7 +82,11 @@ impl World {
 
     pub(crate) fn server(&self) -> AgUiBuilder {
         let helper = self.agent("helper").build().unwrap();
-        let lead = self.agent("lead").tool(helper.into_tool("Helps.")).build().unwrap();
+        let lead = self
+            .agent("lead")
+            .tool(helper.into_tool("Helps."))
+            .build()
+            .unwrap();
         AgUi::builder(lead)
     }
 
@@ -93,7 +97,10 @@ impl World {
             let said = world.says(&request, is_lead);
             async move {
                 let turn = Turn::response(ModelResponse::new(said?));
-                ScriptedModel::new([turn]).chunk_size(100).oneshot(request).await
+                ScriptedModel::new([turn])
+                    .chunk_size(100)
+                    .oneshot(request)
+                    .await
             }
         });
         let world = self.clone();
@@ -112,7 +119,10 @@ impl World {
     fn says(&self, request: &ModelRequest, is_lead: bool) -> Result<Message, Error> {
         let state = &mut *self.0.lock().unwrap();
         let messages = request.messages();
-        let user = messages.iter().rposition(|it| it.role() == Role::User).unwrap_or(0);
+        let user = messages
+            .iter()
+            .rposition(|it| it.role() == Role::User)
+            .unwrap_or(0);
         let results = messages.range(user).flat_map(Message::tool_results).count();
         if state.rng.percent(8) {
             return Err(Error::new(ErrorKind::Provider, "the model is ill"));
@@ -149,7 +159,14 @@ impl World {
         let arguments = interrupt["metadata"]["arguments"].clone();
         let place = place.to_owned();
         let state = &mut *self.0.lock().unwrap();
-        let old = state.questions.insert(id, Question { place, arguments, answer: None });
+        let old = state.questions.insert(
+            id,
+            Question {
+                place,
+                arguments,
+                answer: None,
+            },
+        );
         assert!(old.is_none(), "one question is asked twice");
     }
 
@@ -158,13 +175,19 @@ impl World {
         let state = &mut *self.0.lock().unwrap();
         let id = entry["interruptId"].as_str().unwrap_or_default();
         let Some(question) = state.questions.get_mut(id) else {
-            assert_ne!(entry["status"], "resolved", "an answer to nothing was taken: {entry}");
+            assert_ne!(
+                entry["status"], "resolved",
+                "an answer to nothing was taken: {entry}"
+            );
             return;
         };
         if entry["status"] != "resolved" {
             return;
         }
-        assert_eq!(question.place, place, "an answer to another's question was taken");
+        assert_eq!(
+            question.place, place,
+            "an answer to another's question was taken"
+        );
         if question.answer.is_some() {
             // The first stands.
             return;
@@ -172,7 +195,9 @@ impl World {
         let payload = &entry["payload"];
         let says_yes = payload["approved"] == true;
         let edited = payload.get("editedArgs").filter(|_| says_yes);
-        let arguments = edited.cloned().unwrap_or_else(|| question.arguments.clone());
+        let arguments = edited
+            .cloned()
+            .unwrap_or_else(|| question.arguments.clone());
         let agreed = says_yes.then_some(arguments);
         if let Some(arguments) = &agreed {
             *state.allowed.entry(arguments.to_string()).or_default() += 1;
@@ -188,7 +213,10 @@ impl World {
             let done = state.done.entry(key.clone()).or_default();
             *done += 1;
             let allowed = state.allowed.get(&key).copied().unwrap_or(0);
-            assert!(*done <= allowed, "{bill} was paid {done} times, allowed {allowed} times");
+            assert!(
+                *done <= allowed,
+                "{bill} was paid {done} times, allowed {allowed} times"
+            );
         }
         state.checked = state.paid.len();
     }

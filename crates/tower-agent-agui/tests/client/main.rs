@@ -1,5 +1,10 @@
 //! The official AG-UI client, its own verification on, against agents of every semantics.
-#![allow(clippy::panic, clippy::unwrap_used, unreachable_pub, reason = "a test fails by panicking")]
+#![allow(
+    clippy::panic,
+    clippy::unwrap_used,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
 
 mod scenarios;
 
@@ -70,12 +75,18 @@ fn app(kept: impl Fn(AgUiBuilder) -> AgUiBuilder + Clone + Send + Sync + 'static
             .into_response()
     };
     let runs = async move || json!({ "active": active.0.load(Ordering::SeqCst) }).to_string();
-    Router::new().route("/scenarios/{preset}/{name}", post(scenario)).route("/runs", get(runs))
+    Router::new()
+        .route("/scenarios/{preset}/{name}", post(scenario))
+        .route("/runs", get(runs))
 }
 
 async fn client(app: Router, presets: &[&str], expected: usize) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/front_end");
-    if !is_installed("@ag-ui/client", &folder.join("node_modules/@ag-ui/client"), ".ci/agui") {
+    if !is_installed(
+        "@ag-ui/client",
+        &folder.join("node_modules/@ag-ui/client"),
+        ".ci/agui",
+    ) {
         return;
     }
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -95,14 +106,23 @@ async fn client(app: Router, presets: &[&str], expected: usize) {
     let said = String::from_utf8_lossy(&output.stdout);
     let complained = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}\n{complained}");
-    assert_eq!(said.lines().filter(|line| line.starts_with("ok ")).count(), expected, "{said}");
+    assert_eq!(
+        said.lines().filter(|line| line.starts_with("ok ")).count(),
+        expected,
+        "{said}"
+    );
     server.abort();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_official_client_finds_nothing_wrong_with_any_preset() {
     let threads = Arc::new(MemoryThreads::new());
-    client(app(move |server| server.threads(threads.clone())), &[], 5 * 14 + 6).await;
+    client(
+        app(move |server| server.threads(threads.clone())),
+        &[],
+        5 * 14 + 6,
+    )
+    .await;
 }
 
 /// It sends back what is sealed, where it was told to keep it.

@@ -38,8 +38,12 @@ where
         let says = says.clone();
         async move {
             let messages = request.messages();
-            let asked = messages.iter().rposition(|message| message.role() == Role::User);
-            let results = messages.range(asked.unwrap_or(0)).flat_map(Message::tool_results);
+            let asked = messages
+                .iter()
+                .rposition(|message| message.role() == Role::User);
+            let results = messages
+                .range(asked.unwrap_or(0))
+                .flat_map(Message::tool_results);
             let results: Vec<_> = results.map(|result| result.text()).collect();
             let mut parts = says(&results)?;
             for (index, part) in parts.iter_mut().enumerate() {
@@ -49,7 +53,10 @@ where
             }
             let response = ModelResponse::new(Message::new(Role::Assistant, parts));
             let turn = Turn::response(response).usage(Usage::new(7, 5));
-            ScriptedModel::new([turn]).chunk_size(5).oneshot(request).await
+            ScriptedModel::new([turn])
+                .chunk_size(5)
+                .oneshot(request)
+                .await
         }
     }))
 }
@@ -59,15 +66,20 @@ fn text(text: impl Into<String>) -> Result<Vec<Part>> {
 }
 
 fn calls<const N: usize>(tool: &str, arguments: [Value; N]) -> Result<Vec<Part>> {
-    Ok(arguments.map(|arguments| ToolCall::new("", tool, arguments).into()).into())
+    Ok(arguments
+        .map(|arguments| ToolCall::new("", tool, arguments).into())
+        .into())
 }
 
 pub(crate) fn agent(scenario: &str, semantics: Semantics) -> Agent {
     let builder = match scenario {
         "plain" => model(|_| text("Hello from the agent.")),
-        "reasoning" => {
-            model(|_| Ok(vec![Part::reasoning("Six times seven."), Part::from_text("It is 42.")]))
-        }
+        "reasoning" => model(|_| {
+            Ok(vec![
+                Part::reasoning("Six times seven."),
+                Part::from_text("It is 42."),
+            ])
+        }),
         "tool" => model(|results| match results {
             [] => calls("add", [json!({ "a": 2, "b": 3 })]),
             _ => text("2 + 3 = 5."),
@@ -76,13 +88,20 @@ pub(crate) fn agent(scenario: &str, semantics: Semantics) -> Agent {
             of["a"].as_i64().unwrap_or(0) + of["b"].as_i64().unwrap_or(0)
         })),
         "parallel" => model(|results| match results {
-            [] => calls("weather", ["Oslo", "Rome"].map(|city| json!({ "city": city }))),
+            [] => calls(
+                "weather",
+                ["Oslo", "Rome"].map(|city| json!({ "city": city })),
+            ),
             [oslo, rome, ..] => text(format!("Oslo: {oslo}. Rome: {rome}.")),
             [_] => Err(Error::new(ErrorKind::InvalidRequest, "a result is missing")),
         })
-        .tool(Tool::function("weather", "Tells the weather.", |of: Value| {
-            if of["city"] == "Oslo" { "rain" } else { "sun" }
-        })),
+        .tool(Tool::function(
+            "weather",
+            "Tells the weather.",
+            |of: Value| {
+                if of["city"] == "Oslo" { "rain" } else { "sun" }
+            },
+        )),
         "state" => model(|results| match results {
             [] | [_] => calls("increment", [json!({})]),
             [.., count] => text(format!("The count is {count}.")),
@@ -92,19 +111,31 @@ pub(crate) fn agent(scenario: &str, semantics: Semantics) -> Agent {
             "Counts on.",
             |_: Value, call: ToolRequest| {
                 let state = call.context().state();
-                let count = state.get("count").and_then(|count| count.as_i64()).unwrap_or(0) + 1;
+                let count = state
+                    .get("count")
+                    .and_then(|count| count.as_i64())
+                    .unwrap_or(0)
+                    + 1;
                 state.set("count", count);
                 count
             },
         )),
-        "keys" => model(|results| match ["count", "__proto__", "more"].get(results.len()) {
-            Some(key) => calls("set", [json!({ "key": key })]),
-            None => text("Set."),
-        })
-        .tool(Tool::function_with("set", "Sets.", |of: Value, call: ToolRequest| {
-            call.context().state().set(of["key"].as_str().unwrap_or_default(), 1);
-            "set"
-        })),
+        "keys" => model(
+            |results| match ["count", "__proto__", "more"].get(results.len()) {
+                Some(key) => calls("set", [json!({ "key": key })]),
+                None => text("Set."),
+            },
+        )
+        .tool(Tool::function_with(
+            "set",
+            "Sets.",
+            |of: Value, call: ToolRequest| {
+                call.context()
+                    .state()
+                    .set(of["key"].as_str().unwrap_or_default(), 1);
+                "set"
+            },
+        )),
         "failed" => model(|results| match results {
             [] => calls("break", [json!({})]),
             _ => text("It is broken."),
@@ -120,14 +151,22 @@ pub(crate) fn agent(scenario: &str, semantics: Semantics) -> Agent {
             [] => calls("delete_file", [json!({ "path": "notes.txt" })]),
             [result, ..] => text(format!("The tool said: {result}")),
         })
-        .tool(Tool::function("delete_file", "Deletes a file.", |of: Value| {
-            format!("deleted {}", of["path"].as_str().unwrap_or("nothing"))
-        }))
+        .tool(Tool::function(
+            "delete_file",
+            "Deletes a file.",
+            |of: Value| format!("deleted {}", of["path"].as_str().unwrap_or("nothing")),
+        ))
         .on_tool(Approval::of_tools(["delete_file"]).allow_edits()),
         "error" => model(|_| Err(Error::new(ErrorKind::Provider, "the model is ill"))),
         "abort" => model(|_| calls("delete_everything", [json!({})]))
-            .tool(Tool::function("delete_everything", "Deletes.", |_: Value| "all is gone"))
-            .on_tool(before_tool(|_| Err::<(), _>(Error::abort("nothing is deleted here")))),
+            .tool(Tool::function(
+                "delete_everything",
+                "Deletes.",
+                |_: Value| "all is gone",
+            ))
+            .on_tool(before_tool(|_| {
+                Err::<(), _>(Error::abort("nothing is deleted here"))
+            })),
         "retry" => Agent::builder(
             ScriptedModel::new([
                 Turn::from_text("Half an answer")
@@ -152,7 +191,9 @@ async fn endless(request: ModelRequest) -> Result<ModelResponse> {
         return Ok(ModelResponse::from_text("The end."));
     };
     let mut attempt = sink.open();
-    let words = "Once upon a time ".split_inclusive(' ').chain(std::iter::repeat("and on "));
+    let words = "Once upon a time "
+        .split_inclusive(' ')
+        .chain(std::iter::repeat("and on "));
     for word in words {
         attempt.send(Delta::Text(word.to_owned())).await?;
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;

@@ -29,7 +29,10 @@ impl Drop for Reply {
 /// A post of JSON.
 pub fn post(body: impl Into<Bytes>) -> Request<Full<Bytes>> {
     let builder = Request::post("/agent").header("host", "localhost");
-    builder.header("content-type", "application/json").body(Full::new(body.into())).unwrap()
+    builder
+        .header("content-type", "application/json")
+        .body(Full::new(body.into()))
+        .unwrap()
 }
 
 pub async fn send<B>(served: &Served, request: Request<B>) -> Reply
@@ -40,7 +43,12 @@ where
     let (mut sender, connection) = http1::handshake(TokioIo::new(socket)).await.unwrap();
     let connection = tokio::spawn(async move { drop(connection.await) });
     let (parts, body) = sender.send_request(request).await.unwrap().into_parts();
-    Reply { status: parts.status, headers: parts.headers, body, connection }
+    Reply {
+        status: parts.status,
+        headers: parts.headers,
+        body,
+        connection,
+    }
 }
 
 impl Reply {
@@ -80,7 +88,10 @@ impl Reply {
 
 /// Events as a front end's parser takes them: by lines, each of one field.
 pub fn parse(text: &str) -> Vec<Value> {
-    let records = text.split_terminator("\n\n").filter(|record| !record.starts_with(':'));
+    let records = text
+        .split_terminator("\n\n")
+        .filter(|record| !record.starts_with(':'));
     let data = records.map(|record| record.strip_prefix("data: ").expect("only data"));
-    data.map(|data| serde_json::from_str(data).expect("one line of JSON")).collect()
+    data.map(|data| serde_json::from_str(data).expect("one line of JSON"))
+        .collect()
 }

@@ -36,11 +36,17 @@ async fn events_are_lines_of_data_with_line_feeds_alone_and_headers_that_keep_th
     let all = String::from_utf8(bytes).unwrap();
     assert!(all.ends_with("}\n\n"));
     for record in all.split_terminator("\n\n") {
-        assert!(record.starts_with("data: {") && !record.contains('\n'), "{record}");
+        assert!(
+            record.starts_with("data: {") && !record.contains('\n'),
+            "{record}"
+        );
     }
     let events = parse(&all);
     rules::check("t", "r", &events).unwrap();
-    let said: String = events.iter().filter_map(|it| it["delta"].as_str()).collect();
+    let said: String = events
+        .iter()
+        .filter_map(|it| it["delta"].as_str())
+        .collect();
     assert_eq!(said, text);
 }
 
@@ -79,7 +85,9 @@ async fn what_is_sent_puts_the_comment_off_and_the_interval_may_be_chosen() {
     let model = ScriptedModel::new(turns.into_iter().chain([Turn::from_text("done")]));
     let echo = tower_agent::Tool::function("echo", "", |it: Value| it);
     let agent = Agent::builder(model).tool(echo).build().unwrap();
-    let server = AgUi::builder(agent).keep_alive(Duration::from_secs(8)).build();
+    let server = AgUi::builder(agent)
+        .keep_alive(Duration::from_secs(8))
+        .build();
     let start = tokio::time::Instant::now();
     let mut body = respond(server).await.into_body();
     let mut comments = Vec::new();
@@ -95,8 +103,9 @@ async fn what_is_sent_puts_the_comment_off_and_the_interval_may_be_chosen() {
 async fn a_keep_alive_of_forever_sends_no_comment() {
     let turn = Turn::from_text("late").latency(Duration::from_secs(3600));
     let agent = Agent::builder(ScriptedModel::new([turn])).build().unwrap();
-    let mut body =
-        respond(AgUi::builder(agent).keep_alive(Duration::MAX).build()).await.into_body();
+    let mut body = respond(AgUi::builder(agent).keep_alive(Duration::MAX).build())
+        .await
+        .into_body();
     let mut text = String::new();
     while let Some(frame) = frame(&mut body).await {
         text.push_str(&frame);
@@ -124,7 +133,9 @@ async fn until(mut is_so: impl FnMut() -> bool) {
 async fn a_front_end_that_goes_away_takes_the_model_with_it() {
     let watched = Watched::default();
     let ended = before_translate(|_| {});
-    let server = AgUi::builder(watched.agent().build().unwrap()).on_translate(ended).build();
+    let server = AgUi::builder(watched.agent().build().unwrap())
+        .on_translate(ended)
+        .build();
     let served = serve(server).await;
     let mut reply = send(&served, post(input().to_string())).await;
     until_it_speaks(&mut reply).await;
@@ -146,7 +157,11 @@ async fn a_front_end_that_stops_reading_stops_the_model() {
     // It is at rest once it has said nothing in many turns of everything else.
     while still < 1000 {
         tokio::task::yield_now().await;
-        still = if watched.deltas() == before { still + 1 } else { 0 };
+        still = if watched.deltas() == before {
+            still + 1
+        } else {
+            0
+        };
         before = watched.deltas();
         assert!(before < 1_000_000, "the model goes on and on");
     }
@@ -163,15 +178,25 @@ async fn a_front_end_that_stops_reading_stops_the_model() {
 #[tokio::test]
 async fn a_body_that_is_not_read_is_bounded_by_a_frame_and_the_events_that_wait() {
     let watched = Watched::default();
-    let mut body = respond(AgUi::new(watched.agent().build().unwrap())).await.into_body();
+    let mut body = respond(AgUi::new(watched.agent().build().unwrap()))
+        .await
+        .into_body();
     assert_eq!(watched.calls(), 0, "nothing runs that nobody reads");
     let first = frame(&mut body).await.unwrap();
     let events = parse(&first).len();
-    assert!((16 << 10..17 << 10).contains(&first.len()), "{}", first.len());
+    assert!(
+        (16 << 10..17 << 10).contains(&first.len()),
+        "{}",
+        first.len()
+    );
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
-    assert!(watched.deltas() <= events + 16, "{} deltas, {events} events", watched.deltas());
+    assert!(
+        watched.deltas() <= events + 16,
+        "{} deltas, {events} events",
+        watched.deltas()
+    );
     drop(body);
     assert_eq!(watched.alive(), 0);
 }
@@ -206,7 +231,10 @@ async fn many_runs_at_once_on_one_server_keep_apart() {
     let model = tower::service_fn(|request: tower_agent::ModelRequest| async move {
         let said = request.messages()[0].text();
         let turn = Turn::from_text(format!("You said {said}."));
-        ScriptedModel::new([turn]).chunk_size(2).oneshot(request).await
+        ScriptedModel::new([turn])
+            .chunk_size(2)
+            .oneshot(request)
+            .await
     });
     let server = AgUi::builder(Agent::builder(model).build().unwrap())
         .on_translate(after_translate(|request, response| {
@@ -232,7 +260,10 @@ async fn many_runs_at_once_on_one_server_keep_apart() {
             });
             let events = send(served, post(input.to_string())).await.events().await;
             rules::check(&run, &run, &events).unwrap();
-            let said: String = events.iter().filter_map(|it| it["delta"].as_str()).collect();
+            let said: String = events
+                .iter()
+                .filter_map(|it| it["delta"].as_str())
+                .collect();
             assert_eq!(said, format!("You said {run}."));
             let custom = events.iter().find(|it| it["type"] == "CUSTOM").unwrap();
             assert_eq!(custom["value"], run);
@@ -261,7 +292,10 @@ async fn two_runs_of_one_thread_go_on_with_one_conversation() {
             count
         },
     );
-    let served = serve(AgUi::new(Agent::builder(model.clone()).tool(count).build().unwrap())).await;
+    let served = serve(AgUi::new(
+        Agent::builder(model.clone()).tool(count).build().unwrap(),
+    ))
+    .await;
     let mut front_end = Conversation::default();
     let mut state = json!({});
     for (number, question) in ["Count!", "Count again!"].into_iter().enumerate() {
@@ -289,9 +323,19 @@ async fn two_runs_of_one_thread_go_on_with_one_conversation() {
     assert_eq!(state, json!({ "count": 2 }));
     // The model was told in the second run what was said in the first.
     let request = &model.requests()[3];
-    let told: Vec<_> = request.messages().iter().map(tower_agent::Message::text).collect();
-    assert_eq!(told, ["Count!", "", "", "One so far.", "Count again!", "", ""]);
-    let answers = request.messages().iter().flat_map(tower_agent::Message::tool_results);
+    let told: Vec<_> = request
+        .messages()
+        .iter()
+        .map(tower_agent::Message::text)
+        .collect();
+    assert_eq!(
+        told,
+        ["Count!", "", "", "One so far.", "Count again!", "", ""]
+    );
+    let answers = request
+        .messages()
+        .iter()
+        .flat_map(tower_agent::Message::tool_results);
     assert_eq!(answers.map(|it| it.text()).collect::<Vec<_>>(), ["1", "2"]);
 }
 
@@ -301,11 +345,20 @@ async fn forwarded_properties_and_the_head_of_the_request_reach_the_callbacks() 
     let agent = Agent::builder(model)
         .on_agent(before_agent(|request| {
             use tower_agent::Request;
-            let input = request.extensions().get::<std::sync::Arc<RunAgentInput>>().unwrap();
+            let input = request
+                .extensions()
+                .get::<std::sync::Arc<RunAgentInput>>()
+                .unwrap();
             let parts = request.extensions().get::<http::request::Parts>().unwrap();
             let (values, layer) = (request.context().values(), parts.extensions.get::<u32>());
-            values.set("tenant", parts.headers["x-tenant"].to_str().unwrap().to_owned());
-            values.set("theme", input.forwarded_props.clone().unwrap()["theme"].clone());
+            values.set(
+                "tenant",
+                parts.headers["x-tenant"].to_str().unwrap().to_owned(),
+            );
+            values.set(
+                "theme",
+                input.forwarded_props.clone().unwrap()["theme"].clone(),
+            );
             values.set("layer", layer.copied());
             values.set("path", parts.uri.path().to_owned());
         }))
@@ -326,7 +379,13 @@ async fn forwarded_properties_and_the_head_of_the_request_reach_the_callbacks() 
                 "layer": values.get::<Option<u32>>("layer").unwrap().map(|it| *it),
             });
             let mut events = response.events().to_vec();
-            events.push(EventKind::Custom { name: "told".into(), value: told }.into());
+            events.push(
+                EventKind::Custom {
+                    name: "told".into(),
+                    value: told,
+                }
+                .into(),
+            );
             Action::Respond(TranslateResponse::new(events))
         }))
         .build();
@@ -334,12 +393,16 @@ async fn forwarded_properties_and_the_head_of_the_request_reach_the_callbacks() 
         request.extensions_mut().insert(7_u32);
         request
     });
-    let router = axum::Router::new().route_service("/agent", server).layer(add);
+    let router = axum::Router::new()
+        .route_service("/agent", server)
+        .layer(add);
     let served = app(router).await;
     let mut input = input();
     input["forwardedProps"] = json!({ "theme": "dark" });
     let mut request = post(input.to_string());
-    request.headers_mut().insert("x-tenant", "acme".parse().unwrap());
+    request
+        .headers_mut()
+        .insert("x-tenant", "acme".parse().unwrap());
     let events = send(&served, request).await.events().await;
     let told = events.iter().find(|it| it["type"] == "CUSTOM").unwrap();
     let expected = json!({ "tenant": "acme", "path": "/agent", "theme": "dark", "layer": 7 });
@@ -348,11 +411,19 @@ async fn forwarded_properties_and_the_head_of_the_request_reach_the_callbacks() 
 
 #[tokio::test]
 async fn the_response_begins_before_the_agent_does() {
-    let pending = Agent::builder(ScriptedModel::new([Turn::pending()])).build().unwrap();
+    let pending = Agent::builder(ScriptedModel::new([Turn::pending()]))
+        .build()
+        .unwrap();
     let response = AgUi::new(pending).oneshot(post(input().to_string()));
     let response = response.now_or_never().expect("at once").unwrap();
     assert_eq!(response.status(), 200);
-    let request = http::Request::post("/").body(Full::new(Bytes::new())).unwrap();
-    let refusal = AgUi::new(agent([])).oneshot(request).now_or_never().expect("at once").unwrap();
+    let request = http::Request::post("/")
+        .body(Full::new(Bytes::new()))
+        .unwrap();
+    let refusal = AgUi::new(agent([]))
+        .oneshot(request)
+        .now_or_never()
+        .expect("at once")
+        .unwrap();
     assert_eq!(refusal.status(), 415);
 }

@@ -65,14 +65,25 @@ async fn cors_answers_the_preflight_and_opens_the_events() {
         .unwrap();
     let reply = send(&served, preflight).await;
     assert_eq!(reply.status, StatusCode::OK);
-    assert_eq!(reply.header("access-control-allow-origin"), Some("https://app.example"));
+    assert_eq!(
+        reply.header("access-control-allow-origin"),
+        Some("https://app.example")
+    );
     assert_eq!(reply.header("access-control-allow-methods"), Some("POST"));
-    assert_eq!(reply.header("access-control-allow-headers"), Some("content-type"));
+    assert_eq!(
+        reply.header("access-control-allow-headers"),
+        Some("content-type")
+    );
 
     let mut request = post(input().to_string());
-    request.headers_mut().insert("origin", "https://app.example".parse().unwrap());
+    request
+        .headers_mut()
+        .insert("origin", "https://app.example".parse().unwrap());
     let reply = send(&served, request).await;
-    assert_eq!(reply.header("access-control-allow-origin"), Some("https://app.example"));
+    assert_eq!(
+        reply.header("access-control-allow-origin"),
+        Some("https://app.example")
+    );
     rules::check("t", "r", &reply.events().await).unwrap();
 }
 
@@ -81,7 +92,9 @@ async fn cors_answers_the_preflight_and_opens_the_events() {
 async fn compression_leaves_events_alone_unless_it_is_made_to() {
     let asks = || {
         let mut request = post(input().to_string());
-        request.headers_mut().insert("accept-encoding", "gzip".parse().unwrap());
+        request
+            .headers_mut()
+            .insert("accept-encoding", "gzip".parse().unwrap());
         request
     };
     let watched = Watched::default();
@@ -101,7 +114,9 @@ async fn compression_leaves_events_alone_unless_it_is_made_to() {
     let reply = send(&served, asks()).await;
     assert_eq!(reply.header("content-encoding"), Some("gzip"));
     let (mut text, bytes) = (String::new(), reply.bytes().await);
-    flate2::read::GzDecoder::new(&bytes[..]).read_to_string(&mut text).unwrap();
+    flate2::read::GzDecoder::new(&bytes[..])
+        .read_to_string(&mut text)
+        .unwrap();
     rules::check("t", "r", &super::client::parse(&text)).unwrap();
 }
 
@@ -111,11 +126,16 @@ async fn a_timeout_of_the_request_does_not_cut_a_run_short() {
     let turn = Turn::from_text("late").latency(Duration::from_secs(600));
     let timeout =
         TimeoutLayer::with_status_code(StatusCode::REQUEST_TIMEOUT, Duration::from_secs(1));
-    let router = Router::new().route_service("/agent", AgUi::new(agent([turn]))).layer(timeout);
+    let router = Router::new()
+        .route_service("/agent", AgUi::new(agent([turn])))
+        .layer(timeout);
     let request = post(input().to_string()).map(axum::body::Body::new);
     let response = router.oneshot(request).await.unwrap();
     assert_eq!(response.status(), StatusCode::OK);
-    let bytes = http_body_util::BodyExt::collect(response.into_body()).await.unwrap().to_bytes();
+    let bytes = http_body_util::BodyExt::collect(response.into_body())
+        .await
+        .unwrap()
+        .to_bytes();
     assert!(String::from_utf8_lossy(&bytes).contains("RUN_FINISHED"));
 }
 
@@ -127,19 +147,29 @@ async fn a_request_without_the_right_header_does_not_reach_the_agent() {
     let guard = ValidateRequestHeaderLayer::custom(|request: &mut axum::extract::Request| {
         match request.headers().get("authorization") {
             Some(value) if value == "Bearer secret" => Ok(()),
-            _ => Err(axum::response::IntoResponse::into_response(StatusCode::UNAUTHORIZED)),
+            _ => Err(axum::response::IntoResponse::into_response(
+                StatusCode::UNAUTHORIZED,
+            )),
         }
     });
     let served = behind(server, guard.clone()).await;
-    assert_eq!(send(&served, post(input().to_string())).await.status, StatusCode::UNAUTHORIZED);
+    assert_eq!(
+        send(&served, post(input().to_string())).await.status,
+        StatusCode::UNAUTHORIZED
+    );
     assert_eq!(watched.calls(), 0);
 
     let served = behind(
         greeter(),
-        tower::ServiceBuilder::new().layer(AddAuthorizationLayer::bearer("secret")).layer(guard),
+        tower::ServiceBuilder::new()
+            .layer(AddAuthorizationLayer::bearer("secret"))
+            .layer(guard),
     )
     .await;
-    assert_eq!(send(&served, post(input().to_string())).await.status, StatusCode::OK);
+    assert_eq!(
+        send(&served, post(input().to_string())).await.status,
+        StatusCode::OK
+    );
 }
 
 #[tokio::test]
@@ -155,7 +185,10 @@ async fn a_limit_of_the_body_outside_is_413_as_the_servers_own() {
     let bytes = bytes::Bytes::from(large.to_string());
     let frames = futures::stream::iter([Ok::<_, std::io::Error>(http_body::Frame::data(bytes))]);
     let request = post("").map(|_| http_body_util::StreamBody::new(frames));
-    assert_eq!(send(&served, request).await.status, StatusCode::PAYLOAD_TOO_LARGE);
+    assert_eq!(
+        send(&served, request).await.status,
+        StatusCode::PAYLOAD_TOO_LARGE
+    );
     assert_eq!(watched.calls(), 0);
 }
 
@@ -167,7 +200,9 @@ async fn the_id_of_a_request_reaches_the_agent_and_goes_back() {
         .on_agent(before_agent(move |request| {
             let parts = request.extensions().get::<http::request::Parts>().unwrap();
             let id = parts.extensions.get::<RequestId>().unwrap();
-            seen.lock().unwrap().push(id.header_value().to_str().unwrap().to_owned());
+            seen.lock()
+                .unwrap()
+                .push(id.header_value().to_str().unwrap().to_owned());
         }))
         .build()
         .unwrap();
@@ -201,7 +236,13 @@ async fn traces_panic_catchers_and_limits_of_concurrency_stand_around_it() {
         rules::check("t", "r", &events).unwrap();
         let last = events.last().unwrap();
         assert_eq!(last["type"], "RUN_ERROR");
-        assert!(last["message"].as_str().unwrap().contains("the model broke"), "{last}");
+        assert!(
+            last["message"]
+                .as_str()
+                .unwrap()
+                .contains("the model broke"),
+            "{last}"
+        );
     }
 }
 
@@ -210,7 +251,9 @@ async fn traces_panic_catchers_and_limits_of_concurrency_stand_around_it() {
 async fn one_connection_carries_a_hundred_requests_to_a_nested_server() {
     let nested = Router::new().fallback_service(greeters(100));
     let served = app(Router::new().nest("/api", nested)).await;
-    let socket = tokio::net::TcpStream::connect(served.address).await.unwrap();
+    let socket = tokio::net::TcpStream::connect(served.address)
+        .await
+        .unwrap();
     let io = hyper_util::rt::TokioIo::new(socket);
     let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
     let connection = tokio::spawn(connection);
@@ -226,7 +269,10 @@ async fn one_connection_carries_a_hundred_requests_to_a_nested_server() {
         sender.ready().await.unwrap();
         let response = sender.send_request(request).await.unwrap();
         assert_eq!(response.status(), status, "{number}");
-        let body = http_body_util::BodyExt::collect(response.into_body()).await.unwrap().to_bytes();
+        let body = http_body_util::BodyExt::collect(response.into_body())
+            .await
+            .unwrap()
+            .to_bytes();
         match method {
             Method::HEAD => assert!(body.is_empty()),
             Method::GET => assert!(body.starts_with(b"{\"error\"")),
@@ -258,7 +304,10 @@ async fn a_graceful_shutdown_waits_for_the_streams_that_are_open() {
     let (ended, mut end) = tokio::sync::oneshot::channel();
     let task = tokio::spawn(async move {
         let server = axum::serve(listener, Router::new().route_service("/agent", agui));
-        server.with_graceful_shutdown(async { drop(stopped.await) }).await.unwrap();
+        server
+            .with_graceful_shutdown(async { drop(stopped.await) })
+            .await
+            .unwrap();
         ended.send(()).unwrap();
     });
     let served = Served { address, task };

@@ -1,5 +1,10 @@
 //! An agent behind HTTP, over real sockets.
-#![allow(clippy::panic, clippy::unwrap_used, unreachable_pub, reason = "a test fails by panicking")]
+#![allow(
+    clippy::panic,
+    clippy::unwrap_used,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
 
 #[path = "../support/order.rs"]
 mod rules;

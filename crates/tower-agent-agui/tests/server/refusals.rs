@@ -16,7 +16,10 @@ use super::{Served, input, serve};
 async fn unused() -> (Served, Watched) {
     let watched = Watched::default();
     let agent = watched.agent().build().unwrap();
-    let server = AgUi::builder(agent).max_body_size(1000).max_nesting(10).build();
+    let server = AgUi::builder(agent)
+        .max_body_size(1000)
+        .max_nesting(10)
+        .build();
     (serve(server).await, watched)
 }
 
@@ -24,7 +27,10 @@ async fn refused(reply: Reply, status: StatusCode) -> Value {
     assert_eq!(reply.status, status);
     assert_eq!(reply.header("content-type"), Some("application/json"));
     let json = reply.json().await;
-    assert!(!json["error"]["message"].as_str().unwrap().is_empty(), "{json}");
+    assert!(
+        !json["error"]["message"].as_str().unwrap().is_empty(),
+        "{json}"
+    );
     json["error"].clone()
 }
 
@@ -51,13 +57,24 @@ async fn anything_but_post_is_405_and_says_what_is_allowed() {
 #[tokio::test]
 async fn a_body_of_another_type_is_415() {
     let (served, watched) = unused().await;
-    for content_type in [None, Some("text/plain"), Some("application/jsonlines"), Some("json")] {
+    for content_type in [
+        None,
+        Some("text/plain"),
+        Some("application/jsonlines"),
+        Some("json"),
+    ] {
         let mut request = post(input().to_string());
         request.headers_mut().remove("content-type");
         if let Some(content_type) = content_type {
-            request.headers_mut().insert("content-type", content_type.parse().unwrap());
+            request
+                .headers_mut()
+                .insert("content-type", content_type.parse().unwrap());
         }
-        refused(send(&served, request).await, StatusCode::UNSUPPORTED_MEDIA_TYPE).await;
+        refused(
+            send(&served, request).await,
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        )
+        .await;
     }
     assert_eq!(watched.calls(), 0);
 }
@@ -65,11 +82,16 @@ async fn a_body_of_another_type_is_415() {
 #[tokio::test]
 async fn a_front_end_that_takes_no_events_is_406() {
     let (served, watched) = unused().await;
-    for accept in
-        ["application/json", "text/html, image/*", "text/event-streams", "text/event-stream;q=0"]
-    {
+    for accept in [
+        "application/json",
+        "text/html, image/*",
+        "text/event-streams",
+        "text/event-stream;q=0",
+    ] {
         let mut request = post(input().to_string());
-        request.headers_mut().insert("accept", accept.parse().unwrap());
+        request
+            .headers_mut()
+            .insert("accept", accept.parse().unwrap());
         refused(send(&served, request).await, StatusCode::NOT_ACCEPTABLE).await;
     }
     assert_eq!(watched.calls(), 0);
@@ -90,10 +112,16 @@ async fn types_may_have_parameters_and_any_case_and_accept_may_be_wide() {
     ];
     for accept in accepts {
         let mut request = post(input().to_string());
-        request.headers_mut().insert("accept", accept.parse().unwrap());
+        request
+            .headers_mut()
+            .insert("accept", accept.parse().unwrap());
         let content_type = "Application/JSON; charset=utf-8".parse().unwrap();
         request.headers_mut().insert("content-type", content_type);
-        assert_eq!(send(&served, request).await.status, StatusCode::OK, "{accept}");
+        assert_eq!(
+            send(&served, request).await.status,
+            StatusCode::OK,
+            "{accept}"
+        );
     }
 }
 
@@ -101,8 +129,15 @@ async fn types_may_have_parameters_and_any_case_and_accept_may_be_wide() {
 async fn a_body_that_says_it_is_too_large_is_413_before_it_is_read() {
     let (served, watched) = unused().await;
     let body = with("forwardedProps", json!("x".repeat(1000)));
-    let error = refused(send(&served, post(body)).await, StatusCode::PAYLOAD_TOO_LARGE).await;
-    assert!(error["message"].as_str().unwrap().contains("1000"), "{error}");
+    let error = refused(
+        send(&served, post(body)).await,
+        StatusCode::PAYLOAD_TOO_LARGE,
+    )
+    .await;
+    assert!(
+        error["message"].as_str().unwrap().contains("1000"),
+        "{error}"
+    );
     assert_eq!(watched.calls(), 0);
 }
 
@@ -122,7 +157,10 @@ async fn the_limit_of_the_size_is_exact() {
         let empty = with("forwardedProps", json!("")).len();
         with("forwardedProps", json!("x".repeat(length - empty)))
     };
-    for (length, status) in [(1000, StatusCode::OK), (1001, StatusCode::PAYLOAD_TOO_LARGE)] {
+    for (length, status) in [
+        (1000, StatusCode::OK),
+        (1001, StatusCode::PAYLOAD_TOO_LARGE),
+    ] {
         let (served, watched) = unused().await;
         assert_eq!(body(length).len(), length);
         let reply = send(&served, post(body(length))).await;
@@ -148,10 +186,17 @@ async fn what_is_no_json_is_400_and_says_where() {
     let twice = format!("{0} {0}", input());
     refused(send(&served, post(twice)).await, StatusCode::BAD_REQUEST).await;
     // Also in what nobody reads.
-    let other = [b"{\"other\":\"\xff\",", &input().to_string().as_bytes()[1..]].concat();
+    let other = [
+        b"{\"other\":\"\xff\",",
+        &input().to_string().as_bytes()[1..],
+    ]
+    .concat();
     for not_utf8 in [b"{\"threadId\":\"\xff\"}".to_vec(), other] {
         let error = refused(send(&served, post(not_utf8)).await, StatusCode::BAD_REQUEST).await;
-        assert!(error["message"].as_str().unwrap().contains("UTF-8"), "{error}");
+        assert!(
+            error["message"].as_str().unwrap().contains("UTF-8"),
+            "{error}"
+        );
     }
     // The key is broken: the place is that of the object.
     let broken = "{\"state\":{\"a\":[{b}]}}";
@@ -165,10 +210,16 @@ async fn json_that_is_no_input_is_422_with_the_path() {
     let (served, watched) = unused().await;
     let cases = [
         (with("threadId", json!(1)), Some("threadId")),
-        (with("messages", json!([{ "id": "u", "role": "user" }])), Some("messages[0]")),
+        (
+            with("messages", json!([{ "id": "u", "role": "user" }])),
+            Some("messages[0]"),
+        ),
         (with("state", json!([])), Some("state")),
         (
-            with("messages", json!([{ "id": "u", "role": "user", "content": 1 }])),
+            with(
+                "messages",
+                json!([{ "id": "u", "role": "user", "content": 1 }]),
+            ),
             Some("messages[0].content"),
         ),
         (
@@ -179,18 +230,30 @@ async fn json_that_is_no_input_is_422_with_the_path() {
             Some("messages[0].toolCallId"),
         ),
         (
-            with("messages", json!([{ "id": "u", "role": null, "content": "" }])),
+            with(
+                "messages",
+                json!([{ "id": "u", "role": null, "content": "" }]),
+            ),
             Some("messages[0].role"),
         ),
         (
-            with("messages", json!([{ "id": "u", "role": { "user": null }, "content": "" }])),
+            with(
+                "messages",
+                json!([{ "id": "u", "role": { "user": null }, "content": "" }]),
+            ),
             Some("messages[0].role"),
         ),
         (
-            with("messages", json!([{ "id": "u", "role": "user", "content": [{ "type": 3 }] }])),
+            with(
+                "messages",
+                json!([{ "id": "u", "role": "user", "content": [{ "type": 3 }] }]),
+            ),
             Some("messages[0].content[0].type"),
         ),
-        (with("resume", json!([{ "interruptId": "i", "status": {} }])), Some("resume[0].status")),
+        (
+            with("resume", json!([{ "interruptId": "i", "status": {} }])),
+            Some("resume[0].status"),
+        ),
         (
             with(
                 "resume",
@@ -202,7 +265,10 @@ async fn json_that_is_no_input_is_422_with_the_path() {
             Some("resume[1].interruptId"),
         ),
         (
-            with("tools", json!([{ "name": "paint", "description": "", "parameters": true }])),
+            with(
+                "tools",
+                json!([{ "name": "paint", "description": "", "parameters": true }]),
+            ),
             Some("tools[0].parameters"),
         ),
         ("[]".to_owned(), None),
@@ -210,7 +276,11 @@ async fn json_that_is_no_input_is_422_with_the_path() {
     for (body, path) in cases {
         let reply = send(&served, post(body.clone())).await;
         let error = refused(reply, StatusCode::UNPROCESSABLE_ENTITY).await;
-        assert_eq!(error.get("path").and_then(Value::as_str), path, "{body}: {error}");
+        assert_eq!(
+            error.get("path").and_then(Value::as_str),
+            path,
+            "{body}: {error}"
+        );
     }
     assert_eq!(watched.calls(), 0);
 }
@@ -228,8 +298,15 @@ async fn the_limit_of_nesting_is_exact() {
     let reply = send(&served, post(nested(10))).await;
     assert_eq!(reply.status, StatusCode::OK);
     drop(reply);
-    let error = refused(send(&served, post(nested(11))).await, StatusCode::BAD_REQUEST).await;
-    assert!(error["message"].as_str().unwrap().contains("10 levels"), "{error}");
+    let error = refused(
+        send(&served, post(nested(11))).await,
+        StatusCode::BAD_REQUEST,
+    )
+    .await;
+    assert!(
+        error["message"].as_str().unwrap().contains("10 levels"),
+        "{error}"
+    );
     assert!(watched.calls() <= 1);
     // Objects count as arrays do.
     let objects = format!("{}1{}", "{\"a\":".repeat(10), "}".repeat(10));
@@ -240,8 +317,12 @@ async fn the_limit_of_nesting_is_exact() {
 #[tokio::test]
 async fn brackets_in_strings_are_not_counted_and_escapes_do_not_end_them() {
     let (served, _) = unused().await;
-    let texts =
-        ["[".repeat(50), "{\"[[[[[[[[[[[[[".into(), "\\".into(), "\\\"[[[[[[[[[[[[[[".into()];
+    let texts = [
+        "[".repeat(50),
+        "{\"[[[[[[[[[[[[[".into(),
+        "\\".into(),
+        "\\\"[[[[[[[[[[[[[[".into(),
+    ];
     for text in texts {
         let reply = send(&served, post(with("forwardedProps", json!([text, text])))).await;
         assert_eq!(reply.status, StatusCode::OK, "{text}");
@@ -249,7 +330,10 @@ async fn brackets_in_strings_are_not_counted_and_escapes_do_not_end_them() {
     // What follows a string is counted.
     let body = with("forwardedProps", json!(["\\", null])).replace("null", &"[".repeat(20));
     let error = refused(send(&served, post(body)).await, StatusCode::BAD_REQUEST).await;
-    assert!(error["message"].as_str().unwrap().contains("nested"), "{error}");
+    assert!(
+        error["message"].as_str().unwrap().contains("nested"),
+        "{error}"
+    );
 }
 
 /// Deeper than the JSON reader goes: refused by it, whatever limit was set.
@@ -258,7 +342,11 @@ async fn a_limit_beyond_that_of_the_json_reader_is_not_reached() {
     let watched = Watched::default();
     let agent = watched.agent().build().unwrap();
     let served = serve(AgUi::builder(agent).max_nesting(10_000).build()).await;
-    refused(send(&served, post(nested(5000))).await, StatusCode::BAD_REQUEST).await;
+    refused(
+        send(&served, post(nested(5000))).await,
+        StatusCode::BAD_REQUEST,
+    )
+    .await;
     assert_eq!(watched.calls(), 0);
 }
 
@@ -273,7 +361,9 @@ async fn a_body_that_breaks_off_is_400_and_runs_nothing() {
         Err(std::io::Error::other("the line is dead")),
     ];
     let request = post("").map(|_: Full<Bytes>| StreamBody::new(stream::iter(frames)));
-    let response = ServiceExt::<Request<_>>::oneshot(server, request).await.unwrap();
+    let response = ServiceExt::<Request<_>>::oneshot(server, request)
+        .await
+        .unwrap();
     assert_eq!(response.status(), StatusCode::BAD_REQUEST);
     assert_eq!(watched.calls(), 0);
 }

@@ -25,9 +25,20 @@ pub fn any_event(names: &'static [&'static str]) -> impl Strategy<Value = Event>
 
 fn history(id: &str, call: &str, owner: Option<Arc<str>>) -> Vec<Message> {
     let tool_calls = vec![ToolCall::new(call, "add", "{}")];
-    let mut asks = Message::new(id, MessageKind::Assistant { content: None, tool_calls });
+    let mut asks = Message::new(
+        id,
+        MessageKind::Assistant {
+            content: None,
+            tool_calls,
+        },
+    );
     asks.subagent_run_id.clone_from(&owner);
-    let mut thinks = Message::new(call, MessageKind::Reasoning { content: String::new() });
+    let mut thinks = Message::new(
+        call,
+        MessageKind::Reasoning {
+            content: String::new(),
+        },
+    );
     thinks.subagent_run_id = owner;
     vec![asks, thinks]
 }
@@ -44,10 +55,17 @@ fn event(kind: u8, id: &str, other: &str, maybe: Option<Arc<str>>) -> Event {
         3 => Event::run_finished("t", "r"),
         4 => Event::run_finished(other, "r"),
         5 => {
-            let interrupts = maybe.iter().map(|id| Interrupt::new(id.clone(), "x:y")).collect();
-            RunFinished::new("t", "r").with_outcome(RunOutcome::Interrupt { interrupts }).into()
+            let interrupts = maybe
+                .iter()
+                .map(|id| Interrupt::new(id.clone(), "x:y"))
+                .collect();
+            RunFinished::new("t", "r")
+                .with_outcome(RunOutcome::Interrupt { interrupts })
+                .into()
         }
-        6 => RunFinished::new("t", "r").with_outcome(RunOutcome::Cancelled).into(),
+        6 => RunFinished::new("t", "r")
+            .with_outcome(RunOutcome::Cancelled)
+            .into(),
         7 => Event::run_error("no"),
         8 => Event::step_started(id),
         9 => Event::step_finished(id),

@@ -44,7 +44,11 @@ pub fn check(thread: &str, run: &str, events: &[Value]) -> Result<(), String> {
             return fail(why);
         }
     }
-    if events.is_empty() { Err("there is no event".into()) } else { Ok(()) }
+    if events.is_empty() {
+        Err("there is no event".into())
+    } else {
+        Ok(())
+    }
 }
 
 impl Rules {
@@ -74,7 +78,9 @@ impl Rules {
                     "tool-call" => &["call"],
                     _ => &["message", "thought"],
                 };
-                let known = kinds.iter().find_map(|kind| self.owners.get(&(*kind, id.clone())));
+                let known = kinds
+                    .iter()
+                    .find_map(|kind| self.owners.get(&(*kind, id.clone())));
                 known.map_or(Ok(()), |owner| agree(&tag, owner))
             }
             "ACTIVITY_SNAPSHOT" => {
@@ -93,8 +99,11 @@ impl Rules {
                 new.then_some(()).ok_or("the step has begun".into())
             }
             "STEP_FINISHED" => {
-                let was = self.steps.remove(&(tag, text(event, "stepName").to_owned()));
-                was.then_some(()).ok_or("this agent has not begun the step".into())
+                let was = self
+                    .steps
+                    .remove(&(tag, text(event, "stepName").to_owned()));
+                was.then_some(())
+                    .ok_or("this agent has not begun the step".into())
             }
             "SUBAGENT_STARTED" => {
                 if event.get("parentSubagentRunId").is_some()
@@ -104,7 +113,10 @@ impl Rules {
                 }
                 let id = text(event, "subagentRunId").to_owned();
                 self.running.insert(id.clone());
-                self.begun.insert(id).then_some(()).ok_or("the name was used".into())
+                self.begun
+                    .insert(id)
+                    .then_some(())
+                    .ok_or("the name was used".into())
             }
             "SUBAGENT_FINISHED" | "SUBAGENT_ERROR" => {
                 let was = self.running.remove(text(event, "subagentRunId"));
@@ -119,12 +131,16 @@ impl Rules {
                 Ok(())
             }
             "RUN_FINISHED" => {
-                if event["outcome"]["interrupts"].as_array().is_some_and(Vec::is_empty) {
+                if event["outcome"]["interrupts"]
+                    .as_array()
+                    .is_some_and(Vec::is_empty)
+                {
                     return Err("it waits for nothing".into());
                 }
                 let rest = (&self.open, &self.steps, &self.running);
                 let none = rest.0.is_empty() && rest.1.is_empty() && rest.2.is_empty();
-                none.then_some(()).ok_or_else(|| format!("still open: {rest:?}"))
+                none.then_some(())
+                    .ok_or_else(|| format!("still open: {rest:?}"))
             }
             "RUN_ERROR" | "STATE_SNAPSHOT" | "STATE_DELTA" | "RAW" | "CUSTOM" => Ok(()),
             _ => Err("a chunk, or no event of the protocol".into()),
@@ -138,8 +154,16 @@ impl Rules {
         id: String,
         tag: Owner,
     ) -> Result<(), String> {
-        agree(&tag, self.owners.entry((kind, id.clone())).or_insert_with(|| tag.clone()))?;
-        self.open.insert((set, id)).then_some(()).ok_or("it is open".into())
+        agree(
+            &tag,
+            self.owners
+                .entry((kind, id.clone()))
+                .or_insert_with(|| tag.clone()),
+        )?;
+        self.open
+            .insert((set, id))
+            .then_some(())
+            .ok_or("it is open".into())
     }
 
     fn start_call(&mut self, event: &Value, id: String, tag: Owner) -> Result<(), String> {
@@ -152,12 +176,18 @@ impl Rules {
             }
             None => tag.clone(),
         };
-        let owner = self.owners.entry(("call", id.clone())).or_insert_with(|| effective.clone());
+        let owner = self
+            .owners
+            .entry(("call", id.clone()))
+            .or_insert_with(|| effective.clone());
         if asks.is_some() && effective != *owner {
             return Err("the message that asks is of another agent than the call".into());
         }
         agree(&tag, owner)?;
-        self.open.insert(("call", id)).then_some(()).ok_or("it is open".into())
+        self.open
+            .insert(("call", id))
+            .then_some(())
+            .ok_or("it is open".into())
     }
 
     fn go_on(
@@ -206,9 +236,13 @@ fn agree(tag: &Owner, owner: &Owner) -> Result<(), String> {
 }
 
 fn owner(event: &Value) -> Owner {
-    event.get("subagentRunId").map(|id| id.as_str().expect("a string").to_owned())
+    event
+        .get("subagentRunId")
+        .map(|id| id.as_str().expect("a string").to_owned())
 }
 
 fn text<'a>(event: &'a Value, field: &str) -> &'a str {
-    event[field].as_str().unwrap_or_else(|| panic!("no string `{field}` in {event}"))
+    event[field]
+        .as_str()
+        .unwrap_or_else(|| panic!("no string `{field}` in {event}"))
 }

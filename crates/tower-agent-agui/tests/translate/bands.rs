@@ -44,17 +44,26 @@ fn a_before_drops_an_event() {
             _ => Action::Continue,
         }))
         .build();
-    let text = ["TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_END"];
+    let text = [
+        "TEXT_MESSAGE_START",
+        "TEXT_MESSAGE_CONTENT",
+        "TEXT_MESSAGE_END",
+    ];
     let sent = names(&run(&server, input()));
-    assert_eq!(sent, [&["RUN_STARTED"][..], &text, &["RUN_FINISHED"]].concat());
+    assert_eq!(
+        sent,
+        [&["RUN_STARTED"][..], &text, &["RUN_FINISHED"]].concat()
+    );
 }
 
 #[test]
 fn a_before_answers_in_the_place_of_the_translation() {
     let server = greeter()
-        .on_translate(before_translate(|request| match is_delta(request.event()) {
-            true => Action::Respond(Event::custom("said", "something").into()),
-            false => Action::Continue,
+        .on_translate(before_translate(|request| {
+            match is_delta(request.event()) {
+                true => Action::Respond(Event::custom("said", "something").into()),
+                false => Action::Continue,
+            }
         }))
         .build();
     let sent = in_step(&run(&server, input()));
@@ -104,7 +113,10 @@ fn several_afters_add_up_or_one_of_them_counts_as_the_preset_says() {
                 Action::Respond(response)
             })
         };
-        let server = greeter().semantics(band).on_translate(adds("a")).on_translate(adds("b"));
+        let server = greeter()
+            .semantics(band)
+            .on_translate(adds("a"))
+            .on_translate(adds("b"));
         let events = run(&server.build(), input());
         let (sent, told): (&[_], &[_]) = match preset {
             "default" | "adk_elixir" => (&["a", "b"], &["a", "b"]),
@@ -141,8 +153,10 @@ fn of_several_befores_that_answer_one_counts_as_the_preset_says() {
                 told.lock().unwrap().push(format!("<{name}"));
             }
         });
-        let server =
-            greeter().semantics(band).on_translate(answers("a")).on_translate(answers("b"));
+        let server = greeter()
+            .semantics(band)
+            .on_translate(answers("a"))
+            .on_translate(answers("b"));
         let events = run(&server.on_translate(looks).build(), input());
         let (sent, expected): (&[_], _) = match preset {
             "potato" => (&[], "a> b> <TEXT_MESSAGE_CONTENT"),
@@ -185,7 +199,11 @@ fn after_one_has_failed_the_rest_are_asked_as_the_preset_says() {
         let counts = before_translate(move |request| {
             count.fetch_add(usize::from(is_delta(request.event())), SeqCst);
         });
-        let server = greeter().semantics(band).on_translate(fails).on_translate(counts).build();
+        let server = greeter()
+            .semantics(band)
+            .on_translate(fails)
+            .on_translate(counts)
+            .build();
         assert_eq!(error(&run(&server, input())).message, "no", "{preset}");
         let told = matches!(preset, "potato" | "trpc, on error" | "trpc, on both");
         assert_eq!(asked.load(SeqCst), usize::from(told), "{preset}");
@@ -217,15 +235,20 @@ async fn hooks_may_wait_and_events_keep_their_order() {
             Action::Respond(response)
         }
     });
-    let server =
-        says([Turn::from_text("one two three")]).on_translate(waits).on_translate(adds).build();
+    let server = says([Turn::from_text("one two three")])
+        .on_translate(waits)
+        .on_translate(adds)
+        .build();
     let plain = says([Turn::from_text("one two three")]).build();
     let start = tokio::time::Instant::now();
     let events: Vec<_> = super::started(&server, input()).collect().await;
     assert!(start.elapsed() > Duration::from_secs(100));
     assert_eq!(text(&events), "one two three");
     assert!(customs(&events).len() > 1);
-    let without = events.into_iter().filter(|it| it.kind.name() != "CUSTOM").collect::<Vec<_>>();
+    let without = events
+        .into_iter()
+        .filter(|it| it.kind.name() != "CUSTOM")
+        .collect::<Vec<_>>();
     assert_eq!(without, run(&plain, input()));
 }
 
@@ -233,18 +256,25 @@ async fn hooks_may_wait_and_events_keep_their_order() {
 fn a_wrap_stands_around_the_translation() {
     let server = greeter()
         .on_translate(before_translate(|_| {}))
-        .translate_layer(wrap_translate(|request: TranslateRequest, mut next| async move {
-            let twice = matches!(request.event().kind, Told::StateSnapshot { .. });
-            let mut response = next.run(request.clone()).await?;
-            if twice {
-                let more = next.run(request).await?;
-                response.events_mut().extend(more.into_events());
-            }
-            Ok(response)
-        }))
+        .translate_layer(wrap_translate(
+            |request: TranslateRequest, mut next| async move {
+                let twice = matches!(request.event().kind, Told::StateSnapshot { .. });
+                let mut response = next.run(request.clone()).await?;
+                if twice {
+                    let more = next.run(request).await?;
+                    response.events_mut().extend(more.into_events());
+                }
+                Ok(response)
+            },
+        ))
         .build();
     let sent = names(&run(&server, input()));
-    assert_eq!(sent.iter().filter(|name| **name == "STATE_SNAPSHOT").count(), 2);
+    assert_eq!(
+        sent.iter()
+            .filter(|name| **name == "STATE_SNAPSHOT")
+            .count(),
+        2
+    );
 }
 
 #[test]
@@ -275,12 +305,17 @@ fn tower_layers_stand_around_the_translation() {
     assert_eq!(probe.violations(), 0);
     // One call for every event of the agent, and the inner layer sees what the callback made.
     let seen = record.requests();
-    let told = seen.iter().filter_map(|request| match &request.event().kind {
-        Told::TextDelta { text, .. } => Some(text.as_str()),
-        _ => None,
-    });
+    let told = seen
+        .iter()
+        .filter_map(|request| match &request.event().kind {
+            Told::TextDelta { text, .. } => Some(text.as_str()),
+            _ => None,
+        });
     assert_eq!(told.collect::<Vec<_>>(), ["hi?"]);
-    assert!(seen.iter().all(|request| request.input().run_id == "r".into()));
+    assert!(
+        seen.iter()
+            .all(|request| request.input().run_id == "r".into())
+    );
 }
 
 /// Told of each event, once, how its translation ended.
@@ -322,7 +357,10 @@ fn on_end_is_called_once_for_each_event() {
     ];
     let seen = std::mem::take(&mut *ends.lock().unwrap());
     assert!(seen.iter().all(|(_, how)| *how == "done"), "{seen:?}");
-    assert_eq!(seen.iter().map(|(name, _)| name).collect::<Vec<_>>(), expected);
+    assert_eq!(
+        seen.iter().map(|(name, _)| name).collect::<Vec<_>>(),
+        expected
+    );
 }
 
 #[test]
@@ -334,18 +372,30 @@ fn on_end_is_told_of_a_failure_and_of_a_run_that_is_dropped() {
         true => Err(Error::new(ErrorKind::Other, "no")),
         false => Ok(()),
     });
-    let server = greeter().on_translate(Ends(ends.clone())).on_translate(fails).build();
+    let server = greeter()
+        .on_translate(Ends(ends.clone()))
+        .on_translate(fails)
+        .build();
     run(&server, input());
-    assert_eq!(ends.lock().unwrap().pop(), Some(("TextDelta".to_owned(), "failed")));
+    assert_eq!(
+        ends.lock().unwrap().pop(),
+        Some(("TextDelta".to_owned(), "failed"))
+    );
 
     ends.lock().unwrap().clear();
     let waits = before_translate(|_| std::future::pending::<()>());
-    let server = greeter().on_translate(Ends(ends.clone())).on_translate(waits).build();
+    let server = greeter()
+        .on_translate(Ends(ends.clone()))
+        .on_translate(waits)
+        .build();
     let mut events = super::started(&server, input());
     assert!(events.next().now_or_never().is_none());
     assert!(ends.lock().unwrap().is_empty());
     drop(events);
-    assert_eq!(*ends.lock().unwrap(), [("RunStarted".to_owned(), "dropped")]);
+    assert_eq!(
+        *ends.lock().unwrap(),
+        [("RunStarted".to_owned(), "dropped")]
+    );
 }
 
 #[test]
@@ -360,16 +410,20 @@ fn a_failed_translation_may_be_tried_again_or_answered() {
             }
             _ => Recovery::Propagate,
         }))
-        .translate_layer(wrap_translate(move |request: TranslateRequest, mut next| {
-            let first = count.fetch_add(1, SeqCst) == 0;
-            async move {
-                match &request.event().kind {
-                    Told::RunStarted { .. } if first => Err(Error::new(ErrorKind::Other, "once")),
-                    Told::TextDelta { .. } => Err(Error::new(ErrorKind::Other, "always")),
-                    _ => next.run(request).await,
+        .translate_layer(wrap_translate(
+            move |request: TranslateRequest, mut next| {
+                let first = count.fetch_add(1, SeqCst) == 0;
+                async move {
+                    match &request.event().kind {
+                        Told::RunStarted { .. } if first => {
+                            Err(Error::new(ErrorKind::Other, "once"))
+                        }
+                        Told::TextDelta { .. } => Err(Error::new(ErrorKind::Other, "always")),
+                        _ => next.run(request).await,
+                    }
                 }
-            }
-        }))
+            },
+        ))
         .build();
     let events = run(&server, input());
     assert_eq!(customs(&events), ["lost"]);
@@ -387,20 +441,27 @@ fn callbacks_that_only_look_change_nothing() {
             ]);
             let echo =
                 tower_agent::Tool::function("echo", "Echoes.", |value: serde_json::Value| value);
-            Agent::builder(model).tool(echo).semantics(semantics).build().unwrap()
+            Agent::builder(model)
+                .tool(echo)
+                .semantics(semantics)
+                .build()
+                .unwrap()
         };
         let plain = wire(&run(&AgUi::new(agent()), input()));
         let watched = AgUi::builder(agent())
             .semantics(band)
             .on_translate(before_translate(|_| {}))
             .on_translate(after_translate(|_, _| {}))
-            .translate_layer(wrap_translate(|request: TranslateRequest, mut next| async move {
-                next.run(request).await
-            }))
+            .translate_layer(wrap_translate(
+                |request: TranslateRequest, mut next| async move { next.run(request).await },
+            ))
             .on_translate(after_translate(|_, _| async {}))
             .build();
         assert_eq!(wire(&run(&watched, input())), plain, "{preset}");
-        assert!(plain.contains(&content("r-1", "done")), "{preset}: {plain:#?}");
+        assert!(
+            plain.contains(&content("r-1", "done")),
+            "{preset}: {plain:#?}"
+        );
     }
 }
 

@@ -21,7 +21,9 @@ fn ends(change: impl FnOnce(AgUiBuilder) -> AgUiBuilder) -> Vec<Event> {
     let watched = Watched::default();
     let server = change(AgUi::builder(watched.agent().build().unwrap())).build();
     let mut events = super::started(&server, input());
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
     let mut sent = Vec::new();
     loop {
         let event = runtime.block_on(events.next()).expect("it ends once");
@@ -87,10 +89,12 @@ fn an_abort_of_a_hook_has_a_code_of_its_own_under_every_preset() {
                 .on_translate(on_translate_error(|_, _| {
                     Recovery::Fallback(TranslateResponse::none())
                 }))
-                .translate_layer(wrap_translate(|request: TranslateRequest, mut next| async move {
-                    let _ = next.run(request.clone()).await;
-                    next.run(request).await
-                }))
+                .translate_layer(wrap_translate(
+                    |request: TranslateRequest, mut next| async move {
+                        let _ = next.run(request.clone()).await;
+                        next.run(request).await
+                    },
+                ))
                 .on_translate(before_translate(|request| match third_word(request) {
                     true => Err(Error::abort("that is enough")),
                     false => Ok(()),
@@ -112,11 +116,17 @@ fn an_abort_that_a_layer_swallows_ends_the_run_all_the_same() {
     let turns = (0..30).map(|turn| Turn::tool("echo", json!(turn)));
     let model = ScriptedModel::new(turns);
     let echo = Tool::function("echo", "Echoes.", |value: serde_json::Value| value);
-    let agent = Agent::builder(model.clone()).tool(echo).max_iterations(30).build().unwrap();
+    let agent = Agent::builder(model.clone())
+        .tool(echo)
+        .max_iterations(30)
+        .build()
+        .unwrap();
     let server = AgUi::builder(agent)
-        .translate_layer(wrap_translate(|request: TranslateRequest, mut next| async move {
-            Ok(next.run(request).await.unwrap_or_default())
-        }))
+        .translate_layer(wrap_translate(
+            |request: TranslateRequest, mut next| async move {
+                Ok(next.run(request).await.unwrap_or_default())
+            },
+        ))
         .on_translate(before_translate(|request| match request.event().kind {
             Told::ToolCallStart { .. } => Err(Error::abort("no tools")),
             _ => Ok(()),
@@ -132,12 +142,14 @@ fn an_abort_that_a_layer_swallows_ends_the_run_all_the_same() {
 #[test]
 fn an_error_of_a_layer_and_one_of_anybody_elses_type_end_the_run() {
     let sent = ends(|server| {
-        server.translate_layer(wrap_translate(|request: TranslateRequest, mut next| async move {
-            if third_word(&request) {
-                return Err(other("the layer is ill"));
-            }
-            next.run(request).await
-        }))
+        server.translate_layer(wrap_translate(
+            |request: TranslateRequest, mut next| async move {
+                if third_word(&request) {
+                    return Err(other("the layer is ill"));
+                }
+                next.run(request).await
+            },
+        ))
     });
     assert_eq!(error(&sent).message, "the layer is ill");
 
@@ -220,7 +232,11 @@ fn a_panic_in_a_hook_or_in_a_layer_is_one_run_error() {
     for (place, change) in cases {
         let sent = ends(change);
         let error = error(&sent);
-        assert!(error.message.contains("three words"), "{place}: {}", error.message);
+        assert!(
+            error.message.contains("three words"),
+            "{place}: {}",
+            error.message
+        );
         assert_eq!(error.code.as_deref(), Some("callback"), "{place}");
     }
 }
@@ -232,17 +248,23 @@ fn an_error_on_the_very_first_event_is_all_that_is_sent_and_the_model_is_not_cal
         server.on_translate(after_translate(|_, _| Err::<(), _>(other("not today"))))
     };
     let before = |server: AgUiBuilder| {
-        server.on_translate(before_translate(|_| Err::<(), _>(Error::abort("not today"))))
+        server.on_translate(before_translate(|_| {
+            Err::<(), _>(Error::abort("not today"))
+        }))
     };
     let panics = |server: AgUiBuilder| {
-        server
-            .translate_layer(wrap_translate(|_: TranslateRequest, _| async { panic!("not today") }))
+        server.translate_layer(wrap_translate(|_: TranslateRequest, _| async {
+            panic!("not today")
+        }))
     };
     type Change = Box<dyn FnOnce(AgUiBuilder) -> AgUiBuilder>;
     let changes: [Change; 3] = [Box::new(after), Box::new(before), Box::new(panics)];
     for change in changes {
         let watched = Watched::default();
-        let sent = run(&change(AgUi::builder(watched.agent().build().unwrap())).build(), input());
+        let sent = run(
+            &change(AgUi::builder(watched.agent().build().unwrap())).build(),
+            input(),
+        );
         assert_eq!(names(&sent), ["RUN_ERROR"]);
         assert!(error(&sent).message.contains("not today"));
         assert_eq!(watched.calls(), 0);
@@ -266,9 +288,11 @@ fn an_interrupt_or_an_end_of_the_invocation_ends_the_run_with_its_code() {
         });
         assert_eq!(error(&sent).code.as_deref(), Some(code));
         let sent = ends(|server| {
-            server.on_translate(after_translate(move |request, _| match third_word(request) {
-                true => Err(in_after.clone()),
-                false => Ok(()),
+            server.on_translate(after_translate(move |request, _| {
+                match third_word(request) {
+                    true => Err(in_after.clone()),
+                    false => Ok(()),
+                }
             }))
         });
         // The event itself has its translation.
@@ -283,7 +307,11 @@ fn what_an_aborted_agent_has_told_passes_the_callbacks_like_everything_else() {
     let agent = || {
         let model = ScriptedModel::new([Turn::tool("erase", json!("all")).usage(Usage::new(7, 5))]);
         Agent::builder(model)
-            .tool(Tool::function("erase", "Erases.", |_: serde_json::Value| "gone"))
+            .tool(Tool::function(
+                "erase",
+                "Erases.",
+                |_: serde_json::Value| "gone",
+            ))
             .on_tool(before_tool(|_| Err::<(), _>(Error::abort("not here"))))
             .build()
             .unwrap()
@@ -305,8 +333,10 @@ fn what_an_aborted_agent_has_told_passes_the_callbacks_like_everything_else() {
     let server = AgUi::builder(agent()).on_translate(before_translate(|request| {
         match &request.event().kind {
             Told::RunFailed { error } if error.kind() == ErrorKind::Aborted => {
-                let told =
-                    [Event::custom("stopped", error.message()), Event::run_error("Stopped.")];
+                let told = [
+                    Event::custom("stopped", error.message()),
+                    Event::run_error("Stopped."),
+                ];
                 Action::Respond(TranslateResponse::new(told))
             }
             _ => Action::Continue,
@@ -326,8 +356,14 @@ fn a_failure_of_the_agent_is_one_run_error_with_the_code_of_its_kind() {
     ] {
         let turn = Turn::from_text("half an answer").failing_after(2, Error::new(kind, "ill"));
         let sent = run(&super::says([turn]).build(), input());
-        assert_eq!((&*error(&sent).message, error(&sent).code.as_deref()), ("ill", Some(code)));
-        let errors = names(&sent).into_iter().filter(|name| *name == "RUN_ERROR").count();
+        assert_eq!(
+            (&*error(&sent).message, error(&sent).code.as_deref()),
+            ("ill", Some(code))
+        );
+        let errors = names(&sent)
+            .into_iter()
+            .filter(|name| *name == "RUN_ERROR")
+            .count();
         assert_eq!(errors, 1);
     }
 }
@@ -338,7 +374,11 @@ fn a_panic_of_the_agents_own_layer_is_one_run_error() {
         panic!("the layer broke") as Result<tower_agent::AgentResponse>
     });
     let sent = run(&AgUi::new(agent), input());
-    assert!(error(&sent).message.contains("the layer broke"), "{:?}", error(&sent));
+    assert!(
+        error(&sent).message.contains("the layer broke"),
+        "{:?}",
+        error(&sent)
+    );
 }
 
 #[test]

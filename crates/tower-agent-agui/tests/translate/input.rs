@@ -24,7 +24,10 @@ fn parse(value: Value) -> RunAgentInput {
 /// What the model was asked in a run of this input.
 fn asked(input: RunAgentInput) -> ModelRequest {
     let model = ScriptedModel::new([Turn::from_text("hi")]);
-    let agent = Agent::builder(model.clone()).instructions("Be kind.").build().unwrap();
+    let agent = Agent::builder(model.clone())
+        .instructions("Be kind.")
+        .build()
+        .unwrap();
     run(&AgUi::new(agent), input);
     model.requests().remove(0)
 }
@@ -37,7 +40,11 @@ fn the_conversation_reaches_the_model_in_order() {
         Message::user("u2", "Two?"),
     ];
     let request = asked(RunAgentInput::new("t", "r", messages));
-    let said: Vec<_> = request.messages().iter().map(|it| (it.role(), it.text())).collect();
+    let said: Vec<_> = request
+        .messages()
+        .iter()
+        .map(|it| (it.role(), it.text()))
+        .collect();
     let expected = [
         (Role::User, "One?".to_owned()),
         (Role::Assistant, "One.".to_owned()),
@@ -48,10 +55,19 @@ fn the_conversation_reaches_the_model_in_order() {
 
 #[test]
 fn a_multimodal_message_reaches_the_model() {
-    let data = PartSource::Data { value: "QQ==".into(), mime_type: "image/png".into() };
-    let url = PartSource::Url { value: "https://example.com/a.png".into(), mime_type: None };
-    let parts =
-        vec![ContentPart::text("What is this?"), ContentPart::image(data), ContentPart::image(url)];
+    let data = PartSource::Data {
+        value: "QQ==".into(),
+        mime_type: "image/png".into(),
+    };
+    let url = PartSource::Url {
+        value: "https://example.com/a.png".into(),
+        mime_type: None,
+    };
+    let parts = vec![
+        ContentPart::text("What is this?"),
+        ContentPart::image(data),
+        ContentPart::image(url),
+    ];
     let message = Message::user("u", Content::Parts(parts));
     let request = asked(RunAgentInput::new("t", "r", [message]));
     let expected = [
@@ -66,11 +82,17 @@ fn a_multimodal_message_reaches_the_model() {
 fn context_entries_are_told_to_the_model_after_the_agents_own_instructions() {
     let mut input = input();
     for (description, value) in [("Page", "Checkout"), ("Language", "Dutch")] {
-        input.context.push(Context { description: description.into(), value: value.into() });
+        input.context.push(Context {
+            description: description.into(),
+            value: value.into(),
+        });
     }
     let request = asked(input);
     let told = request.instructions().unwrap();
-    let at = |part: &str| told.find(part).unwrap_or_else(|| panic!("{part} is not in {told}"));
+    let at = |part: &str| {
+        told.find(part)
+            .unwrap_or_else(|| panic!("{part} is not in {told}"))
+    };
     assert!(at("Be kind.") < at("Page: Checkout"));
     assert!(at("Page: Checkout") < at("Language: Dutch"));
     // Nothing is added where there is nothing to tell.
@@ -96,23 +118,36 @@ fn resume_entries_are_the_runs_resolutions() {
     let seen = Arc::<Mutex<Vec<ResolutionOutcome>>>::default();
     let found = seen.clone();
     let ask = Tool::function_with("ask", "", move |name: String, call: ToolRequest| {
-        let answer = call.context().resolution(&name).map(|it| it.outcome.clone());
+        let answer = call
+            .context()
+            .resolution(&name)
+            .map(|it| it.outcome.clone());
         if let Some(answer) = &answer {
             found.lock().unwrap().push(answer.clone());
         }
         let question = Interrupt::new(name, "question");
-        async move { answer.map(|_| "answered").ok_or_else(|| Error::interrupt(question)) }
+        async move {
+            answer
+                .map(|_| "answered")
+                .ok_or_else(|| Error::interrupt(question))
+        }
     });
     let asks = ["i1", "i2", "i3"].map(|name| json!({ "value": name }));
-    let asks = asks.into_iter().fold(None, |turn: Option<Turn>, it| match turn {
-        None => Some(Turn::tool("ask", it)),
-        Some(turn) => Some(turn.and_tool("ask", it)),
-    });
+    let asks = asks
+        .into_iter()
+        .fold(None, |turn: Option<Turn>, it| match turn {
+            None => Some(Turn::tool("ask", it)),
+            Some(turn) => Some(turn.and_tool("ask", it)),
+        });
     let model = ScriptedModel::new([asks.unwrap(), Turn::from_text("hi")]);
     let server = AgUi::new(Agent::builder(model).tool(ask).build().unwrap());
     let sent = run(&server, input());
-    let EventKind::RunFinished(finished) = &sent.last().unwrap().kind else { panic!("{sent:?}") };
-    let Some(RunOutcome::Interrupt { interrupts }) = &finished.outcome else { panic!("{sent:?}") };
+    let EventKind::RunFinished(finished) = &sent.last().unwrap().kind else {
+        panic!("{sent:?}")
+    };
+    let Some(RunOutcome::Interrupt { interrupts }) = &finished.outcome else {
+        panic!("{sent:?}")
+    };
     let resume = json!([
         { "interruptId": interrupts[0].id, "status": "resolved", "payload": { "approved": true } },
         { "interruptId": interrupts[1].id, "status": "cancelled" },
@@ -122,8 +157,10 @@ fn resume_entries_are_the_runs_resolutions() {
     let mut next = RunAgentInput::new("t", "r", front_end.messages().to_vec());
     next.resume = serde_json::from_value::<Vec<ResumeEntry>>(resume).unwrap();
     run(&server, next);
-    let expected =
-        [ResolutionOutcome::Resolved(json!({ "approved": true })), ResolutionOutcome::Cancelled];
+    let expected = [
+        ResolutionOutcome::Resolved(json!({ "approved": true })),
+        ResolutionOutcome::Cancelled,
+    ];
     assert_eq!(*seen.lock().unwrap(), expected);
 }
 
@@ -132,14 +169,22 @@ fn a_state_that_is_no_object_is_refused_and_says_where() {
     for state in [json!([1]), json!("x"), json!(1), json!(true)] {
         let mut input = input();
         input.state = Some(state.clone());
-        let error = super::greeter().build().run(input).now_or_never().unwrap().unwrap_err();
+        let error = super::greeter()
+            .build()
+            .run(input)
+            .now_or_never()
+            .unwrap()
+            .unwrap_err();
         assert_eq!(error.path(), "state", "{state}");
         assert!(!error.is_syntax());
     }
     for state in [None, Some(Value::Null), Some(json!({}))] {
         let mut input = input();
         input.state = state;
-        assert_eq!(names(&run(&super::greeter().build(), input)).last(), Some(&"RUN_FINISHED"));
+        assert_eq!(
+            names(&run(&super::greeter().build(), input)).last(),
+            Some(&"RUN_FINISHED")
+        );
     }
 }
 
@@ -152,14 +197,24 @@ fn a_part_that_no_model_reads_and_two_tools_of_one_name_are_refused() {
             { "type": "video", "source": { "type": "data", "value": "QQ==", "mimeType": "video/mp4" } },
         ] }],
     }));
-    let error = super::greeter().build().run(input).now_or_never().unwrap().unwrap_err();
+    let error = super::greeter()
+        .build()
+        .run(input)
+        .now_or_never()
+        .unwrap()
+        .unwrap_err();
     assert_eq!(error.path(), "messages[0].content[1]");
 
     let tool = json!({ "name": "paint", "description": "" });
     let input = parse(json!({
         "threadId": "t", "runId": "r", "messages": [], "tools": [tool, tool],
     }));
-    let error = super::greeter().build().run(input).now_or_never().unwrap().unwrap_err();
+    let error = super::greeter()
+        .build()
+        .run(input)
+        .now_or_never()
+        .unwrap()
+        .unwrap_err();
     assert_eq!(error.path(), "tools");
     assert!(error.message().contains("paint"), "{error}");
 }
@@ -167,7 +222,11 @@ fn a_part_that_no_model_reads_and_two_tools_of_one_name_are_refused() {
 #[test]
 fn a_tool_by_the_name_of_one_of_the_agents_own_ends_the_run() {
     let agent = Agent::builder(ScriptedModel::new([Turn::from_text("hi")]))
-        .tool(tower_agent::Tool::function("paint", "", |_: Value| "painted"))
+        .tool(tower_agent::Tool::function(
+            "paint",
+            "",
+            |_: Value| "painted",
+        ))
         .build()
         .unwrap();
     let input = parse(json!({

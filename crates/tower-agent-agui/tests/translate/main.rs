@@ -1,5 +1,10 @@
 //! The translate call: what an agent's events become, and what callbacks may make of it.
-#![allow(clippy::panic, clippy::unwrap_used, unreachable_pub, reason = "a test fails by panicking")]
+#![allow(
+    clippy::panic,
+    clippy::unwrap_used,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
 
 #[path = "../support/any.rs"]
 mod any;
@@ -38,13 +43,18 @@ fn started(server: &AgUi, input: RunAgentInput) -> AgUiRun {
 /// What a front end is sent, checked by the protocol's rules. Nothing in it waits for time.
 fn run(server: &AgUi, input: RunAgentInput) -> Vec<Event> {
     let events = started(server, input).collect::<Vec<_>>();
-    let events = events.now_or_never().expect("the run goes on without waiting");
+    let events = events
+        .now_or_never()
+        .expect("the run goes on without waiting");
     rules::check("t", "r", &wire(&events)).unwrap();
     events
 }
 
 fn wire(events: &[Event]) -> Vec<Value> {
-    events.iter().map(|event| serde_json::to_value(event).unwrap()).collect()
+    events
+        .iter()
+        .map(|event| serde_json::to_value(event).unwrap())
+        .collect()
 }
 
 fn names(events: &[Event]) -> Vec<&'static str> {
@@ -53,7 +63,12 @@ fn names(events: &[Event]) -> Vec<&'static str> {
 
 /// What is sent between the beginning and the end of the only step.
 fn in_step(events: &[Event]) -> Vec<Value> {
-    let of = |name| events.iter().position(|event| event.kind.name() == name).unwrap();
+    let of = |name| {
+        events
+            .iter()
+            .position(|event| event.kind.name() == name)
+            .unwrap()
+    };
     wire(&events[of("STEP_STARTED") + 1..of("STEP_FINISHED")])
 }
 
@@ -93,10 +108,22 @@ fn says(turns: impl IntoIterator<Item = Turn>) -> AgUiBuilder {
 fn presets() -> [(&'static str, CallbackSemantics, Semantics); 8] {
     let trpc = CallbackSemantics::trpc;
     [
-        ("default", CallbackSemantics::default(), Semantics::default()),
+        (
+            "default",
+            CallbackSemantics::default(),
+            Semantics::default(),
+        ),
         ("potato", CallbackSemantics::potato(), Semantics::potato()),
-        ("adk_python", CallbackSemantics::adk_python(), Semantics::adk_python()),
-        ("adk_elixir", CallbackSemantics::adk_elixir(), Semantics::adk_elixir()),
+        (
+            "adk_python",
+            CallbackSemantics::adk_python(),
+            Semantics::adk_python(),
+        ),
+        (
+            "adk_elixir",
+            CallbackSemantics::adk_elixir(),
+            Semantics::adk_elixir(),
+        ),
         ("trpc", trpc(false, false), Semantics::trpc()),
         ("trpc, on error", trpc(true, false), Semantics::trpc()),
         ("trpc, on response", trpc(false, true), Semantics::trpc()),

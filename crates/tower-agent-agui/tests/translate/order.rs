@@ -16,12 +16,12 @@ fn instead(
     events: impl IntoIterator<Item = Event>,
 ) -> AgUiBuilder {
     let response = TranslateResponse::new(events);
-    server.on_translate(after_translate(move |request: &TranslateRequest, _| {
-        match of(&request.event().kind) {
+    server.on_translate(after_translate(
+        move |request: &TranslateRequest, _| match of(&request.event().kind) {
             true => Action::Respond(response.clone()),
             false => Action::Continue,
-        }
-    }))
+        },
+    ))
 }
 
 fn is_delta(event: &Told) -> bool {
@@ -39,7 +39,10 @@ fn a_terminal_that_is_dropped_is_sent() {
     assert_eq!(names(&sent).last(), Some(&"RUN_FINISHED"));
     // Also where everything is dropped.
     let server = instead(greeter(), |_| true, []).build();
-    assert_eq!(names(&run(&server, input())), ["RUN_STARTED", "RUN_FINISHED"]);
+    assert_eq!(
+        names(&run(&server, input())),
+        ["RUN_STARTED", "RUN_FINISHED"]
+    );
 }
 
 #[test]
@@ -56,8 +59,11 @@ fn the_end_of_a_run_that_failed_is_sent_as_that() {
 
 #[test]
 fn of_two_terminals_the_first_counts() {
-    let ends =
-        [Event::run_finished("t", "r"), Event::run_error("too late"), Event::custom("no", 1)];
+    let ends = [
+        Event::run_finished("t", "r"),
+        Event::run_error("too late"),
+        Event::custom("no", 1),
+    ];
     let sent = run(&instead(greeter(), is_end, ends).build(), input());
     assert_eq!(names(&sent).last(), Some(&"RUN_FINISHED"));
     assert!(customs(&sent).is_empty());
@@ -95,16 +101,26 @@ fn an_early_terminal_ends_the_run_and_the_agent() {
 fn what_is_open_is_not_opened_twice() {
     let twice = [Event::text_start("r-0"), Event::text_content("r-0", "ho")];
     let sent = run(&instead(greeter(), is_delta, twice).build(), input());
-    let starts = names(&sent).into_iter().filter(|name| *name == "TEXT_MESSAGE_START").count();
+    let starts = names(&sent)
+        .into_iter()
+        .filter(|name| *name == "TEXT_MESSAGE_START")
+        .count();
     assert_eq!((starts, &*text(&sent)), (1, "ho"));
 }
 
 #[test]
 fn an_end_of_what_is_not_open_does_not_leave() {
-    let ends = [Event::text_end("nobody"), Event::tool_call_end("nothing"), Event::text_end("r-0")];
+    let ends = [
+        Event::text_end("nobody"),
+        Event::tool_call_end("nothing"),
+        Event::text_end("r-0"),
+    ];
     let sent = run(&instead(greeter(), is_delta, ends).build(), input());
     // The message is ended once, where the callback says.
-    let ends = names(&sent).into_iter().filter(|name| *name == "TEXT_MESSAGE_END").count();
+    let ends = names(&sent)
+        .into_iter()
+        .filter(|name| *name == "TEXT_MESSAGE_END")
+        .count();
     assert_eq!(ends, 1);
     assert!(!names(&sent).contains(&"TOOL_CALL_END"));
 }
@@ -115,7 +131,10 @@ fn content_for_nothing_is_begun_and_ended() {
     let sent = run(&instead(greeter(), is_delta, other).build(), input());
     let position = |name, id: &str| {
         let event = super::wire(&sent);
-        event.iter().position(|it| it["type"] == name && it["messageId"] == id).unwrap()
+        event
+            .iter()
+            .position(|it| it["type"] == name && it["messageId"] == id)
+            .unwrap()
     };
     let start = position("TEXT_MESSAGE_START", "mine");
     assert!(start < position("TEXT_MESSAGE_CONTENT", "mine"));
@@ -138,7 +157,10 @@ fn an_end_that_is_dropped_is_made_up_for_when_the_run_ends() {
         |event: &Told| matches!(event, Told::TextEnd { .. } | Told::StepFinished { .. });
     let sent = names(&run(&instead(greeter(), is_some_end, []).build(), input()));
     let end = sent.len();
-    assert_eq!(sent[end - 3..], ["TEXT_MESSAGE_END", "STEP_FINISHED", "RUN_FINISHED"]);
+    assert_eq!(
+        sent[end - 3..],
+        ["TEXT_MESSAGE_END", "STEP_FINISHED", "RUN_FINISHED"]
+    );
 }
 
 #[test]
@@ -157,14 +179,16 @@ fn what_cannot_be_mended_is_an_error_of_order_and_ends_the_run() {
 #[test]
 fn renamed_messages_stay_whole() {
     for (preset, band, _) in presets() {
-        let server = greeter().semantics(band).on_translate(before_translate(|request| {
-            if let Told::TextStart { message }
-            | Told::TextDelta { message, .. }
-            | Told::TextEnd { message } = &mut request.event_mut().kind
-            {
-                *message = format!("x-{message}").into();
-            }
-        }));
+        let server = greeter()
+            .semantics(band)
+            .on_translate(before_translate(|request| {
+                if let Told::TextStart { message }
+                | Told::TextDelta { message, .. }
+                | Told::TextEnd { message } = &mut request.event_mut().kind
+                {
+                    *message = format!("x-{message}").into();
+                }
+            }));
         let sent = in_step(&run(&server.build(), input()));
         assert!(sent.contains(&content("x-r-0", "hi")), "{preset}");
         assert_eq!(sent.len(), 3, "{preset}");
@@ -173,7 +197,12 @@ fn renamed_messages_stay_whole() {
 
 #[test]
 fn any_event_may_be_added_activities_too() {
-    let content = || serde_json::json!({ "steps": ["one"] }).as_object().unwrap().clone();
+    let content = || {
+        serde_json::json!({ "steps": ["one"] })
+            .as_object()
+            .unwrap()
+            .clone()
+    };
     let more = [
         Event::text_content("r-0", "hi"),
         Event::activity_snapshot("plan", "PLAN", content()),

@@ -67,23 +67,36 @@ fn a_run_that_waits_for_a_person_ends_with_all_there_is_to_show_and_is_resumed()
         let sent = run(&server, first.clone());
         let expected = ["STATE_SNAPSHOT", "MESSAGES_SNAPSHOT", "RUN_FINISHED"];
         assert_eq!(names(&sent)[sent.len() - 3..], expected, "{preset}");
-        let RunOutcome::Interrupt { interrupts } = outcome(&sent) else { panic!("{preset}") };
-        let [interrupt] = &interrupts[..] else { panic!("{preset}: {interrupts:?}") };
+        let RunOutcome::Interrupt { interrupts } = outcome(&sent) else {
+            panic!("{preset}")
+        };
+        let [interrupt] = &interrupts[..] else {
+            panic!("{preset}: {interrupts:?}")
+        };
         assert_eq!(&*interrupt.reason, "tool_call");
         assert_eq!(interrupt.tool_call_id.as_deref(), Some("call_1"));
         let asked = json!({ "tool": "pay", "arguments": { "value": 100 } });
         assert_eq!(Value::Object(interrupt.metadata.clone().unwrap()), asked);
         // A front end can draw the question from it.
-        assert!(interrupt.response_schema.is_some(), "{preset}: {interrupt:?}");
+        assert!(
+            interrupt.response_schema.is_some(),
+            "{preset}: {interrupt:?}"
+        );
         assert_eq!(paid.load(SeqCst), 0);
 
         let mut second = next(&sent, &first);
         let answer = json!({
             "interruptId": interrupt.id, "status": "resolved", "payload": { "approved": true },
         });
-        second.resume.push(serde_json::from_value::<ResumeEntry>(answer).unwrap());
+        second
+            .resume
+            .push(serde_json::from_value::<ResumeEntry>(answer).unwrap());
         let sent = run(&server, second);
-        assert_eq!(names(&sent).last(), Some(&"RUN_FINISHED"), "{preset}: {sent:#?}");
+        assert_eq!(
+            names(&sent).last(),
+            Some(&"RUN_FINISHED"),
+            "{preset}: {sent:#?}"
+        );
         assert_eq!(super::text(&sent), "Done.", "{preset}");
         assert_eq!(paid.load(SeqCst), 1, "{preset}");
         model.assert_done();
@@ -100,9 +113,16 @@ fn an_approval_of_a_call_that_is_named_as_an_earlier_one_is_asked_for_once() {
     let mut input = input();
     for (turn, call) in ["c", "r1-0-c"].into_iter().enumerate() {
         input.run_id = format!("r{turn}").into();
-        let sent: Vec<_> = started(&server, input.clone()).collect().now_or_never().unwrap();
-        let RunOutcome::Interrupt { interrupts } = outcome(&sent) else { panic!("{sent:#?}") };
-        let [interrupt] = &interrupts[..] else { panic!("{interrupts:?}") };
+        let sent: Vec<_> = started(&server, input.clone())
+            .collect()
+            .now_or_never()
+            .unwrap();
+        let RunOutcome::Interrupt { interrupts } = outcome(&sent) else {
+            panic!("{sent:#?}")
+        };
+        let [interrupt] = &interrupts[..] else {
+            panic!("{interrupts:?}")
+        };
         assert_eq!(interrupt.tool_call_id.as_deref(), Some(call));
         assert_eq!(paid.load(SeqCst), turn);
         input = next(&sent, &input);
@@ -131,7 +151,10 @@ fn what_an_interrupt_carries_reaches_the_front_end() {
         })
     };
     let model = ScriptedModel::new([Turn::tool("ask", json!({}))]);
-    let sent = run(&AgUi::new(Agent::builder(model).tool(ask).build().unwrap()), input());
+    let sent = run(
+        &AgUi::new(Agent::builder(model).tool(ask).build().unwrap()),
+        input(),
+    );
     let outcome = wire(&sent).last().unwrap()["outcome"].clone();
     let id = outcome["interrupts"][0]["id"].clone();
     // Nobody can guess it.
@@ -154,17 +177,24 @@ fn a_call_of_the_front_ends_own_tool_ends_the_run_and_its_answer_goes_on() {
     first.tools.push(declared("pick"));
     first.protocol_version = Some("1.0".into());
     let sent = run(&server, first.clone());
-    let pending = RunOutcome::Success { pending_tool_call_ids: vec!["call_1".into()] };
+    let pending = RunOutcome::Success {
+        pending_tool_call_ids: vec!["call_1".into()],
+    };
     assert_eq!(outcome(&sent), pending);
     assert!(!names(&sent).contains(&"TOOL_CALL_RESULT"));
 
     let mut second = next(&sent, &first);
-    second.messages.push(Message::tool("answer", "call_1", "red"));
+    second
+        .messages
+        .push(Message::tool("answer", "call_1", "red"));
     let sent = run(&server, second);
     assert_eq!(super::text(&sent), "Red it is.");
     let request = &model.requests()[1];
     let result = request.messages()[2].tool_results().next().unwrap();
-    assert_eq!((&*result.call_id, result.text().as_str()), ("call_1", "red"));
+    assert_eq!(
+        (&*result.call_id, result.text().as_str()),
+        ("call_1", "red")
+    );
 }
 
 /// A front end of before 1.0 refuses the list, and finds the calls without it.
@@ -177,7 +207,9 @@ fn the_calls_that_wait_are_named_to_a_front_end_that_speaks_1_0() {
         input.protocol_version = version.map(Into::into);
         let sent = run(&AgUi::new(Agent::builder(model).build().unwrap()), input);
         match outcome(&sent) {
-            RunOutcome::Success { pending_tool_call_ids } => !pending_tool_call_ids.is_empty(),
+            RunOutcome::Success {
+                pending_tool_call_ids,
+            } => !pending_tool_call_ids.is_empty(),
             other => panic!("{other:?}"),
         }
     };
@@ -194,21 +226,32 @@ fn the_calls_that_wait_are_named_to_a_front_end_that_speaks_1_0() {
 #[test]
 fn calls_that_wait_for_the_front_end_and_for_a_person_at_once() {
     let paid = Arc::default();
-    let turn = Turn::tool("pick", json!({})).and_tool("pay", json!(7)).and_tool("pay", json!(8));
+    let turn = Turn::tool("pick", json!({}))
+        .and_tool("pay", json!(7))
+        .and_tool("pay", json!(8));
     let model = ScriptedModel::new([turn, Turn::from_text("All done.")]);
     let server = AgUi::new(payer(model.clone(), &paid, Semantics::default()));
     let mut first = input();
     first.tools.push(declared("pick"));
     let sent = run(&server, first.clone());
-    let RunOutcome::Interrupt { interrupts } = outcome(&sent) else { panic!("{sent:#?}") };
-    let calls: Vec<_> = interrupts.iter().map(|it| it.tool_call_id.as_deref().unwrap()).collect();
+    let RunOutcome::Interrupt { interrupts } = outcome(&sent) else {
+        panic!("{sent:#?}")
+    };
+    let calls: Vec<_> = interrupts
+        .iter()
+        .map(|it| it.tool_call_id.as_deref().unwrap())
+        .collect();
     assert_eq!(calls, ["call_2", "call_3"]);
 
     let mut second = next(&sent, &first);
     let asked = second.messages.last().unwrap();
-    let MessageKind::Assistant { tool_calls, .. } = &asked.kind else { panic!("{asked:?}") };
+    let MessageKind::Assistant { tool_calls, .. } = &asked.kind else {
+        panic!("{asked:?}")
+    };
     assert_eq!(tool_calls.len(), 3);
-    second.messages.push(Message::tool("answer", "call_1", "red"));
+    second
+        .messages
+        .push(Message::tool("answer", "call_1", "red"));
     for (interrupt, approved) in interrupts.iter().zip([true, false]) {
         let answer = json!({
             "interruptId": interrupt.id, "status": "resolved", "payload": { "approved": approved },
@@ -221,7 +264,12 @@ fn calls_that_wait_for_the_front_end_and_for_a_person_at_once() {
     let told: Vec<_> = model.requests()[1]
         .messages()
         .iter()
-        .flat_map(|message| message.tool_results().map(|it| it.text()).collect::<Vec<_>>())
+        .flat_map(|message| {
+            message
+                .tool_results()
+                .map(|it| it.text())
+                .collect::<Vec<_>>()
+        })
         .collect();
     assert_eq!(told.len(), 3, "{told:?}");
     assert!(told.contains(&"red".to_owned()) && told.contains(&"paid 7".to_owned()));
@@ -237,14 +285,24 @@ fn an_agent_used_as_a_tool_that_waits_is_suspended_and_names_its_own_call() {
         .build()
         .unwrap();
     let model = ScriptedModel::new([Turn::tool("helper", json!({ "request": "Pay!" }))]);
-    let lead = Agent::builder(model).tool(helper.into_tool("Helps.")).build().unwrap();
+    let lead = Agent::builder(model)
+        .tool(helper.into_tool("Helps."))
+        .build()
+        .unwrap();
     let sent = run(&AgUi::new(lead), input());
-    let calls = wire(&sent).into_iter().filter(|it| it["type"] == "TOOL_CALL_START");
+    let calls = wire(&sent)
+        .into_iter()
+        .filter(|it| it["type"] == "TOOL_CALL_START");
     let calls: Vec<_> = calls.map(|it| it["toolCallId"].clone()).collect();
     assert_eq!(calls, ["call_1", "r-a2-call_1"]);
-    let RunOutcome::Interrupt { interrupts } = outcome(&sent) else { panic!("{sent:#?}") };
+    let RunOutcome::Interrupt { interrupts } = outcome(&sent) else {
+        panic!("{sent:#?}")
+    };
     assert_eq!(interrupts[0].tool_call_id.as_deref(), Some("r-a2-call_1"));
-    let finished = wire(&sent).into_iter().find(|it| it["type"] == "SUBAGENT_FINISHED").unwrap();
+    let finished = wire(&sent)
+        .into_iter()
+        .find(|it| it["type"] == "SUBAGENT_FINISHED")
+        .unwrap();
     let expected = json!({ "type": "suspended", "interruptIds": [interrupts[0].id] });
     assert_eq!(finished["outcome"], expected);
 }

@@ -39,7 +39,9 @@ enum Said {
 type Script = Vec<(Said, Option<usize>)>;
 
 fn script() -> impl Strategy<Value = Script> {
-    let tools = vec!["echo", "echo", "count", "fail", "ask", "tell", "helper", "pick", "unknown"];
+    let tools = vec![
+        "echo", "echo", "count", "fail", "ask", "tell", "helper", "pick", "unknown",
+    ];
     let said = prop_oneof![
         "[a-c]{0,9}".prop_map(Said::Text),
         "[a-c]{1,5}".prop_map(Said::Thought),
@@ -127,19 +129,22 @@ fn tools() -> [Tool; 5] {
 fn agent(name: &str, script: &Script, asked: &Asked) -> AgentBuilder {
     let (_, _, semantics) = presets()[asked.preset];
     let model = model(script, name, !asked.team);
-    let mut builder = Agent::builder(model).name(name).tools(tools()).semantics(semantics);
+    let mut builder = Agent::builder(model)
+        .name(name)
+        .tools(tools())
+        .semantics(semantics);
     for around in &asked.around {
         builder = match around {
             Around::Retry => builder.on_model(on_model_error(|_, _| Recovery::Retry)),
             Around::Fallback => builder.on_model(on_model_error(|_, _| {
                 Recovery::Fallback(ModelResponse::from_text("fell back"))
             })),
-            Around::Replace => {
-                builder.on_model(after_model(|request, _| match request.messages().len() % 2 {
+            Around::Replace => builder.on_model(after_model(|request, _| {
+                match request.messages().len() % 2 {
                     0 => Action::Continue,
                     _ => Action::Respond(ModelResponse::from_text("replaced")),
-                }))
-            }
+                }
+            })),
             Around::ToolFallback => builder.on_tool(on_tool_error(|_, error| {
                 Recovery::Fallback(tower_agent::ToolResponse::error(error.message()))
             })),
@@ -166,9 +171,20 @@ pub struct Asked {
 }
 
 pub fn asked() -> impl Strategy<Value = Asked> {
-    (script(), around(), script(), 0..8_usize, prop::bool::weighted(0.2)).prop_map(
-        |(script, around, helper, preset, team)| Asked { script, around, helper, preset, team },
+    (
+        script(),
+        around(),
+        script(),
+        0..8_usize,
+        prop::bool::weighted(0.2),
     )
+        .prop_map(|(script, around, helper, preset, team)| Asked {
+            script,
+            around,
+            helper,
+            preset,
+            team,
+        })
 }
 
 impl Asked {
@@ -179,7 +195,9 @@ impl Asked {
             let members = [lead.build().unwrap(), helper.build().unwrap()];
             return Agent::sequential("team").agents(members).build().unwrap();
         }
-        lead.tool(helper.build().unwrap().into_tool("Helps.")).build().unwrap()
+        lead.tool(helper.build().unwrap().into_tool("Helps."))
+            .build()
+            .unwrap()
     }
 
     pub fn input(&self) -> RunAgentInput {
@@ -244,8 +262,20 @@ fn meddler() -> impl Strategy<Value = Meddler> {
         1 => Just(Act::Panic),
     ];
     let at = (1..12_usize, 0..20_usize);
-    (act, any::<bool>(), at, prop::bool::weighted(0.2), prop::bool::weighted(0.2))
-        .prop_map(|(act, before, at, layered, waits)| Meddler { act, before, at, layered, waits })
+    (
+        act,
+        any::<bool>(),
+        at,
+        prop::bool::weighted(0.2),
+        prop::bool::weighted(0.2),
+    )
+        .prop_map(|(act, before, at, layered, waits)| Meddler {
+            act,
+            before,
+            at,
+            layered,
+            waits,
+        })
 }
 
 fn rename(kind: &mut Told, name: &str) {
@@ -274,7 +304,11 @@ impl Meddler {
             Act::Reverse => events.into_iter().rev().collect(),
             Act::Hold(before) => {
                 let late = std::mem::replace(&mut *held.lock().unwrap(), events);
-                if *before { late } else { late.into_iter().rev().collect() }
+                if *before {
+                    late
+                } else {
+                    late.into_iter().rev().collect()
+                }
             }
             Act::Inject(event, true) => [vec![(**event).clone()], events].concat(),
             Act::Inject(event, false) => [events, vec![(**event).clone()]].concat(),
@@ -393,7 +427,10 @@ fn read(stream: impl Stream<Item = Event>) -> Result<Vec<Event>, TestCaseError> 
             }
         }
     }
-    Err(TestCaseError::fail(format!("it never ends: {} events", events.len())))
+    Err(TestCaseError::fail(format!(
+        "it never ends: {} events",
+        events.len()
+    )))
 }
 
 fn schema() -> &'static jsonschema::Validator {
@@ -409,7 +446,10 @@ fn obeys(events: &[Event], by_schema: bool) -> Result<(), TestCaseError> {
     let verdict = rules::check("t", "r", &sent);
     prop_assert!(verdict.is_ok(), "{verdict:?}\n{events:#?}");
     for event in sent.iter().filter(|_| by_schema) {
-        let errors: Vec<_> = schema().iter_errors(event).map(|it| it.to_string()).collect();
+        let errors: Vec<_> = schema()
+            .iter_errors(event)
+            .map(|it| it.to_string())
+            .collect();
         prop_assert!(errors.is_empty(), "{event}: {errors:?}");
     }
     Ok(())
@@ -440,16 +480,30 @@ impl Transcript {
         let mut front_end = Conversation::new(input.messages.clone());
         events.iter().for_each(|event| front_end.apply(event));
         let mut seen = Self::default();
-        let own = front_end.messages().iter().filter(|it| it.subagent_run_id.is_none());
+        let own = front_end
+            .messages()
+            .iter()
+            .filter(|it| it.subagent_run_id.is_none());
         for message in own {
             match &message.kind {
                 MessageKind::Reasoning { content } => seen.thoughts.push_str(content),
-                MessageKind::Tool { tool_call_id, content, .. } => {
-                    seen.answers.push((tool_call_id.to_string(), content.text()));
+                MessageKind::Tool {
+                    tool_call_id,
+                    content,
+                    ..
+                } => {
+                    seen.answers
+                        .push((tool_call_id.to_string(), content.text()));
                 }
-                MessageKind::Assistant { content, tool_calls } => {
+                MessageKind::Assistant {
+                    content,
+                    tool_calls,
+                } => {
                     let calls = tool_calls.iter().map(|call| {
-                        format!("{} {} {}", call.id, call.function.name, call.function.arguments)
+                        format!(
+                            "{} {} {}",
+                            call.id, call.function.name, call.function.arguments
+                        )
                     });
                     seen.say(content.clone().unwrap_or_default(), calls.collect());
                 }
@@ -463,7 +517,9 @@ impl Transcript {
         let mut transcript = Self::default();
         for message in response.new_messages() {
             for result in message.tool_results() {
-                transcript.answers.push((result.call_id.to_string(), result.text()));
+                transcript
+                    .answers
+                    .push((result.call_id.to_string(), result.text()));
             }
             if message.role() != Role::Assistant {
                 continue;
@@ -484,10 +540,15 @@ impl Transcript {
 fn with_questions_numbered(events: &[Event]) -> Vec<Value> {
     let mut wire = wire(events);
     let Some(last) = wire.last() else { return wire };
-    let interrupts = last["outcome"]["interrupts"].as_array().cloned().unwrap_or_default();
+    let interrupts = last["outcome"]["interrupts"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
     for (number, interrupt) in interrupts.iter().enumerate() {
         let id = interrupt["id"].to_string();
-        let text = Value::Array(wire).to_string().replace(&id, &format!("\"q{number}\""));
+        let text = Value::Array(wire)
+            .to_string()
+            .replace(&id, &format!("\"q{number}\""));
         wire = serde_json::from_str(&text).unwrap();
     }
     wire
@@ -509,7 +570,10 @@ pub fn watch(
             Ok::<_, BoxError>(response)
         }
     });
-    let events = read(super::started(&change(AgUi::builder(service)).build(), asked.input()))?;
+    let events = read(super::started(
+        &change(AgUi::builder(service)).build(),
+        asked.input(),
+    ))?;
     let response = kept.lock().unwrap().take();
     Ok((events, response))
 }

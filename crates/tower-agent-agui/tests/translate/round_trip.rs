@@ -42,15 +42,28 @@ fn said<'a>(messages: impl Iterator<Item = &'a Message>) -> Vec<Said> {
             let calls = message.tool_calls().map(|call| {
                 next += 1;
                 numbers.insert(call.id.clone(), next);
-                (next, call.name.to_string(), call.arguments.to_string(), call.provider.clone())
+                (
+                    next,
+                    call.name.to_string(),
+                    call.arguments.to_string(),
+                    call.provider.clone(),
+                )
             });
             let calls: Vec<_> = calls.collect();
             let mut results = message.tool_results();
-            let result = results.next().map(|it| (numbers[&it.call_id], it.parts.clone()));
+            let result = results
+                .next()
+                .map(|it| (numbers[&it.call_id], it.parts.clone()));
             let (thoughts, text) = (thoughts.collect::<String>(), message.text());
             // Thoughts that led to nothing are left out.
             let is_empty = text.is_empty() && calls.is_empty();
-            let said = Said { role: message.role(), thoughts, text, calls, result };
+            let said = Said {
+                role: message.role(),
+                thoughts,
+                text,
+                calls,
+                result,
+            };
             (said.role != Role::Assistant || !is_empty).then_some(said)
         })
         .collect();
@@ -97,7 +110,8 @@ fn part(place: (usize, usize, usize), piece: &Piece) -> Part {
             let id = id.map_or_else(|| format!("{place:?}"), str::to_owned);
             let mut call = ToolCall::new(id, tool, json!({ "turn": place.1, "index": place.2 }));
             if adds {
-                call.provider.set("openai", json!({ "extra_content": { "signature": "EqQ" } }));
+                call.provider
+                    .set("openai", json!({ "extra_content": { "signature": "EqQ" } }));
             }
             call.into()
         }
@@ -110,7 +124,10 @@ type Asked = Arc<Mutex<Vec<Messages>>>;
 /// Does what the script says, then is done.
 fn agent(run: usize, script: &[Vec<Piece>], asked: &Asked) -> Agent {
     let message = |(turn, pieces): (usize, &Vec<Piece>)| {
-        let parts = pieces.iter().enumerate().map(|(index, it)| part((run, turn, index), it));
+        let parts = pieces
+            .iter()
+            .enumerate()
+            .map(|(index, it)| part((run, turn, index), it));
         Message::new(Role::Assistant, parts)
     };
     let messages: VecDeque<_> = script.iter().enumerate().map(message).collect();
@@ -129,8 +146,10 @@ fn agent(run: usize, script: &[Vec<Piece>], asked: &Asked) -> Agent {
             Err::<Value, _>(Error::new(ErrorKind::Tool, "it broke"))
         }),
         Tool::function("draw", "", |_: Value| {
-            tower_agent::ToolResponse::new("here")
-                .with_parts([Part::from_text("here"), Part::image_base64("image/png", "QQ==")])
+            tower_agent::ToolResponse::new("here").with_parts([
+                Part::from_text("here"),
+                Part::image_base64("image/png", "QQ=="),
+            ])
         }),
     ];
     Agent::builder(model).tools(tools).build().unwrap()

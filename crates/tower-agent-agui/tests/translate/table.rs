@@ -30,7 +30,10 @@ fn asks_for<const N: usize>(calls: [(&str, &str, Value); N]) -> Turn {
     let calls = calls.map(|(tool, id, arguments)| {
         Part::from(tower_agent::message::ToolCall::new(id, tool, arguments))
     });
-    Turn::response(ModelResponse::new(tower_agent::Message::new(Role::Assistant, calls)))
+    Turn::response(ModelResponse::new(tower_agent::Message::new(
+        Role::Assistant,
+        calls,
+    )))
 }
 
 fn echo() -> Tool {
@@ -42,11 +45,17 @@ fn served(agent: AgentBuilder) -> Vec<Event> {
 }
 
 fn of_kind(events: &[Event], kind: &str) -> Vec<Value> {
-    wire(events).into_iter().filter(|event| event["type"] == kind).collect()
+    wire(events)
+        .into_iter()
+        .filter(|event| event["type"] == kind)
+        .collect()
 }
 
 fn position(events: &[Event], found: impl Fn(&Value) -> bool) -> usize {
-    wire(events).iter().position(found).unwrap_or_else(|| panic!("not in {events:#?}"))
+    wire(events)
+        .iter()
+        .position(found)
+        .unwrap_or_else(|| panic!("not in {events:#?}"))
 }
 
 #[test]
@@ -104,7 +113,10 @@ fn text_is_streamed_in_a_step_of_its_turn() {
 fn reasoning_comes_before_the_text_in_a_message_of_its_own() {
     let parts = [Part::reasoning("hm"), Part::from_text("yes")];
     let message = tower_agent::Message::new(Role::Assistant, parts);
-    let sent = run(&says([Turn::response(ModelResponse::new(message))]).build(), input());
+    let sent = run(
+        &says([Turn::response(ModelResponse::new(message))]).build(),
+        input(),
+    );
     let kinds: Vec<_> = in_step(&sent).iter().map(|it| it["type"].clone()).collect();
     let expected = [
         "REASONING_START",
@@ -125,7 +137,11 @@ fn reasoning_comes_before_the_text_in_a_message_of_its_own() {
 #[test]
 fn a_tool_call_its_arguments_and_its_result() {
     let sent = served(
-        agent("agent", [asks("echo", "c1", json!({ "a": 1 })), Turn::from_text("so")]).tool(echo()),
+        agent(
+            "agent",
+            [asks("echo", "c1", json!({ "a": 1 })), Turn::from_text("so")],
+        )
+        .tool(echo()),
     );
     let expected = [
         json!({ "type": "TOOL_CALL_START", "toolCallId": "c1", "toolCallName": "echo", "parentMessageId": "r-0" }),
@@ -142,21 +158,38 @@ fn calls_side_by_side_each_have_their_result() {
     let turn = asks_for([("echo", "c1", json!(1)), ("echo", "c2", json!(2))]);
     let sent = served(agent("agent", [turn, Turn::from_text("so")]).tool(echo()));
     let results = of_kind(&sent, "TOOL_CALL_RESULT");
-    let results: Vec<_> = results.iter().map(|it| (&it["toolCallId"], &it["content"])).collect();
-    assert_eq!(results, [(&json!("c1"), &json!("1")), (&json!("c2"), &json!("2"))]);
+    let results: Vec<_> = results
+        .iter()
+        .map(|it| (&it["toolCallId"], &it["content"]))
+        .collect();
+    assert_eq!(
+        results,
+        [(&json!("c1"), &json!("1")), (&json!("c2"), &json!("2"))]
+    );
 }
 
 #[test]
 fn a_result_may_have_pictures() {
     let draw = Tool::function("draw", "Draws.", |_: Value| {
-        ToolResponse::new("drawn")
-            .with_parts([Part::from_text("Here:"), Part::image_base64("image/png", "QQ==")])
+        ToolResponse::new("drawn").with_parts([
+            Part::from_text("Here:"),
+            Part::image_base64("image/png", "QQ=="),
+        ])
     });
-    let sent =
-        served(agent("agent", [asks("draw", "c1", json!({})), Turn::from_text("so")]).tool(draw));
+    let sent = served(
+        agent(
+            "agent",
+            [asks("draw", "c1", json!({})), Turn::from_text("so")],
+        )
+        .tool(draw),
+    );
     let result = &of_kind(&sent, "TOOL_CALL_RESULT")[0];
-    let kinds: Vec<_> =
-        result["content"].as_array().unwrap().iter().map(|it| &it["type"]).collect();
+    let kinds: Vec<_> = result["content"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| &it["type"])
+        .collect();
     assert_eq!(kinds, ["text", "image"]);
 }
 
@@ -168,8 +201,11 @@ fn the_state_is_sent_whole_and_then_as_it_changes() {
         state.set("count", count);
         count
     });
-    let builder =
-        agent("agent", [asks("count", "c1", json!({})), Turn::from_text("so")]).tool(count);
+    let builder = agent(
+        "agent",
+        [asks("count", "c1", json!({})), Turn::from_text("so")],
+    )
+    .tool(count);
     let mut input = input();
     input.state = Some(json!({ "count": 4, "who": "Ada" }));
     let sent = run(&AgUi::new(builder.build().unwrap()), input);
@@ -183,11 +219,18 @@ fn the_state_is_sent_whole_and_then_as_it_changes() {
 #[test]
 fn what_a_tool_tells_is_a_custom_event() {
     let tell = Tool::function_with("tell", "Tells.", |_: Value, call: ToolRequest| async move {
-        call.context().emit("progress", json!({ "percent": 50 })).await;
+        call.context()
+            .emit("progress", json!({ "percent": 50 }))
+            .await;
         "told"
     });
-    let sent =
-        served(agent("agent", [asks("tell", "c1", json!({})), Turn::from_text("so")]).tool(tell));
+    let sent = served(
+        agent(
+            "agent",
+            [asks("tell", "c1", json!({})), Turn::from_text("so")],
+        )
+        .tool(tell),
+    );
     let told = json!({ "type": "CUSTOM", "name": "progress", "value": { "percent": 50 } });
     assert_eq!(of_kind(&sent, "CUSTOM"), [told]);
 }
@@ -218,7 +261,10 @@ fn left(events: &[Event]) -> Vec<(Role, String)> {
     let mut front_end = Conversation::new(input().messages);
     events.iter().for_each(|event| front_end.apply(event));
     let messages = conversation::read(front_end.messages()).unwrap();
-    messages.iter().map(|message| (message.role(), message.text())).collect()
+    messages
+        .iter()
+        .map(|message| (message.role(), message.text()))
+        .collect()
 }
 
 #[test]
@@ -235,7 +281,11 @@ fn an_attempt_that_is_discarded_is_taken_away_again() {
     let sent = served(builder);
     let snapshots = of_kind(&sent, "MESSAGES_SNAPSHOT");
     assert_eq!(snapshots.len(), 1);
-    assert!(!snapshots[0].to_string().contains("half"), "{}", snapshots[0]);
+    assert!(
+        !snapshots[0].to_string().contains("half"),
+        "{}",
+        snapshots[0]
+    );
     // It was seen, and it is gone before the other begins.
     let half = position(&sent, |it| it["delta"] == "half");
     let gone = position(&sent, |it| it["type"] == "MESSAGES_SNAPSHOT");
@@ -243,7 +293,10 @@ fn an_attempt_that_is_discarded_is_taken_away_again() {
     assert!(half < gone && gone < whole);
     assert_eq!(
         left(&sent),
-        [(Role::User, "Hello".to_owned()), (Role::Assistant, "the whole".to_owned())]
+        [
+            (Role::User, "Hello".to_owned()),
+            (Role::Assistant, "the whole".to_owned())
+        ]
     );
 }
 
@@ -253,24 +306,34 @@ fn an_answer_that_is_replaced_is_taken_away_with_its_calls() {
         1 => Action::Respond(ModelResponse::from_text("no tools today").without_tool_calls()),
         _ => Action::Continue,
     });
-    let builder =
-        agent("agent", [asks("echo", "c1", json!("never"))]).tool(echo()).on_model(replace);
+    let builder = agent("agent", [asks("echo", "c1", json!("never"))])
+        .tool(echo())
+        .on_model(replace);
     let sent = served(builder);
     assert_eq!(of_kind(&sent, "TOOL_CALL_START").len(), 1);
     assert_eq!(of_kind(&sent, "TOOL_CALL_RESULT").len(), 0);
     assert_eq!(
         left(&sent),
-        [(Role::User, "Hello".to_owned()), (Role::Assistant, "no tools today".to_owned())]
+        [
+            (Role::User, "Hello".to_owned()),
+            (Role::Assistant, "no tools today".to_owned())
+        ]
     );
 }
 
 #[test]
 fn an_agent_used_as_a_tool_is_a_subagent_and_its_events_bear_its_name() {
-    let helper = agent("helper", [asks("echo", "h1", json!("x")), Turn::from_text("helped")])
-        .tool(echo())
-        .build()
-        .unwrap();
-    let turns = [asks("helper", "c1", json!({ "request": "Help!" })), Turn::from_text("so")];
+    let helper = agent(
+        "helper",
+        [asks("echo", "h1", json!("x")), Turn::from_text("helped")],
+    )
+    .tool(echo())
+    .build()
+    .unwrap();
+    let turns = [
+        asks("helper", "c1", json!({ "request": "Help!" })),
+        Turn::from_text("so"),
+    ];
     let sent = served(agent("lead", turns).tool(helper.into_tool("Helps.")));
     let started = json!({
         "type": "SUBAGENT_STARTED", "subagentRunId": "r-a2", "name": "helper",
@@ -282,7 +345,12 @@ fn an_agent_used_as_a_tool_is_a_subagent_and_its_events_bear_its_name() {
     let start = position(&sent, |it| it["type"] == "SUBAGENT_STARTED");
     let end = position(&sent, |it| it["type"] == "SUBAGENT_FINISHED");
     let sent = wire(&sent);
-    assert!(sent[start..=end].iter().all(|it| it["subagentRunId"] == "r-a2"), "{sent:#?}");
+    assert!(
+        sent[start..=end]
+            .iter()
+            .all(|it| it["subagentRunId"] == "r-a2"),
+        "{sent:#?}"
+    );
     let rest = sent[..start].iter().chain(&sent[end + 1..]);
     assert!(rest.clone().all(|it| it.get("subagentRunId").is_none()));
     let steps: Vec<_> = sent[start..end]
@@ -291,20 +359,35 @@ fn an_agent_used_as_a_tool_is_a_subagent_and_its_events_bear_its_name() {
         .map(|it| it["stepName"].as_str().unwrap())
         .collect();
     assert_eq!(steps, ["lead/helper 0", "lead/helper 1"]);
-    assert!(rest.clone().any(|it| it["toolCallId"] == "c1" && it["content"] == "helped"));
+    assert!(
+        rest.clone()
+            .any(|it| it["toolCallId"] == "c1" && it["content"] == "helped")
+    );
 }
 
 #[test]
 fn a_subagent_within_a_subagent_names_its_parent() {
     let inner = agent("inner", [Turn::from_text("deep")]).build().unwrap();
-    let turns = [asks("inner", "m1", json!({ "request": "?" })), Turn::from_text("mid")];
-    let outer = agent("outer", turns).tool(inner.into_tool("Knows.")).build().unwrap();
-    let turns = [asks("outer", "c1", json!({ "request": "?" })), Turn::from_text("so")];
+    let turns = [
+        asks("inner", "m1", json!({ "request": "?" })),
+        Turn::from_text("mid"),
+    ];
+    let outer = agent("outer", turns)
+        .tool(inner.into_tool("Knows."))
+        .build()
+        .unwrap();
+    let turns = [
+        asks("outer", "c1", json!({ "request": "?" })),
+        Turn::from_text("so"),
+    ];
     let sent = served(agent("lead", turns).tool(outer.into_tool("Asks.")));
     let started = of_kind(&sent, "SUBAGENT_STARTED");
     assert_eq!(started.len(), 2);
     assert_eq!(started[1]["name"], "inner");
-    assert_eq!(started[1]["parentSubagentRunId"], started[0]["subagentRunId"]);
+    assert_eq!(
+        started[1]["parentSubagentRunId"],
+        started[0]["subagentRunId"]
+    );
     assert_eq!(started[1]["parentToolCallId"], "m1");
     // They are done from the inside out.
     let finished = of_kind(&sent, "SUBAGENT_FINISHED");
@@ -315,7 +398,10 @@ fn a_subagent_within_a_subagent_names_its_parent() {
 fn a_subagent_that_fails_says_why_and_the_run_goes_on() {
     let broken = Turn::error(Error::new(ErrorKind::Provider, "broken"));
     let helper = agent("helper", [broken]).build().unwrap();
-    let turns = [asks("helper", "c1", json!({ "request": "?" })), Turn::from_text("so be it")];
+    let turns = [
+        asks("helper", "c1", json!({ "request": "?" })),
+        Turn::from_text("so be it"),
+    ];
     let sent = served(agent("lead", turns).tool(helper.into_tool("Helps.")));
     let failed = json!({
         "type": "SUBAGENT_ERROR", "subagentRunId": "r-a2", "message": "broken", "code": "provider",
@@ -332,19 +418,31 @@ fn an_abort_in_a_subagent_ends_it_and_the_run_with_one_code() {
         .unwrap();
     let turns = [asks("helper", "c1", json!({ "request": "?" }))];
     let sent = served(agent("lead", turns).tool(helper.into_tool("Helps.")));
-    assert_eq!(of_kind(&sent, "SUBAGENT_ERROR")[0]["code"], "stop_agent_error");
+    assert_eq!(
+        of_kind(&sent, "SUBAGENT_ERROR")[0]["code"],
+        "stop_agent_error"
+    );
     assert_eq!(error(&sent).code.as_deref(), Some("stop_agent_error"));
 }
 
 #[test]
 fn two_subagents_at_once_keep_apart() {
     let helper = |name: &str| {
-        agent(name, [Turn::from_text("one two three")]).build().unwrap().into_tool("Helps.")
+        agent(name, [Turn::from_text("one two three")])
+            .build()
+            .unwrap()
+            .into_tool("Helps.")
     };
-    let calls =
-        [("left", "c1", json!({ "request": "?" })), ("right", "c2", json!({ "request": "?" }))];
+    let calls = [
+        ("left", "c1", json!({ "request": "?" })),
+        ("right", "c2", json!({ "request": "?" })),
+    ];
     let turns = [asks_for(calls), Turn::from_text("so")];
-    let sent = served(agent("lead", turns).tool(helper("left")).tool(helper("right")));
+    let sent = served(
+        agent("lead", turns)
+            .tool(helper("left"))
+            .tool(helper("right")),
+    );
     let started = of_kind(&sent, "SUBAGENT_STARTED");
     assert_eq!(started.len(), 2);
     for started in started {
@@ -366,15 +464,29 @@ fn speakers(sent: &[Event]) -> Vec<String> {
         _ => None,
     });
     assert_eq!(of_kind(sent, "SUBAGENT_STARTED").len(), 0);
-    assert!(wire(sent).iter().all(|it| it.get("subagentRunId").is_none()));
-    starts.map(|name: Option<Arc<str>>| name.unwrap_or_default().to_string()).collect()
+    assert!(
+        wire(sent)
+            .iter()
+            .all(|it| it.get("subagentRunId").is_none())
+    );
+    starts
+        .map(|name: Option<Arc<str>>| name.unwrap_or_default().to_string())
+        .collect()
 }
 
 #[test]
 fn members_of_a_sequence_speak_in_one_conversation_by_their_names() {
     let team = Agent::sequential("team")
-        .agent(agent("writer", [Turn::from_text("a draft")]).build().unwrap())
-        .agent(agent("editor", [Turn::from_text("a text")]).build().unwrap())
+        .agent(
+            agent("writer", [Turn::from_text("a draft")])
+                .build()
+                .unwrap(),
+        )
+        .agent(
+            agent("editor", [Turn::from_text("a text")])
+                .build()
+                .unwrap(),
+        )
         .build()
         .unwrap();
     let sent = run(&AgUi::new(team), input());
@@ -389,7 +501,10 @@ fn members_of_a_sequence_speak_in_one_conversation_by_their_names() {
 fn parallel_members_speak_in_one_conversation_each_in_messages_of_its_own() {
     let member = |name: &str, text: &str| agent(name, [Turn::from_text(text)]).build().unwrap();
     let team = Agent::parallel("team")
-        .agents([member("one", "first things"), member("two", "second things")])
+        .agents([
+            member("one", "first things"),
+            member("two", "second things"),
+        ])
         .build()
         .unwrap();
     let sent = run(&AgUi::new(team), input());
@@ -403,46 +518,90 @@ fn parallel_members_speak_in_one_conversation_each_in_messages_of_its_own() {
 
 #[test]
 fn an_agent_that_takes_over_speaks_by_its_name() {
-    let expert = agent("expert", [Turn::from_text("I know")]).build().unwrap();
+    let expert = agent("expert", [Turn::from_text("I know")])
+        .build()
+        .unwrap();
     let turn = asks("transfer_to_agent", "c1", json!({ "agent": "expert" }));
     let sent = served(agent("desk", [turn]).sub_agent(expert));
     assert_eq!(speakers(&sent), ["expert"]);
-    assert_eq!(left(&sent).last(), Some(&(Role::Assistant, "I know".to_owned())));
+    assert_eq!(
+        left(&sent).last(),
+        Some(&(Role::Assistant, "I know".to_owned()))
+    );
 }
 
 #[test]
 fn a_team_used_as_a_tool_is_one_subagent() {
     let team = Agent::sequential("team")
-        .agent(agent("writer", [Turn::from_text("a draft")]).build().unwrap())
-        .agent(agent("editor", [Turn::from_text("a text")]).build().unwrap())
+        .agent(
+            agent("writer", [Turn::from_text("a draft")])
+                .build()
+                .unwrap(),
+        )
+        .agent(
+            agent("editor", [Turn::from_text("a text")])
+                .build()
+                .unwrap(),
+        )
         .build()
         .unwrap();
-    let turns = [asks("team", "c1", json!({ "request": "?" })), Turn::from_text("so")];
+    let turns = [
+        asks("team", "c1", json!({ "request": "?" })),
+        Turn::from_text("so"),
+    ];
     let sent = served(agent("lead", turns).tool(team.into_tool("Writes.")));
     let started = of_kind(&sent, "SUBAGENT_STARTED");
     assert_eq!(started.len(), 1);
     let id = &started[0]["subagentRunId"];
     let starts = of_kind(&sent, "TEXT_MESSAGE_START");
-    let by: Vec<_> =
-        starts.iter().map(|it| (it["name"].as_str(), it.get("subagentRunId"))).collect();
-    assert_eq!(by, [(Some("writer"), Some(id)), (Some("editor"), Some(id)), (None, None)]);
+    let by: Vec<_> = starts
+        .iter()
+        .map(|it| (it["name"].as_str(), it.get("subagentRunId")))
+        .collect();
+    assert_eq!(
+        by,
+        [
+            (Some("writer"), Some(id)),
+            (Some("editor"), Some(id)),
+            (None, None)
+        ]
+    );
 }
 
 /// A model that counts the calls of each turn from one: a front end would add the arguments of a
 /// call to those of the one that it has by that name, from this run or one before.
 #[test]
 fn calls_that_turns_name_alike_are_told_apart() {
-    let turns = [asks("echo", "c", json!(1)), asks("echo", "c", json!(2)), Turn::from_text("so")];
+    let turns = [
+        asks("echo", "c", json!(1)),
+        asks("echo", "c", json!(2)),
+        Turn::from_text("so"),
+    ];
     let mut input = input();
     let mut asked = Message::assistant("r0-0", "");
     if let MessageKind::Assistant { tool_calls, .. } = &mut asked.kind {
         tool_calls.push(tower_agent_agui::ToolCall::new("c", "echo", "0"));
     }
-    let before = [Message::user("u0", "Hi"), asked, Message::tool("c-result", "c", "0")];
+    let before = [
+        Message::user("u0", "Hi"),
+        asked,
+        Message::tool("c-result", "c", "0"),
+    ];
     input.messages.splice(0..0, before);
-    let sent = run(&AgUi::new(agent("lead", turns).tool(echo()).build().unwrap()), input);
-    for kind in ["TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END", "TOOL_CALL_RESULT"] {
-        let ids: Vec<_> = of_kind(&sent, kind).iter().map(|it| it["toolCallId"].clone()).collect();
+    let sent = run(
+        &AgUi::new(agent("lead", turns).tool(echo()).build().unwrap()),
+        input,
+    );
+    for kind in [
+        "TOOL_CALL_START",
+        "TOOL_CALL_ARGS",
+        "TOOL_CALL_END",
+        "TOOL_CALL_RESULT",
+    ] {
+        let ids: Vec<_> = of_kind(&sent, kind)
+            .iter()
+            .map(|it| it["toolCallId"].clone())
+            .collect();
         assert_eq!(ids, ["r-0-c", "r-1-c"], "{kind}");
     }
     let results = of_kind(&sent, "TOOL_CALL_RESULT");
@@ -460,12 +619,17 @@ fn runs_of_one_name_do_not_add_to_one_anothers_messages() {
         messages.push(Message::user(format!("u{turn}"), "Hello"));
         let input = RunAgentInput::new("t", "r", messages.clone());
         let mut front_end = Conversation::new(messages);
-        run(&server, input).iter().for_each(|event| front_end.apply(event));
+        run(&server, input)
+            .iter()
+            .for_each(|event| front_end.apply(event));
         messages = front_end.messages().to_vec();
     }
     let said = messages.iter().skip(1).step_by(2).cloned();
     let expected = [("r-0", "one"), ("r.1-0", "two"), ("r.2-0", "three")];
-    assert!(said.eq(expected.map(|(id, text)| Message::assistant(id, text))), "{messages:#?}");
+    assert!(
+        said.eq(expected.map(|(id, text)| Message::assistant(id, text))),
+        "{messages:#?}"
+    );
 }
 
 /// Such as the signature without which some take no further turn of the conversation.
@@ -473,7 +637,8 @@ fn runs_of_one_name_do_not_add_to_one_anothers_messages() {
 fn what_a_provider_added_to_a_call_is_sent_for_it_to_come_back() {
     let model = tower::service_fn(|request: ModelRequest| async move {
         let mut call = tower_agent::message::ToolCall::new("c", "echo", json!({}));
-        call.provider.set("openai", json!({ "extra_content": "EqQ" }));
+        call.provider
+            .set("openai", json!({ "extra_content": "EqQ" }));
         let asks = tower_agent::Message::new(Role::Assistant, [call.into()]);
         Ok::<_, Error>(match request.messages().len() {
             1 => ModelResponse::new(asks),
@@ -492,20 +657,35 @@ fn what_a_provider_added_to_a_call_is_sent_for_it_to_come_back() {
 #[test]
 fn calls_that_agents_name_alike_are_told_apart() {
     let helper = |name: &str| {
-        agent(name, [Turn::tool("echo", json!({ "of": name })), Turn::from_text("helped")])
-            .tool(echo())
-            .build()
-            .unwrap()
-            .into_tool("Helps.")
+        agent(
+            name,
+            [
+                Turn::tool("echo", json!({ "of": name })),
+                Turn::from_text("helped"),
+            ],
+        )
+        .tool(echo())
+        .build()
+        .unwrap()
+        .into_tool("Helps.")
     };
     let request = json!({ "request": "?" });
-    let turns =
-        [Turn::tool("left", request.clone()).and_tool("right", request), Turn::from_text("so")];
-    let sent = served(agent("lead", turns).tool(helper("left")).tool(helper("right")));
+    let turns = [
+        Turn::tool("left", request.clone()).and_tool("right", request),
+        Turn::from_text("so"),
+    ];
+    let sent = served(
+        agent("lead", turns)
+            .tool(helper("left"))
+            .tool(helper("right")),
+    );
     assert_eq!(names(&sent).last(), Some(&"RUN_FINISHED"));
     let ids = |kind| {
         let events = of_kind(&sent, kind);
-        events.iter().map(|it| it["toolCallId"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        events
+            .iter()
+            .map(|it| it["toolCallId"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
     };
     let mut started = ids("TOOL_CALL_START");
     started.sort();
@@ -515,11 +695,17 @@ fn calls_that_agents_name_alike_are_told_apart() {
     answered.sort();
     assert_eq!((&ended, &answered), (&started, &started));
     let parents = of_kind(&sent, "SUBAGENT_STARTED");
-    let parents: Vec<_> = parents.iter().map(|it| it["parentToolCallId"].clone()).collect();
+    let parents: Vec<_> = parents
+        .iter()
+        .map(|it| it["parentToolCallId"].clone())
+        .collect();
     assert_eq!(parents, ["call_1", "call_2"]);
     // The agent's own calls stay what its model knows them by.
     let own = of_kind(&sent, "TOOL_CALL_RESULT");
-    let own: Vec<_> = own.iter().filter(|it| it.get("subagentRunId").is_none()).collect();
+    let own: Vec<_> = own
+        .iter()
+        .filter(|it| it.get("subagentRunId").is_none())
+        .collect();
     assert_eq!(own.len(), 2);
 }
 
@@ -530,7 +716,11 @@ fn a_change_of_the_state_is_a_patch_of_what_the_front_end_has() {
         call.context().state().remove("old");
         call.context().state().set("new~", json!([1]));
     });
-    let builder = agent("agent", [asks("note", "c1", json!({})), Turn::from_text("so")]).tool(note);
+    let builder = agent(
+        "agent",
+        [asks("note", "c1", json!({})), Turn::from_text("so")],
+    )
+    .tool(note);
     let mut input = input();
     input.state = Some(json!({ "a/b": 1, "old": true }));
     let sent = run(&AgUi::new(builder.build().unwrap()), input);
@@ -539,7 +729,10 @@ fn a_change_of_the_state_is_a_patch_of_what_the_front_end_has() {
         { "op": "replace", "path": "/a~1b", "value": 2 },
         { "op": "add", "path": "/new~0", "value": [1] },
     ]);
-    assert_eq!(of_kind(&sent, "STATE_DELTA"), [json!({ "type": "STATE_DELTA", "delta": patch })]);
+    assert_eq!(
+        of_kind(&sent, "STATE_DELTA"),
+        [json!({ "type": "STATE_DELTA", "delta": patch })]
+    );
 }
 
 /// The official client refuses such a key, and the whole delta with it.
@@ -554,24 +747,37 @@ fn a_state_key_that_could_reach_a_prototype_is_told_by_snapshots_from_there_on()
             .into_iter();
         let sent = served(agent("agent", turns.chain([Turn::from_text("end")])).tool(set));
         assert_eq!(of_kind(&sent, "STATE_DELTA").len(), 1, "{key}");
-        let told: Vec<_> =
-            of_kind(&sent, "STATE_SNAPSHOT").into_iter().map(|it| it["snapshot"].clone()).collect();
+        let told: Vec<_> = of_kind(&sent, "STATE_SNAPSHOT")
+            .into_iter()
+            .map(|it| it["snapshot"].clone())
+            .collect();
         let now = json!({ "count": 1, key: 1 });
-        assert_eq!(told, [json!({}), now, json!({ "count": 1, key: 1, "more": 1 })]);
+        assert_eq!(
+            told,
+            [json!({}), now, json!({ "count": 1, key: 1, "more": 1 })]
+        );
     }
 }
 
 #[test]
 fn a_tool_that_fails_is_told_apart_from_one_that_answers() {
-    let fail =
-        Tool::function("fail", "", |_: Value| Err::<(), _>(Error::new(ErrorKind::Tool, "no")));
+    let fail = Tool::function("fail", "", |_: Value| {
+        Err::<(), _>(Error::new(ErrorKind::Tool, "no"))
+    });
     let turns = [
-        asks_for([("fail", "c1", json!(1)), ("echo", "c2", json!(2)), ("made_up", "c3", json!(3))]),
+        asks_for([
+            ("fail", "c1", json!(1)),
+            ("echo", "c2", json!(2)),
+            ("made_up", "c3", json!(3)),
+        ]),
         Turn::from_text("so"),
     ];
     let sent = served(agent("agent", turns).tools([fail, echo()]));
     let failed = |it: &Value| (it["toolCallId"].clone(), it["metadata"]["isError"].clone());
-    let mut told: Vec<_> = of_kind(&sent, "TOOL_CALL_RESULT").iter().map(failed).collect();
+    let mut told: Vec<_> = of_kind(&sent, "TOOL_CALL_RESULT")
+        .iter()
+        .map(failed)
+        .collect();
     told.sort_by_key(|(call, _)| call.to_string());
     let yes = |call: &str| (json!(call), json!(true));
     assert_eq!(told, [yes("c1"), (json!("c2"), json!(null)), yes("c3")]);
@@ -579,7 +785,10 @@ fn a_tool_that_fails_is_told_apart_from_one_that_answers() {
     let mut front_end = Conversation::new(input().messages);
     sent.iter().for_each(|event| front_end.apply(event));
     let read = conversation::read(front_end.messages()).unwrap();
-    let failed = read.iter().flat_map(|it| it.tool_results()).filter(|it| it.is_error);
+    let failed = read
+        .iter()
+        .flat_map(|it| it.tool_results())
+        .filter(|it| it.is_error);
     assert_eq!(failed.count(), 2);
 }
 
@@ -595,7 +804,10 @@ fn a_snapshot_is_the_runs_whoever_makes_it_necessary() {
         .on_model(on_model_error(|_, _| Recovery::Retry))
         .build()
         .unwrap();
-    let turns = [asks("helper", "c1", json!({ "request": "Help!" })), Turn::from_text("so")];
+    let turns = [
+        asks("helper", "c1", json!({ "request": "Help!" })),
+        Turn::from_text("so"),
+    ];
     let sent = served(agent("lead", turns).tool(helper.into_tool("Helps.")));
     let snapshots = of_kind(&sent, "MESSAGES_SNAPSHOT");
     assert_eq!(snapshots.len(), 1, "{sent:#?}");

@@ -42,7 +42,9 @@ impl Watched {
     /// An agent whose model never stops talking.
     pub fn agent(&self) -> AgentBuilder {
         let watched = self.clone();
-        Agent::builder(tower::service_fn(move |request| watched.clone().talk(request)))
+        Agent::builder(tower::service_fn(move |request| {
+            watched.clone().talk(request)
+        }))
     }
 
     async fn talk(self, request: ModelRequest) -> Result<ModelResponse, Error> {

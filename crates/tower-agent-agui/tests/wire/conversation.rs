@@ -15,12 +15,18 @@ fn object(value: Value) -> Map<String, Value> {
 /// The messages after these events, as JSON.
 fn after(messages: &[Message], events: impl IntoIterator<Item = Event>) -> Value {
     let mut conversation = Conversation::new(messages.iter().cloned());
-    events.into_iter().for_each(|event| conversation.apply(&event));
+    events
+        .into_iter()
+        .for_each(|event| conversation.apply(&event));
     serde_json::to_value(conversation.messages()).unwrap()
 }
 
 fn said(id: &str, text: &str) -> [Event; 3] {
-    [Event::text_start(id), Event::text_content(id, text), Event::text_end(id)]
+    [
+        Event::text_start(id),
+        Event::text_content(id, text),
+        Event::text_end(id),
+    ]
 }
 
 fn thought(id: &str, text: &str) -> [Event; 3] {
@@ -32,7 +38,9 @@ fn thought(id: &str, text: &str) -> [Event; 3] {
 }
 
 fn snapshot_of(event: &Event) -> Value {
-    let EventKind::MessagesSnapshot { messages } = &event.kind else { panic!("{event:?}") };
+    let EventKind::MessagesSnapshot { messages } = &event.kind else {
+        panic!("{event:?}")
+    };
     serde_json::to_value(messages).unwrap()
 }
 
@@ -107,7 +115,12 @@ fn an_answer_stands_behind_its_call_and_the_answers_before() {
         ["c1", "c2", "c9"].map(|call| Event::tool_call_result(format!("r-{call}"), call, "3"));
     let all = events.into_iter().chain(late).chain(results);
     let messages = after(&[], all);
-    let order: Vec<_> = messages.as_array().unwrap().iter().map(|it| it["id"].clone()).collect();
+    let order: Vec<_> = messages
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| it["id"].clone())
+        .collect();
     assert_eq!(order, ["m1", "r-c1", "r-c2", "m2", "r-c9"]);
     assert_eq!(
         messages[1],
@@ -121,7 +134,10 @@ fn what_events_carry_is_added_to_what_they_build() {
     let events = [
         with(Event::text_start("m1"), json!({ "a": 1, "b": { "c": 1 } })),
         with(Event::text_end("m1"), json!({ "b": 2 })),
-        with(Event::tool_call_start("c1", "add", Some("m1".into())), json!({ "d": 1 })),
+        with(
+            Event::tool_call_start("c1", "add", Some("m1".into())),
+            json!({ "d": 1 }),
+        ),
         with(Event::step_started("s"), json!({ "lost": true })),
         Event::reasoning_encrypted_value(EncryptedEntity::ToolCall, "c1", "sealed"),
         Event::reasoning_encrypted_value(EncryptedEntity::Message, "m1", "closed"),
@@ -174,17 +190,30 @@ fn the_input_that_a_run_repeats_adds_what_was_not_there() {
 
 #[test]
 fn a_snapshot_updates_in_place_drops_what_it_lacks_and_appends() {
-    let activity = MessageKind::Activity { activity_type: "P".into(), content: Map::new() };
+    let activity = MessageKind::Activity {
+        activity_type: "P".into(),
+        content: Map::new(),
+    };
     let before = [
         Message::user("m1", "Hello"),
         Message::new("a1", activity),
         Message::assistant("m2", "gone"),
-        Message::new("r1", MessageKind::Reasoning { content: "kept".into() }),
+        Message::new(
+            "r1",
+            MessageKind::Reasoning {
+                content: "kept".into(),
+            },
+        ),
         Message::assistant("m3", "old"),
     ];
     let new = ["m3", "m1", "m4"].map(|id| Message::assistant(id, "new"));
     let messages = after(&before, [Event::messages_snapshot(new.to_vec())]);
-    let order: Vec<_> = messages.as_array().unwrap().iter().map(|it| it["id"].clone()).collect();
+    let order: Vec<_> = messages
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| it["id"].clone())
+        .collect();
     assert_eq!(order, ["m1", "a1", "r1", "m3", "m4"]);
     assert_eq!(messages[3]["content"], "new");
 }
@@ -217,20 +246,36 @@ fn a_discarded_answer_goes_with_its_calls_answers_and_the_rest_stays() {
 #[test]
 fn discarded_thoughts_go_and_the_last_of_them_is_emptied() {
     let mut conversation = Conversation::new([]);
-    thought("r1", "first").into_iter().for_each(|event| conversation.apply(&event));
-    thought("r2", "second").into_iter().for_each(|event| conversation.apply(&event));
+    thought("r1", "first")
+        .into_iter()
+        .for_each(|event| conversation.apply(&event));
+    thought("r2", "second")
+        .into_iter()
+        .for_each(|event| conversation.apply(&event));
     conversation.apply(&conversation.snapshot_without(&["r2".into()]));
-    let first = Message::new("r1", MessageKind::Reasoning { content: "first".into() });
+    let first = Message::new(
+        "r1",
+        MessageKind::Reasoning {
+            content: "first".into(),
+        },
+    );
     assert_eq!(conversation.messages(), [first]);
     conversation.apply(&conversation.snapshot_without(&["r1".into()]));
-    let empty = Message::new("r1", MessageKind::Reasoning { content: String::new() });
+    let empty = Message::new(
+        "r1",
+        MessageKind::Reasoning {
+            content: String::new(),
+        },
+    );
     assert_eq!(conversation.messages(), [empty]);
 }
 
 #[test]
 fn a_snapshot_of_all_changes_nothing() {
     let mut conversation = Conversation::new([Message::user("u", "Hello")]);
-    said("m1", "Hi").into_iter().for_each(|event| conversation.apply(&event));
+    said("m1", "Hi")
+        .into_iter()
+        .for_each(|event| conversation.apply(&event));
     let before = conversation.messages().to_vec();
     conversation.apply(&conversation.snapshot());
     assert_eq!(conversation.messages(), before);

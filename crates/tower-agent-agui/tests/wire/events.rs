@@ -42,7 +42,10 @@ fn messages() -> Vec<Message> {
     assistant.metadata = Some(object());
     let parts = vec![
         ContentPart::text("What is this?"),
-        ContentPart::image(PartSource::Url { value: "https://x.test/a".into(), mime_type: None }),
+        ContentPart::image(PartSource::Url {
+            value: "https://x.test/a".into(),
+            mime_type: None,
+        }),
         ContentPart::image(PartSource::File {
             value: "f".into(),
             provider: Some("p".into()),
@@ -61,7 +64,13 @@ fn messages() -> Vec<Message> {
         Message::user("m2", parts),
         assistant,
         Message::tool("m4", "c1", "3"),
-        Message::new("m5", MessageKind::Activity { activity_type, content: object() }),
+        Message::new(
+            "m5",
+            MessageKind::Activity {
+                activity_type,
+                content: object(),
+            },
+        ),
         Message::new("m6", MessageKind::Reasoning { content: content() }),
         Message::new(
             "m7",
@@ -75,7 +84,11 @@ fn messages() -> Vec<Message> {
 }
 
 fn finished(outcome: RunOutcome) -> Event {
-    let usage = TokenUsage { model: Some("m".into()), input_tokens: Some(3), ..Default::default() };
+    let usage = TokenUsage {
+        model: Some("m".into()),
+        input_tokens: Some(3),
+        ..Default::default()
+    };
     RunFinished::new("t", "r")
         .with_result(json!({ "sum": 3 }))
         .with_outcome(outcome)
@@ -101,17 +114,26 @@ fn samples() -> Vec<Event> {
     subagent.parent_subagent_run_id = Some("s0".into());
     subagent.parent_tool_call_id = Some("c".into());
     subagent.parent_message_id = Some("m".into());
-    let suspended = Some(SubagentOutcome::Suspended { interrupt_ids: vec!["i".into()] });
+    let suspended = Some(SubagentOutcome::Suspended {
+        interrupt_ids: vec!["i".into()],
+    });
 
     vec![
         Event::run_started("t", "r"),
         started.into(),
         Event::run_finished("t", "r"),
-        finished(RunOutcome::Success { pending_tool_call_ids: vec!["c".into()] }),
-        finished(RunOutcome::Interrupt { interrupts: vec![interrupt, Interrupt::new("j", "x:y")] }),
+        finished(RunOutcome::Success {
+            pending_tool_call_ids: vec!["c".into()],
+        }),
+        finished(RunOutcome::Interrupt {
+            interrupts: vec![interrupt, Interrupt::new("j", "x:y")],
+        }),
         finished(RunOutcome::Cancelled),
         Event::run_error("no"),
-        RunError::new("no").with_code("E").with_usage([TokenUsage::default()]).into(),
+        RunError::new("no")
+            .with_code("E")
+            .with_usage([TokenUsage::default()])
+            .into(),
         Event::step_started("s"),
         Event::step_finished("s"),
         Event::text_start("m"),
@@ -123,8 +145,13 @@ fn samples() -> Vec<Event> {
         .into(),
         Event::text_content("m", "line\nline"),
         Event::text_end("m"),
-        EventKind::TextMessageChunk { message_id: None, role: None, name: None, delta: None }
-            .into(),
+        EventKind::TextMessageChunk {
+            message_id: None,
+            role: None,
+            name: None,
+            delta: None,
+        }
+        .into(),
         EventKind::TextMessageChunk {
             message_id: Some("m".into()),
             role: Some(TextRole::User),
@@ -162,7 +189,11 @@ fn samples() -> Vec<Event> {
         Event::reasoning_message_start("m"),
         Event::reasoning_message_content("m", "hm"),
         Event::reasoning_message_end("m"),
-        EventKind::ReasoningMessageChunk { message_id: Some("m".into()), delta: None }.into(),
+        EventKind::ReasoningMessageChunk {
+            message_id: Some("m".into()),
+            delta: None,
+        }
+        .into(),
         Event::reasoning_end("m"),
         Event::reasoning_encrypted_value(EncryptedEntity::ToolCall, "c", "sealed"),
         Event::reasoning_encrypted_value(EncryptedEntity::Message, "m", "sealed"),
@@ -194,11 +225,16 @@ fn laden(event: Event) -> Event {
 fn every_event_is_of_the_published_schema_and_is_read_back() {
     let schema = schema();
     let mut kinds = BTreeSet::new();
-    for event in samples().into_iter().flat_map(|event| [event.clone(), laden(event)]) {
+    for event in samples()
+        .into_iter()
+        .flat_map(|event| [event.clone(), laden(event)])
+    {
         let json = serde_json::to_value(&event).unwrap();
         assert_eq!(json["type"], event.kind.name());
         // The schema's first alternative that fits must be that of the type.
-        schema.validate(&json).unwrap_or_else(|error| panic!("{json}: {error}"));
+        schema
+            .validate(&json)
+            .unwrap_or_else(|error| panic!("{json}: {error}"));
         assert_eq!(serde_json::from_value::<Event>(json).unwrap(), event);
         kinds.insert(event.kind.name());
     }
@@ -209,10 +245,18 @@ fn every_event_is_of_the_published_schema_and_is_read_back() {
 #[test]
 fn no_event_has_a_property_that_the_schema_does_not_name() {
     let schema: Value = serde_json::from_str(include_str!("event.schema.json")).unwrap();
-    for event in samples().into_iter().flat_map(|event| [event.clone(), laden(event)]) {
+    for event in samples()
+        .into_iter()
+        .flat_map(|event| [event.clone(), laden(event)])
+    {
         // Of the whole run or conversation, they come from no agent within the agent; it may be
         // said all the same.
-        let whole = ["RUN_STARTED", "RUN_FINISHED", "RUN_ERROR", "MESSAGES_SNAPSHOT"];
+        let whole = [
+            "RUN_STARTED",
+            "RUN_FINISHED",
+            "RUN_ERROR",
+            "MESSAGES_SNAPSHOT",
+        ];
         let mut json = serde_json::to_value(&event).unwrap();
         if whole.contains(&event.kind.name()) {
             json.as_object_mut().unwrap().remove("subagentRunId");
@@ -226,18 +270,24 @@ fn no_event_has_a_property_that_the_schema_does_not_name() {
 /// A property of the value that the schema does not name.
 fn stranger(value: &Value, schema: &Value) -> Option<String> {
     if let Some(alternatives) = schema["anyOf"].as_array() {
-        let one = alternatives.iter().find(|schema| jsonschema::is_valid(schema, value));
+        let one = alternatives
+            .iter()
+            .find(|schema| jsonschema::is_valid(schema, value));
         return stranger(value, one.unwrap());
     }
     match value {
-        Value::Array(items) => items.iter().find_map(|item| stranger(item, &schema["items"])),
+        Value::Array(items) => items
+            .iter()
+            .find_map(|item| stranger(item, &schema["items"])),
         Value::Object(entries) => {
             // A schema that says nothing lets everything be.
             let known = schema["properties"].as_object()?;
-            entries.iter().find_map(|(name, value)| match known.get(name) {
-                Some(schema) => stranger(value, schema),
-                None => Some(name.clone()),
-            })
+            entries
+                .iter()
+                .find_map(|(name, value)| match known.get(name) {
+                    Some(schema) => stranger(value, schema),
+                    None => Some(name.clone()),
+                })
         }
         _ => None,
     }
@@ -258,7 +308,10 @@ fn nothing_optional_is_written_as_null() {
 
 #[test]
 fn numbers_stay_within_what_json_keeps_exact() {
-    let usage = TokenUsage { input_tokens: Some(u64::MAX), ..TokenUsage::default() };
+    let usage = TokenUsage {
+        input_tokens: Some(u64::MAX),
+        ..TokenUsage::default()
+    };
     let event = Event::from(RunError::new("no").with_usage([usage])).with_timestamp(i64::MIN);
     let json = serde_json::to_value(&event).unwrap();
     assert_eq!(json["usage"][0]["inputTokens"], 9_007_199_254_740_991_u64);
@@ -288,14 +341,20 @@ fn what_is_no_event_is_refused() {
         json!({ "type": "ACTIVITY_SNAPSHOT", "messageId": "m", "activityType": "P", "content": "x" }),
         json!({ "type": "CUSTOM", "name": "n", "value": 1, "timestamp": "now" }),
     ] {
-        assert!(serde_json::from_value::<Event>(json.clone()).is_err(), "{json}");
+        assert!(
+            serde_json::from_value::<Event>(json.clone()).is_err(),
+            "{json}"
+        );
     }
 }
 
 #[test]
 fn a_property_that_is_not_known_is_ignored() {
     let json = json!({ "type": "TEXT_MESSAGE_END", "messageId": "m", "colour": "red" });
-    assert_eq!(serde_json::from_value::<Event>(json).unwrap(), Event::text_end("m"));
+    assert_eq!(
+        serde_json::from_value::<Event>(json).unwrap(),
+        Event::text_end("m")
+    );
 }
 
 #[test]

@@ -14,13 +14,20 @@ fn of(kind: MessageKind) -> Message {
 }
 
 fn reasoning(text: &str) -> Message {
-    of(MessageKind::Reasoning { content: text.into() })
+    of(MessageKind::Reasoning {
+        content: text.into(),
+    })
 }
 
 fn asking(text: Option<&str>, calls: &[(&str, &str, &str)]) -> Message {
-    let tool_calls = calls.iter().map(|(id, name, args)| Asked::new(*id, *name, *args));
+    let tool_calls = calls
+        .iter()
+        .map(|(id, name, args)| Asked::new(*id, *name, *args));
     let tool_calls = tool_calls.collect();
-    of(MessageKind::Assistant { content: text.map(str::to_owned), tool_calls })
+    of(MessageKind::Assistant {
+        content: text.map(str::to_owned),
+        tool_calls,
+    })
 }
 
 fn ours(messages: &[Message]) -> Messages {
@@ -34,19 +41,30 @@ fn theirs(messages: impl Into<Messages>) -> Vec<Message> {
 #[test]
 fn text_keeps_its_role() {
     let read = ours(&[
-        of(MessageKind::Developer { content: "a".into() }),
-        of(MessageKind::System { content: "b".into() }),
+        of(MessageKind::Developer {
+            content: "a".into(),
+        }),
+        of(MessageKind::System {
+            content: "b".into(),
+        }),
         Message::user("x", "c"),
         Message::assistant("x", "d"),
     ]);
     let read: Vec<_> = read.iter().map(|it| (it.role(), it.text())).collect();
     let said = |role, text: &str| (role, text.to_owned());
     let roles = [Role::System, Role::System, Role::User, Role::Assistant];
-    assert_eq!(read, [0, 1, 2, 3].map(|at| said(roles[at], ["a", "b", "c", "d"][at])));
+    assert_eq!(
+        read,
+        [0, 1, 2, 3].map(|at| said(roles[at], ["a", "b", "c", "d"][at]))
+    );
 }
 
 fn media(source: PartSource) -> MediaPart {
-    MediaPart { source, id: None, metadata: None }
+    MediaPart {
+        source,
+        id: None,
+        metadata: None,
+    }
 }
 
 #[test]
@@ -55,7 +73,10 @@ fn parts_become_parts() {
         "x",
         vec![
             ContentPart::text("What is this?"),
-            ContentPart::image(PartSource::Url { value: "u".into(), mime_type: None }),
+            ContentPart::image(PartSource::Url {
+                value: "u".into(),
+                mime_type: None,
+            }),
             ContentPart::image(PartSource::Data {
                 value: "QQ==".into(),
                 mime_type: "image/png".into(),
@@ -66,7 +87,10 @@ fn parts_become_parts() {
             })),
             ContentPart::Document(MediaPart {
                 metadata: Some(json!({ "filename": "report.pdf" })),
-                ..media(PartSource::Url { value: "d".into(), mime_type: None })
+                ..media(PartSource::Url {
+                    value: "d".into(),
+                    mime_type: None,
+                })
             }),
         ],
     )]);
@@ -75,15 +99,24 @@ fn parts_become_parts() {
         Part::image_url("u"),
         Part::image_base64("image/png", "QQ=="),
         Audio::new(MediaSource::url("a").with_media_type("audio/wav")).into(),
-        Document::new(MediaSource::url("d")).with_name("report.pdf").into(),
+        Document::new(MediaSource::url("d"))
+            .with_name("report.pdf")
+            .into(),
     ];
     assert_eq!(read[0].parts(), parts);
 }
 
 #[test]
 fn what_no_model_call_can_carry_is_refused_by_its_place() {
-    let url = || PartSource::Url { value: "u".into(), mime_type: None };
-    let file = || PartSource::File { value: "f".into(), provider: None, mime_type: None };
+    let url = || PartSource::Url {
+        value: "u".into(),
+        mime_type: None,
+    };
+    let file = || PartSource::File {
+        value: "f".into(),
+        provider: None,
+        mime_type: None,
+    };
     for (part, what) in [
         (ContentPart::Video(media(url())), "video"),
         (ContentPart::image(file()), "file"),
@@ -106,16 +139,25 @@ fn calls_and_their_answers_find_one_another() {
         error: Some("timed out".into()),
     });
     let read = ours(&[
-        asking(Some("Let me see."), &[("c1", "add", r#"{"a":1}"#), ("c2", "sub", "")]),
+        asking(
+            Some("Let me see."),
+            &[("c1", "add", r#"{"a":1}"#), ("c2", "sub", "")],
+        ),
         Message::tool("x", "c1", "3"),
         failed,
     ]);
     let calls: Vec<_> = read[0].tool_calls().cloned().collect();
-    let (c1, c2) =
-        (ToolCall::new("c1", "add", json!({ "a": 1 })), ToolCall::new("c2", "sub", json!({})));
+    let (c1, c2) = (
+        ToolCall::new("c1", "add", json!({ "a": 1 })),
+        ToolCall::new("c2", "sub", json!({})),
+    );
     assert_eq!(calls, [c1.clone(), c2.clone()]);
     assert_eq!(read[0].text(), "Let me see.");
-    let results: Vec<_> = read.iter().flat_map(|it| it.tool_results()).cloned().collect();
+    let results: Vec<_> = read
+        .iter()
+        .flat_map(|it| it.tool_results())
+        .cloned()
+        .collect();
     let answers = [
         ToolResult::new(&c1, [Part::from_text("3")]),
         ToolResult::new(&c2, [Part::from_text("timed out")]).failed(),
@@ -144,7 +186,11 @@ fn thoughts_go_before_what_they_led_to_and_not_past_the_user() {
     assert_eq!(read.len(), 3);
     assert_eq!(
         read[1].parts(),
-        [Part::reasoning("a"), Part::reasoning("b"), Part::from_text("Hi")]
+        [
+            Part::reasoning("a"),
+            Part::reasoning("b"),
+            Part::from_text("Hi")
+        ]
     );
     assert_eq!(read[2].parts(), [Part::from_text("Ho")]);
 }
@@ -152,8 +198,14 @@ fn thoughts_go_before_what_they_led_to_and_not_past_the_user() {
 /// A model may think once more after it has spoken.
 #[test]
 fn thoughts_named_after_the_message_before_belong_to_it() {
-    let named =
-        |id: &str, text: &str| Message::new(id, MessageKind::Reasoning { content: text.into() });
+    let named = |id: &str, text: &str| {
+        Message::new(
+            id,
+            MessageKind::Reasoning {
+                content: text.into(),
+            },
+        )
+    };
     let mut asked = asking(Some("Let me see."), &[("c1", "add", "{}")]);
     asked.id = "r-0".into();
     let read = ours(&[
@@ -167,7 +219,10 @@ fn thoughts_named_after_the_message_before_belong_to_it() {
         Message::user("x", "Thanks"),
     ]);
     let thoughts = |at: usize| {
-        let thoughts = read[at].parts().iter().filter(|it| matches!(it, Part::Reasoning(_)));
+        let thoughts = read[at]
+            .parts()
+            .iter()
+            .filter(|it| matches!(it, Part::Reasoning(_)));
         thoughts.cloned().collect::<Vec<_>>()
     };
     assert_eq!(read.len(), 4);
@@ -179,7 +234,13 @@ fn thoughts_named_after_the_message_before_belong_to_it() {
 fn activities_are_left_out() {
     let activity_type = "PLAN".into();
     let content = serde_json::Map::new();
-    assert!(ours(&[of(MessageKind::Activity { activity_type, content })]).is_empty());
+    assert!(
+        ours(&[of(MessageKind::Activity {
+            activity_type,
+            content
+        })])
+        .is_empty()
+    );
 }
 
 #[test]
@@ -197,13 +258,20 @@ fn our_history_comes_back_as_it_was() {
         tower_agent::Message::user("Hello")
             .with_part(Part::image_url("u"))
             .with_part(Part::audio_base64("audio/wav", "QQ=="))
-            .with_part(Document::new(MediaSource::url("d")).with_name("report.pdf").into()),
+            .with_part(
+                Document::new(MediaSource::url("d"))
+                    .with_name("report.pdf")
+                    .into(),
+            ),
         tower_agent::Message::new(
             Role::Assistant,
             [thought, Part::from_text("Let me see."), call.clone().into()],
         ),
         tower_agent::Message::tool(ToolResult::new(&call, [Part::from_text("no")]).failed()),
-        tower_agent::Message::tool(ToolResult::new(&call, [Part::image_base64("image/png", "Q")])),
+        tower_agent::Message::tool(ToolResult::new(
+            &call,
+            [Part::image_base64("image/png", "Q")],
+        )),
         tower_agent::Message::assistant("3"),
     ]);
     assert_eq!(ours(&theirs(history.clone())), history);
@@ -222,7 +290,10 @@ fn every_message_gets_a_name_of_its_own_in_order() {
     let mut next = 0;
     let history = Messages::from([
         tower_agent::Message::user("a"),
-        tower_agent::Message::new(Role::Assistant, [Part::reasoning("b"), Part::from_text("c")]),
+        tower_agent::Message::new(
+            Role::Assistant,
+            [Part::reasoning("b"), Part::from_text("c")],
+        ),
     ]);
     let written = conversation::write(&history, || {
         next += 1;

@@ -63,7 +63,10 @@ fn the_body_of_the_typescript_client_is_read_whole() {
     // Nothing is lost on the way.
     assert_eq!(serde_json::to_value(&input).unwrap(), body);
     assert_eq!(input.resume[1].status, ResumeStatus::Cancelled);
-    let MessageKind::User { content: Content::Parts(parts) } = &input.messages[3].kind else {
+    let MessageKind::User {
+        content: Content::Parts(parts),
+    } = &input.messages[3].kind
+    else {
         panic!("{:?}", input.messages[3]);
     };
     assert!(matches!(parts[4], ContentPart::Document(_)));
@@ -96,19 +99,34 @@ fn a_property_that_is_not_known_is_ignored_anywhere() {
 fn an_error_says_where() {
     let cases = [
         (json!({ "runId": "r", "messages": [] }), "."),
-        (json!({ "threadId": 7, "runId": "r", "messages": [] }), "threadId"),
+        (
+            json!({ "threadId": 7, "runId": "r", "messages": [] }),
+            "threadId",
+        ),
         (
             with_messages(json!([{ "id": "m", "role": "wizard", "content": "" }])),
             "messages[0].role",
         ),
-        (with_messages(json!([{ "role": "user", "content": "" }])), "messages[0]"),
-        (with_messages(json!([{ "id": "m", "role": "user" }])), "messages[0]"),
+        (
+            with_messages(json!([{ "role": "user", "content": "" }])),
+            "messages[0]",
+        ),
+        (
+            with_messages(json!([{ "id": "m", "role": "user" }])),
+            "messages[0]",
+        ),
         (
             with_messages(json!([{ "id": "m", "role": "user", "content": 7 }])),
             "messages[0].content",
         ),
-        (with_messages(json!([{ "id": "m", "role": "system", "content": [] }])), "messages[0]"),
-        (with_messages(json!([{ "id": "m", "role": "tool", "content": "" }])), "messages[0]"),
+        (
+            with_messages(json!([{ "id": "m", "role": "system", "content": [] }])),
+            "messages[0]",
+        ),
+        (
+            with_messages(json!([{ "id": "m", "role": "tool", "content": "" }])),
+            "messages[0]",
+        ),
         (
             with_messages(json!([{ "id": "m", "role": "user", "content": [{ "type": "smell" }] }])),
             "messages[0].content[0].type",
@@ -149,7 +167,13 @@ fn an_error_says_why() {
 
 #[test]
 fn what_is_no_json_or_more_than_one_is_refused() {
-    for body in ["", "{", "[]", "null", r#"{"threadId":"t","runId":"r","messages":[]} more"#] {
+    for body in [
+        "",
+        "{",
+        "[]",
+        "null",
+        r#"{"threadId":"t","runId":"r","messages":[]} more"#,
+    ] {
         assert!(RunAgentInput::from_json(body.as_bytes()).is_err(), "{body}");
     }
 }

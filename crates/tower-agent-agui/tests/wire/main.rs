@@ -1,5 +1,10 @@
 //! AG-UI 1.0: what travels, in which order, and what it becomes.
-#![allow(clippy::panic, clippy::unwrap_used, unreachable_pub, reason = "a test fails by panicking")]
+#![allow(
+    clippy::panic,
+    clippy::unwrap_used,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
 
 #[path = "../../../../benches/support/allocations.rs"]
 mod allocations;

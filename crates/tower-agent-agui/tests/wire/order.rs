@@ -35,7 +35,10 @@ fn push(keeper: &mut OrderKeeper, event: Event) -> Vec<Event> {
 /// What leaves of these, between the beginning and the end of a run.
 fn kept(events: impl IntoIterator<Item = Event>) -> Vec<Event> {
     let mut keeper = running();
-    let mut out: Vec<_> = events.into_iter().flat_map(|it| push(&mut keeper, it)).collect();
+    let mut out: Vec<_> = events
+        .into_iter()
+        .flat_map(|it| push(&mut keeper, it))
+        .collect();
     out.extend(push(&mut keeper, end()));
     assert_eq!(out.pop(), Some(end()));
     out
@@ -62,7 +65,13 @@ fn refused<const N: usize>(events: [Event; N]) -> Violation {
 }
 
 fn is_of_another(violation: Violation, id: &str, its: Option<&str>, found: Option<&str>) {
-    let Violation::Owner { id: of, owner, found: by, .. } = violation else {
+    let Violation::Owner {
+        id: of,
+        owner,
+        found: by,
+        ..
+    } = violation
+    else {
         panic!("{violation}");
     };
     assert_eq!((&*of, owner.as_deref(), by.as_deref()), (id, its, found));
@@ -93,20 +102,28 @@ fn call_chunk(id: Option<&str>, name: Option<&str>, delta: Option<&str>) -> Even
 }
 
 fn interrupted(interrupts: Vec<Interrupt>) -> Event {
-    RunFinished::new("t", "r").with_outcome(RunOutcome::Interrupt { interrupts }).into()
+    RunFinished::new("t", "r")
+        .with_outcome(RunOutcome::Interrupt { interrupts })
+        .into()
 }
 
 #[test]
 fn a_run_that_was_not_begun_is_begun() {
     let mut keeper = OrderKeeper::new("t", "r");
-    assert_eq!(push(&mut keeper, Event::custom("a", 1)), [begin(), Event::custom("a", 1)]);
+    assert_eq!(
+        push(&mut keeper, Event::custom("a", 1)),
+        [begin(), Event::custom("a", 1)]
+    );
     assert_eq!(push(&mut keeper, begin()), []);
 }
 
 #[test]
 fn a_run_may_fail_before_it_begins() {
     let mut keeper = OrderKeeper::new("t", "r");
-    assert_eq!(push(&mut keeper, Event::run_error("no")), [Event::run_error("no")]);
+    assert_eq!(
+        push(&mut keeper, Event::run_error("no")),
+        [Event::run_error("no")]
+    );
     assert!(keeper.is_over());
 }
 
@@ -136,7 +153,12 @@ fn nothing_leaves_after_the_terminal() {
         let mut keeper = running();
         push(&mut keeper, terminal);
         assert!(keeper.is_over());
-        for late in [end(), begin(), Event::run_error("no"), Event::text_content("m", "x")] {
+        for late in [
+            end(),
+            begin(),
+            Event::run_error("no"),
+            Event::text_content("m", "x"),
+        ] {
             assert_eq!(push(&mut keeper, late), []);
         }
         let mut out = Vec::new();
@@ -152,7 +174,15 @@ fn a_run_without_an_end_has_failed() {
     let mut out = Vec::new();
     keeper.finish(&mut out);
     assert!(keeper.is_over());
-    let [Event { kind: EventKind::RunError(error), .. }] = &out[..] else { panic!("{out:?}") };
+    let [
+        Event {
+            kind: EventKind::RunError(error),
+            ..
+        },
+    ] = &out[..]
+    else {
+        panic!("{out:?}")
+    };
     assert_eq!(error.code.as_deref(), Some("UNFINISHED"));
 }
 
@@ -161,7 +191,9 @@ fn a_failed_run_says_why_and_nothing_is_closed() {
     let mut keeper = running();
     push(&mut keeper, Event::text_start("m"));
     let mut out = Vec::new();
-    let violation = keeper.push(Event::tool_call_args("c", "{"), &mut out).unwrap_err();
+    let violation = keeper
+        .push(Event::tool_call_args("c", "{"), &mut out)
+        .unwrap_err();
     assert!(
         violation.to_string().contains("TOOL_CALL_ARGS") && violation.to_string().contains('c')
     );
@@ -169,7 +201,10 @@ fn a_failed_run_says_why_and_nothing_is_closed() {
     let error = RunError::new(violation.to_string()).with_code("EVENT_ORDER");
     assert_eq!(out, [error.into()]);
     let error = Error::from(violation);
-    assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Protocol, false));
+    assert_eq!(
+        (error.kind(), error.is_retryable()),
+        (ErrorKind::Protocol, false)
+    );
     assert!(error.downcast_ref::<Violation>().is_some());
 }
 
@@ -205,13 +240,18 @@ fn a_subagent_that_is_open_ends_as_the_run_does() {
     let suspended = EventKind::SubagentFinished {
         subagent_run_id: "a".into(),
         result: None,
-        outcome: Some(SubagentOutcome::Suspended { interrupt_ids: Vec::new() }),
+        outcome: Some(SubagentOutcome::Suspended {
+            interrupt_ids: Vec::new(),
+        }),
     };
     let waits = interrupted(vec![Interrupt::new("i", "confirmation")]);
     let cancelled = RunFinished::new("t", "r").with_outcome(RunOutcome::Cancelled);
     for (terminal, closed) in [
         (waits, suspended.into()),
-        (cancelled.into(), Event::subagent_error("a", "the run was cancelled")),
+        (
+            cancelled.into(),
+            Event::subagent_error("a", "the run was cancelled"),
+        ),
         (end(), Event::subagent_finished("a")),
     ] {
         let mut keeper = running();
@@ -222,7 +262,10 @@ fn a_subagent_that_is_open_ends_as_the_run_does() {
 
 #[test]
 fn a_run_that_waits_for_nothing_is_refused() {
-    assert_eq!(refused([interrupted(Vec::new())]), Violation::EmptyInterrupt);
+    assert_eq!(
+        refused([interrupted(Vec::new())]),
+        Violation::EmptyInterrupt
+    );
 }
 
 #[test]
@@ -236,7 +279,10 @@ fn text_and_thoughts_that_were_not_opened_are_opened() {
         ],
     );
     assert_eq!(
-        kept([Event::reasoning_message_content("m", "x"), Event::reasoning_message_end("m")]),
+        kept([
+            Event::reasoning_message_content("m", "x"),
+            Event::reasoning_message_end("m")
+        ]),
         [
             Event::reasoning_message_start("m"),
             Event::reasoning_message_content("m", "x"),
@@ -247,7 +293,11 @@ fn text_and_thoughts_that_were_not_opened_are_opened() {
 
 #[test]
 fn text_that_has_ended_is_opened_again() {
-    let whole = [Event::text_start("m"), Event::text_content("m", "x"), Event::text_end("m")];
+    let whole = [
+        Event::text_start("m"),
+        Event::text_content("m", "x"),
+        Event::text_end("m"),
+    ];
     let again = [&whole[..], &whole[1..]].concat();
     assert_eq!(kept(again), [&whole[..], &whole[..]].concat());
 }
@@ -255,10 +305,16 @@ fn text_that_has_ended_is_opened_again() {
 #[test]
 fn arguments_of_a_call_that_is_not_open_are_refused() {
     let args = || Event::tool_call_args("c", "{");
-    let not_open = Violation::NotOpen { event: "TOOL_CALL_ARGS", id: "c".into() };
+    let not_open = Violation::NotOpen {
+        event: "TOOL_CALL_ARGS",
+        id: "c".into(),
+    };
     assert_eq!(refused([args()]), not_open);
     let start = Event::tool_call_start("c", "add", None);
-    assert_eq!(refused([start, Event::tool_call_end("c"), args()]), not_open);
+    assert_eq!(
+        refused([start, Event::tool_call_end("c"), args()]),
+        not_open
+    );
 }
 
 #[test]
@@ -352,10 +408,19 @@ fn what_goes_on_is_of_the_agent_that_began_it() {
         (start(), Event::tool_call_args("x", "")),
         (start(), Event::tool_call_end("x")),
         (start(), seal(EncryptedEntity::ToolCall)),
-        (Event::reasoning_start("x"), Event::reasoning_message_start("x")),
+        (
+            Event::reasoning_start("x"),
+            Event::reasoning_message_start("x"),
+        ),
         (Event::reasoning_start("x"), Event::reasoning_end("x")),
-        (Event::reasoning_message_start("x"), Event::reasoning_message_content("x", "")),
-        (Event::reasoning_message_start("x"), seal(EncryptedEntity::Message)),
+        (
+            Event::reasoning_message_start("x"),
+            Event::reasoning_message_content("x", ""),
+        ),
+        (
+            Event::reasoning_message_start("x"),
+            seal(EncryptedEntity::Message),
+        ),
         (
             Event::activity_snapshot("x", "PLAN", Default::default()),
             Event::activity_delta("x", "PLAN", Default::default()),
@@ -365,8 +430,18 @@ fn what_goes_on_is_of_the_agent_that_began_it() {
         let mut keeper = running();
         push(&mut keeper, by("a", start.clone()));
         push(&mut keeper, next.clone());
-        is_of_another(refused([start.clone(), by("b", next.clone())]), "x", None, Some("b"));
-        is_of_another(refused([by("a", start), by("b", next)]), "x", Some("a"), Some("b"));
+        is_of_another(
+            refused([start.clone(), by("b", next.clone())]),
+            "x",
+            None,
+            Some("b"),
+        );
+        is_of_another(
+            refused([by("a", start), by("b", next)]),
+            "x",
+            Some("a"),
+            Some("b"),
+        );
     }
 }
 
@@ -394,10 +469,20 @@ fn a_result_makes_its_message_anew() {
 fn a_call_belongs_to_the_message_that_asks() {
     let message = || by("a", Event::text_start("m"));
     let call = || Event::tool_call_start("c", "add", Some("m".into()));
-    is_of_another(refused([message(), by("b", call())]), "m", Some("a"), Some("b"));
+    is_of_another(
+        refused([message(), by("b", call())]),
+        "m",
+        Some("a"),
+        Some("b"),
+    );
     // One that names nobody is of the message's agent.
     let args = by("b", Event::tool_call_args("c", "{"));
-    is_of_another(refused([message(), call(), args]), "c", Some("a"), Some("b"));
+    is_of_another(
+        refused([message(), call(), args]),
+        "c",
+        Some("a"),
+        Some("b"),
+    );
     let first = by("b", Event::tool_call_start("c", "add", None));
     let violation = refused([message(), first, Event::tool_call_end("c"), call()]);
     is_of_another(violation, "c", Some("b"), Some("a"));
@@ -449,7 +534,10 @@ fn a_subagents_parent_has_begun() {
         started.parent_subagent_run_id = Some("a".into());
         Event::from(started)
     };
-    let unknown = Violation::UnknownParent { id: "b".into(), parent: "a".into() };
+    let unknown = Violation::UnknownParent {
+        id: "b".into(),
+        parent: "a".into(),
+    };
     assert_eq!(refused([child()]), unknown);
     assert_unchanged([
         Event::subagent_started("a", "helper"),
@@ -461,7 +549,10 @@ fn a_subagents_parent_has_begun() {
 
 #[test]
 fn a_subagents_tag_needs_no_subagent() {
-    assert_unchanged([by("a", Event::text_start("m")), by("a", Event::text_end("m"))]);
+    assert_unchanged([
+        by("a", Event::text_start("m")),
+        by("a", Event::text_end("m")),
+    ]);
 }
 
 #[test]
@@ -541,19 +632,32 @@ fn a_chunk_says_what_it_begins() {
     };
     lacks(refused([text_chunk(None, Some("a"))]), "messageId");
     lacks(refused([call_chunk(None, Some("add"), None)]), "toolCallId");
-    lacks(refused([call_chunk(Some("c"), None, Some("{"))]), "toolCallName");
+    lacks(
+        refused([call_chunk(Some("c"), None, Some("{"))]),
+        "toolCallName",
+    );
     // Of two it could go on with, it has to say which.
     let two = ["a", "b"].map(|agent| by(agent, text_chunk(Some(agent), Some("x"))));
     let [one, other] = two;
-    lacks(refused([one, other, text_chunk(None, Some("x"))]), "messageId");
-    let foreign = refused([text_chunk(Some("m"), Some("a")), by("s", text_chunk(Some("m"), None))]);
+    lacks(
+        refused([one, other, text_chunk(None, Some("x"))]),
+        "messageId",
+    );
+    let foreign = refused([
+        text_chunk(Some("m"), Some("a")),
+        by("s", text_chunk(Some("m"), None)),
+    ]);
     is_of_another(foreign, "m", None, Some("s"));
 }
 
 #[test]
 fn what_a_chunk_carries_beside_stays_with_its_content() {
-    let chunk = text_chunk(Some("m"), Some("a")).with_timestamp(7).with_raw_event(json!(1));
-    let content = Event::text_content("m", "a").with_timestamp(7).with_raw_event(json!(1));
+    let chunk = text_chunk(Some("m"), Some("a"))
+        .with_timestamp(7)
+        .with_raw_event(json!(1));
+    let content = Event::text_content("m", "a")
+        .with_timestamp(7)
+        .with_raw_event(json!(1));
     assert_eq!(kept([chunk])[..2], [Event::text_start("m"), content]);
 }
 
@@ -562,8 +666,13 @@ fn a_refused_event_leaves_the_keeper_as_it_was() {
     let mut keeper = running();
     push(&mut keeper, by("a", Event::text_start("m")));
     let mut out = Vec::new();
-    keeper.push(by("b", Event::text_end("m")), &mut out).unwrap_err();
-    assert_eq!(push(&mut keeper, Event::text_end("m")), [Event::text_end("m")]);
+    keeper
+        .push(by("b", Event::text_end("m")), &mut out)
+        .unwrap_err();
+    assert_eq!(
+        push(&mut keeper, Event::text_end("m")),
+        [Event::text_end("m")]
+    );
 }
 
 #[test]

@@ -11,7 +11,10 @@ use crate::rules;
 use test_support::property::cases;
 
 fn json(events: &[Event]) -> Vec<Value> {
-    events.iter().map(|event| serde_json::to_value(event).unwrap()).collect()
+    events
+        .iter()
+        .map(|event| serde_json::to_value(event).unwrap())
+        .collect()
 }
 
 /// Feeds the events, in a run that fails at the first violation or goes on.
@@ -33,7 +36,10 @@ fn keep(events: &[Event], stop: bool) -> Vec<Event> {
 fn obeys(events: &[Event], stop: bool) -> Result<(), TestCaseError> {
     let out = keep(events, stop);
     let verdict = rules::check("t", "r", &json(&out));
-    prop_assert!(verdict.is_ok(), "{verdict:?}\nin: {events:#?}\nout: {out:#?}");
+    prop_assert!(
+        verdict.is_ok(),
+        "{verdict:?}\nin: {events:#?}\nout: {out:#?}"
+    );
     // What leaves is in order, and what is in order leaves as it came.
     prop_assert_eq!(keep(&out, true), out);
     Ok(())
@@ -42,10 +48,15 @@ fn obeys(events: &[Event], stop: bool) -> Result<(), TestCaseError> {
 /// A run in order: pieces of work on names of their own, begun and ended, one among another.
 fn run_in_order() -> impl Strategy<Value = Vec<Event>> {
     let work = (0..6_u8, 0..4_usize, any::<bool>());
-    (prop::collection::vec(work, 0..6), prop::collection::vec(any::<prop::sample::Index>(), 40))
+    (
+        prop::collection::vec(work, 0..6),
+        prop::collection::vec(any::<prop::sample::Index>(), 40),
+    )
         .prop_map(|(works, turns)| {
             let works = works.into_iter().enumerate();
-            let mut queues: Vec<_> = works.map(|(at, work)| piece(at, work).into_iter()).collect();
+            let mut queues: Vec<_> = works
+                .map(|(at, work)| piece(at, work).into_iter())
+                .collect();
             let mut events = vec![Event::run_started("t", "r")];
             for turn in &turns {
                 if !queues.is_empty() {
@@ -90,10 +101,15 @@ fn piece(at: usize, (kind, length, tagged): (u8, usize, bool)) -> Vec<Event> {
             events.push(Event::subagent_started(id.clone(), "helper"));
             events.push(Event::subagent_finished(id.clone()));
         }
-        _ => events.extend(more(|id| Event::activity_snapshot(id, "PLAN", Default::default()))),
+        _ => events.extend(more(|id| {
+            Event::activity_snapshot(id, "PLAN", Default::default())
+        })),
     }
     if tagged {
-        events = events.into_iter().map(|event| event.with_subagent_run_id("s")).collect();
+        events = events
+            .into_iter()
+            .map(|event| event.with_subagent_run_id("s"))
+            .collect();
     }
     events
 }
@@ -109,13 +125,21 @@ fn pieces() -> impl Strategy<Value = Vec<Event>> {
             1 => Event::reasoning_message_content(name, says),
             _ => Event::tool_call_args(name, says),
         };
-        let event = if is_plain { event } else { event.with_timestamp(1) };
+        let event = if is_plain {
+            event
+        } else {
+            event.with_timestamp(1)
+        };
         tag.into_iter().fold(event, Event::with_subagent_run_id)
     });
     let event = prop_oneof![4 => piece, 1 => any_event(&["a", "b", "c"])];
     let repeated = (event, 1..3_usize).prop_map(|(event, times)| vec![event; times]);
     prop::collection::vec(repeated, 0..30).prop_map(|events| {
-        events.iter().flatten().map(|event| rename(event, |name| (&**name).into())).collect()
+        events
+            .iter()
+            .flatten()
+            .map(|event| rename(event, |name| (&**name).into()))
+            .collect()
     })
 }
 
@@ -124,7 +148,9 @@ fn rename(event: &Event, copy: impl Fn(&Arc<str>) -> Arc<str>) -> Event {
     let mut event = event.clone();
     if let EventKind::TextMessageContent { message_id: id, .. }
     | EventKind::ReasoningMessageContent { message_id: id, .. }
-    | EventKind::ToolCallArgs { tool_call_id: id, .. } = &mut event.kind
+    | EventKind::ToolCallArgs {
+        tool_call_id: id, ..
+    } = &mut event.kind
     {
         *id = copy(id);
     }

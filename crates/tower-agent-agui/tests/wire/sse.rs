@@ -7,7 +7,10 @@ use tower_agent_agui::{Event, sse};
 #[test]
 fn an_event_is_one_line_and_an_empty_one_whatever_it_says() {
     let (mut writer, mut bytes) = (sse::Writer::new(), Vec::new());
-    let events = [Event::text_content("m", "a\r\nb\n\ndata: x\u{2028}"), Event::text_end("m")];
+    let events = [
+        Event::text_content("m", "a\r\nb\n\ndata: x\u{2028}"),
+        Event::text_end("m"),
+    ];
     for event in &events {
         writer.write(event, &mut bytes).unwrap();
     }
@@ -51,7 +54,10 @@ fn each_event_is_written_as_if_it_stood_alone() {
         bytes.clear();
         writer.write(event, &mut bytes).unwrap();
         let json = serde_json::to_string(event).unwrap();
-        assert_eq!(std::str::from_utf8(&bytes).unwrap(), format!("data: {json}\n\n"));
+        assert_eq!(
+            std::str::from_utf8(&bytes).unwrap(),
+            format!("data: {json}\n\n")
+        );
     }
 }
 

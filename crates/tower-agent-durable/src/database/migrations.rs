@@ -8,14 +8,30 @@ pub(super) type Migrations = &'static [(i64, &'static str, &'static str)];
 
 #[cfg(feature = "sqlite")]
 pub(super) const SQLITE: Migrations = &[
-    (1, "sessions", include_str!("../../migrations/sqlite/0001_sessions.sql")),
-    (2, "runs", include_str!("../../migrations/sqlite/0002_runs.sql")),
+    (
+        1,
+        "sessions",
+        include_str!("../../migrations/sqlite/0001_sessions.sql"),
+    ),
+    (
+        2,
+        "runs",
+        include_str!("../../migrations/sqlite/0002_runs.sql"),
+    ),
 ];
 
 #[cfg(feature = "postgres")]
 pub(super) const POSTGRES: Migrations = &[
-    (1, "sessions", include_str!("../../migrations/postgres/0001_sessions.sql")),
-    (2, "runs", include_str!("../../migrations/postgres/0002_runs.sql")),
+    (
+        1,
+        "sessions",
+        include_str!("../../migrations/postgres/0001_sessions.sql"),
+    ),
+    (
+        2,
+        "runs",
+        include_str!("../../migrations/postgres/0002_runs.sql"),
+    ),
 ];
 
 /// Returns the migrator, whose table is not that of the program's own migrations.

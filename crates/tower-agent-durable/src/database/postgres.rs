@@ -55,9 +55,11 @@ impl Postgres {
     /// Fails if the database cannot be reached, or was written by a newer version of this crate.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
         let options = PgConnectOptions::from_str(url).or_failure()?;
-        let pool = PgPoolOptions::new().acquire_timeout(WAIT).after_connect(|connection, _| {
-            Box::pin(async move { connection.execute(CONNECTED).await.map(drop) })
-        });
+        let pool = PgPoolOptions::new()
+            .acquire_timeout(WAIT)
+            .after_connect(|connection, _| {
+                Box::pin(async move { connection.execute(CONNECTED).await.map(drop) })
+            });
         let pool = pool.connect_with(options).await.or_failure()?;
         let migrated = migrator(POSTGRES).run(&pool).await;
         migrated.map_err(|error| migrations::failed(error, POSTGRES))?;
@@ -108,7 +110,10 @@ impl Transaction for sqlx::Transaction<'static, sqlx::Postgres> {
         values: &'a [Value<'a>],
     ) -> BoxFuture<'a, Result<u64, StoreError>> {
         Box::pin(async move {
-            let done = query(sql, values)?.execute(&mut **self).await.or_failure()?;
+            let done = query(sql, values)?
+                .execute(&mut **self)
+                .await
+                .or_failure()?;
             Ok(done.rows_affected())
         })
     }
@@ -119,7 +124,10 @@ impl Transaction for sqlx::Transaction<'static, sqlx::Postgres> {
         values: &'a [Value<'a>],
     ) -> BoxFuture<'a, Result<Vec<Row>, StoreError>> {
         Box::pin(async move {
-            let rows = query(sql, values)?.fetch_all(&mut **self).await.or_failure()?;
+            let rows = query(sql, values)?
+                .fetch_all(&mut **self)
+                .await
+                .or_failure()?;
             Ok(rows.into_iter().map(Row::new).collect())
         })
     }

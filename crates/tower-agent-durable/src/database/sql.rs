@@ -96,7 +96,9 @@ impl Row {
         &self,
         column: &str,
     ) -> Result<Option<T>, StoreError> {
-        let Some(number) = self.0.number(column)? else { return Ok(None) };
+        let Some(number) = self.0.number(column)? else {
+            return Ok(None);
+        };
         let number = T::try_from(number).map(Some);
         number.map_err(|_| StoreError::data(format!("`{column}` is out of range")))
     }

@@ -52,9 +52,13 @@ impl Sqlite {
     ///
     /// Fails if the file cannot be opened, or was written by a newer version of this crate.
     pub async fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
-        let options = options().filename(path).journal_mode(SqliteJournalMode::Wal);
+        let options = options()
+            .filename(path)
+            .journal_mode(SqliteJournalMode::Wal);
         let writer = open_writer(&one_writer(), &options.clone().create_if_missing(true)).await?;
-        let readers = SqlitePoolOptions::new().max_connections(READERS).acquire_timeout(WAIT);
+        let readers = SqlitePoolOptions::new()
+            .max_connections(READERS)
+            .acquire_timeout(WAIT);
         let readers = readers.connect_lazy_with(options.read_only(true));
         Ok(Self { writer, readers })
     }
@@ -66,11 +70,17 @@ impl Sqlite {
     /// Fails if the tables cannot be created.
     pub async fn in_memory() -> Result<Self, StoreError> {
         // Each connection would have a database of its own, and it ends with the connection.
-        let one = one_writer().min_connections(1).max_lifetime(None).idle_timeout(None);
+        let one = one_writer()
+            .min_connections(1)
+            .max_lifetime(None)
+            .idle_timeout(None);
         // A test that is dropped closes its connection.
         let one = one.test_before_acquire(false);
         let writer = open_writer(&one, &options().in_memory(true)).await?;
-        Ok(Self { readers: writer.clone(), writer })
+        Ok(Self {
+            readers: writer.clone(),
+            writer,
+        })
     }
 
     /// Closes all connections, of clones as well, once they are idle.
@@ -90,7 +100,10 @@ impl Sqlite {
     pub(crate) async fn begin(&self) -> Result<SqliteWrite, StoreError> {
         let mut connection = self.writer.acquire().await.or_failure()?;
         // It would otherwise fail later, when another process writes.
-        sqlx::query("BEGIN IMMEDIATE").execute(&mut *connection).await.or_failure()?;
+        sqlx::query("BEGIN IMMEDIATE")
+            .execute(&mut *connection)
+            .await
+            .or_failure()?;
         Ok(SqliteWrite(connection))
     }
 
@@ -112,7 +125,10 @@ impl SqliteWrite {
     }
 
     pub(crate) async fn commit(mut self) -> Result<(), StoreError> {
-        sqlx::query("COMMIT").execute(&mut *self.0).await.or_failure()?;
+        sqlx::query("COMMIT")
+            .execute(&mut *self.0)
+            .await
+            .or_failure()?;
         Ok(())
     }
 }
@@ -131,7 +147,10 @@ impl Sql for Sqlite {
         values: &'a [Value<'a>],
     ) -> BoxFuture<'a, Result<Vec<Row>, StoreError>> {
         Box::pin(async move {
-            let rows = query(sql, values)?.fetch_all(self.readers()).await.or_failure()?;
+            let rows = query(sql, values)?
+                .fetch_all(self.readers())
+                .await
+                .or_failure()?;
             Ok(rows.into_iter().map(Row::new).collect())
         })
     }
@@ -144,7 +163,10 @@ impl Transaction for SqliteWrite {
         values: &'a [Value<'a>],
     ) -> BoxFuture<'a, Result<u64, StoreError>> {
         Box::pin(async move {
-            let done = query(sql, values)?.execute(self.connection()).await.or_failure()?;
+            let done = query(sql, values)?
+                .execute(self.connection())
+                .await
+                .or_failure()?;
             Ok(done.rows_affected())
         })
     }
@@ -155,7 +177,10 @@ impl Transaction for SqliteWrite {
         values: &'a [Value<'a>],
     ) -> BoxFuture<'a, Result<Vec<Row>, StoreError>> {
         Box::pin(async move {
-            let rows = query(sql, values)?.fetch_all(self.connection()).await.or_failure()?;
+            let rows = query(sql, values)?
+                .fetch_all(self.connection())
+                .await
+                .or_failure()?;
             Ok(rows.into_iter().map(Row::new).collect())
         })
     }
@@ -167,7 +192,9 @@ impl Transaction for SqliteWrite {
 
 /// Returns a pool of one connection, which ends a transaction that was left behind.
 fn one_writer() -> SqlitePoolOptions {
-    let pool = SqlitePoolOptions::new().max_connections(1).acquire_timeout(WAIT);
+    let pool = SqlitePoolOptions::new()
+        .max_connections(1)
+        .acquire_timeout(WAIT);
     pool.after_release(|connection, _| {
         Box::pin(async {
             // Fails if there is none.

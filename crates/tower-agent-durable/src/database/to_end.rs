@@ -16,5 +16,8 @@ where
     let Ok(runtime) = Handle::try_current() else {
         return Err(StoreError::database("a database needs a Tokio runtime").into());
     };
-    runtime.spawn(work).await.unwrap_or_else(|error| Err(StoreError::database(error).into()))
+    runtime
+        .spawn(work)
+        .await
+        .unwrap_or_else(|error| Err(StoreError::database(error).into()))
 }

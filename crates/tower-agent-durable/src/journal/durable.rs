@@ -66,20 +66,37 @@ impl<J: Journal> Durable<J> {
     {
         let steps = Steps::of(context, || format!("value `{name}`"))?;
         let step = steps.name(StepKind::Value(name.into()), context)?;
-        let intent = Intent { fingerprint: Fingerprint::default(), is_repeatable: true };
+        let intent = Intent {
+            fingerprint: Fingerprint::default(),
+            is_repeatable: true,
+        };
         let lease = match self.journal.begin(&steps.run, &step, &intent).await? {
             Begun::Fresh(lease) | Begun::Unfinished(lease, _) => lease,
-            Begun::Done(_, Record { outcome: Outcome::Response(value), .. }) => {
+            Begun::Done(
+                _,
+                Record {
+                    outcome: Outcome::Response(value),
+                    ..
+                },
+            ) => {
                 let value = serde_json::from_value(value).map_err(StoreError::data);
                 return Ok(value.map_err(JournalError::from)?);
             }
-            Begun::Done(_, Record { outcome: Outcome::Error(error), .. }) => return Err(error),
+            Begun::Done(
+                _,
+                Record {
+                    outcome: Outcome::Error(error),
+                    ..
+                },
+            ) => return Err(error),
         };
         match make().await {
             Ok(value) => {
                 let kept = serde_json::to_value(&value).map_err(StoreError::data);
                 let kept = Outcome::Response(kept.map_err(JournalError::from)?);
-                self.journal.commit(&lease, &Record::new(kept, Effects::default(), None)).await?;
+                self.journal
+                    .commit(&lease, &Record::new(kept, Effects::default(), None))
+                    .await?;
                 Ok(value)
             }
             Err(error) => {

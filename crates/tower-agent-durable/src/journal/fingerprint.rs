@@ -11,7 +11,10 @@ pub(super) const LENGTH: usize = 12;
 /// Returns the hash of a part, and of what was hashed before it.
 pub(super) fn hash(part: &impl Serialize, before: &[u8]) -> Result<[u8; LENGTH], StoreError> {
     let json = serde_json::to_vec(part).map_err(StoreError::data)?;
-    let digest = Sha256::new().chain_update(before).chain_update(json).finalize();
+    let digest = Sha256::new()
+        .chain_update(before)
+        .chain_update(json)
+        .finalize();
     let mut hash = [0; LENGTH];
     hash.copy_from_slice(&digest[..LENGTH]);
     Ok(hash)
@@ -50,6 +53,10 @@ impl Fingerprint {
         let (here, there) = (self.0.get(at), other.0.get(at));
         // The part that stands where another was added may be the same.
         let is_added = |part: &&(String, String)| self.0.iter().all(|(name, _)| *name != part.0);
-        there.filter(is_added).or(here).or(there).map(|(name, _)| name.clone())
+        there
+            .filter(is_added)
+            .or(here)
+            .or(there)
+            .map(|(name, _)| name.clone())
     }
 }

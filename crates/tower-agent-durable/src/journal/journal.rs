@@ -114,7 +114,12 @@ impl OpenRun {
     /// Creates one, for a journal of your own.
     #[must_use]
     pub fn new(id: impl Into<Arc<str>>, epoch: u64, input: u32, conversation: u32) -> Self {
-        Self { id: id.into(), epoch, input, conversation }
+        Self {
+            id: id.into(),
+            epoch,
+            input,
+            conversation,
+        }
     }
 }
 

@@ -148,7 +148,10 @@ mod durable;
 mod error;
 mod fingerprint;
 mod intent;
-#[expect(clippy::module_inception, reason = "a trait is in the file of its name")]
+#[expect(
+    clippy::module_inception,
+    reason = "a trait is in the file of its name"
+)]
 mod journal;
 #[cfg(any(feature = "postgres", feature = "restate", feature = "sqlite"))]
 mod known_run;

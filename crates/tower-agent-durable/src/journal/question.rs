@@ -96,7 +96,11 @@ impl Question {
         if let Some(answer) = &self.answer {
             return Ok(answer.clone());
         }
-        let answer = match request.context().resolution(&self.id(request)).map(|it| &it.outcome) {
+        let answer = match request
+            .context()
+            .resolution(&self.id(request))
+            .map(|it| &it.outcome)
+        {
             Some(ResolutionOutcome::Resolved(answer)) => {
                 let answer = serde_json::from_value(answer.clone());
                 answer.map_err(|error| self.ask(request, Some(error.to_string())))?
@@ -139,7 +143,11 @@ impl Question {
 
     /// An answer is about one attempt.
     fn id<R: StepRequest>(&self, request: &R) -> String {
-        format!("unfinished {} {}", request.context().step_path(), self.number())
+        format!(
+            "unfinished {} {}",
+            request.context().step_path(),
+            self.number()
+        )
     }
 }
 
@@ -147,7 +155,10 @@ impl Question {
 #[cfg(any(feature = "postgres", feature = "restate", feature = "sqlite"))]
 pub(super) fn path_of(interrupt: &Interrupt) -> Option<&str> {
     let is_ours = interrupt.reason == Unfinished::REASON;
-    let rest = interrupt.id.strip_prefix("unfinished ").filter(|_| is_ours)?;
+    let rest = interrupt
+        .id
+        .strip_prefix("unfinished ")
+        .filter(|_| is_ours)?;
     Some(rest.rsplit_once(' ')?.0)
 }
 

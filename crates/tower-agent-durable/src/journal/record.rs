@@ -46,6 +46,11 @@ impl Record {
     }
 
     pub(super) fn new(outcome: Outcome, effects: Effects, ending: Option<Error>) -> Self {
-        Self { version: Self::VERSION, outcome, effects, ending }
+        Self {
+            version: Self::VERSION,
+            outcome,
+            effects,
+            ending,
+        }
     }
 }

@@ -62,8 +62,14 @@ impl RunEnd {
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "RunEnd", rename_all = "snake_case")]
 enum Form {
-    Completed { checkpoint: Checkpoint, state: Map<String, Value> },
-    Waiting { checkpoint: Checkpoint, state: Map<String, Value> },
+    Completed {
+        checkpoint: Checkpoint,
+        state: Map<String, Value>,
+    },
+    Waiting {
+        checkpoint: Checkpoint,
+        state: Map<String, Value>,
+    },
     Failed(Error),
 }
 
@@ -75,7 +81,11 @@ impl Serialize for RunEnd {
             #[serde(with = "Form")]
             end: &'e RunEnd,
         }
-        Written { version: Self::VERSION, end: self }.serialize(serializer)
+        Written {
+            version: Self::VERSION,
+            end: self,
+        }
+        .serialize(serializer)
     }
 }
 

@@ -30,7 +30,10 @@ impl<S, J: Journal> Layer<S> for DurableRunLayer<J> {
     type Service = RunService<S, J>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        RunService { inner, journal: self.0.clone() }
+        RunService {
+            inner,
+            journal: self.0.clone(),
+        }
     }
 }
 
@@ -61,7 +64,10 @@ where
     let is_outermost = !context.path().contains('/');
     if !is_outermost {
         Steps::of(&context, || format!("agent `{}`", context.path()))?;
-        return inner.oneshot(request).await.map_err(|error| Error::from(error.into()));
+        return inner
+            .oneshot(request)
+            .await
+            .map_err(|error| Error::from(error.into()));
     }
     let open = OpenCalls::of(&context);
     if let Some(open) = &open {
@@ -73,7 +79,10 @@ where
     }
     Steps::begin(&context, run.clone());
     let asked = request.clone();
-    let result = inner.oneshot(request).await.map_err(|error| Error::from(error.into()));
+    let result = inner
+        .oneshot(request)
+        .await
+        .map_err(|error| Error::from(error.into()));
     // A layer may have answered for a run that was aborted.
     let result = context.aborted().map_or(result, |abort| Err(abort.clone()));
     let end = match &result {
@@ -115,10 +124,19 @@ pub(crate) fn input(request: &AgentRequest) -> Result<Input, JournalError> {
     let context = request.context();
     let is_retried =
         Steps::of(context, String::new).is_ok_and(|it| *it.run.id == *context.run_id());
-    Ok(Input { agent: context.agent().into(), request: saved, fingerprint, is_retried })
+    Ok(Input {
+        agent: context.agent().into(),
+        request: saved,
+        fingerprint,
+        is_retried,
+    })
 }
 
 /// Returns the parts of what is stored. Of another version it is still the same.
 fn parts(stored: &Value) -> impl Iterator<Item = (&String, &Value)> {
-    stored.as_object().into_iter().flatten().filter(|(part, _)| *part != "version")
+    stored
+        .as_object()
+        .into_iter()
+        .flatten()
+        .filter(|(part, _)| *part != "version")
 }

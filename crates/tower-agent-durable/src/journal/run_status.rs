@@ -43,8 +43,16 @@ impl RunStatus {
     /// Returns the status of this name.
     #[cfg(any(feature = "postgres", feature = "restate", feature = "sqlite"))]
     pub(crate) fn from_name(name: &str) -> Self {
-        let all = [Self::Running, Self::Waiting, Self::Failed, Self::Completed, Self::Cancelled];
-        all.into_iter().find(|status| status.as_str() == name).unwrap_or(Self::Unreadable)
+        let all = [
+            Self::Running,
+            Self::Waiting,
+            Self::Failed,
+            Self::Completed,
+            Self::Cancelled,
+        ];
+        all.into_iter()
+            .find(|status| status.as_str() == name)
+            .unwrap_or(Self::Unreadable)
     }
 
     /// Returns the status of this name, or why its run cannot continue.

@@ -79,7 +79,10 @@ impl Runs {
         let rows = self.0.read(ALL, &[]).await?;
         let seen = rows.iter().map(|row| match ended(row) {
             Err(JournalError::Store(StoreError::NewerFormat { .. } | StoreError::Data(_))) => {
-                Ok(RunInfo { status: RunStatus::Unreadable, ..RunInfo::read(row, None)? })
+                Ok(RunInfo {
+                    status: RunStatus::Unreadable,
+                    ..RunInfo::read(row, None)?
+                })
             }
             ended => RunInfo::read(row, ended?),
         });
@@ -97,7 +100,11 @@ impl Runs {
     }
 
     async fn row(&self, run: &str) -> Result<Row, JournalError> {
-        self.0.read(ONE, &[run.into()]).await?.pop().ok_or_else(|| unknown(run))
+        self.0
+            .read(ONE, &[run.into()])
+            .await?
+            .pop()
+            .ok_or_else(|| unknown(run))
     }
 
     /// Returns the steps of a run, in the order in which they began.
@@ -107,7 +114,12 @@ impl Runs {
     /// Fails if the run does not exist.
     pub async fn steps(&self, run: &str) -> Result<Vec<StepInfo>, JournalError> {
         self.row(run).await?;
-        self.0.read(STEPS, &[run.into()]).await?.iter().map(StepInfo::read).collect()
+        self.0
+            .read(STEPS, &[run.into()])
+            .await?
+            .iter()
+            .map(StepInfo::read)
+            .collect()
     }
 
     /// Returns the request that continues a run; give it to the agent that began the run. For a run that
@@ -181,9 +193,14 @@ impl Runs {
     ///
     /// Fails if the database does.
     pub async fn delete_ended(&self, before: SystemTime) -> Result<u64, JournalError> {
-        let ended = [RunStatus::Completed, RunStatus::Failed, RunStatus::Cancelled];
+        let ended = [
+            RunStatus::Completed,
+            RunStatus::Failed,
+            RunStatus::Cancelled,
+        ];
         let [one, two, three] = ended.map(|status| status.as_str().into());
-        self.write(DELETE_ENDED, &[millis(before).into(), one, two, three]).await
+        self.write(DELETE_ENDED, &[millis(before).into(), one, two, three])
+            .await
     }
 
     async fn write(&self, sql: &'static str, values: &[Value<'_>]) -> Result<u64, JournalError> {

@@ -41,7 +41,14 @@ impl StepId {
     /// Returns a text that no other step of the run has.
     #[must_use]
     pub fn key(&self) -> String {
-        let Self { input, path, iteration, kind, nth, .. } = self;
+        let Self {
+            input,
+            path,
+            iteration,
+            kind,
+            nth,
+            ..
+        } = self;
         match kind {
             StepKind::Model => format!("{input} {iteration} {nth} model {path}"),
             StepKind::Tool(_) => format!("{input} tool {path}"),
@@ -52,7 +59,14 @@ impl StepId {
 
 impl fmt::Display for StepId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { run, path, iteration, kind, nth, .. } = self;
+        let Self {
+            run,
+            path,
+            iteration,
+            kind,
+            nth,
+            ..
+        } = self;
         match kind {
             StepKind::Model => write!(f, "model call {iteration} of `{path}`")?,
             StepKind::Tool(tool) => write!(f, "call of `{tool}` at `{path}`")?,

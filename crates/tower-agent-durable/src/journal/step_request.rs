@@ -51,10 +51,14 @@ impl StepRequest for ModelRequest {
 
     fn fingerprint(&self) -> Result<Fingerprint> {
         let mut fingerprint = Fingerprint::default();
-        fingerprint.add("instructions", &self.instructions()).map_err(JournalError::from)?;
+        fingerprint
+            .add("instructions", &self.instructions())
+            .map_err(JournalError::from)?;
         add_messages(self, &mut fingerprint)?;
         add_tools(self, &mut fingerprint)?;
-        fingerprint.add("settings", self.settings()).map_err(JournalError::from)?;
+        fingerprint
+            .add("settings", self.settings())
+            .map_err(JournalError::from)?;
         Ok(fingerprint)
     }
 

@@ -39,7 +39,10 @@ impl<S, J: Journal> Layer<S> for DurableLayer<J> {
 
     fn layer(&self, inner: S) -> Self::Service {
         layer_has_purpose("Durable", Purpose::Durability);
-        StepService { inner, journal: self.0.clone() }
+        StepService {
+            inner,
+            journal: self.0.clone(),
+        }
     }
 }
 
@@ -70,7 +73,10 @@ where
 {
     if request.data().get::<InStep>().is_some() {
         // A sub-agent has a journal of its own, for when it is not one.
-        return inner.oneshot(request).await.map_err(|error| Error::from(error.into()));
+        return inner
+            .oneshot(request)
+            .await
+            .map_err(|error| Error::from(error.into()));
     }
     request.data().insert(InStep);
     let context = request.context().clone();
@@ -87,7 +93,10 @@ where
         request = request.with_key(kept.idempotency_key());
     }
     let fingerprint = request.fingerprint()?;
-    let intent = Intent { fingerprint, is_repeatable: request.may_repeat() };
+    let intent = Intent {
+        fingerprint,
+        is_repeatable: request.may_repeat(),
+    };
     let mut earlier = 0;
     if let Some(kept) = &kept {
         check(&step, kept.fingerprint(), &intent)?;
@@ -132,12 +141,16 @@ where
                 Err(error) => Ok(Outcome::Error(error.clone())),
             };
             let outcome = outcome.map_err(|error| JournalError::from(StoreError::data(error)))?;
-            let ending = context.ending_after_response(R::CALL).filter(|_| result.is_ok());
+            let ending = context
+                .ending_after_response(R::CALL)
+                .filter(|_| result.is_ok());
             if let Outcome::Error(error) = &outcome {
                 // As the journal keeps it, which has no sources: a replay is to go on alike.
                 result = Err(as_kept(error)?);
             }
-            journal.commit(&lease, &Record::new(outcome, log.effects(), ending)).await?;
+            journal
+                .commit(&lease, &Record::new(outcome, log.effects(), ending))
+                .await?;
         }
         End::Release => {
             if step.kind == StepKind::Model {
@@ -207,7 +220,10 @@ fn known<R: StepRequest>(
     own: Option<Question>,
 ) -> Result<Option<(Question, Unfinished)>> {
     // The attempt that was asked about may be the latest.
-    let own = own.filter(|own| kept.as_ref().is_none_or(|kept| kept.number() != own.number()));
+    let own = own.filter(|own| {
+        kept.as_ref()
+            .is_none_or(|kept| kept.number() != own.number())
+    });
     for mut question in kept.into_iter().chain(own) {
         match question.answer(request)? {
             Unfinished::RunAgain => {}
@@ -219,14 +235,22 @@ fn known<R: StepRequest>(
 
 fn check(step: &StepId, then: &Fingerprint, now: &Intent) -> Result<(), JournalError> {
     match then.difference(&now.fingerprint) {
-        Some(part) => Err(JournalError::NonDeterminism { step: step.clone(), part }),
+        Some(part) => Err(JournalError::NonDeterminism {
+            step: step.clone(),
+            part,
+        }),
         None => Ok(()),
     }
 }
 
 /// Answers a call as it was answered.
 async fn replay<R: StepRequest>(request: &R, step: &StepId, record: Record) -> Result<R::Response> {
-    let Record { outcome, effects, ending, .. } = record;
+    let Record {
+        outcome,
+        effects,
+        ending,
+        ..
+    } = record;
     let context = request.context();
     context.apply_effects(&effects_id(step), &effects);
     if let Some(ending) = &ending {

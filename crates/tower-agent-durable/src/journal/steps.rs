@@ -28,7 +28,10 @@ struct Seen {
 impl Steps {
     /// Begins those of a run.
     pub(super) fn begin(context: &RunContext, run: OpenRun) {
-        let steps = Self { run, seen: Mutex::default() };
+        let steps = Self {
+            run,
+            seen: Mutex::default(),
+        };
         context.values().set(KEY, Arc::new(steps));
     }
 
@@ -59,7 +62,14 @@ impl Steps {
             true => (self.run.conversation, 0),
             false => (self.run.input, context.iteration()),
         };
-        let mut step = StepId { run: self.run.id.clone(), input, path, iteration, kind, nth: 0 };
+        let mut step = StepId {
+            run: self.run.id.clone(),
+            input,
+            path,
+            iteration,
+            kind,
+            nth: 0,
+        };
         if is_tool {
             return Ok(step);
         }

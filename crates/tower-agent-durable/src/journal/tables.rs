@@ -64,8 +64,15 @@ const END: &str = "UPDATE tower_agent_runs SET status = $2, ended = $3 WHERE run
 pub(super) async fn start(database: &dyn Sql, input: &Input) -> Result<OpenRun, JournalError> {
     let (id, running) = (input.request.run_id(), RunStatus::Running.as_str());
     let mut tx = database.begin().await?;
-    let known = [id.into(), (&*input.agent).into(), running.into(), now().into()];
-    let Some(row) = tx.fetch_all(KNOW, &known).await?.pop() else { return Err(unknown(id)) };
+    let known = [
+        id.into(),
+        (&*input.agent).into(),
+        running.into(),
+        now().into(),
+    ];
+    let Some(row) = tx.fetch_all(KNOW, &known).await?.pop() else {
+        return Err(unknown(id));
+    };
     let latest: u32 = row.number("input")?;
     let run = match latest {
         0 => OpenRun::new(id, 1, 1, 1),
@@ -73,7 +80,14 @@ pub(super) async fn start(database: &dyn Sql, input: &Input) -> Result<OpenRun, 
     };
     let (agent, epoch) = ((&*input.agent).into(), run.epoch.into());
     let (number, conversation) = (run.input.into(), run.conversation.into());
-    let start = [id.into(), agent, epoch, number, conversation, running.into()];
+    let start = [
+        id.into(),
+        agent,
+        epoch,
+        number,
+        conversation,
+        running.into(),
+    ];
     tx.execute(START, &start).await?;
     if run.input != latest {
         let (fingerprint, request) = (to_json(&input.fingerprint)?, to_json(&input.request)?);
@@ -91,7 +105,9 @@ async fn known_run(
 ) -> Result<KnownRun, JournalError> {
     let status = RunStatus::of_open(id, row.text("status")?)?;
     let conversation: u32 = row.number("conversation")?;
-    let rows = tx.fetch_all(REQUESTS, &[id.into(), conversation.into()]).await?;
+    let rows = tx
+        .fetch_all(REQUESTS, &[id.into(), conversation.into()])
+        .await?;
     let (mut fingerprints, mut answers, mut turn) = (Vec::new(), Vec::new(), 0);
     for row in &rows {
         fingerprints.push(from_json(row.text("fingerprint")?)?);
@@ -99,9 +115,22 @@ async fn known_run(
         answers.extend_from_slice(request.resolutions());
         turn = request.checkpoint().turn;
     }
-    let interrupts = ended(row)?.iter().flat_map(RunEnd::interrupts).cloned().collect();
+    let interrupts = ended(row)?
+        .iter()
+        .flat_map(RunEnd::interrupts)
+        .cloned()
+        .collect();
     let (epoch, input) = (row.number("epoch")?, row.number("input")?);
-    Ok(KnownRun { status, epoch, input, conversation, fingerprints, answers, turn, interrupts })
+    Ok(KnownRun {
+        status,
+        epoch,
+        input,
+        conversation,
+        fingerprints,
+        answers,
+        turn,
+        interrupts,
+    })
 }
 
 pub(super) async fn begin(
@@ -133,7 +162,10 @@ pub(super) async fn begin(
 
 pub(super) async fn begin_again(database: &dyn Sql, lease: Lease) -> Result<Lease, JournalError> {
     write(database, &lease, BEGIN_AGAIN, &[now().into()]).await?;
-    Ok(Lease { attempt: lease.attempt.saturating_add(1), ..lease })
+    Ok(Lease {
+        attempt: lease.attempt.saturating_add(1),
+        ..lease
+    })
 }
 
 pub(super) async fn commit(
@@ -157,7 +189,8 @@ pub(super) async fn end(
     let (status, ended) = (RunStatus::of(end).as_str(), to_json(end)?);
     let mut tx = database.begin().await?;
     check(&mut *tx, run).await?;
-    tx.execute(END, &[(&*run.id).into(), status.into(), (&ended).into()]).await?;
+    tx.execute(END, &[(&*run.id).into(), status.into(), (&ended).into()])
+        .await?;
     Ok(tx.commit().await?)
 }
 
@@ -175,19 +208,27 @@ async fn write(
     check(&mut *tx, &lease.run).await?;
     if tx.execute(sql, &values).await? != 1 {
         // Another attempt has written to it.
-        return Err(JournalError::TakenOver { run: lease.run.id.clone() });
+        return Err(JournalError::TakenOver {
+            run: lease.run.id.clone(),
+        });
     }
     Ok(tx.commit().await?)
 }
 
 /// Fails unless this process works on the run, which no other takes over before the transaction ends.
 async fn check(tx: &mut dyn Transaction, run: &OpenRun) -> Result<(), JournalError> {
-    let mut rows = tx.fetch_all(CHECK, &[(&*run.id).into(), now().into()]).await?;
-    let Some(row) = rows.pop() else { return Err(unknown(&run.id)) };
+    let mut rows = tx
+        .fetch_all(CHECK, &[(&*run.id).into(), now().into()])
+        .await?;
+    let Some(row) = rows.pop() else {
+        return Err(unknown(&run.id));
+    };
     RunStatus::of_open(&run.id, row.text("status")?)?;
     match row.number::<u64>("epoch")? == run.epoch {
         true => Ok(()),
-        false => Err(JournalError::TakenOver { run: run.id.clone() }),
+        false => Err(JournalError::TakenOver {
+            run: run.id.clone(),
+        }),
     }
 }
 

@@ -27,7 +27,10 @@ where
 {
     let found = u32::deserialize(deserializer)?;
     match found > NEWEST {
-        true => Err(D::Error::custom(StoreError::NewerFormat { found, newest: NEWEST })),
+        true => Err(D::Error::custom(StoreError::NewerFormat {
+            found,
+            newest: NEWEST,
+        })),
         false => Ok(found),
     }
 }

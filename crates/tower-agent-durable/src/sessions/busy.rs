@@ -16,13 +16,19 @@ impl Busy {
     pub(super) fn write(&self, key: SessionKey) -> Writing {
         let done = Arc::new(CancellationToken::new());
         self.map().insert(key.clone(), done.clone());
-        Writing { busy: self.clone(), key, done }
+        Writing {
+            busy: self.clone(),
+            key,
+            done,
+        }
     }
 
     /// Waits until nothing is written to the session.
     pub(super) async fn wait_for(&self, key: &SessionKey) {
         loop {
-            let Some(done) = self.map().get(key).cloned() else { return };
+            let Some(done) = self.map().get(key).cloned() else {
+                return;
+            };
             done.cancelled().await;
         }
     }
@@ -30,7 +36,9 @@ impl Busy {
     /// Waits until nothing is written.
     pub(super) async fn wait(&self) {
         loop {
-            let Some(done) = self.map().values().next().cloned() else { return };
+            let Some(done) = self.map().values().next().cloned() else {
+                return;
+            };
             done.cancelled().await;
         }
     }
@@ -50,7 +58,10 @@ impl Drop for Writing {
     fn drop(&mut self) {
         let mut map = self.busy.map();
         // A later write has its own.
-        if map.get(&self.key).is_some_and(|done| Arc::ptr_eq(done, &self.done)) {
+        if map
+            .get(&self.key)
+            .is_some_and(|done| Arc::ptr_eq(done, &self.done))
+        {
             map.remove(&self.key);
         }
         drop(map);

@@ -76,7 +76,14 @@ impl Head {
         writer: Arc<str>,
         claim: Option<Claim>,
     ) -> Self {
-        Self { kind: KIND.to_owned(), format: FORMAT, checkpoint, state, writer, claim }
+        Self {
+            kind: KIND.to_owned(),
+            format: FORMAT,
+            checkpoint,
+            state,
+            writer,
+            claim,
+        }
     }
 
     pub(super) fn write(&self) -> Result<String, StoreError> {
@@ -86,11 +93,17 @@ impl Head {
     pub(super) fn read(head: &str) -> Result<Self, StoreError> {
         let label: Label = serde_json::from_str(head).map_err(StoreError::data)?;
         if label.kind != KIND {
-            let message = format!("this is a {}, and not a {KIND}: use another key", label.kind);
+            let message = format!(
+                "this is a {}, and not a {KIND}: use another key",
+                label.kind
+            );
             return Err(StoreError::data(message));
         }
         if label.format > FORMAT {
-            return Err(StoreError::NewerFormat { found: label.format, newest: FORMAT });
+            return Err(StoreError::NewerFormat {
+                found: label.format,
+                newest: FORMAT,
+            });
         }
         serde_json::from_str(head).map_err(StoreError::data)
     }
@@ -98,8 +111,13 @@ impl Head {
 
 /// Returns the entries of a session.
 pub(super) fn read_entries(stored: &StoredSession) -> Result<Messages, StoreError> {
-    let entries = stored.entries.iter().map(|entry| serde_json::from_str::<Message>(entry));
-    entries.collect::<Result<Messages, _>>().map_err(StoreError::data)
+    let entries = stored
+        .entries
+        .iter()
+        .map(|entry| serde_json::from_str::<Message>(entry));
+    entries
+        .collect::<Result<Messages, _>>()
+        .map_err(StoreError::data)
 }
 
 pub(super) fn write_entries(
@@ -107,7 +125,9 @@ pub(super) fn write_entries(
     range: Range<usize>,
 ) -> Result<Vec<String>, StoreError> {
     let messages = messages.range(range.start).take(range.len());
-    messages.map(|message| serde_json::to_string(message).map_err(StoreError::data)).collect()
+    messages
+        .map(|message| serde_json::to_string(message).map_err(StoreError::data))
+        .collect()
 }
 
 /// Returns how many messages, from the first on, stay as they are, given that the first `known` do:
@@ -119,14 +139,28 @@ pub(super) fn settled(messages: &Messages, known: usize) -> usize {
         for result in message.tool_results() {
             open.retain(|(id, _)| *id != result.call_id);
         }
-        open.extend(message.tool_calls().map(|call| (call.id.clone(), known + index)));
+        open.extend(
+            message
+                .tool_calls()
+                .map(|call| (call.id.clone(), known + index)),
+        );
     }
-    let results = messages.iter().rev().take_while(|message| message.role() == Role::Tool).count();
+    let results = messages
+        .iter()
+        .rev()
+        .take_while(|message| message.role() == Role::Tool)
+        .count();
     let last = messages.len() - results - usize::from(results > 0);
-    open.iter().map(|(_, index)| *index).fold(last, usize::min).max(known)
+    open.iter()
+        .map(|(_, index)| *index)
+        .fold(last, usize::min)
+        .max(known)
 }
 
 /// Returns how many messages two conversations have in common.
 pub(super) fn common(one: &Messages, other: &Messages) -> usize {
-    one.iter().zip(other.iter()).take_while(|(one, other)| one == other).count()
+    one.iter()
+        .zip(other.iter())
+        .take_while(|(one, other)| one == other)
+        .count()
 }

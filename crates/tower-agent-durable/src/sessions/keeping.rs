@@ -13,7 +13,17 @@ pub(super) struct Keeping<S> {
 
 impl<S> Clone for Keeping<S> {
     fn clone(&self) -> Self {
-        let Self { store, ttl, lease, busy } = self;
-        Self { store: store.clone(), ttl: *ttl, lease: *lease, busy: busy.clone() }
+        let Self {
+            store,
+            ttl,
+            lease,
+            busy,
+        } = self;
+        Self {
+            store: store.clone(),
+            ttl: *ttl,
+            lease: *lease,
+            busy: busy.clone(),
+        }
     }
 }

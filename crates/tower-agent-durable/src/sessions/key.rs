@@ -34,7 +34,11 @@ impl SessionKey {
         user: impl Into<Arc<str>>,
         session: impl Into<Arc<str>>,
     ) -> Self {
-        Self { app: app.into(), user: user.into(), session: session.into() }
+        Self {
+            app: app.into(),
+            user: user.into(),
+            session: session.into(),
+        }
     }
 
     /// Returns the request for this session.

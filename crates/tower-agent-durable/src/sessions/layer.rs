@@ -92,7 +92,12 @@ impl<S: SessionStore> SessionLayer<S> {
     #[must_use]
     pub fn new(store: S) -> Self {
         let (store, busy) = (Arc::new(store), Busy::default());
-        Self(Keeping { store, ttl: None, lease: LEASE, busy })
+        Self(Keeping {
+            store,
+            ttl: None,
+            lease: LEASE,
+            busy,
+        })
     }
 
     /// Sets after which time without a run a session expires. Defaults to never.

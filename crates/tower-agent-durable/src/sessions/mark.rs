@@ -57,7 +57,13 @@ pub(super) fn enter(context: &RunContext) -> Result<Option<(Entry, Mark)>> {
             );
         }
     };
-    Ok(Some((entry, Mark { context: context.clone(), stage: before })))
+    Ok(Some((
+        entry,
+        Mark {
+            context: context.clone(),
+            stage: before,
+        },
+    )))
 }
 
 impl Mark {

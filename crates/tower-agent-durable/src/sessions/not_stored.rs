@@ -41,7 +41,11 @@ impl NotStored {
         progress: Progress,
     ) -> Self {
         let again = Arc::new(Unstored { writer, progress });
-        Self { result: Box::new(result), error, again }
+        Self {
+            result: Box::new(result),
+            error,
+            again,
+        }
     }
 
     /// Returns what the run returned.
@@ -88,14 +92,24 @@ impl std::error::Error for NotStored {
 
 impl fmt::Display for NotStored {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ended = if self.result.is_ok() { "has a response" } else { "has failed" };
-        write!(f, "the run {ended}, but its session was not stored: {}", self.error)
+        let ended = if self.result.is_ok() {
+            "has a response"
+        } else {
+            "has failed"
+        };
+        write!(
+            f,
+            "the run {ended}, but its session was not stored: {}",
+            self.error
+        )
     }
 }
 
 impl fmt::Debug for NotStored {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NotStored").field("error", &self.error).finish_non_exhaustive()
+        f.debug_struct("NotStored")
+            .field("error", &self.error)
+            .finish_non_exhaustive()
     }
 }
 

@@ -40,7 +40,11 @@ impl OpenCalls {
         progress: Progress,
         over: CancellationToken,
     ) -> Self {
-        Self(Arc::new(InSession { writer, progress, over }))
+        Self(Arc::new(InSession {
+            writer,
+            progress,
+            over,
+        }))
     }
 
     /// Lets a journal inside find them.

@@ -65,13 +65,21 @@ impl Postgres {
         let from = signed(append.from as u64);
         let mut tx = self.begin().await?;
         if expected == 0 {
-            let delete = sqlx::query(DELETE_EXPIRED_ONE).bind(app).bind(user).bind(name).bind(now);
+            let delete = sqlx::query(DELETE_EXPIRED_ONE)
+                .bind(app)
+                .bind(user)
+                .bind(name)
+                .bind(now);
             delete.execute(&mut *tx).await.or_failure()?;
         }
         let write = sqlx::query_as::<_, (i64, i64)>(if expected == 0 { CREATE } else { UPDATE });
         let write = write.bind(app).bind(user).bind(name).bind(now);
         let write = write.bind(&append.head).bind(append.expires_at.map(millis));
-        let write = if expected == 0 { write } else { write.bind(signed(expected)) };
+        let write = if expected == 0 {
+            write
+        } else {
+            write.bind(signed(expected))
+        };
         let Some((id, version)) = write.fetch_optional(&mut *tx).await.or_failure()? else {
             tx.rollback().await.or_failure()?;
             return Err(StoreError::Conflict { expected });
@@ -82,7 +90,11 @@ impl Postgres {
         }
         if !append.entries.is_empty() {
             let insert = sqlx::query(INSERT).bind(id).bind(from).bind(version);
-            let inserted = insert.bind(&append.entries).execute(&mut *tx).await.or_failure()?;
+            let inserted = insert
+                .bind(&append.entries)
+                .execute(&mut *tx)
+                .await
+                .or_failure()?;
             is_gapless(inserted.rows_affected(), &append)?;
         }
         tx.commit().await.or_failure()?;
@@ -93,7 +105,11 @@ impl Postgres {
 impl SessionStore for Postgres {
     async fn load(&self, key: &SessionKey) -> Result<Option<StoredSession>, StoreError> {
         let rows = sqlx::query_as::<_, LoadRow>(LOAD);
-        let rows = rows.bind(&*key.app).bind(&*key.user).bind(&*key.session).bind(now());
+        let rows = rows
+            .bind(&*key.app)
+            .bind(&*key.user)
+            .bind(&*key.session)
+            .bind(now());
         session(rows.fetch_all(self.pool()).await.or_failure()?)
     }
 
@@ -108,22 +124,45 @@ impl SessionStore for Postgres {
     }
 
     async fn list(&self, query: &SessionQuery) -> Result<Vec<SessionInfo>, StoreError> {
-        let rows = sqlx::query_as::<_, ListRow>(LIST).bind(&*query.app).bind(query.user.as_deref());
-        let (user, session) =
-            query.after.as_ref().map_or(("", ""), |after| (&*after.user, &*after.session));
-        let rows = rows.bind(user).bind(session).bind(now()).bind(i64::from(query.limit));
-        Ok(rows.fetch_all(self.pool()).await.or_failure()?.into_iter().map(info).collect())
+        let rows = sqlx::query_as::<_, ListRow>(LIST)
+            .bind(&*query.app)
+            .bind(query.user.as_deref());
+        let (user, session) = query
+            .after
+            .as_ref()
+            .map_or(("", ""), |after| (&*after.user, &*after.session));
+        let rows = rows
+            .bind(user)
+            .bind(session)
+            .bind(now())
+            .bind(i64::from(query.limit));
+        Ok(rows
+            .fetch_all(self.pool())
+            .await
+            .or_failure()?
+            .into_iter()
+            .map(info)
+            .collect())
     }
 
     async fn delete(&self, key: &SessionKey) -> Result<bool, StoreError> {
         let delete = sqlx::query_as::<_, (bool,)>(DELETE);
-        let delete = delete.bind(&*key.app).bind(&*key.user).bind(&*key.session).bind(now());
+        let delete = delete
+            .bind(&*key.app)
+            .bind(&*key.user)
+            .bind(&*key.session)
+            .bind(now());
         let existed = delete.fetch_optional(self.pool()).await.or_failure()?;
         Ok(existed.is_some_and(|(existed,)| existed))
     }
 
     async fn delete_expired(&self) -> Result<u64, StoreError> {
         let delete = sqlx::query("DELETE FROM tower_agent_sessions WHERE expires_at <= $1");
-        Ok(delete.bind(now()).execute(self.pool()).await.or_failure()?.rows_affected())
+        Ok(delete
+            .bind(now())
+            .execute(self.pool())
+            .await
+            .or_failure()?
+            .rows_affected())
     }
 }

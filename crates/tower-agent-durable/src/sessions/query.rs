@@ -27,7 +27,12 @@ pub struct SessionQuery {
 impl SessionQuery {
     /// Creates a query for the first 100 sessions of an application.
     pub fn of_app(app: impl Into<Arc<str>>) -> Self {
-        Self { app: app.into(), user: None, after: None, limit: 100 }
+        Self {
+            app: app.into(),
+            user: None,
+            after: None,
+            limit: 100,
+        }
     }
 
     /// Sets the user.
@@ -69,7 +74,12 @@ pub struct SessionInfo {
 impl SessionInfo {
     /// Creates an entry of a list.
     pub fn new(key: SessionKey, version: u64, updated_at: SystemTime) -> Self {
-        Self { key, version, updated_at, expires_at: None }
+        Self {
+            key,
+            version,
+            updated_at,
+            expires_at: None,
+        }
     }
 
     /// Sets when the session expires.

@@ -18,7 +18,9 @@ pub(super) const HEAD: i64 = -1;
 /// Returns the session of the rows, which are ordered by position.
 pub(super) fn session(rows: Vec<LoadRow>) -> Result<Option<StoredSession>, StoreError> {
     let mut rows = rows.into_iter();
-    let Some((HEAD, version, head)) = rows.next() else { return Ok(None) };
+    let Some((HEAD, version, head)) = rows.next() else {
+        return Ok(None);
+    };
     let mut session = StoredSession::new(unsigned(version), head);
     session.entries.reserve(rows.len());
     for (position, _, entry) in rows {

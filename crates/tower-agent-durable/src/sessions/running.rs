@@ -84,7 +84,12 @@ impl<S: SessionStore> Running<S> {
         claimed: Claimed<S>,
         runtime: Handle,
     ) -> (Self, AgentRequest) {
-        let Claimed { writer, request, loaded, progress } = claimed;
+        let Claimed {
+            writer,
+            request,
+            loaded,
+            progress,
+        } = claimed;
         let state = request.context().state();
         for (key, value) in &progress.state {
             if state.get(key).as_ref() != Some(value) {
@@ -119,7 +124,11 @@ impl<S: SessionStore> Running<S> {
     fn renew(&self, every: Duration, progress: Progress) {
         let (writer, over, lost) = (self.writer.clone(), self.over.clone(), self.lost.clone());
         self.runtime.spawn(async move {
-            while over.run_until_cancelled(tokio::time::sleep(every)).await.is_some() {
+            while over
+                .run_until_cancelled(tokio::time::sleep(every))
+                .await
+                .is_some()
+            {
                 let mut writer = writer.lock().await;
                 if over.is_cancelled() {
                     return;
@@ -157,7 +166,10 @@ impl<S: SessionStore> Running<S> {
                 .with_checkpoint(checkpoint.clone())),
             result => result,
         };
-        let progress = Progress { checkpoint, state: self.request.context().state().snapshot() };
+        let progress = Progress {
+            checkpoint,
+            state: self.request.context().state().snapshot(),
+        };
         let stored = self.store(progress.clone()).await;
         let stored =
             stored.unwrap_or_else(|_| Err(StoreError::database("the runtime is shutting down")));
@@ -207,7 +219,11 @@ async fn claim<S: SessionStore>(
 ) -> Result<Claimed<S>> {
     let stored = keeping.store.load(&key).await?;
     let version = stored.as_ref().map_or(0, |stored| stored.version);
-    let entries = stored.as_ref().map(read_entries).transpose()?.unwrap_or_default();
+    let entries = stored
+        .as_ref()
+        .map(read_entries)
+        .transpose()?
+        .unwrap_or_default();
     let head = stored.map(|stored| Head::read(&stored.head)).transpose()?;
     let (mut loaded, mut state) = (Checkpoint::default(), serde_json::Map::new());
     let (mut entry, mut is_lost) = (entry, false);
@@ -228,14 +244,24 @@ async fn claim<S: SessionStore>(
     let context = request.context();
     if entry != Entry::Again {
         let is_open = |id: &str| loaded.interrupts.iter().any(|open| open.id == id);
-        if let Some(closed) = context.resolutions().into_iter().find(|it| !is_open(&it.id)) {
+        if let Some(closed) = context
+            .resolutions()
+            .into_iter()
+            .find(|it| !is_open(&it.id))
+        {
             return Err(answered(&key, &closed.id));
         }
     }
     // What the request says about the state is newer.
     state.extend(context.state().snapshot());
-    let mut progress = Progress { checkpoint: loaded.clone(), state };
-    progress.checkpoint.messages.extend(request.messages().iter().cloned());
+    let mut progress = Progress {
+        checkpoint: loaded.clone(),
+        state,
+    };
+    progress
+        .checkpoint
+        .messages
+        .extend(request.messages().iter().cloned());
     let is_users = |message: &Message| message.role() == Role::User;
     if request.messages().iter().any(is_users) {
         progress.checkpoint.interrupts.clear();
@@ -245,10 +271,26 @@ async fn claim<S: SessionStore>(
     let name = uuid::Uuid::new_v4().to_string().into();
     let lost = is_lost.then(|| progress.clone());
     let (run, is_journaled) = (context.run_id().into(), is_lost);
-    let mut writer =
-        Writer { store, key, ttl, lease, name, version, entries, resumes, run, is_journaled, lost };
+    let mut writer = Writer {
+        store,
+        key,
+        ttl,
+        lease,
+        name,
+        version,
+        entries,
+        resumes,
+        run,
+        is_journaled,
+        lost,
+    };
     writer.claim(&progress).await?;
-    Ok(Claimed { writer, request, loaded, progress })
+    Ok(Claimed {
+        writer,
+        request,
+        loaded,
+        progress,
+    })
 }
 
 fn has_open_calls(messages: &Messages) -> bool {

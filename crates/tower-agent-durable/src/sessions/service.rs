@@ -89,7 +89,10 @@ async fn run<A: AgentService, S: SessionStore>(
         }
         Err(error) => {
             // A layer inside may have replaced the agent's error.
-            let checkpoint = error.checkpoint().cloned().unwrap_or_else(|| asked.checkpoint());
+            let checkpoint = error
+                .checkpoint()
+                .cloned()
+                .unwrap_or_else(|| asked.checkpoint());
             (Err(error.with_checkpoint(checkpoint.clone())), checkpoint)
         }
     };
@@ -114,7 +117,10 @@ fn lift(error: impl Into<BoxError>) -> Error {
 
 impl<A: Clone, S> Clone for SessionService<A, S> {
     fn clone(&self) -> Self {
-        Self { agent: self.agent.clone(), keeping: self.keeping.clone() }
+        Self {
+            agent: self.agent.clone(),
+            keeping: self.keeping.clone(),
+        }
     }
 }
 

@@ -44,7 +44,11 @@ impl Session {
         store: &impl SessionStore,
         key: &SessionKey,
     ) -> Result<Option<Self>, StoreError> {
-        store.load(key).await?.map(|stored| Self::read(&stored)).transpose()
+        store
+            .load(key)
+            .await?
+            .map(|stored| Self::read(&stored))
+            .transpose()
     }
 
     /// Reads a session as it is stored.
@@ -58,6 +62,11 @@ impl Session {
         let mut checkpoint = head.checkpoint;
         let open = std::mem::replace(&mut checkpoint.messages, format::read_entries(stored)?);
         checkpoint.messages.extend(open.iter().cloned());
-        Ok(Self { version: stored.version, checkpoint, state: head.state, is_running })
+        Ok(Self {
+            version: stored.version,
+            checkpoint,
+            state: head.state,
+            is_running,
+        })
     }
 }

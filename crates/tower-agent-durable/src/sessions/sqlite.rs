@@ -61,16 +61,31 @@ impl Sqlite {
         let (app, user, name, now) = (&*key.app, &*key.user, &*key.session, now());
         let from = signed(append.from as u64);
         let mut tx = self.begin().await?;
-        let (version,): (i64,) =
-            sqlx::query_as(NEXT_VERSION).fetch_one(tx.connection()).await.or_failure()?;
+        let (version,): (i64,) = sqlx::query_as(NEXT_VERSION)
+            .fetch_one(tx.connection())
+            .await
+            .or_failure()?;
         if expected == 0 {
-            let delete = sqlx::query(DELETE_EXPIRED_ONE).bind(app).bind(user).bind(name).bind(now);
+            let delete = sqlx::query(DELETE_EXPIRED_ONE)
+                .bind(app)
+                .bind(user)
+                .bind(name)
+                .bind(now);
             delete.execute(tx.connection()).await.or_failure()?;
         }
         let write = sqlx::query_as::<_, (i64,)>(if expected == 0 { CREATE } else { UPDATE });
-        let write = write.bind(app).bind(user).bind(name).bind(now).bind(version);
+        let write = write
+            .bind(app)
+            .bind(user)
+            .bind(name)
+            .bind(now)
+            .bind(version);
         let write = write.bind(&append.head).bind(append.expires_at.map(millis));
-        let write = if expected == 0 { write } else { write.bind(signed(expected)) };
+        let write = if expected == 0 {
+            write
+        } else {
+            write.bind(signed(expected))
+        };
         let Some((id,)) = write.fetch_optional(tx.connection()).await.or_failure()? else {
             return Err(StoreError::Conflict { expected });
         };
@@ -80,7 +95,11 @@ impl Sqlite {
         }
         if !append.entries.is_empty() {
             let entries = serde_json::to_string(&append.entries).map_err(StoreError::data)?;
-            let insert = sqlx::query(INSERT).bind(id).bind(from).bind(version).bind(entries);
+            let insert = sqlx::query(INSERT)
+                .bind(id)
+                .bind(from)
+                .bind(version)
+                .bind(entries);
             let inserted = insert.execute(tx.connection()).await.or_failure()?;
             is_gapless(inserted.rows_affected(), &append)?;
         }
@@ -92,7 +111,11 @@ impl Sqlite {
 impl SessionStore for Sqlite {
     async fn load(&self, key: &SessionKey) -> Result<Option<StoredSession>, StoreError> {
         let rows = sqlx::query_as::<_, LoadRow>(LOAD);
-        let rows = rows.bind(&*key.app).bind(&*key.user).bind(&*key.session).bind(now());
+        let rows = rows
+            .bind(&*key.app)
+            .bind(&*key.user)
+            .bind(&*key.session)
+            .bind(now());
         session(rows.fetch_all(self.readers()).await.or_failure()?)
     }
 
@@ -107,22 +130,41 @@ impl SessionStore for Sqlite {
     }
 
     async fn list(&self, query: &SessionQuery) -> Result<Vec<SessionInfo>, StoreError> {
-        let rows = sqlx::query_as::<_, ListRow>(LIST).bind(&*query.app).bind(query.user.as_deref());
-        let (user, session) =
-            query.after.as_ref().map_or(("", ""), |after| (&*after.user, &*after.session));
+        let rows = sqlx::query_as::<_, ListRow>(LIST)
+            .bind(&*query.app)
+            .bind(query.user.as_deref());
+        let (user, session) = query
+            .after
+            .as_ref()
+            .map_or(("", ""), |after| (&*after.user, &*after.session));
         let rows = rows.bind(user).bind(session).bind(now()).bind(query.limit);
-        Ok(rows.fetch_all(self.readers()).await.or_failure()?.into_iter().map(info).collect())
+        Ok(rows
+            .fetch_all(self.readers())
+            .await
+            .or_failure()?
+            .into_iter()
+            .map(info)
+            .collect())
     }
 
     async fn delete(&self, key: &SessionKey) -> Result<bool, StoreError> {
         let delete = sqlx::query_as::<_, (bool,)>(DELETE);
-        let delete = delete.bind(&*key.app).bind(&*key.user).bind(&*key.session).bind(now());
+        let delete = delete
+            .bind(&*key.app)
+            .bind(&*key.user)
+            .bind(&*key.session)
+            .bind(now());
         let existed = delete.fetch_optional(self.writer()).await.or_failure()?;
         Ok(existed.is_some_and(|(existed,)| existed))
     }
 
     async fn delete_expired(&self) -> Result<u64, StoreError> {
         let delete = sqlx::query("DELETE FROM tower_agent_sessions WHERE expires_at <= ?1");
-        Ok(delete.bind(now()).execute(self.writer()).await.or_failure()?.rows_affected())
+        Ok(delete
+            .bind(now())
+            .execute(self.writer())
+            .await
+            .or_failure()?
+            .rows_affected())
     }
 }

@@ -138,7 +138,11 @@ pub struct StoredSession {
 impl StoredSession {
     /// Creates a session without entries.
     pub fn new(version: u64, head: impl Into<String>) -> Self {
-        Self { version, head: head.into(), entries: Vec::new() }
+        Self {
+            version,
+            head: head.into(),
+            entries: Vec::new(),
+        }
     }
 
     /// Sets the entries.
@@ -167,7 +171,12 @@ pub struct Append {
 impl Append {
     /// Creates a write of a head without entries; `from` is the number of entries that stay.
     pub fn new(head: impl Into<String>, from: usize) -> Self {
-        Self { head: head.into(), from, entries: Vec::new(), expires_at: None }
+        Self {
+            head: head.into(),
+            from,
+            entries: Vec::new(),
+            expires_at: None,
+        }
     }
 
     /// Sets the new entries.

@@ -45,12 +45,21 @@ impl<S: SessionStore> Writer<S> {
     /// Writes the progress of the run, and has the session for another lease.
     pub(super) async fn claim(&mut self, progress: &Progress) -> Result<(), StoreError> {
         let lease = i64::try_from(self.lease.as_millis()).unwrap_or(i64::MAX);
-        self.write(progress, Some(self.claim_until(now().saturating_add(lease)))).await
+        self.write(
+            progress,
+            Some(self.claim_until(now().saturating_add(lease))),
+        )
+        .await
     }
 
     fn claim_until(&self, until: i64) -> Claim {
         let (resumes, is_journaled) = (self.resumes, self.is_journaled);
-        Claim { until, resumes, run: Some(self.run.clone()), is_journaled }
+        Claim {
+            until,
+            resumes,
+            run: Some(self.run.clone()),
+            is_journaled,
+        }
     }
 
     /// Writes what the run has left, and gives the session up.
@@ -76,7 +85,9 @@ impl<S: SessionStore> Writer<S> {
 
     /// Takes the session as it is stored, if this run was the last to write to it.
     async fn adopt(&mut self) -> Result<Option<Head>, StoreError> {
-        let Some(stored) = self.store.load(&self.key).await? else { return Ok(None) };
+        let Some(stored) = self.store.load(&self.key).await? else {
+            return Ok(None);
+        };
         let head = Head::read(&stored.head)?;
         if head.writer != self.name {
             return Ok(None);
@@ -99,7 +110,9 @@ impl<S: SessionStore> Writer<S> {
         head.messages = messages.range(stays).cloned().collect();
         let head = Head::new(head, state.clone(), self.name.clone(), claim).write()?;
         let expires_at = self.ttl.and_then(|ttl| SystemTime::now().checked_add(ttl));
-        let append = Append::new(head, same).entries(entries).expires_at(expires_at);
+        let append = Append::new(head, same)
+            .entries(entries)
+            .expires_at(expires_at);
         self.version = self.store.append(&self.key, self.version, append).await?;
         self.entries = messages.clone();
         self.entries.truncate(stays);

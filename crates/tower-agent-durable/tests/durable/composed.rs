@@ -56,7 +56,10 @@ async fn killed(
     drop(run);
     layer.finish().await;
     let store = Memory::default();
-    store.append(&key(), 0, Append::new(left.head, 0).entries(left.entries)).await.unwrap();
+    store
+        .append(&key(), 0, Append::new(left.head, 0).entries(left.entries))
+        .await
+        .unwrap();
     store
 }
 
@@ -73,7 +76,10 @@ async fn a_durable_run_goes_on_in_its_session_with_the_same_request_or_an_empty_
         let next = SessionLayer::new(store.clone()).layer(next);
         let again = key().request(again.with_run_id("run 1"));
         let response = next.oneshot(again).await.unwrap();
-        assert_eq!((response.text(), response.messages().len()), ("It is paid.".into(), 4));
+        assert_eq!(
+            (response.text(), response.messages().len()),
+            ("It is paid.".into(), 4)
+        );
         assert_eq!(paid.get(), 1);
         assert_eq!(store.load(&key()).await.unwrap().unwrap().entries.len(), 4);
     }
@@ -101,9 +107,18 @@ async fn lost_after_an_answer() -> Lost {
     let model = ScriptedModel::new([Turn::tool("pay", json!({})), Turn::pending()]);
     let asks = agent(&model, Some(&journal), &paid, true);
     let first = key().request(AgentRequest::new("Pay.").with_run_id("run 1"));
-    let paused = SessionLayer::new(store.clone()).layer(asks.clone()).oneshot(first).await.unwrap();
+    let paused = SessionLayer::new(store.clone())
+        .layer(asks.clone())
+        .oneshot(first)
+        .await
+        .unwrap();
     let yes = Resolution::resolved(&paused.interrupts()[0].id, Decision::Approve);
-    let lost = Lost { store, journal, paid, yes };
+    let lost = Lost {
+        store,
+        journal,
+        paid,
+        yes,
+    };
     let store = killed(asks, &model, lost.store.clone(), lost.answer()).await;
     assert_eq!(lost.paid.get(), 1);
     Lost { store, ..lost }
@@ -112,11 +127,19 @@ async fn lost_after_an_answer() -> Lost {
 #[tokio::test]
 async fn a_run_that_is_lost_after_an_answer_goes_on_with_the_same_request() {
     let lost = lost_after_an_answer().await;
-    let Lost { store, journal, paid, .. } = &lost;
+    let Lost {
+        store,
+        journal,
+        paid,
+        ..
+    } = &lost;
     let next = agent(&saying("It is paid."), Some(journal), paid, true);
     let next = SessionLayer::new(store.clone()).layer(next);
     let response = next.clone().oneshot(lost.answer()).await.unwrap();
-    assert_eq!((response.text(), response.messages().len()), ("It is paid.".into(), 4));
+    assert_eq!(
+        (response.text(), response.messages().len()),
+        ("It is paid.".into(), 4)
+    );
     assert_eq!(store.load(&key()).await.unwrap().unwrap().entries.len(), 4);
     // It was answered once.
     let error = next.oneshot(lost.answer()).await.unwrap_err();
@@ -126,28 +149,50 @@ async fn a_run_that_is_lost_after_an_answer_goes_on_with_the_same_request() {
 #[tokio::test]
 async fn what_a_lost_run_has_started_is_not_repeated_without_its_journal() {
     let lost = lost_after_an_answer().await;
-    let Lost { store, journal, paid, .. } = &lost;
+    let Lost {
+        store,
+        journal,
+        paid,
+        ..
+    } = &lost;
     let layer = SessionLayer::new(store.clone());
     let model = saying("It is paid.");
     // Without a journal, with one that does not start, and with one that has other plans.
     let without = layer.layer(agent(&model, None, paid, true));
     let error = without.oneshot(lost.answer()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidRequest);
-    assert!(error.to_string().contains("give the agent that journal"), "{error}");
+    assert!(
+        error.to_string().contains("give the agent that journal"),
+        "{error}"
+    );
     let broken = Sqlite::in_memory().await.unwrap();
     broken.close().await;
     let broken = layer.layer(agent(&model, Some(&broken), paid, true));
     let error = broken.oneshot(lost.answer()).await.unwrap_err();
-    assert!(matches!(journal_error(&error), JournalError::Store(_)), "{error}");
+    assert!(
+        matches!(journal_error(&error), JournalError::Store(_)),
+        "{error}"
+    );
     let next = layer.layer(agent(&model, Some(journal), paid, true));
     let empty = AgentRequest::default().with_run_id("run 1");
-    let error = next.clone().oneshot(key().request(empty)).await.unwrap_err();
-    assert!(matches!(journal_error(&error), JournalError::OtherRequest { .. }), "{error}");
+    let error = next
+        .clone()
+        .oneshot(key().request(empty))
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(journal_error(&error), JournalError::OtherRequest { .. }),
+        "{error}"
+    );
     let answers = tower::service_fn(|_: AgentRequest| async {
         let message = tower_agent::Message::assistant("From a cache.");
         Ok::<_, tower_agent::Error>(tower_agent::AgentResponse::new([message]))
     });
-    let error = layer.layer(answers).oneshot(lost.answer()).await.unwrap_err();
+    let error = layer
+        .layer(answers)
+        .oneshot(lost.answer())
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidRequest);
     assert!(model.requests().is_empty());
 
@@ -155,12 +200,20 @@ async fn what_a_lost_run_has_started_is_not_repeated_without_its_journal() {
     let response = next.oneshot(lost.answer()).await.unwrap();
     assert_eq!((response.text(), paid.get()), ("It is paid.".into(), 1));
     let session = Session::load(store, &key()).await.unwrap().unwrap();
-    assert_eq!((session.checkpoint.messages.len(), session.is_running), (4, false));
+    assert_eq!(
+        (session.checkpoint.messages.len(), session.is_running),
+        (4, false)
+    );
 }
 
 #[tokio::test]
 async fn another_run_reads_that_the_outcome_of_a_lost_one_is_unknown() {
-    let Lost { store, journal, paid, .. } = &lost_after_an_answer().await;
+    let Lost {
+        store,
+        journal,
+        paid,
+        ..
+    } = &lost_after_an_answer().await;
     let next = agent(&saying("Let us see."), Some(journal), paid, true);
     let next = SessionLayer::new(store.clone()).layer(next);
     let other = key().request(AgentRequest::new("And?").with_run_id("run 2"));
@@ -188,20 +241,31 @@ async fn a_callback_that_speaks_while_a_second_call_waits_costs_no_answer() {
             false => agent,
         };
         let tools = ["pay", "send"].map(|tool| counting(tool, Effect::Mutating, &done));
-        let agent = agent.tools(tools).on_tool(Approval::of_tools(["pay", "send"]));
+        let agent = agent
+            .tools(tools)
+            .on_tool(Approval::of_tools(["pay", "send"]));
         let agent = agent.on_agent(speaks).build().unwrap();
         let store = Memory::default();
         let session = SessionLayer::new(store.clone()).layer(agent.clone());
         let run = async |request: AgentRequest| match is_kept {
-            true => session.clone().oneshot(key().request(request)).await.unwrap(),
+            true => session
+                .clone()
+                .oneshot(key().request(request))
+                .await
+                .unwrap(),
             false => agent.run(request).await.unwrap(),
         };
 
         let mut response = run(AgentRequest::new("Do it.").with_run_id("run 1")).await;
         for (answered, call) in ["pay", "send"].into_iter().enumerate() {
-            assert_eq!((response.interrupts().len(), done.get()), (2 - answered, answered as u32));
+            assert_eq!(
+                (response.interrupts().len(), done.get()),
+                (2 - answered, answered as u32)
+            );
             let mut asked = response.interrupts().iter();
-            let asked = asked.find(|it| it.tool_call_id.as_deref() == Some(call)).unwrap();
+            let asked = asked
+                .find(|it| it.tool_call_id.as_deref() == Some(call))
+                .unwrap();
             let yes = Resolution::resolved(&asked.id, Decision::Approve);
             let next = match is_kept {
                 true => AgentRequest::default().with_run_id("run 1"),

@@ -13,7 +13,9 @@ async fn sqlite_conforms() {
 
 #[tokio::test]
 async fn postgres_conforms() {
-    let Some(server) = Server::start("conformance") else { return };
+    let Some(server) = Server::start("conformance") else {
+        return;
+    };
     let database = server.connect().await;
     conforms(&database).await;
     database.close().await;
@@ -46,10 +48,19 @@ fn append(head: &str, from: usize, texts: &[&str]) -> Append {
 async fn what_was_appended_is_loaded(store: &impl SessionStore) {
     let key = key("loaded");
     assert_eq!(store.load(&key).await.unwrap(), None);
-    let first = store.append(&key, 0, append("1", 0, &["a", "b"])).await.unwrap();
+    let first = store
+        .append(&key, 0, append("1", 0, &["a", "b"]))
+        .await
+        .unwrap();
     assert!(first > 0);
-    let second = store.append(&key, first, append("2", 2, &["c"])).await.unwrap();
-    let third = store.append(&key, second, append("3", 3, &[])).await.unwrap();
+    let second = store
+        .append(&key, first, append("2", 2, &["c"]))
+        .await
+        .unwrap();
+    let third = store
+        .append(&key, second, append("3", 3, &[]))
+        .await
+        .unwrap();
     let session = store.load(&key).await.unwrap().unwrap();
     assert_eq!((session.version, &*session.head), (third, "3"));
     assert_eq!(session.entries, entries(&["a", "b", "c"]));
@@ -58,12 +69,21 @@ async fn what_was_appended_is_loaded(store: &impl SessionStore) {
 async fn another_version_is_a_conflict_and_writes_nothing(store: &impl SessionStore) {
     let key = key("conflict");
     let is_conflict = |result: Result<u64, StoreError>| result.unwrap_err().is_conflict();
-    assert!(is_conflict(store.append(&key, 7, append("1", 0, &["a"])).await));
+    assert!(is_conflict(
+        store.append(&key, 7, append("1", 0, &["a"])).await
+    ));
     assert_eq!(store.load(&key).await.unwrap(), None);
     let first = store.append(&key, 0, append("1", 0, &["a"])).await.unwrap();
-    assert!(is_conflict(store.append(&key, 0, append("2", 0, &["b"])).await));
-    let second = store.append(&key, first, append("2", 1, &[])).await.unwrap();
-    assert!(is_conflict(store.append(&key, first, append("3", 0, &["b"])).await));
+    assert!(is_conflict(
+        store.append(&key, 0, append("2", 0, &["b"])).await
+    ));
+    let second = store
+        .append(&key, first, append("2", 1, &[]))
+        .await
+        .unwrap();
+    assert!(is_conflict(
+        store.append(&key, first, append("3", 0, &["b"])).await
+    ));
     let session = store.load(&key).await.unwrap().unwrap();
     assert_eq!((session.version, &*session.head), (second, "2"));
     assert_eq!(session.entries, entries(&["a"]));
@@ -71,21 +91,48 @@ async fn another_version_is_a_conflict_and_writes_nothing(store: &impl SessionSt
 
 async fn entries_are_replaced_from_a_position_on(store: &impl SessionStore) {
     let key = key("replaced");
-    let first = store.append(&key, 0, append("1", 0, &["a", "b", "c"])).await.unwrap();
-    let second = store.append(&key, first, append("2", 1, &["d"])).await.unwrap();
-    assert_eq!(store.load(&key).await.unwrap().unwrap().entries, entries(&["a", "d"]));
-    store.append(&key, second, append("3", 0, &["e", "f"])).await.unwrap();
-    assert_eq!(store.load(&key).await.unwrap().unwrap().entries, entries(&["e", "f"]));
+    let first = store
+        .append(&key, 0, append("1", 0, &["a", "b", "c"]))
+        .await
+        .unwrap();
+    let second = store
+        .append(&key, first, append("2", 1, &["d"]))
+        .await
+        .unwrap();
+    assert_eq!(
+        store.load(&key).await.unwrap().unwrap().entries,
+        entries(&["a", "d"])
+    );
+    store
+        .append(&key, second, append("3", 0, &["e", "f"]))
+        .await
+        .unwrap();
+    assert_eq!(
+        store.load(&key).await.unwrap().unwrap().entries,
+        entries(&["e", "f"])
+    );
 }
 
 async fn a_gap_is_an_error_and_writes_nothing(store: &impl SessionStore) {
     let key = key("gap");
-    store.append(&key, 0, append("1", 1, &["a"])).await.unwrap_err();
+    store
+        .append(&key, 0, append("1", 1, &["a"]))
+        .await
+        .unwrap_err();
     assert_eq!(store.load(&key).await.unwrap(), None);
-    let first = store.append(&key, 0, append("1", 0, &["a", "b"])).await.unwrap();
+    let first = store
+        .append(&key, 0, append("1", 0, &["a", "b"]))
+        .await
+        .unwrap();
     // What was replaced is no entry.
-    let second = store.append(&key, first, append("2", 1, &[])).await.unwrap();
-    store.append(&key, second, append("3", 2, &["c"])).await.unwrap_err();
+    let second = store
+        .append(&key, first, append("2", 1, &[]))
+        .await
+        .unwrap();
+    store
+        .append(&key, second, append("3", 2, &["c"]))
+        .await
+        .unwrap_err();
     let session = store.load(&key).await.unwrap().unwrap();
     assert_eq!((session.version, &*session.head), (second, "2"));
     assert_eq!(session.entries, entries(&["a"]));
@@ -101,25 +148,43 @@ async fn a_deleted_session_is_gone_and_its_version_never_comes_back(store: &impl
     assert_ne!(old, new);
     let late = store.append(&key, old, append("3", 1, &["c"])).await;
     assert!(late.unwrap_err().is_conflict());
-    assert_eq!(store.load(&key).await.unwrap().unwrap().entries, entries(&["b"]));
+    assert_eq!(
+        store.load(&key).await.unwrap().unwrap().entries,
+        entries(&["b"])
+    );
 }
 
 async fn an_expired_session_does_not_exist(store: &impl SessionStore) {
     let key = key("expired");
     let past = Some(SystemTime::now() - Duration::from_secs(1));
     let future = Some(SystemTime::now() + Duration::from_secs(3600));
-    let first = store.append(&key, 0, append("1", 0, &["a"]).expires_at(future)).await.unwrap();
-    let listed = store.list(&SessionQuery::of_app("conformance")).await.unwrap();
+    let first = store
+        .append(&key, 0, append("1", 0, &["a"]).expires_at(future))
+        .await
+        .unwrap();
+    let listed = store
+        .list(&SessionQuery::of_app("conformance"))
+        .await
+        .unwrap();
     let listed = listed.into_iter().find(|listed| listed.key == key).unwrap();
     assert_eq!((listed.version, listed.expires_at.is_some()), (first, true));
-    let second = store.append(&key, first, append("2", 1, &["b"]).expires_at(past)).await.unwrap();
+    let second = store
+        .append(&key, first, append("2", 1, &["b"]).expires_at(past))
+        .await
+        .unwrap();
 
     assert_eq!(store.load(&key).await.unwrap(), None);
-    let listed = store.list(&SessionQuery::of_app("conformance")).await.unwrap();
+    let listed = store
+        .list(&SessionQuery::of_app("conformance"))
+        .await
+        .unwrap();
     assert!(listed.iter().all(|listed| listed.key != key));
     let late = store.append(&key, second, append("3", 2, &["c"])).await;
     assert!(late.unwrap_err().is_conflict());
-    let again = store.append(&key, 0, append("4", 0, &["d"]).expires_at(past)).await.unwrap();
+    let again = store
+        .append(&key, 0, append("4", 0, &["d"]).expires_at(past))
+        .await
+        .unwrap();
     assert_ne!(again, first);
     assert_eq!(store.delete_expired().await.unwrap(), 1);
     assert_eq!(store.delete_expired().await.unwrap(), 0);
@@ -129,10 +194,16 @@ async fn an_expired_session_does_not_exist(store: &impl SessionStore) {
 async fn keys_are_exact(store: &impl SessionStore) {
     let keys = ["b", "B", "b ", "b%", "b/c", "\u{e9}", "e\u{301}", ""];
     for (index, name) in keys.iter().enumerate() {
-        store.append(&key(name), 0, append(&index.to_string(), 0, &[])).await.unwrap();
+        store
+            .append(&key(name), 0, append(&index.to_string(), 0, &[]))
+            .await
+            .unwrap();
     }
     for (index, name) in keys.iter().enumerate() {
-        assert_eq!(store.load(&key(name)).await.unwrap().unwrap().head, index.to_string());
+        assert_eq!(
+            store.load(&key(name)).await.unwrap().unwrap().head,
+            index.to_string()
+        );
     }
     let others = SessionKey::new("conformance", "eve", "b");
     assert_eq!(store.load(&others).await.unwrap(), None);
@@ -140,7 +211,13 @@ async fn keys_are_exact(store: &impl SessionStore) {
 
 async fn lists_have_pages_in_the_order_of_keys(store: &impl SessionStore) {
     let key = |user: &str, name: &str| SessionKey::new("lists", user, name);
-    let keys = [key("", "z"), key("B", "1"), key("a", "1"), key("a", "2"), key("b", "0")];
+    let keys = [
+        key("", "z"),
+        key("B", "1"),
+        key("a", "1"),
+        key("a", "2"),
+        key("b", "0"),
+    ];
     for key in keys.iter().rev() {
         store.append(key, 0, append("1", 0, &[])).await.unwrap();
     }
@@ -153,16 +230,28 @@ async fn lists_have_pages_in_the_order_of_keys(store: &impl SessionStore) {
         seen.extend(page.into_iter().map(|listed| listed.key));
     }
     assert_eq!(seen, keys);
-    let of_user = store.list(&SessionQuery::of_app("lists").user("a")).await.unwrap();
+    let of_user = store
+        .list(&SessionQuery::of_app("lists").user("a"))
+        .await
+        .unwrap();
     assert_eq!(of_user.len(), 2);
 }
 
 async fn texts_of_all_kinds_come_back_unchanged(store: &impl SessionStore) {
-    let texts =
-        ["\"\"", "\"\\u0000\"", "\"'; DROP TABLE x; --\"", "\"\u{1f600}\"", "1e400", "null"];
+    let texts = [
+        "\"\"",
+        "\"\\u0000\"",
+        "\"'; DROP TABLE x; --\"",
+        "\"\u{1f600}\"",
+        "1e400",
+        "null",
+    ];
     let texts = texts.map(str::to_owned).to_vec();
     let append = Append::new("{\"a\": 1, \"a\": 2}", 0).entries(texts.clone());
     store.append(&key("texts"), 0, append).await.unwrap();
     let session = store.load(&key("texts")).await.unwrap().unwrap();
-    assert_eq!((session.entries, &*session.head), (texts, "{\"a\": 1, \"a\": 2}"));
+    assert_eq!(
+        (session.entries, &*session.head),
+        (texts, "{\"a\": 1, \"a\": 2}")
+    );
 }

@@ -58,7 +58,10 @@ async fn a_file_is_created_by_several_at_once() {
 async fn a_file_that_cannot_be_opened_is_an_error() {
     let folder = Folder::new("unopened");
     let error = Sqlite::open(folder.file("missing/a.db")).await.unwrap_err();
-    assert!(error.to_string().starts_with("the database failed: "), "{error}");
+    assert!(
+        error.to_string().starts_with("the database failed: "),
+        "{error}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -66,9 +69,15 @@ async fn a_server_that_cannot_be_reached_is_an_error_that_says_so() {
     // Bound, so that nobody else has its port, and deaf.
     let deaf = TcpSocket::new_v4().unwrap();
     deaf.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
-    let url = format!("postgres://postgres@{}/postgres", deaf.local_addr().unwrap());
+    let url = format!(
+        "postgres://postgres@{}/postgres",
+        deaf.local_addr().unwrap()
+    );
     let error = Postgres::connect(&url).await.unwrap_err();
-    assert!(error.to_string().contains("the server cannot be reached"), "{error}");
+    assert!(
+        error.to_string().contains("the server cannot be reached"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -89,7 +98,10 @@ async fn a_write_that_is_dropped_at_any_point_is_whole_or_was_never_made() {
         version = loop {
             let session = store.load(&key).await.unwrap().unwrap_or_default();
             assert!(matches!(session.entries.len(), 0 | 2));
-            match store.append(&key, session.version, Append::new("{}", 0)).await {
+            match store
+                .append(&key, session.version, Append::new("{}", 0))
+                .await
+            {
                 // It has come in between.
                 Err(error) if error.is_conflict() => {}
                 written => break written.unwrap(),
@@ -115,6 +127,9 @@ async fn a_run_and_a_write_that_nobody_polls_keep_nobody_from_writing() {
             tokio::task::yield_now().await;
         }
         let _ = futures::poll!(&mut write);
-        store.append(&key("other"), 0, Append::new("{}", 0)).await.unwrap();
+        store
+            .append(&key("other"), 0, Append::new("{}", 0))
+            .await
+            .unwrap();
     }
 }

@@ -17,7 +17,9 @@ impl SmallDisk {
     pub(crate) fn mount(name: &str) -> Option<Self> {
         let folder = Folder::new(name);
         let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", &format!("size={SIZE}"), "tmpfs"]).arg(folder.file(""));
+        mount
+            .args(["-t", "tmpfs", "-o", &format!("size={SIZE}"), "tmpfs"])
+            .arg(folder.file(""));
         if mount.output().is_ok_and(|output| output.status.success()) {
             return Some(Self(folder));
         }
@@ -46,6 +48,9 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        let _ = Command::new("umount").arg("--lazy").arg(self.file("")).output();
+        let _ = Command::new("umount")
+            .arg("--lazy")
+            .arg(self.file(""))
+            .output();
     }
 }

@@ -30,8 +30,13 @@ const HANGS: &str = "TOWER_AGENT_TEST_HANGS";
 /// The program: a server, if a test asks for it.
 #[test]
 fn a_process_that_serves() {
-    let Some(folder) = std::env::var_os(FOLDER) else { return };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let Some(folder) = std::env::var_os(FOLDER) else {
+        return;
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     runtime.block_on(serve(PathBuf::from(folder)));
 }
 
@@ -51,7 +56,11 @@ async fn serve(folder: PathBuf) {
 fn agent(folder: PathBuf, journal: Sqlite) -> Agent {
     let hangs = std::env::var_os(HANGS).is_some();
     let model = tower::service_fn(move |request: ModelRequest| async move {
-        if request.messages().last().is_some_and(|it| it.role() == Role::User) {
+        if request
+            .messages()
+            .last()
+            .is_some_and(|it| it.role() == Role::User)
+        {
             let call = ToolCall::new("c1", "pay", json!({ "bill": 7 }));
             return Ok(ModelResponse::from_tool_calls([call]));
         }
@@ -64,12 +73,19 @@ fn agent(folder: PathBuf, journal: Sqlite) -> Agent {
         Ok::<_, Error>(ModelResponse::from(attempt.finish().await?))
     });
     let pay = Tool::function("pay", "Pays.", move |_: Value| {
-        let mut paid =
-            OpenOptions::new().create(true).append(true).open(folder.join("paid")).unwrap();
+        let mut paid = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(folder.join("paid"))
+            .unwrap();
         paid.write_all(b"paid\n").unwrap();
         "paid"
     });
-    Agent::builder(model).tool(pay).global_callbacks(Durable::new(journal)).build().unwrap()
+    Agent::builder(model)
+        .tool(pay)
+        .global_callbacks(Durable::new(journal))
+        .build()
+        .unwrap()
 }
 
 /// A server in a process of its own, which dies with this.
@@ -100,7 +116,10 @@ impl Process {
         let request = Request::post("/agent").header("host", "localhost");
         let request = request.header("content-type", "application/json");
         let body = Full::new(Bytes::from(input.to_string()));
-        let response = sender.send_request(request.body(body).unwrap()).await.unwrap();
+        let response = sender
+            .send_request(request.body(body).unwrap())
+            .await
+            .unwrap();
         assert_eq!(response.status(), 200);
         response.into_body()
     }
@@ -122,7 +141,9 @@ async fn read(mut body: Incoming, is_enough: impl Fn(&Value) -> bool) -> Vec<Val
         while let Some(end) = bytes.windows(2).position(|it| it == b"\n\n") {
             let event: Vec<u8> = bytes.drain(..end + 2).collect();
             let event = std::str::from_utf8(&event).unwrap();
-            let Some(data) = event.trim().strip_prefix("data: ") else { continue };
+            let Some(data) = event.trim().strip_prefix("data: ") else {
+                continue;
+            };
             events.push(serde_json::from_str(data).unwrap());
             if is_enough(events.last().unwrap()) {
                 return events;
@@ -133,16 +154,25 @@ async fn read(mut body: Incoming, is_enough: impl Fn(&Value) -> bool) -> Vec<Val
 }
 
 fn of_type<'a>(events: &'a [Value], kind: &str) -> Vec<&'a Value> {
-    events.iter().filter(|event| event["type"] == kind).collect()
+    events
+        .iter()
+        .filter(|event| event["type"] == kind)
+        .collect()
 }
 
 fn said(events: &[Value]) -> String {
     let texts = of_type(events, "TEXT_MESSAGE_CONTENT");
-    texts.iter().map(|it| it["delta"].as_str().unwrap()).collect()
+    texts
+        .iter()
+        .map(|it| it["delta"].as_str().unwrap())
+        .collect()
 }
 
 fn paid(folder: &Folder) -> usize {
-    std::fs::read_to_string(folder.file("paid")).unwrap().lines().count()
+    std::fs::read_to_string(folder.file("paid"))
+        .unwrap()
+        .lines()
+        .count()
 }
 
 fn input(run: &str, messages: &[Value]) -> Value {
@@ -157,7 +187,10 @@ fn heard(question: &Value, events: &[Value]) -> Vec<Value> {
     for event in events {
         held.apply(&serde_json::from_value(event.clone()).unwrap());
     }
-    held.messages().iter().map(|it| serde_json::to_value(it).unwrap()).collect()
+    held.messages()
+        .iter()
+        .map(|it| serde_json::to_value(it).unwrap())
+        .collect()
 }
 
 #[tokio::test]
@@ -168,7 +201,9 @@ async fn a_client_whose_server_was_killed_gets_the_answer_once() {
         for sends_all in [false, true] {
             let folder = Folder::new(&format!("served-{number}-{sends_all}"));
             let hanging = Process::start(&folder.file(""), true);
-            let body = hanging.post(&input("r1", std::slice::from_ref(&question))).await;
+            let body = hanging
+                .post(&input("r1", std::slice::from_ref(&question)))
+                .await;
             let first = read(body, |event| event["type"] == "TEXT_MESSAGE_CONTENT").await;
             assert_eq!(said(&first), "It is ");
             assert_eq!(of_type(&first, "TOOL_CALL_RESULT").len(), 1);

@@ -20,7 +20,10 @@ pub(crate) struct Server {
 /// Returns where the programs are, if they are installed; otherwise prints so, or fails if they are
 /// required.
 fn programs() -> Option<PathBuf> {
-    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let versions = std::fs::read_dir("/usr/lib/postgresql")
+        .into_iter()
+        .flatten()
+        .flatten();
     let found = versions.map(|version| version.path().join("bin"));
     let mut found: Vec<_> = found.filter(|bin| bin.join("initdb").exists()).collect();
     found.sort();
@@ -35,7 +38,11 @@ fn programs() -> Option<PathBuf> {
 fn user() -> Option<(u32, u32)> {
     let id = |flag: &str, name: Option<&str>| {
         let output = Command::new("id").arg(flag).args(name).output().unwrap();
-        String::from_utf8(output.stdout).unwrap().trim().parse::<u32>().unwrap()
+        String::from_utf8(output.stdout)
+            .unwrap()
+            .trim()
+            .parse::<u32>()
+            .unwrap()
     };
     let name = Some("postgres");
     (id("-u", None) == 0).then(|| (id("-u", name), id("-g", name)))
@@ -49,13 +56,24 @@ impl Server {
         if let Some((uid, gid)) = user {
             chown(folder.file(""), Some(uid), Some(gid)).unwrap();
         }
-        let mut server = Self { folder, programs, user, child: None };
+        let mut server = Self {
+            folder,
+            programs,
+            user,
+            child: None,
+        };
         let data = server.folder.file("data");
         let mut initdb = server.command("initdb");
         initdb.args(["--auth", "trust", "--username", "postgres", "--no-sync"]);
-        initdb.args(["--encoding", "UTF8", "--locale", "C.UTF-8", "--pgdata"]).arg(data);
+        initdb
+            .args(["--encoding", "UTF8", "--locale", "C.UTF-8", "--pgdata"])
+            .arg(data);
         let made = initdb.stdout(Stdio::null()).output().unwrap();
-        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        assert!(
+            made.status.success(),
+            "{}",
+            String::from_utf8_lossy(&made.stderr)
+        );
         server.resume();
         Some(server)
     }
@@ -72,7 +90,11 @@ impl Server {
     /// Starts the server again, and waits until it answers.
     pub(crate) fn resume(&mut self) {
         let mut postgres = self.command("postgres");
-        postgres.arg("-D").arg(self.folder.file("data")).arg("-k").arg(self.folder.file(""));
+        postgres
+            .arg("-D")
+            .arg(self.folder.file("data"))
+            .arg("-k")
+            .arg(self.folder.file(""));
         postgres.args(["-c", "listen_addresses=", "-c", "max_connections=200"]);
         // What a power cut would lose is not tested. What a killed server loses is: by default it says
         // that a commit was made before it is.
@@ -81,7 +103,11 @@ impl Server {
         let mut child = postgres.stdout(Stdio::null()).stderr(log).spawn().unwrap();
         let is_ready = || {
             let mut ready = self.command("pg_isready");
-            ready.arg("-h").arg(self.folder.file("")).stdout(Stdio::null()).stderr(Stdio::null());
+            ready
+                .arg("-h")
+                .arg(self.folder.file(""))
+                .stdout(Stdio::null())
+                .stderr(Stdio::null());
             ready.status().unwrap().success()
         };
         while child.try_wait().unwrap().is_none() {
@@ -91,13 +117,21 @@ impl Server {
             }
             std::thread::yield_now();
         }
-        panic!("{}", std::fs::read_to_string(self.folder.file("log")).unwrap());
+        panic!(
+            "{}",
+            std::fs::read_to_string(self.folder.file("log")).unwrap()
+        );
     }
 
     /// Stops the server: connections are cut, what was committed stays.
     pub(crate) fn stop(&mut self) {
-        let Some(mut child) = self.child.take() else { return };
-        let stopped = Command::new("kill").arg("-INT").arg(child.id().to_string()).status();
+        let Some(mut child) = self.child.take() else {
+            return;
+        };
+        let stopped = Command::new("kill")
+            .arg("-INT")
+            .arg(child.id().to_string())
+            .status();
         if !stopped.is_ok_and(|status| status.success()) {
             let _ = child.kill();
         }
@@ -106,19 +140,28 @@ impl Server {
 
     /// Kills all of its processes at once.
     pub(crate) fn kill(&mut self) {
-        let Some(mut child) = self.child.take() else { return };
+        let Some(mut child) = self.child.take() else {
+            return;
+        };
         let postmaster = child.id().to_string();
         let signal = |name: &str, process: &str| {
             // One that has ended meanwhile cannot be killed.
-            let _ = Command::new("kill").args([name, process]).stderr(Stdio::null()).status();
+            let _ = Command::new("kill")
+                .args([name, process])
+                .stderr(Stdio::null())
+                .status();
         };
         signal("-STOP", &postmaster);
-        let listed =
-            Command::new("ps").args(["-o", "pid=", "--ppid", &postmaster]).output().unwrap();
+        let listed = Command::new("ps")
+            .args(["-o", "pid=", "--ppid", &postmaster])
+            .output()
+            .unwrap();
         let processes = String::from_utf8(listed.stdout).unwrap();
         let processes: Vec<_> = processes.split_whitespace().collect();
         signal("-KILL", &postmaster);
-        processes.iter().for_each(|process| signal("-KILL", process));
+        processes
+            .iter()
+            .for_each(|process| signal("-KILL", process));
         child.wait().unwrap();
         let is_there = |process: &&str| {
             let stat = std::fs::read_to_string(format!("/proc/{process}/stat"));
@@ -141,22 +184,42 @@ impl Server {
     /// Creates a database.
     pub(crate) fn create(&self, name: &str) {
         let mut create = self.command("createdb");
-        create.arg("-h").arg(self.folder.file("")).args(["--username", "postgres", name]);
-        assert!(create.status().unwrap().success(), "the database `{name}` was not created");
+        create
+            .arg("-h")
+            .arg(self.folder.file(""))
+            .args(["--username", "postgres", name]);
+        assert!(
+            create.status().unwrap().success(),
+            "the database `{name}` was not created"
+        );
     }
 
     /// Returns what a statement returns.
     pub(crate) fn query(&self, sql: &str) -> String {
         let output = self.psql().args(["-c", sql]).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     }
 
     /// Locks a table until the session's input ends.
     pub(crate) fn lock(&self, table: &str) -> Child {
-        let mut session = self.psql().stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let mut session = self
+            .psql()
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
         let lock = format!("BEGIN; LOCK TABLE {table};\n");
-        session.stdin.as_mut().unwrap().write_all(lock.as_bytes()).unwrap();
+        session
+            .stdin
+            .as_mut()
+            .unwrap()
+            .write_all(lock.as_bytes())
+            .unwrap();
         let is_locked = format!(
             "SELECT count(*) FROM pg_locks \
              WHERE relation = '{table}'::regclass AND mode = 'AccessExclusiveLock' AND granted"
@@ -169,7 +232,9 @@ impl Server {
 
     fn psql(&self) -> Command {
         let mut psql = self.command("psql");
-        psql.arg("-h").arg(self.folder.file("")).args(["-U", "postgres", "-At"]);
+        psql.arg("-h")
+            .arg(self.folder.file(""))
+            .args(["-U", "postgres", "-At"]);
         psql
     }
 
@@ -179,7 +244,10 @@ impl Server {
 
     /// Returns the address of a database, for another process.
     pub(crate) fn url(&self, name: &str) -> String {
-        format!("postgres://postgres@localhost/{name}?host={}", self.folder.file("").display())
+        format!(
+            "postgres://postgres@localhost/{name}?host={}",
+            self.folder.file("").display()
+        )
     }
 }
 

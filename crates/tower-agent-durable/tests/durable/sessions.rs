@@ -33,7 +33,12 @@ async fn load(store: &impl SessionStore) -> Session {
 }
 
 fn texts(session: &Session) -> Vec<String> {
-    session.checkpoint.messages.iter().map(Message::text).collect()
+    session
+        .checkpoint
+        .messages
+        .iter()
+        .map(Message::text)
+        .collect()
 }
 
 fn says(texts: &[&str]) -> Agent {
@@ -56,19 +61,27 @@ fn pay(paid: &Arc<AtomicU32>) -> Tool {
 
 fn approve(session: &Session) -> Vec<Resolution> {
     let open = session.checkpoint.interrupts.iter();
-    open.map(|it| Resolution::resolved(&it.id, Decision::Approve)).collect()
+    open.map(|it| Resolution::resolved(&it.id, Decision::Approve))
+        .collect()
 }
 
 #[tokio::test]
 async fn a_request_carries_only_what_is_new() {
     let store = store().await;
     let agent = SessionLayer::new(store.clone()).layer(says(&["Hello, Ada.", "You are Ada."]));
-    agent.clone().oneshot(key().request("I am Ada.")).await.unwrap();
+    agent
+        .clone()
+        .oneshot(key().request("I am Ada."))
+        .await
+        .unwrap();
     let second = agent.oneshot(key().request("Who am I?")).await.unwrap();
     assert_eq!(second.messages().len(), 4);
     assert_eq!(second.new_messages().len(), 1);
     let session = load(&*store).await;
-    assert_eq!(texts(&session), ["I am Ada.", "Hello, Ada.", "Who am I?", "You are Ada."]);
+    assert_eq!(
+        texts(&session),
+        ["I am Ada.", "Hello, Ada.", "Who am I?", "You are Ada."]
+    );
     assert_eq!((session.checkpoint.turn, session.is_running), (2, false));
 }
 
@@ -77,22 +90,38 @@ async fn the_state_and_the_private_state_come_back() {
     let store = store().await;
     let count = before_agent(|request| {
         let context = request.context();
-        let runs = context.private_state().get("runs").and_then(|runs| runs.as_u64()).unwrap_or(0);
+        let runs = context
+            .private_state()
+            .get("runs")
+            .and_then(|runs| runs.as_u64())
+            .unwrap_or(0);
         context.private_state().set("runs", runs + 1);
-        let visits = context.state().get("visits").and_then(|it| it.as_u64()).unwrap_or(0);
+        let visits = context
+            .state()
+            .get("visits")
+            .and_then(|it| it.as_u64())
+            .unwrap_or(0);
         context.state().set("visits", visits + 1);
         context.state().remove("once");
     });
     let agent = Agent::builder(ScriptedModel::always(Turn::from_text("Hi."))).on_agent(count);
     let agent = SessionLayer::new(store.clone()).layer(agent.build().unwrap());
-    let state =
-        State::from_iter([("once".to_owned(), json!(1)), ("theme".to_owned(), json!("dark"))]);
+    let state = State::from_iter([
+        ("once".to_owned(), json!(1)),
+        ("theme".to_owned(), json!("dark")),
+    ]);
     let first = AgentRequest::new("Hi.").with_state(state);
     agent.clone().oneshot(key().request(first)).await.unwrap();
     // A stream as well.
-    let response = RunStream::new(agent, key().request("Hi.")).response().await.unwrap();
+    let response = RunStream::new(agent, key().request("Hi."))
+        .response()
+        .await
+        .unwrap();
     let state = load(&*store).await.state;
-    assert_eq!(Value::from(state.clone()), json!({ "theme": "dark", "visits": 2 }));
+    assert_eq!(
+        Value::from(state.clone()),
+        json!({ "theme": "dark", "visits": 2 })
+    );
     assert_eq!(response.state().snapshot(), state);
     let checkpoint = serde_json::to_value(response.checkpoint()).unwrap();
     assert_eq!(checkpoint["private_state"]["runs"], 2);
@@ -113,7 +142,10 @@ async fn a_request_that_resumes_a_checkpoint_is_refused() {
     checkpoint.turn = 1;
     let request = AgentRequest::resume(checkpoint);
     let error = agent.oneshot(key().request(request)).await.unwrap_err();
-    assert!(error.to_string().contains("resumes a checkpoint"), "{error}");
+    assert!(
+        error.to_string().contains("resumes a checkpoint"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -121,12 +153,18 @@ async fn two_layers_and_a_layer_inside_the_builder_are_refused() {
     let layer = SessionLayer::new(store().await);
     let twice = layer.layer(layer.layer(says(&[])));
     let error = twice.oneshot(key().request("Hi.")).await.unwrap_err();
-    assert!(error.to_string().contains("use one session layer"), "{error}");
+    assert!(
+        error.to_string().contains("use one session layer"),
+        "{error}"
+    );
 
     let model = ScriptedModel::new([]);
     let inside = Agent::builder(model).agent_layer(layer).build().unwrap();
     let error = inside.run(key().request("Hi.")).await.unwrap_err();
-    assert!(error.to_string().contains("around the outermost agent"), "{error}");
+    assert!(
+        error.to_string().contains("around the outermost agent"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -139,17 +177,26 @@ async fn an_agent_as_a_tool_does_not_touch_the_session() {
         Turn::tool("helper", json!({ "request": "The weather?" })),
         Turn::from_text("Take an umbrella."),
     ]);
-    let helper =
-        Tool::function_with("helper", "Helps.", move |_: Value, call: tower_agent::ToolRequest| {
+    let helper = Tool::function_with(
+        "helper",
+        "Helps.",
+        move |_: Value, call: tower_agent::ToolRequest| {
             let helper = helper.clone();
             async move {
                 let request =
                     AgentRequest::new("The weather?").with_context(call.context().clone());
-                helper.oneshot(key().request(request)).await.map(|response| response.text())
+                helper
+                    .oneshot(key().request(request))
+                    .await
+                    .map(|response| response.text())
             }
-        });
+        },
+    );
     let agent = layer.layer(Agent::builder(boss).tool(helper).build().unwrap());
-    agent.oneshot(key().request("Do I need an umbrella?")).await.unwrap();
+    agent
+        .oneshot(key().request("Do I need an umbrella?"))
+        .await
+        .unwrap();
     assert_eq!(load(&*store).await.checkpoint.messages.len(), 4);
 }
 
@@ -175,7 +222,9 @@ async fn a_second_run_is_refused_before_its_model_is_called() {
 async fn an_interrupt_is_answered_once() {
     let (store, paid) = (store().await, Arc::new(AtomicU32::new(0)));
     let model = ScriptedModel::new([Turn::tool("pay", json!({})), Turn::from_text("Paid.")]);
-    let agent = Agent::builder(model).tool(pay(&paid)).on_tool(Approval::of_tools(["pay"]));
+    let agent = Agent::builder(model)
+        .tool(pay(&paid))
+        .on_tool(Approval::of_tools(["pay"]));
     let agent = SessionLayer::new(store.clone()).layer(agent.build().unwrap());
     agent.clone().oneshot(key().request("Pay.")).await.unwrap();
     let session = load(&*store).await;
@@ -186,7 +235,11 @@ async fn an_interrupt_is_answered_once() {
 
     let yes = || key().request(AgentRequest::default().with_resolutions(approve(&session)));
     let (one, other) = tokio::join!(agent.clone().oneshot(yes()), agent.clone().oneshot(yes()));
-    let (done, refused) = if one.is_ok() { (one, other) } else { (other, one) };
+    let (done, refused) = if one.is_ok() {
+        (one, other)
+    } else {
+        (other, one)
+    };
     assert_eq!(done.unwrap().text(), "Paid.");
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::Conflict);
     let late = agent.oneshot(yes()).await.unwrap_err();
@@ -200,7 +253,13 @@ async fn an_interrupt_is_answered_once() {
 
 /// Two calls that are approved, among others.
 fn several(asks: bool) -> (Agent, ScriptedModel) {
-    let calls = [("c1", "look"), ("c2", "pay"), ("c3", "look"), ("c4", "send"), ("c5", "look")];
+    let calls = [
+        ("c1", "look"),
+        ("c2", "pay"),
+        ("c3", "look"),
+        ("c4", "send"),
+        ("c5", "look"),
+    ];
     let calls = calls.map(|(id, tool)| ToolCall::new(id, tool, json!({})));
     let calls = Turn::response(ModelResponse::from_tool_calls(calls));
     let model = ScriptedModel::new([calls, Turn::from_text("Done.")]);
@@ -227,7 +286,11 @@ fn appended(store: &Memory) -> Vec<String> {
 async fn results_are_stored_in_the_order_of_their_calls_and_once() {
     let (agent, undisturbed) = several(false);
     let whole = Memory::default();
-    SessionLayer::new(whole.clone()).layer(agent).oneshot(key().request("Go.")).await.unwrap();
+    SessionLayer::new(whole.clone())
+        .layer(agent)
+        .oneshot(key().request("Go."))
+        .await
+        .unwrap();
 
     for order in [["c2", "c4"], ["c4", "c2"]] {
         let ((agent, model), store) = (several(true), Memory::default());
@@ -243,7 +306,11 @@ async fn results_are_stored_in_the_order_of_their_calls_and_once() {
         }
         let (seen, asked) = (model.requests(), undisturbed.requests());
         let bytes = |messages| serde_json::to_string(messages).unwrap();
-        assert_eq!(bytes(seen[1].messages()), bytes(asked[1].messages()), "{order:?}");
+        assert_eq!(
+            bytes(seen[1].messages()),
+            bytes(asked[1].messages()),
+            "{order:?}"
+        );
         assert_eq!(appended(&store), appended(&whole), "{order:?}");
     }
 }
@@ -253,7 +320,9 @@ async fn a_result_of_the_caller_is_stored_in_its_place() {
     let ((agent, _), store) = (several(true), Memory::default());
     let agent = SessionLayer::new(store.clone()).layer(agent);
     let first = agent.clone().oneshot(key().request("Go.")).await.unwrap();
-    let results = first.open_calls().map(|call| ToolResult::new(call, [Part::from_text("done")]));
+    let results = first
+        .open_calls()
+        .map(|call| ToolResult::new(call, [Part::from_text("done")]));
     let mut request = AgentRequest::default();
     for result in results {
         request = request.with_message(Message::tool(result));
@@ -271,29 +340,48 @@ async fn a_result_of_the_caller_is_stored_in_its_place() {
 #[tokio::test]
 async fn a_failed_run_is_kept_and_goes_on() {
     let (store, paid) = (store().await, Arc::new(AtomicU32::new(0)));
-    let model =
-        ScriptedModel::new([Turn::tool("pay", json!({})), busy(), Turn::from_text("Paid.")]);
+    let model = ScriptedModel::new([
+        Turn::tool("pay", json!({})),
+        busy(),
+        Turn::from_text("Paid."),
+    ]);
     let agent = Agent::builder(model).tool(pay(&paid)).build().unwrap();
     let agent = SessionLayer::new(store.clone()).layer(agent);
-    let error = agent.clone().oneshot(key().request("Pay.")).await.unwrap_err();
+    let error = agent
+        .clone()
+        .oneshot(key().request("Pay."))
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Overloaded);
     assert_eq!(load(&*store).await.checkpoint.messages.len(), 3);
-    let response = agent.oneshot(key().request(AgentRequest::default())).await.unwrap();
-    assert_eq!((response.text(), response.messages().len()), ("Paid.".into(), 4));
+    let response = agent
+        .oneshot(key().request(AgentRequest::default()))
+        .await
+        .unwrap();
+    assert_eq!(
+        (response.text(), response.messages().len()),
+        ("Paid.".into(), 4)
+    );
     assert_eq!(paid.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test]
 async fn a_retry_around_the_layer_adds_nothing_twice() {
     let (store, paid) = (store().await, Arc::new(AtomicU32::new(0)));
-    let model =
-        ScriptedModel::new([Turn::tool("pay", json!({})), busy(), Turn::from_text("Paid.")]);
+    let model = ScriptedModel::new([
+        Turn::tool("pay", json!({})),
+        busy(),
+        Turn::from_text("Paid."),
+    ]);
     let agent = Agent::builder(model).tool(pay(&paid)).build().unwrap();
     let agent = SessionLayer::new(store.clone()).layer(agent);
     let request = key().request("Pay.");
     agent.clone().oneshot(request.clone()).await.unwrap_err();
     let response = agent.clone().oneshot(request).await.unwrap();
-    assert_eq!((response.text(), response.messages().len()), ("Paid.".into(), 4));
+    assert_eq!(
+        (response.text(), response.messages().len()),
+        ("Paid.".into(), 4)
+    );
     assert_eq!(load(&*store).await.checkpoint.messages.len(), 4);
     assert_eq!(paid.load(Ordering::SeqCst), 1);
 }
@@ -357,7 +445,11 @@ async fn a_run_dropped_at_any_point_leaves_a_session_that_goes_on() {
         assert_eq!(stored.entries.len(), response.messages().len());
         assert_eq!(response.messages().open_calls().count(), 0);
         assert!(paid.load(Ordering::SeqCst) <= 1);
-        let users = response.messages().iter().filter(|it| it.text() == "Pay.").count();
+        let users = response
+            .messages()
+            .iter()
+            .filter(|it| it.text() == "Pay.")
+            .count();
         assert!(users <= 1, "after {polls} polls");
         if is_done {
             assert_eq!(users, 1);
@@ -386,14 +478,25 @@ async fn a_layer_inside_that_replaces_the_error_loses_nothing() {
 async fn a_response_of_a_layer_inside_is_added_to_the_conversation() {
     let store = Memory::default();
     let layer = SessionLayer::new(store.clone());
-    layer.layer(says(&["Hello, Ada."])).oneshot(key().request("I am Ada.")).await.unwrap();
+    layer
+        .layer(says(&["Hello, Ada."]))
+        .oneshot(key().request("I am Ada."))
+        .await
+        .unwrap();
     let answers = tower::service_fn(|_: AgentRequest| async {
         Ok::<_, Error>(AgentResponse::new([Message::assistant("From a cache.")]))
     });
-    let response = layer.layer(answers).oneshot(key().request("Who am I?")).await.unwrap();
+    let response = layer
+        .layer(answers)
+        .oneshot(key().request("Who am I?"))
+        .await
+        .unwrap();
     assert_eq!(response.messages().len(), 4);
     let session = load(&store).await;
-    assert_eq!(texts(&session), ["I am Ada.", "Hello, Ada.", "Who am I?", "From a cache."]);
+    assert_eq!(
+        texts(&session),
+        ["I am Ada.", "Hello, Ada.", "Who am I?", "From a cache."]
+    );
     assert_eq!(session.checkpoint.turn, 2);
 }
 
@@ -401,7 +504,9 @@ async fn a_response_of_a_layer_inside_is_added_to_the_conversation() {
 async fn a_question_inside_a_sub_agent_is_answered_in_another_run() {
     let (store, paid) = (store().await, Arc::new(AtomicU32::new(0)));
     let build = |boss: Vec<Turn>, clerk: Vec<Turn>| {
-        let clerk = Agent::builder(ScriptedModel::new(clerk)).name("clerk").tool(pay(&paid));
+        let clerk = Agent::builder(ScriptedModel::new(clerk))
+            .name("clerk")
+            .tool(pay(&paid));
         let clerk = clerk.on_tool(Approval::of_tools(["pay"])).build().unwrap();
         let boss = Agent::builder(ScriptedModel::new(boss))
             .tool(clerk.into_tool("Pays."))
@@ -415,28 +520,46 @@ async fn a_question_inside_a_sub_agent_is_answered_in_another_run() {
     let session = load(&*store).await;
     assert_eq!(session.checkpoint.interrupts.len(), 1);
 
-    let agent = build(vec![Turn::from_text("Done.")], vec![Turn::from_text("Paid.")]);
+    let agent = build(
+        vec![Turn::from_text("Done.")],
+        vec![Turn::from_text("Paid.")],
+    );
     let yes = AgentRequest::default().with_resolutions(approve(&session));
     let response = agent.oneshot(key().request(yes)).await.unwrap();
-    assert_eq!((response.text(), paid.load(Ordering::SeqCst)), ("Done.".into(), 1));
+    assert_eq!(
+        (response.text(), paid.load(Ordering::SeqCst)),
+        ("Done.".into(), 1)
+    );
     assert_eq!(store.load(&key()).await.unwrap().unwrap().entries.len(), 4);
 }
 
 #[tokio::test]
 async fn a_user_who_goes_on_instead_of_answering_closes_the_question() {
     let (store, paid) = (store().await, Arc::new(AtomicU32::new(0)));
-    let model = ScriptedModel::new([Turn::tool("pay", json!({})), Turn::from_text("As you like.")]);
-    let agent = Agent::builder(model).tool(pay(&paid)).on_tool(Approval::of_tools(["pay"]));
+    let model = ScriptedModel::new([
+        Turn::tool("pay", json!({})),
+        Turn::from_text("As you like."),
+    ]);
+    let agent = Agent::builder(model)
+        .tool(pay(&paid))
+        .on_tool(Approval::of_tools(["pay"]));
     let agent = SessionLayer::new(store.clone()).layer(agent.build().unwrap());
     agent.clone().oneshot(key().request("Pay.")).await.unwrap();
     let old = approve(&load(&*store).await);
-    agent.clone().oneshot(key().request("Never mind.")).await.unwrap();
+    agent
+        .clone()
+        .oneshot(key().request("Never mind."))
+        .await
+        .unwrap();
     let session = load(&*store).await;
     assert!(session.checkpoint.interrupts.is_empty());
     assert_eq!(store.load(&key()).await.unwrap().unwrap().entries.len(), 5);
     let late = AgentRequest::default().with_resolutions(old);
     let error = agent.oneshot(key().request(late)).await.unwrap_err();
-    assert_eq!((error.kind(), paid.load(Ordering::SeqCst)), (ErrorKind::Conflict, 0));
+    assert_eq!(
+        (error.kind(), paid.load(Ordering::SeqCst)),
+        (ErrorKind::Conflict, 0)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -445,7 +568,9 @@ async fn two_tabs_lose_nothing_and_are_never_interleaved() {
 
     let store = store().await;
     let tab = |name: &'static str| {
-        let agent = Agent::builder(ScriptedModel::always(Turn::from_text(name))).build().unwrap();
+        let agent = Agent::builder(ScriptedModel::always(Turn::from_text(name)))
+            .build()
+            .unwrap();
         // As two processes would.
         let agent = SessionLayer::new(store.clone()).layer(agent);
         tokio::spawn(async move {

@@ -18,7 +18,9 @@ fn key() -> SessionKey {
 }
 
 fn says(text: &str) -> Agent {
-    Agent::builder(ScriptedModel::always(Turn::from_text(text))).build().unwrap()
+    Agent::builder(ScriptedModel::always(Turn::from_text(text)))
+        .build()
+        .unwrap()
 }
 
 /// A session as the first format has it.
@@ -41,22 +43,35 @@ async fn the_first_format_is_read() {
     store.append(&key(), 0, append).await.unwrap();
     let session = Session::load(&store, &key()).await.unwrap().unwrap();
     assert_eq!(session.checkpoint.messages[0], Message::user("I am Ada."));
-    assert_eq!((session.checkpoint.turn, session.state["theme"].as_str()), (1, Some("dark")));
+    assert_eq!(
+        (session.checkpoint.turn, session.state["theme"].as_str()),
+        (1, Some("dark"))
+    );
     let response = SessionLayer::new(store).layer(says("Hello, Ada."));
     let response = response.oneshot(key().request("Hi.")).await.unwrap();
-    assert_eq!((response.messages().len(), response.checkpoint().turn), (3, 2));
+    assert_eq!(
+        (response.messages().len(), response.checkpoint().turn),
+        (3, 2)
+    );
 }
 
 #[tokio::test]
 async fn a_newer_format_and_another_kind_are_errors_and_are_left_alone() {
     for (field, value, why) in [
-        ("format", json!(2), "format 2, but this version reads up to 1"),
+        (
+            "format",
+            json!(2),
+            "format 2, but this version reads up to 1",
+        ),
         ("kind", json!("thread"), "this is a thread"),
     ] {
         let mut head: Value = serde_json::from_str(FIRST_FORMAT.0).unwrap();
         head[field] = value;
         let store = Memory::default();
-        store.append(&key(), 0, Append::new(head.to_string(), 0)).await.unwrap();
+        store
+            .append(&key(), 0, Append::new(head.to_string(), 0))
+            .await
+            .unwrap();
         let error = SessionLayer::new(store.clone()).layer(says(""));
         let error = error.oneshot(key().request("Hi.")).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Store);
@@ -93,25 +108,52 @@ async fn a_run_of_a_long_session_writes_what_is_new_and_loads_once() {
         assert!(inner.appends.iter().all(|append| append.head.len() < 400));
     }
     assert_eq!(written[0], written[1]);
-    assert_eq!(written[0].iter().map(|(entries, _)| *entries).collect::<Vec<_>>(), [1, 1]);
+    assert_eq!(
+        written[0]
+            .iter()
+            .map(|(entries, _)| *entries)
+            .collect::<Vec<_>>(),
+        [1, 1]
+    );
 }
 
 #[tokio::test]
 async fn the_originals_of_placeholders_come_back() {
     let store = Arc::new(Sqlite::in_memory().await.unwrap());
-    let model =
-        ScriptedModel::new([Turn::from_text("Noted."), Turn::from_text("It is still <EMAIL_1>.")]);
-    let redact = Redact::new([Detector::email()]).unwrap().redact_input().numbered();
-    let agent = Agent::builder(model.clone()).on_model(redact).build().unwrap();
+    let model = ScriptedModel::new([
+        Turn::from_text("Noted."),
+        Turn::from_text("It is still <EMAIL_1>."),
+    ]);
+    let redact = Redact::new([Detector::email()])
+        .unwrap()
+        .redact_input()
+        .numbered();
+    let agent = Agent::builder(model.clone())
+        .on_model(redact)
+        .build()
+        .unwrap();
     let agent = SessionLayer::new(store.clone()).layer(agent);
-    agent.clone().oneshot(key().request("I am ada@example.org.")).await.unwrap();
-    agent.oneshot(key().request("And still ada@example.org.")).await.unwrap();
-    let seen: Vec<_> =
-        model.requests().iter().map(|it| it.messages().last().unwrap().text()).collect();
+    agent
+        .clone()
+        .oneshot(key().request("I am ada@example.org."))
+        .await
+        .unwrap();
+    agent
+        .oneshot(key().request("And still ada@example.org."))
+        .await
+        .unwrap();
+    let seen: Vec<_> = model
+        .requests()
+        .iter()
+        .map(|it| it.messages().last().unwrap().text())
+        .collect();
     assert!(seen.iter().all(|text| !text.contains("ada@")), "{seen:?}");
     let number = |text: &str| text.chars().find(char::is_ascii_digit);
     assert_eq!(number(&seen[0]), number(&seen[1]));
     // The session has what the caller sees.
     let session = Session::load(&*store, &key()).await.unwrap().unwrap();
-    assert_eq!(session.checkpoint.messages[0].text(), "I am ada@example.org.");
+    assert_eq!(
+        session.checkpoint.messages[0].text(),
+        "I am ada@example.org."
+    );
 }

@@ -34,12 +34,19 @@ impl Served {
     async fn start(folder: &Folder, agent: Agent) -> Self {
         let store = Sqlite::open(folder.file("a.db")).await.unwrap();
         let threads = SessionThreads::new(store.clone());
-        let server = AgUi::builder(agent).name("shop").threads(threads).allow_partial_history();
+        let server = AgUi::builder(agent)
+            .name("shop")
+            .threads(threads)
+            .allow_partial_history();
         let app = Router::new().route_service("/agent", server.build());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let task = tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
-        Self { address, store, task }
+        Self {
+            address,
+            store,
+            task,
+        }
     }
 
     async fn stop(self) {
@@ -55,13 +62,17 @@ impl Served {
         let request = Request::post("/agent").header("host", "localhost");
         let request = request.header("content-type", "application/json");
         let body = Full::new(Bytes::from(input.to_string()));
-        let response = sender.send_request(request.body(body).unwrap()).await.unwrap();
+        let response = sender
+            .send_request(request.body(body).unwrap())
+            .await
+            .unwrap();
         let status = response.status();
         let body = response.into_body().collect().await.unwrap().to_bytes();
         let text = String::from_utf8(body.to_vec()).unwrap();
         assert_eq!(status, 200, "{text}");
         let data = text.lines().filter_map(|line| line.strip_prefix("data: "));
-        data.map(|data| serde_json::from_str(data).unwrap()).collect()
+        data.map(|data| serde_json::from_str(data).unwrap())
+            .collect()
     }
 }
 
@@ -71,7 +82,14 @@ fn says(run: &str, id: &str, text: &str) -> Value {
 }
 
 fn last(model: &ScriptedModel) -> Vec<String> {
-    model.requests().last().unwrap().messages().iter().map(|message| message.text()).collect()
+    model
+        .requests()
+        .last()
+        .unwrap()
+        .messages()
+        .iter()
+        .map(|message| message.text())
+        .collect()
 }
 
 #[tokio::test]
@@ -123,12 +141,21 @@ async fn each_message_of_a_thread_is_written_once() {
     let store = Memory::default();
     let turns = (0..20).flat_map(|_| [Turn::tool("look", json!({})), Turn::from_text("Seen.")]);
     let look = Tool::function("look", "Looks.", |_: Value| "a lot");
-    let agent = Agent::builder(ScriptedModel::new(turns)).tool(look).build().unwrap();
+    let agent = Agent::builder(ScriptedModel::new(turns))
+        .tool(look)
+        .build()
+        .unwrap();
     let threads = SessionThreads::new(store.clone());
-    let server = AgUi::builder(agent).threads(threads).allow_partial_history().build();
+    let server = AgUi::builder(agent)
+        .threads(threads)
+        .allow_partial_history()
+        .build();
     for turn in 0..20 {
         let input = says(&format!("r{turn}"), &format!("m{turn}"), "Look.");
-        let run = server.run(serde_json::from_value(input).unwrap()).await.unwrap();
+        let run = server
+            .run(serde_json::from_value(input).unwrap())
+            .await
+            .unwrap();
         let events: Vec<_> = futures::StreamExt::collect(run).await;
         assert!(!events.is_empty());
     }
@@ -136,8 +163,15 @@ async fn each_message_of_a_thread_is_written_once() {
     let entries = store.load(&key).await.unwrap().unwrap().entries.len();
     assert_eq!(entries, 4 * 20);
     let inner = store.inner();
-    let written: usize = inner.appends.iter().map(|append| append.entries.len()).sum();
-    assert!(written <= entries + 20, "{written} entries were written for {entries}");
+    let written: usize = inner
+        .appends
+        .iter()
+        .map(|append| append.entries.len())
+        .sum();
+    assert!(
+        written <= entries + 20,
+        "{written} entries were written for {entries}"
+    );
     // One for each request, and none before a write.
     assert_eq!(inner.loads - 1, 20);
 }
@@ -145,7 +179,10 @@ async fn each_message_of_a_thread_is_written_once() {
 #[tokio::test]
 async fn a_version_that_was_not_expected_is_not_replaced() {
     let store = Memory::default();
-    let (one, other) = (SessionThreads::new(store.clone()), SessionThreads::new(store.clone()));
+    let (one, other) = (
+        SessionThreads::new(store.clone()),
+        SessionThreads::new(store.clone()),
+    );
     let key = key("t", Some("ada")).await;
     assert!(one.save(&key, Thread::default(), 0).await.unwrap());
     assert!(!other.save(&key, Thread::default(), 0).await.unwrap());

@@ -20,7 +20,9 @@ async fn two_writers_of_a_file_lose_nothing_in_1000_rounds() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_writers_of_a_server_lose_nothing_in_1000_rounds() {
-    let Some(server) = Server::start("writers-server") else { return };
+    let Some(server) = Server::start("writers-server") else {
+        return;
+    };
     two_writers_lose_nothing(server.connect().await, server.connect().await).await;
 }
 
@@ -33,15 +35,22 @@ async fn two_writers_lose_nothing<S: SessionStore>(one: S, other: S) {
         }
         conflicts
     };
-    let (first, second) =
-        tokio::join!(tokio::spawn(write(one.clone(), 0)), tokio::spawn(write(other.clone(), 1)));
-    assert!(first.unwrap() + second.unwrap() > 0, "the writers never met");
+    let (first, second) = tokio::join!(
+        tokio::spawn(write(one.clone(), 0)),
+        tokio::spawn(write(other.clone(), 1))
+    );
+    assert!(
+        first.unwrap() + second.unwrap() > 0,
+        "the writers never met"
+    );
 
     let session = one.load(&key()).await.unwrap().unwrap();
     assert_eq!(session.entries.len(), 2 * ROUNDS);
     let mut next = [0, 0];
     for pair in session.entries.chunks(2) {
-        let [call, result] = pair else { panic!("a pair is torn: {pair:?}") };
+        let [call, result] = pair else {
+            panic!("a pair is torn: {pair:?}")
+        };
         let name = usize::from(call.starts_with("\"call 1"));
         assert_eq!(*call, format!("\"call {name} {}\"", next[name]));
         assert_eq!(*result, format!("\"result {name} {}\"", next[name]));
@@ -55,7 +64,10 @@ async fn append_pair(store: &impl SessionStore, name: usize, round: usize) -> us
     let mut conflicts = 0;
     loop {
         let session = store.load(&key()).await.unwrap().unwrap_or_default();
-        let pair = vec![format!("\"call {name} {round}\""), format!("\"result {name} {round}\"")];
+        let pair = vec![
+            format!("\"call {name} {round}\""),
+            format!("\"result {name} {round}\""),
+        ];
         let append = Append::new("{}", session.entries.len()).entries(pair);
         match store.append(&key(), session.version, append).await {
             Ok(_) => return conflicts,

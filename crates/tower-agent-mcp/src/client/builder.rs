@@ -32,7 +32,11 @@ impl McpClient {
     /// The process is started when the client connects, and again if it dies. When the client is
     /// dropped, its standard input is closed, and it is killed if it does not exit within 3 s.
     pub fn child_process(command: Command) -> McpClientBuilder {
-        let program = command.as_std().get_program().to_string_lossy().into_owned();
+        let program = command
+            .as_std()
+            .get_program()
+            .to_string_lossy()
+            .into_owned();
         McpClientBuilder::new(Endpoint::child_process(command), program)
     }
 
@@ -91,7 +95,10 @@ impl McpClient {
 
 impl McpClientBuilder {
     fn new(endpoint: Endpoint, server: impl Into<Arc<str>>) -> Self {
-        Self { endpoint, config: Config::new(server) }
+        Self {
+            endpoint,
+            config: Config::new(server),
+        }
     }
 
     /// Sets the server's name in errors and interrupts. Defaults to the program or the URL.

@@ -34,7 +34,13 @@ impl<'a> Call<'a> {
                 return Err(Error::new(ErrorKind::InvalidArguments, message));
             }
         };
-        Ok(Self { link, tool, request, arguments, is_repeatable: effect != Effect::Mutating })
+        Ok(Self {
+            link,
+            tool,
+            request,
+            arguments,
+            is_repeatable: effect != Effect::Mutating,
+        })
     }
 
     pub(super) fn config(&self) -> &Config {
@@ -60,7 +66,11 @@ impl<'a> Call<'a> {
     }
 
     pub(super) fn timed_out(&self) -> Error {
-        let Config { server, call_timeout, .. } = self.config();
+        let Config {
+            server,
+            call_timeout,
+            ..
+        } = self.config();
         let message = format!(
             "MCP server `{server}` did not answer the call of `{}` within {call_timeout:?}; it was \
              cancelled, and may have been carried out",

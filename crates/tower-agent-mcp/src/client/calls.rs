@@ -40,8 +40,12 @@ pub(super) struct Calls {
 impl Calls {
     /// Registers a call that is about to be sent.
     pub(super) fn sent(&self, id: &RequestId, request: &ClientRequest) {
-        let ClientRequest::CallToolRequest(call) = request else { return };
-        let Some(under_way) = call.extensions().get::<UnderWay>() else { return };
+        let ClientRequest::CallToolRequest(call) = request else {
+            return;
+        };
+        let Some(under_way) = call.extensions().get::<UnderWay>() else {
+            return;
+        };
         let token = request.get_meta().get_progress_token();
         let mut by_id = self.lock();
         // It may have been dropped while it waited to be sent.
@@ -64,7 +68,10 @@ impl Calls {
             call.map(|(_, call)| call.events.clone())
         };
         let Some(events) = events else { return };
-        if events.try_send(CallEvent::Progress(progress.clone())).is_err() {
+        if events
+            .try_send(CallEvent::Progress(progress.clone()))
+            .is_err()
+        {
             tracing::debug!("dropped progress: the call has not read the last");
         }
     }
@@ -90,7 +97,8 @@ impl Calls {
         let by_id = self.lock();
         let mut runs = by_id.values().map(|(_, call)| &call.context);
         let first = runs.next()?;
-        runs.all(|other| other.run_id() == first.run_id()).then(|| first.clone())
+        runs.all(|other| other.run_id() == first.run_id())
+            .then(|| first.clone())
     }
 
     pub(super) fn tools_changed(&self) {

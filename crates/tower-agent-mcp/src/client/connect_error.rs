@@ -21,7 +21,9 @@ impl ConnectError {
     /// Returns whether a server of an earlier version may fail `server/discover` like this: it may
     /// close the connection at a request that it does not know.
     pub(super) fn may_be_legacy(&self) -> bool {
-        let Self::Handshake(error) = self else { return false };
+        let Self::Handshake(error) = self else {
+            return false;
+        };
         matches!(
             **error,
             ClientInitializeError::ConnectionClosed(_)

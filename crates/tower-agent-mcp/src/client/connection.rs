@@ -37,9 +37,14 @@ impl Connection {
         let mode = config.lifecycle.mode();
         let is_auto = matches!(mode, ClientLifecycleMode::Auto { .. });
         match Self::attempt(endpoint, config, mode).await {
-            Err(Failed { may_be_legacy: true, .. }) if is_auto => {
+            Err(Failed {
+                may_be_legacy: true,
+                ..
+            }) if is_auto => {
                 let mode = ClientLifecycleMode::Initialize;
-                Self::attempt(endpoint, config, mode).await.map_err(|failed| failed.error)
+                Self::attempt(endpoint, config, mode)
+                    .await
+                    .map_err(|failed| failed.error)
             }
             other => other.map_err(|failed| failed.error),
         }
@@ -58,7 +63,10 @@ impl Connection {
             Ok(Err(failed)) => {
                 let may_be_legacy = failed.may_be_legacy();
                 let error = error::connecting(&config.server, failed);
-                return Err(Failed { error, may_be_legacy });
+                return Err(Failed {
+                    error,
+                    may_be_legacy,
+                });
             }
             Err(_) => {
                 let (server, after) = (&config.server, config.connect_timeout);
@@ -124,9 +132,13 @@ struct Failed {
 /// Asks a server to report changes of its tools, and again if it ends the report: since 2026-07-28
 /// it does so only on request. The transport sees the reports.
 async fn listen(peer: Peer<RoleClient>, calls: Arc<Calls>, stop: CancellationToken) {
-    let Some(server) = peer.peer_info() else { return };
+    let Some(server) = peer.peer_info() else {
+        return;
+    };
     let tools = server.capabilities.tools.as_ref();
-    let reports = tools.and_then(|tools| tools.list_changed).unwrap_or_default();
+    let reports = tools
+        .and_then(|tools| tools.list_changed)
+        .unwrap_or_default();
     if server.protocol_version < ProtocolVersion::V_2026_07_28 || !reports {
         return;
     }
@@ -154,11 +166,14 @@ async fn listen(peer: Peer<RoleClient>, calls: Arc<Calls>, stop: CancellationTok
 }
 
 async fn subscribe(peer: &Peer<RoleClient>) -> Result<Subscription, ServiceError> {
-    peer.listen(SubscriptionFilter::builder().tools_list_changed().build()).await
+    peer.listen(SubscriptionFilter::builder().tools_list_changed().build())
+        .await
 }
 
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connection").field("is_open", &self.is_open()).finish_non_exhaustive()
+        f.debug_struct("Connection")
+            .field("is_open", &self.is_open())
+            .finish_non_exhaustive()
     }
 }

@@ -50,13 +50,20 @@ pub(super) fn part(content: ContentBlock) -> Part {
 fn resource(contents: ResourceContents) -> Part {
     match contents {
         ResourceContents::TextResourceContents { text, .. } => Part::from_text(text),
-        ResourceContents::BlobResourceContents { uri, mime_type, blob, .. } => {
+        ResourceContents::BlobResourceContents {
+            uri,
+            mime_type,
+            blob,
+            ..
+        } => {
             let media_type = mime_type.unwrap_or_else(|| "application/octet-stream".to_owned());
             let kind = media_type.split('/').next().unwrap_or_default();
             match kind {
                 "image" => Part::image_base64(media_type, blob),
                 "audio" => Part::audio_base64(media_type, blob),
-                _ => Document::new(MediaSource::base64(media_type, blob)).with_name(uri).into(),
+                _ => Document::new(MediaSource::base64(media_type, blob))
+                    .with_name(uri)
+                    .into(),
             }
         }
         other => Part::from(&serde_json::to_value(other).unwrap_or_default()),
@@ -64,7 +71,11 @@ fn resource(contents: ResourceContents) -> Part {
 }
 
 fn link_text(link: &Resource) -> String {
-    let mut text = format!("[{}]({})", link.title.as_ref().unwrap_or(&link.name), link.uri);
+    let mut text = format!(
+        "[{}]({})",
+        link.title.as_ref().unwrap_or(&link.name),
+        link.uri
+    );
     if let Some(media_type) = &link.mime_type {
         text.push_str(&format!(" ({media_type})"));
     }

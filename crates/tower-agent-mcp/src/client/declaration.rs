@@ -12,7 +12,9 @@ pub(super) fn declaration(tool: &rmcp::model::Tool) -> Result<ToolDeclaration, &
         (None, title) => title.clone().unwrap_or_default(),
     };
     let declared = ToolDeclaration::new(&*tool.name, description);
-    Ok(declared.with_parameters(parameters(&tool.input_schema)?).with_effect(effect(tool)))
+    Ok(declared
+        .with_parameters(parameters(&tool.input_schema)?)
+        .with_effect(effect(tool)))
 }
 
 /// The schema as it is. A schema without a type is that of an object, since arguments are one.
@@ -25,7 +27,9 @@ fn parameters(schema: &Map<String, Value>) -> Result<Value, &'static str> {
 }
 
 fn effect(tool: &rmcp::model::Tool) -> Effect {
-    let Some(hints) = &tool.annotations else { return Effect::Mutating };
+    let Some(hints) = &tool.annotations else {
+        return Effect::Mutating;
+    };
     match (hints.read_only_hint, hints.idempotent_hint) {
         (Some(true), _) => Effect::Pure,
         (_, Some(true)) => Effect::Idempotent,

@@ -27,7 +27,9 @@ pub(super) fn request(server: &str, error: ServiceError) -> Error {
             Error::new(ErrorKind::Protocol, message)
         }
         ServiceError::Cancelled { reason } => {
-            let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
+            let reason = reason
+                .map(|reason| format!(": {reason}"))
+                .unwrap_or_default();
             let message = format!("MCP server `{server}` cancelled the request{reason}");
             Error::new(ErrorKind::Tool, message)
         }
@@ -45,7 +47,10 @@ pub(super) fn rejected(server: &str, said: &ErrorData) -> Error {
         ErrorCode::METHOD_NOT_FOUND => ErrorKind::UnknownTool,
         _ => ErrorKind::Tool,
     };
-    let message = format!("MCP server `{server}`: {} (code {})", said.message, said.code.0);
+    let message = format!(
+        "MCP server `{server}`: {} (code {})",
+        said.message, said.code.0
+    );
     Error::new(kind, message).with_retryable(false)
 }
 
@@ -54,11 +59,15 @@ pub(super) fn connecting(server: &str, error: ConnectError) -> Error {
     let begin = format!("cannot connect to MCP server `{server}`");
     match error {
         ConnectError::Open(error) => {
-            let will_not_be_there =
-                matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied);
+            let will_not_be_there = matches!(
+                error.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied
+            );
             let message = format!("{begin}: {error}");
             let kind = ErrorKind::Connection;
-            Error::new(kind, message).with_retryable(!will_not_be_there).with_source(error)
+            Error::new(kind, message)
+                .with_retryable(!will_not_be_there)
+                .with_source(error)
         }
         ConnectError::Handshake(error) => handshake(server, *error),
     }
@@ -79,9 +88,10 @@ fn handshake(server: &str, error: ClientInitializeError) -> Error {
             let message = format!("{begin}: {} (code {})", said.message, said.code.0);
             Error::new(ErrorKind::Protocol, message).with_retryable(false)
         }
-        ClientInitializeError::ConnectionClosed(_) => {
-            Error::new(ErrorKind::Connection, format!("{begin}: it closed the connection"))
-        }
+        ClientInitializeError::ConnectionClosed(_) => Error::new(
+            ErrorKind::Connection,
+            format!("{begin}: it closed the connection"),
+        ),
         ClientInitializeError::NoCompatibleProtocolVersion {
             client_supported,
             server_supported,
@@ -101,8 +111,10 @@ fn handshake(server: &str, error: ClientInitializeError) -> Error {
 fn transport(server: &str, error: DynamicTransportError) -> Error {
     let of_http = error.error.downcast_ref::<StreamableHttpError<HttpFault>>();
     let Some(of_http) = of_http else {
-        let message =
-            format!("the connection to MCP server `{server}` broke: {}", words(&*error.error));
+        let message = format!(
+            "the connection to MCP server `{server}` broke: {}",
+            words(&*error.error)
+        );
         return Error::new(ErrorKind::Connection, message).with_source(error);
     };
     match of_http {

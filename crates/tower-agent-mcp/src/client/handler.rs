@@ -28,7 +28,10 @@ pub(super) struct Handler {
 
 impl Handler {
     pub(super) fn new(config: Arc<Config>) -> Self {
-        Self { config, calls: Arc::default() }
+        Self {
+            config,
+            calls: Arc::default(),
+        }
     }
 
     pub(super) fn calls(&self) -> &Arc<Calls> {
@@ -42,7 +45,10 @@ impl ClientHandler for Handler {
         params: CreateMessageRequestParams,
         context: RequestContext<RoleClient>,
     ) -> Result<CreateMessageResult, ErrorData> {
-        let Some(run) = self.calls.run(context.extensions.get::<InboundStreamOrigin>()) else {
+        let Some(run) = self
+            .calls
+            .run(context.extensions.get::<InboundStreamOrigin>())
+        else {
             let server = &self.config.server;
             tracing::warn!(%server, "refused a sampling request: several runs, or none, may have raised it");
             let message = "it is not known which run this request belongs to";
@@ -60,7 +66,9 @@ impl ClientHandler for Handler {
         question: ElicitRequestParams,
         context: RequestContext<RoleClient>,
     ) -> Result<ElicitResult, ErrorData> {
-        let call = self.calls.find(context.extensions.get::<InboundStreamOrigin>());
+        let call = self
+            .calls
+            .find(context.extensions.get::<InboundStreamOrigin>());
         let Some(call) = call else {
             let server = &self.config.server;
             tracing::warn!(%server, "refused a question: several calls, or none, may have raised it");

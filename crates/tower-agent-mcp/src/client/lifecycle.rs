@@ -18,7 +18,10 @@ impl Lifecycle {
     pub(super) fn mode(self) -> ClientLifecycleMode {
         let preferred_versions = vec![ProtocolVersion::V_2026_07_28];
         match self {
-            Self::Auto => ClientLifecycleMode::Auto { preferred_versions, legacy_version: None },
+            Self::Auto => ClientLifecycleMode::Auto {
+                preferred_versions,
+                legacy_version: None,
+            },
             Self::Initialize => ClientLifecycleMode::Initialize,
             Self::Discover => ClientLifecycleMode::Discover { preferred_versions },
         }

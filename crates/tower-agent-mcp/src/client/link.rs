@@ -12,8 +12,11 @@ use super::transport::Endpoint;
 use crate::lock::lock;
 
 /// The waits before further attempts to connect again.
-const BACKOFF: [Duration; 3] =
-    [Duration::from_millis(250), Duration::from_secs(1), Duration::from_secs(4)];
+const BACKOFF: [Duration; 3] = [
+    Duration::from_millis(250),
+    Duration::from_secs(1),
+    Duration::from_secs(4),
+];
 
 type Connecting = Shared<BoxFuture<'static, Result<Arc<Connection>>>>;
 
@@ -39,7 +42,11 @@ impl Link {
         let config = Arc::new(config);
         let connection = Connection::open(&endpoint, &config).await?;
         let state = Mutex::new(State::Up(Arc::new(connection)));
-        Ok(Arc::new(Self { endpoint, config, state }))
+        Ok(Arc::new(Self {
+            endpoint,
+            config,
+            state,
+        }))
     }
 
     pub(super) fn config(&self) -> &Arc<Config> {
@@ -120,7 +127,10 @@ impl Link {
     }
 
     fn closed(&self) -> Error {
-        let message = format!("the client of MCP server `{}` was closed", self.config.server);
+        let message = format!(
+            "the client of MCP server `{}` was closed",
+            self.config.server
+        );
         Error::new(ErrorKind::Connection, message).with_retryable(false)
     }
 

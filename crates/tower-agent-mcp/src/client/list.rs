@@ -62,7 +62,9 @@ impl List {
         if connection.calls().take_tools_changed() {
             read.valid = None;
         }
-        let Some(valid) = &read.valid else { return true };
+        let Some(valid) = &read.valid else {
+            return true;
+        };
         std::ptr::addr_eq(valid.connection.as_ptr(), Arc::as_ptr(connection))
             .then_some(())
             .is_none_or(|()| valid.until.is_some_and(|until| until <= Instant::now()))
@@ -71,17 +73,23 @@ impl List {
     /// Reads the tools. The list stays as it was if that fails.
     pub(super) async fn read(&self, connection: &Arc<Connection>, config: &Config) -> Result<()> {
         let reading = read_all(connection.peer(), config);
-        let read = timeout(config.call_timeout, reading).await.unwrap_or_else(|_| {
-            let (server, after) = (&config.server, config.call_timeout);
-            let message = format!("MCP server `{server}` did not list its tools within {after:?}");
-            Err(Error::new(ErrorKind::Timeout, message))
-        });
+        let read = timeout(config.call_timeout, reading)
+            .await
+            .unwrap_or_else(|_| {
+                let (server, after) = (&config.server, config.call_timeout);
+                let message =
+                    format!("MCP server `{server}` did not list its tools within {after:?}");
+                Err(Error::new(ErrorKind::Timeout, message))
+            });
         let mut list = self.lock();
         match read {
             Ok((tools, valid_for)) => {
                 let until = valid_for.and_then(|it| Instant::now().checked_add(it));
                 let connection = Arc::downgrade(connection);
-                *list = Read { tools, valid: Some(Valid { connection, until }) };
+                *list = Read {
+                    tools,
+                    valid: Some(Valid { connection, until }),
+                };
                 Ok(())
             }
             Err(error) => {
@@ -119,7 +127,10 @@ async fn read_all(peer: &Peer<RoleClient>, config: &Config) -> Result<(Tools, Op
             None => return Ok((Arc::new(tools), valid_for)),
         }
     }
-    let message = format!("MCP server `{}` has more than {PAGES} pages of tools", config.server);
+    let message = format!(
+        "MCP server `{}` has more than {PAGES} pages of tools",
+        config.server
+    );
     Err(Error::new(ErrorKind::Protocol, message))
 }
 
@@ -133,7 +144,10 @@ async fn page(
         params: Some(PaginatedRequestParams::default().with_cursor(cursor)),
         extensions: Default::default(),
     };
-    match peer.send_request(ClientRequest::ListToolsRequest(request)).await? {
+    match peer
+        .send_request(ClientRequest::ListToolsRequest(request))
+        .await?
+    {
         ServerResult::ListToolsResult(page) => Ok(page),
         _ => Err(ServiceError::UnexpectedResponse),
     }
@@ -157,12 +171,17 @@ fn list(tool: &rmcp::model::Tool, config: &Config, tools: &mut BTreeMap<Arc<str>
     let declaration = ToolDeclaration::new(&*name, declared.description())
         .with_parameters(declared.parameters().clone())
         .with_effect(effect);
-    let listed = Listed { declaration: Arc::new(declaration), name: own.into() };
+    let listed = Listed {
+        declaration: Arc::new(declaration),
+        name: own.into(),
+    };
     let name: Arc<str> = name.into();
     // The same one whatever the server's order.
     let left_out = match tools.get(&name) {
         Some(other) if *other.name <= *own => Some(own.to_owned()),
-        _ => tools.insert(name.clone(), listed).map(|other| other.name.to_string()),
+        _ => tools
+            .insert(name.clone(), listed)
+            .map(|other| other.name.to_string()),
     };
     if let Some(tool) = left_out {
         let reason = format!("another tool has the same name `{name}` for the model");

@@ -32,7 +32,10 @@ struct Inner {
 impl McpClient {
     pub(super) async fn connect(endpoint: Endpoint, config: Config) -> Result<Self> {
         let link = Link::open(endpoint, config).await?;
-        let client = Self(Arc::new(Inner { link, list: List::default() }));
+        let client = Self(Arc::new(Inner {
+            link,
+            list: List::default(),
+        }));
         client.refresh().await?;
         Ok(client)
     }
@@ -46,7 +49,12 @@ impl McpClient {
             let server = &self.0.link.config().server;
             tracing::warn!(%server, %error, "keeping the old list of tools");
         }
-        self.0.list.tools().values().map(|listed| self.tool(listed)).collect()
+        self.0
+            .list
+            .tools()
+            .values()
+            .map(|listed| self.tool(listed))
+            .collect()
     }
 
     /// Closes the connection for good, and waits until the server has been told. Later calls fail.

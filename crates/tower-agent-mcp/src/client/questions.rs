@@ -64,8 +64,15 @@ impl Questions {
         let record = context.private_state().get(&key);
         let record: Option<Record> = record.and_then(|it| serde_json::from_value(it).ok());
         let record = record.filter(|record| record.arguments == *arguments);
-        let new = || Record { arguments: arguments.clone(), ..Record::default() };
-        Self { record: record.unwrap_or_else(new), key, given: Vec::new() }
+        let new = || Record {
+            arguments: arguments.clone(),
+            ..Record::default()
+        };
+        Self {
+            record: record.unwrap_or_else(new),
+            key,
+            given: Vec::new(),
+        }
     }
 
     /// Returns the task that asked, if one did.
@@ -213,11 +220,19 @@ impl Questions {
     fn open(&self, call: &Call<'_>, question: &ElicitRequestParams, key: Option<String>) -> Open {
         let path = call.request.context().call_path();
         // A later question of the call must not find the answer to this one.
-        let id = format!("{path}/{}#{}", key.as_deref().unwrap_or("question"), self.record.round);
+        let id = format!(
+            "{path}/{}#{}",
+            key.as_deref().unwrap_or("question"),
+            self.record.round
+        );
         let mut payload = json!({ "server": &*call.config().server, "tool": call.request.name() });
         let interrupt = Interrupt::new(id, INPUT_REQUIRED);
         let interrupt = match question {
-            ElicitRequestParams::FormElicitationParams { message, requested_schema, .. } => {
+            ElicitRequestParams::FormElicitationParams {
+                message,
+                requested_schema,
+                ..
+            } => {
                 payload["mode"] = "form".into();
                 let schema = serde_json::to_value(requested_schema).unwrap_or_default();
                 interrupt.with_message(message).with_response_schema(schema)
@@ -229,14 +244,22 @@ impl Questions {
             }
             _ => interrupt,
         };
-        Open { question: asked(question), interrupt: interrupt.with_payload(payload), key }
+        Open {
+            question: asked(question),
+            interrupt: interrupt.with_payload(payload),
+            key,
+        }
     }
 }
 
 /// What is the same when a server asks the same again.
 fn asked(question: &ElicitRequestParams) -> Value {
     match question {
-        ElicitRequestParams::FormElicitationParams { message, requested_schema, .. } => {
+        ElicitRequestParams::FormElicitationParams {
+            message,
+            requested_schema,
+            ..
+        } => {
             json!({ "message": message, "schema": requested_schema })
         }
         ElicitRequestParams::UrlElicitationParams { message, url, .. } => {

@@ -22,7 +22,11 @@ pub(super) struct RemoteTool {
 
 impl RemoteTool {
     pub(super) fn new(link: Arc<Link>, listed: &Listed) -> Self {
-        Self { link, name: listed.name.clone(), effect: listed.declaration.effect() }
+        Self {
+            link,
+            name: listed.name.clone(),
+            effect: listed.declaration.effect(),
+        }
     }
 }
 

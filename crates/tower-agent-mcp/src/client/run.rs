@@ -30,7 +30,9 @@ pub(super) async fn run(call: Call<'_>) -> Result<ToolResponse> {
                     let wait = Duration::from_millis(50 << round.min(3));
                     sleep(wait).await;
                 }
-                questions.ask_inputs(&call, requests, asked.request_state).await?;
+                questions
+                    .ask_inputs(&call, requests, asked.request_state)
+                    .await?;
             }
             CallToolResponse::Task(created) => {
                 let id = created.task.task_id;

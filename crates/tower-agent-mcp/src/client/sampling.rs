@@ -20,7 +20,10 @@ pub(super) async fn answer(
     run: RunContext,
 ) -> Result<CreateMessageResult, ErrorData> {
     let Some(model) = &config.sampling else {
-        return Err(ErrorData::invalid_request("this client answers no sampling requests", None));
+        return Err(ErrorData::invalid_request(
+            "this client answers no sampling requests",
+            None,
+        ));
     };
     let request = request(asked)?.with_context(run);
     let response = model.clone().oneshot(request).await.map_err(|error| {
@@ -33,9 +36,16 @@ pub(super) async fn answer(
 
 fn request(asked: CreateMessageRequestParams) -> Result<ModelRequest, ErrorData> {
     if asked.tools.is_some_and(|tools| !tools.is_empty()) {
-        return Err(ErrorData::invalid_params("this client offers no tools in sampling", None));
+        return Err(ErrorData::invalid_params(
+            "this client offers no tools in sampling",
+            None,
+        ));
     }
-    let messages = asked.messages.into_iter().map(message).collect::<Result<Vec<_>, _>>()?;
+    let messages = asked
+        .messages
+        .into_iter()
+        .map(message)
+        .collect::<Result<Vec<_>, _>>()?;
     let mut settings = Settings::default();
     settings.temperature = asked.temperature.map(f64::from);
     settings.max_tokens = Some(asked.max_tokens);
@@ -46,16 +56,23 @@ fn request(asked: CreateMessageRequestParams) -> Result<ModelRequest, ErrorData>
 }
 
 fn message(message: SamplingMessage) -> Result<Message, ErrorData> {
-    let parts = message.content.into_vec().into_iter().map(|content| match content {
-        SamplingMessageContentBlock::Text(text) => Ok(Part::from_text(text.text)),
-        SamplingMessageContentBlock::Image(image) => {
-            Ok(Part::image_base64(image.mime_type, image.data))
-        }
-        SamplingMessageContentBlock::Audio(audio) => {
-            Ok(Part::audio_base64(audio.mime_type, audio.data))
-        }
-        _ => Err(ErrorData::invalid_params("this client offers no tools in sampling", None)),
-    });
+    let parts = message
+        .content
+        .into_vec()
+        .into_iter()
+        .map(|content| match content {
+            SamplingMessageContentBlock::Text(text) => Ok(Part::from_text(text.text)),
+            SamplingMessageContentBlock::Image(image) => {
+                Ok(Part::image_base64(image.mime_type, image.data))
+            }
+            SamplingMessageContentBlock::Audio(audio) => {
+                Ok(Part::audio_base64(audio.mime_type, audio.data))
+            }
+            _ => Err(ErrorData::invalid_params(
+                "this client offers no tools in sampling",
+                None,
+            )),
+        });
     let role = match message.role {
         Role::User => tower_agent::Role::User,
         _ => tower_agent::Role::Assistant,
@@ -83,10 +100,16 @@ fn result(response: &ModelResponse) -> Result<CreateMessageResult, ErrorData> {
 fn content(part: &Part) -> Option<Result<SamplingMessageContentBlock, ErrorData>> {
     let content = match part {
         Part::Text(text) => SamplingMessageContentBlock::text(text.text.clone()),
-        Part::Image(Image { source: MediaSource::Base64 { media_type, data }, .. }) => {
+        Part::Image(Image {
+            source: MediaSource::Base64 { media_type, data },
+            ..
+        }) => {
             SamplingMessageContentBlock::Image(ImageContent::new(data.clone(), media_type.clone()))
         }
-        Part::Audio(Audio { source: MediaSource::Base64 { media_type, data }, .. }) => {
+        Part::Audio(Audio {
+            source: MediaSource::Base64 { media_type, data },
+            ..
+        }) => {
             SamplingMessageContentBlock::Audio(AudioContent::new(data.clone(), media_type.clone()))
         }
         Part::Reasoning(_) => return None,

@@ -33,14 +33,23 @@ pub(super) async fn send(
     let params = CallToolRequestParams::new(call.tool.to_string());
     let mut wanted = CallToolRequest::new(questions.answered(params));
     wanted.params.arguments = Some(call.arguments.clone());
-    wanted.extensions.insert(UnderWay { events, context: call.request.context().clone() });
+    wanted.extensions.insert(UnderWay {
+        events,
+        context: call.request.context().clone(),
+    });
     let options = PeerRequestOptions::no_options();
     let wanted = ClientRequest::CallToolRequest(wanted);
     let sent = peer.send_request_with_option(wanted, options).await;
     let sent = sent.map_err(|failed| error::request(&call.config().server, failed))?;
 
-    let mut abandoned = Abandoned { peer, id: Some(sent.id.clone()) };
-    let _registered = Registered { calls: connection.calls().clone(), id: sent.id.clone() };
+    let mut abandoned = Abandoned {
+        peer,
+        id: Some(sent.id.clone()),
+    };
+    let _registered = Registered {
+        calls: connection.calls().clone(),
+        id: sent.id.clone(),
+    };
     // Dropped before the registration ends.
     let mut happened = happened;
     let mut answer = std::pin::pin!(sent.await_response());
@@ -118,7 +127,9 @@ impl Drop for Abandoned<'_> {
     fn drop(&mut self) {
         if let Some(id) = self.id.take() {
             // Polled once, it puts the notification into the queue, unless that is full.
-            let told = self.peer.send_notification(cancelled(id, "the call was dropped"));
+            let told = self
+                .peer
+                .send_notification(cancelled(id, "the call was dropped"));
             drop(told.now_or_never());
         }
     }

@@ -37,15 +37,20 @@ pub(super) async fn follow(
     id: String,
     questions: &mut Questions,
 ) -> Result<ToolResponse> {
-    let mut dropped = Dropped { connection, id: Some(id.clone()) };
+    let mut dropped = Dropped {
+        connection,
+        id: Some(id.clone()),
+    };
     let mut told = None;
     let mut failures = 0;
     loop {
         let answers = questions.take_answers();
         if !answers.is_empty() {
             let params = UpdateTaskParams::new(id.clone(), answers);
-            let updated =
-                timeout(call.config().call_timeout, dropped.connection.peer().update_task(params));
+            let updated = timeout(
+                call.config().call_timeout,
+                dropped.connection.peer().update_task(params),
+            );
             let updated = updated.await.map_err(|_| call.timed_out())?;
             updated.map_err(|failed| error::request(&call.config().server, failed))?;
         }
@@ -93,13 +98,17 @@ pub(super) async fn follow(
                 return Err(Error::new(ErrorKind::Tool, message));
             }
         }
-        let wait = task.poll_interval_ms.map_or(INTERVAL, Duration::from_millis);
+        let wait = task
+            .poll_interval_ms
+            .map_or(INTERVAL, Duration::from_millis);
         sleep(wait.clamp(INTERVALS.0, INTERVALS.1)).await;
     }
 }
 
 async fn poll(call: &Call<'_>, connection: &Connection, id: &str) -> Result<GetTaskResult> {
-    let polled = connection.peer().get_task(GetTaskParams::new(id.to_owned()));
+    let polled = connection
+        .peer()
+        .get_task(GetTaskParams::new(id.to_owned()));
     match timeout(call.config().call_timeout, polled).await {
         Ok(polled) => polled.map_err(|failed| error::request(&call.config().server, failed)),
         Err(_) => Err(call.timed_out()),
@@ -119,7 +128,10 @@ impl Drop for Dropped {
             let cancel = ClientRequest::CancelTaskRequest(cancel);
             let options = PeerRequestOptions::no_options();
             // Polled once, it puts the request into the queue, unless that is full.
-            let told = self.connection.peer().send_request_with_option(cancel, options);
+            let told = self
+                .connection
+                .peer()
+                .send_request_with_option(cancel, options);
             drop(told.now_or_never());
         }
     }

@@ -47,7 +47,13 @@ impl<'a> Call<'a> {
                 Some((checkpoint, resolutions))
             }
         };
-        Ok(Self { seal, served, arguments, continued, context })
+        Ok(Self {
+            seal,
+            served,
+            arguments,
+            continued,
+            context,
+        })
     }
 
     pub(super) async fn run(mut self) -> Result<CallToolResponse, ErrorData> {
@@ -58,7 +64,11 @@ impl<'a> Call<'a> {
                 Err(error) => return Ok(failed(told(&error))),
             };
             // Its client is no operator, and gets no result until there is an answer.
-            if checkpoint.interrupts.iter().any(|interrupt| interrupt.is_for_operator) {
+            if checkpoint
+                .interrupts
+                .iter()
+                .any(|interrupt| interrupt.is_for_operator)
+            {
                 return Ok(failed(format!(
                     "interrupted: this call needs the answer of an operator: {}",
                     messages(checkpoint.interrupts.iter().filter(|it| it.is_for_operator)),
@@ -98,12 +108,19 @@ impl<'a> Call<'a> {
             token: self.context.ct.child_token(),
             progress: progress.is_some().then_some(tells),
         };
-        let Some(token) = progress else { return self.served.run(part).await };
+        let Some(token) = progress else {
+            return self.served.run(part).await;
+        };
         let peer = &self.context.peer;
         // It drops the receiver when it ends, so that the run does not wait for it.
         let telling = async move {
             let mut count = 0.0;
-            while let Some(Progress { progress, total, message }) = told.recv().await {
+            while let Some(Progress {
+                progress,
+                total,
+                message,
+            }) = told.recv().await
+            {
                 count = progress.unwrap_or(count + 1.0);
                 let mut progress = ProgressNotificationParam::new(token.clone(), count);
                 (progress.total, progress.message) = (total, message);
@@ -118,7 +135,9 @@ impl<'a> Call<'a> {
     }
 
     fn elicits(&self) -> bool {
-        self.context.client_capabilities().is_some_and(|client| client.elicitation.is_some())
+        self.context
+            .client_capabilities()
+            .is_some_and(|client| client.elicitation.is_some())
     }
 
     /// Asks with a result: the client repeats the call with the answers.
@@ -130,7 +149,10 @@ impl<'a> Call<'a> {
             requests.insert(interrupt.id.clone(), question);
         }
         let name = self.served.declaration().name();
-        let state = self.seal.seal(name, &self.arguments, checkpoint).ok_or_else(cannot_ask)?;
+        let state = self
+            .seal
+            .seal(name, &self.arguments, checkpoint)
+            .ok_or_else(cannot_ask)?;
         Ok(InputRequiredResult::new(Some(requests), Some(state)).into())
     }
 

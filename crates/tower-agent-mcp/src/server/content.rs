@@ -10,7 +10,10 @@ pub(super) fn result(response: &ToolResponse) -> CallToolResult {
         true => CallToolResult::error(content),
         false => CallToolResult::success(content),
     };
-    result.structured_content = response.value().is_object().then(|| response.value().clone());
+    result.structured_content = response
+        .value()
+        .is_object()
+        .then(|| response.value().clone());
     result
 }
 
@@ -28,13 +31,23 @@ fn block(part: &Part) -> ContentBlock {
             "audio" => ContentBlock::audio(data.clone(), media_type.clone()),
             _ => {
                 let name = name.unwrap_or("document");
-                let uri =
-                    if name.contains(':') { name.to_owned() } else { format!("file:///{name}") };
+                let uri = if name.contains(':') {
+                    name.to_owned()
+                } else {
+                    format!("file:///{name}")
+                };
                 let blob = ResourceContents::blob(data.clone(), uri);
                 ContentBlock::resource(blob.with_mime_type(media_type.clone()))
             }
         },
-        MediaSource::Url { url: uri, media_type } | MediaSource::File { id: uri, media_type } => {
+        MediaSource::Url {
+            url: uri,
+            media_type,
+        }
+        | MediaSource::File {
+            id: uri,
+            media_type,
+        } => {
             let mut link = Resource::new(uri.clone(), name.unwrap_or(kind));
             link.mime_type = media_type.clone();
             ContentBlock::resource_link(link)

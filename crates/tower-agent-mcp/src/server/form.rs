@@ -44,7 +44,11 @@ pub(super) fn is_simple(interrupt: &Interrupt) -> bool {
 /// Returns the address of an interrupt that waits for a visit of a page.
 pub(super) fn url(interrupt: &Interrupt) -> Option<&str> {
     let is_url = interrupt.payload.get("mode").and_then(Value::as_str) == Some("url");
-    interrupt.payload.get("url").and_then(Value::as_str).filter(|_| is_url)
+    interrupt
+        .payload
+        .get("url")
+        .and_then(Value::as_str)
+        .filter(|_| is_url)
 }
 
 /// The text for the person who answers: the payload says what it is about.
@@ -65,8 +69,11 @@ fn simple(schema: &Value) -> Option<ElicitationSchema> {
         field.is_object()
             && serde_json::from_value::<PrimitiveSchemaDefinition>(field.clone()).is_ok()
     };
-    let kept: Map<_, _> =
-        properties.clone().into_iter().filter(|(_, it)| is_primitive(it)).collect();
+    let kept: Map<_, _> = properties
+        .clone()
+        .into_iter()
+        .filter(|(_, it)| is_primitive(it))
+        .collect();
     let required = schema.get("required").and_then(Value::as_array);
     let mut required = required.into_iter().flatten().filter_map(Value::as_str);
     if kept.is_empty() || !required.all(|name| kept.contains_key(name)) {

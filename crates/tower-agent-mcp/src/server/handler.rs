@@ -47,7 +47,11 @@ impl ServerHandler for Handler {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        let tools = self.0.served.values().map(|served| tool(served.declaration()));
+        let tools = self
+            .0
+            .served
+            .values()
+            .map(|served| tool(served.declaration()));
         let mut result = ListToolsResult::with_all_items(tools.collect());
         result.ttl_ms = Some(LIST_VALID);
         result.cache_scope = Some(CacheScope::Public);
@@ -55,7 +59,10 @@ impl ServerHandler for Handler {
     }
 
     fn get_tool(&self, name: &str) -> Option<rmcp::model::Tool> {
-        self.0.served.get(name).map(|served| tool(served.declaration()))
+        self.0
+            .served
+            .get(name)
+            .map(|served| tool(served.declaration()))
     }
 
     async fn call_tool(
@@ -64,7 +71,10 @@ impl ServerHandler for Handler {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let Some(served) = self.0.served.get(&*params.name) else {
-            return Err(ErrorData::invalid_params(format!("unknown tool `{}`", params.name), None));
+            return Err(ErrorData::invalid_params(
+                format!("unknown tool `{}`", params.name),
+                None,
+            ));
         };
         let dropped = context.ct.clone();
         let call = Call::new(&self.0.seal, served, params, &context)?;
@@ -83,6 +93,9 @@ fn tool(declaration: &ToolDeclaration) -> rmcp::model::Tool {
     };
     let hints = ToolAnnotations::new().read_only(declaration.effect() == Effect::Pure);
     let hints = hints.idempotent(declaration.effect() != Effect::Mutating);
-    let (name, description) = (declaration.name().to_owned(), declaration.description().to_owned());
+    let (name, description) = (
+        declaration.name().to_owned(),
+        declaration.description().to_owned(),
+    );
     rmcp::model::Tool::new(name, description, schema).with_annotations(hints)
 }

@@ -31,7 +31,11 @@ impl McpHttp {
             None => config,
         };
         let sessions = Arc::new(LocalSessionManager::default());
-        Self(StreamableHttpService::new(move || Ok(handler.clone()), sessions, config))
+        Self(StreamableHttpService::new(
+            move || Ok(handler.clone()),
+            sessions,
+            config,
+        ))
     }
 }
 
@@ -67,7 +71,10 @@ impl Future for ResponseFuture {
     type Output = Result<http::Response<ResponseBody>, Infallible>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.0.as_mut().poll(cx).map_ok(|response| response.map(ResponseBody))
+        self.0
+            .as_mut()
+            .poll(cx)
+            .map_ok(|response| response.map(ResponseBody))
     }
 }
 
@@ -89,7 +96,9 @@ impl Body for ResponseBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        Pin::new(&mut self.0).poll_frame(cx).map_err(|never| match never {})
+        Pin::new(&mut self.0)
+            .poll_frame(cx)
+            .map_err(|never| match never {})
     }
 
     fn is_end_stream(&self) -> bool {

@@ -65,7 +65,10 @@ pub(super) enum Refusal {
 impl Seal {
     pub(super) fn new(key: Option<[u8; 32]>) -> Self {
         let key = key.map_or_else(Key::generate, Key::from);
-        Self { key: XChaCha20Poly1305::new(&key), used: Mutex::default() }
+        Self {
+            key: XChaCha20Poly1305::new(&key),
+            used: Mutex::default(),
+        }
     }
 
     /// Seals a checkpoint for a call of `tool` with these arguments.
@@ -77,10 +80,23 @@ impl Seal {
     ) -> Option<String> {
         let nonce = XNonce::generate();
         let id = URL_SAFE_NO_PAD.encode(nonce);
-        let saved = Saved { id, expires: now() + LIFE.as_secs(), checkpoint };
+        let saved = Saved {
+            id,
+            expires: now() + LIFE.as_secs(),
+            checkpoint,
+        };
         let text = serde_json::to_vec(&saved).ok()?;
         let aad = bound_to(tool, arguments);
-        let sealed = self.key.encrypt(&nonce, Payload { msg: &text, aad: &aad }).ok()?;
+        let sealed = self
+            .key
+            .encrypt(
+                &nonce,
+                Payload {
+                    msg: &text,
+                    aad: &aad,
+                },
+            )
+            .ok()?;
         let mut bytes = nonce.to_vec();
         bytes.extend_from_slice(&sealed);
         Some(URL_SAFE_NO_PAD.encode(bytes))
@@ -93,7 +109,9 @@ impl Seal {
         arguments: &Value,
         sealed: &str,
     ) -> Result<Checkpoint, Refusal> {
-        let saved = self.decrypt(tool, arguments, sealed).ok_or(Refusal::Invalid)?;
+        let saved = self
+            .decrypt(tool, arguments, sealed)
+            .ok_or(Refusal::Invalid)?;
         if saved.expires < now() {
             return Err(Refusal::Expired);
         }
@@ -109,7 +127,16 @@ impl Seal {
         let (nonce, sealed) = bytes.split_at_checked(NONCE)?;
         let nonce = XNonce::from(<[u8; NONCE]>::try_from(nonce).ok()?);
         let aad = bound_to(tool, arguments);
-        let text = self.key.decrypt(&nonce, Payload { msg: sealed, aad: &aad }).ok()?;
+        let text = self
+            .key
+            .decrypt(
+                &nonce,
+                Payload {
+                    msg: sealed,
+                    aad: &aad,
+                },
+            )
+            .ok()?;
         serde_json::from_slice(&text).ok()
     }
 }

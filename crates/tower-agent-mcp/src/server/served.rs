@@ -62,12 +62,18 @@ impl Served {
         });
         let declaration = ToolDeclaration::new(agent.name(), agent.description());
         let declaration = Arc::new(declaration.with_parameters(parameters));
-        Self { declaration, kind: Kind::Agent(agent) }
+        Self {
+            declaration,
+            kind: Kind::Agent(agent),
+        }
     }
 
     pub(super) fn tool(tool: Tool) -> Self {
         let declaration = tool.declaration().clone();
-        Self { declaration, kind: Kind::Tool(tool.into_service()) }
+        Self {
+            declaration,
+            kind: Kind::Tool(tool.into_service()),
+        }
     }
 
     pub(super) fn declaration(&self) -> &ToolDeclaration {
@@ -89,7 +95,9 @@ async fn run_agent(agent: &Agent, part: Part) -> Result<Ended> {
         Some(checkpoint) => AgentRequest::resume(checkpoint),
         None => AgentRequest::new(part.arguments["request"].as_str().unwrap_or_default()),
     };
-    let request = request.with_resolutions(part.resolutions).with_cancellation(part.token);
+    let request = request
+        .with_resolutions(part.resolutions)
+        .with_cancellation(part.token);
     let response = match part.progress {
         None => agent.run(request).await,
         Some(client) => {
@@ -112,12 +120,18 @@ async fn run_agent(agent: &Agent, part: Part) -> Result<Ended> {
 /// Runs a tool alone, in a run of its own: its private state is what an interrupt keeps.
 async fn run_tool(tool: &BoxTool, declaration: &Arc<ToolDeclaration>, part: Part) -> Result<Ended> {
     let run = AgentRequest::resume(part.checkpoint.unwrap_or_default());
-    let run = run.with_resolutions(part.resolutions).with_cancellation(part.token);
+    let run = run
+        .with_resolutions(part.resolutions)
+        .with_cancellation(part.token);
     let context = run.context().clone();
     let call = ToolCall::new("call", declaration.name(), part.arguments);
     let request = ToolRequest::new(call).with_declaration(Some(declaration.clone()));
     let response = match part.progress {
-        None => tool.clone().oneshot(request.with_context(context.clone())).await,
+        None => {
+            tool.clone()
+                .oneshot(request.with_context(context.clone()))
+                .await
+        }
         Some(client) => {
             let (watched, mut events) = context.watched(declaration.name().into(), EVENTS);
             let mut call = tool.clone().oneshot(request.with_context(watched));
@@ -142,7 +156,10 @@ async fn run_tool(tool: &BoxTool, declaration: &Arc<ToolDeclaration>, part: Part
         Ok(response) => Ok(Ended::Completed(response)),
         Err(error) if error.kind() == ErrorKind::Interrupted => {
             let interrupts = error.interrupts();
-            Ok(Ended::Interrupted(paused(interrupts, context.private_state().snapshot())?))
+            Ok(Ended::Interrupted(paused(
+                interrupts,
+                context.private_state().snapshot(),
+            )?))
         }
         Err(error) => Err(error),
     }
@@ -150,7 +167,9 @@ async fn run_tool(tool: &BoxTool, declaration: &Arc<ToolDeclaration>, part: Part
 
 impl fmt::Debug for Served {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Served").field(&self.declaration.name()).finish()
+        f.debug_tuple("Served")
+            .field(&self.declaration.name())
+            .finish()
     }
 }
 

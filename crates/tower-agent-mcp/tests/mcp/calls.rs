@@ -27,9 +27,17 @@ async fn progress_is_emitted_on_the_run_in_order_and_before_the_result() {
             }
             Ok(said("done"))
         });
-        let client = server.client().lifecycle(lifecycle).connect().await.unwrap();
+        let client = server
+            .client()
+            .lifecycle(lifecycle)
+            .connect()
+            .await
+            .unwrap();
         let model = ScriptedModel::new([Turn::tool("echo", json!({})), Turn::from_text("Done.")]);
-        let agent = Agent::builder(model).tools(client.tools().await).build().unwrap();
+        let agent = Agent::builder(model)
+            .tools(client.tools().await)
+            .build()
+            .unwrap();
         let events: Vec<_> = agent.stream("Go.").collect().await;
         let told: Vec<_> = events
             .iter()
@@ -55,7 +63,10 @@ fn silent() -> (Server, Arc<Notify>, Arc<Notify>) {
     let server = Server::new(move |params, context| {
         let (begins, cancels) = (begins.clone(), cancels.clone());
         async move {
-            if params.arguments.is_some_and(|arguments| arguments.contains_key("answer")) {
+            if params
+                .arguments
+                .is_some_and(|arguments| arguments.contains_key("answer"))
+            {
                 return Ok(said("answered"));
             }
             begins.notify_one();
@@ -71,7 +82,12 @@ fn silent() -> (Server, Arc<Notify>, Arc<Notify>) {
 async fn a_dropped_call_is_cancelled_at_the_server() {
     for lifecycle in LIFECYCLES {
         let (server, begun, cancelled) = silent();
-        let client = server.client().lifecycle(lifecycle).connect().await.unwrap();
+        let client = server
+            .client()
+            .lifecycle(lifecycle)
+            .connect()
+            .await
+            .unwrap();
         let mut call = std::pin::pin!(ask(&client, "echo", json!({})));
         tokio::select! {
             _ = &mut call => panic!("it is silent"),
@@ -88,7 +104,10 @@ async fn a_cancelled_run_cancels_its_call() {
     let (server, begun, cancelled) = silent();
     let client = server.client().connect().await.unwrap();
     let model = ScriptedModel::new([Turn::tool("echo", json!({}))]);
-    let agent = Agent::builder(model).tools(client.tools().await).build().unwrap();
+    let agent = Agent::builder(model)
+        .tools(client.tools().await)
+        .build()
+        .unwrap();
     let token = CancellationToken::new();
     let run = agent.run(AgentRequest::new("Go.").with_cancellation(token.clone()));
     let stop = async {
@@ -104,7 +123,10 @@ async fn a_cancelled_run_cancels_its_call() {
 async fn a_server_that_never_answers_hits_the_timeout_and_is_usable_afterwards() {
     for lifecycle in LIFECYCLES {
         let (server, _, cancelled) = silent();
-        let builder = server.client().lifecycle(lifecycle).call_timeout(Duration::from_secs(5));
+        let builder = server
+            .client()
+            .lifecycle(lifecycle)
+            .call_timeout(Duration::from_secs(5));
         let client = builder.connect().await.unwrap();
         let error = ask(&client, "echo", json!({})).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Timeout);
@@ -128,15 +150,31 @@ async fn progress_extends_the_time_of_a_call() {
         }
         Ok(said("at last"))
     });
-    let client = server.client().call_timeout(Duration::from_secs(5)).connect().await.unwrap();
-    assert_eq!(ask(&client, "echo", json!({})).await.unwrap().value(), "at last");
+    let client = server
+        .client()
+        .call_timeout(Duration::from_secs(5))
+        .connect()
+        .await
+        .unwrap();
+    assert_eq!(
+        ask(&client, "echo", json!({})).await.unwrap().value(),
+        "at last"
+    );
 }
 
 #[tokio::test]
 async fn fifty_calls_at_once_each_get_their_own_answer() {
     let server = server_of_fifty();
     for lifecycle in LIFECYCLES {
-        fifty_at_once(&server.client().lifecycle(lifecycle).connect().await.unwrap()).await;
+        fifty_at_once(
+            &server
+                .client()
+                .lifecycle(lifecycle)
+                .connect()
+                .await
+                .unwrap(),
+        )
+        .await;
     }
 }
 
@@ -151,10 +189,17 @@ async fn an_answer_of_twenty_megabytes_arrives_whole() {
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_is_too_large_fails_its_call_alone() {
     let server = Server::new(async |params, _| {
-        let large = params.arguments.is_some_and(|arguments| arguments.contains_key("large"));
+        let large = params
+            .arguments
+            .is_some_and(|arguments| arguments.contains_key("large"));
         Ok(said(&"x".repeat(if large { 1 << 20 } else { 1 })))
     });
-    let client = server.client().max_message_size(1 << 16).connect().await.unwrap();
+    let client = server
+        .client()
+        .max_message_size(1 << 16)
+        .connect()
+        .await
+        .unwrap();
     let large = ask(&client, "echo", json!({ "large": true }));
     let small = async {
         tokio::task::yield_now().await;

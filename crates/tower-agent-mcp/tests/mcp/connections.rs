@@ -14,7 +14,10 @@ use crate::support::{LIFECYCLES, Server, ask, names, said, tool};
 /// Answers, or waits to be killed.
 fn mortal() -> Server {
     let server = Server::new(async |params, _| {
-        if params.arguments.is_some_and(|arguments| arguments.contains_key("wait")) {
+        if params
+            .arguments
+            .is_some_and(|arguments| arguments.contains_key("wait"))
+        {
             std::future::pending::<()>().await;
         }
         Ok(said("alive"))
@@ -43,7 +46,10 @@ async fn a_server_that_dies_fails_its_calls_and_the_next_call_connects_again() {
         }
         // Only what changes nothing may be repeated.
         assert!(read.is_retryable() && !write.is_retryable());
-        assert_eq!(ask(&client, "write", json!({})).await.unwrap().value(), "alive");
+        assert_eq!(
+            ask(&client, "write", json!({})).await.unwrap().value(),
+            "alive"
+        );
         assert_eq!(world.connections.load(Ordering::SeqCst), 2);
     }
 }
@@ -74,7 +80,12 @@ async fn a_server_that_stays_away_is_an_error_of_the_connection() {
         error = ask(&client, "read", json!({})).await.unwrap_err();
     }
     assert_eq!(error.kind(), ErrorKind::Connection);
-    assert!(error.message().starts_with("cannot connect to MCP server `test`"), "{error}");
+    assert!(
+        error
+            .message()
+            .starts_with("cannot connect to MCP server `test`"),
+        "{error}"
+    );
     // The tools are those that were read last.
     assert_eq!(names(&client).await, ["read", "write"]);
     server.world.refuses.store(0, Ordering::SeqCst);
@@ -86,7 +97,10 @@ async fn a_closed_client_refuses_calls() {
     let client = mortal().client().connect().await.unwrap();
     client.close().await;
     let error = ask(&client, "read", json!({})).await.unwrap_err();
-    assert_eq!(error.message(), "the client of MCP server `test` was closed");
+    assert_eq!(
+        error.message(),
+        "the client of MCP server `test` was closed"
+    );
     assert!(!error.is_retryable());
 }
 
@@ -99,10 +113,15 @@ async fn a_server_that_says_nothing_at_all_fails_to_connect_in_time() {
             let stream = theirs.lock().unwrap().take();
             async move { stream.ok_or_else(|| std::io::ErrorKind::NotFound.into()) }
         });
-        let builder = builder.lifecycle(lifecycle).connect_timeout(Duration::from_secs(7));
+        let builder = builder
+            .lifecycle(lifecycle)
+            .connect_timeout(Duration::from_secs(7));
         let error = builder.connect().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Timeout);
-        assert_eq!(error.message(), "connecting to MCP server `stream` took longer than 7s");
+        assert_eq!(
+            error.message(),
+            "connecting to MCP server `stream` took longer than 7s"
+        );
         drop(ours);
     }
 }
@@ -110,7 +129,10 @@ async fn a_server_that_says_nothing_at_all_fails_to_connect_in_time() {
 #[tokio::test]
 async fn a_program_that_is_not_there_is_named() {
     let command = tokio::process::Command::new("/no/such/program");
-    let error = McpClient::child_process(command).connect().await.unwrap_err();
+    let error = McpClient::child_process(command)
+        .connect()
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Connection);
     assert!(error.message().contains("`/no/such/program`"), "{error}");
     assert!(!error.is_retryable());
@@ -120,16 +142,33 @@ async fn a_program_that_is_not_there_is_named() {
 async fn initialize_asks_for_the_last_version_that_has_it() {
     let server =
         Server::new(async |_, context| Ok(said(context.protocol_version().unwrap().as_str())));
-    let client = server.client().lifecycle(Lifecycle::Initialize).connect().await.unwrap();
-    assert_eq!(ask(&client, "echo", json!({})).await.unwrap().value(), "2025-11-25");
+    let client = server
+        .client()
+        .lifecycle(Lifecycle::Initialize)
+        .connect()
+        .await
+        .unwrap();
+    assert_eq!(
+        ask(&client, "echo", json!({})).await.unwrap().value(),
+        "2025-11-25"
+    );
 }
 
 #[tokio::test]
 async fn a_server_of_an_earlier_version_is_found_out() {
-    for server in [Server::echo().only_initialize(), Server::echo().hanging_up()] {
+    for server in [
+        Server::echo().only_initialize(),
+        Server::echo().hanging_up(),
+    ] {
         let client = server.client().connect().await.unwrap();
         assert!(ask(&client, "echo", json!({})).await.is_ok());
     }
-    let modern = Server::echo().only_initialize().client().lifecycle(Lifecycle::Discover);
-    assert_eq!(modern.connect().await.unwrap_err().kind(), ErrorKind::Protocol);
+    let modern = Server::echo()
+        .only_initialize()
+        .client()
+        .lifecycle(Lifecycle::Discover);
+    assert_eq!(
+        modern.connect().await.unwrap_err().kind(),
+        ErrorKind::Protocol
+    );
 }

@@ -27,7 +27,9 @@ fn clients() -> Option<[(McpClientBuilder, Option<Process>); 2]> {
 
 fn child() -> Option<McpClientBuilder> {
     let mut command = tokio::process::Command::new(node());
-    command.arg(installed(PROGRAM)?).stderr(std::process::Stdio::null());
+    command
+        .arg(installed(PROGRAM)?)
+        .stderr(std::process::Stdio::null());
     Some(McpClient::child_process(command).name("everything"))
 }
 
@@ -35,21 +37,34 @@ fn over_http() -> Option<(McpClientBuilder, Process)> {
     let program = installed(PROGRAM)?;
     let server = Process::start("listening on port", |port| {
         let mut command = std::process::Command::new(node());
-        command.arg(program).arg("streamableHttp").env("PORT", port.to_string());
+        command
+            .arg(program)
+            .arg("streamableHttp")
+            .env("PORT", port.to_string());
         command
     });
     let url = format!("http://{}/mcp", server.address);
-    Some((McpClient::http(url, HttpClient::new().unwrap()).name("everything"), server))
+    Some((
+        McpClient::http(url, HttpClient::new().unwrap()).name("everything"),
+        server,
+    ))
 }
 
 /// An agent whose model calls one tool.
 async fn agent(client: &McpClient, tool: &str, arguments: Value) -> Agent {
     let model = ScriptedModel::new([Turn::tool(tool, arguments), Turn::from_text("Done.")]);
-    Agent::builder(model).tools(client.tools().await).build().unwrap()
+    Agent::builder(model)
+        .tools(client.tools().await)
+        .build()
+        .unwrap()
 }
 
 fn result(response: &AgentResponse) -> &ToolResult {
-    response.messages().iter().find_map(|message| message.tool_results().next()).unwrap()
+    response
+        .messages()
+        .iter()
+        .find_map(|message| message.tool_results().next())
+        .unwrap()
 }
 
 /// Waits until a tool is there: the server adds some after it has read what the client can do, and
@@ -70,24 +85,40 @@ async fn its_tools_are_listed_and_called_whether_or_not_the_lifecycle_is_known()
             let tools = client.tools().await;
             let effect = |name: &str| {
                 let declarations = tools.iter().map(|tool| tool.declaration());
-                declarations.into_iter().find(|it| it.name() == name).map(|it| it.effect())
+                declarations
+                    .into_iter()
+                    .find(|it| it.name() == name)
+                    .map(|it| it.effect())
             };
             assert_eq!(effect("get-sum"), Some(Effect::Pure));
             assert_eq!(effect("toggle-simulated-logging"), Some(Effect::Mutating));
 
-            let echo = ask(&client, "echo", json!({ "message": "hello" })).await.unwrap();
+            let echo = ask(&client, "echo", json!({ "message": "hello" }))
+                .await
+                .unwrap();
             assert_eq!(echo.value(), "Echo: hello");
-            let sum = ask(&client, "get-sum", json!({ "a": 2, "b": 3 })).await.unwrap();
+            let sum = ask(&client, "get-sum", json!({ "a": 2, "b": 3 }))
+                .await
+                .unwrap();
             assert_eq!(sum.value(), "The sum of 2 and 3 is 5.");
             let place = json!({ "location": "New York" });
             let weather = ask(&client, "get-structured-content", place).await.unwrap();
             assert_eq!(weather.value()["humidity"], 82);
             assert_eq!(weather.parts().len(), 1);
             let image = ask(&client, "get-tiny-image", json!({})).await.unwrap();
-            assert!(image.parts().iter().any(|part| matches!(part, Part::Image(_))));
-            let links = ask(&client, "get-resource-links", json!({ "count": 2 })).await.unwrap();
+            assert!(
+                image
+                    .parts()
+                    .iter()
+                    .any(|part| matches!(part, Part::Image(_)))
+            );
+            let links = ask(&client, "get-resource-links", json!({ "count": 2 }))
+                .await
+                .unwrap();
             assert_eq!(links.parts().len(), 3);
-            let invalid = ask(&client, "get-sum", json!({ "a": "two" })).await.unwrap();
+            let invalid = ask(&client, "get-sum", json!({ "a": "two" }))
+                .await
+                .unwrap();
             assert!(invalid.is_error(), "{invalid:?}");
             client.close().await;
         }
@@ -98,7 +129,11 @@ async fn its_tools_are_listed_and_called_whether_or_not_the_lifecycle_is_known()
 async fn it_does_not_speak_the_newer_lifecycle_and_the_error_says_so() {
     let Some(clients) = clients() else { return };
     for (builder, _server) in clients {
-        let error = builder.lifecycle(Lifecycle::Discover).connect().await.unwrap_err();
+        let error = builder
+            .lifecycle(Lifecycle::Discover)
+            .connect()
+            .await
+            .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Protocol, "{error}");
         assert!(!error.is_retryable());
     }
@@ -132,14 +167,22 @@ async fn its_question_interrupts_the_run_and_is_answered() {
         wait_for(&client, "trigger-elicitation-request").await;
         let agent = agent(&client, "trigger-elicitation-request", json!({})).await;
         let paused = agent.run("Go.").await.unwrap();
-        let [question] = paused.interrupts() else { panic!("{:?}", paused.messages()) };
-        assert_eq!(question.response_schema["properties"]["integer"]["maximum"], 100);
+        let [question] = paused.interrupts() else {
+            panic!("{:?}", paused.messages())
+        };
+        assert_eq!(
+            question.response_schema["properties"]["integer"]["maximum"],
+            100
+        );
         let answer = json!({ "name": "Ada", "integer": 7, "titledMultipleSelectEnum": ["fish-2"] });
         let answer = Resolution::resolved(&question.id, answer);
         let request = AgentRequest::resume(paused.checkpoint()).with_resolutions([answer]);
         let done = agent.run(request).await.unwrap();
         let text = result(&done).text();
-        assert!(text.contains("- Name: Ada\n- Favorite Integer: 7"), "{text}");
+        assert!(
+            text.contains("- Name: Ada\n- Favorite Integer: 7"),
+            "{text}"
+        );
     }
 }
 
@@ -151,9 +194,16 @@ async fn its_sampling_is_answered_by_the_callers_model() {
         let client = builder.sampling(sampled.clone()).connect().await.unwrap();
         wait_for(&client, "trigger-sampling-request").await;
         let prompt = json!({ "prompt": "What is it?", "maxTokens": 9 });
-        let answer = ask(&client, "trigger-sampling-request", prompt).await.unwrap();
-        assert!(answer.value().as_str().unwrap().contains("Forty-two."), "{answer:?}");
-        let [request] = &sampled.requests()[..] else { panic!() };
+        let answer = ask(&client, "trigger-sampling-request", prompt)
+            .await
+            .unwrap();
+        assert!(
+            answer.value().as_str().unwrap().contains("Forty-two."),
+            "{answer:?}"
+        );
+        let [request] = &sampled.requests()[..] else {
+            panic!()
+        };
         assert_eq!(request.settings().max_tokens, Some(9));
         sampled.assert_done();
     }
@@ -166,7 +216,12 @@ async fn it_answers_fifty_calls_at_once_each_with_its_own_answer() {
         let client = builder.connect().await.unwrap();
         let calls = (0..50).map(|n| {
             let client = client.clone();
-            async move { (n, ask(&client, "echo", json!({ "message": n.to_string() })).await) }
+            async move {
+                (
+                    n,
+                    ask(&client, "echo", json!({ "message": n.to_string() })).await,
+                )
+            }
         });
         for (n, answer) in futures::future::join_all(calls).await {
             assert_eq!(answer.unwrap().value(), &json!(format!("Echo: {n}")));
@@ -179,9 +234,15 @@ async fn a_call_that_it_does_not_answer_in_time_fails_and_the_next_is_answered()
     let Some(clients) = clients() else { return };
     for (builder, _server) in clients {
         let builder = builder.effect(ToolDeclaration::effect);
-        let client = builder.call_timeout(Duration::from_millis(500)).connect().await.unwrap();
+        let client = builder
+            .call_timeout(Duration::from_millis(500))
+            .connect()
+            .await
+            .unwrap();
         let arguments = json!({ "duration": 3600, "steps": 1 });
-        let error = ask(&client, "trigger-long-running-operation", arguments).await.unwrap_err();
+        let error = ask(&client, "trigger-long-running-operation", arguments)
+            .await
+            .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Timeout);
         // It only reads, as it says.
         assert!(error.is_retryable());
@@ -198,7 +259,9 @@ async fn a_call_that_it_does_not_answer_in_time_fails_and_the_next_is_answered()
 
 #[tokio::test]
 async fn killed_in_the_middle_it_fails_its_calls_and_nothing_else() {
-    let Some((mortal, server)) = over_http() else { return };
+    let Some((mortal, server)) = over_http() else {
+        return;
+    };
     let Some(other) = child() else { return };
     let mortal = mortal.connect().await.unwrap();
     let other = other.connect().await.unwrap();
@@ -208,7 +271,9 @@ async fn killed_in_the_middle_it_fails_its_calls_and_nothing_else() {
     });
     let kill = async {
         // It has answered everything before.
-        ask(&mortal, "echo", json!({ "message": "alive" })).await.unwrap();
+        ask(&mortal, "echo", json!({ "message": "alive" }))
+            .await
+            .unwrap();
         drop(server);
     };
     let (errors, ()) = futures::join!(futures::future::join_all(calls), kill);
@@ -217,7 +282,9 @@ async fn killed_in_the_middle_it_fails_its_calls_and_nothing_else() {
         assert_eq!(error.kind(), ErrorKind::Connection, "{error}");
         assert!(error.message().contains("`everything`"), "{error}");
     }
-    let echo = ask(&other, "echo", json!({ "message": "not me" })).await.unwrap();
+    let echo = ask(&other, "echo", json!({ "message": "not me" }))
+        .await
+        .unwrap();
     assert_eq!(echo.value(), "Echo: not me");
 }
 
@@ -228,5 +295,8 @@ async fn its_largest_answer_comes_through_a_pipe() {
     // It reads no more than 10 MiB at once.
     let large = json!({ "message": "x".repeat(9 << 20) });
     let answer = ask(&client, "echo", large).await.unwrap();
-    assert_eq!(answer.value().as_str().unwrap().len(), (9 << 20) + "Echo: ".len());
+    assert_eq!(
+        answer.value().as_str().unwrap().len(),
+        (9 << 20) + "Echo: ".len()
+    );
 }

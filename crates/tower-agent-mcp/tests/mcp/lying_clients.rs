@@ -14,41 +14,74 @@ use crate::serving::{approved, asked, clerk, pay, text, waits};
 /// Answers a question of the clerk with this content.
 fn answered(state: &str, key: &str, answer: Value) -> CallToolRequestParams {
     let answers = [(key.to_owned(), answer)].into();
-    pay().with_request_state(state).with_input_responses(answers)
+    pay()
+        .with_request_state(state)
+        .with_input_responses(answers)
 }
 
 #[tokio::test]
 async fn answers_that_are_none_leave_the_question_open() {
     let (agent, paid) = clerk();
-    let server = McpServer::builder("test", "1.0.0").agent(agent).build().unwrap();
+    let server = McpServer::builder("test", "1.0.0")
+        .agent(agent)
+        .build()
+        .unwrap();
     let running = asked(&server).await;
     let mut state = waits(&running).await;
     let yes = json!({ "action": "accept", "content": { "approved": true } });
     for (key, answer) in [
         ("clerk/call_1", json!({ "action": "accept" })),
-        ("clerk/call_1", json!({ "action": "accept", "content": { "approved": "yes" } })),
-        ("clerk/call_1", json!({ "action": "accept", "content": [true] })),
-        ("clerk/call_1", json!({ "action": "approve", "content": { "approved": true } })),
+        (
+            "clerk/call_1",
+            json!({ "action": "accept", "content": { "approved": "yes" } }),
+        ),
+        (
+            "clerk/call_1",
+            json!({ "action": "accept", "content": [true] }),
+        ),
+        (
+            "clerk/call_1",
+            json!({ "action": "approve", "content": { "approved": true } }),
+        ),
         ("clerk/call_1", json!(true)),
         ("clerk/call_2", yes.clone()),
         ("", yes.clone()),
     ] {
-        let answer = running.call_tool_once(answered(&state, key, answer.clone())).await.unwrap();
-        let CallToolResponse::InputRequired(again) = answer else { panic!("{answer:?}") };
-        assert_eq!(again.input_requests.unwrap().keys().collect::<Vec<_>>(), ["clerk/call_1"]);
+        let answer = running
+            .call_tool_once(answered(&state, key, answer.clone()))
+            .await
+            .unwrap();
+        let CallToolResponse::InputRequired(again) = answer else {
+            panic!("{answer:?}")
+        };
+        assert_eq!(
+            again.input_requests.unwrap().keys().collect::<Vec<_>>(),
+            ["clerk/call_1"]
+        );
         state = again.request_state.unwrap();
         assert_eq!(paid.load(Ordering::SeqCst), 0);
     }
     // The right one still counts.
-    let answer = running.call_tool_once(answered(&state, "clerk/call_1", yes)).await.unwrap();
-    let CallToolResponse::Complete(result) = answer else { panic!("{answer:?}") };
-    assert_eq!((text(&result), paid.load(Ordering::SeqCst)), ("I paid 100.", 1));
+    let answer = running
+        .call_tool_once(answered(&state, "clerk/call_1", yes))
+        .await
+        .unwrap();
+    let CallToolResponse::Complete(result) = answer else {
+        panic!("{answer:?}")
+    };
+    assert_eq!(
+        (text(&result), paid.load(Ordering::SeqCst)),
+        ("I paid 100.", 1)
+    );
 }
 
 #[tokio::test]
 async fn each_of_two_equal_calls_is_continued_once_by_its_own_state() {
     let (agent, paid) = clerk();
-    let server = McpServer::builder("test", "1.0.0").agent(agent).build().unwrap();
+    let server = McpServer::builder("test", "1.0.0")
+        .agent(agent)
+        .build()
+        .unwrap();
     let (ada, bob) = (asked(&server).await, asked(&server).await);
     let (of_ada, of_bob) = (waits(&ada).await, waits(&bob).await);
     assert_ne!(of_ada, of_bob);
@@ -67,14 +100,19 @@ async fn each_of_two_equal_calls_is_continued_once_by_its_own_state() {
 async fn the_state_of_one_tool_is_none_of_another_with_the_same_arguments() {
     let (agent, paid) = clerk();
     let other = Agent::builder(ScriptedModel::new([Turn::from_text("Who?")])).name("other");
-    let server = McpServer::builder("test", "1.0.0").agent(agent).agent(other.build().unwrap());
+    let server = McpServer::builder("test", "1.0.0")
+        .agent(agent)
+        .agent(other.build().unwrap());
     let running = asked(&server.build().unwrap()).await;
     let mut elsewhere = approved(&waits(&running).await);
     elsewhere.name = "other".into();
     let Err(ServiceError::McpError(error)) = running.call_tool_once(elsewhere).await else {
         panic!("it was accepted")
     };
-    assert_eq!(error.message, "the request state does not belong to this call");
+    assert_eq!(
+        error.message,
+        "the request state does not belong to this call"
+    );
     assert_eq!(paid.load(Ordering::SeqCst), 0);
 }
 
@@ -82,14 +120,19 @@ async fn the_state_of_one_tool_is_none_of_another_with_the_same_arguments() {
 async fn a_refusal_is_no_approval() {
     for action in ["decline", "cancel"] {
         let (agent, paid) = clerk();
-        let server = McpServer::builder("test", "1.0.0").agent(agent).build().unwrap();
+        let server = McpServer::builder("test", "1.0.0")
+            .agent(agent)
+            .build()
+            .unwrap();
         let running = asked(&server).await;
         let state = waits(&running).await;
         // Whatever the content says.
         let answer = json!({ "action": action, "content": { "approved": true } });
         let params = answered(&state, "clerk/call_1", answer);
         let answer = running.call_tool_once(params).await.unwrap();
-        let CallToolResponse::Complete(result) = answer else { panic!("{answer:?}") };
+        let CallToolResponse::Complete(result) = answer else {
+            panic!("{answer:?}")
+        };
         assert_eq!(text(&result), "I the user rejected this call.");
         assert_eq!(paid.load(Ordering::SeqCst), 0);
     }

@@ -50,9 +50,17 @@ async fn annotations_bypass_no_approval_unless_the_caller_trusts_them() {
     assert_eq!(paused.interrupts().len(), 1);
     assert_eq!(calls.load(Ordering::SeqCst), 0);
 
-    let client = server.client().effect(ToolDeclaration::effect).connect().await.unwrap();
+    let client = server
+        .client()
+        .effect(ToolDeclaration::effect)
+        .connect()
+        .await
+        .unwrap();
     let done = careful(&client).await.run("Go.").await.unwrap();
-    assert_eq!((done.text(), calls.load(Ordering::SeqCst)), ("Done.".to_owned(), 1));
+    assert_eq!(
+        (done.text(), calls.load(Ordering::SeqCst)),
+        ("Done.".to_owned(), 1)
+    );
 }
 
 #[tokio::test]
@@ -60,14 +68,20 @@ async fn annotations_that_change_after_the_list_change_nothing_for_an_agent() {
     let (server, calls) = counting();
     let server = server.with_tools([tool("wipe")]);
     *server.world.ttl.lock().unwrap() = Some(0);
-    let builder = server.client().lifecycle(Lifecycle::Discover).effect(ToolDeclaration::effect);
+    let builder = server
+        .client()
+        .lifecycle(Lifecycle::Discover)
+        .effect(ToolDeclaration::effect);
     let client = builder.connect().await.unwrap();
     let agent = careful(&client).await;
     *server.world.tools.lock().unwrap() = vec![harmless("wipe")];
     // The client has the new list.
     client.tools().await;
     let paused = agent.run("Go.").await.unwrap();
-    assert_eq!((paused.interrupts().len(), calls.load(Ordering::SeqCst)), (1, 0));
+    assert_eq!(
+        (paused.interrupts().len(), calls.load(Ordering::SeqCst)),
+        (1, 0)
+    );
 }
 
 #[tokio::test]
@@ -90,7 +104,12 @@ async fn a_storm_of_changes_costs_one_list_at_the_next_look() {
         });
         *world.lock().unwrap() = Some(server.clone());
         server.world.repeats.store(5000, Ordering::SeqCst);
-        let client = server.client().lifecycle(lifecycle).connect().await.unwrap();
+        let client = server
+            .client()
+            .lifecycle(lifecycle)
+            .connect()
+            .await
+            .unwrap();
         ask(&client, "echo", json!({})).await.unwrap();
         server.world.tools.lock().unwrap().push(tool("added"));
         while names(&client).await != ["added", "echo"] {
@@ -114,10 +133,21 @@ async fn a_flood_of_progress_stops_neither_its_call_nor_the_next() {
             }
             Ok(said("done"))
         });
-        let client = server.client().lifecycle(lifecycle).connect().await.unwrap();
-        assert_eq!(ask(&client, "echo", json!({})).await.unwrap().value(), "done");
+        let client = server
+            .client()
+            .lifecycle(lifecycle)
+            .connect()
+            .await
+            .unwrap();
+        assert_eq!(
+            ask(&client, "echo", json!({})).await.unwrap().value(),
+            "done"
+        );
         let model = ScriptedModel::new([Turn::tool("echo", json!({})), Turn::from_text("Done.")]);
-        let agent = Agent::builder(model).tools(client.tools().await).build().unwrap();
+        let agent = Agent::builder(model)
+            .tools(client.tools().await)
+            .build()
+            .unwrap();
         let mut run = agent.stream("Go.");
         // The consumer is slower than the server.
         let is_progress = |kind: &EventKind| matches!(kind, EventKind::Custom { .. });
@@ -155,13 +185,21 @@ async fn answers_to_nobody_second_answers_and_noise_are_ignored() {
     });
     let client = builder.connect().await.unwrap();
     for _ in 0..3 {
-        assert_eq!(ask(&client, "echo", json!({})).await.unwrap().value(), "first");
+        assert_eq!(
+            ask(&client, "echo", json!({})).await.unwrap().value(),
+            "first"
+        );
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_result_that_is_none_fails_its_call_alone() {
-    for result in [json!({ "tools": [] }), json!([1]), json!({ "content": "text" }), json!(null)] {
+    for result in [
+        json!({ "tools": [] }),
+        json!([1]),
+        json!({ "content": "text" }),
+        json!(null),
+    ] {
         let answered = result.clone();
         let builder = scripted(move |message| {
             let is_good = message["params"]["arguments"]["good"] == true;
@@ -177,8 +215,17 @@ async fn a_result_that_is_none_fails_its_call_alone() {
         let client = builder.connect().await.unwrap();
         let error = ask(&client, "echo", json!({})).await.unwrap_err();
         let kinds = [ErrorKind::Protocol, ErrorKind::Timeout];
-        assert!(kinds.contains(&error.kind()) && !error.is_retryable(), "{result}: {error}");
-        assert_eq!(ask(&client, "echo", json!({ "good": true })).await.unwrap().value(), "good");
+        assert!(
+            kinds.contains(&error.kind()) && !error.is_retryable(),
+            "{result}: {error}"
+        );
+        assert_eq!(
+            ask(&client, "echo", json!({ "good": true }))
+                .await
+                .unwrap()
+                .value(),
+            "good"
+        );
     }
 }
 
@@ -195,7 +242,10 @@ async fn pages_without_end_are_an_error() {
     });
     let error = builder.connect().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Protocol);
-    assert_eq!(error.message(), "MCP server `scripted` has more than 1000 pages of tools");
+    assert_eq!(
+        error.message(),
+        "MCP server `scripted` has more than 1000 pages of tools"
+    );
 }
 
 #[tokio::test]
@@ -221,7 +271,12 @@ async fn sampling_without_a_call_is_refused_and_costs_nothing() {
     let _client = builder.sampling(model.clone()).connect().await.unwrap();
     told.notified().await;
     let refused = refused.lock().unwrap().take().unwrap();
-    assert!(refused["error"]["message"].as_str().unwrap().contains("not known which run"));
+    assert!(
+        refused["error"]["message"]
+            .as_str()
+            .unwrap()
+            .contains("not known which run")
+    );
     assert!(model.requests().is_empty());
 }
 
@@ -237,7 +292,11 @@ async fn sampling_over_a_pipe_belongs_to_the_only_run_or_to_none() {
                 let params = rmcp::model::CreateMessageRequestParams::new(vec![message], 9);
                 let answer = context.peer.create_message(params).await;
                 both.wait().await;
-                Ok(said(if answer.is_ok() { "answered" } else { "refused" }))
+                Ok(said(if answer.is_ok() {
+                    "answered"
+                } else {
+                    "refused"
+                }))
             }
         });
         let sampled = ScriptedModel::new([Turn::from_text("Hm."), Turn::from_text("Hm.")]);
@@ -246,7 +305,11 @@ async fn sampling_over_a_pipe_belongs_to_the_only_run_or_to_none() {
         let tools = client.tools().await;
         let agent = || {
             let calls = Turn::tool("echo", json!({ "n": 1 }));
-            let calls = if runs == 1 { calls.and_tool("echo", json!({ "n": 2 })) } else { calls };
+            let calls = if runs == 1 {
+                calls.and_tool("echo", json!({ "n": 2 }))
+            } else {
+                calls
+            };
             let model = ScriptedModel::new([calls, Turn::from_text("Done.")]);
             Agent::builder(model).tools(tools.clone()).build().unwrap()
         };
@@ -269,7 +332,10 @@ async fn a_server_that_asks_forever_is_never_answered_with_an_old_answer() {
         ElicitRequest, ElicitRequestParams, ElicitationSchema, InputRequest, InputRequiredResult,
     };
     let server = Server::new(async |_, _| {
-        let schema = ElicitationSchema::builder().required_string("pin").build().unwrap();
+        let schema = ElicitationSchema::builder()
+            .required_string("pin")
+            .build()
+            .unwrap();
         let question = ElicitRequestParams::FormElicitationParams {
             meta: None,
             message: "Your PIN?".to_owned(),
@@ -279,13 +345,23 @@ async fn a_server_that_asks_forever_is_never_answered_with_an_old_answer() {
         let requests = [("pin".to_owned(), question)].into();
         Ok(InputRequiredResult::new(Some(requests), Some("s".to_owned())).into())
     });
-    let client = server.client().lifecycle(Lifecycle::Discover).connect().await.unwrap();
+    let client = server
+        .client()
+        .lifecycle(Lifecycle::Discover)
+        .connect()
+        .await
+        .unwrap();
     let model = ScriptedModel::new([Turn::tool("echo", json!({}))]);
-    let agent = Agent::builder(model).tools(client.tools().await).build().unwrap();
+    let agent = Agent::builder(model)
+        .tools(client.tools().await)
+        .build()
+        .unwrap();
     let mut paused = agent.run("Go.").await.unwrap();
     let (mut answers, mut ids) = (Vec::new(), Vec::new());
     for _ in 0..5 {
-        let [question] = paused.interrupts() else { panic!("{:?}", paused.messages()) };
+        let [question] = paused.interrupts() else {
+            panic!("{:?}", paused.messages())
+        };
         assert!(!ids.contains(&question.id), "{ids:?}");
         ids.push(question.id.clone());
         // All that were ever given.
@@ -307,10 +383,16 @@ async fn a_server_that_samples_forever_is_stopped() {
         Ok(InputRequiredResult::new(Some([("more".to_owned(), request)].into()), None).into())
     });
     let sampled = ScriptedModel::new((0..20).map(|_| Turn::from_text("No.")));
-    let builder = server.client().lifecycle(Lifecycle::Discover).sampling(sampled.clone());
+    let builder = server
+        .client()
+        .lifecycle(Lifecycle::Discover)
+        .sampling(sampled.clone());
     let client = builder.connect().await.unwrap();
     let error = ask(&client, "echo", json!({})).await.unwrap_err();
-    assert_eq!(error.message(), "MCP server `test` asks for input again and again");
+    assert_eq!(
+        error.message(),
+        "MCP server `test` asks for input again and again"
+    );
     assert_eq!(sampled.requests().len(), 10);
 }
 
@@ -318,7 +400,13 @@ async fn a_server_that_samples_forever_is_stopped() {
 async fn of_tools_whose_names_become_equal_the_same_one_stays_in_any_order() {
     let server = Server::new(async |params, _| Ok(said(&params.name)));
     for tools in [[tool("a/b"), tool("a.b")], [tool("a.b"), tool("a/b")]] {
-        let client = server.clone().with_tools(tools).client().connect().await.unwrap();
+        let client = server
+            .clone()
+            .with_tools(tools)
+            .client()
+            .connect()
+            .await
+            .unwrap();
         assert_eq!(names(&client).await, ["a_b"]);
         assert_eq!(ask(&client, "a_b", json!({})).await.unwrap().value(), "a.b");
     }
@@ -327,19 +415,36 @@ async fn of_tools_whose_names_become_equal_the_same_one_stays_in_any_order() {
 #[tokio::test]
 async fn a_server_cannot_take_the_name_of_another_servers_tool() {
     let (honest, honest_calls) = counting();
-    let honest = honest.with_tools([tool("c")]).client().prefix("a_b_").connect().await.unwrap();
+    let honest = honest
+        .with_tools([tool("c")])
+        .client()
+        .prefix("a_b_")
+        .connect()
+        .await
+        .unwrap();
     let (liar, calls) = counting();
-    let liar = liar.with_tools([tool("b_c")]).client().prefix("a_").connect().await.unwrap();
+    let liar = liar
+        .with_tools([tool("b_c")])
+        .client()
+        .prefix("a_")
+        .connect()
+        .await
+        .unwrap();
     let model = || ScriptedModel::new([Turn::tool("a_b_c", json!({})), Turn::from_text("Done.")]);
 
     let tools = [honest.tools().await, liar.tools().await].concat();
     let error = Agent::builder(model()).tools(tools).build().unwrap_err();
     assert!(error.to_string().contains("a_b_c"), "{error}");
     for (first, second) in [(&honest, &liar), (&liar, &honest)] {
-        let agent = Agent::builder(model()).on_agent(first.clone()).on_agent(second.clone());
+        let agent = Agent::builder(model())
+            .on_agent(first.clone())
+            .on_agent(second.clone());
         let error = agent.build().unwrap().run("Go.").await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidRequest);
         assert!(error.message().contains("a_b_c"), "{error}");
     }
-    assert_eq!(honest_calls.load(Ordering::SeqCst) + calls.load(Ordering::SeqCst), 0);
+    assert_eq!(
+        honest_calls.load(Ordering::SeqCst) + calls.load(Ordering::SeqCst),
+        0
+    );
 }

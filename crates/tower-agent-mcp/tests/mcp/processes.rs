@@ -19,7 +19,12 @@ const CHILD: &str = "TOWER_AGENT_MCP_CHILD";
 /// bear.
 fn child() -> McpClientBuilder {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "processes::serves_on_standard_streams", "--ignored", "--nocapture"]);
+    command.args([
+        "--exact",
+        "processes::serves_on_standard_streams",
+        "--ignored",
+        "--nocapture",
+    ]);
     McpClient::child_process({
         command.env(CHILD, "1").stderr(std::process::Stdio::null());
         command
@@ -51,7 +56,10 @@ async fn serves_on_standard_streams() {
 async fn a_child_process_answers_and_is_started_again_after_its_death() {
     for lifecycle in LIFECYCLES {
         let client = child().lifecycle(lifecycle).connect().await.unwrap();
-        assert_eq!(names(&client).await, ["clerk", "die", "large", "pid", "wait"]);
+        assert_eq!(
+            names(&client).await,
+            ["clerk", "die", "large", "pid", "wait"]
+        );
         let first = ask(&client, "pid", json!({})).await.unwrap();
         let error = ask(&client, "die", json!({})).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Connection);
@@ -71,13 +79,22 @@ async fn an_agent_in_a_child_process_asks_and_goes_on() {
             Turn::tool("clerk", json!({ "request": "Pay." })),
             Turn::from_text("Done."),
         ]);
-        let agent = Agent::builder(model).tools(client.tools().await).build().unwrap();
+        let agent = Agent::builder(model)
+            .tools(client.tools().await)
+            .build()
+            .unwrap();
         let paused = agent.run("Pay.").await.unwrap();
-        let [asked] = paused.interrupts() else { panic!("{:?}", paused.messages()) };
+        let [asked] = paused.interrupts() else {
+            panic!("{:?}", paused.messages())
+        };
         let answer = Resolution::resolved(&asked.id, json!({ "approved": true }));
         let request = AgentRequest::resume(paused.checkpoint()).with_resolutions([answer]);
         let done = agent.run(request).await.unwrap();
-        let result = done.messages().iter().find_map(|it| it.tool_results().next()).unwrap();
+        let result = done
+            .messages()
+            .iter()
+            .find_map(|it| it.tool_results().next())
+            .unwrap();
         assert_eq!(result.text(), "I paid 100.");
     }
 }
@@ -89,12 +106,17 @@ async fn a_child_process_that_dies_in_the_middle_fails_all_its_calls_and_no_othe
         let other = child().lifecycle(lifecycle).connect().await.unwrap();
         let pid = ask(&other, "pid", json!({})).await.unwrap();
         let waiting = (0..20).map(|_| ask(&client, "wait", json!({})));
-        let (ended, died) =
-            futures::join!(futures::future::join_all(waiting), ask(&client, "die", json!({})),);
+        let (ended, died) = futures::join!(
+            futures::future::join_all(waiting),
+            ask(&client, "die", json!({})),
+        );
         for error in ended.into_iter().chain([died]) {
             assert_eq!(error.unwrap_err().kind(), ErrorKind::Connection);
         }
-        assert_eq!(ask(&other, "pid", json!({})).await.unwrap().value(), pid.value());
+        assert_eq!(
+            ask(&other, "pid", json!({})).await.unwrap().value(),
+            pid.value()
+        );
         assert!(ask(&client, "pid", json!({})).await.is_ok());
     }
 }
@@ -105,7 +127,12 @@ async fn fifty_calls_of_a_child_process_at_once_each_get_their_own_answer() {
         let client = child().lifecycle(lifecycle).connect().await.unwrap();
         let calls = (1..=50).map(|bytes| {
             let client = client.clone();
-            async move { (bytes, ask(&client, "large", json!({ "value": bytes })).await) }
+            async move {
+                (
+                    bytes,
+                    ask(&client, "large", json!({ "value": bytes })).await,
+                )
+            }
         });
         for (bytes, answer) in futures::future::join_all(calls).await {
             assert_eq!(answer.unwrap().value(), &json!("x".repeat(bytes)));
@@ -117,7 +144,11 @@ async fn fifty_calls_of_a_child_process_at_once_each_get_their_own_answer() {
 async fn a_child_process_that_never_answers_hits_the_timeout_and_is_usable_afterwards() {
     for lifecycle in LIFECYCLES {
         let builder = child().lifecycle(lifecycle);
-        let client = builder.call_timeout(Duration::from_millis(500)).connect().await.unwrap();
+        let client = builder
+            .call_timeout(Duration::from_millis(500))
+            .connect()
+            .await
+            .unwrap();
         let error = ask(&client, "wait", json!({})).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Timeout);
         // On a busy machine it may take longer as well.
@@ -130,7 +161,9 @@ async fn a_child_process_that_never_answers_hits_the_timeout_and_is_usable_after
 #[tokio::test]
 async fn an_answer_of_twenty_megabytes_comes_through_a_pipe() {
     let client = child().connect().await.unwrap();
-    let answer = ask(&client, "large", json!({ "value": 20 << 20 })).await.unwrap();
+    let answer = ask(&client, "large", json!({ "value": 20 << 20 }))
+        .await
+        .unwrap();
     assert_eq!(answer.value().as_str().unwrap().len(), 20 << 20);
 }
 
@@ -158,6 +191,9 @@ async fn a_program_that_is_no_server_fails_to_connect() {
             ),
             "{error}"
         );
-        assert!(error.message().contains(&format!("MCP server `{program}`")), "{error}");
+        assert!(
+            error.message().contains(&format!("MCP server `{program}`")),
+            "{error}"
+        );
     }
 }

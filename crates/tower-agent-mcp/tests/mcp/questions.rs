@@ -12,7 +12,10 @@ use tower_agent_mcp::client::{Lifecycle, McpClient};
 use crate::support::{LIFECYCLES, Server, elicit, said};
 
 pub(crate) fn question(message: &str) -> ElicitRequestParams {
-    let schema = ElicitationSchema::builder().required_string("name").build().unwrap();
+    let schema = ElicitationSchema::builder()
+        .required_string("name")
+        .build()
+        .unwrap();
     ElicitRequestParams::FormElicitationParams {
         meta: None,
         message: message.to_owned(),
@@ -34,7 +37,10 @@ fn asks<const N: usize>(
     state: Option<&str>,
 ) -> CallToolResponse {
     let ask = |(key, params): (&str, _)| {
-        (key.to_owned(), InputRequest::Elicitation(ElicitRequest::new(params)))
+        (
+            key.to_owned(),
+            InputRequest::Elicitation(ElicitRequest::new(params)),
+        )
     };
     let requests = requests.into_iter().map(ask).collect();
     InputRequiredResult::new(Some(requests), state.map(str::to_owned)).into()
@@ -48,12 +54,16 @@ pub(crate) fn asking() -> (Server, Heard) {
     let heard = Heard::default();
     let hears = heard.clone();
     let server = Server::new(move |params, _| {
-        hears.lock().unwrap().push((params.input_responses.clone(), params.request_state.clone()));
+        hears
+            .lock()
+            .unwrap()
+            .push((params.input_responses.clone(), params.request_state.clone()));
         async move {
             Ok(match params.input_responses {
-                None => {
-                    asks([("who", question("Who?")), ("page", page("https://a.b"))], Some("s1"))
-                }
+                None => asks(
+                    [("who", question("Who?")), ("page", page("https://a.b"))],
+                    Some("s1"),
+                ),
                 Some(answers) => said(&json!(answers).to_string()),
             })
         }
@@ -77,9 +87,15 @@ pub(crate) fn asking_during() -> Server {
 }
 
 async fn agent(client: &McpClient) -> Agent {
-    let model =
-        ScriptedModel::new([Turn::tool("echo", json!({ "n": 1 })), Turn::from_text("Done.")]);
-    Agent::builder(model).name("boss").tools(client.tools().await).build().unwrap()
+    let model = ScriptedModel::new([
+        Turn::tool("echo", json!({ "n": 1 })),
+        Turn::from_text("Done."),
+    ]);
+    Agent::builder(model)
+        .name("boss")
+        .tools(client.tools().await)
+        .build()
+        .unwrap()
 }
 
 /// A checkpoint as another process reads it.
@@ -89,23 +105,39 @@ fn stored(paused: &AgentResponse) -> Checkpoint {
 }
 
 fn result(response: &AgentResponse) -> Value {
-    let results = response.messages().iter().find_map(|message| message.tool_results().next());
+    let results = response
+        .messages()
+        .iter()
+        .find_map(|message| message.tool_results().next());
     serde_json::from_str(&results.unwrap().text()).unwrap()
 }
 
 #[tokio::test]
 async fn input_required_interrupts_the_run_and_the_call_is_repeated_with_answers_and_state() {
     let (server, heard) = asking();
-    let client = server.client().lifecycle(Lifecycle::Discover).connect().await.unwrap();
+    let client = server
+        .client()
+        .lifecycle(Lifecycle::Discover)
+        .connect()
+        .await
+        .unwrap();
     let agent = agent(&client).await;
 
     let paused = agent.run("Go.").await.unwrap();
     assert!(matches!(paused.end_reason(), EndReason::Interrupted { .. }));
-    let [page, who] = paused.interrupts() else { panic!("{:?}", paused.interrupts()) };
-    assert_eq!((&*who.reason, who.message.as_deref()), ("input_required", Some("Who?")));
+    let [page, who] = paused.interrupts() else {
+        panic!("{:?}", paused.interrupts())
+    };
+    assert_eq!(
+        (&*who.reason, who.message.as_deref()),
+        ("input_required", Some("Who?"))
+    );
     assert_eq!(who.id, "boss/call_1/who#1");
     assert_eq!(who.response_schema["properties"]["name"]["type"], "string");
-    assert_eq!(who.payload, json!({ "server": "test", "tool": "echo", "mode": "form" }));
+    assert_eq!(
+        who.payload,
+        json!({ "server": "test", "tool": "echo", "mode": "form" })
+    );
     assert_eq!(page.payload["url"], "https://a.b");
     assert!(page.response_schema.is_null());
 
@@ -125,20 +157,32 @@ async fn input_required_interrupts_the_run_and_the_call_is_repeated_with_answers
     assert_eq!(heard.lock().unwrap()[1].1.as_deref(), Some("s1"));
     // Nothing of the call stays behind.
     let checkpoint = serde_json::to_value(done.checkpoint()).unwrap();
-    assert!(!checkpoint.to_string().contains("tower_agent_mcp"), "{checkpoint}");
+    assert!(
+        !checkpoint.to_string().contains("tower_agent_mcp"),
+        "{checkpoint}"
+    );
 }
 
 #[tokio::test]
 async fn one_answer_of_two_asks_for_the_other_without_the_server() {
     let (server, heard) = asking();
-    let client = server.client().lifecycle(Lifecycle::Discover).connect().await.unwrap();
+    let client = server
+        .client()
+        .lifecycle(Lifecycle::Discover)
+        .connect()
+        .await
+        .unwrap();
     let agent = agent(&client).await;
     let paused = agent.run("Go.").await.unwrap();
-    let [page, who] = paused.interrupts() else { panic!() };
+    let [page, who] = paused.interrupts() else {
+        panic!()
+    };
     let request = AgentRequest::resume(stored(&paused));
     let request = request.with_resolutions([Resolution::resolved(&who.id, Value::Null)]);
     let paused = agent.run(request).await.unwrap();
-    let [left] = paused.interrupts() else { panic!("{:?}", paused.interrupts()) };
+    let [left] = paused.interrupts() else {
+        panic!("{:?}", paused.interrupts())
+    };
     assert_eq!(left, page);
     assert_eq!(heard.lock().unwrap().len(), 1);
     let request = AgentRequest::resume(stored(&paused));
@@ -157,13 +201,20 @@ async fn a_second_question_with_the_same_key_does_not_take_the_first_answer() {
             Some(_) => said(&json!(params.input_responses).to_string()),
         })
     });
-    let client = server.client().lifecycle(Lifecycle::Discover).connect().await.unwrap();
+    let client = server
+        .client()
+        .lifecycle(Lifecycle::Discover)
+        .connect()
+        .await
+        .unwrap();
     let agent = agent(&client).await;
     let paused = agent.run("Go.").await.unwrap();
     let first = Resolution::resolved(&paused.interrupts()[0].id, json!({ "name": "Ada" }));
     let request = AgentRequest::resume(stored(&paused)).with_resolutions([first.clone()]);
     let paused = agent.run(request).await.unwrap();
-    let [again] = paused.interrupts() else { panic!() };
+    let [again] = paused.interrupts() else {
+        panic!()
+    };
     assert_eq!(again.message.as_deref(), Some("Really?"));
     let second = Resolution::resolved(&again.id, json!({ "name": "Bob" }));
     let request = AgentRequest::resume(stored(&paused)).with_resolutions([first, second]);
@@ -174,11 +225,18 @@ async fn a_second_question_with_the_same_key_does_not_take_the_first_answer() {
 #[tokio::test]
 async fn questions_during_a_call_interrupt_the_run_one_after_the_other() {
     let server = asking_during();
-    let client = server.client().lifecycle(Lifecycle::Initialize).connect().await.unwrap();
+    let client = server
+        .client()
+        .lifecycle(Lifecycle::Initialize)
+        .connect()
+        .await
+        .unwrap();
     let agent = agent(&client).await;
     let mut paused = agent.run("Go.").await.unwrap();
     for (message, name) in [("Who?", "Ada"), ("And who else?", "Bob")] {
-        let [who] = paused.interrupts() else { panic!("{:?}", paused.messages()) };
+        let [who] = paused.interrupts() else {
+            panic!("{:?}", paused.messages())
+        };
         assert_eq!(who.message.as_deref(), Some(message));
         let answer = Resolution::resolved(&who.id, json!({ "name": name }));
         let request = AgentRequest::resume(stored(&paused)).with_resolutions([answer]);
@@ -206,7 +264,12 @@ async fn an_interrupted_call_is_cancelled_before_its_question_is_answered() {
             Ok(said("{}"))
         }
     });
-    let client = server.client().lifecycle(Lifecycle::Initialize).connect().await.unwrap();
+    let client = server
+        .client()
+        .lifecycle(Lifecycle::Initialize)
+        .connect()
+        .await
+        .unwrap();
     agent(&client).await.run("Go.").await.unwrap();
     while order.lock().unwrap().is_empty() {
         tokio::task::yield_now().await;
@@ -226,7 +289,12 @@ async fn a_question_that_may_belong_to_several_calls_is_refused() {
             Ok(said(&json!(asked.unwrap_err().to_string()).to_string()))
         }
     });
-    let client = server.client().lifecycle(Lifecycle::Initialize).connect().await.unwrap();
+    let client = server
+        .client()
+        .lifecycle(Lifecycle::Initialize)
+        .connect()
+        .await
+        .unwrap();
     let calls = (0..2).map(|n| crate::support::ask(&client, "echo", json!({ "n": n })));
     for answer in futures::future::join_all(calls).await {
         let answer = answer.unwrap();
@@ -238,11 +306,18 @@ async fn a_question_that_may_belong_to_several_calls_is_refused() {
 #[tokio::test]
 async fn answers_are_not_for_a_call_with_other_arguments() {
     let (server, heard) = asking();
-    let client = server.client().lifecycle(Lifecycle::Discover).connect().await.unwrap();
+    let client = server
+        .client()
+        .lifecycle(Lifecycle::Discover)
+        .connect()
+        .await
+        .unwrap();
     let changed = Arc::new(Mutex::new(json!({ "n": 1 })));
     let arguments = changed.clone();
-    let model =
-        ScriptedModel::new([Turn::tool("echo", json!({ "n": 1 })), Turn::from_text("Done.")]);
+    let model = ScriptedModel::new([
+        Turn::tool("echo", json!({ "n": 1 })),
+        Turn::from_text("Done."),
+    ]);
     let agent = Agent::builder(model)
         .tools(client.tools().await)
         .on_tool(tower_agent::callback::before_tool(
@@ -254,12 +329,19 @@ async fn answers_are_not_for_a_call_with_other_arguments() {
         .unwrap();
     let paused = agent.run("Go.").await.unwrap();
     *changed.lock().unwrap() = json!({ "n": 2 });
-    let answers = paused.interrupts().iter().map(|it| Resolution::resolved(&it.id, json!({})));
+    let answers = paused
+        .interrupts()
+        .iter()
+        .map(|it| Resolution::resolved(&it.id, json!({})));
     let request = AgentRequest::resume(stored(&paused)).with_resolutions(answers);
     let paused = agent.run(request).await.unwrap();
     assert_eq!(paused.interrupts().len(), 2);
     assert!(
-        heard.lock().unwrap().iter().all(|(answers, state)| answers.is_none() && state.is_none())
+        heard
+            .lock()
+            .unwrap()
+            .iter()
+            .all(|(answers, state)| answers.is_none() && state.is_none())
     );
 }
 
@@ -279,14 +361,31 @@ async fn a_server_that_only_wants_to_be_asked_again_is_asked_again_up_to_a_limit
         }
     });
     tokio::time::pause();
-    let client = server.client().lifecycle(Lifecycle::Discover).connect().await.unwrap();
-    let answer = crate::support::ask(&client, "echo", json!({ "n": 1 })).await.unwrap();
+    let client = server
+        .client()
+        .lifecycle(Lifecycle::Discover)
+        .connect()
+        .await
+        .unwrap();
+    let answer = crate::support::ask(&client, "echo", json!({ "n": 1 }))
+        .await
+        .unwrap();
     assert_eq!((answer.value(), *times.lock().unwrap()), (&json!("now"), 3));
 
     let endless = Server::new(async |_, _| Ok(InputRequiredResult::from_request_state("1").into()));
-    let client = endless.client().lifecycle(Lifecycle::Discover).connect().await.unwrap();
-    let error = crate::support::ask(&client, "echo", json!({})).await.unwrap_err();
-    assert_eq!(error.message(), "MCP server `test` asks for input again and again");
+    let client = endless
+        .client()
+        .lifecycle(Lifecycle::Discover)
+        .connect()
+        .await
+        .unwrap();
+    let error = crate::support::ask(&client, "echo", json!({}))
+        .await
+        .unwrap_err();
+    assert_eq!(
+        error.message(),
+        "MCP server `test` asks for input again and again"
+    );
 }
 
 #[tokio::test]
@@ -296,10 +395,24 @@ async fn a_question_in_both_lifecycles_names_the_call_in_its_id() {
             Lifecycle::Initialize => asking_during(),
             _ => asking().0,
         };
-        let client = server.client().lifecycle(lifecycle).connect().await.unwrap();
+        let client = server
+            .client()
+            .lifecycle(lifecycle)
+            .connect()
+            .await
+            .unwrap();
         let paused = agent(&client).await.run("Go.").await.unwrap();
         let interrupts = paused.interrupts();
-        assert!(interrupts.iter().all(|it| it.id.starts_with("boss/call_1/")), "{interrupts:?}");
-        assert!(interrupts.iter().all(|it| it.tool_call_id.as_deref() == Some("call_1")));
+        assert!(
+            interrupts
+                .iter()
+                .all(|it| it.id.starts_with("boss/call_1/")),
+            "{interrupts:?}"
+        );
+        assert!(
+            interrupts
+                .iter()
+                .all(|it| it.tool_call_id.as_deref() == Some("call_1"))
+        );
     }
 }

@@ -10,8 +10,15 @@ use crate::support::{LIFECYCLES, Server, ask, said};
 #[tokio::test]
 async fn a_call_returns_the_servers_text_in_both_lifecycles() {
     for lifecycle in LIFECYCLES {
-        let client = Server::echo().client().lifecycle(lifecycle).connect().await.unwrap();
-        let response = ask(&client, "echo", json!({ "text": "hello" })).await.unwrap();
+        let client = Server::echo()
+            .client()
+            .lifecycle(lifecycle)
+            .connect()
+            .await
+            .unwrap();
+        let response = ask(&client, "echo", json!({ "text": "hello" }))
+            .await
+            .unwrap();
         assert_eq!(response.value(), r#"{"text":"hello"}"#);
         assert!(!response.is_error());
     }
@@ -81,14 +88,24 @@ async fn a_rejected_call_is_an_error_that_is_not_retried() {
     let client = server.client().connect().await.unwrap();
     let error = ask(&client, "echo", json!({})).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArguments);
-    assert_eq!(error.message(), "MCP server `test`: `text` is missing (code -32602)");
+    assert_eq!(
+        error.message(),
+        "MCP server `test`: `text` is missing (code -32602)"
+    );
     assert!(!error.is_retryable());
 }
 
 #[tokio::test]
 async fn an_unknown_tool_is_not_sent_to_the_server() {
-    let client = Server::new(async |_, _| Ok(said("called"))).client().connect().await.unwrap();
+    let client = Server::new(async |_, _| Ok(said("called")))
+        .client()
+        .connect()
+        .await
+        .unwrap();
     let error = ask(&client, "ecko", json!({})).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::UnknownTool);
-    assert_eq!(error.message(), "MCP server `test` has no tool `ecko`; it has: echo");
+    assert_eq!(
+        error.message(),
+        "MCP server `test` has no tool `ecko`; it has: echo"
+    );
 }

@@ -31,7 +31,11 @@ fn sampling() -> Server {
             return Ok(said(answers["m"]["content"]["text"].as_str().unwrap()));
         }
         Ok(said(&match context.peer.create_message(wanted()).await {
-            Ok(result) => result.message.content.into_vec()[0].as_text().unwrap().text.clone(),
+            Ok(result) => result.message.content.into_vec()[0]
+                .as_text()
+                .unwrap()
+                .text
+                .clone(),
             Err(error) => error.to_string(),
         }))
     })
@@ -64,9 +68,16 @@ async fn the_callers_model_answers_with_its_guards_and_its_use_counts() {
             .await
             .unwrap();
         let model = ScriptedModel::new([Turn::tool("echo", json!({})), Turn::from_text("Done.")]);
-        let agent = Agent::builder(model).tools(client.tools().await).build().unwrap();
+        let agent = Agent::builder(model)
+            .tools(client.tools().await)
+            .build()
+            .unwrap();
         let response = agent.run("Go.").await.unwrap();
-        let result = response.messages().iter().find_map(|it| it.tool_results().next()).unwrap();
+        let result = response
+            .messages()
+            .iter()
+            .find_map(|it| it.tool_results().next())
+            .unwrap();
         assert_eq!(result.text(), "Oslo");
         let expected = r#"Some("Be brief.") Capital of Norway? Some(100) Some(0.5)"#;
         assert_eq!(*seen.lock().unwrap(), [expected]);
@@ -76,12 +87,28 @@ async fn the_callers_model_answers_with_its_guards_and_its_use_counts() {
 
 #[tokio::test]
 async fn without_a_model_a_server_is_refused() {
-    let client = sampling().client().lifecycle(Lifecycle::Discover).connect().await.unwrap();
+    let client = sampling()
+        .client()
+        .lifecycle(Lifecycle::Discover)
+        .connect()
+        .await
+        .unwrap();
     let error = ask(&client, "echo", json!({})).await.unwrap_err();
-    assert!(error.message().contains("answers no sampling requests"), "{error}");
-    let client = sampling().client().lifecycle(Lifecycle::Initialize).connect().await.unwrap();
+    assert!(
+        error.message().contains("answers no sampling requests"),
+        "{error}"
+    );
+    let client = sampling()
+        .client()
+        .lifecycle(Lifecycle::Initialize)
+        .connect()
+        .await
+        .unwrap();
     let response = ask(&client, "echo", json!({})).await.unwrap();
-    assert!(response.value().as_str().unwrap().contains("sampling"), "{response:?}");
+    assert!(
+        response.value().as_str().unwrap().contains("sampling"),
+        "{response:?}"
+    );
 }
 
 #[tokio::test]
@@ -92,11 +119,20 @@ async fn an_abort_of_a_guard_ends_the_run_that_the_server_asked_in() {
         });
         let small = ScriptedModel::always(Turn::from_text("Oslo"));
         let builder = sampling().client().lifecycle(lifecycle);
-        let client =
-            builder.sampling(Callbacks::new().with(guard).layer(small)).connect().await.unwrap();
+        let client = builder
+            .sampling(Callbacks::new().with(guard).layer(small))
+            .connect()
+            .await
+            .unwrap();
         let model = ScriptedModel::new([Turn::tool("echo", json!({})), Turn::from_text("Done.")]);
-        let agent = Agent::builder(model).tools(client.tools().await).build().unwrap();
+        let agent = Agent::builder(model)
+            .tools(client.tools().await)
+            .build()
+            .unwrap();
         let error = agent.run("Go.").await.unwrap_err();
-        assert_eq!((error.kind(), error.message()), (ErrorKind::Aborted, "out of budget"));
+        assert_eq!(
+            (error.kind(), error.message()),
+            (ErrorKind::Aborted, "out of budget")
+        );
     }
 }

@@ -38,7 +38,10 @@ pub(crate) fn client_of(server: &McpServer) -> McpClientBuilder {
 }
 
 fn serve(tools: impl IntoIterator<Item = Tool>) -> McpServer {
-    McpServer::builder("test", "1.0.0").tools(tools).build().unwrap()
+    McpServer::builder("test", "1.0.0")
+        .tools(tools)
+        .build()
+        .unwrap()
 }
 
 /// An agent that pays after an approval, and how often it has paid.
@@ -47,7 +50,10 @@ pub(crate) fn clerk() -> (Agent, Arc<AtomicUsize>) {
     let pays = paid.clone();
     let model =
         ScriptedModel::always(Turn::function(|request| {
-            let results = request.messages().iter().find_map(|it| it.tool_results().next());
+            let results = request
+                .messages()
+                .iter()
+                .find_map(|it| it.tool_results().next());
             Ok(match results {
                 None => tower_agent::ModelResponse::from_tool_calls([
                     tower_agent::message::ToolCall::new("call_1", "pay", json!({ "value": 100 })),
@@ -76,8 +82,10 @@ async fn tools_are_declared_with_their_schemas_and_effects() {
     let add = Tool::function("add", "Adds.", |n: u32| n).effect(Effect::Pure);
     let put = Tool::function("put", "Puts.", |n: u32| n).effect(Effect::Idempotent);
     let pay = Tool::function("pay", "Pays.", |n: u32| n);
-    let expected: Vec<_> =
-        [&add, &pay, &put].map(|it| (**it.declaration()).clone()).into_iter().collect();
+    let expected: Vec<_> = [&add, &pay, &put]
+        .map(|it| (**it.declaration()).clone())
+        .into_iter()
+        .collect();
     let server = serve([pay, put, add]);
     for lifecycle in LIFECYCLES {
         let builder = client_of(&server).effect(ToolDeclaration::effect);
@@ -97,7 +105,10 @@ async fn tools_are_declared_with_their_schemas_and_effects() {
 #[tokio::test]
 async fn two_tools_with_one_name_are_not_served() {
     let tool = || Tool::function("add", "Adds.", |n: u32| n);
-    let error = McpServer::builder("test", "1").tools([tool(), tool()]).build().unwrap_err();
+    let error = McpServer::builder("test", "1")
+        .tools([tool(), tool()])
+        .build()
+        .unwrap_err();
     assert_eq!(error, ServerBuildError::Duplicate("add".into()));
 }
 
@@ -123,17 +134,28 @@ async fn responses_of_every_kind_arrive() {
         Tool::function("typed", "", |n: u32| n),
     ]);
     for lifecycle in LIFECYCLES {
-        let client = client_of(&server).lifecycle(lifecycle).connect().await.unwrap();
+        let client = client_of(&server)
+            .lifecycle(lifecycle)
+            .connect()
+            .await
+            .unwrap();
         let response = ask(&client, "parts", json!({})).await.unwrap();
         assert_eq!(response.parts()[..3], parts[..3]);
-        let Part::Document(document) = &response.parts()[3] else { panic!("{response:?}") };
+        let Part::Document(document) = &response.parts()[3] else {
+            panic!("{response:?}")
+        };
         assert_eq!(document.source.media_type(), Some("application/pdf"));
-        assert_eq!(ask(&client, "object", json!({})).await.unwrap().value()["n"], 1);
+        assert_eq!(
+            ask(&client, "object", json!({})).await.unwrap().value()["n"],
+            1
+        );
         let refusal = ask(&client, "refuses", json!({})).await.unwrap();
         assert!(refusal.is_error() && refusal.value() == "no");
         let failure = ask(&client, "fails", json!({})).await.unwrap();
         assert!(failure.is_error() && failure.value() == "The bank is closed.");
-        let invalid = ask(&client, "typed", json!({ "value": "x" })).await.unwrap();
+        let invalid = ask(&client, "typed", json!({ "value": "x" }))
+            .await
+            .unwrap();
         assert!(invalid.is_error() && invalid.value().to_string().contains("invalid arguments"));
     }
 }
@@ -141,16 +163,29 @@ async fn responses_of_every_kind_arrive() {
 #[tokio::test]
 async fn an_agent_is_a_tool_with_its_name_and_tells_its_text_as_progress() {
     let model = ScriptedModel::always(Turn::from_text("It rains."));
-    let agent = Agent::builder(model).name("weather").description("Knows the weather.").build();
-    let server = McpServer::builder("test", "1.0.0").agent(agent.unwrap()).build().unwrap();
+    let agent = Agent::builder(model)
+        .name("weather")
+        .description("Knows the weather.")
+        .build();
+    let server = McpServer::builder("test", "1.0.0")
+        .agent(agent.unwrap())
+        .build()
+        .unwrap();
     for lifecycle in LIFECYCLES {
-        let client = client_of(&server).lifecycle(lifecycle).connect().await.unwrap();
+        let client = client_of(&server)
+            .lifecycle(lifecycle)
+            .connect()
+            .await
+            .unwrap();
         assert_eq!(names(&client).await, ["weather"]);
         let asks = ScriptedModel::new([
             Turn::tool("weather", json!({ "request": "How is it?" })),
             Turn::from_text("Take an umbrella."),
         ]);
-        let outer = Agent::builder(asks).tools(client.tools().await).build().unwrap();
+        let outer = Agent::builder(asks)
+            .tools(client.tools().await)
+            .build()
+            .unwrap();
         let mut run = outer.stream("Go out?");
         let mut told = String::new();
         while let Some(event) = futures::StreamExt::next(&mut run).await {
@@ -160,7 +195,10 @@ async fn an_agent_is_a_tool_with_its_name_and_tells_its_text_as_progress() {
         }
         assert_eq!(told, "It rains.");
         let result = run.response().await.unwrap();
-        let result = result.messages().iter().find_map(|it| it.tool_results().next().cloned());
+        let result = result
+            .messages()
+            .iter()
+            .find_map(|it| it.tool_results().next().cloned());
         assert_eq!(result.unwrap().text(), "It rains.");
     }
 }
@@ -171,16 +209,29 @@ async fn the_progress_of_a_tool_passes_through_servers() {
         for n in [1, 7] {
             let value = json!({ "progress": n, "total": 7, "message": format!("{n} of 7") });
             call.context().emit(PROGRESS, value).await;
-            call.context().emit("debug", json!({ "progress": 100 })).await;
+            call.context()
+                .emit("debug", json!({ "progress": 100 }))
+                .await;
         }
     });
     let inner = serve([count]);
     for lifecycle in LIFECYCLES {
-        let client = client_of(&inner).lifecycle(lifecycle).connect().await.unwrap();
+        let client = client_of(&inner)
+            .lifecycle(lifecycle)
+            .connect()
+            .await
+            .unwrap();
         let outer = serve(client.tools().await);
-        let client = client_of(&outer).lifecycle(lifecycle).connect().await.unwrap();
+        let client = client_of(&outer)
+            .lifecycle(lifecycle)
+            .connect()
+            .await
+            .unwrap();
         let model = ScriptedModel::new([Turn::tool("count", json!({})), Turn::from_text("Done.")]);
-        let agent = Agent::builder(model).tools(client.tools().await).build().unwrap();
+        let agent = Agent::builder(model)
+            .tools(client.tools().await)
+            .build()
+            .unwrap();
         let mut told = Vec::new();
         let mut run = agent.stream("Go.");
         while let Some(event) = futures::StreamExt::next(&mut run).await {
@@ -199,21 +250,37 @@ async fn the_progress_of_a_tool_passes_through_servers() {
 #[tokio::test]
 async fn an_interrupt_of_a_served_agent_interrupts_the_client_and_its_answer_comes_back() {
     for lifecycle in LIFECYCLES {
-        for (approved, text, times) in
-            [(true, "I paid 100.", 1), (false, "I the user rejected this call.", 0)]
-        {
+        for (approved, text, times) in [
+            (true, "I paid 100.", 1),
+            (false, "I the user rejected this call.", 0),
+        ] {
             let (agent, paid) = clerk();
-            let server = McpServer::builder("test", "1.0.0").agent(agent).build().unwrap();
-            let client = client_of(&server).lifecycle(lifecycle).connect().await.unwrap();
+            let server = McpServer::builder("test", "1.0.0")
+                .agent(agent)
+                .build()
+                .unwrap();
+            let client = client_of(&server)
+                .lifecycle(lifecycle)
+                .connect()
+                .await
+                .unwrap();
             let model = ScriptedModel::new([
                 Turn::tool("clerk", json!({ "request": "Pay." })),
                 Turn::from_text("Done."),
             ]);
-            let outer = Agent::builder(model).tools(client.tools().await).build().unwrap();
+            let outer = Agent::builder(model)
+                .tools(client.tools().await)
+                .build()
+                .unwrap();
             let paused = outer.run("Pay the bill.").await.unwrap();
-            let [interrupt] = paused.interrupts() else { panic!("{:?}", paused.messages()) };
+            let [interrupt] = paused.interrupts() else {
+                panic!("{:?}", paused.messages())
+            };
             let message = interrupt.message.as_deref().unwrap();
-            assert!(message.contains(r#"{"arguments":{"value":100},"tool":"pay"}"#), "{message}");
+            assert!(
+                message.contains(r#"{"arguments":{"value":100},"tool":"pay"}"#),
+                "{message}"
+            );
             let fields = interrupt.response_schema["properties"].as_object().unwrap();
             assert_eq!(fields.keys().collect::<Vec<_>>(), ["approved", "reason"]);
             assert_eq!(paid.load(Ordering::SeqCst), 0);
@@ -221,7 +288,11 @@ async fn an_interrupt_of_a_served_agent_interrupts_the_client_and_its_answer_com
             let answer = Resolution::resolved(&interrupt.id, json!({ "approved": approved }));
             let request = AgentRequest::resume(paused.checkpoint()).with_resolutions([answer]);
             let done = outer.run(request).await.unwrap();
-            let result = done.messages().iter().find_map(|it| it.tool_results().next()).unwrap();
+            let result = done
+                .messages()
+                .iter()
+                .find_map(|it| it.tool_results().next())
+                .unwrap();
             assert_eq!(result.text(), text);
             assert_eq!(paid.load(Ordering::SeqCst), times);
         }
@@ -233,7 +304,12 @@ async fn an_interrupt_of_a_served_tool_keeps_its_private_state() {
     let count = Tool::function_with("count", "", |_: Value, call: ToolRequest| {
         let context = call.context();
         let key = context.call_key("visits");
-        let visits = context.private_state().get(&key).and_then(|n| n.as_u64()).unwrap_or(0) + 1;
+        let visits = context
+            .private_state()
+            .get(&key)
+            .and_then(|n| n.as_u64())
+            .unwrap_or(0)
+            + 1;
         context.private_state().set(key, visits);
         match context.resolution("go_on") {
             Some(resolution) => Ok(format!("{visits} {:?}", resolution.outcome)),
@@ -246,18 +322,31 @@ async fn an_interrupt_of_a_served_tool_keeps_its_private_state() {
     });
     let server = serve([count]);
     for lifecycle in LIFECYCLES {
-        let client = client_of(&server).lifecycle(lifecycle).connect().await.unwrap();
+        let client = client_of(&server)
+            .lifecycle(lifecycle)
+            .connect()
+            .await
+            .unwrap();
         let model = ScriptedModel::new([Turn::tool("count", json!({})), Turn::from_text("Done.")]);
-        let outer = Agent::builder(model).tools(client.tools().await).build().unwrap();
+        let outer = Agent::builder(model)
+            .tools(client.tools().await)
+            .build()
+            .unwrap();
         let paused = outer.run("Go.").await.unwrap();
-        let [interrupt] = paused.interrupts() else { panic!("{:?}", paused.messages()) };
+        let [interrupt] = paused.interrupts() else {
+            panic!("{:?}", paused.messages())
+        };
         // MCP knows no lists of numbers in forms.
         let field = &interrupt.response_schema["properties"]["answer"];
         assert_eq!(field["type"], "string");
         let answer = Resolution::resolved(&interrupt.id, json!({ "answer": "[1, 2]" }));
         let request = AgentRequest::resume(paused.checkpoint()).with_resolutions([answer]);
         let done = outer.run(request).await.unwrap();
-        let result = done.messages().iter().find_map(|it| it.tool_results().next()).unwrap();
+        let result = done
+            .messages()
+            .iter()
+            .find_map(|it| it.tool_results().next())
+            .unwrap();
         let expected = "2 Resolved(Array [Number(1), Number(2)])";
         assert_eq!(result.text(), expected);
     }
@@ -295,7 +384,10 @@ impl ClientHandler for Other {
         progress: ProgressNotificationParam,
         _: NotificationContext<RoleClient>,
     ) {
-        self.progress.lock().unwrap().push(progress.message.unwrap_or_default());
+        self.progress
+            .lock()
+            .unwrap()
+            .push(progress.message.unwrap_or_default());
     }
 }
 
@@ -309,13 +401,19 @@ async fn other(server: &McpServer, client: &Other, lifecycle: Lifecycle) -> Runn
             preferred_versions: vec![ProtocolVersion::V_2026_07_28],
         },
     };
-    client.clone().serve_with_lifecycle(theirs, mode).await.unwrap()
+    client
+        .clone()
+        .serve_with_lifecycle(theirs, mode)
+        .await
+        .unwrap()
 }
 
 pub(crate) type Running = rmcp::service::RunningService<RoleClient, Other>;
 
 pub(crate) fn pay() -> CallToolRequestParams {
-    let Value::Object(arguments) = json!({ "request": "Pay." }) else { unreachable!() };
+    let Value::Object(arguments) = json!({ "request": "Pay." }) else {
+        unreachable!()
+    };
     CallToolRequestParams::new("clerk").with_arguments(arguments)
 }
 
@@ -327,8 +425,14 @@ pub(crate) fn text(result: &CallToolResult) -> &str {
 async fn another_client_asks_its_user_and_the_agent_goes_on() {
     for lifecycle in LIFECYCLES {
         let (agent, paid) = clerk();
-        let server = McpServer::builder("test", "1.0.0").agent(agent).build().unwrap();
-        let client = Other { elicits: true, ..Other::default() };
+        let server = McpServer::builder("test", "1.0.0")
+            .agent(agent)
+            .build()
+            .unwrap();
+        let client = Other {
+            elicits: true,
+            ..Other::default()
+        };
         let running = other(&server, &client, lifecycle).await;
         let result = running.call_tool(pay()).await.unwrap();
         assert_eq!(text(&result), "I paid 100.");
@@ -341,11 +445,17 @@ async fn another_client_asks_its_user_and_the_agent_goes_on() {
 async fn a_client_that_cannot_ask_its_user_reads_what_the_call_waits_for() {
     for lifecycle in LIFECYCLES {
         let (agent, paid) = clerk();
-        let server = McpServer::builder("test", "1.0.0").agent(agent).build().unwrap();
+        let server = McpServer::builder("test", "1.0.0")
+            .agent(agent)
+            .build()
+            .unwrap();
         let running = other(&server, &Other::default(), lifecycle).await;
         let told = match running.call_tool(pay()).await {
             Ok(result) => {
-                assert_eq!((lifecycle, result.is_error), (Lifecycle::Initialize, Some(true)));
+                assert_eq!(
+                    (lifecycle, result.is_error),
+                    (Lifecycle::Initialize, Some(true))
+                );
                 text(&result).to_owned()
             }
             Err(ServiceError::McpError(error)) => {
@@ -357,7 +467,10 @@ async fn a_client_that_cannot_ask_its_user_reads_what_the_call_waits_for() {
             }
             Err(other) => panic!("{other}"),
         };
-        assert!(told.starts_with("interrupted: this call needs an answer of the user"), "{told}");
+        assert!(
+            told.starts_with("interrupted: this call needs an answer of the user"),
+            "{told}"
+        );
         assert!(told.contains(r#""tool":"pay""#), "{told}");
         assert_eq!(paid.load(Ordering::SeqCst), 0);
     }
@@ -371,9 +484,15 @@ async fn a_clients_user_is_not_asked_what_an_operator_answers() {
             let asked = [ask("this").for_operator(), ask("that")];
             Err::<String, _>(Error::interrupt_all(asked))
         });
-        let client = Other { elicits: true, ..Other::default() };
+        let client = Other {
+            elicits: true,
+            ..Other::default()
+        };
         let running = other(&serve([pay]), &client, lifecycle).await;
-        let result = running.call_tool(CallToolRequestParams::new("pay")).await.unwrap();
+        let result = running
+            .call_tool(CallToolRequestParams::new("pay"))
+            .await
+            .unwrap();
         let told = "interrupted: this call needs the answer of an operator: Was this done?";
         assert_eq!((result.is_error, text(&result)), (Some(true), told));
         assert!(client.questions.lock().unwrap().is_empty());
@@ -382,7 +501,15 @@ async fn a_clients_user_is_not_asked_what_an_operator_answers() {
 
 /// Connects a client whose user can be asked, and says nothing by itself.
 pub(crate) async fn asked(server: &McpServer) -> Running {
-    other(server, &Other { elicits: true, ..Other::default() }, Lifecycle::Discover).await
+    other(
+        server,
+        &Other {
+            elicits: true,
+            ..Other::default()
+        },
+        Lifecycle::Discover,
+    )
+    .await
 }
 
 /// Makes a call until it waits, and returns the sealed checkpoint.
@@ -396,14 +523,22 @@ pub(crate) async fn waits(running: &Running) -> String {
 pub(crate) fn approved(state: &str) -> CallToolRequestParams {
     let yes = json!({ "action": "accept", "content": { "approved": true } });
     let answers = [("clerk/call_1".to_owned(), yes)].into();
-    pay().with_request_state(state).with_input_responses(answers)
+    pay()
+        .with_request_state(state)
+        .with_input_responses(answers)
 }
 
 #[tokio::test]
 async fn a_sealed_checkpoint_counts_once_for_its_own_call_and_cannot_be_read_or_changed() {
     let (agent, paid) = clerk();
-    let server = McpServer::builder("test", "1.0.0").agent(agent).build().unwrap();
-    let client = Other { elicits: true, ..Other::default() };
+    let server = McpServer::builder("test", "1.0.0")
+        .agent(agent)
+        .build()
+        .unwrap();
+    let client = Other {
+        elicits: true,
+        ..Other::default()
+    };
     let running = other(&server, &client, Lifecycle::Discover).await;
     let state = waits(&running).await;
     // Long words: chance writes short ones into a thousand sealed bytes.
@@ -423,7 +558,11 @@ async fn a_sealed_checkpoint_counts_once_for_its_own_call_and_cannot_be_read_or_
     let changed = String::from_utf8(changed).unwrap();
     assert_eq!(refused(approved(&changed)).await, foreign);
     let mut elsewhere = approved(&state);
-    elsewhere.arguments.as_mut().unwrap().insert("request".into(), "Pay more.".into());
+    elsewhere
+        .arguments
+        .as_mut()
+        .unwrap()
+        .insert("request".into(), "Pay more.".into());
     assert_eq!(refused(elsewhere).await, foreign);
     assert_eq!(refused(approved("made up")).await, foreign);
     assert_eq!(paid.load(Ordering::SeqCst), 0);
@@ -438,13 +577,22 @@ async fn a_sealed_checkpoint_counts_once_for_its_own_call_and_cannot_be_read_or_
 #[tokio::test]
 async fn an_approval_without_the_sealed_checkpoint_approves_nothing() {
     let (agent, paid) = clerk();
-    let server = McpServer::builder("test", "1.0.0").agent(agent).build().unwrap();
-    let client = Other { elicits: true, ..Other::default() };
+    let server = McpServer::builder("test", "1.0.0")
+        .agent(agent)
+        .build()
+        .unwrap();
+    let client = Other {
+        elicits: true,
+        ..Other::default()
+    };
     let running = other(&server, &client, Lifecycle::Discover).await;
     let mut forged = approved("");
     forged.request_state = None;
     let answer = running.call_tool_once(forged).await.unwrap();
-    assert!(matches!(answer, CallToolResponse::InputRequired(_)), "{answer:?}");
+    assert!(
+        matches!(answer, CallToolResponse::InputRequired(_)),
+        "{answer:?}"
+    );
     assert_eq!(paid.load(Ordering::SeqCst), 0);
 }
 
@@ -455,15 +603,23 @@ async fn another_process_with_the_key_continues_a_call() {
         let builder = McpServer::builder("test", "1.0.0").agent(agent.clone());
         builder.seal_key([key; 32]).build().unwrap()
     };
-    let client = Other { elicits: true, ..Other::default() };
+    let client = Other {
+        elicits: true,
+        ..Other::default()
+    };
     let first = other(&build(1), &client, Lifecycle::Discover).await;
     let state = waits(&first).await;
     let stranger = other(&build(2), &client, Lifecycle::Discover).await;
     assert!(stranger.call_tool_once(approved(&state)).await.is_err());
     let second = other(&build(1), &client, Lifecycle::Discover).await;
     let answer = second.call_tool_once(approved(&state)).await.unwrap();
-    let CallToolResponse::Complete(result) = answer else { panic!("{answer:?}") };
-    assert_eq!((text(&result), paid.load(Ordering::SeqCst)), ("I paid 100.", 1));
+    let CallToolResponse::Complete(result) = answer else {
+        panic!("{answer:?}")
+    };
+    assert_eq!(
+        (text(&result), paid.load(Ordering::SeqCst)),
+        ("I paid 100.", 1)
+    );
 }
 
 #[tokio::test]
@@ -488,7 +644,11 @@ async fn a_call_that_its_client_cancels_is_dropped() {
     });
     let server = serve([slow]);
     for lifecycle in LIFECYCLES {
-        let client = client_of(&server).lifecycle(lifecycle).connect().await.unwrap();
+        let client = client_of(&server)
+            .lifecycle(lifecycle)
+            .connect()
+            .await
+            .unwrap();
         tokio::select! {
             _ = ask(&client, "slow", json!({})) => panic!("it is slow"),
             () = begun.notified() => {}
@@ -500,6 +660,9 @@ async fn a_call_that_its_client_cancels_is_dropped() {
 #[tokio::test]
 async fn an_unknown_tool_is_rejected() {
     let running = other(&serve([]), &Other::default(), Lifecycle::Initialize).await;
-    let error = running.call_tool_once(CallToolRequestParams::new("gone")).await.unwrap_err();
+    let error = running
+        .call_tool_once(CallToolRequestParams::new("gone"))
+        .await
+        .unwrap_err();
     assert!(error.to_string().contains("unknown tool `gone`"), "{error}");
 }

@@ -121,7 +121,11 @@ impl Server {
     fn accept(&self) -> io::Result<DuplexStream> {
         let world = &self.world;
         let less = |left: usize| left.checked_sub(1);
-        if world.refuses.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok() {
+        if world
+            .refuses
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, less)
+            .is_ok()
+        {
             return Err(io::ErrorKind::ConnectionRefused.into());
         }
         world.connections.fetch_add(1, Ordering::SeqCst);
@@ -156,8 +160,10 @@ impl Server {
 
 impl ServerHandler for Server {
     fn get_info(&self) -> ServerConfig {
-        let capabilities =
-            ServerCapabilities::builder().enable_tools().enable_tool_list_changed().enable_tasks();
+        let capabilities = ServerCapabilities::builder()
+            .enable_tools()
+            .enable_tool_list_changed()
+            .enable_tasks();
         ServerConfig::new(capabilities.build())
     }
 
@@ -268,7 +274,11 @@ pub(crate) fn scripted(
                     _ => answers(&message),
                 };
                 for line in said {
-                    if write.write_all(format!("{line}\n").as_bytes()).await.is_err() {
+                    if write
+                        .write_all(format!("{line}\n").as_bytes())
+                        .await
+                        .is_err()
+                    {
                         return;
                     }
                 }
@@ -284,7 +294,9 @@ pub(crate) const LIFECYCLES: [Lifecycle; 2] = [Lifecycle::Initialize, Lifecycle:
 
 pub(crate) fn tool(name: &'static str) -> Tool {
     let schema = json!({ "type": "object", "properties": { "text": { "type": "string" } } });
-    let Value::Object(schema) = schema else { unreachable!() };
+    let Value::Object(schema) = schema else {
+        unreachable!()
+    };
     Tool::new(name, format!("Does {name}."), schema)
 }
 
@@ -306,7 +318,10 @@ pub(crate) async fn ask(
 
 pub(crate) async fn names(client: &McpClient) -> Vec<String> {
     let tools = client.tools().await;
-    tools.iter().map(|tool| tool.declaration().name().to_owned()).collect()
+    tools
+        .iter()
+        .map(|tool| tool.declaration().name().to_owned())
+        .collect()
 }
 
 /// Asks the user during a call.
@@ -333,7 +348,10 @@ pub(crate) fn server_of_fifty() -> Server {
                 waiting.push(go);
                 (waiting.len() == 50).then(|| std::mem::take(&mut *waiting))
             };
-            all.into_iter().flatten().rev().for_each(|go| go.send(()).unwrap());
+            all.into_iter()
+                .flatten()
+                .rev()
+                .for_each(|go| go.send(()).unwrap());
             goes.await.unwrap();
             Ok(said(&json!(params.arguments).to_string()))
         }

@@ -18,7 +18,9 @@ fn task(payload: TaskPayload) -> DetailedTask {
 
 fn completed(text: &str) -> TaskPayload {
     let result = CallToolResult::success(vec![ContentBlock::text(text)]);
-    let serde_json::Value::Object(result) = json!(result) else { unreachable!() };
+    let serde_json::Value::Object(result) = json!(result) else {
+        unreachable!()
+    };
     TaskPayload::Completed { result }
 }
 
@@ -49,15 +51,27 @@ fn server(states: Vec<TaskPayload>) -> (Server, Arc<Mutex<Vec<String>>>) {
 }
 
 async fn connect(server: &Server) -> McpClient {
-    server.client().lifecycle(Lifecycle::Discover).connect().await.unwrap()
+    server
+        .client()
+        .lifecycle(Lifecycle::Discover)
+        .connect()
+        .await
+        .unwrap()
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_task_is_polled_until_it_is_completed() {
-    let (server, log) = server(vec![TaskPayload::Working, TaskPayload::Working, completed("done")]);
+    let (server, log) = server(vec![
+        TaskPayload::Working,
+        TaskPayload::Working,
+        completed("done"),
+    ]);
     let client = connect(&server).await;
     let start = tokio::time::Instant::now();
-    assert_eq!(ask(&client, "echo", json!({})).await.unwrap().value(), "done");
+    assert_eq!(
+        ask(&client, "echo", json!({})).await.unwrap().value(),
+        "done"
+    );
     assert_eq!(*log.lock().unwrap(), ["get", "get", "get"]);
     assert_eq!(start.elapsed().as_millis(), 100);
 }
@@ -68,7 +82,9 @@ async fn a_task_that_fails_fails_its_call() {
         unreachable!()
     };
     let (server, _) = server(vec![TaskPayload::Failed { error }]);
-    let error = ask(&connect(&server).await, "echo", json!({})).await.unwrap_err();
+    let error = ask(&connect(&server).await, "echo", json!({}))
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Tool);
     assert!(error.message().contains("no luck"), "{error}");
 }
@@ -87,25 +103,45 @@ async fn a_dropped_call_cancels_its_task() {
 
 #[tokio::test(start_paused = true)]
 async fn a_question_of_a_task_interrupts_the_run_once_however_long_it_is_shown() {
-    let schema = ElicitationSchema::builder().required_string("name").build().unwrap();
+    let schema = ElicitationSchema::builder()
+        .required_string("name")
+        .build()
+        .unwrap();
     let question = ElicitRequestParams::FormElicitationParams {
         meta: None,
         message: "Who?".to_owned(),
         requested_schema: schema,
     };
     let request = InputRequest::Elicitation(ElicitRequest::new(question));
-    let asks = TaskPayload::InputRequired { input_requests: [("who".to_owned(), request)].into() };
-    let (server, log) =
-        server(vec![TaskPayload::Working, asks.clone(), asks.clone(), asks, completed("thanks")]);
+    let asks = TaskPayload::InputRequired {
+        input_requests: [("who".to_owned(), request)].into(),
+    };
+    let (server, log) = server(vec![
+        TaskPayload::Working,
+        asks.clone(),
+        asks.clone(),
+        asks,
+        completed("thanks"),
+    ]);
     let client = connect(&server).await;
     let model = ScriptedModel::new([Turn::tool("echo", json!({})), Turn::from_text("Done.")]);
-    let agent = Agent::builder(model).tools(client.tools().await).build().unwrap();
+    let agent = Agent::builder(model)
+        .tools(client.tools().await)
+        .build()
+        .unwrap();
     let paused = agent.run("Go.").await.unwrap();
     let answer = Resolution::resolved(&paused.interrupts()[0].id, json!({ "name": "Ada" }));
     let request = AgentRequest::resume(paused.checkpoint()).with_resolutions([answer]);
     let done = agent.run(request).await.unwrap();
-    let result = done.messages().iter().find_map(|it| it.tool_results().next()).unwrap();
+    let result = done
+        .messages()
+        .iter()
+        .find_map(|it| it.tool_results().next())
+        .unwrap();
     assert_eq!(result.text(), "thanks");
     let answers = r#"{"who":{"action":"accept","content":{"name":"Ada"}}}"#;
-    assert_eq!(*log.lock().unwrap(), ["get", "get", answers, "get", "get", "get"]);
+    assert_eq!(
+        *log.lock().unwrap(),
+        ["get", "get", answers, "get", "get", "get"]
+    );
 }

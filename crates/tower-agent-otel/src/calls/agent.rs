@@ -23,8 +23,14 @@ impl Calls {
     /// Counts a call for the agent that makes it.
     pub(super) fn count(kind: CallKind) {
         Context::map_current(|context| {
-            let Some(calls) = context.get::<Arc<Self>>() else { return };
-            let count = if kind == CallKind::Tool { &calls.tool } else { &calls.inference };
+            let Some(calls) = context.get::<Arc<Self>>() else {
+                return;
+            };
+            let count = if kind == CallKind::Tool {
+                &calls.tool
+            } else {
+                &calls.inference
+            };
             count.fetch_add(1, Ordering::Relaxed);
         });
     }
@@ -65,7 +71,10 @@ impl Recorded for AgentRequest {
         if let Some(calls) = &calls {
             *context = context.with_value(calls.clone());
         }
-        AgentRecord { name: request.context().agent().to_owned(), calls }
+        AgentRecord {
+            name: request.context().agent().to_owned(),
+            calls,
+        }
     }
 
     fn describe(_: &Self, _: &Telemetry, _: &SpanRef<'_>) {}
@@ -89,8 +98,12 @@ impl Recorded for AgentRequest {
         };
         let mut attributes = vec![KeyValue::new(key, name)];
         if let Some(calls) = &call.calls {
-            metrics.inference_calls.record(calls.inference.load(Ordering::Relaxed), &attributes);
-            metrics.tool_calls.record(calls.tool.load(Ordering::Relaxed), &attributes);
+            metrics
+                .inference_calls
+                .record(calls.inference.load(Ordering::Relaxed), &attributes);
+            metrics
+                .tool_calls
+                .record(calls.tool.load(Ordering::Relaxed), &attributes);
         }
         if let Some(error_type) = ending.error_type {
             attributes.push(KeyValue::new(attribute::ERROR_TYPE, error_type));

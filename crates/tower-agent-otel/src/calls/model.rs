@@ -45,7 +45,10 @@ impl Recorded for ModelRequest {
         let extensions = request.extensions_mut();
         extensions.insert(seen.0.target.clone());
         extensions.insert(seen.clone());
-        ModelRecord { asked_for: request.settings().model.clone(), seen }
+        ModelRecord {
+            asked_for: request.settings().model.clone(),
+            seen,
+        }
     }
 
     fn describe(request: &Self, _: &Telemetry, span: &SpanRef<'_>) {
@@ -130,7 +133,10 @@ fn name(model: &str) -> String {
 }
 
 fn value_of<'a>(attributes: &'a [KeyValue], key: &str) -> Option<&'a Value> {
-    attributes.iter().find(|it| it.key.as_str() == key).map(|it| &it.value)
+    attributes
+        .iter()
+        .find(|it| it.key.as_str() == key)
+        .map(|it| &it.value)
 }
 
 fn usage(usage: Usage) -> Vec<KeyValue> {
@@ -142,7 +148,8 @@ fn usage(usage: Usage) -> Vec<KeyValue> {
         (attribute::USAGE_REASONING, usage.reasoning_tokens),
     ];
     let used = tokens.into_iter().filter(|(_, tokens)| *tokens > 0);
-    used.map(|(key, tokens)| KeyValue::new(key, whole(tokens))).collect()
+    used.map(|(key, tokens)| KeyValue::new(key, whole(tokens)))
+        .collect()
 }
 
 fn whole(number: impl TryInto<i64>) -> i64 {
@@ -193,12 +200,17 @@ impl Watched {
 
     /// Returns the attributes of every metric. `asked_for` is the model that the request names.
     fn attributes(&self, asked_for: Option<String>) -> Vec<KeyValue> {
-        let Watch { telemetry, target, .. } = &*self.0;
+        let Watch {
+            telemetry, target, ..
+        } = &*self.0;
         let provider = match target.provider() {
             Some(told) => Value::from(names::provider(told)),
             None => Value::from(StringValue::from(telemetry.provider.clone())),
         };
-        let model = target.model().map(StringValue::from).or(asked_for.map(StringValue::from));
+        let model = target
+            .model()
+            .map(StringValue::from)
+            .or(asked_for.map(StringValue::from));
         let model = model.map(|model| KeyValue::new(attribute::REQUEST_MODEL, model));
         [
             KeyValue::new(attribute::OPERATION_NAME, operation::CHAT),
@@ -231,7 +243,10 @@ impl Callback<ModelRequest> for Innermost {
         seen.attributes = attributes;
         seen.finish_reason = None;
         drop(seen);
-        request.map_deltas(move || ChunkClock { watched: watched.clone(), last: None });
+        request.map_deltas(move || ChunkClock {
+            watched: watched.clone(),
+            last: None,
+        });
         Ok(Action::Continue)
     }
 
@@ -264,26 +279,45 @@ impl Callback<ModelRequest> for Innermost {
 
 /// Returns the settings of a request as attributes.
 fn settings(settings: &Settings) -> Vec<KeyValue> {
-    let Settings { temperature, top_p, max_tokens, stop, seed, .. } = settings;
+    let Settings {
+        temperature,
+        top_p,
+        max_tokens,
+        stop,
+        seed,
+        ..
+    } = settings;
     let mut attributes = Vec::new();
     let mut set = |key, value: Option<Value>| {
         attributes.extend(value.map(|value| KeyValue::new(key, value)));
     };
     set(attribute::REQUEST_TEMPERATURE, temperature.map(Value::F64));
     set(attribute::REQUEST_TOP_P, top_p.map(Value::F64));
-    set(attribute::REQUEST_MAX_TOKENS, max_tokens.map(|max| Value::I64(max.into())));
-    set(attribute::REQUEST_SEED, seed.map(|seed| Value::I64(whole(seed))));
+    set(
+        attribute::REQUEST_MAX_TOKENS,
+        max_tokens.map(|max| Value::I64(max.into())),
+    );
+    set(
+        attribute::REQUEST_SEED,
+        seed.map(|seed| Value::I64(whole(seed))),
+    );
     let stop: Vec<_> = stop.iter().cloned().map(StringValue::from).collect();
     set(
         attribute::REQUEST_STOP_SEQUENCES,
         (!stop.is_empty()).then_some(Value::Array(Array::String(stop))),
     );
-    let level = settings.reasoning_effort.as_ref().map(content::reasoning_level);
+    let level = settings
+        .reasoning_effort
+        .as_ref()
+        .map(content::reasoning_level);
     set(attribute::REQUEST_REASONING_LEVEL, level.map(Value::from));
-    let output = settings.response_format.as_ref().map(|format| match format {
-        ResponseFormat::Text => "text",
-        _ => "json",
-    });
+    let output = settings
+        .response_format
+        .as_ref()
+        .map(|format| match format {
+            ResponseFormat::Text => "text",
+            _ => "json",
+        });
     set(attribute::OUTPUT_TYPE, output.map(Value::from));
     attributes
 }
@@ -305,18 +339,34 @@ struct Chunk {
 impl Mapper for ChunkClock {
     fn map(&mut self, delta: Delta, out: &mut Vec<Delta>) -> Result<(), Error> {
         out.push(delta);
-        let Watch { telemetry, began, consumer, .. } = &*self.watched.0;
+        let Watch {
+            telemetry,
+            began,
+            consumer,
+            ..
+        } = &*self.watched.0;
         let (now, waited_now) = (Instant::now(), consumer.elapsed());
         match &mut self.last {
-            Some(Chunk { at, waited, attributes }) => {
+            Some(Chunk {
+                at,
+                waited,
+                attributes,
+            }) => {
                 let time = now.duration_since(*at).saturating_sub(waited_now - *waited);
                 record(&telemetry.metrics.time_per_output_chunk, time, attributes);
                 (*at, *waited) = (now, waited_now);
             }
             None => {
-                self.watched.lock().first_chunk.get_or_insert_with(|| now.duration_since(*began));
+                self.watched
+                    .lock()
+                    .first_chunk
+                    .get_or_insert_with(|| now.duration_since(*began));
                 let attributes = self.watched.attributes(None);
-                self.last = Some(Chunk { at: now, waited: waited_now, attributes });
+                self.last = Some(Chunk {
+                    at: now,
+                    waited: waited_now,
+                    attributes,
+                });
             }
         }
         Ok(())

@@ -42,7 +42,10 @@ impl Recorded for ToolRequest {
     }
 
     fn describe(request: &Self, telemetry: &Telemetry, span: &SpanRef<'_>) {
-        span.set_attribute(KeyValue::new(attribute::TOOL_CALL_ID, request.id().to_owned()));
+        span.set_attribute(KeyValue::new(
+            attribute::TOOL_CALL_ID,
+            request.id().to_owned(),
+        ));
         if let Some(tool) = request.declaration() {
             let description = tool.description().to_owned();
             span.set_attribute(KeyValue::new(attribute::TOOL_DESCRIPTION, description));
@@ -69,7 +72,10 @@ impl Recorded for ToolRequest {
             span.set_attribute(KeyValue::new(attribute::TOOL_CALL_RESULT, result));
         }
         // A model can make up any number of names.
-        let name = call.name.take().unwrap_or_else(|| error_type::OTHER.to_owned());
+        let name = call
+            .name
+            .take()
+            .unwrap_or_else(|| error_type::OTHER.to_owned());
         let mut attributes = vec![
             KeyValue::new(attribute::AGENT_NAME, std::mem::take(&mut call.agent)),
             KeyValue::new(attribute::TOOL_NAME, name),
@@ -78,7 +84,11 @@ impl Recorded for ToolRequest {
         if let Some(error_type) = ending.error_type {
             attributes.push(KeyValue::new(attribute::ERROR_TYPE, error_type));
         }
-        record(&telemetry.metrics.tool_duration, ending.duration, &attributes);
+        record(
+            &telemetry.metrics.tool_duration,
+            ending.duration,
+            &attributes,
+        );
     }
 
     fn tell_exception(error_type: &'static str, message: Option<&str>) {

@@ -18,11 +18,18 @@ use crate::received::{Look, of_event};
 use crate::world::World;
 
 fn busy() -> Turn {
-    Turn::error(Error::new(ErrorKind::Overloaded, "busy, says jo@example.com"))
+    Turn::error(Error::new(
+        ErrorKind::Overloaded,
+        "busy, says jo@example.com",
+    ))
 }
 
 fn flaky() -> ScriptedModel {
-    ScriptedModel::new([busy(), busy(), Turn::from_text("hi").usage(Usage::new(7, 2))])
+    ScriptedModel::new([
+        busy(),
+        busy(),
+        Turn::from_text("hi").usage(Usage::new(7, 2)),
+    ])
 }
 
 /// Runs an agent, and checks that its one model call has succeeded after two failures.
@@ -37,21 +44,39 @@ async fn one_span_with_two_failures(world: &World, agent: AgentBuilder, is_strea
     let chat = data.spans.one("chat");
     assert_eq!(chat.error(), None);
     assert_eq!(chat.get("gen_ai.usage.input_tokens").as_deref(), Some("7"));
-    assert_eq!(chat.get("gen_ai.response.finish_reasons").as_deref(), Some("[stop]"));
+    assert_eq!(
+        chat.get("gen_ai.response.finish_reasons").as_deref(),
+        Some("[stop]")
+    );
     let events = chat.events_of("retrying call");
-    let told = |key| events.iter().filter_map(|event| of_event(event, key)).collect::<Vec<_>>();
+    let told = |key| {
+        events
+            .iter()
+            .filter_map(|event| of_event(event, key))
+            .collect::<Vec<_>>()
+    };
     assert_eq!(told("made"), ["1", "2"]);
     assert_eq!(told("kind"), ["overloaded", "overloaded"]);
     assert!(!format!("{chat:?}").contains("jo@example.com"));
-    assert_eq!(data.metrics.counts("gen_ai.client.inference.duration", "error.type")[""], 1);
-    assert_eq!(data.metrics.total("gen_ai.client.inference.usage.input_tokens"), 7);
+    assert_eq!(
+        data.metrics
+            .counts("gen_ai.client.inference.duration", "error.type")[""],
+        1
+    );
+    assert_eq!(
+        data.metrics
+            .total("gen_ai.client.inference.usage.input_tokens"),
+        7
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_retry_inside_the_model_is_one_span() {
     for is_streamed in [false, true] {
         let world = World::new();
-        let model = ServiceBuilder::new().layer(CallRetryLayer::new()).service(flaky());
+        let model = ServiceBuilder::new()
+            .layer(CallRetryLayer::new())
+            .service(flaky());
         one_span_with_two_failures(&world, Agent::builder(model), is_streamed).await;
     }
 }
@@ -90,7 +115,10 @@ async fn a_call_that_fails_after_its_retries_says_so_once() {
     assert_eq!(chat.events_of("gen_ai.client.operation.exception").len(), 1);
     // The agent has failed of it, and does not tell it again.
     let agent = data.spans.one("invoke_agent agent");
-    assert_eq!((agent.error().as_deref(), agent.events.len()), (Some("overloaded"), 0));
+    assert_eq!(
+        (agent.error().as_deref(), agent.events.len()),
+        (Some("overloaded"), 0)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -101,12 +129,15 @@ async fn a_tools_attempts_are_events_of_its_call() {
         failures -= 1;
         failures >= 0
     });
-    let flaky = Tool::function("flaky", "Works at the third attempt.", move |_: u32| {
-        match (failures.lock().unwrap())() {
-            true => Err(Error::new(ErrorKind::Connection, "gone")),
-            false => Ok("done"),
-        }
-    });
+    let flaky =
+        Tool::function(
+            "flaky",
+            "Works at the third attempt.",
+            move |_: u32| match (failures.lock().unwrap())() {
+                true => Err(Error::new(ErrorKind::Connection, "gone")),
+                false => Ok("done"),
+            },
+        );
     let turn = Turn::tool("flaky", json!({ "value": 1 }));
     let agent = Agent::builder(ScriptedModel::new([turn, Turn::from_text("hi")]))
         .tool(flaky.effect(Effect::Idempotent))
@@ -117,7 +148,10 @@ async fn a_tools_attempts_are_events_of_its_call() {
     agent.run("?").await.unwrap();
     let spans = world.spans();
     let call = spans.one("execute_tool flaky");
-    assert_eq!((call.error(), call.events_of("retrying call").len()), (None, 2));
+    assert_eq!(
+        (call.error(), call.events_of("retrying call").len()),
+        (None, 2)
+    );
 }
 
 /// A model that tells its name.
@@ -139,7 +173,11 @@ fn named(
 async fn a_fallback_is_one_span_of_the_model_that_was_called_last() {
     let world = World::new();
     let large = named(ScriptedModel::new([busy()]), "anthropic", "large");
-    let small = named(ScriptedModel::new([Turn::from_text("hi")]), "gemini", "small");
+    let small = named(
+        ScriptedModel::new([Turn::from_text("hi")]),
+        "gemini",
+        "small",
+    );
     let agent = Agent::builder(Fallback::new(large).or(small))
         .global_callbacks(world.telemetry())
         .build()
@@ -150,7 +188,10 @@ async fn a_fallback_is_one_span_of_the_model_that_was_called_last() {
     let chat = data.spans.one("chat small");
     assert_eq!(chat.error(), None);
     assert_eq!(chat.get("gen_ai.request.model").as_deref(), Some("small"));
-    assert_eq!(chat.get("gen_ai.provider.name").as_deref(), Some("gcp.gemini"));
+    assert_eq!(
+        chat.get("gen_ai.provider.name").as_deref(),
+        Some("gcp.gemini")
+    );
     let events = chat.events_of("falling back to next model");
     assert_eq!(events.len(), 1);
     assert_eq!(of_event(events[0], "kind").as_deref(), Some("overloaded"));
@@ -166,11 +207,18 @@ async fn all_protocols_of_a_provider_have_its_name() {
     ] {
         let world = World::new();
         let model = named(ScriptedModel::new([Turn::from_text("hi")]), protocol, "m");
-        let agent = Agent::builder(model).global_callbacks(world.telemetry()).build().unwrap();
+        let agent = Agent::builder(model)
+            .global_callbacks(world.telemetry())
+            .build()
+            .unwrap();
         agent.run("?").await.unwrap();
         let chat = world.received();
         let chat = chat.spans.one("chat m");
-        assert_eq!(chat.get("gen_ai.provider.name").as_deref(), Some(provider), "{protocol}");
+        assert_eq!(
+            chat.get("gen_ai.provider.name").as_deref(),
+            Some(provider),
+            "{protocol}"
+        );
     }
 }
 
@@ -204,7 +252,10 @@ async fn a_stream_that_hangs_is_cancelled_by_a_timeout() {
     agent.stream("?").count().await;
     let spans = world.spans();
     assert_eq!(spans.one("chat").error().as_deref(), Some("timeout"));
-    assert_eq!(spans.one("invoke_agent agent").error().as_deref(), Some("timeout"));
+    assert_eq!(
+        spans.one("invoke_agent agent").error().as_deref(),
+        Some("timeout")
+    );
 }
 
 /// The first attempt is answered, and asked again with other settings.

@@ -12,17 +12,27 @@ use crate::world::World;
 const ADDRESS: &str = "jo@example.com";
 
 fn builder() -> AgentBuilder {
-    let lookup = Tool::function("lookup", "Looks it up.", |_: Value| format!("it is {ADDRESS}"));
+    let lookup = Tool::function("lookup", "Looks it up.", |_: Value| {
+        format!("it is {ADDRESS}")
+    });
     let fails = Tool::function("fails", "Fails.", |_: Value| -> Result<(), Error> {
         Err(Error::new(ErrorKind::Tool, format!("not for {ADDRESS}")))
     });
     let turn = Turn::tool("lookup", json!({ "whom": ADDRESS })).and_tool("fails", json!({}));
     let model = ScriptedModel::new([turn, Turn::from_text(format!("Ask {ADDRESS}."))]);
-    Agent::builder(model).instructions("Be kind.").tool(lookup).tool(fails)
+    Agent::builder(model)
+        .instructions("Be kind.")
+        .tool(lookup)
+        .tool(fails)
 }
 
 async fn run(world: &World, agent: AgentBuilder) -> Data {
-    agent.build().unwrap().run(format!("Who is {ADDRESS}?")).await.unwrap();
+    agent
+        .build()
+        .unwrap()
+        .run(format!("Who is {ADDRESS}?"))
+        .await
+        .unwrap();
     world.received()
 }
 
@@ -35,8 +45,15 @@ async fn by_default_there_is_none() {
     let world = World::new();
     let data = run(&world, builder().global_callbacks(world.telemetry())).await;
     let said = everything(&data);
-    assert!(!said.contains(ADDRESS) && !said.contains("Be kind."), "{said}");
-    for key in ["gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.tool.call.arguments"] {
+    assert!(
+        !said.contains(ADDRESS) && !said.contains("Be kind."),
+        "{said}"
+    );
+    for key in [
+        "gen_ai.input.messages",
+        "gen_ai.output.messages",
+        "gen_ai.tool.call.arguments",
+    ] {
         assert!(!said.contains(key), "{key}");
     }
 }
@@ -44,11 +61,17 @@ async fn by_default_there_is_none() {
 #[tokio::test]
 async fn on_request_it_is_what_was_sent_and_answered() {
     let world = World::new();
-    let data = run(&world, builder().global_callbacks(world.telemetry().record_content())).await;
+    let data = run(
+        &world,
+        builder().global_callbacks(world.telemetry().record_content()),
+    )
+    .await;
     let mut chats: Vec<_> = data.spans.0.iter().filter(|it| it.name == "chat").collect();
     chats.sort_by_key(|it| it.start_time_unix_nano);
     let json = |text: Option<String>| -> Value { serde_json::from_str(&text.unwrap()).unwrap() };
-    let [first, second] = chats[..] else { panic!("{}", data.spans.tree()) };
+    let [first, second] = chats[..] else {
+        panic!("{}", data.spans.tree())
+    };
 
     let said = json(first.get("gen_ai.input.messages"));
     let question = format!("Who is {ADDRESS}?");
@@ -57,8 +80,14 @@ async fn on_request_it_is_what_was_sent_and_answered() {
         json!([{ "role": "user", "parts": [{ "type": "text", "content": question }] }])
     );
     let instructions = json(first.get("gen_ai.system_instructions"));
-    assert_eq!(instructions, json!([{ "type": "text", "content": "Be kind." }]));
-    assert_eq!(json(first.get("gen_ai.tool.definitions"))[0]["name"], "lookup");
+    assert_eq!(
+        instructions,
+        json!([{ "type": "text", "content": "Be kind." }])
+    );
+    assert_eq!(
+        json(first.get("gen_ai.tool.definitions"))[0]["name"],
+        "lookup"
+    );
     let call = &json(first.get("gen_ai.output.messages"))[0]["parts"][0];
     assert_eq!(
         *call,
@@ -70,12 +99,24 @@ async fn on_request_it_is_what_was_sent_and_answered() {
         *result,
         json!({ "type": "tool_call_response", "id": "call_1", "response": response })
     );
-    assert_eq!(json(first.get("gen_ai.output.messages"))[0]["finish_reason"], "tool_calls");
+    assert_eq!(
+        json(first.get("gen_ai.output.messages"))[0]["finish_reason"],
+        "tool_calls"
+    );
 
     let tool = data.spans.one("execute_tool lookup");
-    assert_eq!(json(tool.get("gen_ai.tool.call.arguments")), json!({ "whom": ADDRESS }));
-    assert_eq!(json(tool.get("gen_ai.tool.call.result")), json!(format!("it is {ADDRESS}")));
-    let message = data.logs.iter().find_map(|log| of_log(log, "exception.message"));
+    assert_eq!(
+        json(tool.get("gen_ai.tool.call.arguments")),
+        json!({ "whom": ADDRESS })
+    );
+    assert_eq!(
+        json(tool.get("gen_ai.tool.call.result")),
+        json!(format!("it is {ADDRESS}"))
+    );
+    let message = data
+        .logs
+        .iter()
+        .find_map(|log| of_log(log, "exception.message"));
     assert_eq!(message.as_deref(), Some(&*format!("not for {ADDRESS}")));
 }
 
@@ -98,12 +139,17 @@ async fn bytes_of_media_are_left_out() {
     let spans = world.spans();
     let said = spans.one("chat").get("gen_ai.input.messages").unwrap();
     let said: Value = serde_json::from_str(&said).unwrap();
-    let [bytes, url] = said[0]["parts"].as_array().unwrap().as_slice() else { panic!("{said}") };
+    let [bytes, url] = said[0]["parts"].as_array().unwrap().as_slice() else {
+        panic!("{said}")
+    };
     assert_eq!(
         *bytes,
         json!({ "type": "blob", "modality": "image", "mime_type": "image/png", "content": "" })
     );
-    assert_eq!((&url["type"], &url["uri"]), (&json!("uri"), &json!("https://example.com/cat.png")));
+    assert_eq!(
+        (&url["type"], &url["uri"]),
+        (&json!("uri"), &json!("https://example.com/cat.png"))
+    );
 }
 
 fn redact() -> Redact {
@@ -115,9 +161,15 @@ async fn redaction_is_inside_it_wherever_it_is_registered() {
     let telemetry = |world: &World| -> OpenTelemetry { world.telemetry().record_content() };
     let world = World::new();
     let placed = [
-        builder().global_callbacks(telemetry(&world)).global_callbacks(redact()),
-        builder().global_callbacks(redact()).global_callbacks(telemetry(&world)),
-        builder().global_callbacks(telemetry(&world)).callbacks(redact()),
+        builder()
+            .global_callbacks(telemetry(&world))
+            .global_callbacks(redact()),
+        builder()
+            .global_callbacks(redact())
+            .global_callbacks(telemetry(&world)),
+        builder()
+            .global_callbacks(telemetry(&world))
+            .callbacks(redact()),
         builder().callbacks(telemetry(&world)).callbacks(redact()),
     ];
     for (place, agent) in placed.into_iter().enumerate() {
@@ -126,8 +178,14 @@ async fn redaction_is_inside_it_wherever_it_is_registered() {
         assert!(!said.contains(ADDRESS), "place {place}: {said}");
         assert!(said.contains("Ask [email]."), "place {place}");
         let tool = data.spans.one("execute_tool lookup");
-        assert_eq!(tool.get("gen_ai.tool.call.arguments").unwrap(), r#"{"whom":"[email]"}"#);
-        assert_eq!(tool.get("gen_ai.tool.call.result").unwrap(), r#""it is [email]""#);
+        assert_eq!(
+            tool.get("gen_ai.tool.call.arguments").unwrap(),
+            r#"{"whom":"[email]"}"#
+        );
+        assert_eq!(
+            tool.get("gen_ai.tool.call.result").unwrap(),
+            r#""it is [email]""#
+        );
     }
 }
 

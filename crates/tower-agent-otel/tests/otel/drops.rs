@@ -22,7 +22,11 @@ fn worker() -> Agent {
         pending_once().await;
         next.run(request).await
     });
-    Agent::builder(model).name("worker").model_layer(waits).build().unwrap()
+    Agent::builder(model)
+        .name("worker")
+        .model_layer(waits)
+        .build()
+        .unwrap()
 }
 
 /// An agent with tools in parallel, an agent as a tool, a retry, a transfer and a team.
@@ -88,8 +92,17 @@ fn a_streamed_run_that_is_dropped_at_any_poll_ends_every_span_once() {
         };
         let spans = world.spans();
         let ids: BTreeSet<_> = spans.0.iter().map(|span| &span.span_id).collect();
-        assert_eq!(ids.len(), spans.0.len(), "a span ended twice, after {polls} polls");
-        assert_eq!(ids.len(), *begun.0.lock().unwrap(), "after {polls} polls: {}", spans.tree());
+        assert_eq!(
+            ids.len(),
+            spans.0.len(),
+            "a span ended twice, after {polls} polls"
+        );
+        assert_eq!(
+            ids.len(),
+            *begun.0.lock().unwrap(),
+            "after {polls} polls: {}",
+            spans.tree()
+        );
         for span in &spans.0 {
             assert!(span.parent_span_id.is_empty() || ids.contains(&span.parent_span_id));
             cancelled.extend(span.error().map(|error| (span.name.clone(), error)));
@@ -102,13 +115,25 @@ fn a_streamed_run_that_is_dropped_at_any_poll_ends_every_span_once() {
         }
         if !spans.0.is_empty() && !is_over {
             let root = spans.one("invoke_agent boss");
-            assert_eq!(root.error().as_deref(), Some("cancelled"), "after {polls} polls");
+            assert_eq!(
+                root.error().as_deref(),
+                Some("cancelled"),
+                "after {polls} polls"
+            );
         }
     }
     assert!(polls > 10, "only {polls}");
-    assert!(cancelled.iter().all(|(_, error)| error == "cancelled"), "{cancelled:?}");
+    assert!(
+        cancelled.iter().all(|(_, error)| error == "cancelled"),
+        "{cancelled:?}"
+    );
     let names: BTreeSet<_> = cancelled.iter().map(|(name, _)| &**name).collect();
-    for name in ["chat", "execute_tool waits", "execute_tool worker", "invoke_agent worker"] {
+    for name in [
+        "chat",
+        "execute_tool waits",
+        "execute_tool worker",
+        "invoke_agent worker",
+    ] {
         assert!(names.contains(name), "no {name} was dropped: {names:?}");
     }
 }

@@ -15,7 +15,11 @@ use crate::structure::echo;
 use crate::world::World;
 
 fn errors(spans: &Spans) -> Vec<(String, Option<String>)> {
-    let mut errors: Vec<_> = spans.0.iter().map(|it| (it.name.clone(), it.error())).collect();
+    let mut errors: Vec<_> = spans
+        .0
+        .iter()
+        .map(|it| (it.name.clone(), it.error()))
+        .collect();
     errors.sort();
     errors
 }
@@ -49,7 +53,10 @@ async fn each_kind_of_error_has_its_type() {
             .build()
             .unwrap();
         agent.run("?").await.unwrap_err();
-        let expected = [pair("chat", Some(expected)), pair("invoke_agent agent", Some(expected))];
+        let expected = [
+            pair("chat", Some(expected)),
+            pair("invoke_agent agent", Some(expected)),
+        ];
         let spans = world.spans();
         assert_eq!(errors(&spans), expected, "{kind:?}");
         // The reason for which no response came.
@@ -64,8 +71,9 @@ async fn a_tool_that_fails_panics_or_refuses_has_failed_and_the_agent_has_not() 
         Err(Error::new(ErrorKind::Tool, "no"))
     });
     let panics = Tool::function("panics", "Panics.", |_: Value| -> () { panic!("oh no") });
-    let refuses =
-        Tool::function("refuses", "Refuses.", |_: Value| ToolResponse::error("not today"));
+    let refuses = Tool::function("refuses", "Refuses.", |_: Value| {
+        ToolResponse::error("not today")
+    });
     let world = World::new();
     let turn = Turn::tool("fails", json!({}))
         .and_tool("panics", json!({}))
@@ -90,12 +98,18 @@ async fn a_tool_that_fails_panics_or_refuses_has_failed_and_the_agent_has_not() 
     assert_eq!(errors(&data.spans), expected);
     // An answer that is an error is no exception.
     let is_exception = |log: &&LogRecord| log.event_name == "gen_ai.execute_tool.exception";
-    let types: Vec<_> =
-        data.logs.iter().filter(is_exception).map(|log| of_log(log, "exception.type")).collect();
+    let types: Vec<_> = data
+        .logs
+        .iter()
+        .filter(is_exception)
+        .map(|log| of_log(log, "exception.type"))
+        .collect();
     assert_eq!(types.len(), 3);
     assert!(types.contains(&Some("unknown_tool".into())));
     // A model can make up any number of names; a metric cannot have them all.
-    let by_name = data.metrics.counts("gen_ai.execute_tool.duration", "gen_ai.tool.name");
+    let by_name = data
+        .metrics
+        .counts("gen_ai.execute_tool.duration", "gen_ai.tool.name");
     let names: Vec<_> = by_name.keys().map(String::as_str).collect();
     assert_eq!(names, ["_OTHER", "fails", "panics", "refuses"]);
 }
@@ -108,22 +122,43 @@ async fn an_exception_is_an_event_in_its_span_and_a_record_of_the_log() {
     });
     let busy = Error::new(ErrorKind::Overloaded, "the secret is 42");
     let model = ScriptedModel::new([Turn::tool("fails", json!({})), Turn::error(busy)]);
-    let agent =
-        Agent::builder(model).tool(fails).global_callbacks(world.telemetry()).build().unwrap();
+    let agent = Agent::builder(model)
+        .tool(fails)
+        .global_callbacks(world.telemetry())
+        .build()
+        .unwrap();
     agent.run("?").await.unwrap_err();
     let data = world.received();
     let told: Vec<_> = data
         .logs
         .iter()
-        .map(|log| (&*log.event_name, of_log(log, "exception.type"), log.severity_number))
+        .map(|log| {
+            (
+                &*log.event_name,
+                of_log(log, "exception.type"),
+                log.severity_number,
+            )
+        })
         .collect();
     let warn = 13;
     let expected = [
-        ("gen_ai.execute_tool.exception", Some("tool".to_owned()), warn),
-        ("gen_ai.client.operation.exception", Some("overloaded".to_owned()), warn),
+        (
+            "gen_ai.execute_tool.exception",
+            Some("tool".to_owned()),
+            warn,
+        ),
+        (
+            "gen_ai.client.operation.exception",
+            Some("overloaded".to_owned()),
+            warn,
+        ),
     ];
     assert_eq!(told, expected);
-    assert!(data.logs.iter().all(|log| of_log(log, "exception.message").is_none()));
+    assert!(
+        data.logs
+            .iter()
+            .all(|log| of_log(log, "exception.message").is_none())
+    );
     let tool = data.spans.one("execute_tool fails");
     assert_eq!(tool.events_of("gen_ai.execute_tool.exception").len(), 1);
     let everything = format!("{:?} {:?}", data.spans.0, data.logs);
@@ -174,16 +209,29 @@ async fn an_invocation_that_a_callback_ends_has_not_failed() {
 async fn a_call_that_a_callback_answers_is_a_span_without_tokens() {
     let world = World::new();
     let agent = Agent::builder(ScriptedModel::new([]))
-        .on_model(before_model(|_| Action::Respond(ModelResponse::from_text("from the cache"))))
+        .on_model(before_model(|_| {
+            Action::Respond(ModelResponse::from_text("from the cache"))
+        }))
         .on_tool(before_tool(|_| Action::Respond(ToolResponse::new("never"))))
         .global_callbacks(world.telemetry())
         .build()
         .unwrap();
     agent.run("?").await.unwrap();
     let data = world.received();
-    assert_eq!(errors(&data.spans), [pair("chat", None), pair("invoke_agent agent", None)]);
-    assert_eq!(data.spans.one("chat").get("gen_ai.usage.input_tokens"), None);
-    assert!(!data.metrics.names().contains(&"gen_ai.client.inference.usage.input_tokens"));
+    assert_eq!(
+        errors(&data.spans),
+        [pair("chat", None), pair("invoke_agent agent", None)]
+    );
+    assert_eq!(
+        data.spans.one("chat").get("gen_ai.usage.input_tokens"),
+        None
+    );
+    assert!(
+        !data
+            .metrics
+            .names()
+            .contains(&"gen_ai.client.inference.usage.input_tokens")
+    );
 }
 
 #[tokio::test]
@@ -201,7 +249,10 @@ async fn a_cancelled_run_says_so_in_every_open_span() {
         .build()
         .unwrap();
     let request = AgentRequest::new("?").with_cancellation(token);
-    assert_eq!(agent.run(request).await.unwrap_err().kind(), ErrorKind::Cancelled);
+    assert_eq!(
+        agent.run(request).await.unwrap_err().kind(),
+        ErrorKind::Cancelled
+    );
     let expected = [
         pair("chat", None),
         pair("execute_tool waits", Some("cancelled")),
@@ -217,11 +268,16 @@ async fn a_layer_inside_that_panics_is_an_error_of_the_call() {
         |_: Result<ModelResponse, Error>| -> Result<ModelResponse, Error> { panic!("oh no") },
     );
     // Directly inside: nothing of the agent is between the two.
-    let bundle = tower_agent::callback::Bundle::new().and(world.telemetry()).model_layer(panics);
+    let bundle = tower_agent::callback::Bundle::new()
+        .and(world.telemetry())
+        .model_layer(panics);
     let agent = Agent::builder(ScriptedModel::new([Turn::from_text("hi")]))
         .global_callbacks(bundle)
         .build()
         .unwrap();
     agent.run("?").await.unwrap_err();
-    assert_eq!(world.spans().one("chat").error().as_deref(), Some("callback"));
+    assert_eq!(
+        world.spans().one("chat").error().as_deref(),
+        Some("callback")
+    );
 }

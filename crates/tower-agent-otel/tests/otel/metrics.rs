@@ -36,21 +36,32 @@ async fn tokens_are_counted_once_in_a_tree_of_agents() {
         Turn::tool("worker", json!({ "request": "?" })).usage(usage(100, 5)),
         Turn::from_text("done").usage(usage(1000, 7)),
     ]);
-    let boss = Agent::builder(boss).name("boss").tool(worker.into_tool("Works.")).build().unwrap();
-    let team =
-        Agent::sequential("team").agent(boss).global_callbacks(world.telemetry()).build().unwrap();
+    let boss = Agent::builder(boss)
+        .name("boss")
+        .tool(worker.into_tool("Works."))
+        .build()
+        .unwrap();
+    let team = Agent::sequential("team")
+        .agent(boss)
+        .global_callbacks(world.telemetry())
+        .build()
+        .unwrap();
     let response = team.run("?").await.unwrap();
     assert_eq!(response.usage().total(), 1110 + 13);
 
     let data = world.received();
     assert_eq!(totals(&data.metrics), [1110, 13, 3]);
-    let sums = data.metrics.sums("gen_ai.client.inference.operation.input_tokens", "");
+    let sums = data
+        .metrics
+        .sums("gen_ai.client.inference.operation.input_tokens", "");
     assert_eq!(sums.values().sum::<f64>(), 1110.0);
     for span in &data.spans.0 {
         let has_tokens = span.get("gen_ai.usage.input_tokens").is_some();
         assert_eq!(has_tokens, span.name == "chat", "{}", span.name);
     }
-    let [attributes] = &data.metrics.attributes("gen_ai.client.inference.usage.input_tokens")[..]
+    let [attributes] = &data
+        .metrics
+        .attributes("gen_ai.client.inference.usage.input_tokens")[..]
     else {
         panic!("several")
     };
@@ -63,7 +74,9 @@ async fn tokens_of_a_response_that_is_replaced_are_spent_all_the_same() {
     let world = World::new();
     let model = ScriptedModel::new([Turn::from_text("rude").usage(usage(10, 4))]);
     let agent = Agent::builder(model)
-        .on_model(after_model(|_, _| Action::Respond(ModelResponse::from_text("kind"))))
+        .on_model(after_model(|_, _| {
+            Action::Respond(ModelResponse::from_text("kind"))
+        }))
         .global_callbacks(world.telemetry())
         .build()
         .unwrap();
@@ -81,15 +94,25 @@ async fn a_call_that_fails_counts_with_no_tokens() {
         .unwrap();
     agent.run("?").await.unwrap_err();
     let metrics = world.received().metrics;
-    assert!(metrics.names().contains(&"gen_ai.client.inference.usage.input_tokens"));
+    assert!(
+        metrics
+            .names()
+            .contains(&"gen_ai.client.inference.usage.input_tokens")
+    );
     assert_eq!(totals(&metrics), [0, 0, 0]);
     for kind in ["input_tokens", "output_tokens"] {
         let metric = format!("gen_ai.client.inference.operation.{kind}");
-        let [point] = metrics.histogram(&metric) else { panic!("{metric}") };
+        let [point] = metrics.histogram(&metric) else {
+            panic!("{metric}")
+        };
         assert_eq!((point.count, point.sum), (1, Some(0.0)));
         assert_eq!(metrics.attributes(&metric)[0]["error.type"], "overloaded");
     }
-    assert!(metrics.names().contains(&"gen_ai.client.inference.usage.reasoning.output_tokens"));
+    assert!(
+        metrics
+            .names()
+            .contains(&"gen_ai.client.inference.usage.reasoning.output_tokens")
+    );
 }
 
 #[tokio::test]
@@ -99,13 +122,20 @@ async fn durations_and_calls_are_recorded_for_each_agent_team_and_tool() {
         Turn::tool("echo", json!(1)).and_tool("echo", json!(2)),
         Turn::from_text("Oslo"),
     ]);
-    let worker = Agent::builder(worker).name("worker").tool(echo()).build().unwrap();
+    let worker = Agent::builder(worker)
+        .name("worker")
+        .tool(echo())
+        .build()
+        .unwrap();
     let boss = ScriptedModel::new([
         Turn::tool("worker", json!({ "request": "?" })),
         Turn::tool("echo", json!(1)),
         Turn::from_text("done"),
     ]);
-    let boss = Agent::builder(boss).name("boss").tool(worker.into_tool("Works.")).tool(echo());
+    let boss = Agent::builder(boss)
+        .name("boss")
+        .tool(worker.into_tool("Works."))
+        .tool(echo());
     let team = Agent::sequential("team").agent(boss.build().unwrap());
     let team = team.global_callbacks(world.telemetry()).build().unwrap();
     team.run("?").await.unwrap();
@@ -117,18 +147,39 @@ async fn durations_and_calls_are_recorded_for_each_agent_team_and_tool() {
     let calls = by_agent("gen_ai.invoke_agent.tool_calls");
     assert_eq!((calls["boss"], calls["worker"]), (2.0, 2.0));
     let count = |metric, key| metrics.counts(metric, key);
-    assert_eq!(count("gen_ai.invoke_agent.duration", "gen_ai.agent.name")["boss"], 1);
-    assert_eq!(count("gen_ai.invoke_workflow.duration", "gen_ai.workflow.name")["team"], 1);
-    assert_eq!(count("gen_ai.execute_tool.duration", "gen_ai.tool.name")["echo"], 3);
-    assert_eq!(count("gen_ai.client.inference.duration", "error.type")[""], 5);
+    assert_eq!(
+        count("gen_ai.invoke_agent.duration", "gen_ai.agent.name")["boss"],
+        1
+    );
+    assert_eq!(
+        count("gen_ai.invoke_workflow.duration", "gen_ai.workflow.name")["team"],
+        1
+    );
+    assert_eq!(
+        count("gen_ai.execute_tool.duration", "gen_ai.tool.name")["echo"],
+        3
+    );
+    assert_eq!(
+        count("gen_ai.client.inference.duration", "error.type")[""],
+        5
+    );
     let bounds = &metrics.histogram("gen_ai.client.inference.duration")[0].explicit_bounds;
     assert_eq!((bounds.len(), bounds[0], bounds[13]), (14, 0.01, 81.92));
     // Each metric has the attributes that the conventions list for it, and no other.
     let keys = |metric| -> Vec<String> { metrics.attributes(metric)[0].keys().cloned().collect() };
     assert_eq!(keys("gen_ai.invoke_agent.duration"), ["gen_ai.agent.name"]);
-    assert_eq!(keys("gen_ai.invoke_agent.inference_calls"), ["gen_ai.agent.name"]);
-    assert_eq!(keys("gen_ai.invoke_agent.tool_calls"), ["gen_ai.agent.name"]);
-    assert_eq!(keys("gen_ai.invoke_workflow.duration"), ["gen_ai.workflow.name"]);
+    assert_eq!(
+        keys("gen_ai.invoke_agent.inference_calls"),
+        ["gen_ai.agent.name"]
+    );
+    assert_eq!(
+        keys("gen_ai.invoke_agent.tool_calls"),
+        ["gen_ai.agent.name"]
+    );
+    assert_eq!(
+        keys("gen_ai.invoke_workflow.duration"),
+        ["gen_ai.workflow.name"]
+    );
     let of_a_tool = ["gen_ai.agent.name", "gen_ai.tool.name", "gen_ai.tool.type"];
     assert_eq!(keys("gen_ai.execute_tool.duration"), of_a_tool);
     let of_a_model = ["gen_ai.operation.name", "gen_ai.provider.name"];
@@ -141,16 +192,28 @@ async fn durations_and_calls_are_recorded_for_each_agent_team_and_tool() {
 async fn a_streamed_call_has_the_time_to_its_first_chunk_and_between_chunks() {
     let world = World::new();
     let model = ScriptedModel::new([Turn::from_text("abcdef")]).chunk_size(2);
-    let agent = Agent::builder(model).global_callbacks(world.telemetry()).build().unwrap();
+    let agent = Agent::builder(model)
+        .global_callbacks(world.telemetry())
+        .build()
+        .unwrap();
     let told: Vec<_> = agent.stream("?").collect().await;
     assert!(!told.is_empty());
     let data = world.received();
     let chat = data.spans.one("chat");
     assert_eq!(chat.get("gen_ai.request.stream").as_deref(), Some("true"));
-    let first: f64 = chat.get("gen_ai.response.time_to_first_chunk").unwrap().parse().unwrap();
+    let first: f64 = chat
+        .get("gen_ai.response.time_to_first_chunk")
+        .unwrap()
+        .parse()
+        .unwrap();
     let lasted = (chat.end_time_unix_nano - chat.start_time_unix_nano) as f64 / 1e9;
     assert!(first > 0.0 && first <= lasted, "{first} of {lasted}");
-    let count = |metric: &str| data.metrics.counts(metric, "error.type").values().sum::<u64>();
+    let count = |metric: &str| {
+        data.metrics
+            .counts(metric, "error.type")
+            .values()
+            .sum::<u64>()
+    };
     assert_eq!(count("gen_ai.client.inference.time_to_first_chunk"), 1);
     assert_eq!(count("gen_ai.client.inference.time_per_output_chunk"), 2);
 }
@@ -164,18 +227,37 @@ async fn a_call_that_is_not_streamed_has_no_chunks() {
         .unwrap();
     agent.run("?").await.unwrap();
     let data = world.received();
-    assert_eq!(data.spans.one("chat").get("gen_ai.response.time_to_first_chunk"), None);
-    assert!(!data.metrics.names().iter().any(|name| name.contains("chunk")));
+    assert_eq!(
+        data.spans
+            .one("chat")
+            .get("gen_ai.response.time_to_first_chunk"),
+        None
+    );
+    assert!(
+        !data
+            .metrics
+            .names()
+            .iter()
+            .any(|name| name.contains("chunk"))
+    );
 }
 
 #[tokio::test]
 async fn what_is_streamed_does_not_change() {
     let world = World::new();
     let plain = || ScriptedModel::new([Turn::from_text("abcdef")]).chunk_size(2);
-    let watched = Agent::builder(plain()).global_callbacks(world.telemetry()).build().unwrap();
+    let watched = Agent::builder(plain())
+        .global_callbacks(world.telemetry())
+        .build()
+        .unwrap();
     let alone = Agent::builder(plain()).build().unwrap();
     let told = async |agent: Agent| -> Vec<_> {
-        test_support::deltas(agent.stream(Message::user("?").text()).collect::<Vec<_>>().await)
+        test_support::deltas(
+            agent
+                .stream(Message::user("?").text())
+                .collect::<Vec<_>>()
+                .await,
+        )
     };
     assert_eq!(told(watched).await, told(alone).await);
 }
@@ -211,11 +293,17 @@ async fn times_are_those_of_the_model_and_not_of_a_slow_consumer() {
         let sum = |metric: &str| data.metrics.sums(metric, "").values().sum::<f64>();
         assert_eq!(sum("gen_ai.client.inference.time_to_first_chunk"), 2.0);
         // The second chunk comes while a slow consumer is at the first.
-        assert_eq!(sum("gen_ai.client.inference.time_per_output_chunk"), between_chunks);
+        assert_eq!(
+            sum("gen_ai.client.inference.time_per_output_chunk"),
+            between_chunks
+        );
         let duration = sum("gen_ai.client.inference.duration");
         assert!((3.0..=lasted).contains(&duration), "{duration} of {lasted}");
         assert_eq!(sum("gen_ai.invoke_agent.duration"), duration);
-        let first = data.spans.one("chat").get("gen_ai.response.time_to_first_chunk");
+        let first = data
+            .spans
+            .one("chat")
+            .get("gen_ai.response.time_to_first_chunk");
         assert_eq!(first.as_deref(), Some("2"));
     }
 }
@@ -241,8 +329,17 @@ async fn a_layer_that_asks_twice_has_spent_the_tokens_of_both() {
     agent.run("?").await.unwrap();
     let data = world.received();
     assert_eq!(totals(&data.metrics), [30, 10, 2]);
-    let total = |kind| data.metrics.total(&format!("gen_ai.client.inference.usage.{kind}"));
-    assert_eq!((total("reasoning.output_tokens"), total("cache_write.input_tokens")), (5, 3));
+    let total = |kind| {
+        data.metrics
+            .total(&format!("gen_ai.client.inference.usage.{kind}"))
+    };
+    assert_eq!(
+        (
+            total("reasoning.output_tokens"),
+            total("cache_write.input_tokens")
+        ),
+        (5, 3)
+    );
     let chat = data.spans.one("chat");
     for (kind, tokens) in [
         ("input_tokens", "30"),
@@ -251,7 +348,11 @@ async fn a_layer_that_asks_twice_has_spent_the_tokens_of_both() {
         ("cache_write.input_tokens", "3"),
         ("reasoning.output_tokens", "5"),
     ] {
-        assert_eq!(chat.get(&format!("gen_ai.usage.{kind}")).as_deref(), Some(tokens), "{kind}");
+        assert_eq!(
+            chat.get(&format!("gen_ai.usage.{kind}")).as_deref(),
+            Some(tokens),
+            "{kind}"
+        );
     }
 }
 
@@ -263,11 +364,21 @@ async fn a_callback_that_skips_the_rest_does_not_skip_the_tokens() {
     let inside = Bundle::new().innermost_model(before_model(|_| Action::SkipRest));
     let model = || ScriptedModel::new([Turn::from_text("hi").usage(usage(10, 4))]);
     for agent in [
-        Agent::builder(model()).callbacks(skips()).global_callbacks(world.telemetry()),
-        Agent::builder(model()).global_callbacks(world.telemetry()).global_callbacks(skips()),
-        Agent::builder(model()).global_callbacks(skips()).global_callbacks(world.telemetry()),
-        Agent::builder(model()).callbacks(skips()).callbacks(world.telemetry()),
-        Agent::builder(model()).global_callbacks(inside).global_callbacks(world.telemetry()),
+        Agent::builder(model())
+            .callbacks(skips())
+            .global_callbacks(world.telemetry()),
+        Agent::builder(model())
+            .global_callbacks(world.telemetry())
+            .global_callbacks(skips()),
+        Agent::builder(model())
+            .global_callbacks(skips())
+            .global_callbacks(world.telemetry()),
+        Agent::builder(model())
+            .callbacks(skips())
+            .callbacks(world.telemetry()),
+        Agent::builder(model())
+            .global_callbacks(inside)
+            .global_callbacks(world.telemetry()),
     ] {
         agent.build().unwrap().run("?").await.unwrap();
     }
@@ -297,7 +408,10 @@ async fn the_first_chunk_is_that_of_the_first_attempt() {
         .unwrap();
     agent.stream("?").count().await;
     let data = world.received();
-    let first = data.spans.one("chat").get("gen_ai.response.time_to_first_chunk");
+    let first = data
+        .spans
+        .one("chat")
+        .get("gen_ai.response.time_to_first_chunk");
     assert_eq!(first.as_deref(), Some("2"));
     let sum = |metric: &str| data.metrics.sums(metric, "").values().sum::<f64>();
     assert_eq!(sum("gen_ai.client.inference.time_to_first_chunk"), 2.0);
@@ -313,8 +427,14 @@ async fn durations_say_how_a_call_has_failed() {
         Turn::tool("refuses", json!({})),
         Turn::error(Error::new(ErrorKind::Overloaded, "busy")),
     ]);
-    let clerk = Agent::builder(model).name("clerk").tool(refuses).build().unwrap();
-    let office = Agent::sequential("office").agent(clerk).global_callbacks(world.telemetry());
+    let clerk = Agent::builder(model)
+        .name("clerk")
+        .tool(refuses)
+        .build()
+        .unwrap();
+    let office = Agent::sequential("office")
+        .agent(clerk)
+        .global_callbacks(world.telemetry());
     office.build().unwrap().run("?").await.unwrap_err();
     let metrics = world.received().metrics;
     for (metric, error) in [

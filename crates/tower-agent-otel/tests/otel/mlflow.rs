@@ -30,10 +30,15 @@ fn start() -> Option<Process> {
             let mut command = Command::new(uvicorn);
             command.args(["mlflow.server.fastapi_app:app", "--host", "127.0.0.1"]);
             command.args(["--port", &port.to_string()]);
-            command.env("_MLFLOW_SERVER_FILE_STORE", format!("sqlite:///{}", database.display()));
+            command.env(
+                "_MLFLOW_SERVER_FILE_STORE",
+                format!("sqlite:///{}", database.display()),
+            );
             command.env("_MLFLOW_SERVER_ARTIFACT_ROOT", folder.join("artifacts"));
             // It asks nobody for prices, and tells nobody that it runs.
-            command.env("MLFLOW_MODEL_CATALOG_URI", "").env("MLFLOW_DISABLE_TELEMETRY", "true");
+            command
+                .env("MLFLOW_MODEL_CATALOG_URI", "")
+                .env("MLFLOW_DISABLE_TELEMETRY", "true");
             command
         })
     })
@@ -75,14 +80,26 @@ impl Trace {
             let path = format!("traces/get?trace_id={id}&allow_partial=true");
             let trace = api(server, "GET", &path, "");
             let spans = trace["trace"]["spans"].as_array().unwrap().clone();
-            Self { info: info.clone(), spans }
+            Self {
+                info: info.clone(),
+                spans,
+            }
         };
-        found["traces"].as_array().into_iter().flatten().map(load).collect()
+        found["traces"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(load)
+            .collect()
     }
 
     /// Returns the spans of a name, in the order in which they began.
     fn named(&self, name: &str) -> Vec<&Value> {
-        let mut found: Vec<_> = self.spans.iter().filter(|span| span["name"] == name).collect();
+        let mut found: Vec<_> = self
+            .spans
+            .iter()
+            .filter(|span| span["name"] == name)
+            .collect();
         found.sort_by_key(|span| span["start_time_unix_nano"].as_u64());
         found
     }
@@ -106,7 +123,9 @@ fn plain(value: &Value) -> Value {
         "kvlist_value" => values()
             .map(|it| (it["key"].as_str().unwrap().to_owned(), plain(&it["value"])))
             .collect(),
-        "int_value" => value.as_str().map_or(value.clone(), |it| json!(it.parse::<i64>().unwrap())),
+        "int_value" => value
+            .as_str()
+            .map_or(value.clone(), |it| json!(it.parse::<i64>().unwrap())),
         _ => value.clone(),
     }
 }
@@ -165,7 +184,9 @@ async fn a_server_that_knows_the_conventions_understands_what_it_receives() {
         .with_http()
         .with_endpoint(format!("http://{}/v1/traces", server.address))
         .with_headers([("x-mlflow-experiment-id".to_owned(), "0".to_owned())].into());
-    let tracers = SdkTracerProvider::builder().with_batch_exporter(spans.build().unwrap()).build();
+    let tracers = SdkTracerProvider::builder()
+        .with_batch_exporter(spans.build().unwrap())
+        .build();
     let _guard = tracing::subscriber::set_default(world::spans(&tracers));
     let boss = boss(OpenTelemetry::new().record_content());
     boss.run("Who?").await.unwrap();
@@ -173,10 +194,14 @@ async fn a_server_that_knows_the_conventions_understands_what_it_receives() {
     tracers.force_flush().unwrap();
 
     let traces = Trace::all(&server);
-    let [good, bad] = &traces[..] else { panic!("{} traces", traces.len()) };
+    let [good, bad] = &traces[..] else {
+        panic!("{} traces", traces.len())
+    };
     assert_eq!(good.info["state"], "OK");
     // Its sum over the trace: each token once, whichever agent spent it and however often it tried.
-    let sum = good.info["trace_metadata"]["mlflow.trace.tokenUsage"].as_str().unwrap();
+    let sum = good.info["trace_metadata"]["mlflow.trace.tokenUsage"]
+        .as_str()
+        .unwrap();
     assert_eq!(
         serde_json::from_str::<Value>(sum).unwrap(),
         json!({ "input_tokens": 1110, "output_tokens": 26, "total_tokens": 1136,
@@ -198,10 +223,15 @@ async fn a_server_that_knows_the_conventions_understands_what_it_receives() {
             assert_ne!(span["status"]["code"], "STATUS_CODE_ERROR", "{name}");
         }
     }
-    let (tool, inner) = (good.named("execute_tool worker"), good.named("invoke_agent worker"));
+    let (tool, inner) = (
+        good.named("execute_tool worker"),
+        good.named("invoke_agent worker"),
+    );
     assert_eq!(inner[0]["parent_span_id"], tool[0]["span_id"]);
 
-    let [first, second] = good.named("chat gemini-2.5-pro")[..] else { panic!("two calls") };
+    let [first, second] = good.named("chat gemini-2.5-pro")[..] else {
+        panic!("two calls")
+    };
     assert_eq!(made(first, "mlflow.llm.model"), "gemini-2.5-pro");
     assert_eq!(made(first, "mlflow.llm.provider"), "gcp.gemini");
     assert_eq!(first["events"][0]["name"], "retrying call");
@@ -209,18 +239,30 @@ async fn a_server_that_knows_the_conventions_understands_what_it_receives() {
     let question = json!({ "role": "user", "parts": [{ "type": "text", "content": "Who?" }] });
     assert_eq!(made(first, "mlflow.spanInputs"), json!([question]));
     let call = &made(first, "mlflow.spanOutputs")[0]["parts"][0];
-    assert_eq!((&call["name"], &call["arguments"]["b"]), (&json!("add"), &json!(2)));
+    assert_eq!(
+        (&call["name"], &call["arguments"]["b"]),
+        (&json!("add"), &json!(2))
+    );
     let usage = made(second, "mlflow.chat.tokenUsage");
-    assert_eq!((&usage["input_tokens"], &usage["total_tokens"]), (&json!(1000), &json!(1020)));
+    assert_eq!(
+        (&usage["input_tokens"], &usage["total_tokens"]),
+        (&json!(1000), &json!(1020))
+    );
     let result = json!({ "type": "tool_call_response", "id": "call_2", "response": "Oslo" });
-    assert_eq!(made(second, "mlflow.spanInputs")[3]["parts"], json!([result]));
+    assert_eq!(
+        made(second, "mlflow.spanInputs")[3]["parts"],
+        json!([result])
+    );
     let add = good.named("execute_tool add")[0];
     assert_eq!(made(add, "mlflow.spanInputs"), json!({ "a": 1, "b": 2 }));
     assert_eq!(made(add, "mlflow.spanOutputs"), json!({ "sum": 3 }));
 
     assert_eq!(bad.info["state"], "ERROR");
     for span in &bad.spans {
-        assert_eq!(span["status"], json!({ "code": "STATUS_CODE_ERROR", "message": "auth" }));
+        assert_eq!(
+            span["status"],
+            json!({ "code": "STATUS_CODE_ERROR", "message": "auth" })
+        );
         assert_eq!(made(span, "error.type"), "auth");
     }
     let failed = &bad.named("chat gemini-2.5-pro")[0]["events"][0];

@@ -21,8 +21,18 @@ pub(crate) struct Data {
 }
 
 impl From<Received> for Data {
-    fn from(Received { spans, metrics, logs }: Received) -> Self {
-        Self { spans: Spans(spans), metrics: Metrics(metrics), logs }
+    fn from(
+        Received {
+            spans,
+            metrics,
+            logs,
+        }: Received,
+    ) -> Self {
+        Self {
+            spans: Spans(spans),
+            metrics: Metrics(metrics),
+            logs,
+        }
     }
 }
 
@@ -42,7 +52,10 @@ pub(crate) fn text(value: Option<&AnyValue>) -> String {
 }
 
 fn find(attributes: &[KeyValue], key: &str) -> Option<String> {
-    attributes.iter().find(|it| it.key == key).map(|it| text(it.value.as_ref()))
+    attributes
+        .iter()
+        .find(|it| it.key == key)
+        .map(|it| text(it.value.as_ref()))
 }
 
 pub(crate) struct Spans(pub(crate) Vec<Span>);
@@ -51,20 +64,33 @@ impl Spans {
     /// Returns the one span of this name.
     pub(crate) fn one(&self, name: &str) -> &Span {
         let mut found = self.0.iter().filter(|span| span.name == name);
-        let span = found.next().unwrap_or_else(|| panic!("no span `{name}`: {}", self.tree()));
-        assert!(found.next().is_none(), "several spans `{name}`: {}", self.tree());
+        let span = found
+            .next()
+            .unwrap_or_else(|| panic!("no span `{name}`: {}", self.tree()));
+        assert!(
+            found.next().is_none(),
+            "several spans `{name}`: {}",
+            self.tree()
+        );
         span
     }
 
     /// Returns the spans that are inside no other.
     pub(crate) fn roots(&self) -> Vec<&Span> {
-        self.0.iter().filter(|span| span.parent_span_id.is_empty()).collect()
+        self.0
+            .iter()
+            .filter(|span| span.parent_span_id.is_empty())
+            .collect()
     }
 
     /// Returns the spans that are inside no other one that was received, in the order of their start.
     pub(crate) fn outermost(&self) -> Vec<&Span> {
         let has = |id: &[u8]| self.0.iter().any(|span| span.span_id == id);
-        let mut found: Vec<_> = self.0.iter().filter(|span| !has(&span.parent_span_id)).collect();
+        let mut found: Vec<_> = self
+            .0
+            .iter()
+            .filter(|span| !has(&span.parent_span_id))
+            .collect();
         found.sort_by_key(|span| span.start_time_unix_nano);
         found
     }
@@ -83,8 +109,11 @@ impl Spans {
     }
 
     fn below(&self, parent: &[u8]) -> String {
-        let mut children: Vec<_> =
-            self.0.iter().filter(|span| span.parent_span_id == parent).collect();
+        let mut children: Vec<_> = self
+            .0
+            .iter()
+            .filter(|span| span.parent_span_id == parent)
+            .collect();
         children.sort_by_key(|span| (span.start_time_unix_nano, span.name.clone()));
         let lines = children.iter().map(|span| self.under(span));
         lines.collect::<Vec<_>>().join(", ")
@@ -107,18 +136,33 @@ impl Look for Span {
     /// Returns `error.type`, and checks that the status says the same.
     fn error(&self) -> Option<String> {
         let error = self.get("error.type");
-        let code = self.status.as_ref().map_or(StatusCode::Unset, |status| status.code());
-        assert_eq!(code == StatusCode::Error, error.is_some(), "{}: {code:?}", self.name);
+        let code = self
+            .status
+            .as_ref()
+            .map_or(StatusCode::Unset, |status| status.code());
+        assert_eq!(
+            code == StatusCode::Error,
+            error.is_some(),
+            "{}: {code:?}",
+            self.name
+        );
         error
     }
 
     fn events_of(&self, name: &str) -> Vec<&Event> {
-        self.events.iter().filter(|event| event.name == name).collect()
+        self.events
+            .iter()
+            .filter(|event| event.name == name)
+            .collect()
     }
 
     fn lasts_as_long_as(&self, inner: &Span) {
         assert!(self.start_time_unix_nano <= inner.start_time_unix_nano);
-        assert!(self.end_time_unix_nano >= inner.end_time_unix_nano, "{}", self.name);
+        assert!(
+            self.end_time_unix_nano >= inner.end_time_unix_nano,
+            "{}",
+            self.name
+        );
     }
 }
 
@@ -175,8 +219,9 @@ impl Metrics {
     pub(crate) fn counts(&self, name: &str, key: &str) -> BTreeMap<String, u64> {
         let mut counts = BTreeMap::new();
         for point in self.histogram(name) {
-            *counts.entry(find(&point.attributes, key).unwrap_or_default()).or_default() +=
-                point.count;
+            *counts
+                .entry(find(&point.attributes, key).unwrap_or_default())
+                .or_default() += point.count;
         }
         counts
     }
@@ -184,14 +229,20 @@ impl Metrics {
     /// Returns the sums of a histogram, by the value of an attribute.
     pub(crate) fn sums(&self, name: &str, key: &str) -> BTreeMap<String, f64> {
         let of = |point: &HistogramDataPoint| {
-            (find(&point.attributes, key).unwrap_or_default(), point.sum.unwrap())
+            (
+                find(&point.attributes, key).unwrap_or_default(),
+                point.sum.unwrap(),
+            )
         };
         self.histogram(name).iter().map(of).collect()
     }
 
     pub(crate) fn attributes(&self, name: &str) -> Vec<BTreeMap<String, String>> {
         let of = |attributes: &[KeyValue]| {
-            attributes.iter().map(|it| (it.key.clone(), text(it.value.as_ref()))).collect()
+            attributes
+                .iter()
+                .map(|it| (it.key.clone(), text(it.value.as_ref())))
+                .collect()
         };
         match self.points(name) {
             Some(Points::Histogram(it)) => {

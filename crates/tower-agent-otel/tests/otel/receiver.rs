@@ -39,7 +39,9 @@ impl Receiver {
         let (stop, stopped) = oneshot::channel::<()>();
         let state = received.clone();
         std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build();
             runtime.unwrap().block_on(async move {
                 let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
                 at.send(listener.local_addr().unwrap()).unwrap();
@@ -55,7 +57,11 @@ impl Receiver {
             });
         });
         let url = format!("http://{}", listens.recv().unwrap());
-        Self { url, received, _stop: stop }
+        Self {
+            url,
+            received,
+            _stop: stop,
+        }
     }
 
     pub(crate) fn take(&self) -> Received {
@@ -65,18 +71,39 @@ impl Receiver {
 
 async fn traces(State(received): State<Shared>, body: Bytes) {
     let request = ExportTraceServiceRequest::decode(body).unwrap();
-    let scopes = request.resource_spans.into_iter().flat_map(|it| it.scope_spans);
-    received.lock().unwrap().spans.extend(scopes.flat_map(|it| it.spans));
+    let scopes = request
+        .resource_spans
+        .into_iter()
+        .flat_map(|it| it.scope_spans);
+    received
+        .lock()
+        .unwrap()
+        .spans
+        .extend(scopes.flat_map(|it| it.spans));
 }
 
 async fn metrics(State(received): State<Shared>, body: Bytes) {
     let request = ExportMetricsServiceRequest::decode(body).unwrap();
-    let scopes = request.resource_metrics.into_iter().flat_map(|it| it.scope_metrics);
-    received.lock().unwrap().metrics.extend(scopes.flat_map(|it| it.metrics));
+    let scopes = request
+        .resource_metrics
+        .into_iter()
+        .flat_map(|it| it.scope_metrics);
+    received
+        .lock()
+        .unwrap()
+        .metrics
+        .extend(scopes.flat_map(|it| it.metrics));
 }
 
 async fn logs(State(received): State<Shared>, body: Bytes) {
     let request = ExportLogsServiceRequest::decode(body).unwrap();
-    let scopes = request.resource_logs.into_iter().flat_map(|it| it.scope_logs);
-    received.lock().unwrap().logs.extend(scopes.flat_map(|it| it.log_records));
+    let scopes = request
+        .resource_logs
+        .into_iter()
+        .flat_map(|it| it.scope_logs);
+    received
+        .lock()
+        .unwrap()
+        .logs
+        .extend(scopes.flat_map(|it| it.log_records));
 }

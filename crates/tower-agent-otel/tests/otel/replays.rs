@@ -24,11 +24,18 @@ const IS_KILLED: &str = "TOWER_AGENT_TEST_IS_KILLED";
 /// The program: it goes on with the run, if a test asks for it.
 #[test]
 fn a_process_that_goes_on_with_a_run() {
-    let Some(folder) = std::env::var_os(FOLDER) else { return };
+    let Some(folder) = std::env::var_os(FOLDER) else {
+        return;
+    };
     let exporters = Exporters::to(&std::env::var(COLLECTOR).unwrap());
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     runtime.block_on(async {
-        let database = Sqlite::open(PathBuf::from(folder).join("runs.db")).await.unwrap();
+        let database = Sqlite::open(PathBuf::from(folder).join("runs.db"))
+            .await
+            .unwrap();
         let agent = agent(database, &exporters.providers);
         let mut run = agent.stream(AgentRequest::new("Rain?").with_run_id("run 1"));
         while run.next().await.is_some() {}
@@ -42,7 +49,9 @@ fn a_process_that_goes_on_with_a_run() {
 /// A boss that looks, lets a worker look, and answers. It is killed while it answers.
 fn agent(journal: Sqlite, providers: &Providers) -> Agent {
     let look = || Tool::function("look", "Looks.", |_: Value| "rain");
-    let worker = Agent::builder(model(&["look"], 10, || {})).name("worker").tool(look());
+    let worker = Agent::builder(model(&["look"], 10, || {}))
+        .name("worker")
+        .tool(look());
     let worker = worker.build().unwrap();
     let flush = providers.clone();
     let boss = model(&["look", "worker"], 1000, move || {
@@ -75,7 +84,11 @@ fn model(
     tower::service_fn(move |request: ModelRequest| {
         let last = last.clone();
         async move {
-            let done = request.messages().iter().filter(|it| it.role() == Role::Tool).count();
+            let done = request
+                .messages()
+                .iter()
+                .filter(|it| it.role() == Role::Tool)
+                .count();
             let usage = Usage::new(tokens + done as u64, 0);
             if let Some(tool) = tools.get(done) {
                 let call = ToolCall::new(format!("c{done}"), *tool, json!({ "request": "?" }));
@@ -105,7 +118,8 @@ fn process(folder: &Path, collector: &Receiver, is_killed: bool) -> (ExitStatus,
 }
 
 fn tokens(data: &Data) -> i64 {
-    data.metrics.total("gen_ai.client.inference.usage.input_tokens")
+    data.metrics
+        .total("gen_ai.client.inference.usage.input_tokens")
 }
 
 #[test]
@@ -119,7 +133,12 @@ fn what_a_killed_process_has_recorded_is_not_recorded_again() {
     assert!(!status.success());
     // The span of the run did not end: only what has ended is exported.
     let worker = "execute_tool worker(invoke_agent worker(chat, execute_tool look, chat))";
-    let seen: Vec<_> = first.spans.outermost().iter().map(|it| first.spans.under(it)).collect();
+    let seen: Vec<_> = first
+        .spans
+        .outermost()
+        .iter()
+        .map(|it| first.spans.under(it))
+        .collect();
     assert_eq!(seen, ["chat", "execute_tool look", "chat", worker]);
     assert_eq!(tokens(&first), 1000 + 1001 + 10 + 11);
 
@@ -129,20 +148,41 @@ fn what_a_killed_process_has_recorded_is_not_recorded_again() {
     assert_eq!(second.spans.one("invoke_agent boss").error(), None);
     assert_eq!(tokens(&second), 1002);
     let calls = |data: &Data, kind: &str| {
-        let counts = data.metrics.sums(&format!("gen_ai.invoke_agent.{kind}"), "");
+        let counts = data
+            .metrics
+            .sums(&format!("gen_ai.invoke_agent.{kind}"), "");
         counts.values().sum::<f64>()
     };
-    assert_eq!((calls(&second, "inference_calls"), calls(&second, "tool_calls")), (1.0, 0.0));
+    assert_eq!(
+        (
+            calls(&second, "inference_calls"),
+            calls(&second, "tool_calls")
+        ),
+        (1.0, 0.0)
+    );
     let chunks = "gen_ai.client.inference.time_per_output_chunk";
     assert_eq!(second.metrics.histogram(chunks)[0].count, 1);
 
     // Made again when it has ended, it is a run in which nothing was called.
     let (status, third) = process(&folder, &collector, false);
     assert!(status.success());
-    assert_eq!((third.spans.tree(), tokens(&third)), ("invoke_agent boss".to_owned(), 0));
-    assert_eq!((calls(&third, "inference_calls"), calls(&third, "tool_calls")), (0.0, 0.0));
+    assert_eq!(
+        (third.spans.tree(), tokens(&third)),
+        ("invoke_agent boss".to_owned(), 0)
+    );
+    assert_eq!(
+        (
+            calls(&third, "inference_calls"),
+            calls(&third, "tool_calls")
+        ),
+        (0.0, 0.0)
+    );
     assert!(!third.metrics.names().contains(&chunks));
-    assert!([first, second, third].iter().all(|data| data.logs.is_empty()));
+    assert!(
+        [first, second, third]
+            .iter()
+            .all(|data| data.logs.is_empty())
+    );
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
@@ -155,7 +195,10 @@ async fn telemetry_outside_the_journal_is_refused() {
         .global_callbacks(Durable::new(journal));
     let error = agent.build().unwrap_err();
     assert!(matches!(&error, BuildError::NotDurable { .. }), "{error}");
-    assert!(error.to_string().contains("register that after it"), "{error}");
+    assert!(
+        error.to_string().contains("register that after it"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -181,7 +224,10 @@ async fn the_span_of_a_run_that_is_dropped_and_goes_on_ends_each_time() {
     }
     drop(run);
     let first = world.received();
-    assert_eq!(first.spans.tree(), "invoke_agent boss(chat, execute_tool look, chat)");
+    assert_eq!(
+        first.spans.tree(),
+        "invoke_agent boss(chat, execute_tool look, chat)"
+    );
     let error = first.spans.one("invoke_agent boss").error();
     assert_eq!((error.as_deref(), tokens(&first)), (Some("cancelled"), 10));
 

@@ -16,7 +16,10 @@ pub(crate) fn echo() -> Tool {
 }
 
 fn says(name: &str, text: &str) -> Agent {
-    Agent::builder(ScriptedModel::always(Turn::from_text(text))).name(name).build().unwrap()
+    Agent::builder(ScriptedModel::always(Turn::from_text(text)))
+        .name(name)
+        .build()
+        .unwrap()
 }
 
 #[tokio::test]
@@ -41,21 +44,43 @@ async fn parallel_tool_calls_are_siblings_between_two_model_calls() {
         spans.tree(),
         "invoke_agent clerk(chat, execute_tool echo, execute_tool later, chat)"
     );
-    let (agent, tool) = (spans.one("invoke_agent clerk"), spans.one("execute_tool echo"));
+    let (agent, tool) = (
+        spans.one("invoke_agent clerk"),
+        spans.one("execute_tool echo"),
+    );
     assert!(spans.0.iter().all(|span| span.trace_id == agent.trace_id));
-    spans.0.iter().for_each(|inner| agent.lasts_as_long_as(inner));
-    assert_eq!(agent.get("gen_ai.operation.name").as_deref(), Some("invoke_agent"));
+    spans
+        .0
+        .iter()
+        .for_each(|inner| agent.lasts_as_long_as(inner));
+    assert_eq!(
+        agent.get("gen_ai.operation.name").as_deref(),
+        Some("invoke_agent")
+    );
     assert_eq!(agent.get("gen_ai.agent.name").as_deref(), Some("clerk"));
-    assert_eq!(tool.get("gen_ai.operation.name").as_deref(), Some("execute_tool"));
+    assert_eq!(
+        tool.get("gen_ai.operation.name").as_deref(),
+        Some("execute_tool")
+    );
     assert_eq!(tool.get("gen_ai.tool.name").as_deref(), Some("echo"));
     assert_eq!(tool.get("gen_ai.tool.type").as_deref(), Some("function"));
     assert_eq!(tool.get("gen_ai.agent.name").as_deref(), Some("clerk"));
     assert_eq!(tool.get("gen_ai.tool.call.id").as_deref(), Some("call_1"));
-    assert_eq!(tool.get("gen_ai.tool.description").as_deref(), Some("Says it again."));
-    let kinds: Vec<_> =
-        spans.0.iter().map(|span| (span.name.starts_with("chat"), span.kind)).collect();
+    assert_eq!(
+        tool.get("gen_ai.tool.description").as_deref(),
+        Some("Says it again.")
+    );
+    let kinds: Vec<_> = spans
+        .0
+        .iter()
+        .map(|span| (span.name.starts_with("chat"), span.kind))
+        .collect();
     // CLIENT is 3, INTERNAL is 1.
-    assert!(kinds.iter().all(|(is_chat, kind)| *kind == if *is_chat { 3 } else { 1 }));
+    assert!(
+        kinds
+            .iter()
+            .all(|(is_chat, kind)| *kind == if *is_chat { 3 } else { 1 })
+    );
     assert!(spans.0.iter().all(|span| span.error().is_none()));
 }
 
@@ -82,7 +107,10 @@ async fn an_agent_used_as_a_tool_is_inside_the_tool_call() {
 #[tokio::test]
 async fn an_agent_that_takes_over_is_inside_the_one_that_transferred() {
     let world = World::new();
-    let desk = ScriptedModel::new([Turn::tool("transfer_to_agent", json!({ "agent": "billing" }))]);
+    let desk = ScriptedModel::new([Turn::tool(
+        "transfer_to_agent",
+        json!({ "agent": "billing" }),
+    )]);
     let desk = Agent::builder(desk)
         .name("desk")
         .sub_agent(says("billing", "Paid."))
@@ -99,8 +127,9 @@ async fn an_agent_that_takes_over_is_inside_the_one_that_transferred() {
 #[tokio::test]
 async fn a_team_is_a_workflow_around_its_members() {
     let world = World::new();
-    let critics =
-        Agent::parallel("critics").agent(says("facts", "True.")).agent(says("style", "Long."));
+    let critics = Agent::parallel("critics")
+        .agent(says("facts", "True."))
+        .agent(says("style", "Long."));
     let essay = Agent::sequential("essay")
         .agent(says("writer", "An essay."))
         .agent(critics.build().unwrap())
@@ -115,7 +144,10 @@ async fn a_team_is_a_workflow_around_its_members() {
          invoke_workflow critics(invoke_agent facts(chat), invoke_agent style(chat)))"
     );
     let essay = spans.one("invoke_workflow essay");
-    assert_eq!(essay.get("gen_ai.operation.name").as_deref(), Some("invoke_workflow"));
+    assert_eq!(
+        essay.get("gen_ai.operation.name").as_deref(),
+        Some("invoke_workflow")
+    );
     assert_eq!(essay.get("gen_ai.workflow.name").as_deref(), Some("essay"));
 }
 
@@ -139,15 +171,29 @@ async fn what_a_tool_logs_and_the_spans_it_opens_are_inside_its_call() {
     agent.run("?").await.unwrap();
 
     let spans = world.spans();
-    let calls: Vec<_> = spans.0.iter().filter(|it| it.name == "execute_tool slow").collect();
+    let calls: Vec<_> = spans
+        .0
+        .iter()
+        .filter(|it| it.name == "execute_tool slow")
+        .collect();
     assert_eq!(calls.len(), 2);
     for call in calls {
-        let inside: Vec<_> =
-            spans.0.iter().filter(|it| it.parent_span_id == call.span_id).collect();
-        assert!(matches!(inside[..], [query] if query.name == "query"), "{}", spans.tree());
+        let inside: Vec<_> = spans
+            .0
+            .iter()
+            .filter(|it| it.parent_span_id == call.span_id)
+            .collect();
+        assert!(
+            matches!(inside[..], [query] if query.name == "query"),
+            "{}",
+            spans.tree()
+        );
         let n = inside[0].get("n");
-        let said: Vec<_> =
-            call.events.iter().map(|it| (&*it.name, crate::received::of_event(it, "n"))).collect();
+        let said: Vec<_> = call
+            .events
+            .iter()
+            .map(|it| (&*it.name, crate::received::of_event(it, "n")))
+            .collect();
         assert_eq!(said, [("begins", n.clone()), ("ends", n)]);
     }
 }
@@ -213,11 +259,18 @@ async fn work_that_a_tool_leaves_behind_does_not_keep_its_span_open() {
         .unwrap();
     agent.run("?").await.unwrap();
     let spans = world.spans();
-    assert_eq!(spans.tree(), "invoke_agent agent(chat, execute_tool starts, chat)");
+    assert_eq!(
+        spans.tree(),
+        "invoke_agent agent(chat, execute_tool starts, chat)"
+    );
     let call = spans.one("execute_tool starts").span_id.clone();
 
     done.send(()).unwrap();
-    while tokio::runtime::Handle::current().metrics().num_alive_tasks() > 0 {
+    while tokio::runtime::Handle::current()
+        .metrics()
+        .num_alive_tasks()
+        > 0
+    {
         tokio::task::yield_now().await;
     }
     let later = world.spans();
@@ -254,7 +307,10 @@ async fn it_can_be_given_with_one_run() {
     .unwrap();
     agent.run("?").await.unwrap();
     assert_eq!(world.spans().0.len(), 0);
-    agent.run(AgentRequest::new("?").with_callbacks(world.telemetry())).await.unwrap();
+    agent
+        .run(AgentRequest::new("?").with_callbacks(world.telemetry()))
+        .await
+        .unwrap();
     assert_eq!(
         world.spans().tree(),
         "invoke_agent agent(chat, execute_tool worker(invoke_agent worker(chat)), chat)"
@@ -268,12 +324,24 @@ async fn every_span_of_a_conversation_has_its_id() {
         .telemetry()
         .conversation_id(|run| run.state().get("thread")?.as_str().map(str::to_owned));
     let model = ScriptedModel::new([Turn::tool("echo", json!(1)), Turn::from_text("done")]);
-    let agent = Agent::builder(model).tool(echo()).global_callbacks(telemetry).build().unwrap();
+    let agent = Agent::builder(model)
+        .tool(echo())
+        .global_callbacks(telemetry)
+        .build()
+        .unwrap();
     let state = State::from_iter([("thread".to_owned(), json!("t1"))]);
-    agent.run(AgentRequest::new("?").with_state(state)).await.unwrap();
+    agent
+        .run(AgentRequest::new("?").with_state(state))
+        .await
+        .unwrap();
     let spans = world.spans();
     assert_eq!(spans.0.len(), 4);
-    assert!(spans.0.iter().all(|it| it.get("gen_ai.conversation.id").as_deref() == Some("t1")));
+    assert!(
+        spans
+            .0
+            .iter()
+            .all(|it| it.get("gen_ai.conversation.id").as_deref() == Some("t1"))
+    );
 }
 
 #[tokio::test]
@@ -281,7 +349,10 @@ async fn two_runs_at_once_are_two_traces() {
     let world = World::new();
     let turn = |text: &str| Turn::from_text(text).latency(Duration::from_millis(1));
     let model = ScriptedModel::new([turn("a"), turn("b")]);
-    let agent = Agent::builder(model).global_callbacks(world.telemetry()).build().unwrap();
+    let agent = Agent::builder(model)
+        .global_callbacks(world.telemetry())
+        .build()
+        .unwrap();
     let (a, b) = futures::join!(agent.run("?"), agent.run("?"));
     a.and(b).unwrap();
     let spans = world.spans();
@@ -363,7 +434,12 @@ async fn what_a_layer_says_when_it_is_called_and_dropped_is_inside_the_call() {
         let agent = agent.build().unwrap();
         assert_eq!(agent.run("?").now_or_never().is_some(), ends);
         let spans = world.spans();
-        let said: Vec<_> = spans.one("chat").events.iter().map(|event| &*event.name).collect();
+        let said: Vec<_> = spans
+            .one("chat")
+            .events
+            .iter()
+            .map(|event| &*event.name)
+            .collect();
         assert_eq!(said, ["called", "dropped"]);
     }
 }

@@ -30,7 +30,10 @@ impl World {
     /// Exports what this thread does.
     pub(crate) fn new() -> Self {
         let receiver = Receiver::start();
-        Self { exporters: Exporters::to(&receiver.url), receiver }
+        Self {
+            exporters: Exporters::to(&receiver.url),
+            receiver,
+        }
     }
 
     /// Returns another subscriber that exports to the same collector.
@@ -64,23 +67,42 @@ pub(crate) struct Exporters {
 impl Exporters {
     pub(crate) fn to(url: &str) -> Self {
         let to = |path: &str| format!("{url}/v1/{path}");
-        let spans = SpanExporter::builder().with_http().with_endpoint(to("traces"));
+        let spans = SpanExporter::builder()
+            .with_http()
+            .with_endpoint(to("traces"));
         // Nothing is left out, however much there is at once.
-        let all = BatchConfigBuilder::default().with_max_queue_size(1 << 20).build();
-        let spans =
-            BatchSpanProcessor::builder(spans.build().unwrap()).with_batch_config(all).build();
-        let tracers = SdkTracerProvider::builder().with_span_processor(spans).build();
-        let metrics = MetricExporter::builder().with_http().with_endpoint(to("metrics"));
+        let all = BatchConfigBuilder::default()
+            .with_max_queue_size(1 << 20)
+            .build();
+        let spans = BatchSpanProcessor::builder(spans.build().unwrap())
+            .with_batch_config(all)
+            .build();
+        let tracers = SdkTracerProvider::builder()
+            .with_span_processor(spans)
+            .build();
+        let metrics = MetricExporter::builder()
+            .with_http()
+            .with_endpoint(to("metrics"));
         // Only when it is told to, however long a test takes.
         let metrics = PeriodicReader::builder(metrics.build().unwrap()).with_interval(A_DAY);
-        let meters = SdkMeterProvider::builder().with_reader(metrics.build()).build();
+        let meters = SdkMeterProvider::builder()
+            .with_reader(metrics.build())
+            .build();
         let logs = LogExporter::builder().with_http().with_endpoint(to("logs"));
-        let loggers =
-            SdkLoggerProvider::builder().with_batch_exporter(logs.build().unwrap()).build();
+        let loggers = SdkLoggerProvider::builder()
+            .with_batch_exporter(logs.build().unwrap())
+            .build();
 
-        let providers = Providers { tracers, meters, loggers };
+        let providers = Providers {
+            tracers,
+            meters,
+            loggers,
+        };
         let subscriber = tracing::subscriber::set_default(subscriber(&providers));
-        Self { providers, _subscriber: subscriber }
+        Self {
+            providers,
+            _subscriber: subscriber,
+        }
     }
 }
 

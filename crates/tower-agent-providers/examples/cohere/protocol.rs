@@ -56,10 +56,16 @@ impl Protocol for Chat {
             json!({ "type": "function", "function": { "name": tool.name(),
                 "description": tool.description(), "parameters": tool.parameters() } })
         });
-        object.optional("tools", Some(Vec::from_iter(tools)).filter(|it| !it.is_empty()))?;
+        object.optional(
+            "tools",
+            Some(Vec::from_iter(tools)).filter(|it| !it.is_empty()),
+        )?;
         let refused = [
             (settings.tool_choice.is_some(), "tool choice"),
-            (settings.parallel_tool_calls == Some(false), "setting as `parallel_tool_calls`"),
+            (
+                settings.parallel_tool_calls == Some(false),
+                "setting as `parallel_tool_calls`",
+            ),
             (settings.reasoning_effort.is_some(), "reasoning effort"),
             (settings.response_format.is_some(), "response format"),
         ];
@@ -77,14 +83,21 @@ impl Protocol for Chat {
 fn message(message: &Message, out: &mut Vec<u8>) -> Result<()> {
     for result in message.tool_results() {
         let (id, content) = (&result.call_id, text(&result.parts)?);
-        json::write(out, json!({ "role": "tool", "tool_call_id": id, "content": content }))?;
+        json::write(
+            out,
+            json!({ "role": "tool", "tool_call_id": id, "content": content }),
+        )?;
         out.push(b',');
     }
     let calls = message.tool_calls().map(|call| {
         json!({ "id": call.id, "type": "function", "function": {
             "name": tool_name(&call.name), "arguments": call.arguments.as_str() } })
     });
-    let (role, text, calls) = (message.role(), text(message.parts())?, Vec::from_iter(calls));
+    let (role, text, calls) = (
+        message.role(),
+        text(message.parts())?,
+        Vec::from_iter(calls),
+    );
     let message = match role {
         Role::Tool => return Ok(()),
         _ if calls.is_empty() => json!({ "role": role, "content": text }),
@@ -97,11 +110,13 @@ fn message(message: &Message, out: &mut Vec<u8>) -> Result<()> {
 
 /// Leaves out reasoning and the data of other providers.
 fn text(parts: &[Part]) -> Result<String> {
-    parts.iter().try_fold(String::new(), |text, part| match part {
-        Part::Text(more) => Ok(text + &more.text),
-        Part::Image(_) | Part::Audio(_) | Part::Document(_) => Err(unsupported("part")),
-        _ => Ok(text),
-    })
+    parts
+        .iter()
+        .try_fold(String::new(), |text, part| match part {
+            Part::Text(more) => Ok(text + &more.text),
+            Part::Image(_) | Part::Audio(_) | Part::Document(_) => Err(unsupported("part")),
+            _ => Ok(text),
+        })
 }
 
 #[derive(Default)]
@@ -116,9 +131,17 @@ impl Decoder for ChatDecoder {
         if let Some(error) = event["delta"]["error"].as_str() {
             return Err(Fault::new(error.to_owned()));
         }
-        self.read(event["index"].as_u64().unwrap_or_default() as usize, &event["delta"], out);
+        self.read(
+            event["index"].as_u64().unwrap_or_default() as usize,
+            &event["delta"],
+            out,
+        );
         let is_last = event["type"] == "message-end";
-        Ok(if is_last { Progress::Done } else { Progress::More })
+        Ok(if is_last {
+            Progress::Done
+        } else {
+            Progress::More
+        })
     }
 
     fn response(&mut self, body: &[u8], out: &mut Vec<Piece>) -> Result<(), Fault> {
@@ -144,17 +167,35 @@ impl ChatDecoder {
     /// Reads a response, or what an event adds to it: both have the same fields.
     fn read(&mut self, first: usize, said: &Value, out: &mut Vec<Piece>) {
         let message = &said["message"];
-        let content = several(&message["content"]).iter().map(|content| &content["text"]);
-        for text in content.chain([&message["tool_plan"]]).filter_map(Value::as_str) {
+        let content = several(&message["content"])
+            .iter()
+            .map(|content| &content["text"]);
+        for text in content
+            .chain([&message["tool_plan"]])
+            .filter_map(Value::as_str)
+        {
             out.push(Delta::Text(text.to_owned()).into());
         }
         for (index, call) in (first..).zip(several(&message["tool_calls"])) {
             if let Some(name) = call["function"]["name"].as_str() {
                 let id = call["id"].as_str().unwrap_or_default().into();
-                out.push(Delta::ToolCall { index, id, name: name.into() }.into());
+                out.push(
+                    Delta::ToolCall {
+                        index,
+                        id,
+                        name: name.into(),
+                    }
+                    .into(),
+                );
             }
             if let Some(json) = call["function"]["arguments"].as_str() {
-                out.push(Delta::Arguments { index, json: json.to_owned() }.into());
+                out.push(
+                    Delta::Arguments {
+                        index,
+                        json: json.to_owned(),
+                    }
+                    .into(),
+                );
             }
         }
         if let Some(reason) = said["finish_reason"].as_str() {
@@ -167,5 +208,7 @@ impl ChatDecoder {
 
 /// Returns the items of a list, as responses have it, or the only item, as events have it.
 fn several(value: &Value) -> &[Value] {
-    value.as_array().map_or(slice::from_ref(value), Vec::as_slice)
+    value
+        .as_array()
+        .map_or(slice::from_ref(value), Vec::as_slice)
 }

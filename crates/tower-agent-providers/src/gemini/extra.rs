@@ -12,5 +12,8 @@ pub(super) fn without<'a>(
         return Cow::Borrowed(extra);
     }
     let rest = extra.iter().filter(|(name, _)| !is_merged(name));
-    Cow::Owned(rest.map(|(name, value)| (name.clone(), value.clone())).collect())
+    Cow::Owned(
+        rest.map(|(name, value)| (name.clone(), value.clone()))
+            .collect(),
+    )
 }

@@ -20,14 +20,24 @@ pub(super) fn of(error: &Value) -> Fault {
 
 fn with_details(mut fault: Fault, error: &Value) -> Fault {
     let details = error["details"].as_array().map_or(&[][..], Vec::as_slice);
-    if let Some(wait) = details.iter().find_map(|detail| seconds(&detail["retryDelay"])) {
+    if let Some(wait) = details
+        .iter()
+        .find_map(|detail| seconds(&detail["retryDelay"]))
+    {
         fault = fault.with_retry_after(wait);
     }
     let code = error["code"].as_str().unwrap_or_default();
     // Both come with the status 400 `INVALID_ARGUMENT`.
-    if details.iter().any(|detail| detail["reason"] == "API_KEY_INVALID") {
+    if details
+        .iter()
+        .any(|detail| detail["reason"] == "API_KEY_INVALID")
+    {
         fault = fault.with_kind(ErrorKind::Auth);
-    } else if fault.message().to_ascii_lowercase().contains("input token count") {
+    } else if fault
+        .message()
+        .to_ascii_lowercase()
+        .contains("input token count")
+    {
         fault = fault.with_kind(ErrorKind::ContextLength);
     } else if let Some(kind) = failure(code) {
         fault = fault.with_kind(kind);
@@ -80,6 +90,12 @@ fn seconds(delay: &Value) -> Option<Duration> {
 
 /// Returns whether a quota is used up until tomorrow, whatever delay is sent beside it.
 fn is_daily_quota(detail: &Value) -> bool {
-    let violations = detail["violations"].as_array().map_or(&[][..], Vec::as_slice);
-    violations.iter().any(|it| it["quotaId"].as_str().is_some_and(|id| id.contains("PerDay")))
+    let violations = detail["violations"]
+        .as_array()
+        .map_or(&[][..], Vec::as_slice);
+    violations.iter().any(|it| {
+        it["quotaId"]
+            .as_str()
+            .is_some_and(|id| id.contains("PerDay"))
+    })
 }

@@ -6,7 +6,11 @@ use tower_agent::model::ModelRequest;
 /// Returns the instructions, and the texts of system messages.
 pub(super) fn instructions(request: &ModelRequest) -> Result<Vec<&str>> {
     let mut all: Vec<_> = request.instructions().into_iter().collect();
-    for message in request.messages().iter().filter(|it| it.role() == Role::System) {
+    for message in request
+        .messages()
+        .iter()
+        .filter(|it| it.role() == Role::System)
+    {
         for part in message.parts() {
             let Part::Text(text) = part else {
                 return Err(unsupported("part of a system message: only text"));

@@ -5,5 +5,7 @@ pub(super) const NO_SIGNATURE: &str = "skip_thought_signature_validator";
 /// instead of levels, and do not require signatures.
 pub(super) fn is_before_3(model: &str) -> bool {
     let name = model.rsplit('/').next().unwrap_or_default();
-    ["gemini-1.", "gemini-2."].iter().any(|old| name.starts_with(old))
+    ["gemini-1.", "gemini-2."]
+        .iter()
+        .any(|old| name.starts_with(old))
 }

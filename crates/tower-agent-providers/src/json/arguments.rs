@@ -38,7 +38,12 @@ pub fn arguments(out: &mut Vec<u8>, arguments: &message::Arguments) -> Result<()
         out.extend_from_slice(text.as_bytes());
         return Ok(());
     }
-    write(out, Invalid { text: arguments.as_str() })
+    write(
+        out,
+        Invalid {
+            text: arguments.as_str(),
+        },
+    )
 }
 
 #[derive(Serialize)]

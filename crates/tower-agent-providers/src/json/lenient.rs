@@ -189,9 +189,10 @@ where
 pub fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     Ok(match Value::deserialize(deserializer)? {
         Value::String(text) => text,
-        Value::Array(parts) => {
-            parts.iter().filter_map(|part| part["text"].as_str().or(part.as_str())).collect()
-        }
+        Value::Array(parts) => parts
+            .iter()
+            .filter_map(|part| part["text"].as_str().or(part.as_str()))
+            .collect(),
         _ => String::new(),
     })
 }

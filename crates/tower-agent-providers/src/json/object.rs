@@ -27,7 +27,10 @@ impl<'a> Object<'a> {
         out: &'a mut Vec<u8>,
         extra: impl Into<Option<&'a Map<String, Value>>>,
     ) -> Self {
-        Self { extra: extra.into(), ..Self::new(out) }
+        Self {
+            extra: extra.into(),
+            ..Self::new(out)
+        }
     }
 
     /// Appends a field.
@@ -96,7 +99,13 @@ impl<'a> Object<'a> {
     }
 
     fn end_with(mut self, takes: impl Fn(&Value) -> bool) -> Result<()> {
-        for (name, value) in self.extra.take().into_iter().flatten().filter(|(_, it)| takes(it)) {
+        for (name, value) in self
+            .extra
+            .take()
+            .into_iter()
+            .flatten()
+            .filter(|(_, it)| takes(it))
+        {
             self.field(name, value)?;
         }
         close(self.out, b'}');

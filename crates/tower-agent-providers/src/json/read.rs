@@ -24,7 +24,10 @@ pub fn read<'de, T: Deserialize<'de>>(json: &'de [u8], what: &str) -> Result<T, 
         Err(error) => error.to_string(),
     };
     let whole: Option<Value> = serde_json::from_slice(json).ok();
-    let reported = whole.as_ref().filter(|whole| whole.is_array()).and_then(Fault::read);
+    let reported = whole
+        .as_ref()
+        .filter(|whole| whole.is_array())
+        .and_then(Fault::read);
     Err(reported.unwrap_or_else(|| {
         Fault::protocol(format!("{what} is not the expected JSON ({found})")).with_quote(json)
     }))

@@ -33,7 +33,9 @@ pub(super) fn audio_format(media_type: &str) -> Result<&'static str> {
         "audio/wav" | "audio/wave" | "audio/x-wav" | "audio/vnd.wave" => "wav",
         "audio/mp3" | "audio/mpeg" => "mp3",
         _ => {
-            return Err(unsupported(&format!("audio of the type `{media_type}`: send WAV or MP3")));
+            return Err(unsupported(&format!(
+                "audio of the type `{media_type}`: send WAV or MP3"
+            )));
         }
     })
 }

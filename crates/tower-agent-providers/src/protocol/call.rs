@@ -13,7 +13,11 @@ impl<'a> Call<'a> {
     /// Creates a call without a model of its own and without a host.
     #[must_use]
     pub fn new(request: &'a ModelRequest) -> Self {
-        Self { request, model: None, host: "" }
+        Self {
+            request,
+            model: None,
+            host: "",
+        }
     }
 
     /// Sets the model, unless the request's settings name another.

@@ -53,7 +53,15 @@ impl Fault {
     pub fn new(message: impl Into<Cow<'static, str>>) -> Self {
         let message = message.into();
         let (quote, kind, retryable, retry_after, words, number) = Default::default();
-        Self { message, quote, kind, retryable, retry_after, words, number }
+        Self {
+            message,
+            quote,
+            kind,
+            retryable,
+            retry_after,
+            words,
+            number,
+        }
     }
 
     /// Creates the error of a response that violates the protocol.
@@ -83,7 +91,9 @@ impl Fault {
             Some(Value::Null) | None => {}
             Some(error) => return Some(Self::of(error, body)),
         }
-        let says = ["message", "detail"].iter().any(|key| !body[*key].is_null());
+        let says = ["message", "detail"]
+            .iter()
+            .any(|key| !body[*key].is_null());
         says.then(|| Self::of(body, body))
     }
 
@@ -96,22 +106,33 @@ impl Fault {
     /// Reads an error object, or the text of an error, in the object `around` it.
     #[must_use]
     pub fn of(error: &Value, around: &Value) -> Self {
-        let said = ["message", "detail", "msg"].map(|key| &error[key]).into_iter();
-        let said = said.chain([error, &around["message"]]).find_map(Value::as_str);
+        let said = ["message", "detail", "msg"]
+            .map(|key| &error[key])
+            .into_iter();
+        let said = said
+            .chain([error, &around["message"]])
+            .find_map(Value::as_str);
         let message = match said {
             Some(text) => text.to_owned(),
             None if !error["detail"].is_null() => error["detail"].to_string(),
             None => error.to_string(),
         };
         let mut fault = Self::new(message);
-        for value in [&error["code"], &error["type"], &error["status"], &around["code"]] {
+        for value in [
+            &error["code"],
+            &error["type"],
+            &error["status"],
+            &around["code"],
+        ] {
             match value {
                 Value::String(word) => match word.parse() {
                     Ok(number) => fault.number = fault.number.or(Some(number)),
                     Err(_) => fault.words.push(word.to_ascii_lowercase()),
                 },
                 Value::Number(number) => {
-                    let number = number.as_u64().and_then(|number| u16::try_from(number).ok());
+                    let number = number
+                        .as_u64()
+                        .and_then(|number| u16::try_from(number).ok());
                     fault.number = fault.number.or(number);
                 }
                 _ => {}
@@ -164,7 +185,11 @@ impl Fault {
 
     /// Returns whether a retry may succeed, as far as the fault itself says.
     pub(crate) fn retryable(&self) -> Option<bool> {
-        if self.is_out_of_quota() { Some(false) } else { self.retryable }
+        if self.is_out_of_quota() {
+            Some(false)
+        } else {
+            self.retryable
+        }
     }
 
     /// Returns whether the account is out of quota: waiting does not help.
@@ -177,7 +202,10 @@ impl Fault {
         if let Some(kind) = self.kind {
             return kind;
         }
-        let code = status.map(|status| status.as_u16()).or(self.number).unwrap_or(0);
+        let code = status
+            .map(|status| status.as_u16())
+            .or(self.number)
+            .unwrap_or(0);
         match code {
             401 | 403 => ErrorKind::Auth,
             404 => ErrorKind::NotFound,
@@ -202,19 +230,33 @@ impl Fault {
 
     fn kind_of_words(&self) -> ErrorKind {
         let table: [(&[&str], ErrorKind); 6] = [
-            (&["rate_limit", "quota", "too_many_requests", "billing"], ErrorKind::RateLimited),
-            (&["auth", "permission", "api_key", "forbidden"], ErrorKind::Auth),
-            (&["overloaded", "unavailable", "capacity"], ErrorKind::Overloaded),
+            (
+                &["rate_limit", "quota", "too_many_requests", "billing"],
+                ErrorKind::RateLimited,
+            ),
+            (
+                &["auth", "permission", "api_key", "forbidden"],
+                ErrorKind::Auth,
+            ),
+            (
+                &["overloaded", "unavailable", "capacity"],
+                ErrorKind::Overloaded,
+            ),
             (&["timeout", "timed_out", "deadline"], ErrorKind::Timeout),
             (&["not_found"], ErrorKind::NotFound),
-            (&["invalid", "bad_request", "badrequest", "unsupported"], ErrorKind::InvalidRequest),
+            (
+                &["invalid", "bad_request", "badrequest", "unsupported"],
+                ErrorKind::InvalidRequest,
+            ),
         ];
         let found = table.into_iter().find(|(words, _)| self.says(words));
         found.map_or(ErrorKind::Provider, |(_, kind)| kind)
     }
 
     fn says(&self, parts: &[&str]) -> bool {
-        self.words.iter().any(|word| parts.iter().any(|part| word.contains(part)))
+        self.words
+            .iter()
+            .any(|word| parts.iter().any(|part| word.contains(part)))
     }
 }
 

@@ -13,7 +13,11 @@ impl Framing {
     pub(crate) fn media_types(self) -> &'static [&'static str] {
         match self {
             Self::ServerSentEvents => &["text/event-stream"],
-            Self::Lines => &["application/x-ndjson", "application/ndjson", "application/jsonl"],
+            Self::Lines => &[
+                "application/x-ndjson",
+                "application/ndjson",
+                "application/jsonl",
+            ],
         }
     }
 }

@@ -4,7 +4,10 @@ use tower_agent::message::Part;
 
 /// Returns the texts of these parts, joined.
 pub(crate) fn joined<'a>(parts: &'a [Part], between: &str) -> Cow<'a, str> {
-    let mut texts = parts.iter().filter_map(Part::as_text).filter(|text| !text.is_empty());
+    let mut texts = parts
+        .iter()
+        .filter_map(Part::as_text)
+        .filter(|text| !text.is_empty());
     let first = texts.next().unwrap_or_default();
     match texts.next() {
         None => first.into(),

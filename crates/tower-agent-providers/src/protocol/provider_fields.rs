@@ -18,5 +18,7 @@ pub fn provider_fields<'a>(
     data: &'a ProviderData,
     provider: &str,
 ) -> Option<&'a Map<String, Value>> {
-    data.get(provider)?.as_object().filter(|fields| !fields.is_empty())
+    data.get(provider)?
+        .as_object()
+        .filter(|fields| !fields.is_empty())
 }

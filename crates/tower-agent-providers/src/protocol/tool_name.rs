@@ -21,10 +21,13 @@ pub fn tool_name(name: &str) -> Cow<'_, str> {
     if (1..=MAX).contains(&name.len()) && name.bytes().all(is_word) {
         return Cow::Borrowed(name);
     }
-    let accepted = name.chars().take(MAX).map(|letter| match u8::try_from(letter) {
-        Ok(byte) if is_word(byte) => letter,
-        _ => '_',
-    });
+    let accepted = name
+        .chars()
+        .take(MAX)
+        .map(|letter| match u8::try_from(letter) {
+            Ok(byte) if is_word(byte) => letter,
+            _ => '_',
+        });
     match accepted.collect::<String>() {
         empty if empty.is_empty() => Cow::Borrowed("_"),
         accepted => Cow::Owned(accepted),

@@ -4,5 +4,8 @@ use tower_agent::error::{Error, ErrorKind};
 /// nothing is dropped silently.
 #[must_use]
 pub fn unsupported(what: &str) -> Error {
-    Error::new(ErrorKind::InvalidRequest, format!("the protocol has no such {what}"))
+    Error::new(
+        ErrorKind::InvalidRequest,
+        format!("the protocol has no such {what}"),
+    )
 }

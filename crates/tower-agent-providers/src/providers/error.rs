@@ -45,7 +45,11 @@ pub enum ProvidersError {
 fn list(known: &[String]) -> String {
     match known {
         [] => "none".to_owned(),
-        known => known.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "),
+        known => known
+            .iter()
+            .map(|name| format!("`{name}`"))
+            .collect::<Vec<_>>()
+            .join(", "),
     }
 }
 

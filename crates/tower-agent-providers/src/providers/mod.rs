@@ -91,14 +91,22 @@ impl Providers {
         let name = name.trim();
         let known = || self.names().map(str::to_owned).collect();
         let Some((provider, model)) = name.split_once(':') else {
-            return Err(ProvidersError::NoProvider { name: name.to_owned(), known: known() });
+            return Err(ProvidersError::NoProvider {
+                name: name.to_owned(),
+                known: known(),
+            });
         };
         let (provider, model) = (provider.trim(), model.trim());
         let Some(connect) = self.connect.get(provider) else {
-            return Err(ProvidersError::Unknown { provider: provider.to_owned(), known: known() });
+            return Err(ProvidersError::Unknown {
+                provider: provider.to_owned(),
+                known: known(),
+            });
         };
         if model.is_empty() {
-            return Err(ProvidersError::NoModel { provider: provider.to_owned() });
+            return Err(ProvidersError::NoModel {
+                provider: provider.to_owned(),
+            });
         }
         connect(model).map_err(|source| ProvidersError::Build {
             provider: provider.to_owned(),

@@ -37,12 +37,20 @@ pin_project! {
 
 impl<B> RecordedBody<B> {
     pub(super) fn live(body: B, reading: Reading) -> Self {
-        Self { state: State::Live { body, reading } }
+        Self {
+            state: State::Live { body, reading },
+        }
     }
 
     /// A body that was not read to its end hangs there.
     pub(super) fn replay(frames: VecDeque<Bytes>, error: Option<Error>, unread: bool) -> Self {
-        Self { state: State::Replay { frames, error, unread } }
+        Self {
+            state: State::Replay {
+                frames,
+                error,
+                unread,
+            },
+        }
     }
 }
 
@@ -78,7 +86,11 @@ where
                     }
                 }))
             }
-            Projected::Replay { frames, error, unread } => match frames.pop_front() {
+            Projected::Replay {
+                frames,
+                error,
+                unread,
+            } => match frames.pop_front() {
                 Some(frame) => Poll::Ready(Some(Ok(Frame::data(frame)))),
                 None if *unread => Poll::Pending,
                 None => Poll::Ready(error.take().map(Err)),

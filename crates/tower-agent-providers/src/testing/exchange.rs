@@ -15,7 +15,10 @@ use tower_agent::testing::recording::{OpenCall, RecordedCall};
 
 /// Returns a request as data, without what is hidden.
 pub(super) fn recorded(request: &Request<RequestBody>, hiding: &Hiding) -> RecordedCall {
-    let target = request.uri().path_and_query().map_or("/", |target| target.as_str());
+    let target = request
+        .uri()
+        .path_and_query()
+        .map_or("/", |target| target.as_str());
     let method = request.method().as_str();
     let mut data = json!({ "method": method, "target": target, "body": body(request) });
     hiding.value(&mut data);
@@ -43,12 +46,18 @@ impl Exchange {
     }
 
     pub(super) fn failed(self, error: &Error) {
-        self.open.end(Outcome::failed(error).hidden(&[], &self.hiding));
+        self.open
+            .end(Outcome::failed(error).hidden(&[], &self.hiding));
     }
 
     pub(super) fn answered(self, status: StatusCode, headers: &HeaderMap) -> Reading {
         let outcome = Outcome::head(status, headers);
-        Reading { open: Some(self.open), hiding: self.hiding, outcome, frames: Vec::new() }
+        Reading {
+            open: Some(self.open),
+            hiding: self.hiding,
+            outcome,
+            frames: Vec::new(),
+        }
     }
 }
 
@@ -80,7 +89,9 @@ impl Drop for Reading {
 
 impl fmt::Debug for Reading {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reading").field("frames", &self.frames.len()).finish_non_exhaustive()
+        f.debug_struct("Reading")
+            .field("frames", &self.frames.len())
+            .finish_non_exhaustive()
     }
 }
 

@@ -20,7 +20,10 @@ impl Hiding {
         let query = request.uri().query().unwrap_or_default();
         let mut secrets = Secrets::new(None, request.headers(), query);
         add_secrets(&body(request), &mut secrets);
-        Self { secrets, scrub: redact.map(Scrub) }
+        Self {
+            secrets,
+            scrub: redact.map(Scrub),
+        }
     }
 
     pub(super) fn text(&self, text: &str) -> String {
@@ -43,7 +46,9 @@ impl Hiding {
     /// them. Returns `None` if there is a redaction and the body is not text.
     pub(super) fn frames(&self, frames: &[Bytes]) -> Option<Vec<Text>> {
         let whole = frames.concat();
-        let Some(scrub) = &self.scrub else { return Some(self.without_secrets(frames, &whole)) };
+        let Some(scrub) = &self.scrub else {
+            return Some(self.without_secrets(frames, &whole));
+        };
         let text = self.secrets.hide(std::str::from_utf8(&whole).ok()?);
         Some(match scrub.body(&text) {
             Some(pieces) => pieces.into_iter().map(Text::Plain).collect(),
@@ -57,8 +62,9 @@ impl Hiding {
         if hidden == text {
             return frames.iter().map(|frame| Text::new(frame)).collect();
         }
-        let one_by_one =
-            frames.iter().map(|frame| self.secrets.hide(&String::from_utf8_lossy(frame)));
+        let one_by_one = frames
+            .iter()
+            .map(|frame| self.secrets.hide(&String::from_utf8_lossy(frame)));
         let one_by_one: Vec<_> = one_by_one.collect();
         match one_by_one.concat() == hidden {
             true => one_by_one.into_iter().map(Text::Plain).collect(),

@@ -16,7 +16,10 @@ impl HttpRecordingLayer {
     /// Creates a layer over a recording, which may contain other calls too.
     #[must_use]
     pub fn new(recording: Recording) -> Self {
-        Self { recording, redact: None }
+        Self {
+            recording,
+            redact: None,
+        }
     }
 
     /// Hides what the redaction finds, in requests and responses. A replay then answers with its

@@ -33,14 +33,25 @@ impl Outcome {
     pub(super) fn head(status: StatusCode, headers: &HeaderMap) -> Self {
         let headers = headers.iter().map(|(name, value)| {
             let is_secret = value.is_sensitive() || name.as_str().contains("cookie");
-            let value = if is_secret { b"[hidden]" } else { value.as_bytes() };
+            let value = if is_secret {
+                b"[hidden]"
+            } else {
+                value.as_bytes()
+            };
             (name.as_str().to_owned(), Text::new(value))
         });
-        Self { status: Some(status.as_u16()), headers: headers.collect(), ..Self::default() }
+        Self {
+            status: Some(status.as_u16()),
+            headers: headers.collect(),
+            ..Self::default()
+        }
     }
 
     pub(super) fn failed(error: &Error) -> Self {
-        Self { error: Some(error.clone()), ..Self::default() }
+        Self {
+            error: Some(error.clone()),
+            ..Self::default()
+        }
     }
 
     /// Returns the outcome with its body, without what is hidden.

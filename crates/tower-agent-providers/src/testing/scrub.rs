@@ -26,8 +26,10 @@ impl Scrub {
     /// Returns the redacted text, or `None` if nothing was found. A text that is JSON, such as a tool
     /// call's arguments, is redacted as such.
     pub(super) fn text(&self, text: &str) -> Option<String> {
-        let json =
-            text.trim_start().starts_with(['{', '[']).then(|| serde_json::from_str::<Value>(text));
+        let json = text
+            .trim_start()
+            .starts_with(['{', '['])
+            .then(|| serde_json::from_str::<Value>(text));
         if let Some(Ok(json)) = json {
             let hidden = self.0.json(&json);
             // Of a key that stands there twice only the last was looked at.
@@ -45,12 +47,22 @@ impl Scrub {
     pub(super) fn body(&self, body: &str) -> Option<Vec<String>> {
         let mut lines = match serde_json::from_str(body) {
             Ok(json) => {
-                vec![Line { around: ("", ""), text: body, document: Some(json), is_cut: false }]
+                vec![Line {
+                    around: ("", ""),
+                    text: body,
+                    document: Some(json),
+                    is_cut: false,
+                }]
             }
             Err(_) => body.split_inclusive('\n').map(Line::read).collect(),
         };
         let before: Vec<_> = lines.iter().map(|line| line.document.clone()).collect();
-        self.documents(lines.iter_mut().filter_map(|line| line.document.as_mut()).collect());
+        self.documents(
+            lines
+                .iter_mut()
+                .filter_map(|line| line.document.as_mut())
+                .collect(),
+        );
         let mut is_changed = false;
         let mut pieces: Vec<String> = Vec::new();
         for (line, before) in lines.iter().zip(before) {
@@ -94,7 +106,12 @@ impl Scrub {
     /// whole text.
     fn pieces(&self, mut pieces: Vec<&mut String>) {
         let hide = |text: &str| self.text(text).unwrap_or_else(|| text.to_owned());
-        let whole = hide(&pieces.iter().map(|piece| piece.as_str()).collect::<String>());
+        let whole = hide(
+            &pieces
+                .iter()
+                .map(|piece| piece.as_str())
+                .collect::<String>(),
+        );
         let mut one_by_one: Vec<_> = pieces.iter().map(|piece| hide(piece)).collect();
         if one_by_one.concat() != whole {
             one_by_one.fill(String::new());
@@ -113,12 +130,19 @@ impl Scrub {
 impl<'b> Line<'b> {
     fn read(line: &'b str) -> Self {
         let plain = line.trim_ascii();
-        let text = plain.strip_prefix("data:").map_or(plain, str::trim_ascii_start);
+        let text = plain
+            .strip_prefix("data:")
+            .map_or(plain, str::trim_ascii_start);
         let around = line.split_once(text).unwrap_or(("", ""));
         let document = serde_json::from_str(text);
         let is_cut =
             text.starts_with(['{', '[']) && document.as_ref().is_err_and(serde_json::Error::is_eof);
-        Self { around, text, document: document.ok(), is_cut }
+        Self {
+            around,
+            text,
+            document: document.ok(),
+            is_cut,
+        }
     }
 }
 

@@ -31,7 +31,11 @@ pub struct HttpRecorded<S> {
 
 impl<S> HttpRecorded<S> {
     pub(super) fn new(inner: S, recording: Recording, redact: Option<Redact>) -> Self {
-        Self { inner, recording, redact }
+        Self {
+            inner,
+            recording,
+            redact,
+        }
     }
 }
 
@@ -48,7 +52,9 @@ where
         if self.recording.is_replay() {
             return Poll::Ready(Ok(()));
         }
-        self.inner.poll_ready(cx).map_err(|error| failed(error.into()))
+        self.inner
+            .poll_ready(cx)
+            .map_err(|error| failed(error.into()))
     }
 
     fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
@@ -58,11 +64,15 @@ where
                 future: self.inner.call(request),
                 exchange: Some(Exchange::new(open, hiding)),
             },
-            Ok(CallStart::Replay(outcome)) => {
-                State::Replay { response: replay(outcome).transpose() }
-            }
-            Ok(_) => State::Replay { response: Some(Err(unreadable("unknown kind of start"))) },
-            Err(error) => State::Replay { response: Some(Err(error.into())) },
+            Ok(CallStart::Replay(outcome)) => State::Replay {
+                response: replay(outcome).transpose(),
+            },
+            Ok(_) => State::Replay {
+                response: Some(Err(unreadable("unknown kind of start"))),
+            },
+            Err(error) => State::Replay {
+                response: Some(Err(error.into())),
+            },
         };
         ResponseFuture { state }
     }
@@ -71,13 +81,17 @@ where
 /// Returns a recorded response, or `None` if the call was dropped before it.
 fn replay<B>(outcome: Value) -> Result<Option<Response<RecordedBody<B>>>> {
     let mut outcome = exchange::read(outcome)?;
-    let Some(status) = outcome.status else { return outcome.error.map_or(Ok(None), Err) };
+    let Some(status) = outcome.status else {
+        return outcome.error.map_or(Ok(None), Err);
+    };
     let mut response = Response::new(());
     *response.status_mut() = StatusCode::from_u16(status).map_err(unreadable)?;
     *response.headers_mut() = outcome.read_headers().map_err(unreadable)?;
     let frames = outcome.frames.into_iter().map(|frame| frame.into_bytes());
     let frames = frames.collect::<Result<_, _>>().map_err(unreadable)?;
-    Ok(Some(response.map(|()| RecordedBody::replay(frames, outcome.error, outcome.unread))))
+    Ok(Some(response.map(|()| {
+        RecordedBody::replay(frames, outcome.error, outcome.unread)
+    })))
 }
 
 pin_project! {
@@ -114,7 +128,9 @@ where
         match self.project().state.project() {
             Projected::Record { future, exchange } => {
                 let result = ready!(future.poll(cx)).map_err(|error| failed(error.into()));
-                let Some(exchange) = exchange.take() else { return Poll::Pending };
+                let Some(exchange) = exchange.take() else {
+                    return Poll::Pending;
+                };
                 Poll::Ready(match result {
                     Ok(response) => {
                         let reading = exchange.answered(response.status(), response.headers());

@@ -21,7 +21,9 @@ impl Text {
     pub(super) fn new(bytes: &[u8]) -> Self {
         match std::str::from_utf8(bytes) {
             Ok(text) => Self::Plain(text.to_owned()),
-            Err(_) => Self::Base64 { base64: STANDARD.encode(bytes) },
+            Err(_) => Self::Base64 {
+                base64: STANDARD.encode(bytes),
+            },
         }
     }
 
@@ -37,7 +39,10 @@ impl Text {
 pub(super) fn body(request: &Request<RequestBody>) -> Value {
     // It is in one piece, and therefore ready.
     let body = request.body().clone().collect().now_or_never();
-    let body = body.and_then(Result::ok).map(|body| body.to_bytes()).unwrap_or_default();
+    let body = body
+        .and_then(Result::ok)
+        .map(|body| body.to_bytes())
+        .unwrap_or_default();
     serde_json::from_slice(&body)
         .or_else(|_| serde_json::to_value(Text::new(&body)))
         .unwrap_or_default()

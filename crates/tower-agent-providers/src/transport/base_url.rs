@@ -20,9 +20,13 @@ pub(super) struct BaseUrl {
 
 impl BaseUrl {
     pub(super) fn parse(url: &str) -> Result<Self, String> {
-        let uri: Uri = url.parse().map_err(|error: http::uri::InvalidUri| error.to_string())?;
+        let uri: Uri = url
+            .parse()
+            .map_err(|error: http::uri::InvalidUri| error.to_string())?;
         let parts = uri.into_parts();
-        let scheme = parts.scheme.filter(|s| *s == Scheme::HTTP || *s == Scheme::HTTPS);
+        let scheme = parts
+            .scheme
+            .filter(|s| *s == Scheme::HTTP || *s == Scheme::HTTPS);
         let Some(scheme) = scheme else {
             return Err("it must start with `http://` or `https://`".into());
         };
@@ -37,10 +41,20 @@ impl BaseUrl {
             _ => return Err("it has no host".into()),
         };
         let old = parts.path_and_query.as_ref();
-        let path = old.map_or("", PathAndQuery::path).trim_end_matches('/').to_owned();
+        let path = old
+            .map_or("", PathAndQuery::path)
+            .trim_end_matches('/')
+            .to_owned();
         let query = old.and_then(PathAndQuery::query).map(str::to_owned);
         let host = authority.host().to_owned();
-        Ok(Self { scheme, authority, host, path, query, first: OnceLock::new() })
+        Ok(Self {
+            scheme,
+            authority,
+            host,
+            path,
+            query,
+            first: OnceLock::new(),
+        })
     }
 
     pub(super) fn host(&self) -> &str {
@@ -71,14 +85,23 @@ impl BaseUrl {
             whole.push_str(query);
         }
         let (scheme, authority) = (self.scheme.clone(), self.authority.clone());
-        Uri::builder().scheme(scheme).authority(authority).path_and_query(whole).build()
+        Uri::builder()
+            .scheme(scheme)
+            .authority(authority)
+            .path_and_query(whole)
+            .build()
     }
 }
 
 /// Without parts that may contain a key.
 impl fmt::Debug for BaseUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { scheme, authority, path, .. } = self;
+        let Self {
+            scheme,
+            authority,
+            path,
+            ..
+        } = self;
         let url = without_secrets(&format!("{scheme}://{authority}{path}"));
         fmt::Debug::fmt(&url, f)
     }
@@ -88,5 +111,7 @@ impl fmt::Debug for BaseUrl {
 pub(super) fn is_media_type(header: Option<&HeaderValue>, wanted: &str) -> bool {
     let value = header.map(HeaderValue::as_bytes).unwrap_or_default();
     let media_type = value.split(|byte| *byte == b';').next().unwrap_or_default();
-    media_type.trim_ascii().eq_ignore_ascii_case(wanted.as_bytes())
+    media_type
+        .trim_ascii()
+        .eq_ignore_ascii_case(wanted.as_bytes())
 }

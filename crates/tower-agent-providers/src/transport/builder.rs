@@ -60,7 +60,13 @@ impl<P: Protocol> HttpModelBuilder<P> {
     /// Creates a builder for a protocol with options of its own.
     pub fn new(protocol: P) -> Self {
         let (model, base_url, api_key, headers) = Default::default();
-        Self { protocol, model, base_url, api_key, headers }
+        Self {
+            protocol,
+            model,
+            base_url,
+            api_key,
+            headers,
+        }
     }
 
     /// Returns the protocol, to change its options.
@@ -134,7 +140,10 @@ impl<P: Protocol> HttpModelBuilder<P> {
                 Some(self.protocol.base_url(&variable).into_owned())
             })
             .unwrap_or_else(|| P::BASE_URL.into());
-        let invalid = |url: &str, reason| BuildError::BaseUrl { url: without_secrets(url), reason };
+        let invalid = |url: &str, reason| BuildError::BaseUrl {
+            url: without_secrets(url),
+            reason,
+        };
         let base = base_url.trim();
         let base = BaseUrl::parse(base).map_err(|reason| invalid(base, reason))?;
         let own = BaseUrl::parse(P::BASE_URL).map_err(|reason| invalid(P::BASE_URL, reason))?;
@@ -160,7 +169,9 @@ impl<P: Protocol> HttpModelBuilder<P> {
                 None => (None, KeySource::Nowhere),
             },
         };
-        let key = key.map(|key| key.trim().to_owned()).filter(|key| !key.is_empty());
+        let key = key
+            .map(|key| key.trim().to_owned())
+            .filter(|key| !key.is_empty());
         if let Some(key) = &key {
             let (name, value) = self.protocol.key_header(key);
             headers.insert(name, sensitive(&value).ok_or(BuildError::ApiKey)?);
@@ -174,9 +185,19 @@ impl<P: Protocol> HttpModelBuilder<P> {
             headers.extend(more);
         }
         // A server on this machine is not missing a key.
-        let is_local = own.host().parse().is_ok_and(|host: IpAddr| host.is_loopback());
+        let is_local = own
+            .host()
+            .parse()
+            .is_ok_and(|host: IpAddr| host.is_loopback());
         let is_default_host = base.host() == own.host() && !is_local;
-        Ok(Config { base, is_default_host, headers, secrets, key: source, key_variable })
+        Ok(Config {
+            base,
+            is_default_host,
+            headers,
+            secrets,
+            key: source,
+            key_variable,
+        })
     }
 
     fn given_headers(&self) -> Result<HeaderMap, BuildError> {
@@ -204,12 +225,16 @@ const AGENT: &str = concat!("tower-agent/", env!("CARGO_PKG_VERSION"));
 
 /// Returns the key, and the name of its variable.
 fn key_of_environment<P: Protocol>() -> Option<(&'static str, String)> {
-    let mut names = [P::KEY_VARIABLE].into_iter().chain(P::OTHER_KEY_VARIABLES.iter().copied());
+    let mut names = [P::KEY_VARIABLE]
+        .into_iter()
+        .chain(P::OTHER_KEY_VARIABLES.iter().copied());
     names.find_map(|name| Some((name, environment(name)?)))
 }
 
 fn environment(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|value| !value.trim().is_empty())
+    std::env::var(name)
+        .ok()
+        .filter(|value| !value.trim().is_empty())
 }
 
 fn sensitive(value: &str) -> Option<HeaderValue> {

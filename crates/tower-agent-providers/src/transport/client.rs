@@ -69,8 +69,9 @@ impl HttpClient {
             .https_or_http()
             .enable_all_versions()
             .wrap_connector(tcp);
-        let client =
-            Client::builder(TokioExecutor::new()).pool_timer(TokioTimer::new()).build(connector);
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .build(connector);
         Ok(Self(Arc::new(client)))
     }
 }
@@ -85,7 +86,9 @@ impl Service<http::Request<RequestBody>> for HttpClient {
     }
 
     fn call(&mut self, request: http::Request<RequestBody>) -> Self::Future {
-        HttpFuture { inner: (&*self.0).call(request) }
+        HttpFuture {
+            inner: (&*self.0).call(request),
+        }
     }
 }
 

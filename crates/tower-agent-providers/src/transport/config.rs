@@ -21,7 +21,9 @@ pub(super) struct Config {
 
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Config").field("base", &self.base).finish_non_exhaustive()
+        f.debug_struct("Config")
+            .field("base", &self.base)
+            .finish_non_exhaustive()
     }
 }
 

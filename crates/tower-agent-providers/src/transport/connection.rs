@@ -51,13 +51,20 @@ fn connection_error(error: BoxError, otherwise: &'static str) -> Error {
         next = below(link);
     }
     let connection = Error::new(ErrorKind::Connection, format!("{what}{words}")).with_source(error);
-    if tls { connection.with_retryable(false) } else { connection }
+    if tls {
+        connection.with_retryable(false)
+    } else {
+        connection
+    }
 }
 
 /// The next error of a chain. An `io::Error` hides the error that it wraps and shows the source of
 /// that.
 fn below<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a (dyn StdError + 'static)> {
-    match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+    match error
+        .downcast_ref::<io::Error>()
+        .and_then(io::Error::get_ref)
+    {
         Some(wrapped) => Some(wrapped),
         None => error.source(),
     }
@@ -71,7 +78,8 @@ fn is_tower(link: &(dyn StdError + 'static)) -> bool {
 }
 
 fn is_io(link: &(dyn StdError + 'static), kind: io::ErrorKind) -> bool {
-    link.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == kind)
+    link.downcast_ref::<io::Error>()
+        .is_some_and(|error| error.kind() == kind)
 }
 
 #[cfg(feature = "http-client")]

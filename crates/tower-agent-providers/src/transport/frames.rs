@@ -79,7 +79,9 @@ impl Lines {
     }
 
     fn next(&mut self) -> Result<Option<Sse>, Broken> {
-        let found = self.bytes[self.searched..].iter().position(|byte| *byte == b'\n');
+        let found = self.bytes[self.searched..]
+            .iter()
+            .position(|byte| *byte == b'\n');
         let Some(found) = found else {
             self.searched = self.bytes.len();
             return Ok(None);

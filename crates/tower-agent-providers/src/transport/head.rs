@@ -20,8 +20,10 @@ pub(super) struct Head {
 }
 
 /// The headers that contain the id of the request.
-static REQUEST_IDS: [HeaderName; 2] =
-    [HeaderName::from_static("x-request-id"), HeaderName::from_static("request-id")];
+static REQUEST_IDS: [HeaderName; 2] = [
+    HeaderName::from_static("x-request-id"),
+    HeaderName::from_static("request-id"),
+];
 static SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 static RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 
@@ -39,13 +41,20 @@ impl Head {
             metadata = metadata.with_request_id(secrets.hide(id));
         }
         for (name, value) in &headers {
-            if RATE_LIMITS.iter().any(|prefix| name.as_str().starts_with(prefix))
+            if RATE_LIMITS
+                .iter()
+                .any(|prefix| name.as_str().starts_with(prefix))
                 && let Ok(value) = value.to_str()
             {
                 metadata = metadata.with_rate_limit(name.as_str(), secrets.hide(value));
             }
         }
-        Self { metadata, status, headers, config }
+        Self {
+            metadata,
+            status,
+            headers,
+            config,
+        }
     }
 
     /// Returns the metadata with what the decoder knows; a request id in the headers takes
@@ -58,7 +67,8 @@ impl Head {
     pub(super) fn refused(&self, protocol: &impl Protocol, body: &[u8]) -> Error {
         let fault = protocol.fault(body);
         let fault = fault.unwrap_or_else(|| Fault::new(self.reason()).with_quote(body));
-        self.error(&fault, Some(self.status)).with_metadata(self.metadata.clone())
+        self.error(&fault, Some(self.status))
+            .with_metadata(self.metadata.clone())
     }
 
     /// Returns the error for a fault in a response with a successful status.
@@ -78,7 +88,10 @@ impl Head {
 
     fn reason(&self) -> String {
         match self.status.canonical_reason() {
-            Some(reason) => format!("the server responded with {} {reason}", self.status.as_u16()),
+            Some(reason) => format!(
+                "the server responded with {} {reason}",
+                self.status.as_u16()
+            ),
             None => format!("the server responded with {}", self.status.as_u16()),
         }
     }
@@ -86,7 +99,10 @@ impl Head {
     fn error(&self, fault: &Fault, status: Option<StatusCode>) -> Error {
         let kind = fault.kind(status);
         let mut message = self.config.secrets.hide(fault.message());
-        let quote = fault.quote().map(|quote| self.snippet(quote)).unwrap_or_default();
+        let quote = fault
+            .quote()
+            .map(|quote| self.snippet(quote))
+            .unwrap_or_default();
         if !quote.is_empty() {
             message.push_str(": ");
             message.push_str(&quote);
@@ -136,7 +152,11 @@ fn completed(mut metadata: Metadata, decoder: &impl Decoder, config: &Config) ->
 }
 
 fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
-    headers.get(name)?.to_str().ok().filter(|text| !text.is_empty())
+    headers
+        .get(name)?
+        .to_str()
+        .ok()
+        .filter(|text| !text.is_empty())
 }
 
 fn should_retry(headers: &HeaderMap) -> Option<bool> {

@@ -47,7 +47,12 @@ pub struct HttpModel<P, S> {
 impl<P: Protocol, S> HttpModel<P, S> {
     pub(super) fn new(http: S, protocol: P, config: Config, model: Option<String>) -> Self {
         let (protocol, config) = (Arc::new(protocol), Arc::new(config));
-        Self { http, protocol, config, model: model.map(Into::into) }
+        Self {
+            http,
+            protocol,
+            config,
+            model: model.map(Into::into),
+        }
     }
 
     /// Sets the model.
@@ -74,7 +79,10 @@ impl<P: Protocol, S> HttpModel<P, S> {
         self.protocol.encode(call, &mut body)?;
         let path = self.protocol.path(call)?;
         let url = self.config.base.join(&path).map_err(|error| {
-            Error::new(ErrorKind::InvalidRequest, format!("the path `{path}` is invalid: {error}"))
+            Error::new(
+                ErrorKind::InvalidRequest,
+                format!("the path `{path}` is invalid: {error}"),
+            )
         })?;
         let mut http = Request::new(RequestBody::from(body));
         *http.method_mut() = Method::POST;
@@ -85,7 +93,9 @@ impl<P: Protocol, S> HttpModel<P, S> {
 }
 
 fn call_of<'a>(request: &'a ModelRequest, model: Option<&'a str>, config: &'a Config) -> Call<'a> {
-    Call::new(request).with_model(model).with_host(config.base.host())
+    Call::new(request)
+        .with_model(model)
+        .with_host(config.base.host())
 }
 
 impl<P, S, B> Service<ModelRequest> for HttpModel<P, S>
@@ -104,7 +114,9 @@ where
     type Future = ResponseFuture;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        self.http.poll_ready(cx).map_err(|error| self.config.unreached(error.into()))
+        self.http
+            .poll_ready(cx)
+            .map_err(|error| self.config.unreached(error.into()))
     }
 
     fn call(&mut self, request: ModelRequest) -> Self::Future {
@@ -115,7 +127,11 @@ where
         let http = match self.http_request(&call) {
             // Called at once, so that the service that was polled ready is the one called.
             Ok(http) => self.http.call(http),
-            Err(error) => return ResponseFuture { inner: future::ready(Err(error)).boxed() },
+            Err(error) => {
+                return ResponseFuture {
+                    inner: future::ready(Err(error)).boxed(),
+                };
+            }
         };
         let (protocol, config) = (self.protocol.clone(), self.config.clone());
         let model = self.model.clone();
@@ -124,7 +140,9 @@ where
             let call = call_of(&request, model.as_deref(), &config);
             answer(&*protocol, &call, &config, response).await
         };
-        ResponseFuture { inner: inner.boxed() }
+        ResponseFuture {
+            inner: inner.boxed(),
+        }
     }
 }
 
@@ -142,13 +160,24 @@ where
     let head = Head::new(parts.status, parts.headers, config.clone());
     if !parts.status.is_success() {
         // The status matters more than a truncated body.
-        let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+        let body = body
+            .collect()
+            .await
+            .map(|body| body.to_bytes())
+            .unwrap_or_default();
         return Err(head.refused(protocol, &body));
     }
-    let (decoder, sink) = (protocol.decoder(call), call.request().delta_sender().cloned());
+    let (decoder, sink) = (
+        protocol.decoder(call),
+        call.request().delta_sender().cloned(),
+    );
     match is_stream {
         // Apart, so that there is no room for it where nothing is streamed.
-        true => read::streamed(head, decoder, P::FRAMING, body, sink).boxed().await,
+        true => {
+            read::streamed(head, decoder, P::FRAMING, body, sink)
+                .boxed()
+                .await
+        }
         false => read::plain(head, decoder, body, sink).await,
     }
 }
@@ -164,9 +193,19 @@ fn is_stream(framing: Framing, headers: &HeaderMap, was_asked_for: bool) -> bool
 
 impl<P, S: Clone> Clone for HttpModel<P, S> {
     fn clone(&self) -> Self {
-        let Self { http, protocol, config, model } = self;
+        let Self {
+            http,
+            protocol,
+            config,
+            model,
+        } = self;
         let (http, protocol, config) = (http.clone(), protocol.clone(), config.clone());
-        Self { http, protocol, config, model: model.clone() }
+        Self {
+            http,
+            protocol,
+            config,
+            model: model.clone(),
+        }
     }
 }
 

@@ -21,7 +21,11 @@ pub(super) async fn plain<D: Decoder, B>(
 where
     B: Body<Error: Into<BoxError>>,
 {
-    let body = body.collect().await.map_err(|error| head.broke(error.into()))?.to_bytes();
+    let body = body
+        .collect()
+        .await
+        .map_err(|error| head.broke(error.into()))?
+        .to_bytes();
     let mut pieces = Vec::new();
     let read = decoder.response(&body, &mut pieces);
     read.map_err(|fault| head.fault(&fault, &decoder))?;
@@ -50,7 +54,9 @@ pub(super) async fn streamed<D: Decoder, B>(
 where
     B: Body<Error: Into<BoxError>>,
 {
-    let mut attempt = sink.as_ref().map_or_else(Attempt::unseen, DeltaSender::open);
+    let mut attempt = sink
+        .as_ref()
+        .map_or_else(Attempt::unseen, DeltaSender::open);
     let read = events(&head, &mut decoder, framing, body, &mut attempt).await;
     read.map_err(|unread| match unread {
         Unread::Fault(fault) => head.fault(&fault, &decoder),

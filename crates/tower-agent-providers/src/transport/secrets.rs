@@ -19,19 +19,33 @@ impl Secrets {
     pub(crate) fn new(key: Option<String>, headers: &HeaderMap, query: &str) -> Self {
         let mut secrets: Vec<Vec<u8>> = key.into_iter().map(String::into_bytes).collect();
         for (name, value) in headers {
-            let Some(shortest) = shortest_secret(name.as_str()) else { continue };
+            let Some(shortest) = shortest_secret(name.as_str()) else {
+                continue;
+            };
             let words = value.as_bytes().split(|byte| b" ;,=\"".contains(byte));
             let words = words.filter(|word| word.len() >= SHORTEST_UNNAMED);
-            let token = value.as_bytes().splitn(2, |byte| *byte == b' ').nth(1).into_iter();
-            let all = words.chain(token).chain([value.as_bytes()]).map(<[u8]>::trim_ascii);
-            secrets.extend(all.filter(|part| part.len() >= shortest).map(<[u8]>::to_vec));
+            let token = value
+                .as_bytes()
+                .splitn(2, |byte| *byte == b' ')
+                .nth(1)
+                .into_iter();
+            let all = words
+                .chain(token)
+                .chain([value.as_bytes()])
+                .map(<[u8]>::trim_ascii);
+            secrets.extend(
+                all.filter(|part| part.len() >= shortest)
+                    .map(<[u8]>::to_vec),
+            );
         }
         for pair in query.split('&') {
             let (name, value) = pair.split_once('=').unwrap_or(("", pair));
             let name = String::from_utf8_lossy(&decoded(name)).into_owned();
             let value = decoded(value);
             secrets.extend(
-                shortest_secret(&name).filter(|shortest| value.len() >= *shortest).map(|_| value),
+                shortest_secret(&name)
+                    .filter(|shortest| value.len() >= *shortest)
+                    .map(|_| value),
             );
         }
         secrets.retain(|secret| secret.len() >= SHORTEST);
@@ -47,8 +61,10 @@ impl Secrets {
         let token = value.split_once(' ').map(|(_, token)| token);
         let added = [value].into_iter().chain(token).map(str::trim);
         let added = added.filter(|secret| secret.len() >= SHORTEST_UNNAMED);
-        self.0.extend(added.map(|secret| secret.as_bytes().to_vec()));
-        self.0.sort_unstable_by_key(|secret| std::cmp::Reverse(secret.len()));
+        self.0
+            .extend(added.map(|secret| secret.as_bytes().to_vec()));
+        self.0
+            .sort_unstable_by_key(|secret| std::cmp::Reverse(secret.len()));
     }
 
     /// Returns the text with every secret hidden, however its characters are escaped.
@@ -62,7 +78,11 @@ impl Secrets {
             let rest = &text.as_bytes()[at..];
             // A secret consists of whole characters.
             match self.0.iter().find_map(|secret| begins_with(rest, secret)) {
-                Some(length) if [at, at + length].iter().all(|at| text.is_char_boundary(*at)) => {
+                Some(length)
+                    if [at, at + length]
+                        .iter()
+                        .all(|at| text.is_char_boundary(*at)) =>
+                {
                     shown.push_str(&text[kept..at]);
                     shown.push_str(HIDDEN);
                     at += length;
@@ -149,7 +169,9 @@ pub(super) fn without_secrets(url: &str) -> String {
         return format!("{scheme}://{HIDDEN}");
     }
     let rest = rest.split(['?', '#']).next().unwrap_or_default();
-    let (authority, path) = rest.find('/').map_or((rest, ""), |slash| rest.split_at(slash));
+    let (authority, path) = rest
+        .find('/')
+        .map_or((rest, ""), |slash| rest.split_at(slash));
     match port(authority) {
         Some(port) if !is_number(port) => {
             let host = &authority[..authority.len() - port.len()];

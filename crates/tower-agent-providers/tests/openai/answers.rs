@@ -45,7 +45,9 @@ async fn a_full_answer() {
         ("X-RateLimit-Remaining-Requests", "99"),
         ("x-ratelimit-reset-tokens", "6m0s"),
     ];
-    let response = answered(whole(200, &headers, full().to_string())).await.unwrap();
+    let response = answered(whole(200, &headers, full().to_string()))
+        .await
+        .unwrap();
     assert_eq!(response.message(), &Message::assistant("Hellö"));
     assert_eq!(response.finish_reason(), &FinishReason::Stop);
     assert_eq!(response.attempt(), None);
@@ -57,19 +59,30 @@ async fn a_full_answer() {
     assert_eq!(metadata.request_id(), Some("req_1"));
     assert_eq!(metadata.model(), Some("gpt-4o-2024-08-06"));
     let limits: Vec<_> = metadata.rate_limits().collect();
-    let expected = [("x-ratelimit-remaining-requests", "99"), ("x-ratelimit-reset-tokens", "6m0s")];
+    let expected = [
+        ("x-ratelimit-remaining-requests", "99"),
+        ("x-ratelimit-reset-tokens", "6m0s"),
+    ];
     assert_eq!(limits, expected);
 }
 
 #[tokio::test]
 async fn the_body_names_the_request_if_no_header_does() {
-    assert_eq!(read(full()).await.metadata().request_id(), Some("chatcmpl-1"));
+    assert_eq!(
+        read(full()).await.metadata().request_id(),
+        Some("chatcmpl-1")
+    );
 }
 
 #[tokio::test]
 async fn the_least_and_the_sloppiest_answers() {
     let least = read(json!({ "choices": [{ "message": { "content": "hi" } }] })).await;
-    assert_eq!(least, read_sloppy(json!("hi")).await.with_metadata(least.metadata().clone()));
+    assert_eq!(
+        least,
+        read_sloppy(json!("hi"))
+            .await
+            .with_metadata(least.metadata().clone())
+    );
     let parts = json!([{ "type": "text", "text": "h" }, { "type": "text", "text": "i" }, 7]);
     assert_eq!(read_sloppy(parts).await.message().text(), "hi");
     assert_eq!(read_sloppy(Value::Null).await.message().parts(), []);
@@ -101,13 +114,24 @@ async fn escaped_words_are_what_they_spell() {
     assert_eq!(response.finish_reason(), &FinishReason::Length);
     assert_eq!(response.metadata().request_id(), Some("chatcmpl-1"));
     assert_eq!(response.metadata().model(), Some("org/gpt"));
-    let calls: Vec<_> = response.message().tool_calls().map(|it| (&*it.id, &*it.name)).collect();
+    let calls: Vec<_> = response
+        .message()
+        .tool_calls()
+        .map(|it| (&*it.id, &*it.name))
+        .collect();
     assert_eq!(calls, [("call_1", "add")]);
 }
 
 #[tokio::test]
 async fn words_of_another_type_are_not_said() {
-    for wrong in [json!(7), json!(-7), json!(0.5), json!(true), json!([1]), json!({ "a": [1] })] {
+    for wrong in [
+        json!(7),
+        json!(-7),
+        json!(0.5),
+        json!(true),
+        json!([1]),
+        json!({ "a": [1] }),
+    ] {
         let function = json!({ "name": "add", "arguments": "{}" });
         let message = json!({ "tool_calls": [{ "id": wrong, "function": function }] });
         let choice = json!({ "message": message, "finish_reason": wrong });
@@ -128,7 +152,14 @@ async fn usage_with_holes() {
     });
     let body = json!({ "choices": [{ "message": { "content": "hi" } }], "usage": usage });
     let usage = read(body).await.usage();
-    assert_eq!((usage.input_tokens, usage.output_tokens, usage.reasoning_tokens), (3, 0, 0));
+    assert_eq!(
+        (
+            usage.input_tokens,
+            usage.output_tokens,
+            usage.reasoning_tokens
+        ),
+        (3, 0, 0)
+    );
 }
 
 #[tokio::test]
@@ -191,8 +222,10 @@ async fn thoughts_come_before_words() {
         json!({ "reasoning": "hm", "reasoning_content": "hm", "content": "yes" }),
     ] {
         let response = read(json!({ "choices": [{ "message": fields }] })).await;
-        let expected =
-            Message::new(Role::Assistant, [Part::reasoning("hm"), Part::from_text("yes")]);
+        let expected = Message::new(
+            Role::Assistant,
+            [Part::reasoning("hm"), Part::from_text("yes")],
+        );
         assert_eq!(response.message(), &expected);
     }
 }
@@ -203,7 +236,10 @@ async fn a_refusal_is_text_with_a_reason() {
     let choice = json!({ "message": message, "finish_reason": "stop" });
     let response = read(json!({ "choices": [choice] })).await;
     assert_eq!(response.message().text(), "I cannot.");
-    assert_eq!(response.finish_reason(), &FinishReason::Other("refusal".into()));
+    assert_eq!(
+        response.finish_reason(),
+        &FinishReason::Other("refusal".into())
+    );
 }
 
 #[tokio::test]
@@ -213,14 +249,19 @@ async fn what_the_server_added_to_a_call_goes_back() {
     let call_json =
         json!({ "id": "a", "type": "function", "function": function, "extra_content": signature });
     let body = json!({ "choices": [{ "message": { "tool_calls": [call_json] } }] });
-    let server =
-        Server::start([reply(200, &body), events(&[delta(json!({ "tool_calls": [call_json] }))])])
-            .await;
+    let server = Server::start([
+        reply(200, &body),
+        events(&[delta(json!({ "tool_calls": [call_json] }))]),
+    ])
+    .await;
     let plain = call(server.model(), ModelRequest::default()).await.unwrap();
     let request = ModelRequest::new([plain.message().clone()]);
     let (streamed, _) = stream(server.model(), request).await;
     assert_eq!(streamed.unwrap().message(), plain.message());
-    assert_eq!(server.seen()[1].body["messages"][0]["tool_calls"][0], call_json);
+    assert_eq!(
+        server.seen()[1].body["messages"][0]["tool_calls"][0],
+        call_json
+    );
 }
 
 #[tokio::test]
@@ -235,14 +276,28 @@ async fn a_plain_answer_to_a_streamed_call_is_sent_as_deltas() {
     assert_eq!(response.usage().input_tokens, 3);
     assert_calls(response.message());
     let deltas = deltas(chunks);
-    assert_eq!(deltas[..3], [Delta::Reasoning("hm".into()), text("yes"), begins(0, "a", "add")]);
-    assert_eq!(deltas[3..5], [arguments(0, "{\"a\":1}"), begins(1, "b", "now")]);
+    assert_eq!(
+        deltas[..3],
+        [
+            Delta::Reasoning("hm".into()),
+            text("yes"),
+            begins(0, "a", "add")
+        ]
+    );
+    assert_eq!(
+        deltas[3..5],
+        [arguments(0, "{\"a\":1}"), begins(1, "b", "now")]
+    );
 }
 
 #[tokio::test]
 async fn a_stream_in_answer_to_a_plain_call_is_read() {
-    let chunks: Vec<_> = (0..100).map(|i| delta(json!({ "content": i.to_string() }))).collect();
-    let response = answered(events(&[&chunks[..], &[finished("length")]].concat())).await.unwrap();
+    let chunks: Vec<_> = (0..100)
+        .map(|i| delta(json!({ "content": i.to_string() })))
+        .collect();
+    let response = answered(events(&[&chunks[..], &[finished("length")]].concat()))
+        .await
+        .unwrap();
     let expected: String = (0..100).map(|i| i.to_string()).collect();
     assert_eq!(response.message().text(), expected);
     assert_eq!(response.finish_reason(), &FinishReason::Length);
@@ -258,7 +313,11 @@ async fn only_the_first_choice_counts() {
 
 #[tokio::test]
 async fn no_choices() {
-    for body in [json!({}), json!({ "choices": [] }), json!({ "choices": null, "id": "x" })] {
+    for body in [
+        json!({}),
+        json!({ "choices": [] }),
+        json!({ "choices": null, "id": "x" }),
+    ] {
         let error = answered(reply(200, &body)).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Protocol);
         assert_eq!(error.message(), "the response has no choices");
@@ -268,14 +327,29 @@ async fn no_choices() {
 
 #[tokio::test]
 async fn no_json() {
-    let html = format!("<html>\n  <body>Wröng place{}</body></html>", " x".repeat(1000));
-    for body in [html.as_bytes(), b"", b"7", b"\xff\xfe", b"{\"choices\":[", b"{\"choices\":7}"] {
-        let error = answered(whole(200, &[("content-type", "text/html")], body)).await.unwrap_err();
+    let html = format!(
+        "<html>\n  <body>Wröng place{}</body></html>",
+        " x".repeat(1000)
+    );
+    for body in [
+        html.as_bytes(),
+        b"",
+        b"7",
+        b"\xff\xfe",
+        b"{\"choices\":[",
+        b"{\"choices\":7}",
+    ] {
+        let error = answered(whole(200, &[("content-type", "text/html")], body))
+            .await
+            .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Protocol, "{error}");
         assert!(error.message().chars().count() < 400, "{error}");
     }
     let error = answered(whole(200, &[], html)).await.unwrap_err();
-    assert!(error.message().contains("<html> <body>Wröng place x x"), "{error}");
+    assert!(
+        error.message().contains("<html> <body>Wröng place x x"),
+        "{error}"
+    );
 }
 
 #[tokio::test]

@@ -75,7 +75,12 @@ async fn each_step_begins_with_the_bytes_of_the_one_before() {
     assert_eq!(bodies.len(), 6);
     assert_eq!(bodies[2], bodies[3], "the retry");
     for bodies in bodies.windows(2) {
-        assert!(bodies[1].starts_with(said(&bodies[0])), "{}\n{}", bodies[0], bodies[1]);
+        assert!(
+            bodies[1].starts_with(said(&bodies[0])),
+            "{}\n{}",
+            bodies[0],
+            bodies[1]
+        );
     }
     assert!(bodies[4].len() > bodies[0].len() + 500);
 }
@@ -99,7 +104,10 @@ fn offline(turns: usize) -> (impl ModelService, Arc<Mutex<Vec<Value>>>) {
             Ok::<_, BoxError>(Response::new(Full::new(Bytes::from(answer.to_string()))))
         }
     });
-    let builder = OpenAi::builder().base_url("http://localhost/v1").api_key("").model("m");
+    let builder = OpenAi::builder()
+        .base_url("http://localhost/v1")
+        .api_key("")
+        .model("m");
     (builder.build_with(http).unwrap(), seen)
 }
 
@@ -145,8 +153,12 @@ fn part() -> impl Strategy<Value = Part> {
 }
 
 fn message() -> impl Strategy<Value = Message> {
-    let role =
-        prop_oneof![Just(Role::User), Just(Role::Assistant), Just(Role::Tool), Just(Role::System),];
+    let role = prop_oneof![
+        Just(Role::User),
+        Just(Role::Assistant),
+        Just(Role::Tool),
+        Just(Role::System),
+    ];
     (role, proptest::collection::vec(part(), 0..3), provider()).prop_map(|(role, parts, data)| {
         let mut message = Message::new(role, parts);
         *message.provider_mut() = data;

@@ -23,24 +23,41 @@ async fn made(
         let keep = keep.clone();
         async move {
             let (parts, body) = request.into_parts();
-            let body = http_body_util::BodyExt::collect(body).await.unwrap().to_bytes();
+            let body = http_body_util::BodyExt::collect(body)
+                .await
+                .unwrap()
+                .to_bytes();
             *keep.lock().unwrap() = Some((parts, serde_json::from_slice(&body).unwrap()));
             let answer = r#"{"choices":[{"message":{"content":"ok"}}]}"#;
             Ok::<_, BoxError>(Response::new(Full::<bytes::Bytes>::from(answer)))
         }
     });
     let model = builder.model("m").build_with(http).unwrap();
-    call(model, ModelRequest::default().with_settings(settings)).await.unwrap();
+    call(model, ModelRequest::default().with_settings(settings))
+        .await
+        .unwrap();
     seen.lock().unwrap().take().unwrap()
 }
 
 #[tokio::test]
 async fn addresses() {
     for (base, expected) in [
-        ("https://api.openai.com/v1", "https://api.openai.com/v1/chat/completions"),
-        ("https://api.openai.com/v1/", "https://api.openai.com/v1/chat/completions"),
-        ("http://localhost:11434", "http://localhost:11434/chat/completions"),
-        (" http://[::1]:80/v1\n", "http://[::1]:80/v1/chat/completions"),
+        (
+            "https://api.openai.com/v1",
+            "https://api.openai.com/v1/chat/completions",
+        ),
+        (
+            "https://api.openai.com/v1/",
+            "https://api.openai.com/v1/chat/completions",
+        ),
+        (
+            "http://localhost:11434",
+            "http://localhost:11434/chat/completions",
+        ),
+        (
+            " http://[::1]:80/v1\n",
+            "http://[::1]:80/v1/chat/completions",
+        ),
         (
             "https://me.openai.azure.com/openai/deployments/d?api-version=2024-10-21",
             "https://me.openai.azure.com/openai/deployments/d/chat/completions?api-version=2024-10-21",
@@ -58,7 +75,10 @@ async fn the_limit_of_tokens_has_two_names() {
     for (base, name) in [
         ("https://api.openai.com/v1", "max_completion_tokens"),
         ("https://eu.api.openai.com/v1", "max_completion_tokens"),
-        ("https://me.openai.azure.com/openai/v1", "max_completion_tokens"),
+        (
+            "https://me.openai.azure.com/openai/v1",
+            "max_completion_tokens",
+        ),
         ("http://localhost:11434/v1", "max_tokens"),
         ("https://notopenai.com/v1", "max_tokens"),
     ] {
@@ -71,12 +91,27 @@ async fn the_limit_of_tokens_has_two_names() {
 #[tokio::test]
 async fn keys_and_headers() {
     let server = Server::start([says("a"), says("b"), says("c")]).await;
-    let builder = server.builder().api_key(" sk-secret\n").header("X-Title", "tests");
-    call(builder.build().unwrap(), ModelRequest::default()).await.unwrap();
-    let azure = server.builder().header("api-key", "azure-secret").header("User-Agent", "mine");
-    call(azure.build().unwrap(), ModelRequest::default()).await.unwrap();
-    let own = server.builder().api_key("sk-secret").header("authorization", "Basic abc");
-    call(own.build().unwrap(), ModelRequest::default()).await.unwrap();
+    let builder = server
+        .builder()
+        .api_key(" sk-secret\n")
+        .header("X-Title", "tests");
+    call(builder.build().unwrap(), ModelRequest::default())
+        .await
+        .unwrap();
+    let azure = server
+        .builder()
+        .header("api-key", "azure-secret")
+        .header("User-Agent", "mine");
+    call(azure.build().unwrap(), ModelRequest::default())
+        .await
+        .unwrap();
+    let own = server
+        .builder()
+        .api_key("sk-secret")
+        .header("authorization", "Basic abc");
+    call(own.build().unwrap(), ModelRequest::default())
+        .await
+        .unwrap();
     let seen = server.seen();
     assert_eq!(seen[0].header("authorization"), Some("Bearer sk-secret"));
     assert_eq!(seen[0].header("x-title"), Some("tests"));
@@ -88,27 +123,54 @@ async fn keys_and_headers() {
 
 #[test]
 fn what_cannot_be_built() {
-    let url = |url: &str| OpenAi::builder().api_key("").base_url(url).build().unwrap_err();
-    for bad in ["", "localhost", "ftp://example.com", "/v1", "http://", "http://a b/"] {
-        assert!(matches!(url(bad), BuildError::BaseUrl { .. }), "{bad}: {:?}", url(bad));
+    let url = |url: &str| {
+        OpenAi::builder()
+            .api_key("")
+            .base_url(url)
+            .build()
+            .unwrap_err()
+    };
+    for bad in [
+        "",
+        "localhost",
+        "ftp://example.com",
+        "/v1",
+        "http://",
+        "http://a b/",
+    ] {
+        assert!(
+            matches!(url(bad), BuildError::BaseUrl { .. }),
+            "{bad}: {:?}",
+            url(bad)
+        );
     }
     assert_eq!(
         url("ftp://example.com/v1").to_string(),
         "invalid base URL `ftp://example.com/v1`: it must start with `http://` or `https://`",
     );
     let credentials = url("https://ann:sk-secret@example.com/v1?key=sk-secret");
-    assert!(!format!("{credentials} {credentials:?}").contains("sk-secret"), "{credentials}");
+    assert!(
+        !format!("{credentials} {credentials:?}").contains("sk-secret"),
+        "{credentials}"
+    );
     let start = || OpenAi::builder().base_url("http://localhost");
     let key = start().api_key("sk-sec\nret").build().unwrap_err();
     assert_eq!(key, BuildError::ApiKey);
     let value = start().header("x-a", "sk-sec\nret").build().unwrap_err();
     assert_eq!(value, BuildError::HeaderValue { name: "x-a".into() });
-    let name = start().header("x-a", "b").header("Bearer sk-secret", "a").build().unwrap_err();
+    let name = start()
+        .header("x-a", "b")
+        .header("Bearer sk-secret", "a")
+        .build()
+        .unwrap_err();
     assert_eq!(name, BuildError::HeaderName { number: 2 });
     for error in [key, value, name] {
         assert!(!format!("{error} {error:?}").contains("sk-sec"), "{error}");
     }
-    assert_eq!(Error::from(BuildError::ApiKey).kind(), ErrorKind::InvalidRequest);
+    assert_eq!(
+        Error::from(BuildError::ApiKey).kind(),
+        ErrorKind::InvalidRequest
+    );
 }
 
 #[tokio::test]
@@ -134,7 +196,9 @@ async fn keys_are_never_printed() {
     let model = builder.build().unwrap();
     printed += &format!("{model:?}{:?}", HttpClient::new());
     for _ in 0..4 {
-        let error = call(model.clone(), ModelRequest::default()).await.unwrap_err();
+        let error = call(model.clone(), ModelRequest::default())
+            .await
+            .unwrap_err();
         assert!(error.message().contains("[hidden]"), "{error}");
         printed += &format!("{error} {error:?}");
     }
@@ -142,13 +206,18 @@ async fn keys_are_never_printed() {
         assert!(!printed.contains(secret), "{printed}");
     }
     let seen = &server.seen()[0];
-    assert_eq!(seen.header("authorization"), Some(&*format!("Bearer {KEY}")));
+    assert_eq!(
+        seen.header("authorization"),
+        Some(&*format!("Bearer {KEY}"))
+    );
     assert!(seen.line().ends_with(QUERY), "the key is sent all the same");
 }
 
 #[tokio::test]
 async fn headers_are_sensitive_where_a_layer_would_print_them() {
-    let builder = OpenAi::builder().base_url("http://localhost").api_key("sk-secret");
+    let builder = OpenAi::builder()
+        .base_url("http://localhost")
+        .api_key("sk-secret");
     let (parts, _) = made(builder.header("x-a", "b"), Settings::default()).await;
     assert!(parts.headers["authorization"].is_sensitive());
     assert!(parts.headers["x-a"].is_sensitive());
@@ -173,13 +242,19 @@ pub fn with_environment(test: &str, variables: &[(&str, &str)]) {
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+    assert!(
+        output.status.success() && said.contains("1 passed"),
+        "{said}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_environment_fills_in() {
     let server = Server::start([says("ok")]).await;
-    let variables = [("OPENAI_BASE_URL", &*server.base_url), ("OPENAI_API_KEY", "sk-environment")];
+    let variables = [
+        ("OPENAI_BASE_URL", &*server.base_url),
+        ("OPENAI_API_KEY", "sk-environment"),
+    ];
     tokio::task::block_in_place(|| with_environment("building::child_calls", &variables));
     let seen = server.only();
     assert_eq!(seen.line(), "POST /v1/chat/completions");
@@ -188,7 +263,10 @@ async fn the_environment_fills_in() {
 
 #[test]
 fn the_builder_wins_over_the_environment() {
-    let bad = [("OPENAI_BASE_URL", "ftp://nowhere"), ("OPENAI_API_KEY", "sk-environment")];
+    let bad = [
+        ("OPENAI_BASE_URL", "ftp://nowhere"),
+        ("OPENAI_API_KEY", "sk-environment"),
+    ];
     with_environment("building::child_has_its_own", &bad);
     with_environment(
         "building::child_has_none",
@@ -212,7 +290,10 @@ async fn child_has_its_own() {
     if !is_child() {
         return;
     }
-    assert!(matches!(OpenAi::from_env(), Err(BuildError::BaseUrl { .. })));
+    assert!(matches!(
+        OpenAi::from_env(),
+        Err(BuildError::BaseUrl { .. })
+    ));
     let start = || OpenAi::builder().base_url("http://localhost");
     let (parts, _) = made(start().api_key("sk-own"), Settings::default()).await;
     assert_eq!(parts.headers["authorization"], "Bearer sk-own");

@@ -12,7 +12,10 @@ use super::server::{Server, says};
 #[tokio::test(flavor = "multi_thread")]
 async fn a_name_chooses_provider_and_model() {
     let server = Server::start([says("ok")]).await;
-    let variables = [("OPENAI_BASE_URL", &*server.base_url), ("OPENAI_API_KEY", "sk-environment")];
+    let variables = [
+        ("OPENAI_BASE_URL", &*server.base_url),
+        ("OPENAI_API_KEY", "sk-environment"),
+    ];
     tokio::task::block_in_place(|| with_environment("choosing::child_calls", &variables));
     let seen = server.only();
     assert_eq!(seen.header("authorization"), Some("Bearer sk-environment"));
@@ -33,8 +36,14 @@ async fn child_calls() {
 fn each_protocol_has_a_name() {
     let providers = Providers::from_env();
     let names: Vec<_> = providers.names().collect();
-    let expected =
-        ["anthropic", "gemini", "gemini-interactions", "ollama", "openai", "openai-responses"];
+    let expected = [
+        "anthropic",
+        "gemini",
+        "gemini-interactions",
+        "ollama",
+        "openai",
+        "openai-responses",
+    ];
     assert_eq!(names, expected);
     for name in names {
         assert!(providers.model(&format!("{name}:any")).is_ok(), "{name}");
@@ -44,7 +53,9 @@ fn each_protocol_has_a_name() {
 #[test]
 fn a_wrong_name_is_an_error_that_says_what_is_known() {
     let providers = Providers::new()
-        .with("local", |model| Ok::<_, BoxError>(OpenAi::builder().model(model).build()?))
+        .with("local", |model| {
+            Ok::<_, BoxError>(OpenAi::builder().model(model).build()?)
+        })
         .with("far", |model| {
             Ok::<_, BoxError>(OpenAi::builder().base_url("ftp://x").model(model).build()?)
         });
@@ -58,9 +69,21 @@ fn a_wrong_name_is_an_error_that_says_what_is_known() {
         "`qwen3` names no provider: write `<provider>:qwen3`, with one of `far`, `local`"
     );
     let unknown = error("near:qwen3");
-    assert!(unknown.to_string().starts_with("there is no provider `near`, only `far`, `local`;"));
+    assert!(
+        unknown
+            .to_string()
+            .starts_with("there is no provider `near`, only `far`, `local`;")
+    );
     assert!(matches!(error("local: "), ProvidersError::NoModel { .. }));
     let misconfigured = error("far:qwen3");
-    assert!(misconfigured.to_string().contains("invalid base URL `ftp://x`"), "{misconfigured}");
-    assert_eq!(tower_agent::Error::from(misconfigured).kind(), ErrorKind::InvalidRequest);
+    assert!(
+        misconfigured
+            .to_string()
+            .contains("invalid base URL `ftp://x`"),
+        "{misconfigured}"
+    );
+    assert_eq!(
+        tower_agent::Error::from(misconfigured).kind(),
+        ErrorKind::InvalidRequest
+    );
 }

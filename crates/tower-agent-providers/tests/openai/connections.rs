@@ -26,7 +26,12 @@ use test_support::process::free_port;
 use test_support::{call, deltas, stream, text};
 
 async fn fails_at(base_url: &str) -> Error {
-    let model = OpenAi::builder().base_url(base_url).api_key("").model("m").build().unwrap();
+    let model = OpenAi::builder()
+        .base_url(base_url)
+        .api_key("")
+        .model("m")
+        .build()
+        .unwrap();
     call(model, ModelRequest::default()).await.unwrap_err()
 }
 
@@ -34,7 +39,10 @@ async fn fails_at(base_url: &str) -> Error {
 async fn nobody_listens() {
     let error = fails_at(&format!("http://127.0.0.1:{}/v1", free_port())).await;
     assert_eq!(error.kind(), ErrorKind::Connection, "{error:?}");
-    assert!(error.message().starts_with("the connection was refused: "), "{error}");
+    assert!(
+        error.message().starts_with("the connection was refused: "),
+        "{error}"
+    );
     assert!(error.is_retryable());
 }
 
@@ -42,7 +50,12 @@ async fn nobody_listens() {
 async fn nobody_has_that_name() {
     let error = fails_at("http://nowhere.invalid/v1").await;
     assert_eq!(error.kind(), ErrorKind::Connection, "{error:?}");
-    assert!(error.message().starts_with("the host name could not be resolved: "), "{error}");
+    assert!(
+        error
+            .message()
+            .starts_with("the host name could not be resolved: "),
+        "{error}"
+    );
     assert!(error.is_retryable());
 }
 
@@ -51,7 +64,10 @@ async fn the_server_hangs_up() {
     let server = crate::server::Server::start([vec![]]).await;
     let error = fails_at(&server.base_url).await;
     assert_eq!(error.kind(), ErrorKind::Connection, "{error:?}");
-    assert!(error.message().starts_with("the HTTP call failed: "), "{error}");
+    assert!(
+        error.message().starts_with("the HTTP call failed: "),
+        "{error}"
+    );
     assert!(error.is_retryable());
 }
 
@@ -86,7 +102,10 @@ async fn the_server_does_not_speak_tls() {
     let base_url = format!("https://{}/v1", listener.local_addr().unwrap());
     let server = async {
         let (mut socket, _) = listener.accept().await.unwrap();
-        socket.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap();
+        socket
+            .write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            .await
+            .unwrap();
         let _ = socket.read(&mut [0; 1024]).await;
     };
     let (error, ()) = futures::join!(fails_at(&base_url), server);
@@ -99,16 +118,28 @@ async fn the_server_does_not_speak_tls() {
 async fn errors_that_have_a_kind_keep_it() {
     type Made = fn() -> BoxError;
     let made: [(Made, ErrorKind); 4] = [
-        (|| tower::timeout::error::Elapsed::new().into(), ErrorKind::Timeout),
-        (|| tower::load_shed::error::Overloaded::new().into(), ErrorKind::Overloaded),
+        (
+            || tower::timeout::error::Elapsed::new().into(),
+            ErrorKind::Timeout,
+        ),
+        (
+            || tower::load_shed::error::Overloaded::new().into(),
+            ErrorKind::Overloaded,
+        ),
         (|| Error::abort("no more").into(), ErrorKind::Aborted),
-        (|| std::io::Error::other(Error::abort("no more")).into(), ErrorKind::Aborted),
+        (
+            || std::io::Error::other(Error::abort("no more")).into(),
+            ErrorKind::Aborted,
+        ),
     ];
     for (made, kind) in made {
         let http = service_fn(move |_: http::Request<RequestBody>| async move {
             Err::<http::Response<Full<bytes::Bytes>>, _>(made())
         });
-        let builder = OpenAi::builder().base_url("http://localhost").api_key("").model("m");
+        let builder = OpenAi::builder()
+            .base_url("http://localhost")
+            .api_key("")
+            .model("m");
         let error = call(builder.build_with(http).unwrap(), ModelRequest::default()).await;
         assert_eq!(error.unwrap_err().kind(), kind);
     }
@@ -130,9 +161,16 @@ async fn a_dropped_call_closes_the_connection() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base_url = format!("http://{}/v1", listener.local_addr().unwrap());
     let server = tokio::spawn(half(listener));
-    let model = OpenAi::builder().base_url(base_url).api_key("").model("m").build().unwrap();
+    let model = OpenAi::builder()
+        .base_url(base_url)
+        .api_key("")
+        .model("m")
+        .build()
+        .unwrap();
     let (sink, events) = channel(4);
-    let mut deltas = events.filter_map(async |event| deltas([event]).pop()).boxed();
+    let mut deltas = events
+        .filter_map(async |event| deltas([event]).pop())
+        .boxed();
     let mut answer = model.oneshot(ModelRequest::default().with_delta_sender(sink));
     let first = futures::future::select(&mut answer, deltas.next()).await;
     let futures::future::Either::Right((Some(first), _)) = first else {
@@ -195,10 +233,17 @@ async fn a_reader_that_leaves_cancels_the_call() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base_url = format!("http://{}/v1", listener.local_addr().unwrap());
     let server = tokio::spawn(half(listener));
-    let model = OpenAi::builder().base_url(base_url).api_key("").model("m").build().unwrap();
+    let model = OpenAi::builder()
+        .base_url(base_url)
+        .api_key("")
+        .model("m")
+        .build()
+        .unwrap();
     let (sink, chunks) = channel(4);
     drop(chunks);
-    let error = call(model, ModelRequest::default().with_delta_sender(sink)).await.unwrap_err();
+    let error = call(model, ModelRequest::default().with_delta_sender(sink))
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Cancelled);
     server.await.unwrap();
 }
@@ -248,7 +293,11 @@ async fn a_connection_is_used_again_after_a_stream() {
 async fn models_at_one_address_share_connections() {
     let (base_url, connections) = keeps().await;
     let builder = OpenAi::builder().base_url(base_url).api_key("").model("m");
-    calls(std::iter::repeat_with(|| builder.clone().build().unwrap()), &connections).await;
+    calls(
+        std::iter::repeat_with(|| builder.clone().build().unwrap()),
+        &connections,
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -258,11 +307,22 @@ async fn a_server_that_stays_after_its_answer_does_not_hold_it_up() {
     let server = tokio::spawn(async move {
         let (mut socket, _) = listener.accept().await.unwrap();
         read_request(&mut socket).await.unwrap();
-        let pieces = [event(&delta(json!({ "content": "hi" }))), "data: [DONE]\n\n".into()];
-        socket.write_all(&unfinished(pieces).concat()).await.unwrap();
+        let pieces = [
+            event(&delta(json!({ "content": "hi" }))),
+            "data: [DONE]\n\n".into(),
+        ];
+        socket
+            .write_all(&unfinished(pieces).concat())
+            .await
+            .unwrap();
         assert_eq!(socket.read(&mut [0; 16]).await.unwrap_or(0), 0);
     });
-    let model = OpenAi::builder().base_url(base_url).api_key("").model("m").build().unwrap();
+    let model = OpenAi::builder()
+        .base_url(base_url)
+        .api_key("")
+        .model("m")
+        .build()
+        .unwrap();
     let (response, _) = stream(model, ModelRequest::default()).await;
     assert_eq!(response.unwrap().message().text(), "hi");
     server.await.unwrap();
@@ -276,5 +336,8 @@ async fn a_layer_learns_which_model_was_called_even_if_nobody_answers() {
     let mut request = ModelRequest::default();
     request.extensions_mut().insert(target.clone());
     call(model.build().unwrap(), request).await.unwrap_err();
-    assert_eq!((target.provider(), target.model().as_deref()), (Some("openai"), Some("m")));
+    assert_eq!(
+        (target.provider(), target.model().as_deref()),
+        (Some("openai"), Some("m"))
+    );
 }

@@ -10,7 +10,9 @@ use test_support::{call, deltas, stream, text};
 
 async fn failed(reply: Reply) -> Error {
     let server = Server::start([reply]).await;
-    call(server.model(), ModelRequest::default()).await.unwrap_err()
+    call(server.model(), ModelRequest::default())
+        .await
+        .unwrap_err()
 }
 
 fn fault(message: &str, kind: &str, code: Value) -> Value {
@@ -67,8 +69,16 @@ async fn a_context_that_is_too_long() {
     let kind = "invalid_request_error";
     for body in [
         fault("Too much.", kind, json!("context_length_exceeded")),
-        fault("This model's maximum context length is 8192 tokens.", kind, Value::Null),
-        fault("Please reduce the length of the messages.", kind, Value::Null),
+        fault(
+            "This model's maximum context length is 8192 tokens.",
+            kind,
+            Value::Null,
+        ),
+        fault(
+            "Please reduce the length of the messages.",
+            kind,
+            Value::Null,
+        ),
         fault(
             "the request exceeds the available context size",
             "exceed_context_size_error",
@@ -76,18 +86,33 @@ async fn a_context_that_is_too_long() {
         ),
         json!({ "object": "error", "message": "The prompt exceeds the context window.", "code": 400 }),
     ] {
-        assert_eq!(failed(reply(400, &body)).await.kind(), ErrorKind::ContextLength, "{body}");
-        assert_eq!(failed(reply(422, &body)).await.kind(), ErrorKind::ContextLength, "{body}");
+        assert_eq!(
+            failed(reply(400, &body)).await.kind(),
+            ErrorKind::ContextLength,
+            "{body}"
+        );
+        assert_eq!(
+            failed(reply(422, &body)).await.kind(),
+            ErrorKind::ContextLength,
+            "{body}"
+        );
     }
     let other = fault("max_tokens is too large: 9.", kind, json!("invalid_value"));
-    assert_eq!(failed(reply(400, &other)).await.kind(), ErrorKind::InvalidRequest);
+    assert_eq!(
+        failed(reply(400, &other)).await.kind(),
+        ErrorKind::InvalidRequest
+    );
     let auth = fault("No context length for you.", kind, Value::Null);
     assert_eq!(failed(reply(401, &auth)).await.kind(), ErrorKind::Auth);
 }
 
 #[tokio::test]
 async fn an_empty_account_is_not_tried_again() {
-    let body = fault("You exceeded your quota.", "insufficient_quota", json!("insufficient_quota"));
+    let body = fault(
+        "You exceeded your quota.",
+        "insufficient_quota",
+        json!("insufficient_quota"),
+    );
     let error = failed(reply(429, &body)).await;
     assert_eq!(error.kind(), ErrorKind::RateLimited);
     assert!(!error.is_retryable());
@@ -106,10 +131,22 @@ async fn how_long_to_wait() {
     let seconds = Duration::from_secs;
     for (headers, expected) in [
         (&[("retry-after", "20")][..], Some(seconds(20))),
-        (&[("retry-after", " 1.5 ")], Some(Duration::from_millis(1500))),
-        (&[("retry-after-ms", "250"), ("retry-after", "1")], Some(Duration::from_millis(250))),
-        (&[("retry-after-ms", "soon"), ("retry-after", "1")], Some(seconds(1))),
-        (&[("retry-after", "Wed, 21 Oct 2015 07:28:00 GMT")], Some(seconds(0))),
+        (
+            &[("retry-after", " 1.5 ")],
+            Some(Duration::from_millis(1500)),
+        ),
+        (
+            &[("retry-after-ms", "250"), ("retry-after", "1")],
+            Some(Duration::from_millis(250)),
+        ),
+        (
+            &[("retry-after-ms", "soon"), ("retry-after", "1")],
+            Some(seconds(1)),
+        ),
+        (
+            &[("retry-after", "Wed, 21 Oct 2015 07:28:00 GMT")],
+            Some(seconds(0)),
+        ),
         (&[("retry-after", "soon")], None),
         (&[("retry-after", "-1")], None),
         (&[("retry-after", "inf")], None),
@@ -122,7 +159,10 @@ async fn how_long_to_wait() {
         }
     }
     let date = httpdate::fmt_http_date(SystemTime::now() + seconds(3600));
-    let wait = failed(whole(429, &[("retry-after", &date)], "")).await.retry_after().unwrap();
+    let wait = failed(whole(429, &[("retry-after", &date)], ""))
+        .await
+        .retry_after()
+        .unwrap();
     assert!(wait > seconds(3500) && wait <= seconds(3600), "{wait:?}");
 }
 
@@ -131,10 +171,19 @@ async fn every_shape_of_an_error() {
     for (body, message) in [
         (json!({ "error": "Plain words." }), "Plain words."),
         (json!({ "message": "At the top." }), "At the top."),
-        (json!({ "error": "Bad Request", "message": "More words." }), "Bad Request"),
+        (
+            json!({ "error": "Bad Request", "message": "More words." }),
+            "Bad Request",
+        ),
         (json!({ "detail": "Not Found" }), "Not Found"),
-        (json!({ "detail": [{ "msg": "field required" }] }), "[{\"msg\":\"field required\"}]"),
-        (json!([{ "error": { "code": 400, "message": "In a list." } }]), "In a list."),
+        (
+            json!({ "detail": [{ "msg": "field required" }] }),
+            "[{\"msg\":\"field required\"}]",
+        ),
+        (
+            json!([{ "error": { "code": 400, "message": "In a list." } }]),
+            "In a list.",
+        ),
         (json!({ "error": { "code": 7 } }), "{\"code\":7}"),
     ] {
         let error = failed(reply(400, &body)).await;
@@ -152,9 +201,15 @@ async fn an_error_that_is_no_json() {
         "the server responded with 502 Bad Gateway: <html> <h1>Bad Gateway</h1>"
     );
     let error = failed(whole(503, &[], "")).await;
-    assert_eq!(error.message(), "the server responded with 503 Service Unavailable");
+    assert_eq!(
+        error.message(),
+        "the server responded with 503 Service Unavailable"
+    );
     let error = failed(whole(418, &[], "{}")).await;
-    assert_eq!(error.message(), "the server responded with 418 I'm a teapot: {}");
+    assert_eq!(
+        error.message(),
+        "the server responded with 418 I'm a teapot: {}"
+    );
     let error = failed(whole(599, &[], "")).await;
     assert_eq!(error.message(), "the server responded with 599");
 }
@@ -164,7 +219,10 @@ async fn the_status_counts_even_if_the_body_breaks_off() {
     let head = "HTTP/1.1 401 Unauthorized\r\ncontent-length: 100\r\n\r\n{\"err";
     let error = failed(vec![head.into()]).await;
     assert_eq!(error.kind(), ErrorKind::Auth);
-    assert_eq!(error.message(), "the server responded with 401 Unauthorized");
+    assert_eq!(
+        error.message(),
+        "the server responded with 401 Unauthorized"
+    );
 }
 
 /// What is said in place of a status.
@@ -173,19 +231,59 @@ fn without_status() -> Vec<(Value, ErrorKind, bool)> {
     vec![
         (word("server_error", Value::Null), ErrorKind::Provider, true),
         (word("something", Value::Null), ErrorKind::Provider, true),
-        (word("invalid_request_error", json!("invalid_api_key")), ErrorKind::Auth, false),
-        (word("authentication_error", Value::Null), ErrorKind::Auth, false),
-        (word("invalid_request_error", Value::Null), ErrorKind::InvalidRequest, false),
-        (word("rate_limit_error", Value::Null), ErrorKind::RateLimited, true),
-        (word("tokens", json!("rate_limit_exceeded")), ErrorKind::RateLimited, true),
-        (word("insufficient_quota", Value::Null), ErrorKind::RateLimited, false),
-        (word("overloaded_error", Value::Null), ErrorKind::Overloaded, true),
+        (
+            word("invalid_request_error", json!("invalid_api_key")),
+            ErrorKind::Auth,
+            false,
+        ),
+        (
+            word("authentication_error", Value::Null),
+            ErrorKind::Auth,
+            false,
+        ),
+        (
+            word("invalid_request_error", Value::Null),
+            ErrorKind::InvalidRequest,
+            false,
+        ),
+        (
+            word("rate_limit_error", Value::Null),
+            ErrorKind::RateLimited,
+            true,
+        ),
+        (
+            word("tokens", json!("rate_limit_exceeded")),
+            ErrorKind::RateLimited,
+            true,
+        ),
+        (
+            word("insufficient_quota", Value::Null),
+            ErrorKind::RateLimited,
+            false,
+        ),
+        (
+            word("overloaded_error", Value::Null),
+            ErrorKind::Overloaded,
+            true,
+        ),
         (word("timeout", Value::Null), ErrorKind::Timeout, true),
-        (word("invalid_request_error", json!("model_not_found")), ErrorKind::NotFound, false),
-        (word("x", json!("context_length_exceeded")), ErrorKind::ContextLength, false),
+        (
+            word("invalid_request_error", json!("model_not_found")),
+            ErrorKind::NotFound,
+            false,
+        ),
+        (
+            word("x", json!("context_length_exceeded")),
+            ErrorKind::ContextLength,
+            false,
+        ),
         (word("x", json!(429)), ErrorKind::RateLimited, true),
         (word("x", json!("503")), ErrorKind::Overloaded, true),
-        (word("BadRequestError", json!(400)), ErrorKind::InvalidRequest, false),
+        (
+            word("BadRequestError", json!(400)),
+            ErrorKind::InvalidRequest,
+            false,
+        ),
     ]
 }
 
@@ -209,7 +307,10 @@ async fn an_error_inside_a_plain_answer() {
 async fn an_error_inside_a_stream() {
     let begun = event(&delta(json!({ "content": "Hel" })));
     for (body, kind, retryable) in without_status() {
-        for said in [event(&body), format!("event: error\n{}", event(&body["error"]))] {
+        for said in [
+            event(&body),
+            format!("event: error\n{}", event(&body["error"])),
+        ] {
             let server = Server::start([chunked([&begun, &said])]).await;
             let (response, chunks) = stream(server.model(), ModelRequest::default()).await;
             let error = response.unwrap_err();
@@ -226,5 +327,8 @@ async fn an_error_event_that_is_no_json() {
     let server = Server::start([chunked(["event: error\ndata: out of memory\n\n"])]).await;
     let (response, _) = stream(server.model(), ModelRequest::default()).await;
     let error = response.unwrap_err();
-    assert_eq!((error.kind(), error.message()), (ErrorKind::Provider, "out of memory"));
+    assert_eq!(
+        (error.kind(), error.message()),
+        (ErrorKind::Provider, "out of memory")
+    );
 }

@@ -53,7 +53,10 @@ async fn layers_of_tower_and_tower_http_stack_under_it() {
         whole(503, &[], ""),
         says("hi"),
         whole(503, &[], ""),
-        events(&[delta(serde_json::json!({ "content": "hi" })), finished("stop")]),
+        events(&[
+            delta(serde_json::json!({ "content": "hi" })),
+            finished("stop"),
+        ]),
     ])
     .await;
     let http = ServiceBuilder::new()
@@ -73,7 +76,10 @@ async fn layers_of_tower_and_tower_http_stack_under_it() {
     assert_eq!(streamed.unwrap().message().text(), "hi");
     let seen = server.seen();
     assert_eq!(seen.len(), 5);
-    assert!(seen.iter().all(|seen| seen.header("x-tenant") == Some("blue")));
+    assert!(
+        seen.iter()
+            .all(|seen| seen.header("x-tenant") == Some("blue"))
+    );
     assert_eq!(seen[0].body, seen[2].body);
 }
 
@@ -82,9 +88,16 @@ async fn a_timeout_under_it_is_a_timeout() {
     let never = service_fn(|_: Request<RequestBody>| {
         std::future::pending::<Result<Response<Full<Bytes>>, BoxError>>()
     });
-    let http = ServiceBuilder::new().timeout(Duration::from_secs(30)).service(never);
-    let model = OpenAi::builder().base_url("http://localhost").api_key("").model("m");
-    let error = call(model.build_with(http).unwrap(), ModelRequest::default()).await.unwrap_err();
+    let http = ServiceBuilder::new()
+        .timeout(Duration::from_secs(30))
+        .service(never);
+    let model = OpenAi::builder()
+        .base_url("http://localhost")
+        .api_key("")
+        .model("m");
+    let error = call(model.build_with(http).unwrap(), ModelRequest::default())
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout);
 }
 
@@ -96,7 +109,10 @@ struct Probe {
 
 impl Clone for Probe {
     fn clone(&self) -> Self {
-        Self { ready: false, polls: self.polls.clone() }
+        Self {
+            ready: false,
+            polls: self.polls.clone(),
+        }
     }
 }
 
@@ -115,16 +131,27 @@ impl Service<Request<RequestBody>> for Probe {
     }
 
     fn call(&mut self, _: Request<RequestBody>) -> Self::Future {
-        assert!(std::mem::take(&mut self.ready), "called without being ready");
-        ready(Ok(Response::new(Full::from(r#"{"choices":[{"message":{"content":"ok"}}]}"#))))
+        assert!(
+            std::mem::take(&mut self.ready),
+            "called without being ready"
+        );
+        ready(Ok(Response::new(Full::from(
+            r#"{"choices":[{"message":{"content":"ok"}}]}"#,
+        ))))
     }
 }
 
 #[tokio::test]
 async fn readiness_is_the_http_services() {
     let polls = Arc::new(AtomicUsize::new(0));
-    let http = Probe { ready: false, polls: polls.clone() };
-    let builder = OpenAi::builder().base_url("http://localhost").api_key("").model("m");
+    let http = Probe {
+        ready: false,
+        polls: polls.clone(),
+    };
+    let builder = OpenAi::builder()
+        .base_url("http://localhost")
+        .api_key("")
+        .model("m");
     let mut model = builder.build_with(http).unwrap();
     for _ in 0..2 {
         let answer = model.ready().await.unwrap().call(ModelRequest::default());
@@ -148,8 +175,13 @@ async fn an_http_service_that_is_never_ready_fails_the_call() {
             unreachable!()
         }
     }
-    let builder = OpenAi::builder().base_url("http://localhost").api_key("").model("m");
-    let error = call(builder.build_with(Shut).unwrap(), ModelRequest::default()).await.unwrap_err();
+    let builder = OpenAi::builder()
+        .base_url("http://localhost")
+        .api_key("")
+        .model("m");
+    let error = call(builder.build_with(Shut).unwrap(), ModelRequest::default())
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Connection);
     assert!(error.message().contains("the pool is shut"), "{error}");
 }
@@ -157,5 +189,10 @@ async fn an_http_service_that_is_never_ready_fails_the_call() {
 #[test]
 fn it_is_a_model() {
     fn is_a_model<M: ModelService>(_: &M) {}
-    is_a_model(&OpenAi::builder().base_url("http://localhost").build().unwrap());
+    is_a_model(
+        &OpenAi::builder()
+            .base_url("http://localhost")
+            .build()
+            .unwrap(),
+    );
 }

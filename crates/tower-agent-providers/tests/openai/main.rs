@@ -1,5 +1,10 @@
 //! The OpenAI protocol, byte for byte, over real sockets.
-#![allow(clippy::panic, clippy::unwrap_used, unreachable_pub, reason = "a test fails by panicking")]
+#![allow(
+    clippy::panic,
+    clippy::unwrap_used,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
 
 #[path = "../support/server.rs"]
 mod server;

@@ -48,17 +48,28 @@ async fn the_body_is_read_only_as_deltas_are() {
     let count = taken.clone();
     let http = service_fn(move |_: Request<RequestBody>| {
         let chunks = (0..50).map(|i| delta(json!({ "content": i.to_string() })));
-        let frames = chunks.chain([finished("stop")]).map(|chunk| Bytes::from(event(&chunk)));
-        let body = Counted { frames: frames.collect(), taken: count.clone() };
+        let frames = chunks
+            .chain([finished("stop")])
+            .map(|chunk| Bytes::from(event(&chunk)));
+        let body = Counted {
+            frames: frames.collect(),
+            taken: count.clone(),
+        };
         let response = Response::builder().header("content-type", "text/event-stream");
         std::future::ready(response.body(body).map_err(BoxError::from))
     });
-    let builder = OpenAi::builder().base_url("http://localhost").api_key("").model("m");
+    let builder = OpenAi::builder()
+        .base_url("http://localhost")
+        .api_key("")
+        .model("m");
     let (sink, mut events) = channel(4);
     let request = ModelRequest::default().with_delta_sender(sink);
     let mut answer = builder.build_with(http).unwrap().oneshot(request);
     assert!((&mut answer).now_or_never().is_none());
-    assert!(matches!(events.next().await.unwrap().kind, EventKind::TextStart { .. }));
+    assert!(matches!(
+        events.next().await.unwrap().kind,
+        EventKind::TextStart { .. }
+    ));
     for read in 0..40 {
         // Polling it often makes it no more eager.
         for _ in 0..3 {
@@ -96,10 +107,18 @@ async fn a_reader_that_does_not_read_stops_the_server() {
     let base_url = format!("http://{}/v1", listener.local_addr().unwrap());
     let written = Arc::new(AtomicUsize::new(0));
     let server = tokio::spawn(pour(listener, written.clone()));
-    let model = OpenAi::builder().base_url(base_url).api_key("").model("m").build().unwrap();
+    let model = OpenAi::builder()
+        .base_url(base_url)
+        .api_key("")
+        .model("m")
+        .build()
+        .unwrap();
     let (sink, mut events) = channel(1);
     let answer = tokio::spawn(model.oneshot(ModelRequest::default().with_delta_sender(sink)));
-    assert!(matches!(events.next().await.unwrap().kind, EventKind::TextStart { .. }));
+    assert!(matches!(
+        events.next().await.unwrap().kind,
+        EventKind::TextStart { .. }
+    ));
     assert_eq!(deltas(events.next().await), [text(&"x".repeat(CHUNK))]);
     // Everything runs on this thread, so all that can happen happens while this yields.
     let mut before = 0;
@@ -110,7 +129,10 @@ async fn a_reader_that_does_not_read_stops_the_server() {
         idle = if now == before { idle + 1 } else { 0 };
         before = now;
     }
-    assert!(before < CHUNKS / 2, "the server wrote {before} chunks that nobody read");
+    assert!(
+        before < CHUNKS / 2,
+        "the server wrote {before} chunks that nobody read"
+    );
     assert!(!server.is_finished() && !answer.is_finished());
     let rest = deltas(events.collect::<Vec<_>>().await).len();
     assert_eq!(rest, CHUNKS - 1);

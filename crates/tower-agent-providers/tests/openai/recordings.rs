@@ -24,7 +24,9 @@ use test_support::{call, deltas, stream};
 const KEY: &str = "sk-proj-very/secret+key=4711";
 
 fn file(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("http").join(format!("{name}.json"))
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
+        .join("http")
+        .join(format!("{name}.json"))
 }
 
 fn written(name: &str) -> String {
@@ -37,14 +39,20 @@ fn http(recording: &Recording) -> HttpRecorded<HttpClient> {
 
 /// A builder for a server that is gone.
 fn gone() -> HttpModelBuilder<Chat> {
-    OpenAi::builder().base_url("http://127.0.0.1:9/v1").api_key("").model("test-model")
+    OpenAi::builder()
+        .base_url("http://127.0.0.1:9/v1")
+        .api_key("")
+        .model("test-model")
 }
 
 fn ask(text: &str) -> ModelRequest {
     ModelRequest::new([Message::user(text)])
 }
 
-type Answered = (Result<ModelResponse, Error>, Vec<tower_agent::stream::Delta>);
+type Answered = (
+    Result<ModelResponse, Error>,
+    Vec<tower_agent::stream::Delta>,
+);
 
 async fn answered(
     builder: HttpModelBuilder<Chat>,
@@ -60,13 +68,16 @@ async fn answered(
 }
 
 fn hello() -> Reply {
-    let bytes: Vec<u8> = [delta(json!({ "content": "Hel" })), delta(json!({ "content": "lö 🦀" }))]
-        .iter()
-        .chain([&finished("stop")])
-        .map(crate::server::event)
-        .chain(["data: [DONE]\n\n".into()])
-        .collect::<String>()
-        .into_bytes();
+    let bytes: Vec<u8> = [
+        delta(json!({ "content": "Hel" })),
+        delta(json!({ "content": "lö 🦀" })),
+    ]
+    .iter()
+    .chain([&finished("stop")])
+    .map(crate::server::event)
+    .chain(["data: [DONE]\n\n".into()])
+    .collect::<String>()
+    .into_bytes();
     // Also within characters.
     chunked(bytes.chunks(7))
 }
@@ -76,11 +87,23 @@ async fn a_call_replays_streamed_and_not_with_the_server_gone() {
     let cases = [
         ("plain", false, says("Hello.")),
         ("streamed", true, hello()),
-        ("limited", true, whole(429, &[("retry-after", "2"), ("x-request-id", "req_9")], "{}")),
+        (
+            "limited",
+            true,
+            whole(
+                429,
+                &[("retry-after", "2"), ("x-request-id", "req_9")],
+                "{}",
+            ),
+        ),
         ("cut", true, {
             unfinished(["data: {\"choices\":[{\"delta\":{\"content\":\"ha\"}}]}\n\n"])
         }),
-        ("binary", false, whole(200, &[("content-type", "application/json")], [0xff, 0xfe])),
+        (
+            "binary",
+            false,
+            whole(200, &[("content-type", "application/json")], [0xff, 0xfe]),
+        ),
         ("silent", false, Vec::new()),
     ];
     for (name, streamed, reply) in cases {
@@ -107,7 +130,9 @@ async fn a_call_replays_streamed_and_not_with_the_server_gone() {
 #[tokio::test]
 async fn a_body_replays_byte_for_byte_in_its_pieces() {
     async fn frames(recording: &Recording, url: &str) -> (http::response::Parts, Vec<Bytes>) {
-        let request = http::Request::post(url).body(RequestBody::from("{}")).unwrap();
+        let request = http::Request::post(url)
+            .body(RequestBody::from("{}"))
+            .unwrap();
         let (parts, mut body) = http(recording).oneshot(request).await.unwrap().into_parts();
         let mut frames = Vec::new();
         while let Some(frame) = body.frame().await {
@@ -123,8 +148,14 @@ async fn a_body_replays_byte_for_byte_in_its_pieces() {
     let recording = Recording::replay(file("bytes")).unwrap();
     let (replayed, again) = frames(&recording, "http://127.0.0.1:9/v1").await;
     assert_eq!(again, was);
-    assert_eq!((replayed.status, replayed.headers), (head.status, head.headers));
-    assert!(written("bytes").contains("base64"), "a piece within a character");
+    assert_eq!(
+        (replayed.status, replayed.headers),
+        (head.status, head.headers)
+    );
+    assert!(
+        written("bytes").contains("base64"),
+        "a piece within a character"
+    );
 }
 
 #[tokio::test]
@@ -142,7 +173,10 @@ async fn a_run_with_tools_replays() {
     };
     let server = Server::start([reply(200, &asks), says("3")]).await;
     let recording = Recording::record(file("tools"));
-    let was = agent(server.builder(), &recording, 3).run("1 + 2?").await.unwrap();
+    let was = agent(server.builder(), &recording, 3)
+        .run("1 + 2?")
+        .await
+        .unwrap();
     recording.finish().unwrap();
     drop(server);
     let recording = Recording::replay(file("tools")).unwrap();
@@ -152,13 +186,19 @@ async fn a_run_with_tools_replays() {
 
     // A tool that answers something else.
     let recording = Recording::replay(file("tools")).unwrap();
-    let error = agent(gone(), &recording, 4).run("1 + 2?").await.unwrap_err();
+    let error = agent(gone(), &recording, 4)
+        .run("1 + 2?")
+        .await
+        .unwrap_err();
     let expected = format!(
         "http call `POST /v1/chat/completions` differs from call 2 of the recording `{}`\n  \
            body.messages[2].content\n    recorded: 3\n    received: 4",
         file("tools").display()
     );
-    assert_eq!((error.kind(), error.message()), (ErrorKind::Aborted, &*expected));
+    assert_eq!(
+        (error.kind(), error.message()),
+        (ErrorKind::Aborted, &*expected)
+    );
     // One that is not made at all.
     let recording = Recording::replay(file("tools")).unwrap();
     let error = recording.finish().unwrap_err();
@@ -177,7 +217,10 @@ async fn no_secret_of_a_request_reaches_the_file() {
     let replies = [
         whole(401, &cookie, quoted(KEY)),
         chunked([&across[..12], &across[12..]]),
-        reply(401, &json!({ "error": { "message": format!("Incorrect API key: {KEY}.") } })),
+        reply(
+            401,
+            &json!({ "error": { "message": format!("Incorrect API key: {KEY}.") } }),
+        ),
     ];
     for (index, reply) in replies.into_iter().enumerate() {
         let name = format!("secrets_{index}");
@@ -199,12 +242,18 @@ async fn no_secret_of_a_request_reaches_the_file() {
         for secret in ["sk-proj", "secret", "4711", "0123456789"] {
             assert!(!text.contains(secret), "`{secret}` in {text}");
         }
-        assert!(text.contains("api-version=2024-10-21&key=[hidden]"), "{text}");
+        assert!(
+            text.contains("api-version=2024-10-21&key=[hidden]"),
+            "{text}"
+        );
         // Neither the key nor its place matters for the replay.
         let recording = Recording::replay(file(&name)).unwrap();
         let builder = with_keys(gone(), "http://127.0.0.1:9/v1").api_key("sk-other-key");
         let (response, _) = answered(builder, &recording, false).await;
-        assert_eq!(response.unwrap_err().to_string(), was.unwrap_err().to_string());
+        assert_eq!(
+            response.unwrap_err().to_string(),
+            was.unwrap_err().to_string()
+        );
         recording.finish().unwrap();
     }
 }
@@ -215,8 +264,14 @@ async fn a_secret_in_a_body_is_hidden_and_the_rest_of_it_is_compared() {
     let asks = |key: &str, place: &str| {
         let mut request = ask("?");
         let tool = json!({ "url": place, "headers": { "authorization": format!("Bearer {key}") } });
-        request.settings_mut().extra.insert("mcp".into(), json!([tool, { "api_key": key }]));
-        request.settings_mut().extra.insert("max_tokens".into(), json!(64));
+        request
+            .settings_mut()
+            .extra
+            .insert("mcp".into(), json!([tool, { "api_key": key }]));
+        request
+            .settings_mut()
+            .extra
+            .insert("max_tokens".into(), json!(64));
         request
     };
     let key = "ghp_0123456789";
@@ -227,7 +282,10 @@ async fn a_secret_in_a_body_is_hidden_and_the_rest_of_it_is_compared() {
     recording.finish().unwrap();
     let text = written("body");
     assert!(!text.contains("ghp_"), "{text}");
-    assert!(text.contains("[hidden] is not accepted.") && text.contains("64"), "{text}");
+    assert!(
+        text.contains("[hidden] is not accepted.") && text.contains("64"),
+        "{text}"
+    );
 
     for (place, is_same) in [("/tools", true), ("/others", false)] {
         let recording = Recording::replay(file("body")).unwrap();
@@ -247,7 +305,10 @@ async fn a_server_that_is_not_reached_replays_as_not_reached() {
     let builder = gone().base_url("http://127.0.0.1:10/v1");
     let (error, _) = answered(builder, &recording, false).await;
     let (error, was) = (error.unwrap_err(), was.unwrap_err());
-    assert_eq!((error.kind(), error.to_string()), (ErrorKind::Connection, was.to_string()));
+    assert_eq!(
+        (error.kind(), error.to_string()),
+        (ErrorKind::Connection, was.to_string())
+    );
 }
 
 #[tokio::test]
@@ -255,13 +316,18 @@ async fn a_stream_that_was_dropped_replays_up_to_there() {
     let server = Server::start([events(&[delta(json!({ "content": "a" }))])]).await;
     let recording = Recording::record(file("dropped"));
     let first = async |recording: &Recording, url: &str| {
-        let request = http::Request::post(url).body(RequestBody::from("{}")).unwrap();
+        let request = http::Request::post(url)
+            .body(RequestBody::from("{}"))
+            .unwrap();
         let mut body = http(recording).oneshot(request).await.unwrap().into_body();
         let first = body.frame().await.unwrap().unwrap().into_data().unwrap();
         (first, body)
     };
     let (was, body) = first(&recording, &server.base_url).await;
-    assert!(matches!(recording.finish().unwrap_err(), RecordingError::Running { .. }));
+    assert!(matches!(
+        recording.finish().unwrap_err(),
+        RecordingError::Running { .. }
+    ));
     drop(body);
     recording.finish().unwrap();
     drop(server);
@@ -271,7 +337,12 @@ async fn a_stream_that_was_dropped_replays_up_to_there() {
     assert!(futures::FutureExt::now_or_never(body.frame()).is_none());
     recording.finish().unwrap();
     // It was answered, so that it has to be made.
-    assert!(Recording::replay(file("dropped")).unwrap().finish().is_err());
+    assert!(
+        Recording::replay(file("dropped"))
+            .unwrap()
+            .finish()
+            .is_err()
+    );
 }
 
 const ADDRESS: &str = "jo@example.com";
@@ -296,8 +367,11 @@ fn begins(index: u32) -> Value {
 }
 
 fn said_in(response: &ModelResponse) -> Value {
-    let calls: Vec<_> =
-        response.message().tool_calls().map(|call| call.arguments.value()).collect();
+    let calls: Vec<_> = response
+        .message()
+        .tool_calls()
+        .map(|call| call.arguments.value())
+        .collect();
     json!([response.text(), calls])
 }
 
@@ -315,18 +389,36 @@ async fn what_a_redaction_finds_is_in_no_recording() {
     let second = json!({ (ADDRESS): [CARD] }).to_string();
     cases.extend((0..first.len().min(second.len())).map(|at| {
         let ((a, b), (c, d)) = (first.split_at(at), second.split_at(at));
-        let pieces = [arguments(0, a), arguments(1, c), arguments(0, b), arguments(1, d)];
+        let pieces = [
+            arguments(0, a),
+            arguments(1, c),
+            arguments(0, b),
+            arguments(1, d),
+        ];
         let begun = [begins(0), begins(1)];
-        (true, events(&[&begun[..], &pieces, &[finished("tool_calls")]].concat()))
+        (
+            true,
+            events(&[&begun[..], &pieces, &[finished("tool_calls")]].concat()),
+        )
     }));
     let twice = json!({ "choices": [{ "message": { "content": "x" }, "finish_reason": "stop" }] });
-    let twice = twice.to_string().replacen('{', &format!(r#"{{"a":"{ADDRESS}","a":1,"#), 1);
+    let twice = twice
+        .to_string()
+        .replacen('{', &format!(r#"{{"a":"{ADDRESS}","a":1,"#), 1);
     cases.extend([
         (false, says(&said)),
         (false, reply(400, &json!({ "error": { "message": said } }))),
         (false, whole(500, &[("x-request-id", ADDRESS)], &said)),
-        (false, whole(200, &[("content-type", "application/json")], twice)),
-        (true, unfinished([format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"{said}")])),
+        (
+            false,
+            whole(200, &[("content-type", "application/json")], twice),
+        ),
+        (
+            true,
+            unfinished([format!(
+                "data: {{\"choices\":[{{\"delta\":{{\"content\":\"{said}"
+            )]),
+        ),
     ]);
     for (streamed, reply) in cases {
         let server = Server::start([reply.clone()]).await;
@@ -378,8 +470,15 @@ async fn a_run_with_redacted_tool_calls_replays() {
     };
     let server = Server::start([reply(200, &asks), says(&format!("{ADDRESS}: {CARD}"))]).await;
     let recording = Recording::record(file("redacted_tools"));
-    let was = agent(server.builder(), &recording).run(ADDRESS).await.unwrap();
-    assert_eq!(was.text(), format!("{ADDRESS}: {CARD}"), "the run itself is not redacted");
+    let was = agent(server.builder(), &recording)
+        .run(ADDRESS)
+        .await
+        .unwrap();
+    assert_eq!(
+        was.text(),
+        format!("{ADDRESS}: {CARD}"),
+        "the run itself is not redacted"
+    );
     recording.finish().unwrap();
     drop(server);
     let recording = Recording::replay(file("redacted_tools")).unwrap();
@@ -398,6 +497,13 @@ async fn with_a_redaction_a_body_that_is_no_text_is_not_recorded() {
     recording.finish().unwrap();
     assert!(!written("zipped").contains("example"));
     let recording = Recording::replay(file("zipped")).unwrap();
-    let error = call(gone().build_with(redacted(&recording)).unwrap(), ask("?")).await.unwrap_err();
-    assert!(error.to_string().contains("decompress it inside the recording"), "{error}");
+    let error = call(gone().build_with(redacted(&recording)).unwrap(), ask("?"))
+        .await
+        .unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("decompress it inside the recording"),
+        "{error}"
+    );
 }

@@ -25,7 +25,9 @@ async fn sent_messages(messages: impl IntoIterator<Item = Message>) -> Value {
 }
 
 async fn sent_settings(settings: Settings) -> Value {
-    sent(ModelRequest::new([Message::user("hi")]).with_settings(settings)).await.body
+    sent(ModelRequest::new([Message::user("hi")]).with_settings(settings))
+        .await
+        .body
 }
 
 fn ours(value: Value) -> ProviderData {
@@ -51,7 +53,11 @@ async fn a_plain_call() {
     let seen = sent(request).await;
     assert_eq!(seen.line(), "POST /v1/chat/completions");
     assert_eq!(seen.header("content-type"), Some("application/json"));
-    assert!(seen.header("user-agent").unwrap().starts_with("tower-agent/"));
+    assert!(
+        seen.header("user-agent")
+            .unwrap()
+            .starts_with("tower-agent/")
+    );
     assert_eq!(seen.header("authorization"), None);
     let expected = json!({
         "model": "test-model",
@@ -80,7 +86,10 @@ async fn every_role_and_a_tool_turn() {
         Message::system("In between."),
         Message::user("Weather?"),
         Message::new(Role::Assistant, [call.clone().into()]),
-        Message::tool(ToolResult::new(&call, [Part::from_text("rain"), Part::from_text("4 °C")])),
+        Message::tool(ToolResult::new(
+            &call,
+            [Part::from_text("rain"), Part::from_text("4 °C")],
+        )),
         Message::assistant("It rains."),
     ])
     .await;
@@ -101,7 +110,10 @@ async fn arguments_that_are_no_json_go_back_as_they_came() {
     let call = ToolCall::from_text("call_1", "weather", "{\"city\": \"Os");
     let messages = sent_messages([Message::assistant("Let me see.").with_part(call.into())]).await;
     assert_eq!(messages[0]["content"], "Let me see.");
-    assert_eq!(messages[0]["tool_calls"][0]["function"]["arguments"], "{\"city\": \"Os");
+    assert_eq!(
+        messages[0]["tool_calls"][0]["function"]["arguments"],
+        "{\"city\": \"Os"
+    );
 }
 
 #[tokio::test]
@@ -129,7 +141,12 @@ async fn pictures_of_tools_follow_the_results_of_the_turn() {
         Message::user("And?"),
     ])
     .await;
-    let roles: Vec<_> = messages.as_array().unwrap().iter().map(|m| &m["role"]).collect();
+    let roles: Vec<_> = messages
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|m| &m["role"])
+        .collect();
     assert_eq!(roles, ["assistant", "tool", "tool", "user", "user"]);
     assert_eq!(messages[1]["content"], "a cat");
     assert_eq!(
@@ -171,12 +188,18 @@ async fn media_that_the_protocol_cannot_carry_is_an_error_that_names_it() {
         (Part::audio_url("https://example.com/a.wav"), "audio by URL"),
         (Part::audio_file("file-1"), "audio by URL or file id"),
         (Part::audio_base64("audio/ogg", "T2dn"), "`audio/ogg`"),
-        (Part::document_url("https://example.com/a.pdf"), "document by URL"),
+        (
+            Part::document_url("https://example.com/a.pdf"),
+            "document by URL",
+        ),
     ];
     for (part, what) in parts {
         let result = ToolResult::new(&read, [Part::from_text("here"), part.clone()]);
         let places = [
-            (Message::user("Look:").with_part(part), "messages[1].parts[1]: "),
+            (
+                Message::user("Look:").with_part(part),
+                "messages[1].parts[1]: ",
+            ),
             (Message::tool(result), "messages[1].parts[0].parts[1]: "),
         ];
         for (message, place) in places {
@@ -232,14 +255,18 @@ async fn what_this_provider_added_goes_back() {
     if let Part::Text(text) = &mut words {
         text.provider = ours(json!({ "cache_control": { "type": "ephemeral" } }));
     }
-    let mut user =
-        Message::new(Role::User, [words, Part::Provider(ours(json!({ "type": "file" })))]);
+    let mut user = Message::new(
+        Role::User,
+        [words, Part::Provider(ours(json!({ "type": "file" })))],
+    );
     *user.provider_mut() = ours(json!({ "name": "ann" }));
     let mut other = ProviderData::default();
     other.set("another", json!({ "type": "thing" }));
-    let messages =
-        sent_messages([user, Message::new(Role::Assistant, [call.into(), Part::Provider(other)])])
-            .await;
+    let messages = sent_messages([
+        user,
+        Message::new(Role::Assistant, [call.into(), Part::Provider(other)]),
+    ])
+    .await;
     let function = json!({ "name": "weather", "arguments": "{}" });
     let expected = json!([
         { "role": "user", "name": "ann", "content": [
@@ -272,13 +299,16 @@ async fn tools() {
     let choice = json!({ "type": "function", "function": { "name": "weather" } });
     assert_eq!(body["tool_choice"], choice);
     assert_eq!(body["parallel_tool_calls"], false);
-    for (choice, word) in
-        [(ToolChoice::Auto, "auto"), (ToolChoice::None, "none"), (ToolChoice::Required, "required")]
-    {
+    for (choice, word) in [
+        (ToolChoice::Auto, "auto"),
+        (ToolChoice::None, "none"),
+        (ToolChoice::Required, "required"),
+    ] {
         let mut settings = Settings::default();
         settings.tool_choice = Some(choice);
-        let request =
-            ModelRequest::default().with_settings(settings).with_tools(Arc::new(vec![tool()]));
+        let request = ModelRequest::default()
+            .with_settings(settings)
+            .with_tools(Arc::new(vec![tool()]));
         assert_eq!(sent(request).await.body["tool_choice"], word);
     }
 }
@@ -303,9 +333,13 @@ async fn every_setting() {
     settings.stop = vec!["END".into(), "STOP".into()];
     settings.seed = Some(7);
     settings.reasoning_effort = Some(ReasoningEffort::Minimal);
-    let cache = PromptCache::new().with_key("support").with_retention(CacheRetention::Long);
+    let cache = PromptCache::new()
+        .with_key("support")
+        .with_retention(CacheRetention::Long);
     settings.prompt_cache = Some(cache);
-    settings.extra.insert("logit_bias".into(), json!({ "50256": -100 }));
+    settings
+        .extra
+        .insert("logit_bias".into(), json!({ "50256": -100 }));
     let expected = json!({
         "model": "another-model",
         "messages": [{ "role": "user", "content": "hi" }],
@@ -343,7 +377,9 @@ async fn extra_wins_and_null_takes_away() {
     let mut settings = Settings::default();
     settings.temperature = Some(1.0);
     settings.extra.insert("temperature".into(), json!(0.1));
-    settings.extra.insert("max_completion_tokens".into(), json!(9));
+    settings
+        .extra
+        .insert("max_completion_tokens".into(), json!(9));
     settings.extra.insert("stream_options".into(), Value::Null);
     let request = ModelRequest::new([Message::user("hi")]).with_settings(settings);
     stream(server.model(), request).await.0.unwrap();
@@ -357,13 +393,19 @@ async fn extra_wins_and_null_takes_away() {
 #[tokio::test]
 async fn response_formats() {
     let schema = json!({ "type": "object" });
-    let strict =
-        ResponseFormat::JsonSchema { name: "thing".into(), schema: schema.clone(), strict: true };
+    let strict = ResponseFormat::JsonSchema {
+        name: "thing".into(),
+        schema: schema.clone(),
+        strict: true,
+    };
     let named = json!({ "name": "thing", "schema": schema, "strict": true });
     for (format, expected) in [
         (ResponseFormat::Text, json!({ "type": "text" })),
         (ResponseFormat::Json, json!({ "type": "json_object" })),
-        (strict, json!({ "type": "json_schema", "json_schema": named })),
+        (
+            strict,
+            json!({ "type": "json_schema", "json_schema": named }),
+        ),
     ] {
         let mut settings = Settings::default();
         settings.response_format = Some(format);
@@ -374,14 +416,21 @@ async fn response_formats() {
 #[tokio::test]
 async fn a_model_must_be_named_by_somebody() {
     let server = Server::start([says("ok"), says("ok")]).await;
-    let builder =
-        || tower_agent_providers::openai::OpenAi::builder().base_url(&server.base_url).api_key("");
+    let builder = || {
+        tower_agent_providers::openai::OpenAi::builder()
+            .base_url(&server.base_url)
+            .api_key("")
+    };
     let nameless = builder().build().unwrap();
-    let error = call(nameless.clone(), ModelRequest::default()).await.unwrap_err();
+    let error = call(nameless.clone(), ModelRequest::default())
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidRequest);
     assert!(error.message().contains("no model name"), "{error}");
     assert!(server.seen().is_empty());
-    call(nameless.with_model("late"), ModelRequest::default()).await.unwrap();
+    call(nameless.with_model("late"), ModelRequest::default())
+        .await
+        .unwrap();
     assert_eq!(server.only().body["model"], "late");
 }
 
@@ -389,14 +438,25 @@ async fn a_model_must_be_named_by_somebody() {
 async fn a_prompt_cache_sends_only_what_was_set() {
     let caches = [
         (PromptCache::new(), None, None),
-        (PromptCache::new().with_retention(CacheRetention::Short), None, Some("in_memory")),
-        (PromptCache::new().with_key("support"), Some("support"), None),
+        (
+            PromptCache::new().with_retention(CacheRetention::Short),
+            None,
+            Some("in_memory"),
+        ),
+        (
+            PromptCache::new().with_key("support"),
+            Some("support"),
+            None,
+        ),
     ];
     for (cache, key, retention) in caches {
         let mut settings = Settings::default();
         settings.prompt_cache = Some(cache);
         let body = sent_settings(settings).await;
         assert_eq!(body.get("prompt_cache_key").and_then(Value::as_str), key);
-        assert_eq!(body.get("prompt_cache_retention").and_then(Value::as_str), retention);
+        assert_eq!(
+            body.get("prompt_cache_retention").and_then(Value::as_str),
+            retention
+        );
     }
 }

@@ -38,7 +38,11 @@ fn assert_hidden(error: &Error, secret: &str) {
 #[tokio::test]
 async fn a_key_across_the_cut_of_a_quoted_body_is_hidden_whole() {
     for before in 150..215 {
-        let body = format!("<p>{} {KEY} is wrong</p>{}", "x".repeat(before), "y".repeat(3000));
+        let body = format!(
+            "<p>{} {KEY} is wrong</p>{}",
+            "x".repeat(before),
+            "y".repeat(3000)
+        );
         let error = error_of(whole(401, &[], body), with_key).await;
         assert_hidden(&error, KEY);
     }
@@ -58,7 +62,10 @@ async fn a_key_is_hidden_however_its_characters_are_escaped() {
     let slashed = KEY.replace('/', "\\/");
     for said in [KEY, encoded, &lower, &slashed] {
         let error = error_of(whole(401, &[], format!("<p>{said}</p>")), with_key).await;
-        assert_eq!(error.message(), "the server responded with 401 Unauthorized: <p>[hidden]</p>");
+        assert_eq!(
+            error.message(),
+            "the server responded with 401 Unauthorized: <p>[hidden]</p>"
+        );
         let body = json!({ "error": { "message": format!("key {said}.") } });
         let error = error_of(reply(401, &body), with_key).await;
         assert_eq!(error.message(), "key [hidden].");
@@ -67,10 +74,16 @@ async fn a_key_is_hidden_however_its_characters_are_escaped() {
 
 #[tokio::test]
 async fn a_key_in_a_query_is_hidden_encoded_and_not() {
-    for query in
-        ["key=sk%2Dproj%2Dvery%2Fsecret", "sig=sk-proj-very%2Fsecret", "sk-proj-very%2Fsecret"]
-    {
-        for said in ["sk-proj-very/secret", "sk-proj-very%2Fsecret", "sk%2Dproj%2Dvery%2Fsecret"] {
+    for query in [
+        "key=sk%2Dproj%2Dvery%2Fsecret",
+        "sig=sk-proj-very%2Fsecret",
+        "sk-proj-very%2Fsecret",
+    ] {
+        for said in [
+            "sk-proj-very/secret",
+            "sk-proj-very%2Fsecret",
+            "sk%2Dproj%2Dvery%2Fsecret",
+        ] {
             let server = Server::start([whole(400, &[], format!("GET /v1?{said}"))]).await;
             let url = format!("{}?api-version=2024-10-21&{query}", server.base_url);
             let model = server.builder().base_url(url).build().unwrap();
@@ -158,15 +171,32 @@ fn a_key_where_a_port_or_credentials_would_be_is_refused_and_not_shown() {
             other => panic!("{url}: {other:?}"),
         }
     }
-    for url in ["http://localhost:/v1", "http://localhost:65535", "http://[::1]:80/v1"] {
+    for url in [
+        "http://localhost:/v1",
+        "http://localhost:65535",
+        "http://[::1]:80/v1",
+    ] {
         OpenAi::builder().api_key("").base_url(url).build().unwrap();
     }
-    assert!(OpenAi::builder().api_key("").base_url("http://localhost:65536/v1").build().is_err());
+    assert!(
+        OpenAi::builder()
+            .api_key("")
+            .base_url("http://localhost:65536/v1")
+            .build()
+            .is_err()
+    );
 }
 
 fn body_with_a_key_hides_it(before: &str, after: &str, escape: bool) {
-    let said = if escape { KEY.replace('/', "%2f").replace('+', "%2B") } else { KEY.to_owned() };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let said = if escape {
+        KEY.replace('/', "%2f").replace('+', "%2B")
+    } else {
+        KEY.to_owned()
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     let body = format!("{before}{said}{after}");
     let error = runtime.block_on(error_of(whole(500, &[], body), with_key));
     assert_hidden(&error, KEY);
@@ -198,7 +228,9 @@ async fn refused(key: Option<&str>) -> Error {
     let server = Server::start([reply(401, &json!({ "error": "No." }))]).await;
     let builder = OpenAi::builder().base_url(&server.base_url).model("m");
     let builder = key.into_iter().fold(builder, HttpModelBuilder::api_key);
-    call(builder.build().unwrap(), ModelRequest::default()).await.unwrap_err()
+    call(builder.build().unwrap(), ModelRequest::default())
+        .await
+        .unwrap_err()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -207,16 +239,26 @@ async fn a_refused_key_says_where_it_came_from() {
     assert_eq!((error.kind(), error.message()), (ErrorKind::Auth, "No."));
     let child = |test: &str, key: Option<&str>| {
         let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-        command.args(["--ignored", "--exact", &format!("secrets::{test}")]).env(CHILD, "1");
-        command.env_remove("OPENAI_BASE_URL").env_remove("OPENAI_API_KEY");
+        command
+            .args(["--ignored", "--exact", &format!("secrets::{test}")])
+            .env(CHILD, "1");
+        command
+            .env_remove("OPENAI_BASE_URL")
+            .env_remove("OPENAI_API_KEY");
         command.envs(key.map(|key| ("OPENAI_API_KEY", key)));
         let output = command.output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success() && said.contains("1 passed"), "{said}");
+        assert!(
+            output.status.success() && said.contains("1 passed"),
+            "{said}"
+        );
     };
     tokio::task::block_in_place(|| {
         child("child_without_a_key", None);
-        child("child_with_a_key_of_the_environment", Some("sk-environment"));
+        child(
+            "child_with_a_key_of_the_environment",
+            Some("sk-environment"),
+        );
     });
 }
 
@@ -241,8 +283,13 @@ async fn child_without_a_key() {
     assert_eq!(error.kind(), ErrorKind::Connection);
     assert!(error.message().contains("set `OPENAI_API_KEY`"), "{error}");
     // A server of one's own may need no key.
-    let own = OpenAi::builder().base_url("http://localhost/v1").model("m").build_with(down);
-    let error = call(own.unwrap(), ModelRequest::default()).await.unwrap_err();
+    let own = OpenAi::builder()
+        .base_url("http://localhost/v1")
+        .model("m")
+        .build_with(down);
+    let error = call(own.unwrap(), ModelRequest::default())
+        .await
+        .unwrap_err();
     assert!(!error.message().contains("OPENAI_API_KEY"), "{error}");
 }
 
@@ -253,5 +300,8 @@ async fn child_with_a_key_of_the_environment() {
         return;
     }
     let error = refused(None).await;
-    assert_eq!(error.message(), "No.; the key is the one in `OPENAI_API_KEY`");
+    assert_eq!(
+        error.message(),
+        "No.; the key is the one in `OPENAI_API_KEY`"
+    );
 }

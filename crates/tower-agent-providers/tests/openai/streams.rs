@@ -8,7 +8,10 @@ use tower_agent::{ErrorKind, Message, ModelRequest, Part, Role};
 use crate::server::{Reply, Server, chunked, delta, event, events, finished, unfinished, whole};
 use test_support::{deltas, stream, text};
 
-type Streamed = (Result<tower_agent::ModelResponse, tower_agent::Error>, Vec<Delta>);
+type Streamed = (
+    Result<tower_agent::ModelResponse, tower_agent::Error>,
+    Vec<Delta>,
+);
 
 async fn streamed(reply: Reply) -> Streamed {
     let server = Server::start([reply]).await;
@@ -39,8 +42,14 @@ async fn a_full_stream() {
     .await;
     let response = response.unwrap();
     let thought = |text: &str| Delta::Reasoning(text.into());
-    assert_eq!(deltas, [thought("h"), thought("m"), text("Hel"), text("lö")]);
-    let expected = Message::new(Role::Assistant, [Part::reasoning("hm"), Part::from_text("Hellö")]);
+    assert_eq!(
+        deltas,
+        [thought("h"), thought("m"), text("Hel"), text("lö")]
+    );
+    let expected = Message::new(
+        Role::Assistant,
+        [Part::reasoning("hm"), Part::from_text("Hellö")],
+    );
     assert_eq!(response.message(), &expected);
     assert_eq!(response.attempt(), Some(0));
     assert_eq!(response.finish_reason(), &FinishReason::Stop);
@@ -90,11 +99,27 @@ async fn assert_fixture(replies: Vec<Reply>) {
         let response = response.unwrap_or_else(|error| panic!("split at {at}: {error}"));
         assert_eq!(response.message().text(), "aé漢🦀\n", "split at {at}");
         let calls: Vec<_> = response.message().tool_calls().collect();
-        assert_eq!((&*calls[0].id, &*calls[0].name), ("a", "add"), "split at {at}");
-        assert_eq!(calls[0].arguments, json!({ "city": "Tromsø 🦀" }), "split at {at}");
-        assert_eq!((&*calls[1].id, &*calls[1].name), ("b", "now"), "split at {at}");
+        assert_eq!(
+            (&*calls[0].id, &*calls[0].name),
+            ("a", "add"),
+            "split at {at}"
+        );
+        assert_eq!(
+            calls[0].arguments,
+            json!({ "city": "Tromsø 🦀" }),
+            "split at {at}"
+        );
+        assert_eq!(
+            (&*calls[1].id, &*calls[1].name),
+            ("b", "now"),
+            "split at {at}"
+        );
         assert_eq!(response.usage().total(), 3, "split at {at}");
-        assert_eq!(response.finish_reason(), &FinishReason::ToolCalls, "split at {at}");
+        assert_eq!(
+            response.finish_reason(),
+            &FinishReason::ToolCalls,
+            "split at {at}"
+        );
         assert_eq!(deltas(chunks).len(), 6, "split at {at}");
     }
 }
@@ -104,7 +129,12 @@ async fn split_anywhere() {
     for end in ["\n", "\r\n", "\r"] {
         let bytes = fixture(end);
         let splits = 1..bytes.len();
-        assert_fixture(splits.map(|at| chunked([&bytes[..at], &bytes[at..]])).collect()).await;
+        assert_fixture(
+            splits
+                .map(|at| chunked([&bytes[..at], &bytes[at..]]))
+                .collect(),
+        )
+        .await;
     }
 }
 
@@ -117,8 +147,11 @@ async fn split_everywhere() {
 #[tokio::test]
 async fn a_huge_line() {
     let long = "漢".repeat(2_000_000);
-    let (response, _) =
-        streamed(events(&[delta(json!({ "content": long })), finished("stop")])).await;
+    let (response, _) = streamed(events(&[
+        delta(json!({ "content": long })),
+        finished("stop"),
+    ]))
+    .await;
     assert_eq!(response.unwrap().message().text(), long);
 }
 
@@ -126,7 +159,11 @@ async fn a_huge_line() {
 async fn the_last_usage_counts_wherever_it_stands() {
     let with = |field: &str, mut chunk: serde_json::Value, tokens: u64| {
         let usage = json!({ "prompt_tokens": 1, "completion_tokens": tokens });
-        chunk[field] = if field == "x_groq" { json!({ "usage": usage }) } else { usage };
+        chunk[field] = if field == "x_groq" {
+            json!({ "usage": usage })
+        } else {
+            usage
+        };
         chunk
     };
     for field in ["usage", "x_groq"] {
@@ -141,17 +178,26 @@ async fn the_last_usage_counts_wherever_it_stands() {
 
 #[tokio::test]
 async fn a_refusal() {
-    let refusal = [delta(json!({ "refusal": "I can" })), delta(json!({ "refusal": "not." }))];
+    let refusal = [
+        delta(json!({ "refusal": "I can" })),
+        delta(json!({ "refusal": "not." })),
+    ];
     let (response, deltas) = streamed(events(&[&refusal[..], &[finished("stop")]].concat())).await;
     let response = response.unwrap();
     assert_eq!(deltas, [text("I can"), text("not.")]);
     assert_eq!(response.message().text(), "I cannot.");
-    assert_eq!(response.finish_reason(), &FinishReason::Other("refusal".into()));
+    assert_eq!(
+        response.finish_reason(),
+        &FinishReason::Other("refusal".into())
+    );
 }
 
 #[tokio::test]
 async fn a_finish_reason_is_enough_of_an_end() {
-    let whole = [event(&delta(json!({ "content": "hi" }))), event(&finished("stop"))];
+    let whole = [
+        event(&delta(json!({ "content": "hi" }))),
+        event(&finished("stop")),
+    ];
     let (response, _) = streamed(chunked(whole)).await;
     assert_eq!(response.unwrap().message().text(), "hi");
 }
@@ -199,7 +245,9 @@ async fn a_connection_that_breaks() {
     let error = response.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Connection, "{error}");
     assert!(
-        error.message().starts_with("the connection broke while reading the response"),
+        error
+            .message()
+            .starts_with("the connection broke while reading the response"),
         "{error}"
     );
     assert!(error.is_retryable());
@@ -224,19 +272,29 @@ async fn bytes_that_are_no_text() {
     let (response, _) = streamed(chunked([&b"data: \xff\xfe\n\n"[..]])).await;
     let error = response.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Protocol, "{error}");
-    assert!(error.message().contains("cannot read the stream"), "{error}");
+    assert!(
+        error.message().contains("cannot read the stream"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
 async fn no_choices_at_all() {
     let (response, deltas) = streamed(events(&[json!({ "id": "x" })])).await;
-    assert_eq!(response.unwrap_err().message(), "the response has no choices");
+    assert_eq!(
+        response.unwrap_err().message(),
+        "the response has no choices"
+    );
     assert_eq!(deltas, []);
 }
 
 #[tokio::test]
 async fn a_stream_that_does_not_say_that_it_is_one() {
-    let body = [event(&delta(json!({ "content": "hi" }))), "data: [DONE]\n\n".into()].concat();
+    let body = [
+        event(&delta(json!({ "content": "hi" }))),
+        "data: [DONE]\n\n".into(),
+    ]
+    .concat();
     for headers in [&[][..], &[("content-type", "text/plain")]] {
         let (response, _) = streamed(whole(200, headers, &body)).await;
         assert_eq!(response.unwrap().message().text(), "hi");
@@ -246,8 +304,12 @@ async fn a_stream_that_does_not_say_that_it_is_one() {
 #[tokio::test]
 async fn other_choices_are_left_out() {
     let other = json!({ "choices": [{ "index": 1, "delta": { "content": "b" } }] });
-    let (response, deltas) =
-        streamed(events(&[delta(json!({ "content": "a" })), other, finished("stop")])).await;
+    let (response, deltas) = streamed(events(&[
+        delta(json!({ "content": "a" })),
+        other,
+        finished("stop"),
+    ]))
+    .await;
     assert_eq!(response.unwrap().message().text(), "a");
     assert_eq!(deltas, [text("a")]);
 }
@@ -284,7 +346,9 @@ async fn a_call_that_is_refused_opens_no_attempt() {
     .await;
     let (sink, _chunks) = tower_agent::stream::channel(8);
     let request = ModelRequest::default().with_delta_sender(sink);
-    test_support::call(server.model(), request.clone()).await.unwrap_err();
+    test_support::call(server.model(), request.clone())
+        .await
+        .unwrap_err();
     let response = test_support::call(server.model(), request).await.unwrap();
     assert_eq!(response.attempt(), Some(0));
 }

@@ -10,7 +10,9 @@ use test_support::{arguments, begins, deltas, stream};
 async fn streamed(
     pieces: impl IntoIterator<Item = Value>,
 ) -> (Result<ModelResponse, Error>, Vec<Delta>) {
-    let chunks = pieces.into_iter().map(|piece| delta(json!({ "tool_calls": [piece] })));
+    let chunks = pieces
+        .into_iter()
+        .map(|piece| delta(json!({ "tool_calls": [piece] })));
     let chunks: Vec<_> = chunks.chain([finished("tool_calls")]).collect();
     let server = Server::start([events(&chunks)]).await;
     let (response, chunks) = stream(server.model(), ModelRequest::default()).await;
@@ -73,14 +75,22 @@ async fn two_in_one_chunk() {
     ]});
     let server = Server::start([events(&[delta(both), finished("tool_calls")])]).await;
     let (_, chunks) = stream(server.model(), ModelRequest::default()).await;
-    let expected =
-        [begins(0, "a", "add"), arguments(0, "{}"), begins(1, "b", "now"), arguments(1, "{}")];
+    let expected = [
+        begins(0, "a", "add"),
+        arguments(0, "{}"),
+        begins(1, "b", "now"),
+        arguments(1, "{}"),
+    ];
     assert_eq!(deltas(chunks), expected);
 }
 
 #[tokio::test]
 async fn a_late_id_or_name_holds_the_arguments_back() {
-    let expected = [begins(0, "a", "add"), arguments(0, "{\"a\":"), arguments(0, "1}")];
+    let expected = [
+        begins(0, "a", "add"),
+        arguments(0, "{\"a\":"),
+        arguments(0, "1}"),
+    ];
     for index in [Some(0), None] {
         let late_id = [
             piece(index, None, Some("add"), "{"),
@@ -101,8 +111,10 @@ async fn a_late_id_or_name_holds_the_arguments_back() {
 async fn what_is_repeated_counts_once() {
     let expected = [begins(0, "a", "add"), arguments(0, "{"), arguments(0, "}")];
     for index in [Some(0), None] {
-        let pieces =
-            [piece(index, Some("a"), Some("add"), "{"), piece(index, Some("a"), Some("add"), "}")];
+        let pieces = [
+            piece(index, Some("a"), Some("add"), "{"),
+            piece(index, Some("a"), Some("add"), "}"),
+        ];
         assert_eq!(seen(pieces).await, expected);
     }
 }
@@ -111,8 +123,10 @@ async fn what_is_repeated_counts_once() {
 async fn a_new_id_for_each_fragment_is_still_one_call() {
     let expected = [begins(0, "a", "add"), arguments(0, "{"), arguments(0, "}")];
     for index in [Some(0), None] {
-        let pieces =
-            [piece(index, Some("a"), Some("add"), "{"), piece(index, Some("b"), None, "}")];
+        let pieces = [
+            piece(index, Some("a"), Some("add"), "{"),
+            piece(index, Some("b"), None, "}"),
+        ];
         assert_eq!(seen(pieces).await, expected);
     }
 }
@@ -199,7 +213,13 @@ async fn without_ids_in_two_turns() {
         let server = Server::start([events(&[chunk, finished("tool_calls")])]).await;
         let request = ModelRequest::new(vec![Message::user("Go on."); asked]);
         let (response, _) = stream(server.model(), request).await;
-        ids.extend(response.unwrap().message().tool_calls().map(|call| call.id.clone()));
+        ids.extend(
+            response
+                .unwrap()
+                .message()
+                .tool_calls()
+                .map(|call| call.id.clone()),
+        );
     }
     assert_ne!(ids[0], ids[1]);
 }
@@ -241,15 +261,26 @@ async fn one_id_for_two_calls() {
 async fn arguments_as_an_object() {
     let mut piece = piece(Some(0), Some("a"), Some("add"), "");
     piece["function"]["arguments"] = json!({ "a": 1 });
-    assert_eq!(seen([piece]).await, [begins(0, "a", "add"), arguments(0, "{\"a\":1}")]);
+    assert_eq!(
+        seen([piece]).await,
+        [begins(0, "a", "add"), arguments(0, "{\"a\":1}")]
+    );
 }
 
 #[tokio::test]
 async fn nulls_and_empty_pieces() {
     let nulls = json!({ "index": 0, "id": null, "type": null, "function": null });
     let none = json!({ "index": 0, "function": { "name": null, "arguments": null } });
-    let pieces = [piece(Some(0), Some("a"), Some("add"), "{"), nulls, none, json!({ "index": 9 })];
-    assert_eq!(seen(pieces).await, [begins(0, "a", "add"), arguments(0, "{")]);
+    let pieces = [
+        piece(Some(0), Some("a"), Some("add"), "{"),
+        nulls,
+        none,
+        json!({ "index": 9 }),
+    ];
+    assert_eq!(
+        seen(pieces).await,
+        [begins(0, "a", "add"), arguments(0, "{")]
+    );
 }
 
 #[tokio::test]
@@ -257,7 +288,10 @@ async fn a_call_that_never_gets_a_name() {
     let (response, deltas) = streamed([piece(Some(0), Some("a"), None, "{}")]).await;
     let error = response.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Protocol);
-    assert!(error.message().contains("tool call without a name"), "{error}");
+    assert!(
+        error.message().contains("tool call without a name"),
+        "{error}"
+    );
     assert_eq!(deltas, []);
 }
 
@@ -276,7 +310,10 @@ async fn what_the_model_wrote_goes_back_letter_for_letter() {
     let calls = json!([{ "id": "call_1", "type": "function", "function": function }]);
     let message = json!({ "content": null, "tool_calls": calls });
     let plain = server::json(200, &json!({ "choices": [{ "message": message }] }));
-    let pieces = [(Some("call_1"), Some("pay"), &WRITTEN[..21]), (None, None, &WRITTEN[21..])];
+    let pieces = [
+        (Some("call_1"), Some("pay"), &WRITTEN[..21]),
+        (None, None, &WRITTEN[21..]),
+    ];
     let pieces = pieces.map(|(id, name, text)| piece(Some(0), id, name, text));
     let chunks = pieces.map(|piece| delta(json!({ "tool_calls": [piece] })));
     let streamed = events(&[&chunks[..], &[finished("tool_calls")]].concat());
@@ -294,7 +331,10 @@ async fn what_the_model_wrote_goes_back_letter_for_letter() {
         assert_eq!(response.unwrap().text(), "Paid.");
         let sent = &server.seen()[1].body["messages"];
         assert_eq!(sent[1]["tool_calls"][0]["function"]["arguments"], WRITTEN);
-        assert_eq!(sent[2]["content"], "123456789012345678901234567890 to Z\u{fc}rich");
+        assert_eq!(
+            sent[2]["content"],
+            "123456789012345678901234567890 to Z\u{fc}rich"
+        );
     }
 }
 
@@ -314,6 +354,13 @@ async fn pieces_of_a_call_without_a_number_cost_what_they_hold() {
     let (response, _) = stream(server.model(), ModelRequest::default()).await;
     let response = response.unwrap();
     let calls: Vec<_> = response.message().tool_calls().collect();
-    assert_eq!(calls.len(), 2, "a piece behind a whole value begins another call");
-    assert_eq!(calls[0].arguments.value()["at"].as_str().unwrap().len(), PIECES);
+    assert_eq!(
+        calls.len(),
+        2,
+        "a piece behind a whole value begins another call"
+    );
+    assert_eq!(
+        calls[0].arguments.value()["at"].as_str().unwrap().len(),
+        PIECES
+    );
 }

@@ -61,10 +61,14 @@ async fn headers_ids_and_keys_are_added_to_each_call() {
                 HeaderName::from_static("x-tenant"),
                 HeaderValue::from_static("blue"),
             ))
-            .layer(SetSensitiveRequestHeadersLayer::new([header::AUTHORIZATION]))
-            .layer(TraceLayer::new_for_http().on_request(move |call: &Call, _: &tracing::Span| {
-                logged.lock().unwrap().push(format!("{:?}", call.headers()));
-            }))
+            .layer(SetSensitiveRequestHeadersLayer::new([
+                header::AUTHORIZATION,
+            ]))
+            .layer(
+                TraceLayer::new_for_http().on_request(move |call: &Call, _: &tracing::Span| {
+                    logged.lock().unwrap().push(format!("{:?}", call.headers()));
+                }),
+            )
             .service(HttpClient::new().unwrap());
         let agent = agent_on!(server.builder(), http);
         for _ in 0..2 {
@@ -126,7 +130,13 @@ async fn a_compressed_answer_is_read_as_it_comes() {
             .service(HttpClient::new().unwrap());
         let agent = agent_on!(server.builder(), http);
         assert_eq!(run(&agent, streamed).await.unwrap().text(), "done");
-        assert!(server.only().header("accept-encoding").unwrap().contains("gzip"));
+        assert!(
+            server
+                .only()
+                .header("accept-encoding")
+                .unwrap()
+                .contains("gzip")
+        );
     }
 }
 
@@ -139,8 +149,13 @@ async fn a_status_under_these_layers_keeps_its_kind() {
             .layer(TraceLayer::new_for_http())
             .layer(DecompressionLayer::new())
             .service(HttpClient::new().unwrap());
-        let error = run(&agent_on!(server.builder(), http), streamed).await.unwrap_err();
-        assert_eq!((error.kind(), error.message()), (ErrorKind::RateLimited, "slow down"));
+        let error = run(&agent_on!(server.builder(), http), streamed)
+            .await
+            .unwrap_err();
+        assert_eq!(
+            (error.kind(), error.message()),
+            (ErrorKind::RateLimited, "slow down")
+        );
     }
 }
 
@@ -148,7 +163,9 @@ type Half = UnsyncBoxBody<Bytes, BoxError>;
 
 /// Half an answer, and then nothing.
 fn half() -> Response<Half> {
-    let frame = Frame::data(Bytes::from(event(&delta(json!({ "content": "half of it" })))));
+    let frame = Frame::data(Bytes::from(event(&delta(
+        json!({ "content": "half of it" }),
+    ))));
     let body = StreamBody::new(stream::iter([Ok(frame)]).chain(stream::pending()));
     let mut response = Response::new(UnsyncBoxBody::new(body));
     let kind = HeaderValue::from_static("text/event-stream");
@@ -157,7 +174,10 @@ fn half() -> Response<Half> {
 }
 
 fn builder() -> HttpModelBuilder<Chat> {
-    OpenAi::builder().base_url("http://localhost").api_key("").model("m")
+    OpenAi::builder()
+        .base_url("http://localhost")
+        .api_key("")
+        .model("m")
 }
 
 /// It bounds the head alone, and answers with a status. It needs a body that has a default: a
@@ -168,7 +188,9 @@ async fn a_timeout_of_tower_http_is_a_timeout_by_its_status() {
         let never =
             service_fn(|_: Call| std::future::pending::<Result<Response<Half>, BoxError>>());
         let layer = TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, secs(1));
-        let error = run(&agent_on!(builder(), layer.layer(never)), streamed).await.unwrap_err();
+        let error = run(&agent_on!(builder(), layer.layer(never)), streamed)
+            .await
+            .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Timeout);
     }
 }
@@ -178,7 +200,10 @@ async fn it_fits_the_default_client_once_the_body_is_boxed() {
     for streamed in WAYS {
         let server = Server::start([reply(streamed, "done")]).await;
         let http = ServiceBuilder::new()
-            .layer(TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, secs(60)))
+            .layer(TimeoutLayer::with_status_code(
+                StatusCode::GATEWAY_TIMEOUT,
+                secs(60),
+            ))
             .layer(MapResponseBodyLayer::new(UnsyncBoxBody::new))
             .service(HttpClient::new().unwrap());
         let agent = agent_on!(server.builder(), http);
@@ -230,7 +255,12 @@ async fn towers_own_timeout_under_the_provider_bounds_the_head_and_around_it_the
         tower::timeout::TimeoutLayer::new(secs(3)).layer(builder().build_with(under).unwrap());
     for streamed in WAYS {
         let start = tokio::time::Instant::now();
-        let error = run(&of_model(BoxModel::new(around.clone())), streamed).await.unwrap_err();
-        assert_eq!((error.kind(), start.elapsed()), (ErrorKind::Timeout, secs(3)));
+        let error = run(&of_model(BoxModel::new(around.clone())), streamed)
+            .await
+            .unwrap_err();
+        assert_eq!(
+            (error.kind(), start.elapsed()),
+            (ErrorKind::Timeout, secs(3))
+        );
     }
 }

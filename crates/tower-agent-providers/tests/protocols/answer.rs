@@ -40,7 +40,11 @@ pub enum End {
 
 impl Answer {
     pub fn new(bits: impl IntoIterator<Item = Bit>) -> Self {
-        Self { bits: bits.into_iter().collect(), end: End::Natural, has_usage: true }
+        Self {
+            bits: bits.into_iter().collect(),
+            end: End::Natural,
+            has_usage: true,
+        }
     }
 
     pub fn has_calls(&self) -> bool {
@@ -52,12 +56,20 @@ impl Answer {
         let said = self.bits.iter().map(|bit| match bit {
             Bit::Text(words) | Bit::Refusal(words) => Said::Text(words.concat()),
             Bit::Reasoning { words, .. } => Said::Reasoning(words.concat()),
-            Bit::Call { id, name, arguments } => {
+            Bit::Call {
+                id,
+                name,
+                arguments,
+            } => {
                 let arguments = match &*arguments.concat() {
                     "" => serde_json::json!({}),
                     text => serde_json::from_str(text).unwrap(),
                 };
-                Said::Call { id: id.clone(), name: name.clone(), arguments }
+                Said::Call {
+                    id: id.clone(),
+                    name: name.clone(),
+                    arguments,
+                }
             }
         });
         said.collect()
@@ -77,11 +89,18 @@ pub fn refusal(words: &[&str]) -> Bit {
 }
 
 pub fn reasoning(words: &[&str], data: &str) -> Bit {
-    Bit::Reasoning { words: strings(words), data: data.into() }
+    Bit::Reasoning {
+        words: strings(words),
+        data: data.into(),
+    }
 }
 
 pub fn call(id: &str, name: &str, arguments: &[&str]) -> Bit {
-    Bit::Call { id: id.into(), name: name.into(), arguments: strings(arguments) }
+    Bit::Call {
+        id: id.into(),
+        name: name.into(),
+        arguments: strings(arguments),
+    }
 }
 
 /// What a message says.
@@ -89,7 +108,11 @@ pub fn call(id: &str, name: &str, arguments: &[&str]) -> Bit {
 pub enum Said {
     Text(String),
     Reasoning(String),
-    Call { id: String, name: String, arguments: Value },
+    Call {
+        id: String,
+        name: String,
+        arguments: Value,
+    },
     Other,
 }
 
@@ -97,7 +120,13 @@ impl Said {
     /// Without an id, for protocols that have none.
     pub fn without_id(self) -> Self {
         match self {
-            Self::Call { name, arguments, .. } => Self::Call { id: String::new(), name, arguments },
+            Self::Call {
+                name, arguments, ..
+            } => Self::Call {
+                id: String::new(),
+                name,
+                arguments,
+            },
             other => other,
         }
     }

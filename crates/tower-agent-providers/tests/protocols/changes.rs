@@ -38,7 +38,11 @@ fn answer<C: Column>(answer: &Answer, is_streamed: bool) -> Reply {
 async fn run<A: Column, C: Column>(said: [&Answer; 2], is_streamed: bool) -> Changed {
     let done = Answer::new([text(&["Done."])]);
     let busy = reply(503, &json!({ "error": { "message": "Busy." } }));
-    let replies = [answer::<A>(said[0], is_streamed), busy, answer::<A>(&done, is_streamed)];
+    let replies = [
+        answer::<A>(said[0], is_streamed),
+        busy,
+        answer::<A>(&done, is_streamed),
+    ];
     let first = Server::start(replies).await;
     let second = Server::start([answer::<C>(said[1], is_streamed)]).await;
     let models = Fallback::new(model::<A>(&first)).or(model::<C>(&second));
@@ -52,7 +56,11 @@ async fn run<A: Column, C: Column>(said: [&Answer; 2], is_streamed: bool) -> Cha
     assert_eq!(response.text(), "Done.");
     let [_, before, after]: [Seen; 3] = first.seen().try_into().unwrap();
     let transcript = response.messages().clone();
-    Changed { first: [before, after], second: second.only(), transcript }
+    Changed {
+        first: [before, after],
+        second: second.only(),
+        transcript,
+    }
 }
 
 /// What an answer is when it is sent back with its results: as whose it was, or as somebody else's.
@@ -66,14 +74,19 @@ fn sent<C: Column>(answer: &Answer, is_own: bool, ids: &[String]) -> Vec<Sent> {
         Bit::Call { .. } => calls.next().map(Sent::Call),
     });
     let said: Vec<_> = said.collect();
-    said.into_iter().chain(ids.iter().cloned().map(Sent::Result)).collect()
+    said.into_iter()
+        .chain(ids.iter().cloned().map(Sent::Result))
+        .collect()
 }
 
 /// The ids of the calls of each answer.
 fn ids(transcript: &Messages) -> Vec<Vec<String>> {
-    let ids = transcript
-        .iter()
-        .map(|message| message.tool_calls().map(|call| call.id.to_string()).collect::<Vec<_>>());
+    let ids = transcript.iter().map(|message| {
+        message
+            .tool_calls()
+            .map(|call| call.id.to_string())
+            .collect::<Vec<_>>()
+    });
     ids.filter(|ids| !ids.is_empty()).collect()
 }
 
@@ -100,9 +113,21 @@ async fn a_run_that_changes_its_provider_and_back<A: Column, C: Column>() {
 
         // The second is sent what the first said, but not what only the first understands.
         let second = &changed.second;
-        assert!(!second.text.contains("of-the-first"), "{between}: {}", second.text);
-        assert!(!second.text.contains(FIRST_DATA), "{between}: {}", second.text);
-        assert_eq!(C::sent_back(&second.body), sent::<C>(&said[0], false, &ids[0]), "{between}");
+        assert!(
+            !second.text.contains("of-the-first"),
+            "{between}: {}",
+            second.text
+        );
+        assert!(
+            !second.text.contains(FIRST_DATA),
+            "{between}: {}",
+            second.text
+        );
+        assert_eq!(
+            C::sent_back(&second.body),
+            sent::<C>(&said[0], false, &ids[0]),
+            "{between}"
+        );
 
         // The first has all of its own back, and nothing of the second.
         let [before, after] = &changed.first;
@@ -111,8 +136,16 @@ async fn a_run_that_changes_its_provider_and_back<A: Column, C: Column>() {
         let others = sent::<A>(&said[1], false, &ids[1]);
         let all: Vec<_> = own.into_iter().chain(others).collect();
         assert_eq!(A::sent_back(&after.body), all, "{between}");
-        assert!(!after.text.contains("of-the-second"), "{between}: {}", after.text);
-        assert!(!after.text.contains(SECOND_DATA), "{between}: {}", after.text);
+        assert!(
+            !after.text.contains("of-the-second"),
+            "{between}: {}",
+            after.text
+        );
+        assert!(
+            !after.text.contains(SECOND_DATA),
+            "{between}: {}",
+            after.text
+        );
     }
 }
 
@@ -162,7 +195,10 @@ async fn ids_that_another_provider_refuses<A: Column, C: Column>() {
         for id in calls {
             let is_accepted = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
             let is_accepted = id.len() <= C::CALL_ID_LENGTH && id.bytes().all(is_accepted);
-            assert!(is_accepted || C::CALL_ID_LENGTH == usize::MAX, "{between}: {id}");
+            assert!(
+                is_accepted || C::CALL_ID_LENGTH == usize::MAX,
+                "{between}: {id}"
+            );
         }
         bodies.push(C::sent_back(&changed.second.body));
     }
@@ -191,7 +227,14 @@ async fn a_typed_answer_that_another_provider_repairs<A: Column, C: Column>() {
             false => agent.run_typed::<Weather>(asked).await,
         };
         let weather = response.unwrap().into_value().unwrap();
-        assert_eq!(weather, Weather { city: "Oslo".into(), celsius: 21.5 }, "{between}");
+        assert_eq!(
+            weather,
+            Weather {
+                city: "Oslo".into(),
+                celsius: 21.5
+            },
+            "{between}"
+        );
 
         // Each is asked for the type, and the second is told what the first made of it.
         for seen in first.seen().iter().chain(&second.seen()) {
@@ -201,8 +244,15 @@ async fn a_typed_answer_that_another_provider_repairs<A: Column, C: Column>() {
             assert!(body.to_string().contains("celsius"), "{between}: {body}");
         }
         let told = second.only();
-        assert_eq!(C::sent_back(&told.body), [Sent::Text("{\"city\":\"Oslo\"}".into())]);
-        assert!(told.text.contains("The answer is not valid"), "{between}: {}", told.text);
+        assert_eq!(
+            C::sent_back(&told.body),
+            [Sent::Text("{\"city\":\"Oslo\"}".into())]
+        );
+        assert!(
+            told.text.contains("The answer is not valid"),
+            "{between}: {}",
+            told.text
+        );
     }
 }
 

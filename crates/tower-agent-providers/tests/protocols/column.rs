@@ -55,7 +55,10 @@ pub(crate) trait Column {
 
     /// The header of the key `k`.
     fn key_header() -> (HeaderName, HeaderValue) {
-        (http::header::AUTHORIZATION, HeaderValue::from_static("Bearer k"))
+        (
+            http::header::AUTHORIZATION,
+            HeaderValue::from_static("Bearer k"),
+        )
     }
 
     /// What a request sends back of what was said: texts, reasoning by its data, calls and results

@@ -81,12 +81,17 @@ impl Decoder for LinesDecoder {
     }
 
     fn response(&mut self, body: &[u8], out: &mut Vec<Piece>) -> Result<(), Fault> {
-        self.event(Event::new(&String::from_utf8_lossy(body)), out).map(drop)
+        self.event(Event::new(&String::from_utf8_lossy(body)), out)
+            .map(drop)
     }
 
     /// The last event is not the end: an error can follow.
     fn end(&mut self, _: &mut Vec<Piece>) -> Result<(), Fault> {
-        if self.is_done { Ok(()) } else { Err(Fault::incomplete()) }
+        if self.is_done {
+            Ok(())
+        } else {
+            Err(Fault::incomplete())
+        }
     }
 
     fn finish(self, streamed: Streamed) -> ModelResponse {
@@ -99,7 +104,9 @@ impl Decoder for LinesDecoder {
 }
 
 fn builder(server: &Server) -> HttpModelBuilder<Lines> {
-    HttpModel::<Lines, _>::builder().base_url(&server.base_url).model("m")
+    HttpModel::<Lines, _>::builder()
+        .base_url(&server.base_url)
+        .model("m")
 }
 
 fn model(server: &Server) -> HttpModel<Lines, HttpClient> {
@@ -114,7 +121,9 @@ async fn streamed(reply: Reply) -> (Result<ModelResponse, Error>, Vec<Delta>) {
 
 async fn failed(reply: Reply) -> Error {
     let server = Server::start([reply]).await;
-    call(model(&server), ModelRequest::default()).await.unwrap_err()
+    call(model(&server), ModelRequest::default())
+        .await
+        .unwrap_err()
 }
 
 const NDJSON: &str = "application/x-ndjson";
@@ -149,12 +158,18 @@ async fn lines_that_end_early_are_an_error() {
     for cut in 0..whole.len() {
         let (response, _) = streamed(chunked_as(NDJSON, [&whole[..cut]])).await;
         let error = response.unwrap_err();
-        assert!(error.message().contains("ended early"), "cut at {cut}: {error}");
+        assert!(
+            error.message().contains("ended early"),
+            "cut at {cut}: {error}"
+        );
         assert!(error.is_retryable());
     }
     let (response, _) = streamed(chunked_as(NDJSON, [&b"{\"text\":\"\xff\"}\n"[..]])).await;
     let error = response.unwrap_err();
-    assert!(error.message().starts_with("cannot read the stream: "), "{error}");
+    assert!(
+        error.message().starts_with("cannot read the stream: "),
+        "{error}"
+    );
     let (response, deltas) = streamed(unfinished_as(NDJSON, [&format!("{whole}\n")])).await;
     assert_eq!(response.unwrap_err().kind(), ErrorKind::Connection);
     assert_eq!(deltas, [text("a"), text("b")]);
@@ -163,7 +178,11 @@ async fn lines_that_end_early_are_an_error() {
 #[tokio::test]
 async fn the_media_type_says_whether_it_is_a_stream() {
     let lines = "{\"text\":\"a\"}\n{\"text\":\"b\",\"done\":true}\n";
-    for media_type in [NDJSON, "application/ndjson; charset=utf-8", "application/jsonl"] {
+    for media_type in [
+        NDJSON,
+        "application/ndjson; charset=utf-8",
+        "application/jsonl",
+    ] {
         let (response, _) = streamed(chunked_as(media_type, [lines])).await;
         assert_eq!(response.unwrap().text(), "ab", "{media_type}");
         let server = Server::start([chunked_as(media_type, [lines])]).await;
@@ -174,7 +193,10 @@ async fn the_media_type_says_whether_it_is_a_stream() {
     assert_eq!(response.unwrap().text(), "ab", "none, but it was asked for");
     let json = [("content-type", "application/json")];
     let (response, deltas) = streamed(whole(200, &json, "{\n\"text\":\n\"a\"\n}")).await;
-    assert_eq!((response.unwrap().text(), deltas), ("a".into(), vec![text("a")]));
+    assert_eq!(
+        (response.unwrap().text(), deltas),
+        ("a".into(), vec![text("a")])
+    );
 }
 
 #[tokio::test]
@@ -182,10 +204,24 @@ async fn the_path_may_have_a_query_beside_that_of_the_base_url() {
     let reply = || whole(200, &[("content-type", "application/json")], "{}");
     let server = Server::start([reply(), reply(), reply()]).await;
     call(model(&server), ModelRequest::default()).await.unwrap();
-    let with_query = || builder(&server).base_url(format!("{}/?a=b", server.base_url)).build();
-    call(with_query().unwrap(), ModelRequest::default()).await.unwrap();
-    let _ = stream(with_query().unwrap().with_model("n"), ModelRequest::default()).await;
-    let lines: Vec<_> = server.seen().iter().map(|seen| seen.line().to_owned()).collect();
+    let with_query = || {
+        builder(&server)
+            .base_url(format!("{}/?a=b", server.base_url))
+            .build()
+    };
+    call(with_query().unwrap(), ModelRequest::default())
+        .await
+        .unwrap();
+    let _ = stream(
+        with_query().unwrap().with_model("n"),
+        ModelRequest::default(),
+    )
+    .await;
+    let lines: Vec<_> = server
+        .seen()
+        .iter()
+        .map(|seen| seen.line().to_owned())
+        .collect();
     let expected = [
         "POST /v1/models/m:plain",
         "POST /v1/models/m:plain?a=b",
@@ -220,15 +256,25 @@ async fn the_protocol_has_headers_and_the_caller_replaces_them() {
     let reply = || whole(200, &[], "{}");
     let server = Server::start([reply(), reply(), reply(), reply()]).await;
     let own = |name: &str| builder(&server).header(name, "own");
-    for builder in [builder(&server), own("x-lines-key"), own("authorization"), own("x-version")] {
-        call(builder.build().unwrap(), ModelRequest::default()).await.unwrap();
+    for builder in [
+        builder(&server),
+        own("x-lines-key"),
+        own("authorization"),
+        own("x-version"),
+    ] {
+        call(builder.build().unwrap(), ModelRequest::default())
+            .await
+            .unwrap();
     }
     let seen = server.seen();
     let header = |at: usize, name: &str| seen[at].header(name).map(str::to_owned);
     let environment = std::env::var("CARGO_PKG_NAME").unwrap();
     assert_eq!(header(0, "x-lines-key"), Some(environment.clone()));
     assert_eq!(header(0, "x-version").as_deref(), Some("1"));
-    assert_eq!(header(0, "accept").as_deref(), Some("application/json, application/x-ndjson"));
+    assert_eq!(
+        header(0, "accept").as_deref(),
+        Some("application/json, application/x-ndjson")
+    );
     assert_eq!(header(1, "x-lines-key").as_deref(), Some("own"));
     assert_eq!(header(2, "x-lines-key"), None, "the caller has another way");
     assert_eq!(header(2, "authorization").as_deref(), Some("own"));
@@ -243,7 +289,10 @@ async fn the_key_is_hidden_in_whatever_header_it_is_sent() {
     let builder = builder(&server).api_key(KEY);
     assert!(!format!("{builder:?}").contains(KEY));
     let model = builder.build().unwrap();
-    assert!(format!("{model:?}").contains("provider: \"lines\""), "{model:?}");
+    assert!(
+        format!("{model:?}").contains("provider: \"lines\""),
+        "{model:?}"
+    );
     let error = call(model, ModelRequest::default()).await.unwrap_err();
     assert_eq!(error.message(), "[hidden]");
     assert_eq!(server.only().header("x-lines-key"), Some(KEY));
@@ -252,9 +301,15 @@ async fn the_key_is_hidden_in_whatever_header_it_is_sent() {
 #[tokio::test]
 async fn a_refused_key_names_the_protocols_variable() {
     let error = failed(whole(401, &[], "{\"error\":\"No.\"}")).await;
-    assert_eq!(error.message(), "No.; the key is the one in `CARGO_PKG_NAME`");
+    assert_eq!(
+        error.message(),
+        "No.; the key is the one in `CARGO_PKG_NAME`"
+    );
     let server = Server::start([whole(401, &[], "{\"error\":\"No.\"}")]).await;
-    let model = builder(&server).header("x-lines-key", "own").build().unwrap();
+    let model = builder(&server)
+        .header("x-lines-key", "own")
+        .build()
+        .unwrap();
     let error = call(model, ModelRequest::default()).await.unwrap_err();
     assert_eq!(error.message(), "No.", "that key is not sent");
 }
@@ -269,7 +324,10 @@ async fn the_body_says_how_long_to_wait_if_the_head_does_not() {
 
 #[tokio::test]
 async fn request_ids_and_rate_limits_have_several_names() {
-    let headers = [("request-id", "req_2"), ("anthropic-ratelimit-tokens-remaining", "5")];
+    let headers = [
+        ("request-id", "req_2"),
+        ("anthropic-ratelimit-tokens-remaining", "5"),
+    ];
     let error = failed(whole(500, &headers, "")).await;
     assert_eq!(error.metadata().request_id(), Some("req_2"));
     let limits: Vec<_> = error.metadata().rate_limits().collect();
@@ -297,5 +355,8 @@ fn any_text_is_the_name_of_a_field() {
     object.field("back\\slash", 1).unwrap();
     object.end().unwrap();
     let read: Value = serde_json::from_slice(&body).unwrap();
-    assert_eq!(read, json!({ "back\\slash": 1, "\"quoted\"\n": 2, "größe": 3, "": 4 }));
+    assert_eq!(
+        read,
+        json!({ "back\\slash": 1, "\"quoted\"\n": 2, "größe": 3, "": 4 })
+    );
 }

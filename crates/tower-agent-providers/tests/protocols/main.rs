@@ -2,7 +2,12 @@
 //!
 //! A column is a protocol: it writes what a server of that protocol sends for an answer, and reads
 //! what a request says. The scenarios are written once.
-#![allow(clippy::panic, clippy::unwrap_used, unreachable_pub, reason = "a test fails by panicking")]
+#![allow(
+    clippy::panic,
+    clippy::unwrap_used,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
 
 #[path = "../support/server.rs"]
 #[allow(dead_code, reason = "other tests use the rest")]
@@ -95,6 +100,9 @@ column!(anthropic, crate::columns::anthropic::AnthropicColumn);
 column!(chat, crate::columns::chat::ChatColumn);
 column!(cohere, crate::columns::cohere::CohereColumn);
 column!(gemini, crate::columns::gemini::GeminiColumn);
-column!(interactions, crate::columns::interactions::InteractionsColumn);
+column!(
+    interactions,
+    crate::columns::interactions::InteractionsColumn
+);
 column!(ollama, crate::columns::ollama::OllamaColumn);
 column!(responses, crate::columns::responses::ResponsesColumn);

@@ -55,13 +55,19 @@ fn conversation(answer: Message) -> Vec<Message> {
     let foreign = ToolCall::new("functions.weather:0", "weather", json!({ "city": "Oslo" }));
     let mut messages = vec![Message::system("Be kind."), asked, answer];
     for call in &calls {
-        let parts = [Part::from_text("rain"), Part::image_base64("image/png", PIXEL)];
+        let parts = [
+            Part::from_text("rain"),
+            Part::image_base64("image/png", PIXEL),
+        ];
         messages.push(Message::tool(ToolResult::new(call, parts)));
     }
     messages.push(Message::assistant("It rains."));
     messages.push(Message::user("And there?"));
     let thought = Part::Reasoning(Reasoning::default());
-    messages.push(Message::new(Role::Assistant, [thought, foreign.clone().into()]));
+    messages.push(Message::new(
+        Role::Assistant,
+        [thought, foreign.clone().into()],
+    ));
     let failed = ToolResult::new(&foreign, [Part::from_text("no such city")]).failed();
     messages.push(Message::tool(failed));
     messages.push(Message::user("Thanks."));
@@ -73,13 +79,18 @@ fn settings() -> Settings {
     settings.max_tokens = Some(2048);
     settings.parallel_tool_calls = Some(false);
     settings.reasoning_effort = Some(ReasoningEffort::Low);
-    settings.response_format =
-        Some(ResponseFormat::JsonSchema { name: "a".into(), schema: schema(), strict: true });
+    settings.response_format = Some(ResponseFormat::JsonSchema {
+        name: "a".into(),
+        schema: schema(),
+        strict: true,
+    });
     settings
 }
 
 fn body<P: Protocol>(protocol: &P, messages: Vec<Message>, settings: Settings) -> Value {
-    let mut request = ModelRequest::new(messages).with_tools(tools()).with_settings(settings);
+    let mut request = ModelRequest::new(messages)
+        .with_tools(tools())
+        .with_settings(settings);
     request.add_instructions("Be brief.");
     let mut body = Vec::new();
     let call = Call::new(&request).with_model("m");
@@ -97,7 +108,9 @@ async fn answer<C: Column>() -> Message {
     ]);
     let server = Server::start([reply(200, &C::body(&answer))]).await;
     let request = ModelRequest::new([Message::user("Hi.")]);
-    let response = test_support::call(model::<C>(&server), request).await.unwrap();
+    let response = test_support::call(model::<C>(&server), request)
+        .await
+        .unwrap();
     response.message().clone()
 }
 
@@ -160,7 +173,9 @@ async fn responses() {
     settings.temperature = Some(0.5);
     settings.top_p = Some(0.25);
     settings.tool_choice = Some(Choice::Tool("weather".into()));
-    let cache = PromptCache::new().with_key("k").with_retention(CacheRetention::Long);
+    let cache = PromptCache::new()
+        .with_key("k")
+        .with_retention(CacheRetention::Long);
     settings.prompt_cache = Some(cache);
     let answer = answer::<responses::ResponsesColumn>().await;
     let body = body(&Responses::default(), conversation(answer), settings);
@@ -172,7 +187,9 @@ async fn anthropic_messages() {
     let mut settings = settings();
     settings.stop = vec!["END".into()];
     settings.tool_choice = Some(Choice::Auto);
-    settings.extra.insert("metadata".into(), json!({ "user_id": "u" }));
+    settings
+        .extra
+        .insert("metadata".into(), json!({ "user_id": "u" }));
     let answer = answer::<anthropic::AnthropicColumn>().await;
     let body = body(&Messages::default(), conversation(answer), settings);
     let fields: &Map<String, Value> = body.as_object().unwrap();

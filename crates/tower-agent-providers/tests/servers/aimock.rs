@@ -31,7 +31,10 @@ fn start() -> Option<Process> {
     is_installed(NAME, &cli, ".ci/servers").then(|| {
         Process::start("listening on", |port| {
             let mut command = Command::new("node");
-            command.arg(cli).arg("--fixtures").arg(servers().join("fixtures/aimock.json"));
+            command
+                .arg(cli)
+                .arg("--fixtures")
+                .arg(servers().join("fixtures/aimock.json"));
             // Three characters a chunk: arguments come in fragments.
             command.args(["--chunk-size", "3", "--port", &port.to_string()]);
             command
@@ -122,7 +125,10 @@ type Model<S> = HttpModel<<S as Spoken>::Protocol, HttpClient>;
 
 fn builder<S: Spoken>(server: &Process) -> HttpModelBuilder<S::Protocol> {
     let base_url = format!("http://{}{}", server.address, S::PATH);
-    HttpModel::<S::Protocol, _>::builder().base_url(base_url).api_key("sk-any").model(S::MODEL)
+    HttpModel::<S::Protocol, _>::builder()
+        .base_url(base_url)
+        .api_key("sk-any")
+        .model(S::MODEL)
 }
 
 fn model<S: Spoken>(server: &Process) -> Model<S> {
@@ -158,7 +164,9 @@ fn go_on(request: &mut ModelRequest, response: &ModelResponse) {
 /// The requests that the server received, in its own words.
 fn journal(server: &Process) -> Vec<Value> {
     let mut socket = TcpStream::connect(server.address).unwrap();
-    socket.write_all(b"GET /__aimock/journal HTTP/1.0\r\n\r\n").unwrap();
+    socket
+        .write_all(b"GET /__aimock/journal HTTP/1.0\r\n\r\n")
+        .unwrap();
     let mut answer = String::new();
     socket.read_to_string(&mut answer).unwrap();
     let (_, body) = answer.split_once("\r\n\r\n").unwrap();
@@ -168,7 +176,10 @@ fn journal(server: &Process) -> Vec<Value> {
 async fn plain<S: Spoken>() {
     let Some(server) = start() else { return };
     let response = call(model::<S>(&server), asks("hello")).await.unwrap();
-    assert_eq!(response.message().text(), "Hellö! How can I help you today? 🦀");
+    assert_eq!(
+        response.message().text(),
+        "Hellö! How can I help you today? 🦀"
+    );
     assert_eq!(response.finish_reason(), &FinishReason::Stop);
     assert_eq!(response.usage().output_tokens > 0, S::SAYS_USAGE);
     assert!(response.metadata().request_id().is_some());
@@ -180,7 +191,10 @@ async fn streamed<S: Spoken>() {
     let Some(server) = start() else { return };
     let (response, chunks) = stream(model::<S>(&server), asks("hello")).await;
     let response = response.unwrap();
-    assert_eq!(response.message().text(), "Hellö! How can I help you today? 🦀");
+    assert_eq!(
+        response.message().text(),
+        "Hellö! How can I help you today? 🦀"
+    );
     let deltas = deltas(chunks);
     assert!(deltas.len() > 5, "{deltas:?}");
     assert_eq!(response.usage().output_tokens > 0, S::SAYS_USAGE);
@@ -206,16 +220,27 @@ async fn parallel_calls_and_their_results<S: Spoken>() {
 
         // The server accepts results of no call; it has understood whose ours are.
         let journal = journal(&server);
-        let said = journal.last().unwrap()["body"]["messages"].as_array().unwrap();
-        let called = said.iter().filter_map(|message| message["tool_calls"].as_array()).flatten();
+        let said = journal.last().unwrap()["body"]["messages"]
+            .as_array()
+            .unwrap();
+        let called = said
+            .iter()
+            .filter_map(|message| message["tool_calls"].as_array())
+            .flatten();
         let called: Vec<_> = called.map(|call| call["id"].as_str().unwrap()).collect();
         let results = said.iter().filter(|message| message["role"] == "tool");
-        let results: Vec<_> = results.map(|result| result["tool_call_id"].as_str()).collect();
+        let results: Vec<_> = results
+            .map(|result| result["tool_call_id"].as_str())
+            .collect();
         assert_eq!(results.len(), 2, "{said:?}");
         let ids: Vec<_> = calls.iter().map(|call| &*call.id).collect();
         let expected = if S::KNOWS_CALLS { called } else { ids };
         if S::KNOWS_IDS {
-            assert_eq!(results, expected.into_iter().map(Some).collect::<Vec<_>>(), "{said:?}");
+            assert_eq!(
+                results,
+                expected.into_iter().map(Some).collect::<Vec<_>>(),
+                "{said:?}"
+            );
         }
     }
 }
@@ -231,11 +256,19 @@ async fn reasoning_beside_calls<S: Spoken>() {
             request.settings_mut().reasoning_effort = Some(ReasoningEffort::Other("2048".into()));
         }
         let response = ask(&model, request.clone(), is_streamed).await.0.unwrap();
-        let thoughts = response.message().parts().iter().filter_map(|part| match part {
-            Part::Reasoning(reasoning) => Some(&*reasoning.text),
-            _ => None,
-        });
-        let expected = if S::SAYS_REASONING { "I should look." } else { "" };
+        let thoughts = response
+            .message()
+            .parts()
+            .iter()
+            .filter_map(|part| match part {
+                Part::Reasoning(reasoning) => Some(&*reasoning.text),
+                _ => None,
+            });
+        let expected = if S::SAYS_REASONING {
+            "I should look."
+        } else {
+            ""
+        };
         assert_eq!(thoughts.collect::<String>(), expected);
         assert_eq!(response.message().tool_calls().count(), 1);
         go_on(&mut request, &response);
@@ -250,13 +283,22 @@ async fn errors<S: Spoken>() {
     let strict = told::<S>(&server, "x-aimock-strict", "true");
     for is_streamed in [false, true] {
         let busy = ask(&model, asks("busy"), is_streamed).await.0.unwrap_err();
-        assert_eq!((busy.kind(), busy.message()), (ErrorKind::RateLimited, "Too many requests"));
+        assert_eq!(
+            (busy.kind(), busy.message()),
+            (ErrorKind::RateLimited, "Too many requests")
+        );
         assert_eq!(busy.retry_after(), Some(Duration::from_secs(1)));
         assert!(busy.metadata().rate_limits().count() >= 4, "{busy:?}");
-        let unknown = ask(&model, asks("something else"), is_streamed).await.0.unwrap_err();
+        let unknown = ask(&model, asks("something else"), is_streamed)
+            .await
+            .0
+            .unwrap_err();
         assert_eq!(unknown.kind(), ErrorKind::NotFound);
         assert_eq!(unknown.message(), "No fixture matched");
-        let unknown = ask(&strict, asks("something else"), is_streamed).await.0.unwrap_err();
+        let unknown = ask(&strict, asks("something else"), is_streamed)
+            .await
+            .0
+            .unwrap_err();
         assert_eq!(unknown.metadata().status(), Some(503), "{unknown:?}");
         assert!(unknown.message().contains("Strict mode"), "{unknown}");
     }
@@ -265,9 +307,24 @@ async fn errors<S: Spoken>() {
 async fn faults_on_purpose<S: Spoken>() {
     let Some(server) = start() else { return };
     for (fault, kind, status, message) in [
-        ("drop", ErrorKind::Provider, Some(500), "Chaos: request dropped"),
-        ("ratelimit", ErrorKind::RateLimited, Some(429), "Chaos: rate limit exceeded"),
-        ("malformed", ErrorKind::Protocol, Some(200), "not the expected JSON"),
+        (
+            "drop",
+            ErrorKind::Provider,
+            Some(500),
+            "Chaos: request dropped",
+        ),
+        (
+            "ratelimit",
+            ErrorKind::RateLimited,
+            Some(429),
+            "Chaos: rate limit exceeded",
+        ),
+        (
+            "malformed",
+            ErrorKind::Protocol,
+            Some(200),
+            "not the expected JSON",
+        ),
         ("disconnect", ErrorKind::Connection, None, ""),
     ] {
         let model = told::<S>(&server, &format!("x-aimock-chaos-{fault}"), "1");
@@ -313,7 +370,10 @@ async fn a_second_attempt_succeeds<S: Spoken>() {
         let entries = journal(&server);
         let is_ours = |entry: &&Value| entry["headers"]["x-test-id"] == *name;
         let statuses: Vec<_> = entries.iter().filter(is_ours).collect();
-        let statuses: Vec<_> = statuses.iter().map(|entry| &entry["response"]["status"]).collect();
+        let statuses: Vec<_> = statuses
+            .iter()
+            .map(|entry| &entry["response"]["status"])
+            .collect();
         assert_eq!(statuses, [503, 200]);
     }
 }
@@ -327,11 +387,16 @@ async fn a_stream_that_breaks_begins_again<S: Spoken>() {
     assert_eq!(response.text(), "Once more, from the beginning.");
     // How much of the first attempt was read before the connection broke is up to the network.
     let is_discarded = |event: &Event| matches!(event.kind, EventKind::AttemptDiscarded { .. });
-    let kept = events.iter().rposition(is_discarded).map_or(0, |last| last + 1);
-    let texts = deltas(events[kept..].to_vec()).into_iter().filter_map(|delta| match delta {
-        Delta::Text(text) => Some(text),
-        _ => None,
-    });
+    let kept = events
+        .iter()
+        .rposition(is_discarded)
+        .map_or(0, |last| last + 1);
+    let texts = deltas(events[kept..].to_vec())
+        .into_iter()
+        .filter_map(|delta| match delta {
+            Delta::Text(text) => Some(text),
+            _ => None,
+        });
     assert_eq!(texts.collect::<String>(), response.text());
     assert_eq!(journal(&server).len(), 2);
 }
@@ -383,16 +448,28 @@ async fn encrypted_reasoning_and_items_that_are_no_words() {
         assert_eq!(deltas(chunks).len() > 5, is_streamed);
         let response = response.unwrap();
         let parts = response.message().parts();
-        let [Part::Reasoning(reasoning), Part::Provider(search), Part::Text(text)] = parts else {
+        let [
+            Part::Reasoning(reasoning),
+            Part::Provider(search),
+            Part::Text(text),
+        ] = parts
+        else {
             panic!("{parts:?}");
         };
-        assert_eq!((&*reasoning.text, &*text.text), ("Let me see. It is 4.", "Four."));
+        assert_eq!(
+            (&*reasoning.text, &*text.text),
+            ("Let me see. It is 4.", "Four.")
+        );
         let reasoning = reasoning.provider.get("openai_responses").unwrap();
         assert!(reasoning["encrypted_content"].is_string(), "{reasoning}");
         let search = search.get("openai_responses").unwrap();
         assert_eq!(search["type"], "web_search_call", "{search}");
         // All of it is accepted when it comes back.
-        let said = [Message::user("think"), response.message().clone(), Message::user("hello")];
+        let said = [
+            Message::user("think"),
+            response.message().clone(),
+            Message::user("hello"),
+        ];
         let again = call(model.clone(), ModelRequest::new(said)).await.unwrap();
         assert!(again.text().starts_with("Hellö"));
     }
@@ -406,9 +483,17 @@ async fn thinking_that_lost_its_signature_is_refused() {
     let mut request = with_tools(asks("ponder"));
     request.settings_mut().reasoning_effort = Some(ReasoningEffort::Other("2048".into()));
     let mut response = call(model.clone(), request.clone()).await.unwrap();
-    response.message_mut().parts_mut().retain(|part| !matches!(part, Part::Reasoning(_)));
+    response
+        .message_mut()
+        .parts_mut()
+        .retain(|part| !matches!(part, Part::Reasoning(_)));
     go_on(&mut request, &response);
     let error = call(model, request).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidRequest);
-    assert!(error.message().contains("must begin with a `thinking` block"), "{error}");
+    assert!(
+        error
+            .message()
+            .contains("must begin with a `thinking` block"),
+        "{error}"
+    );
 }

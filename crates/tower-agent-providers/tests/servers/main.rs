@@ -1,5 +1,10 @@
 //! The protocols against servers that nobody here wrote.
-#![allow(clippy::panic, clippy::unwrap_used, unreachable_pub, reason = "a test fails by panicking")]
+#![allow(
+    clippy::panic,
+    clippy::unwrap_used,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -31,12 +31,22 @@ pub struct Seen {
 impl Seen {
     /// The method and the target.
     pub fn line(&self) -> &str {
-        self.head.lines().next().unwrap().trim_end_matches(" HTTP/1.1")
+        self.head
+            .lines()
+            .next()
+            .unwrap()
+            .trim_end_matches(" HTTP/1.1")
     }
 
     pub fn header(&self, wanted: &str) -> Option<&str> {
-        let mut headers = self.head.lines().skip(1).filter_map(|line| line.split_once(": "));
-        headers.find(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, value)| value)
+        let mut headers = self
+            .head
+            .lines()
+            .skip(1)
+            .filter_map(|line| line.split_once(": "));
+        headers
+            .find(|(name, _)| name.eq_ignore_ascii_case(wanted))
+            .map(|(_, value)| value)
     }
 }
 
@@ -53,18 +63,27 @@ impl Server {
                 let (replies, log) = (replies.clone(), log.clone());
                 tokio::spawn(async move {
                     socket.set_nodelay(true).unwrap();
-                    let Some(request) = read_request(&mut socket).await else { return };
+                    let Some(request) = read_request(&mut socket).await else {
+                        return;
+                    };
                     log.lock().unwrap().push(request);
                     let reply = replies.lock().unwrap().pop_front().unwrap_or_default();
                     write_pieces(&mut socket, &reply).await;
                 });
             }
         });
-        Self { base_url, seen, task }
+        Self {
+            base_url,
+            seen,
+            task,
+        }
     }
 
     pub fn builder(&self) -> HttpModelBuilder<Chat> {
-        OpenAi::builder().base_url(&self.base_url).api_key("").model("test-model")
+        OpenAi::builder()
+            .base_url(&self.base_url)
+            .api_key("")
+            .model("test-model")
     }
 
     pub fn model(&self) -> OpenAi<HttpClient> {
@@ -101,8 +120,14 @@ pub async fn read_request(socket: &mut (impl AsyncRead + Unpin)) -> Option<Seen>
             return None;
         }
     };
-    let mut seen = Seen { head, body: Value::Null, text: String::new() };
-    let length: usize = seen.header("content-length").map_or(0, |value| value.parse().unwrap());
+    let mut seen = Seen {
+        head,
+        body: Value::Null,
+        text: String::new(),
+    };
+    let length: usize = seen
+        .header("content-length")
+        .map_or(0, |value| value.parse().unwrap());
     while bytes.len() < length {
         if socket.read_buf(&mut bytes).await.ok()? == 0 {
             return None;
@@ -135,13 +160,20 @@ pub fn whole(status: u16, headers: &[(&str, &str)], body: impl AsRef<[u8]>) -> R
 
 /// A JSON response.
 pub fn json(status: u16, body: &Value) -> Reply {
-    whole(status, &[("content-type", "application/json")], body.to_string())
+    whole(
+        status,
+        &[("content-type", "application/json")],
+        body.to_string(),
+    )
 }
 
 /// An answer that says `content`.
 pub fn says(content: &str) -> Reply {
     let message = serde_json::json!({ "role": "assistant", "content": content });
-    json(200, &serde_json::json!({ "choices": [{ "message": message, "finish_reason": "stop" }] }))
+    json(
+        200,
+        &serde_json::json!({ "choices": [{ "message": message, "finish_reason": "stop" }] }),
+    )
 }
 
 /// A response in chunks, each of which is written and arrives by itself.

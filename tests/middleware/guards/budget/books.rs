@@ -32,7 +32,9 @@ fn answering(response: ModelResponse) -> BoxModel {
 }
 
 fn per_token() -> Limits {
-    Limits::new().tokens(10_000).cost(100.0, |_, usage| usage.total() as f64 / 10.0)
+    Limits::new()
+        .tokens(10_000)
+        .cost(100.0, |_, usage| usage.total() as f64 / 10.0)
 }
 
 fn taken(spent: Spent) -> (u64, u64, f64) {
@@ -50,7 +52,10 @@ async fn an_answer_is_charged_what_it_took_and_one_that_does_not_say_what_was_re
     ];
     for (answer, request, spent) in cases {
         let account = Account::new(per_token().reservation(500));
-        charged(&account, answering(answer)).oneshot(request).await.unwrap();
+        charged(&account, answering(answer))
+            .oneshot(request)
+            .await
+            .unwrap();
         assert_eq!(taken(account.used()), spent);
         assert_eq!(taken(account.reserved()), (0, 0, 0.0));
     }
@@ -75,9 +80,13 @@ async fn an_answer_in_the_models_place_is_charged_no_tokens() {
 
     // One that replaces the model's own, and says nothing of tokens, hides what that took.
     let model = answering(answer().with_usage(Usage::new(1, 1)));
-    let replaced =
-        Callbacks::new().with(after_model(move |_, _| Action::Respond(answer()))).layer(model);
-    charged(&account, BoxModel::new(replaced)).oneshot(tokens(100)).await.unwrap();
+    let replaced = Callbacks::new()
+        .with(after_model(move |_, _| Action::Respond(answer())))
+        .layer(model);
+    charged(&account, BoxModel::new(replaced))
+        .oneshot(tokens(100))
+        .await
+        .unwrap();
     assert_eq!(taken(account.used()), (3, 100, 10.0));
 }
 
@@ -86,7 +95,10 @@ async fn a_failure_gives_back_the_tokens_and_counts_the_call() {
     let account = Account::new(per_token());
     let busy = Error::new(ErrorKind::Overloaded, "busy");
     let model = BoxModel::new(ScriptedModel::always(Turn::error(busy)));
-    charged(&account, model).oneshot(tokens(100)).await.unwrap_err();
+    charged(&account, model)
+        .oneshot(tokens(100))
+        .await
+        .unwrap_err();
     assert_eq!(taken(account.used()), (1, 0, 0.0));
     assert_eq!(taken(account.reserved()), (0, 0, 0.0));
 }
@@ -94,7 +106,10 @@ async fn a_failure_gives_back_the_tokens_and_counts_the_call() {
 #[tokio::test]
 async fn a_call_that_is_dropped_or_panics_is_charged_what_it_held() {
     let account = Account::new(per_token());
-    let model = charged(&account, BoxModel::new(ScriptedModel::always(Turn::pending())));
+    let model = charged(
+        &account,
+        BoxModel::new(ScriptedModel::always(Turn::pending())),
+    );
     let mut call = Box::pin(model.oneshot(tokens(100)));
     assert!(futures::poll!(&mut call).is_pending());
     assert_eq!(taken(account.reserved()), (1, 100, 10.0));
@@ -117,8 +132,10 @@ async fn streams_that_are_dropped_use_up_an_account() {
     let account = Account::new(Limits::new().tokens(1_000).reservation(300));
     let turn = Turn::from_text("0123456789".repeat(10)).usage(Usage::new(100, 50));
     let model = ScriptedModel::always(turn).chunk_size(1);
-    let agent =
-        Agent::builder(model).global_callbacks(Budget::of(account.clone())).build().unwrap();
+    let agent = Agent::builder(model)
+        .global_callbacks(Budget::of(account.clone()))
+        .build()
+        .unwrap();
     for _ in 0..5 {
         let mut run = agent.stream("?");
         let mut read = 0;
@@ -128,7 +145,10 @@ async fn streams_that_are_dropped_use_up_an_account() {
         }
     }
     // The fourth would exceed the account.
-    assert_eq!((account.used().model_calls, account.used().tokens), (3, 900));
+    assert_eq!(
+        (account.used().model_calls, account.used().tokens),
+        (3, 900)
+    );
     assert_eq!(account.reserved().tokens, 0);
 }
 
@@ -140,7 +160,9 @@ async fn a_call_that_waits_for_an_approval_is_not_counted() {
     let agent = Agent::builder(model)
         .tool(log.tool("wipe"))
         .callbacks(Budget::of(account.clone()))
-        .on_tool(before_tool(|_| Err::<(), _>(Error::interrupt(Interrupt::new("1", "tool_call")))))
+        .on_tool(before_tool(|_| {
+            Err::<(), _>(Error::interrupt(Interrupt::new("1", "tool_call")))
+        }))
         .build()
         .unwrap();
     assert_eq!(agent.run("?").await.unwrap().interrupts().len(), 1);
@@ -154,7 +176,10 @@ async fn the_price_is_that_of_the_model_that_served_the_call() {
     let limits = || {
         let asked = asked.clone();
         Limits::new().cost(1.0, move |model, usage| {
-            asked.note(format!("{model} {} {}", usage.input_tokens, usage.output_tokens));
+            asked.note(format!(
+                "{model} {} {}",
+                usage.input_tokens, usage.output_tokens
+            ));
             0.25
         })
     };
@@ -162,18 +187,29 @@ async fn the_price_is_that_of_the_model_that_served_the_call() {
     let mut request = tokens(100);
     request.settings_mut().model = Some("large".into());
     let answer = ModelResponse::new(Message::assistant("hi")).with_usage(Usage::new(7, 3));
-    let dated = answer.clone().with_metadata(Metadata::default().with_model("large-0425"));
+    let dated = answer
+        .clone()
+        .with_metadata(Metadata::default().with_model("large-0425"));
     for answer in [answer, dated] {
-        charged(&account, answering(answer)).oneshot(request.clone()).await.unwrap();
+        charged(&account, answering(answer))
+            .oneshot(request.clone())
+            .await
+            .unwrap();
     }
-    assert_eq!(asked.take(), ["large 0 100", "large 7 3", "large 0 100", "large-0425 7 3"]);
+    assert_eq!(
+        asked.take(),
+        ["large 0 100", "large 7 3", "large 0 100", "large-0425 7 3"]
+    );
     assert_eq!(account.left(), [Limit::Cost(0.5)]);
 
     // Two more fit exactly; tenths and thirds of money add up.
     let model = charged(&account, answering(ModelResponse::from_text("hi")));
     model.clone().oneshot(request.clone()).await.unwrap();
     model.clone().oneshot(request.clone()).await.unwrap();
-    assert_eq!(exceeded(&model.oneshot(request).await.unwrap_err()), Limit::Cost(1.0));
+    assert_eq!(
+        exceeded(&model.oneshot(request).await.unwrap_err()),
+        Limit::Cost(1.0)
+    );
 }
 
 #[tokio::test]
@@ -193,7 +229,10 @@ async fn a_price_that_is_none_fails_the_call_and_afterwards_is_what_was_reserved
         for input in [1, 2] {
             let account = Account::new(Limits::new().cost(9.0, after));
             let answer = ModelResponse::from_text("hi").with_usage(Usage::new(input, 1));
-            charged(&account, answering(answer)).oneshot(tokens(100)).await.unwrap();
+            charged(&account, answering(answer))
+                .oneshot(tokens(100))
+                .await
+                .unwrap();
             assert_eq!(account.used().cost, 2.0);
             assert_eq!(account.reserved().cost, 0.0);
         }
@@ -202,7 +241,11 @@ async fn a_price_that_is_none_fails_the_call_and_afterwards_is_what_was_reserved
 
 #[derive(Clone, Debug)]
 enum Step {
-    Start { max_tokens: Option<u32>, polls: u32, used: Option<u64> },
+    Start {
+        max_tokens: Option<u32>,
+        polls: u32,
+        used: Option<u64>,
+    },
     Poll(prop::sample::Index),
     Drop(prop::sample::Index),
 }
@@ -210,13 +253,20 @@ enum Step {
 const RESERVATION: u64 = 70;
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let start = (prop::option::of(1..120u32), 0..4u32, prop::option::of(0.0..1.0f64)).prop_map(
-        |(max_tokens, polls, share)| {
+    let start = (
+        prop::option::of(1..120u32),
+        0..4u32,
+        prop::option::of(0.0..1.0f64),
+    )
+        .prop_map(|(max_tokens, polls, share)| {
             let most = max_tokens.map_or(RESERVATION, u64::from);
             let used = share.map(|share| 1 + (share * most as f64) as u64);
-            Step::Start { max_tokens, polls, used: used.map(|used| used.min(most)) }
-        },
-    );
+            Step::Start {
+                max_tokens,
+                polls,
+                used: used.map(|used| used.min(most)),
+            }
+        });
     let step = prop_oneof![
         3 => start,
         4 => any::<prop::sample::Index>().prop_map(Step::Poll),
@@ -321,8 +371,10 @@ async fn a_restored_account_goes_on_where_the_saved_one_stopped() {
     let warned = Arc::new(Mutex::new(Vec::new()));
     let limits = || {
         let warned = warned.clone();
-        let limits =
-            Limits::new().model_calls(4).cost(1.0, |_, _| 0.3).time(Duration::from_secs(9));
+        let limits = Limits::new()
+            .model_calls(4)
+            .cost(1.0, |_, _| 0.3)
+            .time(Duration::from_secs(9));
         limits.warn_at(0.5, move |limit, _| warned.lock().unwrap().push(limit))
     };
     let run = async |account: &Account| {

@@ -37,7 +37,11 @@ fn assert_concluded(model: &ScriptedModel) {
     for (index, request) in requests.iter().enumerate() {
         let concludes = index + 1 == requests.len();
         assert_eq!(request.tools().is_empty(), concludes, "call {index}");
-        assert_eq!(request.settings().tool_choice.is_none(), concludes, "call {index}");
+        assert_eq!(
+            request.settings().tool_choice.is_none(),
+            concludes,
+            "call {index}"
+        );
         let told = request.instructions().unwrap();
         assert_eq!(told.contains("Conclude now"), concludes, "call {index}");
         assert!(told.starts_with("Look about."));
@@ -50,13 +54,19 @@ async fn it_finishes_with_one_call_more_that_is_offered_no_tools() {
     let slow = |turn: Turn| turn.latency(Duration::from_secs(5));
     let cases = [
         (Limits::new().model_calls(2), busy(2)),
-        (Limits::new().tokens(2000).reservation(900), vec![thousand(), thousand()]),
+        (
+            Limits::new().tokens(2000).reservation(900),
+            vec![thousand(), thousand()],
+        ),
         (
             Limits::new().cost(2.0, |_, usage| usage.total() as f64 / 1000.0),
             // What is reserved at first is too much already.
             vec![],
         ),
-        (Limits::new().time(Duration::from_secs(10)), busy(2).into_iter().map(slow).collect()),
+        (
+            Limits::new().time(Duration::from_secs(10)),
+            busy(2).into_iter().map(slow).collect(),
+        ),
     ];
     for (limits, turns) in cases {
         let log = Log::default();
@@ -65,7 +75,12 @@ async fn it_finishes_with_one_call_more_that_is_offered_no_tools() {
         let ending = Turn::from_text("as far as I know").usage(Usage::new(1, 1));
         let model = ScriptedModel::new(turns.clone().into_iter().chain([ending]));
 
-        let response = agent(&log, &model, &account).build().unwrap().run("?").await.unwrap();
+        let response = agent(&log, &model, &account)
+            .build()
+            .unwrap()
+            .run("?")
+            .await
+            .unwrap();
 
         model.assert_done();
         assert_eq!(
@@ -73,7 +88,11 @@ async fn it_finishes_with_one_call_more_that_is_offered_no_tools() {
             ("as far as I know".into(), &EndReason::Completed)
         );
         assert_concluded(&model);
-        assert_eq!(account.used().model_calls, turns.len() as u64 + 1, "it is counted");
+        assert_eq!(
+            account.used().model_calls,
+            turns.len() as u64 + 1,
+            "it is counted"
+        );
         assert_answered(response.messages());
         tokio::time::resume();
     }
@@ -84,11 +103,20 @@ async fn a_model_that_still_asks_for_tools_is_not_asked_again() {
     let log = Log::default();
     let account = finishing(Limits::new().model_calls(2));
     let model = ScriptedModel::new(busy(3));
-    let error = agent(&log, &model, &account).build().unwrap().run("?").await.unwrap_err();
+    let error = agent(&log, &model, &account)
+        .build()
+        .unwrap()
+        .run("?")
+        .await
+        .unwrap_err();
 
     model.assert_done();
     assert_eq!(exceeded(&error), Limit::ModelCalls(2));
-    assert_eq!(log.take().len(), 2, "the tool that it was not offered is not run");
+    assert_eq!(
+        log.take().len(),
+        2,
+        "the tool that it was not offered is not run"
+    );
     assert_eq!(account.used().model_calls, 3);
 }
 
@@ -113,16 +141,25 @@ async fn the_concluding_call_may_be_tried_again() {
 
     assert_eq!(agent.run("?").await.unwrap().text(), "done");
     assert_eq!(account.used().model_calls, 3);
-    assert!(model.requests()[1..].iter().all(|request| request.tools().is_empty()));
+    assert!(
+        model.requests()[1..]
+            .iter()
+            .all(|request| request.tools().is_empty())
+    );
 }
 
 #[tokio::test]
 async fn a_tool_call_beyond_the_limit_is_refused_and_the_agent_finishes() {
     let log = Log::default();
     let account = finishing(Limits::new().tool_calls(2));
-    let three = Turn::tool("look", json!(1)).and_tool("look", json!(2)).and_tool("look", json!(3));
+    let three = Turn::tool("look", json!(1))
+        .and_tool("look", json!(2))
+        .and_tool("look", json!(3));
     let model = ScriptedModel::new([three, Turn::from_text("done")]);
-    let agent = agent(&log, &model, &account).tool_concurrency(1).build().unwrap();
+    let agent = agent(&log, &model, &account)
+        .tool_concurrency(1)
+        .build()
+        .unwrap();
 
     let response = agent.run("?").await.unwrap();
 
@@ -137,7 +174,12 @@ async fn a_tool_call_beyond_the_limit_fails_the_run_unless_it_is_to_finish() {
     let log = Log::default();
     let account = Account::new(Limits::new().tool_calls(1));
     let model = ScriptedModel::new(busy(2));
-    let error = agent(&log, &model, &account).build().unwrap().run("?").await.unwrap_err();
+    let error = agent(&log, &model, &account)
+        .build()
+        .unwrap()
+        .run("?")
+        .await
+        .unwrap_err();
 
     model.assert_done();
     assert_eq!(exceeded(&error), Limit::ToolCalls(1));
@@ -149,7 +191,9 @@ async fn every_agent_of_the_tree_concludes_once() {
     let log = Log::default();
     let account = finishing(Limits::new().model_calls(2));
     let inner = ScriptedModel::new([busy(1), vec![Turn::from_text("half of it")]].concat());
-    let worker = Agent::builder(inner.clone()).name("worker").tool(log.tool("look"));
+    let worker = Agent::builder(inner.clone())
+        .name("worker")
+        .tool(log.tool("look"));
     let worker = worker.build().unwrap().into_tool("");
     let outer = ScriptedModel::new([
         Turn::tool("worker", json!({ "request": "?" })),
@@ -173,7 +217,10 @@ async fn a_refusal_counts_under_every_semantics() {
         let log = Log::default();
         let account = finishing(Limits::new().tool_calls(1));
         let model = ScriptedModel::new([busy(2), vec![Turn::from_text("done")]].concat());
-        let agent = agent(&log, &model, &account).semantics(semantics).build().unwrap();
+        let agent = agent(&log, &model, &account)
+            .semantics(semantics)
+            .build()
+            .unwrap();
         assert_eq!(agent.run("?").await.unwrap().text(), "done");
         assert_eq!(log.take(), ["look 0"]);
     }

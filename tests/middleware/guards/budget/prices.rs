@@ -17,7 +17,10 @@ fn table() -> PriceTable {
 
 /// In millionths, so that the numbers are readable.
 fn cost(model: &str, usage: Usage) -> f64 {
-    let price = table().price(model).unwrap_or_else(|| panic!("no price for {model}")).clone();
+    let price = table()
+        .price(model)
+        .unwrap_or_else(|| panic!("no price for {model}"))
+        .clone();
     (price.cost(usage) * 1e9).round() / 1e3
 }
 
@@ -34,8 +37,14 @@ fn each_kind_of_token_has_its_price() {
     assert_eq!(cost("plain", Usage::new(100, 10)), 120.0);
     // Without a price of its own, a kind costs what its side costs.
     assert_eq!(cost("plain", usage(100, 50, 20, 10, 5)), 120.0);
-    assert_eq!(cost("careful", usage(100, 50, 20, 10, 5)), 120.0 + 20.0 + 100.0 + 200.0);
-    assert_eq!(cost("thinker", usage(100, 50, 0, 10, 4)), 100.0 + 12.0 + 12.0);
+    assert_eq!(
+        cost("careful", usage(100, 50, 20, 10, 5)),
+        120.0 + 20.0 + 100.0 + 200.0
+    );
+    assert_eq!(
+        cost("thinker", usage(100, 50, 0, 10, 4)),
+        100.0 + 12.0 + 12.0
+    );
     assert_eq!(cost("ollama/local", Usage::new(100, 10)), 0.0);
     // More parts than there is of the whole cost no less than the parts.
     assert_eq!(cost("careful", usage(10, 50, 0, 1, 2)), 20.0 + 40.0);
@@ -44,7 +53,10 @@ fn each_kind_of_token_has_its_price() {
 #[test]
 fn a_long_prompt_has_another_price_for_the_whole_call() {
     assert_eq!(cost("careful", Usage::new(200_000, 10)), 800_000.0 + 200.0);
-    assert_eq!(cost("careful", Usage::new(200_001, 10)), 1_600_008.0 + 300.0);
+    assert_eq!(
+        cost("careful", Usage::new(200_001, 10)),
+        1_600_008.0 + 300.0
+    );
     let cached = usage(200_001, 200_000, 1, 0, 0);
     // What the tier does not say is as it was.
     assert_eq!(cost("careful", cached), 160_000.0 + 5.0);
@@ -95,7 +107,13 @@ fn a_name_is_found_exactly_and_then_by_its_providers_prefix() {
 
 #[test]
 fn a_text_that_is_no_table_is_an_error() {
-    for text in ["", "[]", "{", "{}", r#"{ "a": 1, "b": { "mode": "chat" } }"#] {
+    for text in [
+        "",
+        "[]",
+        "{",
+        "{}",
+        r#"{ "a": 1, "b": { "mode": "chat" } }"#,
+    ] {
         let error = PriceTable::from_litellm(text).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{text}");
     }
@@ -126,7 +144,10 @@ async fn spent(
 ) -> Result<(f64, u64), tower_agent::Error> {
     let (account, model) = served(limits, by, Usage::new(100, 10));
     model.oneshot(asks(asked)).await?;
-    Ok(((account.used().cost * 1e9).round() / 1e3, account.used().unpriced_calls))
+    Ok((
+        (account.used().cost * 1e9).round() / 1e3,
+        account.used().unpriced_calls,
+    ))
 }
 
 fn fails() -> Limits {
@@ -135,8 +156,16 @@ fn fails() -> Limits {
 
 #[tokio::test]
 async fn the_table_prices_the_calls_of_a_budget() {
-    assert_eq!(spent(fails(), Some("plain"), None).await.unwrap(), (120.0, 0));
-    assert_eq!(spent(fails(), Some("plain"), Some("careful")).await.unwrap(), (600.0, 0));
+    assert_eq!(
+        spent(fails(), Some("plain"), None).await.unwrap(),
+        (120.0, 0)
+    );
+    assert_eq!(
+        spent(fails(), Some("plain"), Some("careful"))
+            .await
+            .unwrap(),
+        (600.0, 0)
+    );
     // A call reserves the price of the output that it may make.
     let few = Limits::new().cost_at(0.001, table(), UnknownModel::Fail);
     let error = spent(few, Some("plain"), None).await.unwrap_err();
@@ -161,22 +190,36 @@ async fn a_default_model_stands_for_requests_that_name_none() {
         Limits::new().cost_at(9.0, table, UnknownModel::Fail)
     };
     assert_eq!(spent(limits(), None, None).await.unwrap(), (120.0, 0));
-    assert_eq!(spent(limits(), None, Some("careful")).await.unwrap(), (600.0, 0));
+    assert_eq!(
+        spent(limits(), None, Some("careful")).await.unwrap(),
+        (600.0, 0)
+    );
     assert!(spent(limits(), Some("new-model"), None).await.is_err());
 }
 
 #[tokio::test]
 async fn a_call_that_another_model_served_is_marked_and_never_free() {
-    let answered = spent(fails(), Some("plain"), Some("plain-2026-01-01")).await.unwrap();
+    let answered = spent(fails(), Some("plain"), Some("plain-2026-01-01"))
+        .await
+        .unwrap();
     assert_eq!(answered, (120.0, 1));
 
     let assumes = || {
         let price = UnknownModel::Assume(ModelPrice::new(1e-5, 1e-5));
         Limits::new().cost_at(9.0, table(), price)
     };
-    assert_eq!(spent(assumes(), Some("new-model"), None).await.unwrap(), (1100.0, 1));
-    assert_eq!(spent(assumes(), None, Some("newer")).await.unwrap(), (1100.0, 1));
-    assert_eq!(spent(assumes(), Some("plain"), None).await.unwrap(), (120.0, 0));
+    assert_eq!(
+        spent(assumes(), Some("new-model"), None).await.unwrap(),
+        (1100.0, 1)
+    );
+    assert_eq!(
+        spent(assumes(), None, Some("newer")).await.unwrap(),
+        (1100.0, 1)
+    );
+    assert_eq!(
+        spent(assumes(), Some("plain"), None).await.unwrap(),
+        (120.0, 0)
+    );
 }
 
 #[tokio::test]

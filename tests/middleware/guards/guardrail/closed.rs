@@ -20,7 +20,10 @@ use super::{everywhere, read, text_of, tripped};
 /// What comes of a guardrail around a model that answers.
 async fn outcome(guardrail: Guardrail) -> Result<AgentResponse> {
     let model = ScriptedModel::new([Turn::from_text("answer")]);
-    let agent = Agent::builder(model).model_layer(guardrail).build().unwrap();
+    let agent = Agent::builder(model)
+        .model_layer(guardrail)
+        .build()
+        .unwrap();
     let (events, response) = read(agent.stream("?")).await;
     assert!(!text_of(&events).contains("answer"), "{events:?}");
     response
@@ -38,10 +41,16 @@ async fn a_check_that_fails_or_panics_trips() {
         assert!(!error.is_retryable());
     }
     for guardrail in everywhere(|| async { panic!("oh") }) {
-        assert_eq!(tripped(&outcome(guardrail).await.unwrap_err()), "the check panicked");
+        assert_eq!(
+            tripped(&outcome(guardrail).await.unwrap_err()),
+            "the check panicked"
+        );
     }
     for guardrail in everywhere(|| -> futures::future::Ready<_> { panic!("at once") }) {
-        assert_eq!(tripped(&outcome(guardrail).await.unwrap_err()), "the check panicked");
+        assert_eq!(
+            tripped(&outcome(guardrail).await.unwrap_err()),
+            "the check panicked"
+        );
     }
 }
 
@@ -49,7 +58,9 @@ async fn a_check_that_fails_or_panics_trips() {
 async fn a_check_that_takes_too_long_trips() {
     for guardrail in everywhere(pending) {
         let started = tokio::time::Instant::now();
-        let error = outcome(guardrail.with_timeout(Duration::from_secs(3))).await.unwrap_err();
+        let error = outcome(guardrail.with_timeout(Duration::from_secs(3)))
+            .await
+            .unwrap_err();
         assert_eq!(tripped(&error), "the check timed out after 3s");
         assert_eq!(started.elapsed().as_secs(), 3);
     }
@@ -60,7 +71,9 @@ async fn a_trip_may_abort_the_run_or_be_answered() {
     let trips = || everywhere(|| async { Ok(Verdict::trip("no")) });
     for guardrail in trips() {
         let agent = Agent::builder(ScriptedModel::new([Turn::from_text("answer")]))
-            .on_model(on_model_error(|_, _| Recovery::Fallback(ModelResponse::from_text("saved"))))
+            .on_model(on_model_error(|_, _| {
+                Recovery::Fallback(ModelResponse::from_text("saved"))
+            }))
             .model_layer(guardrail.with_on_trip(OnTrip::Abort))
             .build()
             .unwrap();
@@ -76,8 +89,9 @@ async fn a_trip_may_abort_the_run_or_be_answered() {
 #[tokio::test]
 async fn an_answer_of_a_trip_is_charged_what_the_model_has_used_and_no_more() {
     let metadata = || Metadata::default().with_model("large");
-    let answered =
-        ModelResponse::from_text("answer").with_usage(Usage::new(20, 10)).with_metadata(metadata());
+    let answered = ModelResponse::from_text("answer")
+        .with_usage(Usage::new(20, 10))
+        .with_metadata(metadata());
     let price = |model: &str, usage: Usage| match model {
         "large" => usage.total() as f64,
         _ => 1000.0 * usage.total() as f64,
@@ -91,7 +105,9 @@ async fn an_answer_of_a_trip_is_charged_what_the_model_has_used_and_no_more() {
         let seen = log.clone();
         let agent = Agent::builder(ScriptedModel::always(Turn::response(answered.clone())))
             .global_callbacks(Budget::of(account.clone()))
-            .on_model(after_model(move |_, response| seen.note(format!("{:?}", response.origin()))))
+            .on_model(after_model(move |_, response| {
+                seen.note(format!("{:?}", response.origin()))
+            }))
             .model_layer(guardrail.with_on_trip(OnTrip::answer("Sorry.")))
             .build()
             .unwrap();

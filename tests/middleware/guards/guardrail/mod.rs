@@ -72,7 +72,9 @@ fn told() -> (oneshot::Sender<Result<Verdict>>, Guardrail) {
 /// A tool that counts its calls.
 fn counting(calls: &Arc<AtomicUsize>) -> Tool {
     let calls = calls.clone();
-    Tool::function("count", "Counts.", move |_: Value| calls.fetch_add(1, Ordering::SeqCst))
+    Tool::function("count", "Counts.", move |_: Value| {
+        calls.fetch_add(1, Ordering::SeqCst)
+    })
 }
 
 fn tripped(error: &Error) -> &str {
@@ -83,24 +85,35 @@ fn tripped(error: &Error) -> &str {
 async fn before_the_call_a_check_that_trips_keeps_the_model_from_it() {
     let model = ScriptedModel::new([Turn::from_text("hi")]);
     let guardrail = Guardrail::before(|request: ModelRequest| async move {
-        assert!(request.delta_sender().is_none(), "nothing of a check is seen");
+        assert!(
+            request.delta_sender().is_none(),
+            "nothing of a check is seen"
+        );
         match request.messages()[0].text().as_str() {
             "hello" => Verdict::Pass,
             _ => Verdict::trip("rude"),
         }
     });
-    let agent =
-        Agent::builder(model.clone()).model_layer(guardrail.named("manners")).build().unwrap();
+    let agent = Agent::builder(model.clone())
+        .model_layer(guardrail.named("manners"))
+        .build()
+        .unwrap();
 
     let error = agent.stream("you there").response().await.unwrap_err();
     assert_eq!(model.requests().len(), 0);
-    assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Callback, false));
+    assert_eq!(
+        (error.kind(), error.is_retryable()),
+        (ErrorKind::Callback, false)
+    );
     assert_eq!(error.message(), "guardrail `manners` tripped: rude");
     assert_eq!(error.raised_by().unwrap().callback, "manners");
     assert_eq!(tripped(&error), "rude");
 
     let (events, response) = read(agent.stream("hello")).await;
-    assert_eq!((text_of(&events).as_str(), response.unwrap().text().as_str()), ("hi", "hi"));
+    assert_eq!(
+        (text_of(&events).as_str(), response.unwrap().text().as_str()),
+        ("hi", "hi")
+    );
 }
 
 #[tokio::test]
@@ -126,13 +139,20 @@ async fn beside_the_call_nothing_is_seen_and_no_tool_runs_before_the_verdict() {
         assert!(!early.iter().any(is_of_answer), "{early:?}");
         assert_eq!(calls.load(Ordering::SeqCst), 0);
 
-        let verdict = if passes { Verdict::Pass } else { Verdict::trip("no") };
+        let verdict = if passes {
+            Verdict::Pass
+        } else {
+            Verdict::trip("no")
+        };
         tell.send(Ok(verdict)).unwrap();
         let (late, response) = read(run).await;
 
         if passes {
             assert_eq!(text_of(&late), "thinking of itdone");
-            assert_eq!((response.unwrap().text().as_str(), probe.cancelled()), ("done", 0));
+            assert_eq!(
+                (response.unwrap().text().as_str(), probe.cancelled()),
+                ("done", 0)
+            );
             assert_eq!(calls.load(Ordering::SeqCst), 1);
         } else {
             assert_eq!(tripped(&response.unwrap_err()), "no");
@@ -156,7 +176,10 @@ async fn beside_a_call_that_is_not_streamed_its_answer_waits_too() {
 
     let mut run = agent.run("?");
     assert!((&mut run).now_or_never().is_none());
-    assert_eq!((model.requests().len(), calls.load(Ordering::SeqCst)), (1, 0));
+    assert_eq!(
+        (model.requests().len(), calls.load(Ordering::SeqCst)),
+        (1, 0)
+    );
     tell.send(Ok(Verdict::Pass)).unwrap();
 
     assert_eq!(run.await.unwrap().text(), "done");
@@ -216,7 +239,10 @@ async fn a_model_in_another_task_is_held_back_too() {
             }
         });
         let (tell, guardrail) = told();
-        let agent = Agent::builder(spawning).model_layer(guardrail).build().unwrap();
+        let agent = Agent::builder(spawning)
+            .model_layer(guardrail)
+            .build()
+            .unwrap();
 
         let mut run = agent.stream("?");
         let mut early = Vec::new();
@@ -226,23 +252,33 @@ async fn a_model_in_another_task_is_held_back_too() {
         }
         assert!(!early.iter().any(is_of_answer), "{early:?}");
         assert_eq!(*sent.lock().unwrap(), None);
-        tell.send(Ok(if passes { Verdict::Pass } else { Verdict::trip("no") })).unwrap();
+        tell.send(Ok(if passes {
+            Verdict::Pass
+        } else {
+            Verdict::trip("no")
+        }))
+        .unwrap();
         let (late, _) = read(run).await;
 
         assert_eq!(text_of(&late), if passes { "from afar" } else { "" });
         while sent.lock().unwrap().is_none() {
             tokio::task::yield_now().await;
         }
-        assert_eq!(*sent.lock().unwrap(), Some(passes), "what goes on alone is shut out");
+        assert_eq!(
+            *sent.lock().unwrap(),
+            Some(passes),
+            "what goes on alone is shut out"
+        );
     }
 }
 
 #[tokio::test]
 async fn where_the_model_fails_the_verdict_still_comes_first() {
     let fail = || Turn::error(Error::new(ErrorKind::Overloaded, "busy"));
-    for (verdict, kind) in
-        [(Verdict::Pass, ErrorKind::Overloaded), (Verdict::trip("no"), ErrorKind::Aborted)]
-    {
+    for (verdict, kind) in [
+        (Verdict::Pass, ErrorKind::Overloaded),
+        (Verdict::trip("no"), ErrorKind::Aborted),
+    ] {
         let (tell, guardrail) = told();
         let agent = Agent::builder(ScriptedModel::new([fail()]))
             .model_layer(guardrail.with_on_trip(OnTrip::Abort))
@@ -250,7 +286,10 @@ async fn where_the_model_fails_the_verdict_still_comes_first() {
             .unwrap();
 
         let mut run = agent.run("?");
-        assert!((&mut run).now_or_never().is_none(), "it waits for the verdict");
+        assert!(
+            (&mut run).now_or_never().is_none(),
+            "it waits for the verdict"
+        );
         tell.send(Ok(verdict)).unwrap();
 
         assert_eq!(run.await.unwrap_err().kind(), kind);
@@ -267,7 +306,10 @@ async fn a_call_that_ends_the_run_does_not_wait_for_a_verdict() {
 
     let error = agent.run("?").now_or_never().expect("an end").unwrap_err();
 
-    assert_eq!((error.kind(), error.message()), (ErrorKind::Aborted, "over"));
+    assert_eq!(
+        (error.kind(), error.message()),
+        (ErrorKind::Aborted, "over")
+    );
 }
 
 #[tokio::test]
@@ -290,12 +332,19 @@ async fn after_the_call_nothing_is_seen_until_the_whole_has_passed() {
                     if let Some(told) = told {
                         told.await.unwrap();
                     }
-                    if passes { Verdict::Pass } else { Verdict::trip("no") }
+                    if passes {
+                        Verdict::Pass
+                    } else {
+                        Verdict::trip("no")
+                    }
                 }
             }
         });
-        let agent =
-            Agent::builder(model).tool(counting(&calls)).model_layer(guardrail).build().unwrap();
+        let agent = Agent::builder(model)
+            .tool(counting(&calls))
+            .model_layer(guardrail)
+            .build()
+            .unwrap();
 
         let mut run = agent.stream("?");
         let early = read_now(&mut run);
@@ -360,10 +409,13 @@ async fn another_attempt_inside_is_held_back_too_and_checked_once() {
 
 #[tokio::test]
 async fn a_check_may_be_another_agent() {
-    let judge = Agent::builder(ScriptedModel::new([Turn::from_text("no"), Turn::from_text("yes")]))
-        .instructions("May this be answered?")
-        .build()
-        .unwrap();
+    let judge = Agent::builder(ScriptedModel::new([
+        Turn::from_text("no"),
+        Turn::from_text("yes"),
+    ]))
+    .instructions("May this be answered?")
+    .build()
+    .unwrap();
     let guardrail = Guardrail::beside(move |request: ModelRequest| {
         let verdict = judge.run(request.messages()[0].text());
         async move {
@@ -379,7 +431,10 @@ async fn a_check_may_be_another_agent() {
     let error = stack.clone().oneshot(request.clone()).await.unwrap_err();
     assert_eq!(tripped(&error), "no");
     assert_eq!(request.context().usage().total(), 0);
-    assert_eq!(stack.oneshot(request).await.unwrap().message().text(), "answer");
+    assert_eq!(
+        stack.oneshot(request).await.unwrap().message().text(),
+        "answer"
+    );
 }
 
 #[test]
@@ -393,5 +448,8 @@ fn it_says_how_it_is_set() {
     assert_eq!(guardrail.timeout(), Some(Duration::from_secs(1)));
     assert_eq!(guardrail.on_trip(), &OnTrip::Abort);
     let debug = format!("{guardrail:?}");
-    assert!(debug.contains(r#"name: "tone", when: "after", timeout: Some(1s)"#), "{debug}");
+    assert!(
+        debug.contains(r#"name: "tone", when: "after", timeout: Some(1s)"#),
+        "{debug}"
+    );
 }

@@ -38,7 +38,9 @@ async fn what_the_model_says_thinks_and_asks_for_is_redacted() {
     });
     let mut thought = Part::reasoning("of jo@example.com");
     if let Part::Reasoning(thought) = &mut thought {
-        thought.provider.set("some", json!({ "signature": "of jo@example.com" }));
+        thought
+            .provider
+            .set("some", json!({ "signature": "of jo@example.com" }));
     }
     let mut kept = Part::reasoning("of nobody");
     if let Part::Reasoning(kept) = &mut kept {
@@ -56,7 +58,11 @@ async fn what_the_model_says_thinks_and_asks_for_is_redacted() {
     ]);
     let given = Arc::default();
     let tool = keeping("send", &given, "sent");
-    let agent = Agent::builder(model.clone()).tool(tool).global_callbacks(guard()).build().unwrap();
+    let agent = Agent::builder(model.clone())
+        .tool(tool)
+        .global_callbacks(guard())
+        .build()
+        .unwrap();
 
     let response = agent.run("?").await.unwrap();
 
@@ -72,7 +78,11 @@ async fn what_the_model_says_thinks_and_asks_for_is_redacted() {
         ToolCall::new("1", "send", hidden.clone()).into(),
     ];
     assert_eq!(response.messages()[1].parts(), expected);
-    assert_eq!(*given.lock().unwrap(), [hidden], "the tool is given what the model is held to say");
+    assert_eq!(
+        *given.lock().unwrap(),
+        [hidden],
+        "the tool is given what the model is held to say"
+    );
     assert_eq!(model.requests()[1].messages()[1].parts(), expected);
 }
 
@@ -94,7 +104,11 @@ async fn what_a_tool_answers_is_redacted_in_both_its_faces() {
             json!(["[email]"]),
             "seen",
         ),
-        (ToolResponse::error("no jo@example.com"), json!("no [email]"), "no [email]"),
+        (
+            ToolResponse::error("no jo@example.com"),
+            json!("no [email]"),
+            "no [email]",
+        ),
         (ToolResponse::new("nothing"), json!("nothing"), "nothing"),
     ] {
         let model = ScriptedModel::new([Turn::tool("send", json!({})), Turn::from_text("done")]);
@@ -115,8 +129,15 @@ async fn what_a_tool_answers_is_redacted_in_both_its_faces() {
         let response = agent.run("?").await.unwrap();
 
         assert_eq!(*values.lock().unwrap(), [value]);
-        let result = response.messages()[2].tool_results().next().unwrap().clone();
-        assert_eq!((result.text().as_str(), result.is_error), (shown, answer.is_error()));
+        let result = response.messages()[2]
+            .tool_results()
+            .next()
+            .unwrap()
+            .clone();
+        assert_eq!(
+            (result.text().as_str(), result.is_error),
+            (shown, answer.is_error())
+        );
     }
 }
 
@@ -130,14 +151,28 @@ async fn what_calls_fail_with_is_redacted() {
         .with_metadata(Metadata::default().with_status(401))
         .with_retryable(true);
     let model = ScriptedModel::new([Turn::tool("send", json!({})), Turn::error(refusal)]);
-    let agent = Agent::builder(model.clone()).tool(tool).global_callbacks(guard()).build().unwrap();
+    let agent = Agent::builder(model.clone())
+        .tool(tool)
+        .global_callbacks(guard())
+        .build()
+        .unwrap();
 
     let error = agent.run("?").await.unwrap_err();
 
-    let told = model.requests()[1].messages()[2].tool_results().next().unwrap().text();
+    let told = model.requests()[1].messages()[2]
+        .tool_results()
+        .next()
+        .unwrap()
+        .text();
     assert_eq!(told, "tool failed: [email] is unknown");
-    assert_eq!((error.kind(), error.message()), (ErrorKind::Auth, "incorrect key [secret]"));
-    assert_eq!((error.metadata().status(), error.is_retryable()), (Some(401), true));
+    assert_eq!(
+        (error.kind(), error.message()),
+        (ErrorKind::Auth, "incorrect key [secret]")
+    );
+    assert_eq!(
+        (error.metadata().status(), error.is_retryable()),
+        (Some(401), true)
+    );
 }
 
 #[tokio::test]
@@ -156,7 +191,11 @@ async fn the_conversation_is_redacted_only_if_asked() {
         let request = &model.requests()[0];
         assert_eq!(request.messages()[0].text(), sent);
         assert_eq!(request.instructions(), Some("Write to us@example.com."));
-        assert_eq!(response.messages()[0].text(), said, "the transcript keeps it");
+        assert_eq!(
+            response.messages()[0].text(),
+            said,
+            "the transcript keeps it"
+        );
     }
 }
 
@@ -180,13 +219,22 @@ async fn numbers_stay_the_same_throughout_a_run_and_are_never_used_twice() {
     ]);
     let response = agent.run(request).await.unwrap();
 
-    let sent: Vec<_> =
-        model.requests()[1].messages().iter().map(|message| message.text()).collect();
+    let sent: Vec<_> = model.requests()[1]
+        .messages()
+        .iter()
+        .map(|message| message.text())
+        .collect();
     assert_eq!(sent[0], "[email-4]");
     assert_eq!(sent[3], "[email-5], [email-4]");
     let messages = response.messages();
-    assert_eq!(messages[3].tool_calls().next().unwrap().arguments, json!("[email-6]"));
-    assert_eq!(messages[4].tool_results().next().unwrap().text(), "[email-7] [email-4]");
+    assert_eq!(
+        messages[3].tool_calls().next().unwrap().arguments,
+        json!("[email-6]")
+    );
+    assert_eq!(
+        messages[4].tool_results().next().unwrap().text(),
+        "[email-7] [email-4]"
+    );
     assert_eq!(response.text(), "[email-6], [email-4], [email-4]");
 }
 
@@ -205,7 +253,11 @@ async fn a_run_that_resumes_uses_no_number_of_the_run_before_in_any_conversation
     // Another process has another guard.
     let agent = || {
         let wipe = || keeping("wipe", &Arc::default(), "b@b.co");
-        let helper = Agent::builder(helper.clone()).name("helper").tool(wipe()).build().unwrap();
+        let helper = Agent::builder(helper.clone())
+            .name("helper")
+            .tool(wipe())
+            .build()
+            .unwrap();
         Agent::builder(lead.clone())
             .tools([wipe(), helper.into_tool("Helps.")])
             .global_callbacks(guard().numbered())
@@ -225,7 +277,11 @@ async fn a_run_that_resumes_uses_no_number_of_the_run_before_in_any_conversation
     let response = agent().run(request).await.unwrap();
 
     let results = |messages: &Messages| -> Vec<_> {
-        messages.iter().flat_map(Message::tool_results).map(|result| result.text()).collect()
+        messages
+            .iter()
+            .flat_map(Message::tool_results)
+            .map(|result| result.text())
+            .collect()
     };
     assert_eq!(results(response.messages()), ["[email-2]", "done"]);
     assert_eq!(results(helper.requests()[1].messages()), ["[email-2]"]);
@@ -246,43 +302,68 @@ async fn an_allowed_tool_receives_the_originals_of_placeholders() {
     let agent = Agent::builder(model.clone())
         .tool(keeping("send", &sent, "jo@example.com has it"))
         .tool(keeping("note", &noted, "noted"))
-        .global_callbacks(guard().redact_input().restore_when(|call| call.name() == "send"))
+        .global_callbacks(
+            guard()
+                .redact_input()
+                .restore_when(|call| call.name() == "send"),
+        )
         .build()
         .unwrap();
 
-    let response = agent.run("Write to jo@example.com about a@b.co").await.unwrap();
+    let response = agent
+        .run("Write to jo@example.com about a@b.co")
+        .await
+        .unwrap();
 
     let restored = json!({ "to": "jo@example.com", "text": "a@b.cojo@example.com [ip-9]" });
     assert_eq!(*sent.lock().unwrap(), [restored]);
     assert_eq!(*noted.lock().unwrap(), [arguments]);
     let transcript = serde_json::to_string(response.messages()).unwrap();
     let (_, after) = transcript.split_once("a@b.co").expect("what the user said");
-    assert!(!after.contains("jo@example") && !after.contains("a@b.co"), "{after}");
+    assert!(
+        !after.contains("jo@example") && !after.contains("a@b.co"),
+        "{after}"
+    );
     assert_eq!(response.text(), "sent to [email-1]");
 }
 
 #[tokio::test]
 async fn another_conversation_has_another_vault() {
-    let model =
-        ScriptedModel::new([Turn::tool("send", json!("[email-1]")), Turn::from_text("done")]);
+    let model = ScriptedModel::new([
+        Turn::tool("send", json!("[email-1]")),
+        Turn::from_text("done"),
+    ]);
     let given = Arc::default();
     let agent = Agent::builder(model)
         .tool(keeping("send", &given, "sent"))
         .global_callbacks(guard().redact_input().restore_when(|_| true))
         .build()
         .unwrap();
-    let earlier = [Message::user("[email-1]"), Message::assistant("ok"), Message::user("a@b.co")];
+    let earlier = [
+        Message::user("[email-1]"),
+        Message::assistant("ok"),
+        Message::user("a@b.co"),
+    ];
 
-    agent.run(AgentRequest::conversation(earlier)).await.unwrap();
+    agent
+        .run(AgentRequest::conversation(earlier))
+        .await
+        .unwrap();
 
-    assert!(given.lock().unwrap().is_empty(), "nothing stands behind it here");
+    assert!(
+        given.lock().unwrap().is_empty(),
+        "nothing stands behind it here"
+    );
 }
 
 #[test]
 fn its_debug_form_says_what_it_looks_for() {
     let debug = format!("{:?}", guard().restore_when(|_| true));
 
-    assert!(debug.contains(r#"kinds: ["email", "card", "secret"]"#), "{debug}");
+    assert!(
+        debug.contains(r#"kinds: ["email", "card", "secret"]"#),
+        "{debug}"
+    );
     assert!(debug.contains("restores: true"), "{debug}");
     let debug = format!("{:?}", Detector::pattern("order", "[0-9]+"));
     assert_eq!(debug, r#"Detector { kind: "order", patterns: ["[0-9]+"] }"#);
@@ -291,12 +372,16 @@ fn its_debug_form_says_what_it_looks_for() {
 #[tokio::test]
 async fn the_name_of_a_document_is_redacted_and_its_data_is_not() {
     let model = ScriptedModel::new([Turn::from_text("read")]);
-    let agent =
-        Agent::builder(model.clone()).global_callbacks(guard().redact_input()).build().unwrap();
+    let agent = Agent::builder(model.clone())
+        .global_callbacks(guard().redact_input())
+        .build()
+        .unwrap();
     let report = MediaSource::base64("application/pdf", "JVBERi0=");
     let named = Document::new(report.clone()).with_name("CV of jo@example.com.pdf");
     agent
-        .run(AgentRequest::conversation([Message::user("Read.").with_part(named.into())]))
+        .run(AgentRequest::conversation([
+            Message::user("Read.").with_part(named.into())
+        ]))
         .await
         .unwrap();
 

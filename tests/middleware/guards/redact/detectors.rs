@@ -17,12 +17,18 @@ fn addresses_of_mail_are_found_among_other_words() {
         &[
             ("Mail jo.doe+x@mail.example.com.", "Mail [email]."),
             ("<jo@example.com>, a@b.org;", "<[email]>, [email];"),
-            ("mailto:jo@example.com?subject=x", "mailto:[email]?subject=x"),
+            (
+                "mailto:jo@example.com?subject=x",
+                "mailto:[email]?subject=x",
+            ),
             ("josé.garcía@münchen.de, иван@почта.рф", "[email], [email]"),
             ("写信给jo@example.com。", "写信给[email]。"),
             ("🙂jo@example.com🙂", "🙂[email]🙂"),
             ("jo@example.com@x", "[email]@x"),
-            ("no: jo@localhost, @jo, jo@, a @ b.com", "no: jo@localhost, @jo, jo@, a @ b.com"),
+            (
+                "no: jo@localhost, @jo, jo@, a @ b.com",
+                "no: jo@localhost, @jo, jo@, a @ b.com",
+            ),
             ("see @scope/package@1.2.3", "see @scope/package@1.2.3"),
             ("", ""),
         ],
@@ -71,7 +77,10 @@ fn ip_addresses_are_distinguished_from_versions_times_and_paths() {
             ("é10.0.0.1é", "é[ip]é"),
             ("1.2.3 and 1.2.3.4.5", "1.2.3 and 1.2.3.4.5"),
             ("v1.2.3.4", "v1.2.3.4"),
-            ("120.0.6099.109 and 256.1.1.1", "120.0.6099.109 and 256.1.1.1"),
+            (
+                "120.0.6099.109 and 256.1.1.1",
+                "120.0.6099.109 and 256.1.1.1",
+            ),
             ("1.2.3.4a", "1.2.3.4a"),
             ("2001:db8:85a3:0:0:8a2e:370:7334", "[ip]"),
             ("2001:db8::1, ::1, fe80::1%eth0", "[ip], [ip], [ip]%eth0"),
@@ -132,18 +141,27 @@ fn words_are_found_whole_in_any_case_and_script() {
 
 #[test]
 fn the_longest_match_counts_and_of_equals_the_first_detector() {
-    let detectors =
-        [Detector::pattern("short", "a+b"), Detector::pattern("long", "a+b+c?"), Detector::email()];
+    let detectors = [
+        Detector::pattern("short", "a+b"),
+        Detector::pattern("long", "a+b+c?"),
+        Detector::email(),
+    ];
     let redact = Redact::new(detectors).unwrap();
 
-    assert_eq!(redact.text("ab abb abc ab@c.de"), "[short] [long] [long] [email]");
+    assert_eq!(
+        redact.text("ab abb abc ab@c.de"),
+        "[short] [long] [long] [email]"
+    );
 }
 
 #[test]
 fn a_check_that_rejects_the_longest_match_is_tried_on_shorter_ones() {
     let even = Detector::pattern("even", "x+").check(|found| found.len() % 2 == 0);
 
-    check(even, &[("xxxxx", "[even]x"), ("x", "x"), ("xx x", "[even] x")]);
+    check(
+        even,
+        &[("xxxxx", "[even]x"), ("x", "x"), ("xx x", "[even] x")],
+    );
 }
 
 #[test]
@@ -159,7 +177,10 @@ fn a_match_has_a_longest_length() {
 fn numbered_placeholders_tell_texts_apart() {
     let redact = Redact::new([Detector::email()]).unwrap().numbered();
 
-    assert_eq!(redact.text("a@b.co c@d.co a@b.co"), "[email-1] [email-2] [email-1]");
+    assert_eq!(
+        redact.text("a@b.co c@d.co a@b.co"),
+        "[email-1] [email-2] [email-1]"
+    );
     assert_eq!(redact.text("c@d.co"), "[email-1]", "a text of its own");
 }
 
@@ -168,17 +189,33 @@ fn what_cannot_be_used_is_said_with_the_kind() {
     let error = |detector| Redact::new([detector]).unwrap_err();
 
     let broken = error(Detector::pattern("order", "("));
-    assert!(matches!(&broken, DetectorError::Pattern { kind, .. } if kind == "order"), "{broken}");
+    assert!(
+        matches!(&broken, DetectorError::Pattern { kind, .. } if kind == "order"),
+        "{broken}"
+    );
     assert!(broken.to_string().contains("unclosed group"), "{broken}");
     let boundary = error(Detector::pattern("order", r"\bx\b"));
-    assert!(boundary.to_string().contains("Unicode word boundar"), "{boundary}");
+    assert!(
+        boundary.to_string().contains("Unicode word boundar"),
+        "{boundary}"
+    );
     let bytes = error(Detector::pattern("order", "(?-u:.)"));
     assert!(bytes.to_string().contains("invalid UTF-8"), "{bytes}");
-    let empty = DetectorError::MatchesEmpty { kind: "order".to_owned() };
+    let empty = DetectorError::MatchesEmpty {
+        kind: "order".to_owned(),
+    };
     assert_eq!(error(Detector::pattern("order", "a*")), empty);
     assert_eq!(error(Detector::words("order", [""])), empty);
-    assert_eq!(error(Detector::pattern("[x]", "a")), DetectorError::Kind("[x]".to_owned()));
+    assert_eq!(
+        error(Detector::pattern("[x]", "a")),
+        DetectorError::Kind("[x]".to_owned())
+    );
     let huge = error(Detector::pattern("huge", r"[\p{L}\p{N}]{9000}"));
     assert!(matches!(huge, DetectorError::Pattern { .. }));
-    assert_eq!(Redact::new([Detector::words("none", [""; 0])]).unwrap().text("a"), "a");
+    assert_eq!(
+        Redact::new([Detector::words("none", [""; 0])])
+            .unwrap()
+            .text("a"),
+        "a"
+    );
 }

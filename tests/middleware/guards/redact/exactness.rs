@@ -10,7 +10,9 @@ use test_support::property::cases;
 
 /// Shows where matches are.
 fn marking(detectors: impl IntoIterator<Item = Detector>) -> Redact {
-    Redact::new(detectors).unwrap().replace_with(|_, found| format!("<{found}>"))
+    Redact::new(detectors)
+        .unwrap()
+        .replace_with(|_, found| format!("<{found}>"))
 }
 
 /// Calls `f` with every text of these letters, up to a length.
@@ -33,7 +35,10 @@ fn settled(redact: &Redact, letters: &[&str], length: usize, text: &str) -> Stri
     every(letters, length, &mut text.to_owned(), &mut |longer| {
         let hidden = redact.text(longer);
         let common = common.get_or_insert_with(|| hidden.clone().into_owned());
-        let same = common.chars().zip(hidden.chars()).take_while(|(one, other)| one == other);
+        let same = common
+            .chars()
+            .zip(hidden.chars())
+            .take_while(|(one, other)| one == other);
         let same: usize = same.map(|(c, _)| c.len_utf8()).sum();
         common.truncate(same);
     });
@@ -53,9 +58,16 @@ fn check_exact(redact: &Redact, letters: &[&str], length: usize, pieces: &[Strin
         text.push_str(piece);
         writing.send_text(piece);
         let expected = settled(redact, letters, length, &text);
-        assert_eq!(writing.text, expected, "of {text:?}, in the pieces {pieces:?}");
+        assert_eq!(
+            writing.text, expected,
+            "of {text:?}, in the pieces {pieces:?}"
+        );
     }
-    assert_eq!(writing.finish().0, redact.text(&text), "of {text:?} at last");
+    assert_eq!(
+        writing.finish().0,
+        redact.text(&text),
+        "of {text:?} at last"
+    );
 }
 
 /// Some pieces of a text of these letters.
@@ -172,7 +184,12 @@ proptest! {
 /// Built once: the tables take a while.
 static ALL: LazyLock<Redact> = LazyLock::new(|| {
     let name = Detector::words("name", ["Paul"]);
-    let known = [Detector::email(), Detector::card(), Detector::ip_address(), Detector::secret()];
+    let known = [
+        Detector::email(),
+        Detector::card(),
+        Detector::ip_address(),
+        Detector::secret(),
+    ];
     Redact::new(known.into_iter().chain([name])).unwrap()
 });
 
@@ -215,13 +232,19 @@ fn the_longest_card_is_held_back_only_if_its_check_digit_is_right() {
 
 #[test]
 fn what_is_held_back_is_bounded() {
-    let redact = Redact::new([Detector::pattern("open", "<[^>]+>")]).unwrap().with_max_len(100);
+    let redact = Redact::new([Detector::pattern("open", "<[^>]+>")])
+        .unwrap()
+        .with_max_len(100);
     let mut writing = Writing::through(&redact);
     let mut sent = 0;
     for _ in 0..50 {
         writing.send_text("<<<<<<<<<<");
         sent += 10;
-        assert!(sent - writing.text.len() <= 100, "{} of {sent}", writing.text.len());
+        assert!(
+            sent - writing.text.len() <= 100,
+            "{} of {sent}",
+            writing.text.len()
+        );
     }
     assert!(!writing.text.is_empty());
 }

@@ -27,11 +27,20 @@ impl Writing {
         let before = Callback::<ModelRequest>::before(redact, &mut request).now_or_never();
         before.expect("it waits for nothing").map(drop).unwrap();
         let attempt = request.delta_sender().unwrap().open();
-        Self { attempt, events, text: String::new(), seen: Vec::new() }
+        Self {
+            attempt,
+            events,
+            text: String::new(),
+            seen: Vec::new(),
+        }
     }
 
     fn send(&mut self, delta: Delta) {
-        self.attempt.send(delta).now_or_never().expect("there is room").unwrap();
+        self.attempt
+            .send(delta)
+            .now_or_never()
+            .expect("there is room")
+            .unwrap();
         self.read();
     }
 
@@ -41,7 +50,11 @@ impl Writing {
 
     fn finish(mut self) -> (String, Vec<EventKind>) {
         let attempt = std::mem::replace(&mut self.attempt, Attempt::unseen());
-        attempt.finish().now_or_never().expect("there is room").unwrap();
+        attempt
+            .finish()
+            .now_or_never()
+            .expect("there is room")
+            .unwrap();
         self.read();
         (self.text, self.seen)
     }

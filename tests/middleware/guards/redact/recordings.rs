@@ -13,7 +13,9 @@ use tower_agent::{Agent, AgentBuilder, Error, ErrorKind, Result, Tool};
 use test_support::runs::WAYS;
 
 fn file(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("redacted").join(format!("{name}.json"))
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
+        .join("redacted")
+        .join(format!("{name}.json"))
 }
 
 fn guard() -> Redact {
@@ -66,7 +68,11 @@ async fn the_file_has_placeholders_and_replays_with_them() {
         let failed = run(&recorded, streamed).await.unwrap_err();
         recording.finish().unwrap();
         let originals = json!({ "to": ["jo@example.com", "bo@example.com"] });
-        assert_eq!(*given.lock().unwrap(), [originals], "the tool was given the originals");
+        assert_eq!(
+            *given.lock().unwrap(),
+            [originals],
+            "the tool was given the originals"
+        );
 
         let written = fs::read_to_string(&path).unwrap();
         assert!(!written.contains("@example.com"), "{written}");
@@ -78,7 +84,11 @@ async fn the_file_has_placeholders_and_replays_with_them() {
         let error = run(&replayed, streamed).await.unwrap_err();
         assert_eq!(error.to_string(), failed.to_string());
         recording.finish().unwrap();
-        assert_eq!(given.lock().unwrap().len(), 1, "the tool was not called again");
+        assert_eq!(
+            given.lock().unwrap().len(),
+            1,
+            "the tool was not called again"
+        );
     }
 }
 
@@ -86,9 +96,15 @@ async fn the_file_has_placeholders_and_replays_with_them() {
 async fn in_any_other_place_the_call_fails_and_nothing_is_written() {
     type Build = fn(AgentBuilder, &Recording) -> AgentBuilder;
     let places: [(&str, Build); 4] = [
-        ("outside", |agent, recording| agent.model_layer(recording.clone()).callbacks(guard())),
-        ("inside_one", |agent, recording| agent.on_model(guard()).model_layer(recording.clone())),
-        ("outside_one", |agent, recording| agent.model_layer(recording.clone()).on_model(guard())),
+        ("outside", |agent, recording| {
+            agent.model_layer(recording.clone()).callbacks(guard())
+        }),
+        ("inside_one", |agent, recording| {
+            agent.on_model(guard()).model_layer(recording.clone())
+        }),
+        ("outside_one", |agent, recording| {
+            agent.model_layer(recording.clone()).on_model(guard())
+        }),
         ("inside_one_of_tools", |agent, recording| {
             agent.on_tool(guard()).tool_layer(recording.clone())
         }),
@@ -97,7 +113,10 @@ async fn in_any_other_place_the_call_fails_and_nothing_is_written() {
         let error = run(&agent, false).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Aborted, "{name}: {error}");
         let fault = recording.finish().unwrap_err();
-        assert!(matches!(fault, RecordingError::Unredacted { .. }), "{name}: {fault}");
+        assert!(
+            matches!(fault, RecordingError::Unredacted { .. }),
+            "{name}: {fault}"
+        );
         assert!(!file(name).exists(), "{name}");
     };
     for (name, build) in places {

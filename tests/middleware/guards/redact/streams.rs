@@ -25,11 +25,17 @@ async fn read(agent: &Agent) -> (Vec<EventKind>, AgentResponse) {
     // A name that does not look like redacted text.
     let mut run = agent.stream(AgentRequest::new("?").with_run_id("run"));
     let events: Vec<Event> = run.by_ref().collect().await;
-    (events.into_iter().map(|event| event.kind).collect(), run.response().await.unwrap())
+    (
+        events.into_iter().map(|event| event.kind).collect(),
+        run.response().await.unwrap(),
+    )
 }
 
 fn is_taken_back(event: &EventKind) -> bool {
-    matches!(event, EventKind::ResponseReplaced { .. } | EventKind::AttemptDiscarded { .. })
+    matches!(
+        event,
+        EventKind::ResponseReplaced { .. } | EventKind::AttemptDiscarded { .. }
+    )
 }
 
 fn text_of(events: &[EventKind]) -> String {
@@ -55,15 +61,25 @@ async fn nothing_redacted_reaches_the_consumer_however_it_is_split() {
         ])
         .chunk_size(size);
         let tool = Tool::function("send", "Sends.", |_: Value| "jo@example.com");
-        let agent = Agent::builder(model).tool(tool).global_callbacks(guard()).build().unwrap();
+        let agent = Agent::builder(model)
+            .tool(tool)
+            .global_callbacks(guard())
+            .build()
+            .unwrap();
 
         let (events, response) = read(&agent).await;
 
         let seen = format!("{events:?}");
         for secret in ["jo@", "example", "4111", "1111"] {
-            assert!(!seen.contains(secret), "{secret} in pieces of {size}: {seen}");
+            assert!(
+                !seen.contains(secret),
+                "{secret} in pieces of {size}: {seen}"
+            );
         }
-        assert!(!events.iter().any(is_taken_back), "in pieces of {size}: {seen}");
+        assert!(
+            !events.iter().any(is_taken_back),
+            "in pieces of {size}: {seen}"
+        );
         assert_eq!(text_of(&events), "To [email]: [email] has it");
         let json: String = events
             .iter()
@@ -74,7 +90,14 @@ async fn nothing_redacted_reaches_the_consumer_however_it_is_split() {
             .collect();
         let seen: Value = serde_json::from_str(&json).unwrap();
         assert_eq!(seen, json!({ "to": "[email]", "card": "[card]" }));
-        assert_eq!(response.messages()[1].tool_calls().next().unwrap().arguments, seen);
+        assert_eq!(
+            response.messages()[1]
+                .tool_calls()
+                .next()
+                .unwrap()
+                .arguments,
+            seen
+        );
     }
 }
 
@@ -85,7 +108,10 @@ fn a_call_is_seen_at_once_and_its_arguments_when_the_answer_is_complete() {
         let (id, name) = (Arc::from(id), Arc::from("send"));
         Delta::ToolCall { index, id, name }
     };
-    let more = |index, json: &str| Delta::Arguments { index, json: json.to_owned() };
+    let more = |index, json: &str| Delta::Arguments {
+        index,
+        json: json.to_owned(),
+    };
     writing.send(begin(0, "one"));
     writing.send(more(0, r#"{"to": "jo@exa"#));
     writing.send(begin(1, "two"));
@@ -104,8 +130,14 @@ fn a_call_is_seen_at_once_and_its_arguments_when_the_answer_is_complete() {
             _ => None,
         })
         .collect();
-    let expected = [("one", r#"{"to":"[email]","x":1}"#), ("two", r#"{"n":  1}"#)];
-    assert_eq!(arguments, expected, "what has no match stays as it was written");
+    let expected = [
+        ("one", r#"{"to":"[email]","x":1}"#),
+        ("two", r#"{"n":  1}"#),
+    ];
+    assert_eq!(
+        arguments, expected,
+        "what has no match stays as it was written"
+    );
 }
 
 #[test]
@@ -152,7 +184,10 @@ async fn another_attempt_begins_anew() {
     let (events, response) = read(&agent).await;
 
     assert_eq!(text_of(&events), "ask .com again");
-    assert_eq!(events.iter().filter(|event| is_taken_back(event)).count(), 1);
+    assert_eq!(
+        events.iter().filter(|event| is_taken_back(event)).count(),
+        1
+    );
     assert_eq!(response.text(), ".com again");
 }
 
@@ -162,7 +197,10 @@ async fn numbers_are_the_same_in_deltas_and_response() {
         Turn::from_text("b@b.co a@a.co b@b.co").and_tool("none", json!("c@c.co a@a.co")),
         Turn::from_text("c@c.co"),
     ]);
-    let agent = Agent::builder(model).global_callbacks(guard().numbered()).build().unwrap();
+    let agent = Agent::builder(model)
+        .global_callbacks(guard().numbered())
+        .build()
+        .unwrap();
 
     let (events, response) = read(&agent).await;
 
@@ -173,8 +211,16 @@ async fn numbers_are_the_same_in_deltas_and_response() {
 
 /// Pieces of an answer; calls begin before their arguments come.
 fn deltas() -> impl Strategy<Value = Vec<Delta>> {
-    let words =
-        prop::sample::select(vec!["", "jo@", "example", ".com", " ", "\"", "{\"a\":\"", "}"]);
+    let words = prop::sample::select(vec![
+        "",
+        "jo@",
+        "example",
+        ".com",
+        " ",
+        "\"",
+        "{\"a\":\"",
+        "}",
+    ]);
     prop::collection::vec((0..4, 0..3_usize, words), 0..20).prop_map(|pieces| {
         let mut begun = Vec::new();
         let mut deltas = Vec::new();

@@ -31,11 +31,19 @@ async fn resumed_side_by_side(order: &str) {
         // It offers the same tools, and has nothing to do with it.
         let fan = fan.agent(worker("d", &log, &quick)).build().unwrap();
         let end = Agent::builder(last.clone()).name("end").build().unwrap();
-        Agent::sequential("team").agents([fan, end]).build().unwrap()
+        Agent::sequential("team")
+            .agents([fan, end])
+            .build()
+            .unwrap()
     };
     let id = |name: char| format!("team/fan/{name}/call_2");
     let said = |response: &AgentResponse| -> Vec<String> {
-        response.messages().iter().map(Message::text).filter(|text| !text.is_empty()).collect()
+        response
+            .messages()
+            .iter()
+            .map(Message::text)
+            .filter(|text| !text.is_empty())
+            .collect()
     };
 
     let mut paused = build().run("?").await.unwrap();
@@ -56,7 +64,10 @@ async fn resumed_side_by_side(order: &str) {
         assert_eq!(waits, rest, "{order}");
     }
 
-    models.iter().chain([&quick, &last]).for_each(ScriptedModel::assert_done);
+    models
+        .iter()
+        .chain([&quick, &last])
+        .for_each(ScriptedModel::assert_done);
     assert_eq!(paused.end_reason(), &EndReason::Completed);
     let mut said = said(&paused);
     assert_eq!(said.remove(5), "end");
@@ -79,11 +90,18 @@ async fn members_that_wait_inside_a_tool_are_resumed_there() {
     let members = ["a", "b"].into_iter().zip(&models);
     let fan = Agent::parallel("fan").agents(members.map(|(name, model)| worker(name, &log, model)));
     let fan = fan.build().unwrap();
-    let boss = Agent::builder(outer.clone()).name("boss").tool(fan.into_tool("")).build().unwrap();
+    let boss = Agent::builder(outer.clone())
+        .name("boss")
+        .tool(fan.into_tool(""))
+        .build()
+        .unwrap();
 
     let paused = boss.run("?").await.unwrap();
     let ids = ids(&paused);
-    assert_eq!(ids, ["boss/call_1/fan/a/call_2", "boss/call_1/fan/b/call_2"]);
+    assert_eq!(
+        ids,
+        ["boss/call_1/fan/a/call_2", "boss/call_1/fan/b/call_2"]
+    );
     log.take();
     let done = resume(&boss, &paused, &[yes(&ids[0]), yes(&ids[1])]).await;
 
@@ -91,7 +109,10 @@ async fn members_that_wait_inside_a_tool_are_resumed_there() {
     let mut wiped = log.take();
     wiped.sort();
     assert_eq!(wiped, ["wipe \"a\"", "wipe \"b\""]);
-    models.iter().chain([&outer]).for_each(ScriptedModel::assert_done);
+    models
+        .iter()
+        .chain([&outer])
+        .for_each(ScriptedModel::assert_done);
 }
 
 /// An agent that looks and wipes as the one before it does.
@@ -123,8 +144,10 @@ async fn of_members_with_the_same_tools_the_one_that_waits_is_resumed() {
 async fn a_sub_agent_with_its_parents_tools_is_resumed_itself() {
     let log = Log::default();
     let inner = wiper("disk");
-    let outer =
-        ScriptedModel::new([Turn::tool("transfer_to_agent", json!({ "agent": "billing" }))]);
+    let outer = ScriptedModel::new([Turn::tool(
+        "transfer_to_agent",
+        json!({ "agent": "billing" }),
+    )]);
     let desk = Agent::builder(outer.clone())
         .name("desk")
         .tool(log.tool("wipe"))
@@ -148,14 +171,18 @@ async fn a_member_that_waits_with_no_call_open_is_resumed_all_the_same() {
     let log = Log::default();
     let (first, before) = namesake(&log);
     let model = ScriptedModel::new([Turn::from_text("thank you")]);
-    let second =
-        Agent::builder(model.clone()).name("second").on_model(before_model(
-            |request| match request.context().resolution("name") {
+    let second = Agent::builder(model.clone())
+        .name("second")
+        .on_model(before_model(|request| {
+            match request.context().resolution("name") {
                 Some(_) => Ok(()),
                 None => Err(Error::interrupt(Interrupt::new("name", "input_required"))),
-            },
-        ));
-    let team = Agent::sequential("team").agents([first, second.build().unwrap()]).build().unwrap();
+            }
+        }));
+    let team = Agent::sequential("team")
+        .agents([first, second.build().unwrap()])
+        .build()
+        .unwrap();
 
     let paused = team.run("?").await.unwrap();
     assert_eq!(ids(&paused), ["name"]);

@@ -44,7 +44,12 @@ impl Rng for Part {
 }
 
 /// A model that notes when it is called, and always fails.
-fn failing(error: Error) -> (Arc<Mutex<Vec<Instant>>>, impl tower_agent::model::ModelService) {
+fn failing(
+    error: Error,
+) -> (
+    Arc<Mutex<Vec<Instant>>>,
+    impl tower_agent::model::ModelService,
+) {
     let calls = Arc::<Mutex<Vec<Instant>>>::default();
     let noted = calls.clone();
     let model = service_fn(move |_: ModelRequest| {
@@ -58,28 +63,44 @@ fn failing(error: Error) -> (Arc<Mutex<Vec<Instant>>>, impl tower_agent::model::
 /// The waits between the attempts of one call.
 async fn waits(layer: CallRetryLayer, error: Error) -> (Vec<Duration>, Error) {
     let (calls, model) = failing(error);
-    let error = call(layer.layer(model), ModelRequest::default()).await.unwrap_err();
+    let error = call(layer.layer(model), ModelRequest::default())
+        .await
+        .unwrap_err();
     let calls = calls.lock().unwrap();
     (calls.windows(2).map(|two| two[1] - two[0]).collect(), error)
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_call_is_made_three_times_in_all_and_the_error_says_so() {
-    let model = ScriptedModel::new([Turn::error(busy()), Turn::error(busy()), Turn::error(busy())]);
+    let model = ScriptedModel::new([
+        Turn::error(busy()),
+        Turn::error(busy()),
+        Turn::error(busy()),
+    ]);
 
-    let error = call(CallRetryLayer::new().layer(model.clone()), ModelRequest::default())
-        .await
-        .unwrap_err();
+    let error = call(
+        CallRetryLayer::new().layer(model.clone()),
+        ModelRequest::default(),
+    )
+    .await
+    .unwrap_err();
 
     model.assert_done();
-    assert_eq!((error.kind(), error.message()), (ErrorKind::Overloaded, "busy (after 3 attempts)"));
+    assert_eq!(
+        (error.kind(), error.message()),
+        (ErrorKind::Overloaded, "busy (after 3 attempts)")
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_first_success_is_the_answer() {
     let model = ScriptedModel::new([Turn::error(busy()), Turn::from_text("hi")]);
 
-    let response = call(CallRetryLayer::new().layer(model.clone()), ModelRequest::default()).await;
+    let response = call(
+        CallRetryLayer::new().layer(model.clone()),
+        ModelRequest::default(),
+    )
+    .await;
 
     assert_eq!(response.unwrap().message().text(), "hi");
     model.assert_done();
@@ -89,7 +110,9 @@ async fn the_first_success_is_the_answer() {
 async fn one_attempt_is_no_retry_and_none_is_one() {
     for attempts in [0, 1] {
         let model = ScriptedModel::new([Turn::error(busy())]);
-        let retry = CallRetryLayer::new().max_attempts(attempts).layer(model.clone());
+        let retry = CallRetryLayer::new()
+            .max_attempts(attempts)
+            .layer(model.clone());
         let error = call(retry, ModelRequest::default()).await.unwrap_err();
         model.assert_done();
         assert_eq!(error.message(), "busy");
@@ -99,15 +122,23 @@ async fn one_attempt_is_no_retry_and_none_is_one() {
 #[tokio::test(start_paused = true)]
 async fn an_error_that_is_not_retryable_goes_up_as_it_is() {
     let bad = Error::new(ErrorKind::InvalidRequest, "bad");
-    let model =
-        ScriptedModel::new([Turn::error(bad.clone()), Turn::error(busy()), Turn::error(bad)]);
+    let model = ScriptedModel::new([
+        Turn::error(bad.clone()),
+        Turn::error(busy()),
+        Turn::error(bad),
+    ]);
     let retry = CallRetryLayer::new().layer(model.clone());
 
-    let error = call(retry.clone(), ModelRequest::default()).await.unwrap_err();
+    let error = call(retry.clone(), ModelRequest::default())
+        .await
+        .unwrap_err();
     assert_eq!((model.requests().len(), error.message()), (1, "bad"));
 
     let error = call(retry, ModelRequest::default()).await.unwrap_err();
-    assert_eq!((model.requests().len(), error.message()), (3, "bad (after 2 attempts)"));
+    assert_eq!(
+        (model.requests().len(), error.message()),
+        (3, "bad (after 2 attempts)")
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -116,7 +147,9 @@ async fn a_predicate_decides_in_the_place_of_the_error() {
     let model = ScriptedModel::new([Turn::error(auth), Turn::error(busy())]);
     let retry = CallRetryLayer::new().retry_if(|error| error.kind() == ErrorKind::Auth);
 
-    let error = call(retry.layer(model.clone()), ModelRequest::default()).await.unwrap_err();
+    let error = call(retry.layer(model.clone()), ModelRequest::default())
+        .await
+        .unwrap_err();
 
     model.assert_done();
     assert_eq!(error.message(), "busy (after 2 attempts)");
@@ -127,7 +160,9 @@ async fn a_predicate_that_panics_fails_the_call_and_keeps_its_error() {
     let model = ScriptedModel::new([Turn::error(busy())]);
     let retry = CallRetryLayer::new().retry_if(|_| panic!("no idea"));
 
-    let error = call(retry.layer(model.clone()), ModelRequest::default()).await.unwrap_err();
+    let error = call(retry.layer(model.clone()), ModelRequest::default())
+        .await
+        .unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::Callback);
     assert_eq!(error.message(), "the predicate panicked: no idea");
@@ -136,7 +171,9 @@ async fn a_predicate_that_panics_fails_the_call_and_keeps_its_error() {
 
 #[tokio::test(start_paused = true)]
 async fn the_backoff_doubles_up_to_its_most_and_is_a_part_of_that() {
-    let layer = CallRetryLayer::new().max_attempts(6).backoff(SECOND, 5 * SECOND);
+    let layer = CallRetryLayer::new()
+        .max_attempts(6)
+        .backoff(SECOND, 5 * SECOND);
     for (part, seconds) in [(1.0, [1, 2, 4, 5, 5]), (0.0, [0; 5])] {
         let (waits, _) = waits(layer.clone().rng(Part(part)), busy()).await;
         let expected = seconds.map(|seconds| seconds * SECOND);
@@ -145,7 +182,10 @@ async fn the_backoff_doubles_up_to_its_most_and_is_a_part_of_that() {
     // Whatever the source of chance says.
     for part in [-1.0, 7.0, f64::NAN, f64::INFINITY] {
         let (waits, _) = waits(layer.clone().rng(Part(part)), busy()).await;
-        assert!(waits.iter().all(|wait| *wait <= 5 * SECOND), "{part}: {waits:?}");
+        assert!(
+            waits.iter().all(|wait| *wait <= 5 * SECOND),
+            "{part}: {waits:?}"
+        );
         assert_eq!(waits.len(), 5);
     }
 }
@@ -153,17 +193,34 @@ async fn the_backoff_doubles_up_to_its_most_and_is_a_part_of_that() {
 #[tokio::test(start_paused = true)]
 async fn calls_that_fail_together_do_not_wait_alike() {
     let (calls, model) = failing(busy());
-    let retry = CallRetryLayer::new().max_attempts(2).backoff(10 * SECOND, 10 * SECOND);
+    let retry = CallRetryLayer::new()
+        .max_attempts(2)
+        .backoff(10 * SECOND, 10 * SECOND);
     let retry = retry.layer(model);
     let start = Instant::now();
 
     join_all((0..20).map(|_| call(retry.clone(), ModelRequest::default()))).await;
 
-    let waits: Vec<_> = calls.lock().unwrap()[20..].iter().map(|call| *call - start).collect();
+    let waits: Vec<_> = calls.lock().unwrap()[20..]
+        .iter()
+        .map(|call| *call - start)
+        .collect();
     assert_eq!(waits.len(), 20);
     // The clock tells milliseconds apart.
-    assert!(waits.iter().all(|wait| *wait <= 10 * SECOND + Duration::from_millis(1)), "{waits:?}");
-    assert!(waits.iter().collect::<std::collections::BTreeSet<_>>().len() > 10, "{waits:?}");
+    assert!(
+        waits
+            .iter()
+            .all(|wait| *wait <= 10 * SECOND + Duration::from_millis(1)),
+        "{waits:?}"
+    );
+    assert!(
+        waits
+            .iter()
+            .collect::<std::collections::BTreeSet<_>>()
+            .len()
+            > 10,
+        "{waits:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -204,9 +261,15 @@ impl Budget for Purse {
 async fn clones_share_a_budget_that_successes_fill() {
     let purse = Purse::default();
     let layer = CallRetryLayer::new().budget(purse.clone());
-    let model =
-        ScriptedModel::new([Turn::from_text("a"), Turn::error(busy()), Turn::error(busy())]);
-    let (retry, other) = (layer.layer(model.clone()), layer.clone().layer(model.clone()));
+    let model = ScriptedModel::new([
+        Turn::from_text("a"),
+        Turn::error(busy()),
+        Turn::error(busy()),
+    ]);
+    let (retry, other) = (
+        layer.layer(model.clone()),
+        layer.clone().layer(model.clone()),
+    );
 
     call(retry, ModelRequest::default()).await.unwrap();
     assert_eq!(purse.0.load(Ordering::Relaxed), 1);
@@ -223,7 +286,10 @@ async fn clones_share_a_budget_that_successes_fill() {
 async fn a_retry_that_is_not_made_costs_no_budget() {
     let purse = Purse(Arc::new(AtomicIsize::new(5)));
     let layer = CallRetryLayer::new().budget(purse.clone());
-    for error in [Error::new(ErrorKind::Auth, "no"), busy().with_retry_after(99 * SECOND)] {
+    for error in [
+        Error::new(ErrorKind::Auth, "no"),
+        busy().with_retry_after(99 * SECOND),
+    ] {
         waits(layer.clone(), error).await;
     }
     assert_eq!(purse.0.load(Ordering::Relaxed), 5);
@@ -249,15 +315,27 @@ async fn tool_calls(declaration: Option<ToolDeclaration>) -> usize {
     });
     let request = ToolRequest::new(ToolCall::new("1", "look", json!({})))
         .with_declaration(declaration.map(Arc::new));
-    CallRetryLayer::new().layer(tool).oneshot(request).await.unwrap_err();
+    CallRetryLayer::new()
+        .layer(tool)
+        .oneshot(request)
+        .await
+        .unwrap_err();
     calls.load(Ordering::Relaxed)
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_tool_is_called_again_only_if_that_does_no_harm() {
     let tool = ToolDeclaration::new("look", "Looks.");
-    for (effect, calls) in [(Effect::Pure, 3), (Effect::Idempotent, 3), (Effect::Mutating, 1)] {
-        assert_eq!(tool_calls(Some(tool.clone().with_effect(effect))).await, calls, "{effect:?}");
+    for (effect, calls) in [
+        (Effect::Pure, 3),
+        (Effect::Idempotent, 3),
+        (Effect::Mutating, 1),
+    ] {
+        assert_eq!(
+            tool_calls(Some(tool.clone().with_effect(effect))).await,
+            calls,
+            "{effect:?}"
+        );
     }
     assert_eq!(tool_calls(Some(tool)).await, 1);
     assert_eq!(tool_calls(None).await, 1);
@@ -286,10 +364,16 @@ async fn an_agents_tools_are_called_again_by_what_they_declare() {
     agent.run("?").await.unwrap();
 
     assert_eq!(*calls.lock().unwrap(), ["read", "read", "read", "write"]);
-    let told: Vec<_> =
-        model.requests()[1].messages().range(2).map(|m| m.parts().to_vec()).collect();
+    let told: Vec<_> = model.requests()[1]
+        .messages()
+        .range(2)
+        .map(|m| m.parts().to_vec())
+        .collect();
     let told = format!("{told:?}");
-    assert!(told.contains("connection failed: broke (after 3 attempts)"), "{told}");
+    assert!(
+        told.contains("connection failed: broke (after 3 attempts)"),
+        "{told}"
+    );
     let once =
         "connection failed: broke (after 1 attempt; not retried: the tool's effect is `Mutating`)";
     assert!(told.contains(once), "{told}");
@@ -302,10 +386,17 @@ async fn a_custom_call_is_retried_too() {
     let embed = CallRetryLayer::new().layer(service_fn(move |request: Embed| {
         let first = counted.fetch_add(1, Ordering::Relaxed) == 0;
         async move {
-            if first { Err(BoxError::from(busy())) } else { Ok(Embed::response(&request.text)) }
+            if first {
+                Err(BoxError::from(busy()))
+            } else {
+                Ok(Embed::response(&request.text))
+            }
         }
     }));
-    let request = Embed { text: "agenda".into(), ..Embed::default() };
+    let request = Embed {
+        text: "agenda".into(),
+        ..Embed::default()
+    };
     assert_eq!(embed.oneshot(request).await.unwrap().text, "agenda");
 }
 
@@ -334,10 +425,15 @@ async fn a_panic_in_the_model_goes_up_and_is_not_retried() {
 #[tokio::test(start_paused = true)]
 async fn each_attempt_waits_until_the_service_is_ready() {
     let probe = ProbeLayer::new().pending_polls(2);
-    let model =
-        ScriptedModel::new([Turn::error(busy()), Turn::error(busy()), Turn::from_text("hi")]);
-    let retry =
-        ServiceBuilder::new().layer(CallRetryLayer::new()).layer(probe.clone()).service(model);
+    let model = ScriptedModel::new([
+        Turn::error(busy()),
+        Turn::error(busy()),
+        Turn::from_text("hi"),
+    ]);
+    let retry = ServiceBuilder::new()
+        .layer(CallRetryLayer::new())
+        .layer(probe.clone())
+        .service(model);
 
     call(retry, ModelRequest::default()).await.unwrap();
 
@@ -348,7 +444,9 @@ async fn each_attempt_waits_until_the_service_is_ready() {
 async fn what_is_dropped_in_an_attempt_or_between_two_leaves_nothing() {
     let probe = ProbeLayer::new();
     let model = ScriptedModel::new([Turn::pending(), Turn::error(busy()), Turn::from_text("hi")]);
-    let retry = CallRetryLayer::new().rng(Part(1.0)).layer(probe.layer(model.clone()));
+    let retry = CallRetryLayer::new()
+        .rng(Part(1.0))
+        .layer(probe.layer(model.clone()));
 
     let mut in_an_attempt = Box::pin(call(retry.clone(), ModelRequest::default()));
     assert!(in_an_attempt.as_mut().now_or_never().is_none());
@@ -360,7 +458,10 @@ async fn what_is_dropped_in_an_attempt_or_between_two_leaves_nothing() {
     assert!(between.as_mut().now_or_never().is_none());
     drop(between);
     tokio::time::sleep(60 * SECOND).await;
-    assert_eq!((probe.calls(), probe.in_flight(), probe.cancelled()), (2, 0, 1));
+    assert_eq!(
+        (probe.calls(), probe.in_flight(), probe.cancelled()),
+        (2, 0, 1)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -371,7 +472,11 @@ async fn a_call_that_waits_to_be_made_again_keeps_no_place_in_a_limit() {
         Turn::from_text("second"),
     ]);
     let retry = ServiceBuilder::new()
-        .layer(CallRetryLayer::new().rng(Part(1.0)).backoff(9 * SECOND, 9 * SECOND))
+        .layer(
+            CallRetryLayer::new()
+                .rng(Part(1.0))
+                .backoff(9 * SECOND, 9 * SECOND),
+        )
         .concurrency_limit(1)
         .service(model);
     let start = Instant::now();
@@ -380,7 +485,10 @@ async fn a_call_that_waits_to_be_made_again_keeps_no_place_in_a_limit() {
 
     let other = call(retry, ModelRequest::default()).await.unwrap();
 
-    assert_eq!((other.message().text(), start.elapsed()), ("first".into(), Duration::ZERO));
+    assert_eq!(
+        (other.message().text(), start.elapsed()),
+        ("first".into(), Duration::ZERO)
+    );
     assert_eq!(waiting.await.unwrap().message().text(), "second");
 }
 
@@ -388,9 +496,15 @@ async fn a_call_that_waits_to_be_made_again_keeps_no_place_in_a_limit() {
 async fn each_retry_is_traced() {
     let traces = Traces::default();
     let _traced = tracing::subscriber::set_default(traces.clone());
-    let model =
-        ScriptedModel::new([Turn::error(busy()), Turn::error(busy()), Turn::from_text("hi")]);
-    let retry = CallRetryLayer::new().backoff(SECOND, SECOND).rng(Part(1.0)).layer(model);
+    let model = ScriptedModel::new([
+        Turn::error(busy()),
+        Turn::error(busy()),
+        Turn::from_text("hi"),
+    ]);
+    let retry = CallRetryLayer::new()
+        .backoff(SECOND, SECOND)
+        .rng(Part(1.0))
+        .layer(model);
 
     call(retry, ModelRequest::default()).await.unwrap();
 

@@ -29,7 +29,10 @@ fn half() -> Turn {
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_has_been_seen_in_part_is_not_begun_again() {
     let model = ScriptedModel::new([half(), Turn::from_text("Hello world")]).chunk_size(6);
-    let agent = Agent::builder(model.clone()).model_layer(CallRetryLayer::new()).build().unwrap();
+    let agent = Agent::builder(model.clone())
+        .model_layer(CallRetryLayer::new())
+        .build()
+        .unwrap();
 
     let (left, response) = read(&agent).await;
 
@@ -59,7 +62,10 @@ async fn an_answer_that_may_be_begun_again_is_seen_once() {
 #[tokio::test(start_paused = true)]
 async fn a_streamed_call_that_fails_before_it_is_seen_is_made_again() {
     let model = ScriptedModel::new([Turn::error(busy()), Turn::from_text("Hello world")]);
-    let agent = Agent::builder(model.clone()).model_layer(CallRetryLayer::new()).build().unwrap();
+    let agent = Agent::builder(model.clone())
+        .model_layer(CallRetryLayer::new())
+        .build()
+        .unwrap();
 
     let (left, response) = read(&agent).await;
 
@@ -108,10 +114,15 @@ async fn an_ending_is_never_retried_nor_changed() {
     ];
     for ending in endings {
         let model = ScriptedModel::new([Turn::error(busy()), Turn::error(ending.clone())]);
-        let retry = CallRetryLayer::new().retry_if(|_| true).layer(model.clone());
+        let retry = CallRetryLayer::new()
+            .retry_if(|_| true)
+            .layer(model.clone());
         let error = call(retry, ModelRequest::default()).await.unwrap_err();
         model.assert_done();
-        assert_eq!((error.kind(), error.message()), (ending.kind(), ending.message()));
+        assert_eq!(
+            (error.kind(), error.message()),
+            (ending.kind(), ending.message())
+        );
     }
 }
 
@@ -132,26 +143,48 @@ async fn an_abort_that_a_layer_made_another_error_of_is_not_retried() {
     let start = Instant::now();
     let error = agent.run("?").await.unwrap_err();
 
-    assert_eq!((asked.load(Ordering::Relaxed), start.elapsed()), (1, Duration::ZERO));
-    assert_eq!((error.kind(), error.message()), (ErrorKind::Aborted, "stop"));
+    assert_eq!(
+        (asked.load(Ordering::Relaxed), start.elapsed()),
+        (1, Duration::ZERO)
+    );
+    assert_eq!(
+        (error.kind(), error.message()),
+        (ErrorKind::Aborted, "stop")
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_agent_is_called_again_unless_it_is_watched() {
     let turns = || [Turn::error(busy()), Turn::from_text("Hello world")];
     let agent = |model: &ScriptedModel, retry| {
-        Agent::builder(model.clone()).agent_layer(retry).build().unwrap()
+        Agent::builder(model.clone())
+            .agent_layer(retry)
+            .build()
+            .unwrap()
     };
 
     let model = ScriptedModel::new(turns());
-    assert_eq!(agent(&model, CallRetryLayer::new()).run("?").await.unwrap().text(), "Hello world");
+    assert_eq!(
+        agent(&model, CallRetryLayer::new())
+            .run("?")
+            .await
+            .unwrap()
+            .text(),
+        "Hello world"
+    );
 
     let model = ScriptedModel::new(turns());
     let (_, response) = read(&agent(&model, CallRetryLayer::new())).await;
-    assert_eq!((model.requests().len(), response.unwrap_err().kind()), (1, ErrorKind::Overloaded));
+    assert_eq!(
+        (model.requests().len(), response.unwrap_err().kind()),
+        (1, ErrorKind::Overloaded)
+    );
 
-    let model =
-        ScriptedModel::new([Turn::tool("no", json!({})), half(), Turn::from_text("Hello world")]);
+    let model = ScriptedModel::new([
+        Turn::tool("no", json!({})),
+        half(),
+        Turn::from_text("Hello world"),
+    ]);
     let (left, response) = read(&agent(&model, CallRetryLayer::new().restart_streams(true))).await;
     model.assert_done();
     assert_eq!(
@@ -164,7 +197,9 @@ async fn an_agent_is_called_again_unless_it_is_watched() {
 async fn an_agent_that_a_layer_calls_again_continues_where_it_failed() {
     let look = || {
         let call = ToolCall::new("1", "look", json!({})).into();
-        Turn::response(ModelResponse::new(Message::assistant("Let me see.").with_part(call)))
+        Turn::response(ModelResponse::new(
+            Message::assistant("Let me see.").with_part(call),
+        ))
     };
     let model = ScriptedModel::new([look(), half(), Turn::from_text("Hello world")]);
     let agent = Agent::builder(model).build().unwrap();
@@ -174,7 +209,13 @@ async fn an_agent_that_a_layer_calls_again_continues_where_it_failed() {
     let events: Vec<_> = run.by_ref().collect().await;
 
     assert_eq!(left(&events), ["Let me see.", "Hello world"]);
-    let said: Vec<_> =
-        run.response().await.unwrap().messages().range(1).map(Message::text).collect();
+    let said: Vec<_> = run
+        .response()
+        .await
+        .unwrap()
+        .messages()
+        .range(1)
+        .map(Message::text)
+        .collect();
     assert_eq!(said, ["Let me see.", "", "Hello world"]);
 }

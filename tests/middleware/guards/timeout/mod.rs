@@ -57,26 +57,40 @@ async fn timed<M: ModelService>(
 
 #[tokio::test(start_paused = true)]
 async fn a_timeout_of_50_ms_ends_a_stream_that_takes_500() {
-    let (result, took) =
-        timed(CallTimeoutLayer::new(50 * MILLI), talker([20 * MILLI; 25], MILLI)).await;
+    let (result, took) = timed(
+        CallTimeoutLayer::new(50 * MILLI),
+        talker([20 * MILLI; 25], MILLI),
+    )
+    .await;
 
     assert_eq!(took, 50 * MILLI);
     let error = result.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout);
-    assert_eq!(error.message(), "no response within 50ms (limit for the whole call)");
+    assert_eq!(
+        error.message(),
+        "no response within 50ms (limit for the whole call)"
+    );
     assert_eq!(error.call().unwrap().kind, CallKind::Model);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_in_time_is_the_answer() {
-    let (result, took) =
-        timed(CallTimeoutLayer::new(SECOND), talker([20 * MILLI; 25], MILLI)).await;
-    assert_eq!((result.unwrap().message().text(), took), ("word ".repeat(25), 501 * MILLI));
+    let (result, took) = timed(
+        CallTimeoutLayer::new(SECOND),
+        talker([20 * MILLI; 25], MILLI),
+    )
+    .await;
+    assert_eq!(
+        (result.unwrap().message().text(), took),
+        ("word ".repeat(25), 501 * MILLI)
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_not_streamed_has_the_limit_of_the_whole_alone() {
-    let layer = CallTimeoutLayer::new(10 * SECOND).first_delta(SECOND).idle(SECOND);
+    let layer = CallTimeoutLayer::new(10 * SECOND)
+        .first_delta(SECOND)
+        .idle(SECOND);
     let model = ScriptedModel::new([
         Turn::from_text("late").latency(9 * SECOND),
         Turn::from_text("too late").latency(11 * SECOND),
@@ -87,7 +101,10 @@ async fn a_call_that_is_not_streamed_has_the_limit_of_the_whole_alone() {
     assert_eq!(response.unwrap().message().text(), "late");
     let start = Instant::now();
     let error = call(model, ModelRequest::default()).await.unwrap_err();
-    assert_eq!((error.kind(), start.elapsed()), (ErrorKind::Timeout, 10 * SECOND));
+    assert_eq!(
+        (error.kind(), start.elapsed()),
+        (ErrorKind::Timeout, 10 * SECOND)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -96,7 +113,10 @@ async fn the_first_delta_has_a_limit_of_its_own() {
 
     let (result, took) = timed(layer.clone(), talker([6 * SECOND], MILLI)).await;
     assert_eq!(took, 5 * SECOND);
-    assert_eq!(result.unwrap_err().message(), "no delta within 5s (limit for the first delta)");
+    assert_eq!(
+        result.unwrap_err().message(),
+        "no delta within 5s (limit for the first delta)"
+    );
 
     // What comes after the first is none of its business.
     let (result, _) = timed(layer, talker([4 * SECOND, 20 * SECOND], 20 * SECOND)).await;
@@ -111,26 +131,34 @@ async fn each_delta_and_the_end_have_to_come_soon_after_the_last() {
     let (result, took) = timed(layer.clone(), talker([10 * SECOND, soon, soon, soon], soon)).await;
     assert_eq!((result.is_ok(), took), (true, 17_600 * MILLI));
 
-    for (waits, end) in
-        [([soon, soon, 3 * SECOND], soon), ([soon, MILLI, soon - MILLI], 3 * SECOND)]
-    {
+    for (waits, end) in [
+        ([soon, soon, 3 * SECOND], soon),
+        ([soon, MILLI, soon - MILLI], 3 * SECOND),
+    ] {
         let before: Duration = waits.iter().filter(|wait| **wait < 2 * SECOND).sum();
         let (result, took) = timed(layer.clone(), talker(waits, end)).await;
         assert_eq!(took, before + 2 * SECOND);
-        assert_eq!(result.unwrap_err().message(), "no delta for 2s (limit between deltas)");
+        assert_eq!(
+            result.unwrap_err().message(),
+            "no delta for 2s (limit between deltas)"
+        );
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_short_limit_holds_after_a_long_one_began() {
-    let layer = CallTimeoutLayer::new(60 * SECOND).first_delta(30 * SECOND).idle(SECOND);
+    let layer = CallTimeoutLayer::new(60 * SECOND)
+        .first_delta(30 * SECOND)
+        .idle(SECOND);
     let (result, took) = timed(layer, talker([500 * MILLI, 20 * SECOND], MILLI)).await;
     assert_eq!((result.is_err(), took), (true, 1500 * MILLI));
 }
 
 #[tokio::test(start_paused = true)]
 async fn deltas_that_another_task_sends_count() {
-    let layer = CallTimeoutLayer::new(60 * SECOND).first_delta(30 * SECOND).idle(SECOND);
+    let layer = CallTimeoutLayer::new(60 * SECOND)
+        .first_delta(30 * SECOND)
+        .idle(SECOND);
     let spawned = |waits: [Duration; 2]| {
         service_fn(move |request: ModelRequest| async move {
             let answer = call(talker(waits, MILLI), request);
@@ -179,7 +207,10 @@ async fn a_second_attempt_inside_is_a_sign_of_life() {
         .layer(model);
     let layer = CallTimeoutLayer::new(60 * SECOND).idle(SECOND);
 
-    assert_eq!(timed(layer, retry).await.0.unwrap().message().text(), "word");
+    assert_eq!(
+        timed(layer, retry).await.0.unwrap().message().text(),
+        "word"
+    );
 }
 
 /// Passes nothing on before its time.
@@ -205,7 +236,10 @@ async fn a_gate_that_makes_the_model_wait_counts() {
 
     let (result, _) = stream(model, ModelRequest::default()).await;
 
-    assert_eq!(result.unwrap_err().message(), "no delta for 1s (limit between deltas)");
+    assert_eq!(
+        result.unwrap_err().message(),
+        "no delta for 1s (limit between deltas)"
+    );
     assert_eq!(start.elapsed(), 1001 * MILLI);
 }
 
@@ -214,7 +248,9 @@ async fn what_a_callback_outside_drops_has_come_all_the_same() {
     let silence = before_model(|request| {
         request.map_deltas(|| tower_agent::stream::map_fn(|_| None));
     });
-    let layer = CallTimeoutLayer::new(60 * SECOND).first_delta(SECOND).idle(SECOND);
+    let layer = CallTimeoutLayer::new(60 * SECOND)
+        .first_delta(SECOND)
+        .idle(SECOND);
     let model = silence.layer(layer.layer(talker([900 * MILLI; 5], MILLI)));
 
     let (result, events) = stream(model, ModelRequest::default()).await;
@@ -225,7 +261,9 @@ async fn what_a_callback_outside_drops_has_come_all_the_same() {
 
 /// A layer with every limit at a second.
 fn strict() -> CallTimeoutLayer<ModelRequest> {
-    CallTimeoutLayer::new(SECOND).first_delta(SECOND).idle(SECOND)
+    CallTimeoutLayer::new(SECOND)
+        .first_delta(SECOND)
+        .idle(SECOND)
 }
 
 #[tokio::test(start_paused = true)]
@@ -284,11 +322,16 @@ async fn tools_have_one_limit_and_some_their_own() {
             "done"
         })
     };
-    let turn =
-        Turn::tool("quick", json!({})).and_tool("slow", json!({})).and_tool("stuck", json!({}));
+    let turn = Turn::tool("quick", json!({}))
+        .and_tool("slow", json!({}))
+        .and_tool("stuck", json!({}));
     let model = ScriptedModel::new([turn, Turn::from_text("done")]);
     let agent = Agent::builder(model.clone())
-        .tools([tool("quick", SECOND), tool("slow", 100 * SECOND), tool("stuck", 100 * SECOND)])
+        .tools([
+            tool("quick", SECOND),
+            tool("slow", 100 * SECOND),
+            tool("stuck", 100 * SECOND),
+        ])
         .tool_layer(CallTimeoutLayer::new(10 * SECOND).tool_limit("slow", 200 * SECOND))
         .build()
         .unwrap();
@@ -300,7 +343,12 @@ async fn tools_have_one_limit_and_some_their_own() {
     let told: Vec<_> = model.requests()[1]
         .messages()
         .range(2)
-        .flat_map(|message| message.tool_results().map(|result| result.text()).collect::<Vec<_>>())
+        .flat_map(|message| {
+            message
+                .tool_results()
+                .map(|result| result.text())
+                .collect::<Vec<_>>()
+        })
         .collect();
     let late = "timed out: no response within 10s (limit for the whole call)";
     assert_eq!(told, ["done", "done", late]);
@@ -310,7 +358,11 @@ async fn tools_have_one_limit_and_some_their_own() {
 async fn the_error_names_the_tool() {
     let tool = service_fn(|_: ToolRequest| pending::<Result<tower_agent::ToolResponse>>());
     let call = ToolRequest::new(ToolCall::new("1", "search", json!({})));
-    let error = CallTimeoutLayer::new(SECOND).layer(tool).oneshot(call).await.unwrap_err();
+    let error = CallTimeoutLayer::new(SECOND)
+        .layer(tool)
+        .oneshot(call)
+        .await
+        .unwrap_err();
     assert_eq!(
         error.to_string(),
         "tool call `search`: timed out: no response within 1s (limit for the whole call)"
@@ -333,11 +385,17 @@ async fn no_limit_is_too_short_or_too_long() {
     let now = |text| ScriptedModel::new([Turn::from_text(text)]);
     let (result, _) = timed(CallTimeoutLayer::new(Duration::ZERO), now("at once")).await;
     result.unwrap();
-    let (result, took) =
-        timed(CallTimeoutLayer::new(Duration::ZERO), talker([SECOND], MILLI)).await;
+    let (result, took) = timed(
+        CallTimeoutLayer::new(Duration::ZERO),
+        talker([SECOND], MILLI),
+    )
+    .await;
     assert_eq!((result.is_err(), took), (true, Duration::ZERO));
     let forever = CallTimeoutLayer::new(Duration::MAX).idle(Duration::MAX);
-    timed(forever, talker([1000 * SECOND], SECOND)).await.0.unwrap();
+    timed(forever, talker([1000 * SECOND], SECOND))
+        .await
+        .0
+        .unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -351,7 +409,10 @@ async fn an_ending_and_a_panic_pass_as_they_are() {
         let model = ScriptedModel::new([Turn::error(ending.clone())]);
         let (result, _) = timed(strict(), model).await;
         let error = result.unwrap_err();
-        assert_eq!((error.kind(), error.message()), (ending.kind(), ending.message()));
+        assert_eq!(
+            (error.kind(), error.message()),
+            (ending.kind(), ending.message())
+        );
     }
     let probe = ProbeLayer::new();
     let broken = ScriptedModel::new([Turn::function(|_| panic!("broken"))]);
@@ -368,8 +429,13 @@ async fn what_took_too_long_or_was_dropped_is_gone() {
         .layer(probe.clone())
         .service(ScriptedModel::always(Turn::pending()));
 
-    call(model.clone(), ModelRequest::default()).await.unwrap_err();
-    assert_eq!((probe.calls(), probe.cancelled(), probe.in_flight()), (1, 1, 0));
+    call(model.clone(), ModelRequest::default())
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (probe.calls(), probe.cancelled(), probe.in_flight()),
+        (1, 1, 0)
+    );
 
     let mut dropped = Box::pin(call(model, ModelRequest::default()));
     for _ in 0..3 {
@@ -377,6 +443,9 @@ async fn what_took_too_long_or_was_dropped_is_gone() {
     }
     assert_eq!(probe.in_flight(), 1);
     drop(dropped);
-    assert_eq!((probe.calls(), probe.cancelled(), probe.in_flight()), (2, 2, 0));
+    assert_eq!(
+        (probe.calls(), probe.cancelled(), probe.in_flight()),
+        (2, 2, 0)
+    );
     assert_eq!(probe.violations(), 0);
 }

@@ -69,7 +69,13 @@ async fn what_an_agent_said_that_took_too_long_as_a_tool_is_taken_back() {
     let events: Vec<_> = run.by_ref().collect().await;
 
     assert_eq!(left(&events), ["Sorry."]);
-    let starts = events.iter().filter(|e| matches!(e.kind, EventKind::TextStart { .. })).count();
-    let ends = events.iter().filter(|e| matches!(e.kind, EventKind::TextEnd { .. })).count();
+    let starts = events
+        .iter()
+        .filter(|e| matches!(e.kind, EventKind::TextStart { .. }))
+        .count();
+    let ends = events
+        .iter()
+        .filter(|e| matches!(e.kind, EventKind::TextEnd { .. }))
+        .count();
     assert_eq!((starts, ends), (2, 2));
 }

@@ -53,7 +53,11 @@ impl Engine {
             ..ClientConfig::new(url)
         };
         let client = Client::connect(config).await.map_err(DbosError::engine)?;
-        Ok(Self { client, runs, url: url.into() })
+        Ok(Self {
+            client,
+            runs,
+            url: url.into(),
+        })
     }
 
     /// Starts a run, which the next free worker with this agent executes.
@@ -73,9 +77,15 @@ impl Engine {
     ) -> Result<RunHandle, DbosError> {
         let input = saved(&request.into())?;
         let earlier = self.submissions(input.request.run_id()).await?;
-        self.check_not_cancelled(input.request.run_id(), &earlier).await?;
-        let Some(last) = earlier.last() else { return self.submit(agent, &input, 1).await };
-        match earlier.iter().rfind(|it| it.label.request == input.fingerprint) {
+        self.check_not_cancelled(input.request.run_id(), &earlier)
+            .await?;
+        let Some(last) = earlier.last() else {
+            return self.submit(agent, &input, 1).await;
+        };
+        match earlier
+            .iter()
+            .rfind(|it| it.label.request == input.fingerprint)
+        {
             None => Err(other_request(input.request.run_id())),
             Some(same) if same.label.number == last.label.number && same.has_failed() => {
                 self.submit(agent, &input, next(last)).await
@@ -112,7 +122,9 @@ impl Engine {
             };
         }
         let asked = self.runs.get(run).await?.interrupts;
-        let not_asked = resolutions.iter().find(|it| asked.iter().all(|asked| asked.id != it.id));
+        let not_asked = resolutions
+            .iter()
+            .find(|it| asked.iter().all(|asked| asked.id != it.id));
         let goes_on = match not_asked {
             None if !resolutions.is_empty() => true,
             _ => last.has_failed() && last.answers(&answers),
@@ -178,10 +190,15 @@ impl Engine {
     /// Fails if the database does.
     pub async fn take_over(&self, worker: &str) -> Result<Vec<String>, DbosError> {
         let system = system(&self.url, false).await?;
-        let moved = system.reenqueue_for_recovery(&[worker], VERSION, INTERNAL_QUEUE).await;
+        let moved = system
+            .reenqueue_for_recovery(&[worker], VERSION, INTERNAL_QUEUE)
+            .await;
         system.close().await;
         let moved = moved.map_err(DbosError::engine)?;
-        Ok(moved.iter().map(|workflow| run_of(workflow).to_owned()).collect())
+        Ok(moved
+            .iter()
+            .map(|workflow| run_of(workflow).to_owned())
+            .collect())
     }
 
     pub(super) fn url(&self) -> &str {
@@ -205,7 +222,11 @@ impl Engine {
     }
 
     pub(super) async fn is_cancelled(&self, workflow: &str) -> Result<bool, DbosError> {
-        let status = self.client.workflow_status(workflow).await.map_err(DbosError::engine)?;
+        let status = self
+            .client
+            .workflow_status(workflow)
+            .await
+            .map_err(DbosError::engine)?;
         Ok(status == Some(WorkflowStatus::Cancelled))
     }
 
@@ -228,18 +249,30 @@ impl Engine {
             status: vec![WorkflowStatus::Pending],
             ..without_payload()
         };
-        let own = self.client.list_workflows(&filter).await.map_err(DbosError::engine)?;
+        let own = self
+            .client
+            .list_workflows(&filter)
+            .await
+            .map_err(DbosError::engine)?;
         if own.is_empty() {
             return Ok(());
         }
         let queue = queue(agent);
-        let options = ResumeOptions { queue: Some(&queue) };
-        let given = self.client.resume_with::<RunEnd, Error>(workflow, options).await;
+        let options = ResumeOptions {
+            queue: Some(&queue),
+        };
+        let given = self
+            .client
+            .resume_with::<RunEnd, Error>(workflow, options)
+            .await;
         given.map(drop).map_err(DbosError::engine)
     }
 
     async fn cancel_workflow(&self, workflow: &str) -> Result<(), DbosError> {
-        self.client.cancel(workflow).await.map_err(DbosError::engine)
+        self.client
+            .cancel(workflow)
+            .await
+            .map_err(DbosError::engine)
     }
 
     fn handle(&self, label: &Label) -> RunHandle {
@@ -249,8 +282,15 @@ impl Engine {
     /// Returns the requests of a run, in order.
     async fn submissions(&self, run: &str) -> Result<Vec<Submission>, DbosError> {
         let pattern = Label::pattern(run);
-        let filter = WorkflowFilter { attributes: Some(&pattern), ..without_payload() };
-        let found = self.client.list_workflows(&filter).await.map_err(DbosError::engine)?;
+        let filter = WorkflowFilter {
+            attributes: Some(&pattern),
+            ..without_payload()
+        };
+        let found = self
+            .client
+            .list_workflows(&filter)
+            .await
+            .map_err(DbosError::engine)?;
         let mut found: Vec<_> = found.into_iter().filter_map(Submission::read).collect();
         found.sort_by_key(|it| it.label.number);
         Ok(found)
@@ -266,7 +306,11 @@ impl Engine {
             Err(JournalError::UnknownRun { .. }) => false,
             Err(error) => return Err(error.into()),
         };
-        match is_cancelled || earlier.iter().any(|it| it.status == WorkflowStatus::Cancelled) {
+        match is_cancelled
+            || earlier
+                .iter()
+                .any(|it| it.status == WorkflowStatus::Cancelled)
+        {
             true => Err(JournalError::Cancelled { run: run.into() }.into()),
             false => Ok(()),
         }
@@ -289,10 +333,20 @@ impl Engine {
             attributes: Some(&attributes),
             ..EnqueueOptions::new(&queue)
         };
-        let submitted = self.client.enqueue_with(agent, &input.request, options).await;
+        let submitted = self
+            .client
+            .enqueue_with(agent, &input.request, options)
+            .await;
         let _: WorkflowHandle<RunEnd, Error> = submitted.map_err(DbosError::engine)?;
-        let filter = WorkflowFilter { workflow_ids: vec![&workflow], ..without_payload() };
-        let stored = self.client.list_workflows(&filter).await.map_err(DbosError::engine)?;
+        let filter = WorkflowFilter {
+            workflow_ids: vec![&workflow],
+            ..without_payload()
+        };
+        let stored = self
+            .client
+            .list_workflows(&filter)
+            .await
+            .map_err(DbosError::engine)?;
         let stored = stored.into_iter().find_map(Submission::read);
         match stored.is_some_and(|it| it.label.request == label.request) {
             true => Ok(self.handle(&label)),
@@ -314,13 +368,23 @@ pub(super) fn queue(agent: &str) -> String {
 async fn system(url: &str, migrate: bool) -> Result<postgres::PostgresSystemDatabase, DbosError> {
     let mut config = postgres::Config::new(url);
     // Notifications, which occupy a connection, are part of the tables, for others that share them.
-    (config.migrate, config.use_listen_notify, config.max_connections) = (migrate, migrate, 2);
+    (
+        config.migrate,
+        config.use_listen_notify,
+        config.max_connections,
+    ) = (migrate, migrate, 2);
     config.settings.application_name = Some(APPLICATION);
-    postgres::PostgresSystemDatabase::connect(&config).await.map_err(DbosError::engine)
+    postgres::PostgresSystemDatabase::connect(&config)
+        .await
+        .map_err(DbosError::engine)
 }
 
 fn without_payload<'a>() -> WorkflowFilter<'a> {
-    WorkflowFilter { load_input: false, load_output: false, ..WorkflowFilter::default() }
+    WorkflowFilter {
+        load_input: false,
+        load_output: false,
+        ..WorkflowFilter::default()
+    }
 }
 
 /// Fails for a request that another process would get without some of its parts.

@@ -31,14 +31,22 @@ pub(super) async fn make(
     request: SavedRequest,
 ) -> dbos::Result<RunEnd, Error> {
     let workflow = dbos::workflow_id().unwrap_or_default();
-    let here = Here { engine: engine.clone(), workflow: workflow.clone() };
+    let here = Here {
+        engine: engine.clone(),
+        workflow: workflow.clone(),
+    };
     let request = AgentRequest::from(request).with_callbacks(Bundle::new().on_agent(here));
     let result = match &events {
         None => agent.run(request).await,
         Some(events) => stream(&agent, request, events).await,
     };
     let error = match result {
-        Ok(response) => return Ok(RunEnd::new(response.checkpoint(), response.state().snapshot())),
+        Ok(response) => {
+            return Ok(RunEnd::new(
+                response.checkpoint(),
+                response.state().snapshot(),
+            ));
+        }
         Err(error) => error,
     };
     let open = match error.downcast_ref() {
@@ -52,7 +60,9 @@ pub(super) async fn make(
         tracing::warn!(workflow, %error, "waiting for the database");
         tokio::time::sleep(WAIT).await;
     }
-    Err(dbos::Error::Interrupted { workflow_id: workflow })
+    Err(dbos::Error::Interrupted {
+        workflow_id: workflow,
+    })
 }
 
 /// Why a request is left without an end.
@@ -106,15 +116,21 @@ impl Callback<AgentRequest> for Here {
         match known {
             Ok(known) if known.epoch == run.epoch => {}
             Ok(known) if known.epoch > run.epoch => {
-                Err(JournalError::TakenOver { run: run.id.clone() })?;
+                Err(JournalError::TakenOver {
+                    run: run.id.clone(),
+                })?;
             }
             Ok(_) | Err(JournalError::UnknownRun { .. }) => {
-                Err(DbosError::OtherJournal { run: run.id.clone() })?;
+                Err(DbosError::OtherJournal {
+                    run: run.id.clone(),
+                })?;
             }
             Err(error) => Err(error)?,
         }
         match self.engine.is_cancelled(&self.workflow).await? {
-            true => Err(JournalError::Cancelled { run: run.id.clone() })?,
+            true => Err(JournalError::Cancelled {
+                run: run.id.clone(),
+            })?,
             false => Ok(Action::Continue),
         }
     }

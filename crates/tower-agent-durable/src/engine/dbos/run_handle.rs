@@ -18,7 +18,11 @@ pub struct RunHandle {
 
 impl RunHandle {
     pub(super) fn new(client: Client, run: Arc<str>, workflow: String) -> Self {
-        Self { client, run, workflow }
+        Self {
+            client,
+            run,
+            workflow,
+        }
     }
 
     /// Returns the run's id.
@@ -39,9 +43,10 @@ impl RunHandle {
         match workflow.result().await {
             Ok(end) => Ok(end),
             Err(dbos::Error::Application(error)) => Ok(RunEnd::Failed(error)),
-            Err(dbos::Error::WorkflowCancelled { .. }) => {
-                Err(JournalError::Cancelled { run: self.run.clone() }.into())
+            Err(dbos::Error::WorkflowCancelled { .. }) => Err(JournalError::Cancelled {
+                run: self.run.clone(),
             }
+            .into()),
             Err(error) => Err(DbosError::engine(error)),
         }
     }
@@ -49,6 +54,8 @@ impl RunHandle {
 
 impl fmt::Debug for RunHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RunHandle").field("run", &self.run).finish_non_exhaustive()
+        f.debug_struct("RunHandle")
+            .field("run", &self.run)
+            .finish_non_exhaustive()
     }
 }

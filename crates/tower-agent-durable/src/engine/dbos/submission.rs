@@ -30,7 +30,12 @@ impl Label {
     pub(super) fn new(input: &Input, number: u32) -> Result<Self, DbosError> {
         let answers = answers(input.request.resolutions())?;
         let (run, request) = (input.request.run_id().into(), input.fingerprint.clone());
-        Ok(Self { run, number, request, answers })
+        Ok(Self {
+            run,
+            number,
+            request,
+            answers,
+        })
     }
 
     /// The same request of a run has the same id, so that it is made once.
@@ -54,7 +59,9 @@ impl Label {
 pub(super) fn answers(resolutions: &[Resolution]) -> Result<Vec<Fingerprint>, DbosError> {
     let fingerprint = |it: &Resolution| {
         let mut fingerprint = Fingerprint::default();
-        fingerprint.add(&*it.id, &it.outcome).map_err(JournalError::from)?;
+        fingerprint
+            .add(&*it.id, &it.outcome)
+            .map_err(JournalError::from)?;
         Ok(fingerprint)
     };
     resolutions.iter().map(fingerprint).collect()
@@ -75,7 +82,11 @@ impl Submission {
         let attributes: Value = serde_json::from_str(record.attributes.as_deref()?).ok()?;
         let label: Label = serde_json::from_value(attributes.get(KEY)?.clone()).ok()?;
         let is_ours = record.workflow_id == label.workflow();
-        is_ours.then_some(Self { agent: record.name?, label, status: record.status })
+        is_ours.then_some(Self {
+            agent: record.name?,
+            label,
+            status: record.status,
+        })
     }
 
     /// Whether it waits for a worker, or one works on it.
@@ -88,10 +99,15 @@ impl Submission {
 
     /// Whether it continues when it is submitted again.
     pub(super) fn has_failed(&self) -> bool {
-        matches!(self.status, WorkflowStatus::Error | WorkflowStatus::MaxRecoveryAttemptsExceeded)
+        matches!(
+            self.status,
+            WorkflowStatus::Error | WorkflowStatus::MaxRecoveryAttemptsExceeded
+        )
     }
 
     pub(super) fn answers(&self, answers: &[Fingerprint]) -> bool {
-        answers.iter().all(|answer| self.label.answers.contains(answer))
+        answers
+            .iter()
+            .all(|answer| self.label.answers.contains(answer))
     }
 }

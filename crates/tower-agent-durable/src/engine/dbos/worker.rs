@@ -98,7 +98,13 @@ impl WorkerBuilder {
     /// Fails with [`NotDurable`](DbosError::NotDurable) for an agent without a journal, for two agents
     /// of one name, for a concurrency of 0, and if the database fails.
     pub async fn start(self) -> Result<Worker, DbosError> {
-        let Self { engine, id, agents, concurrency, on_event } = self;
+        let Self {
+            engine,
+            id,
+            agents,
+            concurrency,
+            on_event,
+        } = self;
         let config = Config {
             app_version: Some(VERSION.to_owned()),
             executor_id: Some(id.clone()),
@@ -115,7 +121,13 @@ impl WorkerBuilder {
             }
             let (at, worker, events) = (engine.clone(), id.clone(), on_event.clone());
             let workflow = move |request: SavedRequest| {
-                make(at.clone(), worker.clone(), agent.clone(), events.clone(), request)
+                make(
+                    at.clone(),
+                    worker.clone(),
+                    agent.clone(),
+                    events.clone(),
+                    request,
+                )
             };
             let registered = dbos.register_workflow(&name, workflow);
             let _: WorkflowRef<SavedRequest, RunEnd, Error> =
@@ -129,13 +141,18 @@ impl WorkerBuilder {
 
 impl fmt::Debug for Worker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Worker").field("id", &self.id).finish_non_exhaustive()
+        f.debug_struct("Worker")
+            .field("id", &self.id)
+            .finish_non_exhaustive()
     }
 }
 
 impl fmt::Debug for WorkerBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut debug = f.debug_struct("WorkerBuilder");
-        debug.field("id", &self.id).field("agents", &self.agents).finish_non_exhaustive()
+        debug
+            .field("id", &self.id)
+            .field("agents", &self.agents)
+            .finish_non_exhaustive()
     }
 }

@@ -35,7 +35,9 @@ impl Engine {
     ///
     /// Fails if it is not an address that starts with `http://`.
     pub fn new(ingress: &str) -> Result<Self, RestateError> {
-        Ok(Self { ingress: Ingress::new(ingress)? })
+        Ok(Self {
+            ingress: Ingress::new(ingress)?,
+        })
     }
 
     /// Sets how long a call to the server may take with its retries. Then the call fails, and its run stops.
@@ -63,7 +65,11 @@ impl Engine {
     ) -> Result<RunHandle, RestateError> {
         let request = saved(&request.into())?;
         let (run, hash) = (Arc::from(request.run_id()), hash(&request)?);
-        let submit = Submit { agent: agent.into(), request, hash };
+        let submit = Submit {
+            agent: agent.into(),
+            request,
+            hash,
+        };
         self.ingress.write::<()>(&run, "submit", &submit).await?;
         Ok(RunHandle::new(self.ingress.clone(), run))
     }
@@ -85,7 +91,9 @@ impl Engine {
     ) -> Result<RunHandle, RestateError> {
         let resolutions = Vec::from_iter(resolutions);
         let hash = hash(&resolutions)?;
-        self.ingress.write::<()>(run, "resume", &Resume { resolutions, hash }).await?;
+        self.ingress
+            .write::<()>(run, "resume", &Resume { resolutions, hash })
+            .await?;
         Ok(RunHandle::new(self.ingress.clone(), run.into()))
     }
 
@@ -107,7 +115,9 @@ impl Engine {
     pub async fn info(&self, run: &str) -> Result<RunInfo, RestateError> {
         let seen = self.ingress.see(run).await?;
         let end = seen.end()?;
-        let kept = seen.kept.ok_or_else(|| JournalError::UnknownRun { run: run.into() })?;
+        let kept = seen
+            .kept
+            .ok_or_else(|| JournalError::UnknownRun { run: run.into() })?;
         Ok(RunInfo {
             id: run.into(),
             agent: kept.agent,

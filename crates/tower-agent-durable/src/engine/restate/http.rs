@@ -25,7 +25,9 @@ impl Http {
         tcp.set_nodelay(true);
         tcp.set_connect_timeout(Some(PATIENCE));
         tcp.set_keepalive(Some(PATIENCE));
-        let client = Client::builder(TokioExecutor::new()).pool_timer(TokioTimer::new()).build(tcp);
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .build(tcp);
         Self(client)
     }
 }
@@ -38,8 +40,13 @@ impl RequestExecutor for Http {
         request: http::Request<Bytes>,
     ) -> Result<http::Response<Bytes>, HttpError> {
         let response = self.0.request(request.map(Full::new)).await;
-        let (head, body) = response.map_err(|error| HttpError(error.into()))?.into_parts();
-        let body = body.collect().await.map_err(|error| HttpError(error.into()))?;
+        let (head, body) = response
+            .map_err(|error| HttpError(error.into()))?
+            .into_parts();
+        let body = body
+            .collect()
+            .await
+            .map_err(|error| HttpError(error.into()))?;
         Ok(http::Response::from_parts(head, body.to_bytes()))
     }
 }

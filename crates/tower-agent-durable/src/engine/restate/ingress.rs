@@ -36,7 +36,10 @@ impl Ingress {
             return Err(StoreError::database(why));
         }
         let client = Client::new(address, Http::new()).map_err(StoreError::database)?;
-        Ok(Self { client, timeout: TIMEOUT })
+        Ok(Self {
+            client,
+            timeout: TIMEOUT,
+        })
     }
 
     /// Calls a handler of the object that keeps a run. It is done once, however often it is tried.
@@ -47,12 +50,14 @@ impl Ingress {
         input: &impl Serialize,
     ) -> Result<O, RestateError> {
         let body = serde_json::to_vec(input).map_err(StoreError::data)?;
-        self.call(run, handler, body.into(), Some(Uuid::new_v4().to_string())).await
+        self.call(run, handler, body.into(), Some(Uuid::new_v4().to_string()))
+            .await
     }
 
     /// Asks the object that keeps a run.
     pub(super) async fn see(&self, run: &str) -> Result<Seen, RestateError> {
-        self.call(run, "see", Bytes::from_static(b"null"), None).await
+        self.call(run, "see", Bytes::from_static(b"null"), None)
+            .await
     }
 
     async fn call<O: DeserializeOwned>(
@@ -70,9 +75,16 @@ impl Ingress {
                 Some(key) => request.idempotency_key(key),
                 None => request,
             };
-            async { request.call().await.map(|response| response.into_raw_http_response()) }
+            async {
+                request
+                    .call()
+                    .await
+                    .map(|response| response.into_raw_http_response())
+            }
         });
-        let response = response.await.map_err(|failed| failed.into_error(self.timeout))?;
+        let response = response
+            .await
+            .map_err(|failed| failed.into_error(self.timeout))?;
         if response.status() != StatusCode::OK {
             return Err(refusal(&response).into());
         }

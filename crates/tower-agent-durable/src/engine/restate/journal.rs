@@ -13,9 +13,24 @@ use crate::time::now;
 impl Journal for Engine {
     async fn start(&self, input: &Input) -> Result<OpenRun, JournalError> {
         let run = input.request.run_id();
-        let Input { agent, request, fingerprint, is_retried } = input.clone();
-        let start = Start { agent, request, fingerprint, is_retried, at: now() };
-        let Started { epoch, input, conversation } = write(self, run, "start", &start).await?;
+        let Input {
+            agent,
+            request,
+            fingerprint,
+            is_retried,
+        } = input.clone();
+        let start = Start {
+            agent,
+            request,
+            fingerprint,
+            is_retried,
+            at: now(),
+        };
+        let Started {
+            epoch,
+            input,
+            conversation,
+        } = write(self, run, "start", &start).await?;
         Ok(OpenRun::new(run, epoch, input, conversation))
     }
 
@@ -26,7 +41,12 @@ impl Journal for Engine {
         intent: &Intent,
     ) -> Result<Begun, JournalError> {
         let (step, intent) = (step.clone(), intent.clone());
-        let begin = Begin { epoch: run.epoch, step, intent, at: now() };
+        let begin = Begin {
+            epoch: run.epoch,
+            step,
+            intent,
+            at: now(),
+        };
         let begun = write(self, &run.id, "begin", &begin).await?;
         let lease = |attempt| Lease::new(run.clone(), begin.step.clone(), attempt);
         Ok(match begun {
@@ -38,7 +58,10 @@ impl Journal for Engine {
 
     async fn begin_again(&self, lease: Lease) -> Result<Lease, JournalError> {
         change(self, &lease, Change::BeginAgain).await?;
-        Ok(Lease { attempt: lease.attempt.saturating_add(1), ..lease })
+        Ok(Lease {
+            attempt: lease.attempt.saturating_add(1),
+            ..lease
+        })
     }
 
     async fn commit(&self, lease: &Lease, record: &Record) -> Result<(), JournalError> {
@@ -53,14 +76,25 @@ impl Journal for Engine {
     async fn end(&self, run: &OpenRun, end: &RunEnd) -> Result<(), JournalError> {
         let status = RunStatus::of(end).as_str().to_owned();
         let end = serde_json::to_string(end).map_err(StoreError::data)?;
-        let end = End { epoch: run.epoch, status, end, at: now() };
+        let end = End {
+            epoch: run.epoch,
+            status,
+            end,
+            at: now(),
+        };
         write(self, &run.id, "end", &end).await
     }
 }
 
 async fn change(engine: &Engine, lease: &Lease, change: Change) -> Result<(), JournalError> {
     let (epoch, step) = (lease.run.epoch, lease.step.key());
-    let change = Write { epoch, step, attempt: lease.attempt, change, at: now() };
+    let change = Write {
+        epoch,
+        step,
+        attempt: lease.attempt,
+        change,
+        at: now(),
+    };
     write(engine, &lease.run.id, "write", &change).await
 }
 
@@ -70,5 +104,9 @@ async fn write<O: DeserializeOwned>(
     handler: &str,
     input: &impl Serialize,
 ) -> Result<O, JournalError> {
-    engine.ingress.write(run, handler, input).await.map_err(RestateError::into_journal)
+    engine
+        .ingress
+        .write(run, handler, input)
+        .await
+        .map_err(RestateError::into_journal)
 }

@@ -52,7 +52,9 @@ impl From<Refused> for Fault {
 impl From<JournalError> for Fault {
     fn from(error: JournalError) -> Self {
         let refused = Refused::of_journal(&error);
-        Self::Refused(refused.unwrap_or_else(|error| Refused::Data { why: error.to_string() }))
+        Self::Refused(refused.unwrap_or_else(|error| Refused::Data {
+            why: error.to_string(),
+        }))
     }
 }
 
@@ -93,7 +95,10 @@ async fn own(context: &Context<'_>, epoch: u64) -> Result<Kept, Fault> {
 }
 
 async fn step(context: &Context<'_>, key: &str) -> Result<Option<KeptStep>, Fault> {
-    Ok(context.get::<Json<KeptStep>>(key).await?.map(Json::into_inner))
+    Ok(context
+        .get::<Json<KeptStep>>(key)
+        .await?
+        .map(Json::into_inner))
 }
 
 #[restate_sdk::object(
@@ -202,7 +207,13 @@ impl JournalObject {
 }
 
 async fn start_run(context: &Context<'_>, start: Start) -> Result<Started, Fault> {
-    let Start { agent, request, fingerprint, is_retried, at } = start;
+    let Start {
+        agent,
+        request,
+        fingerprint,
+        is_retried,
+        at,
+    } = start;
     let known = kept(context).await?;
     let started_at = known.as_ref().map_or(at, |kept| kept.started_at);
     let (mut fingerprints, mut answers) = known
@@ -226,7 +237,12 @@ async fn start_run(context: &Context<'_>, start: Start) -> Result<Started, Fault
         context.set(REQUEST, text(&request)?);
     }
     context.clear(END);
-    let OpenRun { epoch, input, conversation, .. } = run;
+    let OpenRun {
+        epoch,
+        input,
+        conversation,
+        ..
+    } = run;
     if input == conversation {
         (fingerprints, answers) = Default::default();
     }
@@ -235,17 +251,53 @@ async fn start_run(context: &Context<'_>, start: Start) -> Result<Started, Fault
         answers.extend_from_slice(request.resolutions());
     }
     let new = Kept::new(agent, started_at);
-    let kept = Kept { epoch, input, conversation, fingerprints, answers, updated_at: at, ..new };
+    let kept = Kept {
+        epoch,
+        input,
+        conversation,
+        fingerprints,
+        answers,
+        updated_at: at,
+        ..new
+    };
     context.set(KEPT, Json(kept));
-    Ok(Started { epoch, input, conversation })
+    Ok(Started {
+        epoch,
+        input,
+        conversation,
+    })
 }
 
 async fn known_run(context: &Context<'_>, kept: Kept) -> Result<KnownRun, Fault> {
-    let Kept { epoch, input, conversation, status, fingerprints, answers, .. } = kept;
+    let Kept {
+        epoch,
+        input,
+        conversation,
+        status,
+        fingerprints,
+        answers,
+        ..
+    } = kept;
     let status = RunStatus::of_open(context.key(), &status)?;
-    let turn = latest(context).await?.map_or(0, |request| request.checkpoint().turn);
-    let interrupts = ended(context).await?.iter().flat_map(RunEnd::interrupts).cloned().collect();
-    Ok(KnownRun { status, epoch, input, conversation, fingerprints, answers, turn, interrupts })
+    let turn = latest(context)
+        .await?
+        .map_or(0, |request| request.checkpoint().turn);
+    let interrupts = ended(context)
+        .await?
+        .iter()
+        .flat_map(RunEnd::interrupts)
+        .cloned()
+        .collect();
+    Ok(KnownRun {
+        status,
+        epoch,
+        input,
+        conversation,
+        fingerprints,
+        answers,
+        turn,
+        interrupts,
+    })
 }
 
 /// Returns the latest request of the run.
@@ -266,23 +318,43 @@ fn text(value: &impl serde::Serialize) -> Result<String, Fault> {
 }
 
 async fn begin_step(context: &Context<'_>, begin: Begin) -> Result<HasBegun, Fault> {
-    let Begin { epoch, step: id, intent, at } = begin;
+    let Begin {
+        epoch,
+        step: id,
+        intent,
+        at,
+    } = begin;
     own(context, epoch).await?;
     let key = step_key(&id.key());
     if let Some(known) = step(context, &key).await? {
-        let KeptStep { intent, attempt, .. } = known;
+        let KeptStep {
+            intent, attempt, ..
+        } = known;
         return Ok(match known.record {
             Some(record) => HasBegun::Done { intent, record },
             None => HasBegun::Unfinished { intent, attempt },
         });
     }
-    let step = KeptStep { id, intent, attempt: 1, begun_at: at, ended_at: None, record: None };
+    let step = KeptStep {
+        id,
+        intent,
+        attempt: 1,
+        begun_at: at,
+        ended_at: None,
+        record: None,
+    };
     context.set(&key, Json(step));
     Ok(HasBegun::Fresh)
 }
 
 async fn write_step(context: &Context<'_>, write: Write) -> Result<(), Fault> {
-    let Write { epoch, step: key, attempt, change, at } = write;
+    let Write {
+        epoch,
+        step: key,
+        attempt,
+        change,
+        at,
+    } = write;
     own(context, epoch).await?;
     let key = step_key(&key);
     let step = step(context, &key).await?;
@@ -309,14 +381,25 @@ async fn write_step(context: &Context<'_>, write: Write) -> Result<(), Fault> {
 
 async fn end_run(context: &Context<'_>, end: End) -> Result<(), Fault> {
     let kept = own(context, end.epoch).await?;
-    context.set(KEPT, Json(Kept { status: end.status, updated_at: end.at, ..kept }));
+    context.set(
+        KEPT,
+        Json(Kept {
+            status: end.status,
+            updated_at: end.at,
+            ..kept
+        }),
+    );
     context.set(END, end.end);
     Ok(())
 }
 
 /// Has a request made once: handed in again, it is made again only if it has failed.
 async fn submit_request(context: &Context<'_>, submit: Submit) -> Result<(), Fault> {
-    let Submit { agent, request, hash } = submit;
+    let Submit {
+        agent,
+        request,
+        hash,
+    } = submit;
     match find_order(context, &hash).await? {
         Some(order) if order.is_open || !order.is_to_repeat => Ok(()),
         _ => order(context, agent, request, hash).await,
@@ -327,12 +410,18 @@ async fn submit_request(context: &Context<'_>, submit: Submit) -> Result<(), Fau
 async fn resume_run(context: &Context<'_>, resume: Resume) -> Result<(), Fault> {
     let Resume { resolutions, hash } = resume;
     let known = find_order(context, &hash).await?;
-    if known.as_ref().is_some_and(|order| order.is_open || !order.is_to_repeat) {
+    if known
+        .as_ref()
+        .is_some_and(|order| order.is_open || !order.is_to_repeat)
+    {
         return Ok(());
     }
     let kept = kept(context).await?.ok_or(Refused::UnknownRun)?;
     let request = latest(context).await?.ok_or(Refused::UnknownRun)?;
-    let agent = context.get::<String>(AGENT).await?.map_or(kept.agent, Arc::from);
+    let agent = context
+        .get::<String>(AGENT)
+        .await?
+        .map_or(kept.agent, Arc::from);
     if known.is_some() && kept.status != RunStatus::Waiting.as_str() {
         return order(context, agent, request, hash).await;
     }
@@ -340,7 +429,10 @@ async fn resume_run(context: &Context<'_>, resume: Resume) -> Result<(), Fault> 
     let asked = end.as_ref().map_or(&[][..], RunEnd::interrupts);
     let is_asked = |id: &str| asked.iter().any(|asked| asked.id == id);
     if let Some(other) = resolutions.iter().find(|it| !is_asked(&it.id)) {
-        return Err(Refused::NotAsked { interrupt: other.id.clone() }.into());
+        return Err(Refused::NotAsked {
+            interrupt: other.id.clone(),
+        }
+        .into());
     }
     let request = next_request(request, end).with_resolutions(resolutions);
     order(context, agent, SavedRequest::from(&request), hash).await
@@ -350,7 +442,10 @@ async fn find_order(context: &Context<'_>, hash: &str) -> Result<Option<Order>, 
     if let Some(kept) = kept(context).await? {
         RunStatus::of_open(context.key(), &kept.status)?;
     }
-    Ok(context.get::<Json<Order>>(&order_key(hash)).await?.map(Json::into_inner))
+    Ok(context
+        .get::<Json<Order>>(&order_key(hash))
+        .await?
+        .map(Json::into_inner))
 }
 
 /// Hands a request to the object that makes the run.
@@ -364,10 +459,22 @@ async fn order(
         return Err(Refused::OtherRequest.into());
     }
     let target = RequestTarget::object(RUN, context.key(), "make");
-    let submit = Submit { agent: agent.clone(), request, hash: hash.clone() };
-    let sent = context.request::<Json<Submit>, ()>(target, Json(submit)).send().await?;
+    let submit = Submit {
+        agent: agent.clone(),
+        request,
+        hash: hash.clone(),
+    };
+    let sent = context
+        .request::<Json<Submit>, ()>(target, Json(submit))
+        .send()
+        .await?;
     let invocation = sent.invocation_id().to_owned();
-    let order = Order { agent: agent.clone(), invocation, is_open: true, is_to_repeat: false };
+    let order = Order {
+        agent: agent.clone(),
+        invocation,
+        is_open: true,
+        is_to_repeat: false,
+    };
     context.set(&order_key(&hash), Json(order));
     context.set(OPEN, hash);
     context.set(AGENT, agent.to_string());
@@ -376,14 +483,18 @@ async fn order(
 }
 
 async fn open_order(context: &Context<'_>) -> Result<Option<(String, Order)>, Fault> {
-    let Some(hash) = context.get::<String>(OPEN).await? else { return Ok(None) };
+    let Some(hash) = context.get::<String>(OPEN).await? else {
+        return Ok(None);
+    };
     let key = order_key(&hash);
     let order = context.get::<Json<Order>>(&key).await?;
     Ok(order.map(|Json(order)| (key, order)))
 }
 
 async fn settle_request(context: &Context<'_>, settle: Settle) -> Result<(), Fault> {
-    let Some((key, order)) = open_order(context).await? else { return Ok(()) };
+    let Some((key, order)) = open_order(context).await? else {
+        return Ok(());
+    };
     if order.invocation != settle.invocation {
         return Ok(());
     }
@@ -392,7 +503,14 @@ async fn settle_request(context: &Context<'_>, settle: Settle) -> Result<(), Fau
         None => true,
     };
     let is_to_repeat = has_failed || settle.outcome.is_err();
-    context.set(&key, Json(Order { is_open: false, is_to_repeat, ..order }));
+    context.set(
+        &key,
+        Json(Order {
+            is_open: false,
+            is_to_repeat,
+            ..order
+        }),
+    );
     context.clear(OPEN);
     if let Err(refused) = settle.outcome {
         context.set(REFUSED, Json(refused));
@@ -415,8 +533,19 @@ async fn cancel_run(context: &Context<'_>, at: i64) -> Result<(), Fault> {
         (None, Some((_, order))) => Kept::new(order.agent, at),
         (None, None) => return Err(Refused::UnknownRun.into()),
     };
-    let (status, epoch) = (RunStatus::Cancelled.as_str().to_owned(), kept.epoch.saturating_add(1));
-    context.set(KEPT, Json(Kept { status, epoch, updated_at: at, ..kept }));
+    let (status, epoch) = (
+        RunStatus::Cancelled.as_str().to_owned(),
+        kept.epoch.saturating_add(1),
+    );
+    context.set(
+        KEPT,
+        Json(Kept {
+            status,
+            epoch,
+            updated_at: at,
+            ..kept
+        }),
+    );
     context.clear(OPEN);
     Ok(())
 }
@@ -439,11 +568,19 @@ async fn see_run(context: &SharedObjectContext<'_>) -> Result<Seen, Fault> {
         Some(hash) => context.get::<Json<Order>>(&order_key(&hash)).await?,
         None => None,
     };
-    let refused = context.get::<Json<Refused>>(REFUSED).await?.map(Json::into_inner);
+    let refused = context
+        .get::<Json<Refused>>(REFUSED)
+        .await?
+        .map(Json::into_inner);
     let end = context.get::<String>(END).await?;
     let invocation = invocation.map(|Json(order)| order.invocation);
     match (&kept, &invocation, &refused) {
         (None, None, None) => Err(Refused::UnknownRun.into()),
-        _ => Ok(Seen { kept, invocation, refused, end }),
+        _ => Ok(Seen {
+            kept,
+            invocation,
+            refused,
+            end,
+        }),
     }
 }

@@ -38,12 +38,19 @@ impl RunHandle {
         let mut ended = None;
         loop {
             let seen = self.ingress.see(&self.run).await?;
-            let Some(invocation) = seen.invocation else { return self.read(seen) };
+            let Some(invocation) = seen.invocation else {
+                return self.read(seen);
+            };
             if ended.as_ref() == Some(&invocation) {
                 // It was killed, and has left no word.
                 let why = format!("invocation {invocation} was killed");
-                let settle = Settle { invocation, outcome: Err(Refused::Stopped { why }) };
-                self.ingress.write::<()>(&self.run, "settle", &settle).await?;
+                let settle = Settle {
+                    invocation,
+                    outcome: Err(Refused::Stopped { why }),
+                };
+                self.ingress
+                    .write::<()>(&self.run, "settle", &settle)
+                    .await?;
                 continue;
             }
             self.ingress.attach(&invocation).await?;
@@ -53,8 +60,14 @@ impl RunHandle {
 
     fn read(&self, seen: Seen) -> Result<RunEnd, RestateError> {
         let end = seen.end()?;
-        if seen.kept.is_some_and(|kept| kept.status == RunStatus::Cancelled.as_str()) {
-            return Err(JournalError::Cancelled { run: self.run.clone() }.into());
+        if seen
+            .kept
+            .is_some_and(|kept| kept.status == RunStatus::Cancelled.as_str())
+        {
+            return Err(JournalError::Cancelled {
+                run: self.run.clone(),
+            }
+            .into());
         }
         match (seen.refused, end) {
             (Some(Refused::Failed { error }), None) => Ok(RunEnd::Failed(error)),
@@ -68,6 +81,8 @@ impl RunHandle {
 
 impl fmt::Debug for RunHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RunHandle").field("run", &self.run).finish_non_exhaustive()
+        f.debug_struct("RunHandle")
+            .field("run", &self.run)
+            .finish_non_exhaustive()
     }
 }

@@ -49,8 +49,15 @@ impl RunObject {
         Json(submit): Json<Submit>,
     ) -> HandlerResult<()> {
         // It is no journal of steps: only whether the run was made is kept here.
-        let outcome = context.run(|| self.run(submit)).name("run").await?.into_inner();
-        let settle = Settle { invocation: context.invocation_id().to_owned(), outcome };
+        let outcome = context
+            .run(|| self.run(submit))
+            .name("run")
+            .await?
+            .into_inner();
+        let settle = Settle {
+            invocation: context.invocation_id().to_owned(),
+            outcome,
+        };
         let target = RequestTarget::object(JOURNAL, context.key(), "settle");
         let settled = context.request::<Json<Settle>, Json<Answer<()>>>(target, Json(settle));
         settled.call().await?;
@@ -61,13 +68,20 @@ impl RunObject {
 impl RunObject {
     async fn run(&self, submit: Submit) -> HandlerResult<Json<Answer<()>>> {
         let Some(agent) = self.agents.get(&submit.agent) else {
-            return Ok(Json(Err(Refused::UnknownAgent { agent: submit.agent })));
+            return Ok(Json(Err(Refused::UnknownAgent {
+                agent: submit.agent,
+            })));
         };
         // The run that waits here would take what the steps of the others need.
-        let _permit = self.free.try_acquire().map_err(|_| "the worker makes enough runs")?;
+        let _permit = self
+            .free
+            .try_acquire()
+            .map_err(|_| "the worker makes enough runs")?;
         let request = AgentRequest::from(submit.request);
         let request = request.with_callbacks(IsJournaled(self.engine.clone()));
-        let Err(error) = agent.clone().oneshot(request).await else { return Ok(Json(Ok(()))) };
+        let Err(error) = agent.clone().oneshot(request).await else {
+            return Ok(Json(Ok(())));
+        };
         match Refused::of(error) {
             Ok(refused) => Ok(Json(Err(refused))),
             Err(error) => Err(HandlerError::from(error)),
@@ -97,7 +111,10 @@ impl Callback<AgentRequest> for IsJournaled {
         };
         match is_here {
             true => Ok(Action::Continue),
-            false => Err(RestateError::OtherJournal { run: context.run_id().into() }.into()),
+            false => Err(RestateError::OtherJournal {
+                run: context.run_id().into(),
+            }
+            .into()),
         }
     }
 

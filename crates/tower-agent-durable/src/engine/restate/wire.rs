@@ -116,7 +116,9 @@ impl Refused {
     fn of_store(error: StoreError) -> Result<Self, StoreError> {
         match error {
             StoreError::NewerFormat { found, newest } => Ok(Self::Newer { found, newest }),
-            StoreError::Data(why) => Ok(Self::Data { why: why.to_string() }),
+            StoreError::Data(why) => Ok(Self::Data {
+                why: why.to_string(),
+            }),
             error => Err(error),
         }
     }

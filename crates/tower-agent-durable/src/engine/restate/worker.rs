@@ -40,7 +40,11 @@ pub struct WorkerBuilder {
 impl Worker {
     /// Configures a worker.
     pub fn builder(engine: &Engine) -> WorkerBuilder {
-        WorkerBuilder { engine: engine.clone(), agents: Agents::new(), concurrency: CONCURRENCY }
+        WorkerBuilder {
+            engine: engine.clone(),
+            agents: Agents::new(),
+            concurrency: CONCURRENCY,
+        }
     }
 
     /// Stops: its runs are dropped, and continue in other workers.
@@ -59,7 +63,8 @@ impl WorkerBuilder {
     /// [`Durable`](crate::journal::Durable) that has the worker's engine.
     pub fn agent(mut self, name: impl Into<Arc<str>>, agent: impl AgentService) -> Self {
         let agent = agent.map_err(|error| Error::from(error.into()));
-        self.agents.insert(name.into(), BoxCloneSyncService::new(agent));
+        self.agents
+            .insert(name.into(), BoxCloneSyncService::new(agent));
         self
     }
 
@@ -79,11 +84,22 @@ impl WorkerBuilder {
     /// Register the address of the workers once with the server, as in
     /// `restate deployments register http://workers:9080`. Only the server may be able to reach it.
     pub fn start(self, listener: TcpListener) -> Worker {
-        let Self { engine, agents, concurrency } = self;
+        let Self {
+            engine,
+            agents,
+            concurrency,
+        } = self;
         let free = Semaphore::new(concurrency.min(Semaphore::MAX_PERMITS));
-        let runs = RunObject { engine, agents, free };
+        let runs = RunObject {
+            engine,
+            agents,
+            free,
+        };
         let endpoint = Endpoint::builder().bind(JournalObject).bind(runs);
-        Worker(tokio::spawn(accept(listener, HyperEndpoint::new(endpoint.build()))))
+        Worker(tokio::spawn(accept(
+            listener,
+            HyperEndpoint::new(endpoint.build()),
+        )))
     }
 }
 
@@ -116,7 +132,9 @@ impl Drop for Worker {
 
 impl fmt::Debug for WorkerBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WorkerBuilder").field("agents", &self.agents.keys()).finish_non_exhaustive()
+        f.debug_struct("WorkerBuilder")
+            .field("agents", &self.agents.keys())
+            .finish_non_exhaustive()
     }
 }
 

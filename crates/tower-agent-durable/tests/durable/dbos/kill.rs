@@ -15,17 +15,26 @@ use crate::journal::world::{RUN, World, first_request};
 /// Starts the run and answers what it waits for, until it has completed.
 pub(super) async fn complete(cluster: &Cluster, folder: &Path) {
     let world = World::new(folder, None);
-    let mut run = cluster.engine.start("boss", first_request(RUN)).await.unwrap();
+    let mut run = cluster
+        .engine
+        .start("boss", first_request(RUN))
+        .await
+        .unwrap();
     loop {
         match run.end().await.unwrap() {
             RunEnd::Waiting { checkpoint, .. } => {
-                let answers: Vec<_> =
-                    checkpoint.interrupts.iter().map(|it| world.answer(it)).collect();
+                let answers: Vec<_> = checkpoint
+                    .interrupts
+                    .iter()
+                    .map(|it| world.answer(it))
+                    .collect();
                 run = cluster.engine.resume(RUN, answers).await.unwrap();
             }
             done => {
                 assert_eq!(text(&done), "Well. All done.");
-                let RunEnd::Completed { checkpoint, state } = done else { return };
+                let RunEnd::Completed { checkpoint, state } = done else {
+                    return;
+                };
                 return world.write_end(&checkpoint.messages, &state).unwrap();
             }
         }
@@ -35,9 +44,18 @@ pub(super) async fn complete(cluster: &Cluster, folder: &Path) {
 /// Completes the run while a worker is killed at a point, and another takes over. Returns the points of
 /// the first.
 async fn complete_with_a_kill(cluster: &Cluster, folder: &Path, at: &str) -> Vec<String> {
-    let first = Process::start(cluster, folder, Program::World, "first", Some(Fate::kill(at)));
+    let first = Process::start(
+        cluster,
+        folder,
+        Program::World,
+        "first",
+        Some(Fate::kill(at)),
+    );
     let take_over = async {
-        assert!(!first.ended().await.success(), "it was not killed at `{at}`");
+        assert!(
+            !first.ended().await.success(),
+            "it was not killed at `{at}`"
+        );
         let points = lines(folder, "points");
         let other = Process::start(cluster, folder, Program::World, "other", None);
         let runs = cluster.engine.take_over("first").await.unwrap();
@@ -54,13 +72,19 @@ async fn complete_with_a_kill(cluster: &Cluster, folder: &Path, at: &str) -> Vec
 fn passes(folder: &Path) -> BTreeMap<String, String> {
     let passes = lines(folder, "passes").into_iter();
     passes
-        .map(|line| line.split_once(' ').map(|(at, it)| (at.into(), it.into())).unwrap())
+        .map(|line| {
+            line.split_once(' ')
+                .map(|(at, it)| (at.into(), it.into()))
+                .unwrap()
+        })
         .collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_whose_worker_is_killed_ends_as_if_it_had_not_been() {
-    let Some(cluster) = Cluster::start().await else { return };
+    let Some(cluster) = Cluster::start().await else {
+        return;
+    };
     let whole = Folder::new("dbos-killed-never");
     let worker = Process::start(&cluster, &whole.file(""), Program::World, "first", None);
     complete(&cluster, &whole.file("")).await;
@@ -90,7 +114,11 @@ async fn a_run_whose_worker_is_killed_ends_as_if_it_had_not_been() {
             let spent = passes(&root);
             // A pass in which it had to ask has no counterpart.
             for (pass, spent) in spent.iter().filter(|(pass, _)| budget.contains_key(*pass)) {
-                assert_eq!(Some(spent), budget.get(pass), "pass {pass}, killed at `{at}`");
+                assert_eq!(
+                    Some(spent),
+                    budget.get(pass),
+                    "pass {pass}, killed at `{at}`"
+                );
             }
             let has_asked = !lines(&root, "asked").is_empty();
             assert!(has_asked || spent == *budget, "{spent:?}, killed at `{at}`");

@@ -33,7 +33,12 @@ impl Cluster {
         server.create(&name);
         let (url, journal) = (server.url(&name), server.connect_to(&name).await);
         let engine = Engine::connect(&url, journal.runs()).await.unwrap();
-        Some(Self { url, journal, engine, _server: server })
+        Some(Self {
+            url,
+            journal,
+            engine,
+            _server: server,
+        })
     }
 }
 
@@ -41,18 +46,24 @@ impl Cluster {
 fn server() -> Option<Arc<Server>> {
     static SERVER: Mutex<Weak<Server>> = Mutex::new(Weak::new());
     let mut shared = SERVER.lock().unwrap();
-    let server = shared.upgrade().or_else(|| Server::start("dbos").map(Arc::new))?;
+    let server = shared
+        .upgrade()
+        .or_else(|| Server::start("dbos").map(Arc::new))?;
     *shared = Arc::downgrade(&server);
     Some(server)
 }
 
 /// Returns the text of the last message.
 fn text(end: &RunEnd) -> String {
-    let RunEnd::Completed { checkpoint, .. } = end else { panic!("{end:?}") };
+    let RunEnd::Completed { checkpoint, .. } = end else {
+        panic!("{end:?}")
+    };
     checkpoint.messages.iter().next_back().unwrap().text()
 }
 
 fn journal_error(error: &DbosError) -> &JournalError {
-    let DbosError::Journal(error) = error else { panic!("{error}") };
+    let DbosError::Journal(error) = error else {
+        panic!("{error}")
+    };
     error
 }

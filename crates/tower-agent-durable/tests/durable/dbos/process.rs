@@ -46,15 +46,24 @@ impl Process {
     ) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "dbos::process::a_worker"]);
-        command.env(PROGRAM, format!("{program:?}")).env(FOLDER, folder);
+        command
+            .env(PROGRAM, format!("{program:?}"))
+            .env(FOLDER, folder);
         command.env(DATABASE, &cluster.url).env(WORKER, worker);
         if let Some(fate) = fate {
             command.env(FATE, fate.to_string());
         }
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true);
         let mut child = command.spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        Self { folder: folder.to_owned(), child, lines }
+        Self {
+            folder: folder.to_owned(),
+            child,
+            lines,
+        }
     }
 
     /// Waits until it has ended by itself.
@@ -91,30 +100,44 @@ impl Process {
 /// The program: it works until its input ends, if a test asks for it.
 #[test]
 fn a_worker() {
-    let Ok(program) = std::env::var(PROGRAM) else { return };
+    let Ok(program) = std::env::var(PROGRAM) else {
+        return;
+    };
     let var = |name: &str| std::env::var(name).unwrap();
     let folder = var(FOLDER);
     let fate = std::env::var(FATE).ok().map(|fate| fate.parse().unwrap());
     let work = async {
         let journal = Postgres::connect(&var(DATABASE)).await.unwrap();
-        let engine = Engine::connect(&var(DATABASE), journal.runs()).await.unwrap();
+        let engine = Engine::connect(&var(DATABASE), journal.runs())
+            .await
+            .unwrap();
         let world = World::new(Path::new(&folder), fate);
         let worker = Worker::builder(&engine, var(WORKER));
         let worker: WorkerBuilder = match &*program {
             "World" => {
                 let agent = world.agent(world.watching(journal)).0;
-                worker.agent(agent).on_event(async |_, event| match event.kind {
-                    EventKind::RunFailed { error } => report(&error.to_string()),
-                    EventKind::RunInterrupted { .. } => report("interrupted"),
-                    EventKind::RunFinished => report("finished"),
-                    _ => {}
-                })
+                worker
+                    .agent(agent)
+                    .on_event(async |_, event| match event.kind {
+                        EventKind::RunFailed { error } => report(&error.to_string()),
+                        EventKind::RunInterrupted { .. } => report("interrupted"),
+                        EventKind::RunFinished => report("finished"),
+                        _ => {}
+                    })
             }
-            _ => worker.agent(spread::clerk(world, &var(WORKER), journal)).concurrency(3),
+            _ => worker
+                .agent(spread::clerk(world, &var(WORKER), journal))
+                .concurrency(3),
         };
         let worker = worker.start().await.unwrap();
-        tokio::task::spawn_blocking(|| std::io::stdin().lines().for_each(drop)).await.unwrap();
+        tokio::task::spawn_blocking(|| std::io::stdin().lines().for_each(drop))
+            .await
+            .unwrap();
         worker.stop().await.unwrap();
     };
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work);
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap()
+        .block_on(work);
 }

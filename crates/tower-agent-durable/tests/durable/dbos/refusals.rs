@@ -13,7 +13,9 @@ use crate::journal::{Count, calling, counting};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_would_not_be_durable_is_refused() {
-    let Some(cluster) = Cluster::start().await else { return };
+    let Some(cluster) = Cluster::start().await else {
+        return;
+    };
     let (engine, models) = (&cluster.engine, Count::default());
     let journal = || Durable::new(cluster.journal.clone());
     let build = |bundle: Bundle| {
@@ -22,7 +24,9 @@ async fn what_would_not_be_durable_is_refused() {
     };
 
     // No journal; one of an inner agent alone.
-    let inner = Agent::builder(calling(&[], &models)).name("inner").global_callbacks(journal());
+    let inner = Agent::builder(calling(&[], &models))
+        .name("inner")
+        .global_callbacks(journal());
     let outer = Agent::builder(ScriptedModel::always(Turn::from_text("Hi.")))
         .name("outer")
         .tool(inner.build().unwrap().into_tool("Works."))
@@ -30,8 +34,15 @@ async fn what_would_not_be_durable_is_refused() {
         .unwrap();
     for agent in [build(Bundle::new()), outer] {
         let name = agent.name().to_owned();
-        let refused = Worker::builder(engine, "one").agent(agent).start().await.unwrap_err();
-        assert!(matches!(&refused, DbosError::NotDurable { agent } if *agent == name), "{refused}");
+        let refused = Worker::builder(engine, "one")
+            .agent(agent)
+            .start()
+            .await
+            .unwrap_err();
+        assert!(
+            matches!(&refused, DbosError::NotDurable { agent } if *agent == name),
+            "{refused}"
+        );
     }
 
     // A journal that is not the engine's: before the model is called.
@@ -39,16 +50,26 @@ async fn what_would_not_be_durable_is_refused() {
     let worker = Worker::builder(engine, "one").agent(build(Durable::new(other).into()));
     let worker = worker.start().await.unwrap();
     let run = engine.start("clerk", "Hi.").await.unwrap();
-    let RunEnd::Failed(error) = run.end().await.unwrap() else { panic!() };
-    assert!(error.to_string().contains("is not in the engine's journal"), "{error}");
+    let RunEnd::Failed(error) = run.end().await.unwrap() else {
+        panic!()
+    };
+    assert!(
+        error.to_string().contains("is not in the engine's journal"),
+        "{error}"
+    );
     worker.stop().await.unwrap();
 
     // What another process would not get.
     let mut tools = ToolSet::new();
-    tools.insert(counting("look", Effect::Pure, &Count::default())).unwrap();
+    tools
+        .insert(counting("look", Effect::Pure, &Count::default()))
+        .unwrap();
     for (request, what) in [
         (AgentRequest::new("Hi.").with_tools(tools), "the tools"),
-        (AgentRequest::new("Hi.").with_callbacks(journal()), "the callbacks"),
+        (
+            AgentRequest::new("Hi.").with_callbacks(journal()),
+            "the callbacks",
+        ),
     ] {
         let refused = engine.start("clerk", request).await.unwrap_err();
         assert!(refused.to_string().starts_with(what), "{refused}");
@@ -58,10 +79,16 @@ async fn what_would_not_be_durable_is_refused() {
     let request = |text: &str| AgentRequest::new(text).with_run_id("run 1");
     engine.start("clerk", request("Hi.")).await.unwrap();
     let refused = engine.start("clerk", request("Ho.")).await.unwrap_err();
-    assert!(matches!(refused, DbosError::OtherRequest { .. }), "{refused}");
+    assert!(
+        matches!(refused, DbosError::OtherRequest { .. }),
+        "{refused}"
+    );
     for refused in [engine.get("run 2").await, engine.resume("run 2", []).await] {
         let refused = refused.unwrap_err();
-        assert!(matches!(journal_error(&refused), JournalError::UnknownRun { .. }), "{refused}");
+        assert!(
+            matches!(journal_error(&refused), JournalError::UnknownRun { .. }),
+            "{refused}"
+        );
     }
     assert_eq!(models.get(), 0);
 }

@@ -25,7 +25,10 @@ const RUNS: usize = 30;
 /// An agent that pays once in each run, and writes down which worker did.
 pub(super) fn clerk(world: World, worker: &str, journal: Postgres) -> Agent {
     let model = service_fn(async |request: ModelRequest| {
-        let has_paid = request.messages().iter().any(|message| message.role() == Role::Tool);
+        let has_paid = request
+            .messages()
+            .iter()
+            .any(|message| message.role() == Role::Tool);
         Ok::<_, BoxError>(match has_paid {
             true => ModelResponse::from_text("Paid."),
             false => ModelResponse::from_tool_calls([ToolCall::new("c1", "pay", json!({}))]),
@@ -36,8 +39,9 @@ pub(super) fn clerk(world: World, worker: &str, journal: Postgres) -> Agent {
         let (world, worker) = (world.clone(), worker.clone());
         async move {
             world.write("paid", &format!("{worker} {}", request.context().run_id()));
-            let count =
-                lines(world.folder(), "paid").into_iter().filter(|it| it.starts_with(&*worker));
+            let count = lines(world.folder(), "paid")
+                .into_iter()
+                .filter(|it| it.starts_with(&*worker));
             world.point(&format!("paid {}", count.count())).await;
             "paid"
         }
@@ -52,16 +56,25 @@ pub(super) fn clerk(world: World, worker: &str, journal: Postgres) -> Agent {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn many_runs_end_once_although_one_of_two_workers_is_killed() {
-    let Some(cluster) = Cluster::start().await else { return };
+    let Some(cluster) = Cluster::start().await else {
+        return;
+    };
     let folder = Folder::new("dbos-many");
     let root = folder.file("");
     let runs: Vec<_> = (0..RUNS).map(|number| format!("run {number}")).collect();
     let starts = runs.iter().map(|run| {
-        cluster.engine.start("clerk", AgentRequest::new("Pay.").with_run_id(run.as_str()))
+        cluster
+            .engine
+            .start("clerk", AgentRequest::new("Pay.").with_run_id(run.as_str()))
     });
     let started = join_all(starts).await;
-    let first =
-        Process::start(&cluster, &root, Program::Clerk, "first", Some(Fate::kill("paid 5")));
+    let first = Process::start(
+        &cluster,
+        &root,
+        Program::Clerk,
+        "first",
+        Some(Fate::kill("paid 5")),
+    );
     let other = Process::start(&cluster, &root, Program::Clerk, "other", None);
     let take_over = async {
         assert!(!first.ended().await.success());
@@ -79,7 +92,9 @@ async fn many_runs_end_once_although_one_of_two_workers_is_killed() {
             // Whoever keeps the payments looks whether it was made.
             assert_eq!(interrupt.reason, Unfinished::REASON);
             let id = run.run_id().to_owned();
-            let was_paid = lines(&root, "paid").iter().any(|it| it.ends_with(&format!(" {id}")));
+            let was_paid = lines(&root, "paid")
+                .iter()
+                .any(|it| it.ends_with(&format!(" {id}")));
             let answer = match was_paid {
                 true => Unfinished::Done(json!("paid")),
                 false => Unfinished::RunAgain,
@@ -98,15 +113,23 @@ async fn many_runs_end_once_although_one_of_two_workers_is_killed() {
     let mut paid = BTreeMap::<_, usize>::new();
     let paying: Vec<_> = lines(&root, "paid");
     for line in &paying {
-        *paid.entry(line.split_once(' ').unwrap().1.to_owned()).or_default() += 1;
+        *paid
+            .entry(line.split_once(' ').unwrap().1.to_owned())
+            .or_default() += 1;
     }
     assert_eq!(paid.len(), RUNS);
     assert!(paid.values().all(|count| *count == 1), "{paid:?}");
-    let workers: BTreeSet<_> = paying.iter().map(|line| line.split(' ').next().unwrap()).collect();
+    let workers: BTreeSet<_> = paying
+        .iter()
+        .map(|line| line.split(' ').next().unwrap())
+        .collect();
     assert_eq!(Vec::from_iter(workers), ["first", "other"]);
     // No more than it was making, of which it was asked about each.
     let asked: usize = asked.into_iter().sum();
-    assert!((1..=3).contains(&taken.len()) && asked <= taken.len(), "{taken:?}, {asked} asked");
+    assert!(
+        (1..=3).contains(&taken.len()) && asked <= taken.len(),
+        "{taken:?}, {asked} asked"
+    );
     let known = cluster.journal.runs().list().await.unwrap();
     assert_eq!(known.len(), RUNS);
 }

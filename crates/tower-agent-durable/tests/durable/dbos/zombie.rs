@@ -13,7 +13,10 @@ async fn kept(cluster: &Cluster) -> String {
     let (runs, engine) = (cluster.journal.runs(), &cluster.engine);
     let (run, steps) = (runs.get(RUN).await.unwrap(), runs.steps(RUN).await.unwrap());
     let end = engine.get(RUN).await.unwrap().end().await.unwrap();
-    format!("{run:#?} {steps:#?} {}", serde_json::to_string(&end).unwrap())
+    format!(
+        "{run:#?} {steps:#?} {}",
+        serde_json::to_string(&end).unwrap()
+    )
 }
 
 /// Stops a worker at a point, has another complete the run, and lets the first go on.
@@ -21,8 +24,13 @@ async fn goes_on(at: &str) {
     let cluster = Cluster::start().await.unwrap();
     let folder = Folder::new(&format!("dbos-zombie-{}", at.replace(' ', "-")));
     let root = folder.file("");
-    let mut zombie =
-        Process::start(&cluster, &root, Program::World, "zombie", Some(Fate::stop(at)));
+    let mut zombie = Process::start(
+        &cluster,
+        &root,
+        Program::World,
+        "zombie",
+        Some(Fate::stop(at)),
+    );
     let take_over = async {
         assert_eq!(zombie.report().await, format!("stops at {at}"));
         let other = Process::start(&cluster, &root, Program::World, "other", None);
@@ -35,14 +43,21 @@ async fn goes_on(at: &str) {
 
     zombie.go_on();
     let why = zombie.report().await;
-    assert!(why.contains("run `run 1` was taken over by another process"), "{why}, at `{at}`");
+    assert!(
+        why.contains("run `run 1` was taken over by another process"),
+        "{why}, at `{at}`"
+    );
     zombie.end().await;
     let points = lines(&root, "points").split_off(points_then);
     assert_eq!(kept(&cluster).await, kept_then, "{points:#?}, at `{at}`");
     let mut changed: Vec<_> = lines(&root, "done");
     changed.retain_mut(|line| {
-        let made = line.strip_prefix("made ").and_then(|made| made.split(' ').next());
-        let Some(tool @ ("charge" | "note" | "pay")) = made else { return false };
+        let made = line
+            .strip_prefix("made ")
+            .and_then(|made| made.split(' ').next());
+        let Some(tool @ ("charge" | "note" | "pay")) = made else {
+            return false;
+        };
         *line = tool.to_owned();
         true
     });
@@ -52,7 +67,9 @@ async fn goes_on(at: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_goes_on_after_another_has_its_run_writes_nothing_and_calls_nothing() {
-    let Some(_cluster) = Cluster::start().await else { return };
+    let Some(_cluster) = Cluster::start().await else {
+        return;
+    };
     let points = [
         // Before it has done anything.
         "a run has started",

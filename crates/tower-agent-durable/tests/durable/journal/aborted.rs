@@ -47,15 +47,32 @@ async fn a_tool_that_has_finished_is_kept_although_one_beside_it_aborts_the_run(
     };
     let stop = Tool::function_with("stop", "Stops the run once.", stop);
     let database = Sqlite::in_memory().await.unwrap();
-    let agent = durable(model, database.clone()).tool(stop).tool(pay).build().unwrap();
+    let agent = durable(model, database.clone())
+        .tool(stop)
+        .tool(pay)
+        .build()
+        .unwrap();
     let error = agent.run(request()).await.unwrap_err();
-    assert_eq!((error.kind(), error.message()), (ErrorKind::Aborted, "stop here"));
+    assert_eq!(
+        (error.kind(), error.message()),
+        (ErrorKind::Aborted, "stop here")
+    );
 
-    let asks = agent.run(database.runs().request("run 1").await.unwrap()).await.unwrap();
-    let [about_stop] = asks.interrupts() else { panic!("{:?}", asks.interrupts()) };
+    let asks = agent
+        .run(database.runs().request("run 1").await.unwrap())
+        .await
+        .unwrap();
+    let [about_stop] = asks.interrupts() else {
+        panic!("{:?}", asks.interrupts())
+    };
     assert_eq!(about_stop.payload["tool"], "stop");
     let again = Resolution::resolved(&about_stop.id, Unfinished::RunAgain);
-    let next = database.runs().request("run 1").await.unwrap().with_resolutions([again]);
+    let next = database
+        .runs()
+        .request("run 1")
+        .await
+        .unwrap()
+        .with_resolutions([again]);
     assert_eq!(agent.run(next).await.unwrap().text(), "Done.");
     assert_eq!(paid.get(), 1);
 }

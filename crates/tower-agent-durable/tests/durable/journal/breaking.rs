@@ -59,7 +59,11 @@ impl World {
 
     /// Returns how often a step was made.
     pub(super) fn times(&self, step: &str) -> usize {
-        self.seen().made.iter().filter(|(made, _)| made == step).count()
+        self.seen()
+            .made
+            .iter()
+            .filter(|(made, _)| made == step)
+            .count()
     }
 
     /// Returns how many steps were made.
@@ -69,16 +73,29 @@ impl World {
 
     fn make(&self, step: String, key: Option<String>) {
         let mut seen = self.seen();
-        assert!(seen.begun.contains(&step), "`{step}` was made without a journal");
+        assert!(
+            seen.begun.contains(&step),
+            "`{step}` was made without a journal"
+        );
         assert!(!seen.kept.contains(&step), "`{step}` was made again");
-        let before = seen.earlier.iter().find(|(made, _)| *made == step && key.is_some());
-        assert!(before.is_none_or(|(_, before)| *before == key), "`{step}` has another key");
+        let before = seen
+            .earlier
+            .iter()
+            .find(|(made, _)| *made == step && key.is_some());
+        assert!(
+            before.is_none_or(|(_, before)| *before == key),
+            "`{step}` has another key"
+        );
         seen.made.push((step, key));
     }
 
     /// Returns a journal that calls `shake` before each operation, with its number, from 0.
     fn watching<J>(&self, inner: J, shake: impl Fn(usize) + Send + Sync + 'static) -> Watched<J> {
-        Watched { world: self.clone(), inner, shake: Arc::new(shake) }
+        Watched {
+            world: self.clone(),
+            inner,
+            shake: Arc::new(shake),
+        }
     }
 
     /// Returns what goes on with this run and a journal that has nothing after these steps, of which
@@ -102,10 +119,15 @@ impl World {
         };
         let seen = self.seen();
         for (step, _) in &seen.made {
-            assert!(steps.iter().any(|it| name(&it.id) == *step), "`{step}` was lost");
+            assert!(
+                steps.iter().any(|it| name(&it.id) == *step),
+                "`{step}` was lost"
+            );
         }
         for step in &seen.kept {
-            let is_kept = steps.iter().any(|it| name(&it.id) == *step && it.ended_at.is_some());
+            let is_kept = steps
+                .iter()
+                .any(|it| name(&it.id) == *step && it.ended_at.is_some());
             assert!(is_kept, "the record of `{step}` was lost");
         }
     }
@@ -119,8 +141,15 @@ impl World {
         let world = self.clone();
         let model = service_fn(move |request: ModelRequest| {
             let input = world.0.input.load(Ordering::SeqCst);
-            world.make(format!("model {input} {}", request.context().iteration()), None);
-            let results = request.messages().iter().filter(|it| it.role() == Role::Tool).count();
+            world.make(
+                format!("model {input} {}", request.context().iteration()),
+                None,
+            );
+            let results = request
+                .messages()
+                .iter()
+                .filter(|it| it.role() == Role::Tool)
+                .count();
             let call = |tool: &str| ToolCall::new(format!("of {tool}"), tool, json!({}));
             let response = match results {
                 0 => ModelResponse::from_tool_calls([call("look"), call("charge")]),
@@ -203,7 +232,11 @@ impl World {
 
 /// Returns the messages of a response.
 fn transcript(response: &AgentResponse) -> Vec<String> {
-    response.messages().iter().map(|it| serde_json::to_string(it).unwrap()).collect()
+    response
+        .messages()
+        .iter()
+        .map(|it| serde_json::to_string(it).unwrap())
+        .collect()
 }
 
 #[derive(Clone)]

@@ -51,10 +51,21 @@ const CASES: &[&str] = &[
 /// The program: it goes on with the run, if a test asks for it.
 #[test]
 fn a_process_that_goes_on_with_a_case() {
-    let Some(folder) = std::env::var_os(FOLDER) else { return };
-    let kill_at = std::env::var(KILL_AT).ok().map(|point| point.parse().unwrap());
-    let world = World { folder: folder.into(), kill_at, point: Arc::default() };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let Some(folder) = std::env::var_os(FOLDER) else {
+        return;
+    };
+    let kill_at = std::env::var(KILL_AT)
+        .ok()
+        .map(|point| point.parse().unwrap());
+    let world = World {
+        folder: folder.into(),
+        kill_at,
+        point: Arc::default(),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     let case = std::env::var(CASE).unwrap();
     let end = runtime.block_on(run(&case, &world));
     std::fs::write(world.folder.join("end.json"), end.to_string()).unwrap();
@@ -73,7 +84,10 @@ fn each_goes_on_after_a_kill_as_if_there_had_been_none() {
         for point in 1..=points {
             let folder = Folder::new("composed");
             let root = folder.file("");
-            assert!(!process(case, &root, Some(point)), "{case}: not killed at {point}");
+            assert!(
+                !process(case, &root, Some(point)),
+                "{case}: not killed at {point}"
+            );
             assert!(process(case, &root, None), "{case}: killed at {point}");
             assert_eq!(end(&root), expected, "{case}: killed at {point}");
             // Nothing was made twice.
@@ -86,10 +100,18 @@ fn each_goes_on_after_a_kill_as_if_there_had_been_none() {
 
 fn process(case: &str, folder: &Path, kill_at: Option<usize>) -> bool {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "journal::compositions::a_process_that_goes_on_with_a_case"]);
-    command.env(FOLDER, folder).env(CASE, case).stdout(Stdio::null());
+    command.args([
+        "--exact",
+        "journal::compositions::a_process_that_goes_on_with_a_case",
+    ]);
+    command
+        .env(FOLDER, folder)
+        .env(CASE, case)
+        .stdout(Stdio::null());
     match kill_at {
-        Some(point) => command.env(KILL_AT, point.to_string()).stderr(Stdio::null()),
+        Some(point) => command
+            .env(KILL_AT, point.to_string())
+            .stderr(Stdio::null()),
         None => &mut command,
     };
     command.status().unwrap().success()
@@ -115,7 +137,11 @@ struct World {
 impl World {
     fn write(&self, file: &str, line: &str) {
         let path = self.folder.join(file);
-        let mut file = OpenOptions::new().create(true).append(true).open(path).unwrap();
+        let mut file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(path)
+            .unwrap();
         file.write_all(format!("{line}\n").as_bytes()).unwrap();
     }
 
@@ -143,7 +169,13 @@ impl World {
             let context = request.context();
             let at = format!("model {} {}", context.step_path(), context.iteration());
             world.write("done", &at);
-            let count = |role| request.messages().iter().filter(|it| it.role() == role).count();
+            let count = |role| {
+                request
+                    .messages()
+                    .iter()
+                    .filter(|it| it.role() == role)
+                    .count()
+            };
             let done = count(Role::Tool);
             let response = match tools.get(done) {
                 Some(tool) => ModelResponse::from_tool_calls([ToolCall::new(
@@ -160,16 +192,26 @@ impl World {
     /// A tool that counts in the state, and returns this.
     fn tool(&self, name: &'static str, returns: &'static str) -> Tool {
         let world = self.clone();
-        Tool::function_with(name, "Does it.", move |arguments: Value, call: ToolRequest| {
-            world.write("done", &format!("{name} {arguments}"));
-            call.context().state().update(name, |it| *it = json!(it.as_u64().unwrap_or(0) + 1));
-            returns
-        })
+        Tool::function_with(
+            name,
+            "Does it.",
+            move |arguments: Value, call: ToolRequest| {
+                world.write("done", &format!("{name} {arguments}"));
+                call.context()
+                    .state()
+                    .update(name, |it| *it = json!(it.as_u64().unwrap_or(0) + 1));
+                returns
+            },
+        )
     }
 }
 
 fn arguments(tool: &str, request: &ModelRequest) -> Value {
-    let last = request.messages().iter().flat_map(|it| it.tool_results()).last();
+    let last = request
+        .messages()
+        .iter()
+        .flat_map(|it| it.tool_results())
+        .last();
     match tool {
         // What the model has been told.
         "send" => json!({ "to": last.map(|it| it.text()) }),
@@ -198,7 +240,9 @@ async fn run(case: &str, world: &World) -> Value {
         }
         "buffer around the agent" => {
             let agent = durable(looks(&["Done."])).build().unwrap();
-            let agent = tower::ServiceBuilder::new().layer(BufferLayer::new(4)).service(agent);
+            let agent = tower::ServiceBuilder::new()
+                .layer(BufferLayer::new(4))
+                .service(agent);
             finish(agent, request()).await
         }
         "buffer around the model" => {
@@ -230,7 +274,9 @@ async fn run(case: &str, world: &World) -> Value {
         }
         "spawn around the model" => {
             let spawns = wrap_model(|request: ModelRequest, mut next| async move {
-                tokio::spawn(async move { next.run(request).await }).await.unwrap()
+                tokio::spawn(async move { next.run(request).await })
+                    .await
+                    .unwrap()
             });
             let agent = durable(looks(&["Done."])).model_layer(spawns);
             finish(agent.build().unwrap(), request()).await
@@ -274,7 +320,11 @@ async fn run(case: &str, world: &World) -> Value {
                 celsius: f64,
             }
             let agent = looks(&["warm", r#"{ "celsius": 21.5 }"#]);
-            let response = durable(agent).build().unwrap().run_typed::<Weather>(request()).await;
+            let response = durable(agent)
+                .build()
+                .unwrap()
+                .run_typed::<Weather>(request())
+                .await;
             let response = response.unwrap();
             json!({ "value": response.value, "run": end_of(&response.response) })
         }

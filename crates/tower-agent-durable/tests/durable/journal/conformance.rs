@@ -20,7 +20,9 @@ async fn sqlite_conforms() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn postgres_conforms() {
-    let Some(server) = Server::start("journal-conformance") else { return };
+    let Some(server) = Server::start("journal-conformance") else {
+        return;
+    };
     conforms(|| OnServer::new(&server)).await;
 }
 
@@ -90,7 +92,10 @@ impl Journal for Receiver {
 pub(super) async fn input(text: &str, run: &str) -> Input {
     let receiver = Receiver::default();
     let agent = durable(saying("Done."), receiver.clone()).build().unwrap();
-    agent.run(AgentRequest::new(text).with_run_id(run)).await.unwrap_err();
+    agent
+        .run(AgentRequest::new(text).with_run_id(run))
+        .await
+        .unwrap_err();
     receiver.0.lock().unwrap().take().unwrap()
 }
 
@@ -134,7 +139,10 @@ fn is_taken_over<T>(result: Result<T, JournalError>) -> bool {
 
 async fn a_step_is_begun_once_until_it_is_released(place: impl Place) {
     let journal = place.open().await;
-    let run = journal.start(&input("Do it.", "run 1").await).await.unwrap();
+    let run = journal
+        .start(&input("Do it.", "run 1").await)
+        .await
+        .unwrap();
     let step = step("run 1", "agent/c1");
     let begin = async || journal.begin(&run, &step, &intent()).await.unwrap();
     let first = fresh(begin().await);
@@ -143,7 +151,9 @@ async fn a_step_is_begun_once_until_it_is_released(place: impl Place) {
     assert_eq!((again.attempt, unfinished(begin().await).attempt), (2, 2));
     // The first attempt has nothing to say any more.
     assert!(is_taken_over(journal.begin_again(first.clone()).await));
-    assert!(is_taken_over(journal.commit(&first, &record(json!(1))).await));
+    assert!(is_taken_over(
+        journal.commit(&first, &record(json!(1))).await
+    ));
     assert!(is_taken_over(journal.release(&first).await));
     assert_eq!(unfinished(begin().await).attempt, 2);
     journal.release(&again).await.unwrap();
@@ -152,17 +162,34 @@ async fn a_step_is_begun_once_until_it_is_released(place: impl Place) {
 
 async fn a_step_is_kept_as_it_was_committed_and_once(place: impl Place) {
     let journal = place.open().await;
-    let run = journal.start(&input("Do it.", "run 1").await).await.unwrap();
+    let run = journal
+        .start(&input("Do it.", "run 1").await)
+        .await
+        .unwrap();
     let kept = json!({ "\u{0}\u{1f600}'; --": [0.1, 1e300, u64::MAX, null, "\u{e9}"] });
-    for path in ["agent/c1", "agent/C1", "agent/c1 ", "agent/c%", "agent/c\u{e9}"] {
+    for path in [
+        "agent/c1",
+        "agent/C1",
+        "agent/c1 ",
+        "agent/c%",
+        "agent/c\u{e9}",
+    ] {
         let step = step("run 1", path);
         let begin = async || journal.begin(&run, &step, &intent()).await.unwrap();
         let lease = fresh(begin().await);
         journal.commit(&lease, &record(kept.clone())).await.unwrap();
-        assert!(is_taken_over(journal.commit(&lease, &record(json!(2))).await));
+        assert!(is_taken_over(
+            journal.commit(&lease, &record(json!(2))).await
+        ));
         assert!(is_taken_over(journal.release(&lease).await));
         assert!(is_taken_over(journal.begin_again(lease).await));
-        let Begun::Done(then, Record { outcome: Outcome::Response(response), .. }) = begin().await
+        let Begun::Done(
+            then,
+            Record {
+                outcome: Outcome::Response(response),
+                ..
+            },
+        ) = begin().await
         else {
             panic!("it is not kept")
         };
@@ -182,7 +209,10 @@ async fn whoever_starts_a_run_takes_it_over(place: impl Place) {
     assert!(is_taken_over(one.commit(&lease, &record(json!(1))).await));
     assert!(is_taken_over(one.release(&lease).await));
     assert!(is_taken_over(one.begin_again(lease).await));
-    let end = RunEnd::Failed(tower_agent::Error::new(tower_agent::ErrorKind::Tool, "broken"));
+    let end = RunEnd::Failed(tower_agent::Error::new(
+        tower_agent::ErrorKind::Tool,
+        "broken",
+    ));
     assert!(is_taken_over(one.end(&old, &end).await));
     // Nothing of that was written.
     assert_eq!(other.info("run 1").await.status.as_str(), "running");
@@ -195,7 +225,10 @@ async fn whoever_starts_a_run_takes_it_over(place: impl Place) {
 
 async fn a_request_is_the_same_or_another(place: impl Place) {
     let journal = place.open().await;
-    let (one, other) = (input("Do it.", "run 1").await, input("Do more.", "run 1").await);
+    let (one, other) = (
+        input("Do it.", "run 1").await,
+        input("Do more.", "run 1").await,
+    );
     let numbers = |run: &OpenRun| (run.epoch, run.input, run.conversation);
     assert_eq!(numbers(&journal.start(&one).await.unwrap()), (1, 1, 1));
     let refused = journal.start(&other).await;
@@ -203,7 +236,10 @@ async fn a_request_is_the_same_or_another(place: impl Place) {
     // What was refused has taken nothing over.
     let run = journal.start(&one).await.unwrap();
     assert_eq!(numbers(&run), (2, 1, 1));
-    let end = RunEnd::Failed(tower_agent::Error::new(tower_agent::ErrorKind::Tool, "broken"));
+    let end = RunEnd::Failed(tower_agent::Error::new(
+        tower_agent::ErrorKind::Tool,
+        "broken",
+    ));
     journal.end(&run, &end).await.unwrap();
     assert_eq!(numbers(&journal.start(&one).await.unwrap()), (3, 1, 1));
     let run = journal.start(&one).await.unwrap();

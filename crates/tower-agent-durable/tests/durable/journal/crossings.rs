@@ -19,12 +19,19 @@ use crate::memory::Memory;
 
 /// The results of the tools, in order.
 fn results(response: &AgentResponse) -> Vec<String> {
-    response.messages().iter().flat_map(Message::tool_results).map(|it| it.text()).collect()
+    response
+        .messages()
+        .iter()
+        .flat_map(Message::tool_results)
+        .map(|it| it.text())
+        .collect()
 }
 
 /// The program: a boss whose worker pays, if it may.
 fn boss(database: &Sqlite, pay: Tool) -> Agent {
-    let worker = Agent::builder(calling(&["pay"], &Count::default())).name("worker").tool(pay);
+    let worker = Agent::builder(calling(&["pay"], &Count::default()))
+        .name("worker")
+        .tool(pay);
     let worker = worker.on_tool(Approval::of_tools(["pay"])).build().unwrap();
     let boss = durable(calling(&["worker"], &Count::default()), database.clone());
     boss.tool(worker.into_tool("Works.")).build().unwrap()
@@ -32,14 +39,21 @@ fn boss(database: &Sqlite, pay: Tool) -> Agent {
 
 /// The request with which the run goes on, with these answers.
 async fn next(database: &Sqlite, answers: Vec<Resolution>) -> AgentRequest {
-    database.runs().request("run 1").await.unwrap().with_resolutions(answers)
+    database
+        .runs()
+        .request("run 1")
+        .await
+        .unwrap()
+        .with_resolutions(answers)
 }
 
 #[tokio::test]
 async fn what_was_approved_in_a_sub_agent_need_not_be_approved_again_after_a_crash() {
     for answer in [Unfinished::RunAgain, Unfinished::Done(json!("paid"))] {
         let (database, pay) = (Sqlite::in_memory().await.unwrap(), Count::default());
-        let paused = boss(&database, counting("pay", Effect::Mutating, &pay)).run(request()).await;
+        let paused = boss(&database, counting("pay", Effect::Mutating, &pay))
+            .run(request())
+            .await;
         let yes = Resolution::resolved(&paused.unwrap().interrupts()[0].id, Decision::Approve);
         let (tool, _, has_begun) = waiting(&pay);
         let dies = tokio::spawn(boss(&database, tool).run(next(&database, vec![yes]).await));
@@ -50,7 +64,9 @@ async fn what_was_approved_in_a_sub_agent_need_not_be_approved_again_after_a_cra
         let boss = boss(&database, counting("pay", Effect::Mutating, &pay));
         let again = database.runs().request("run 1").await.unwrap();
         let asked = boss.run(again).await.unwrap();
-        let [question] = asked.interrupts() else { panic!("{:?}", asked.interrupts()) };
+        let [question] = asked.interrupts() else {
+            panic!("{:?}", asked.interrupts())
+        };
         assert_eq!((&*question.reason, pay.get()), (Unfinished::REASON, 1));
         let paid = if answer == Unfinished::RunAgain { 2 } else { 1 };
         let answer = Resolution::resolved(&question.id, answer.clone());
@@ -69,13 +85,19 @@ fn pair(database: &Sqlite, tools: [Tool; 2]) -> Agent {
             _ => ModelResponse::from_text("Done."),
         })
     });
-    durable(model, database.clone()).tools(tools).build().unwrap()
+    durable(model, database.clone())
+        .tools(tools)
+        .build()
+        .unwrap()
 }
 
 #[tokio::test]
 async fn of_two_calls_in_flight_each_is_asked_about_and_answered_by_itself() {
-    let (database, one, two) =
-        (Sqlite::in_memory().await.unwrap(), Count::default(), Count::default());
+    let (database, one, two) = (
+        Sqlite::in_memory().await.unwrap(),
+        Count::default(),
+        Count::default(),
+    );
     let (first, _, has_first) = waiting_as("one", &one);
     let (second, _, has_second) = waiting_as("two", &two);
     let dies = pair(&database, [first, second]);
@@ -86,16 +108,29 @@ async fn of_two_calls_in_flight_each_is_asked_about_and_answered_by_itself() {
     dies.await.unwrap_err();
 
     let tools = [("one", &one), ("two", &two)];
-    let agent = pair(&database, tools.map(|(name, it)| counting(name, Effect::Mutating, it)));
+    let agent = pair(
+        &database,
+        tools.map(|(name, it)| counting(name, Effect::Mutating, it)),
+    );
     let asked = agent.run(request()).await.unwrap();
     let ids: Vec<_> = asked.interrupts().iter().map(|it| it.id.clone()).collect();
     assert_eq!(ids, ["unfinished agent/one 1", "unfinished agent/two 1"]);
     let again = Resolution::resolved(&ids[1], Unfinished::RunAgain);
     let asked = agent.run(next(&database, vec![again]).await).await.unwrap();
-    assert_eq!(asked.interrupts().iter().map(|it| &*it.id).collect::<Vec<_>>(), [&ids[0]]);
+    assert_eq!(
+        asked
+            .interrupts()
+            .iter()
+            .map(|it| &*it.id)
+            .collect::<Vec<_>>(),
+        [&ids[0]]
+    );
     // What was said of the other is not said again.
     let failed = Resolution::resolved(&ids[0], Unfinished::Failed("no money".into()));
-    let done = agent.run(next(&database, vec![failed]).await).await.unwrap();
+    let done = agent
+        .run(next(&database, vec![failed]).await)
+        .await
+        .unwrap();
     assert_eq!(results(&done), ["tool failed: no money", "two done"]);
     assert_eq!((one.get(), two.get()), (1, 2));
 }
@@ -136,11 +171,17 @@ async fn a_consumer_that_goes_away_in_a_session_costs_no_second_payment() {
     assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
     let same = key.request(AgentRequest::new("Well?").with_run_id("run 1"));
     let error = pays().oneshot(same).await.unwrap_err();
-    assert!(matches!(journal_error(&error), JournalError::OtherRequest { .. }), "{error}");
+    assert!(
+        matches!(journal_error(&error), JournalError::OtherRequest { .. }),
+        "{error}"
+    );
     let other = key.request(AgentRequest::new("Well?").with_run_id("run 2"));
     let response = pays().oneshot(other).await.unwrap();
     let told = results(&response);
-    assert!(told.len() == 1 && told[0].contains("outcome is unknown"), "{told:?}");
+    assert!(
+        told.len() == 1 && told[0].contains("outcome is unknown"),
+        "{told:?}"
+    );
     assert_eq!((response.text(), pay.get()), ("Done.".into(), 1));
     // The run itself waits for somebody who knows.
     let run = database.runs();
@@ -167,5 +208,8 @@ async fn a_layer_that_answers_for_a_run_does_not_end_it_while_it_waits() {
     let yes = Resolution::resolved(&seen.interrupts[0].id, Decision::Approve);
     let done = agent.run(next(&database, vec![yes]).await).await.unwrap();
     assert_eq!((done.text(), pay.get()), ("As you wish.".into(), 1));
-    assert_eq!(database.runs().get("run 1").await.unwrap().status, RunStatus::Completed);
+    assert_eq!(
+        database.runs().get("run 1").await.unwrap().status,
+        RunStatus::Completed
+    );
 }

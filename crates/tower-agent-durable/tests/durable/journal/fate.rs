@@ -21,12 +21,18 @@ enum What {
 impl Fate {
     /// It is killed.
     pub(crate) fn kill(at: impl ToString) -> Self {
-        Self { what: What::Kill, at: at.to_string() }
+        Self {
+            what: What::Kill,
+            at: at.to_string(),
+        }
     }
 
     /// It reports so, and its only thread does nothing until a test lets it [go on](go_on).
     pub(crate) fn stop(at: impl ToString) -> Self {
-        Self { what: What::Stop, at: at.to_string() }
+        Self {
+            what: What::Stop,
+            at: at.to_string(),
+        }
     }
 
     pub(crate) fn is_at(&self, point: &str) -> bool {
@@ -42,14 +48,23 @@ impl Fate {
         if self.is_stop() {
             let gate = gate(folder, me);
             if !gate.exists() {
-                assert!(Command::new("mkfifo").arg(&gate).status().unwrap().success());
+                assert!(
+                    Command::new("mkfifo")
+                        .arg(&gate)
+                        .status()
+                        .unwrap()
+                        .success()
+                );
             }
             report(&format!("stops at {}", self.at));
             // Waits until it is opened from the other side.
             File::open(gate).unwrap();
             return;
         }
-        Command::new("kill").args(["-KILL", &me.to_string()]).status().unwrap();
+        Command::new("kill")
+            .args(["-KILL", &me.to_string()])
+            .status()
+            .unwrap();
         loop {
             std::thread::park();
         }
@@ -79,12 +94,17 @@ impl FromStr for Fate {
 pub(crate) fn report(what: &str) {
     // Not what belongs to the test harness, which does not show it.
     let mut out = std::io::stdout();
-    out.write_all(format!("\n#{what}\n").as_bytes()).and_then(|()| out.flush()).unwrap();
+    out.write_all(format!("\n#{what}\n").as_bytes())
+        .and_then(|()| out.flush())
+        .unwrap();
 }
 
 /// Lets a process go on that has reported that it stops.
 pub(crate) fn go_on(folder: &Path, process: u32) {
-    OpenOptions::new().write(true).open(gate(folder, process)).unwrap();
+    OpenOptions::new()
+        .write(true)
+        .open(gate(folder, process))
+        .unwrap();
 }
 
 fn gate(folder: &Path, process: u32) -> PathBuf {

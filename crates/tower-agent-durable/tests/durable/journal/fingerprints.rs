@@ -25,11 +25,21 @@ fn long(journal: impl Journal) -> AgentBuilder {
 #[tokio::test]
 async fn what_is_kept_of_a_step_does_not_grow_with_the_conversation() {
     let inner = Sqlite::in_memory().await.unwrap();
-    let journal = Remembering { inner, given: Default::default() };
-    long(journal.clone()).build().unwrap().run(request()).await.unwrap();
+    let journal = Remembering {
+        inner,
+        given: Default::default(),
+    };
+    long(journal.clone())
+        .build()
+        .unwrap()
+        .run(request())
+        .await
+        .unwrap();
 
     let given = journal.given.lock().unwrap();
-    let parts = given.iter().filter_map(|given| given["fingerprint"].as_array());
+    let parts = given
+        .iter()
+        .filter_map(|given| given["fingerprint"].as_array());
     let of_models = parts.filter(|parts| parts[0][0] == "instructions");
     let counts: Vec<_> = of_models.map(Vec::len).collect();
     assert_eq!(counts.len(), 13);
@@ -40,9 +50,17 @@ async fn what_is_kept_of_a_step_does_not_grow_with_the_conversation() {
 #[tokio::test]
 async fn a_message_that_differs_is_named_however_long_the_conversation() {
     let database = Sqlite::in_memory().await.unwrap();
-    long(database.clone()).build().unwrap().run(request()).await.unwrap();
+    long(database.clone())
+        .build()
+        .unwrap()
+        .run(request())
+        .await
+        .unwrap();
 
-    let changed = long(database).tool_failure_message("It does not work.").build().unwrap();
+    let changed = long(database)
+        .tool_failure_message("It does not work.")
+        .build()
+        .unwrap();
     let error = changed.run(request()).await.unwrap_err();
     let JournalError::NonDeterminism { step, part } = journal_error(&error) else {
         panic!("{error}")

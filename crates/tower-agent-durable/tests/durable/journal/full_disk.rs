@@ -11,11 +11,20 @@ use super::journal_error;
 use crate::disk::SmallDisk;
 
 fn check(error: &Error) {
-    let database = matches!(journal_error(error), JournalError::Store(StoreError::Database(_)));
+    let database = matches!(
+        journal_error(error),
+        JournalError::Store(StoreError::Database(_))
+    );
     assert!(database, "{error}");
     assert!(error.message().contains("disk is full"), "{error}");
-    assert!(error.message().ends_with("it goes on where it stopped"), "{error}");
-    assert!(error.to_string().contains(" of agent `agent`: aborted: "), "{error}");
+    assert!(
+        error.message().ends_with("it goes on where it stopped"),
+        "{error}"
+    );
+    assert!(
+        error.to_string().contains(" of agent `agent`: aborted: "),
+        "{error}"
+    );
 }
 
 /// Makes a run whose disk is full from each of these operations on, until it has failed.
@@ -39,7 +48,11 @@ async fn make(disk: &Arc<SmallDisk>, full_at: &[usize]) -> (World, Vec<String>) 
         disk.free();
     };
     let transcript = world.finish(&agent, &runs, repair).await;
-    assert!(failed > 0 || full_at.is_empty(), "full at {full_at:?} of {:?}", world.operations());
+    assert!(
+        failed > 0 || full_at.is_empty(),
+        "full at {full_at:?} of {:?}",
+        world.operations()
+    );
     database.close().await;
     std::fs::remove_file(file).unwrap();
     (world, transcript)
@@ -47,17 +60,27 @@ async fn make(disk: &Arc<SmallDisk>, full_at: &[usize]) -> (World, Vec<String>) 
 
 #[tokio::test]
 async fn a_run_whose_disk_is_full_at_any_operation_goes_on_with_more_space() {
-    let Some(disk) = SmallDisk::mount("full-runs").map(Arc::new) else { return };
+    let Some(disk) = SmallDisk::mount("full-runs").map(Arc::new) else {
+        return;
+    };
     let (whole, expected) = make(&disk, &[]).await;
     let operations = whole.operations();
-    let ends_of_charge = operations.iter().position(|it| it == "commit charge").unwrap();
+    let ends_of_charge = operations
+        .iter()
+        .position(|it| it == "commit charge")
+        .unwrap();
     let (asks, _) = make(&disk, &[ends_of_charge]).await;
     let once = (0..operations.len()).map(|at| vec![at]);
     // And again while it goes on with a call that was not finished.
     let twice = (ends_of_charge + 1..asks.operations().len()).map(|at| vec![ends_of_charge, at]);
     for full_at in once.chain(twice) {
         let (world, transcript) = make(&disk, &full_at).await;
-        assert_eq!(transcript, expected, "full at {full_at:?} of {:?}", world.operations());
+        assert_eq!(
+            transcript,
+            expected,
+            "full at {full_at:?} of {:?}",
+            world.operations()
+        );
         let times = (world.times("charge"), world.times("pay"));
         assert_eq!(times, (1, 1), "full at {full_at:?}");
         if let [at] = full_at[..] {
@@ -72,7 +95,9 @@ async fn a_run_whose_disk_is_full_at_any_operation_goes_on_with_more_space() {
 
 #[tokio::test]
 async fn a_file_that_is_created_on_a_full_disk_is_an_error_and_opens_with_more_space() {
-    let Some(disk) = SmallDisk::mount("full-opened") else { return };
+    let Some(disk) = SmallDisk::mount("full-opened") else {
+        return;
+    };
     let mut failed = 0;
     for left in (0..).step_by(4096) {
         let file = disk.file(&format!("{left}.db"));

@@ -24,14 +24,19 @@ pub(crate) fn end(folder: &Path) -> End {
     let run = std::fs::read_to_string(folder.join("end.json")).unwrap();
     let mut effects = BTreeMap::new();
     for line in World::done(folder) {
-        let made = line.strip_prefix("made ").and_then(|made| made.split(' ').next());
+        let made = line
+            .strip_prefix("made ")
+            .and_then(|made| made.split(' ').next());
         if let Some(tool @ ("charge" | "pay" | "note")) = made {
             *effects.entry(tool.to_owned()).or_default() += 1;
         }
     }
     let mut run: Value = serde_json::from_str(&run).unwrap();
     // What a call that was asked about has changed in the state died with its process.
-    for tool in lines(folder, "asked").iter().filter_map(|it| it.strip_suffix(" true")) {
+    for tool in lines(folder, "asked")
+        .iter()
+        .filter_map(|it| it.strip_suffix(" true"))
+    {
         run["state"][tool] = 1.into();
     }
     End { run, effects }
@@ -46,7 +51,10 @@ pub(crate) fn lines(folder: &Path, file: &str) -> Vec<String> {
 pub(crate) fn spent(folder: &Path) -> BTreeMap<String, String> {
     let spent = lines(folder, "spent").into_iter();
     spent
-        .filter_map(|line| line.split_once(' ').map(|(at, spent)| (at.into(), spent.into())))
+        .filter_map(|line| {
+            line.split_once(' ')
+                .map(|(at, spent)| (at.into(), spent.into()))
+        })
         .collect()
 }
 
@@ -75,7 +83,9 @@ pub(crate) fn check_no_step_is_repeated(folder: &Path, what: &str) {
 pub(crate) fn check_questions(folder: &Path, points: &[String], what: &str) {
     let mut last = BTreeMap::from([("charge", "never"), ("note", "never"), ("pay", "never")]);
     for point in points {
-        let Some((did, call)) = point.split_once(" 1 tool ") else { continue };
+        let Some((did, call)) = point.split_once(" 1 tool ") else {
+            continue;
+        };
         let tool = match call.rsplit('/').next() {
             Some("c2") => "charge",
             Some("n1") => "note",
@@ -89,7 +99,10 @@ pub(crate) fn check_questions(folder: &Path, points: &[String], what: &str) {
     }
     let asked = lines(folder, "asked");
     for (tool, last) in last {
-        let asked = asked.iter().filter(|it| it.split(' ').next() == Some(tool)).count();
+        let asked = asked
+            .iter()
+            .filter(|it| it.split(' ').next() == Some(tool))
+            .count();
         let expected = match last {
             // A call that waits for an approval has begun, too, until it is released.
             "has begun" => 1..=1,
@@ -113,7 +126,9 @@ fn a_run_in_a_file_that_is_killed_at_any_point_ends_as_if_it_had_not_been() {
 
 #[test]
 fn a_run_on_a_server_that_is_killed_at_any_point_ends_as_if_it_had_not_been() {
-    let Some(server) = Server::start("journal-kill") else { return };
+    let Some(server) = Server::start("journal-kill") else {
+        return;
+    };
     let (points, asked, compared) = kill_at_each_point(|| Program::on_server(&server), apart(4));
     // One of four is in the middle of each call of a tool.
     assert!(asked >= 2, "asked {asked} times");
@@ -133,8 +148,14 @@ fn kill_at_each_point(new: impl Fn() -> Program + Sync, apart: usize) -> (u32, u
     assert!(whole.run(None).success());
     let (expected, budget) = (end(&whole.folder()), spent(&whole.folder()));
     let points = lines(&whole.folder(), "points");
-    assert!(points.iter().any(|point| point.ends_with("a model fails")), "no retry");
-    assert_eq!(expected.effects.values().copied().collect::<Vec<_>>(), [1, 1, 1]);
+    assert!(
+        points.iter().any(|point| point.ends_with("a model fails")),
+        "no retry"
+    );
+    assert_eq!(
+        expected.effects.values().copied().collect::<Vec<_>>(),
+        [1, 1, 1]
+    );
     assert!(points.len() > 60, "{} points", points.len());
 
     let (tried, killed, asked, compared) = <(Count, Count, Count, Count)>::default();
@@ -148,7 +169,10 @@ fn kill_at_each_point(new: impl Fn() -> Program + Sync, apart: usize) -> (u32, u
         // The order of parallel steps differs, and with it their number a little.
         if !first.success() {
             killed.one();
-            assert!(!root.join("end.json").exists() || at.ends_with("a run has ended"), "{at}");
+            assert!(
+                !root.join("end.json").exists() || at.ends_with("a run has ended"),
+                "{at}"
+            );
             assert!(program.run(None).success(), "killed at `{at}`");
         }
         assert_eq!(end(&root), expected, "killed at `{at}`");
@@ -167,8 +191,15 @@ fn kill_at_each_point(new: impl Fn() -> Program + Sync, apart: usize) -> (u32, u
         });
     });
     let (tried, killed) = (tried.get(), killed.get());
-    assert!(killed + tried / 10 >= tried, "killed at {killed} of {tried} points");
-    println!("{} points, {tried} tried, {killed} killed, {} asked", points.len(), asked.get());
+    assert!(
+        killed + tried / 10 >= tried,
+        "killed at {killed} of {tried} points"
+    );
+    println!(
+        "{} points, {tried} tried, {killed} killed, {} asked",
+        points.len(),
+        asked.get()
+    );
     (tried, asked.get(), compared.get())
 }
 
@@ -194,6 +225,8 @@ pub(super) fn at_each(points: usize, apart: usize, act: impl Fn(usize) + Sync) {
     };
     std::thread::scope(|scope| {
         let workers = [scope.spawn(work), scope.spawn(work)];
-        workers.into_iter().for_each(|worker| worker.join().unwrap());
+        workers
+            .into_iter()
+            .for_each(|worker| worker.join().unwrap());
     });
 }

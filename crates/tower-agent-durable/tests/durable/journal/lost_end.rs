@@ -25,7 +25,10 @@ async fn steps(database: &Sqlite) -> Steps {
         Err(JournalError::UnknownRun { .. }) => Vec::new(),
         steps => {
             let steps = steps.unwrap();
-            steps.iter().map(|it| (name(&it.id), it.ended_at.is_some())).collect()
+            steps
+                .iter()
+                .map(|it| (name(&it.id), it.ended_at.is_some()))
+                .collect()
         }
     }
 }
@@ -51,7 +54,13 @@ impl Left {
         let log = std::fs::read(log_of(&path)).unwrap();
         let file = std::fs::read(&path).unwrap();
         database.close().await;
-        Self { file, log, world, steps, transcript }
+        Self {
+            file,
+            log,
+            world,
+            steps,
+            transcript,
+        }
     }
 
     /// Opens it with another log.
@@ -85,7 +94,14 @@ async fn a_log_that_is_cut_anywhere_is_one_that_the_run_had_and_the_run_goes_on(
     let (mut before, mut states, mut asked) = (Steps::new(), 0, 0);
     for frame in 0..left.frames() {
         let border = HEAD + frame * FRAME;
-        let inside = [1, FRAME_HEAD - 1, FRAME_HEAD, FRAME_HEAD + 1, FRAME / 2, FRAME - 1];
+        let inside = [
+            1,
+            FRAME_HEAD - 1,
+            FRAME_HEAD,
+            FRAME_HEAD + 1,
+            FRAME / 2,
+            FRAME - 1,
+        ];
         let mut flipped = left.log.clone();
         flipped[border + FRAME_HEAD + frame] ^= 1;
         for log in [&left.log[..border + inside[frame % inside.len()]], &flipped] {
@@ -98,7 +114,10 @@ async fn a_log_that_is_cut_anywhere_is_one_that_the_run_had_and_the_run_goes_on(
         let folder = Folder::new("cut");
         let database = left.open(&folder, &left.log[..border + FRAME]).await;
         let found = steps(&database).await;
-        let is_prefix = found.iter().zip(&order).all(|((found, _), step)| found == *step);
+        let is_prefix = found
+            .iter()
+            .zip(&order)
+            .all(|((found, _), step)| found == *step);
         assert!(is_prefix && found.len() <= order.len(), "{found:?}");
         if !left.is_commit(frame) {
             assert_eq!(found, before, "frame {frame}");
@@ -114,7 +133,11 @@ async fn a_log_that_is_cut_anywhere_is_one_that_the_run_had_and_the_run_goes_on(
         for tool in ["charge", "pay"] {
             // Nobody can ask about a call whose start is lost.
             let is_lost = found.iter().all(|(step, _)| step != tool);
-            assert_eq!(world.times(tool), usize::from(is_lost), "{tool} of {found:?}");
+            assert_eq!(
+                world.times(tool),
+                usize::from(is_lost),
+                "{tool} of {found:?}"
+            );
         }
         asked += world.asked();
         database.close().await;

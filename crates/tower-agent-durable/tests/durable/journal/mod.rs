@@ -59,7 +59,11 @@ pub(crate) fn calling(
     let calls = calls.clone();
     tower::service_fn(move |request: ModelRequest| {
         calls.one();
-        let results = request.messages().iter().filter(|it| it.role() == Role::Tool).count();
+        let results = request
+            .messages()
+            .iter()
+            .filter(|it| it.role() == Role::Tool)
+            .count();
         let response = match tools.get(results) {
             Some(tool) => ModelResponse::from_tool_calls([ToolCall::new(
                 format!("c{results}"),
@@ -85,7 +89,9 @@ pub(crate) fn durable(
     model: impl tower_agent::model::ModelService,
     journal: impl Journal,
 ) -> AgentBuilder {
-    Agent::builder(model).name("agent").global_callbacks(Durable::new(journal))
+    Agent::builder(model)
+        .name("agent")
+        .global_callbacks(Durable::new(journal))
 }
 
 pub(crate) fn request() -> AgentRequest {
@@ -93,7 +99,9 @@ pub(crate) fn request() -> AgentRequest {
 }
 
 pub(crate) fn journal_error(error: &Error) -> &JournalError {
-    error.downcast_ref().unwrap_or_else(|| panic!("no error of the journal: {error}"))
+    error
+        .downcast_ref()
+        .unwrap_or_else(|| panic!("no error of the journal: {error}"))
 }
 
 pub(crate) fn saying(text: &str) -> ScriptedModel {

@@ -21,11 +21,16 @@ const FATES: &str = "TOWER_AGENT_TEST_FATES";
 /// The program: it goes on with the run, if a test asks for it.
 #[test]
 fn a_process_that_goes_on_with_a_run() {
-    let Some(folder) = std::env::var_os(FOLDER) else { return };
+    let Some(folder) = std::env::var_os(FOLDER) else {
+        return;
+    };
     let (folder, run) = (PathBuf::from(folder), std::env::var(RUN_ID).unwrap());
     let fates = std::env::var(FATES).unwrap();
     let world = World::new(&folder, fates.lines().map(|fate| fate.parse().unwrap()));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     let ended = runtime.block_on(async {
         if let Ok(url) = std::env::var(DATABASE) {
             return world.go_on(Postgres::connect(&url).await?, &run).await;
@@ -55,7 +60,12 @@ impl Program {
     /// Creates one with a run in a file of its own.
     pub(super) fn in_file() -> Self {
         let folder = Folder::new(&format!("program-{}", number()));
-        Self { folder, database: None, run: RUN.to_owned(), is_in_session: false }
+        Self {
+            folder,
+            database: None,
+            run: RUN.to_owned(),
+            is_in_session: false,
+        }
     }
 
     /// Creates one with a run of its own on a server.
@@ -63,12 +73,20 @@ impl Program {
         let number = number();
         let folder = Folder::new(&format!("program-{number}"));
         let (database, run) = (Some(server.url("postgres")), format!("run {number}"));
-        Self { folder, database, run, is_in_session: false }
+        Self {
+            folder,
+            database,
+            run,
+            is_in_session: false,
+        }
     }
 
     /// Makes the run one of a session.
     pub(super) fn in_session(self) -> Self {
-        Self { is_in_session: true, ..self }
+        Self {
+            is_in_session: true,
+            ..self
+        }
     }
 
     /// Returns where the files are.
@@ -85,14 +103,24 @@ impl Program {
     pub(super) fn start(&self, fates: impl IntoIterator<Item = Fate>) -> Process {
         let mut child = self.command(fates).stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        Process { folder: self.folder(), child, lines }
+        Process {
+            folder: self.folder(),
+            child,
+            lines,
+        }
     }
 
     fn command(&self, fates: impl IntoIterator<Item = Fate>) -> Command {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "journal::program::a_process_that_goes_on_with_a_run"]);
+        command.args([
+            "--exact",
+            "journal::program::a_process_that_goes_on_with_a_run",
+        ]);
         let fates = Vec::from_iter(fates.into_iter().map(|fate| fate.to_string()));
-        command.env(FOLDER, self.folder()).env(RUN_ID, &self.run).env(FATES, fates.join("\n"));
+        command
+            .env(FOLDER, self.folder())
+            .env(RUN_ID, &self.run)
+            .env(FATES, fates.join("\n"));
         if let Some(url) = &self.database {
             command.env(DATABASE, url);
         }

@@ -41,7 +41,9 @@ fn keys(keys: &Keys) -> Vec<String> {
 
 /// The only question of a run.
 fn asked(paused: &AgentResponse) -> (String, Value) {
-    let [asked] = paused.interrupts() else { panic!("{:?}", paused.interrupts()) };
+    let [asked] = paused.interrupts() else {
+        panic!("{:?}", paused.interrupts())
+    };
     assert_eq!(asked.reason, Unfinished::REASON);
     (asked.id.clone(), asked.payload["idempotency_key"].clone())
 }
@@ -68,7 +70,10 @@ pub(super) async fn an_answer_counts_in_a_run_of_any_id(place: impl Place) {
         let answers = [
             (Some(Unfinished::Done(json!("paid"))), "paid"),
             (Some(Unfinished::Failed("no".into())), "tool failed: no"),
-            (None, "tool failed: stopped while it was running; its outcome is unknown"),
+            (
+                None,
+                "tool failed: stopped while it was running; its outcome is unknown",
+            ),
             (Some(Unfinished::RunAgain), "pay done"),
         ];
         for (n, (answer, text)) in answers.into_iter().enumerate() {
@@ -93,7 +98,10 @@ pub(super) async fn an_answer_counts_in_a_run_of_any_id(place: impl Place) {
             let other = Resolution::resolved("agent/c0", true);
             let second = agent.run(go_on(&first, [])).await.unwrap();
             let third = agent.run(go_on(&second, [other])).await.unwrap();
-            assert_eq!((asked(&second), asked(&third)), (question.clone(), question.clone()));
+            assert_eq!(
+                (asked(&second), asked(&third)),
+                (question.clone(), question.clone())
+            );
             assert_eq!(keys(&paid).len(), 1, "{text}");
 
             let answer = match answer {
@@ -132,16 +140,36 @@ pub(super) async fn an_attempt_in_another_run_has_a_question_of_its_own(place: i
     lost.abort();
     let second = agent(slow(&paid, 2)).run(request()).await.unwrap();
     assert_eq!(asked(&first).0, "unfinished agent/c0 1");
-    assert_eq!(asked(&second), ("unfinished agent/c0 2".into(), asked(&first).1));
+    assert_eq!(
+        asked(&second),
+        ("unfinished agent/c0 2".into(), asked(&first).1)
+    );
     assert_eq!(keys(&paid).len(), 1);
 
     let again = [again, answer(&second, Unfinished::RunAgain)];
-    let third = agent(slow(&paid, 2)).run(go_on(&second, again.clone())).await.unwrap();
-    assert_eq!(asked(&third), ("unfinished agent/c0 3".into(), asked(&first).1));
-    let fourth = agent(slow(&paid, 2)).run(go_on(&third, again)).await.unwrap();
+    let third = agent(slow(&paid, 2))
+        .run(go_on(&second, again.clone()))
+        .await
+        .unwrap();
+    assert_eq!(
+        asked(&third),
+        ("unfinished agent/c0 3".into(), asked(&first).1)
+    );
+    let fourth = agent(slow(&paid, 2))
+        .run(go_on(&third, again))
+        .await
+        .unwrap();
     assert_eq!((asked(&fourth), keys(&paid).len()), (asked(&third), 2));
     let done = answer(&fourth, Unfinished::Done(json!("paid")));
-    assert_eq!(told(&agent(slow(&paid, 2)).run(go_on(&fourth, [done])).await.unwrap()), "paid");
+    assert_eq!(
+        told(
+            &agent(slow(&paid, 2))
+                .run(go_on(&fourth, [done]))
+                .await
+                .unwrap()
+        ),
+        "paid"
+    );
     assert_eq!(keys(&paid).len(), 2);
 }
 
@@ -156,7 +184,12 @@ enum Around {
 
 pub(super) async fn what_is_around_the_tool_changes_nothing(place: impl Place) {
     let journal = place.open().await;
-    for around in [Around::Nothing, Around::Approval, Around::Agent, Around::Both] {
+    for around in [
+        Around::Nothing,
+        Around::Approval,
+        Around::Agent,
+        Around::Both,
+    ] {
         let paid = Keys::default();
         let approval = match around {
             Around::Approval | Around::Both => Approval::of_tools(["pay"]),
@@ -182,11 +215,22 @@ pub(super) async fn what_is_around_the_tool_changes_nothing(place: impl Place) {
         }
         let question = asked(&paused);
         paused = agent.run(go_on(&paused, [])).await.unwrap();
-        assert_eq!((asked(&paused), keys(&paid).len()), (question.clone(), 1), "{around:?}");
-        for (given, count) in [(Unfinished::Done(json!("paid")), 1), (Unfinished::RunAgain, 2)] {
+        assert_eq!(
+            (asked(&paused), keys(&paid).len()),
+            (question.clone(), 1),
+            "{around:?}"
+        );
+        for (given, count) in [
+            (Unfinished::Done(json!("paid")), 1),
+            (Unfinished::RunAgain, 2),
+        ] {
             let answer = answer(&paused, given);
             let done = agent.run(go_on(&paused, [answer])).await.unwrap();
-            assert_eq!((done.text(), keys(&paid).len()), ("Done.".into(), count), "{around:?}");
+            assert_eq!(
+                (done.text(), keys(&paid).len()),
+                ("Done.".into(), count),
+                "{around:?}"
+            );
         }
         assert_eq!(keys(&paid)[1], question.1);
     }
@@ -202,11 +246,19 @@ async fn a_call_that_differs_from_the_question_is_not_made() {
     let saved = serde_json::to_string(&paused.checkpoint()).unwrap();
     let [one, other] = [r#""request":"x""#, r#""request":"y""#];
     let quoted = |text: &str| text.replace('"', "\\\"");
-    let edited = saved.replace(one, other).replace(&quoted(one), &quoted(other));
+    let edited = saved
+        .replace(one, other)
+        .replace(&quoted(one), &quoted(other));
     let request = AgentRequest::resume(serde_json::from_str(&edited).unwrap());
-    let error = agent.run(request.with_resolutions([answer])).await.unwrap_err();
+    let error = agent
+        .run(request.with_resolutions([answer]))
+        .await
+        .unwrap_err();
     let error = journal_error(&error);
-    assert!(matches!(error, JournalError::NonDeterminism { .. }), "{error}");
+    assert!(
+        matches!(error, JournalError::NonDeterminism { .. }),
+        "{error}"
+    );
     assert_eq!(keys(&paid).len(), 1);
 }
 
@@ -227,7 +279,10 @@ async fn an_agent_without_the_journal_does_not_make_the_call() {
             Ok(response) => told(response),
             Err(error) => error.to_string(),
         };
-        assert!(text.contains("`Durable` has an open question about this call"), "{text}");
+        assert!(
+            text.contains("`Durable` has an open question about this call"),
+            "{text}"
+        );
         assert_eq!(keys(&paid).len(), 1);
     }
 }
@@ -253,20 +308,33 @@ async fn an_answer_counts_in_a_session_once() {
 
 #[tokio::test]
 async fn an_answer_counts_in_a_thread_once() {
-    for (given, count) in [(Unfinished::Done(json!("paid")), 1), (Unfinished::RunAgain, 2)] {
+    for (given, count) in [
+        (Unfinished::Done(json!("paid")), 1),
+        (Unfinished::RunAgain, 2),
+    ] {
         let (database, paid) = (Sqlite::in_memory().await.unwrap(), Keys::default());
         let agent = durable(calling(&["pay"], &Count::default()), database);
-        let agent = agent.tool(slow(&paid, 1)).on_tool(Approval::of_tools(["pay"]));
-        let (agent, threads) =
-            (agent.build().unwrap(), Arc::new(SessionThreads::new(Memory::default())));
-        let server =
-            || AgUi::builder(agent.clone()).threads(threads.clone()).allow_partial_history();
+        let agent = agent
+            .tool(slow(&paid, 1))
+            .on_tool(Approval::of_tools(["pay"]));
+        let (agent, threads) = (
+            agent.build().unwrap(),
+            Arc::new(SessionThreads::new(Memory::default())),
+        );
+        let server = || {
+            AgUi::builder(agent.clone())
+                .threads(threads.clone())
+                .allow_partial_history()
+        };
         let (server, console) = (server().build(), server().allow_operator_answers().build());
         let send = async |server: &AgUi, run: &str, input: Value| {
             let mut input = input;
             (input["threadId"], input["runId"]) = (json!("t"), json!(run));
             let input = serde_json::from_value(input).unwrap();
-            let events = server.run_for("ada", input).await.map_err(|error| error.to_string())?;
+            let events = server
+                .run_for("ada", input)
+                .await
+                .map_err(|error| error.to_string())?;
             let events: Vec<_> = events.collect().await;
             let last = serde_json::to_value(events.last().unwrap()).unwrap();
             Ok::<_, String>(last["outcome"].clone())
@@ -277,9 +345,17 @@ async fn an_answer_counts_in_a_thread_once() {
             json!({ "messages": [], "resume": [answer] })
         };
         let message = json!({ "id": "m1", "role": "user", "content": "Do it." });
-        let asked = send(&server, "r1", json!({ "messages": [message] })).await.unwrap();
-        let asked = send(&server, "r2", resume(&asked, json!({ "approved": true }))).await.unwrap();
-        assert_eq!(asked["interrupts"][0]["reason"], Unfinished::REASON, "{asked}");
+        let asked = send(&server, "r1", json!({ "messages": [message] }))
+            .await
+            .unwrap();
+        let asked = send(&server, "r2", resume(&asked, json!({ "approved": true })))
+            .await
+            .unwrap();
+        assert_eq!(
+            asked["interrupts"][0]["reason"],
+            Unfinished::REASON,
+            "{asked}"
+        );
         let answer = resume(&asked, given.into());
         let refused = send(&server, "r3", answer.clone()).await.unwrap_err();
         assert!(refused.contains("only an operator can answer"), "{refused}");

@@ -15,19 +15,28 @@ pub(super) async fn of_two_that_work_on_a_run_the_later_wins_and_the_other_can_w
 ) {
     let (pay, models) = <(Count, Count)>::default();
     let (tool, go_on, has_begun) = waiting(&pay);
-    let one = durable(calling(&["pay"], &models), place.open().await).tool(tool).build().unwrap();
+    let one = durable(calling(&["pay"], &models), place.open().await)
+        .tool(tool)
+        .build()
+        .unwrap();
     let one = tokio::spawn(one.run(request()));
     has_begun.await.unwrap();
 
     let database = place.open().await;
     let pays = counting("pay", Effect::Mutating, &pay);
-    let other = durable(calling(&["pay"], &models), database.clone()).tool(pays).build().unwrap();
+    let other = durable(calling(&["pay"], &models), database.clone())
+        .tool(pays)
+        .build()
+        .unwrap();
     let paused = other.run(request()).await.unwrap();
     assert_eq!(paused.interrupts()[0].id, "unfinished agent/c0 1");
 
     go_on.notify_one();
     let error = one.await.unwrap().unwrap_err();
-    assert!(matches!(journal_error(&error), JournalError::TakenOver { .. }), "{error}");
+    assert!(
+        matches!(journal_error(&error), JournalError::TakenOver { .. }),
+        "{error}"
+    );
     assert_eq!((pay.get(), models.get()), (1, 1));
     assert_eq!(database.info("run 1").await.status, RunStatus::Waiting);
 }
@@ -37,7 +46,10 @@ pub(super) async fn runs_that_start_at_once_have_one_winner(place: impl Place) {
     let mut runs = Vec::new();
     for _ in 0..4 {
         let look = counting("look", Effect::Idempotent, &looks);
-        let agent = durable(calling(&["look", "look"], &Count::default()), place.open().await);
+        let agent = durable(
+            calling(&["look", "look"], &Count::default()),
+            place.open().await,
+        );
         let agent = agent.tool(look).build().unwrap();
         runs.push(tokio::spawn(async move { agent.run(request()).await }));
     }
@@ -70,8 +82,13 @@ pub(super) async fn starts_at_once_have_an_epoch_each<P: Place>(place: P) {
             let (database, input) = (database.clone(), input.clone());
             tokio::spawn(async move { database.start(&input).await.unwrap() })
         };
-        let runs = join_all(databases.iter().map(start)).await.into_iter().map(Result::unwrap);
-        let mut epochs: Vec<_> = runs.map(|run| (run.epoch, run.input, run.conversation)).collect();
+        let runs = join_all(databases.iter().map(start))
+            .await
+            .into_iter()
+            .map(Result::unwrap);
+        let mut epochs: Vec<_> = runs
+            .map(|run| (run.epoch, run.input, run.conversation))
+            .collect();
         epochs.sort_unstable();
         assert_eq!(epochs, [(1, 1, 1), (2, 1, 1), (3, 1, 1), (4, 1, 1)]);
     }

@@ -17,7 +17,10 @@ pub(super) struct Remembering {
 
 impl Remembering {
     fn remember(&self, given: &impl serde::Serialize) {
-        self.given.lock().unwrap().push(serde_json::to_value(given).unwrap());
+        self.given
+            .lock()
+            .unwrap()
+            .push(serde_json::to_value(given).unwrap());
     }
 }
 

@@ -40,7 +40,10 @@ async fn a_run_that_is_made_again_calls_neither_model_nor_tools_nor_their_callba
     assert_eq!(counts(), (2, 1, 3));
     assert_eq!(again.messages(), first.messages());
     assert_eq!(again.usage(), first.usage());
-    assert_eq!((again.iterations(), again.end_reason()), (2, first.end_reason()));
+    assert_eq!(
+        (again.iterations(), again.end_reason()),
+        (2, first.end_reason())
+    );
 }
 
 #[tokio::test]
@@ -78,8 +81,14 @@ async fn a_response_that_was_streamed_in_two_attempts_is_shown_once() {
         }
         (text, discarded, used)
     };
-    assert_eq!(shown().await, ("It is It is Oslo.".to_owned(), 1, Usage::new(3, 2)));
-    assert_eq!(shown().await, ("It is Oslo.".to_owned(), 0, Usage::new(3, 2)));
+    assert_eq!(
+        shown().await,
+        ("It is It is Oslo.".to_owned(), 1, Usage::new(3, 2))
+    );
+    assert_eq!(
+        shown().await,
+        ("It is Oslo.".to_owned(), 0, Usage::new(3, 2))
+    );
 }
 
 #[tokio::test]
@@ -95,12 +104,18 @@ async fn an_account_of_several_runs_is_charged_once_for_a_run_that_is_made_again
     let account = Account::new(Limits::new().model_calls(10));
     for _ in 0..3 {
         agent(&account).run(request()).await.unwrap();
-        assert_eq!((account.used().model_calls, account.used().tool_calls), (2, 1));
+        assert_eq!(
+            (account.used().model_calls, account.used().tool_calls),
+            (2, 1)
+        );
     }
     let elsewhere = Account::new(Limits::new().model_calls(10));
     for _ in 0..2 {
         agent(&elsewhere).run(request()).await.unwrap();
-        assert_eq!((elsewhere.used().model_calls, elsewhere.used().tool_calls), (2, 1));
+        assert_eq!(
+            (elsewhere.used().model_calls, elsewhere.used().tool_calls),
+            (2, 1)
+        );
     }
     let other = AgentRequest::new("Do it.").with_run_id("run 2");
     agent(&account).run(other).await.unwrap();
@@ -131,17 +146,35 @@ async fn agents_of_one_name_at_once_are_answered_each_with_its_own() {
         };
         // So that the calls inside it are made again, and not the whole.
         let both = Tool::function_with("both", "Asks two.", both).effect(Effect::Pure);
-        durable(calling(&["both"], &Count::default()), database.clone()).tool(both).build().unwrap()
+        durable(calling(&["both"], &Count::default()), database.clone())
+            .tool(both)
+            .build()
+            .unwrap()
     };
     let first = agent().run(request()).await.unwrap();
     assert_eq!(calls.get(), 2);
-    let result = first.messages().iter().flat_map(|it| it.tool_results()).next().unwrap().text();
+    let result = first
+        .messages()
+        .iter()
+        .flat_map(|it| it.tool_results())
+        .next()
+        .unwrap()
+        .text();
     assert_eq!(result, "one other");
     let steps = database.runs().steps("run 1").await.unwrap();
     let paths: Vec<_> = steps.iter().map(|step| &*step.id.path).collect();
-    let expected = ["agent", "agent/c0", "agent/c0/worker", "agent/c0/worker//2", "agent"];
+    let expected = [
+        "agent",
+        "agent/c0",
+        "agent/c0/worker",
+        "agent/c0/worker//2",
+        "agent",
+    ];
     assert_eq!(paths, expected);
-    assert_eq!(agent().run(request()).await.unwrap().messages(), first.messages());
+    assert_eq!(
+        agent().run(request()).await.unwrap().messages(),
+        first.messages()
+    );
     assert_eq!(calls.get(), 2);
 }
 
@@ -167,19 +200,35 @@ async fn a_team_that_a_tool_has_ended_ends_there_again() {
             if rounds.one() == 3 {
                 call.context().escalate();
             }
-            call.context().state().update("rounds", |it| *it = json!(it.as_u64().unwrap_or(0) + 1));
+            call.context()
+                .state()
+                .update("rounds", |it| *it = json!(it.as_u64().unwrap_or(0) + 1));
             "worked"
         };
         let member = Agent::builder(model).name("member");
-        let member = member.tool(Tool::function_with("work", "Works.", work)).build().unwrap();
+        let member = member
+            .tool(Tool::function_with("work", "Works.", work))
+            .build()
+            .unwrap();
         let team = Agent::repeat("team", 10).agent(member);
-        (team.global_callbacks(Durable::new(database.clone())).build().unwrap(), count)
+        (
+            team.global_callbacks(Durable::new(database.clone()))
+                .build()
+                .unwrap(),
+            count,
+        )
     };
     let (agent, count) = team();
     let first = agent.run(request()).await.unwrap();
-    assert_eq!((count.get(), first.state().get("rounds")), (3, Some(json!(3))));
+    assert_eq!(
+        (count.get(), first.state().get("rounds")),
+        (3, Some(json!(3)))
+    );
     let again = team().0.run(request()).await.unwrap();
-    assert_eq!((count.get(), again.state().get("rounds")), (3, Some(json!(3))));
+    assert_eq!(
+        (count.get(), again.state().get("rounds")),
+        (3, Some(json!(3)))
+    );
     assert_eq!(again.messages(), first.messages());
 }
 
@@ -261,7 +310,10 @@ async fn a_value_is_made_once_in_a_run() {
         assert_eq!(response.state().get("number"), Some(json!(1)));
     }
     let other = AgentRequest::new("Do it.").with_run_id("run 2");
-    assert_eq!(agent().run(other).await.unwrap().state().get("number"), Some(json!(2)));
+    assert_eq!(
+        agent().run(other).await.unwrap().state().get("number"),
+        Some(json!(2))
+    );
 }
 
 /// A tool that takes a number, shows it in a question, and uses it once it has the answer.
@@ -276,9 +328,9 @@ fn numbering(durable: &Durable<Sqlite>, made: &Count) -> Tool {
             let id = context.step_path();
             match context.resolution(&id) {
                 Some(_) => Ok(number),
-                None => {
-                    Err(Error::interrupt(Interrupt::new(id, "confirm").with_payload(json!(number))))
-                }
+                None => Err(Error::interrupt(
+                    Interrupt::new(id, "confirm").with_payload(json!(number)),
+                )),
             }
         }
     };
@@ -296,21 +348,41 @@ async fn a_value_of_a_call_that_waits_stays_the_same_when_the_call_goes_on() {
                 false => orders,
                 true => {
                     let worker = Agent::builder(calling(&["order"], &Count::default()));
-                    worker.name("order").tool(orders).build().unwrap().into_tool("Works.")
+                    worker
+                        .name("order")
+                        .tool(orders)
+                        .build()
+                        .unwrap()
+                        .into_tool("Works.")
                 }
             };
             let agent = Agent::builder(calling(&["order", "order"], &Count::default()));
-            agent.name("agent").global_callbacks(durable).tool(tool).build().unwrap()
+            agent
+                .name("agent")
+                .global_callbacks(durable)
+                .tool(tool)
+                .build()
+                .unwrap()
         };
         let mut paused = agent().run(request()).await.unwrap();
         for number in 1..=2 {
-            let [asked] = paused.interrupts() else { panic!("{:?}", paused.interrupts()) };
+            let [asked] = paused.interrupts() else {
+                panic!("{:?}", paused.interrupts())
+            };
             assert_eq!((&asked.payload, made.get()), (&json!(number), number));
             // The same pause again.
             let next = database.runs().request("run 1").await.unwrap();
-            assert_eq!(agent().run(next).await.unwrap().interrupts(), paused.interrupts());
+            assert_eq!(
+                agent().run(next).await.unwrap().interrupts(),
+                paused.interrupts()
+            );
             let yes = Resolution::resolved(&asked.id, true);
-            let next = database.runs().request("run 1").await.unwrap().with_resolutions([yes]);
+            let next = database
+                .runs()
+                .request("run 1")
+                .await
+                .unwrap()
+                .with_resolutions([yes]);
             paused = agent().run(next).await.unwrap();
         }
         assert_eq!((paused.text(), made.get()), ("Done.".into(), 2));
@@ -351,13 +423,25 @@ async fn what_is_redacted_inside_is_restored_in_a_run_that_goes_on() {
             sent.one();
         };
         durable(model, database.clone())
-            .callbacks(Redact::new([Detector::email()]).unwrap().numbered().restore_when(|_| true))
-            .tool(Tool::function("find", "Finds.", |_: Value| "ann@example.com"))
+            .callbacks(
+                Redact::new([Detector::email()])
+                    .unwrap()
+                    .numbered()
+                    .restore_when(|_| true),
+            )
+            .tool(Tool::function(
+                "find",
+                "Finds.",
+                |_: Value| "ann@example.com",
+            ))
             .tool(Tool::function("send", "Sends.", send))
             .build()
             .unwrap()
     };
-    assert_eq!(agent().run(request()).await.unwrap_err().kind(), ErrorKind::Auth);
+    assert_eq!(
+        agent().run(request()).await.unwrap_err().kind(),
+        ErrorKind::Auth
+    );
     let response = agent().run(request()).await.unwrap();
     assert_eq!((response.text(), sent.get()), ("Sent.".to_owned(), 1));
 }
@@ -388,15 +472,27 @@ async fn a_failed_tool_is_told_to_the_model_in_the_same_words() {
     let agent = || {
         let wants = |_: f64| 0.1 + 0.2;
         let fails = |_: Value| Err::<(), _>(Error::new(ErrorKind::Overloaded, "busy"));
-        durable(calling(&["wants", "fails", "floats"], &models), database.clone())
-            .tool(Tool::function("wants", "Wants a number.", wants))
-            .tool(Tool::function("fails", "Fails.", fails))
-            .tool(Tool::function("floats", "Floats.", |_: Value| 123_456_789.123_456_78_f64 / 3.0))
-            .build()
-            .unwrap()
+        durable(
+            calling(&["wants", "fails", "floats"], &models),
+            database.clone(),
+        )
+        .tool(Tool::function("wants", "Wants a number.", wants))
+        .tool(Tool::function("fails", "Fails.", fails))
+        .tool(Tool::function("floats", "Floats.", |_: Value| {
+            123_456_789.123_456_78_f64 / 3.0
+        }))
+        .build()
+        .unwrap()
     };
     let first = agent().run(request()).await.unwrap();
-    assert!(first.messages()[2].tool_results().next().unwrap().text().contains("schema"));
+    assert!(
+        first.messages()[2]
+            .tool_results()
+            .next()
+            .unwrap()
+            .text()
+            .contains("schema")
+    );
     let again = agent().run(request()).await.unwrap();
     assert_eq!(again.messages(), first.messages());
     assert_eq!(models.get(), 4);

@@ -40,7 +40,10 @@ async fn a_changed_program_is_told_what_differs_and_where() {
     };
     assert_eq!(
         (step.to_string(), &**part),
-        ("model call 0 of `agent` in run `run 1`".into(), "instructions")
+        (
+            "model call 0 of `agent` in run `run 1`".into(),
+            "instructions"
+        )
     );
     assert_eq!(pay.get(), 1);
     assert!(agent("Be brief.").run(request()).await.is_ok());
@@ -49,13 +52,22 @@ async fn a_changed_program_is_told_what_differs_and_where() {
 #[tokio::test]
 async fn a_tool_that_was_added_or_removed_is_named() {
     let (alone, before, after) = ("look", "ask, look", "look, ask");
-    for [then, now] in [[alone, before], [alone, after], [before, alone], [after, alone]] {
+    for [then, now] in [
+        [alone, before],
+        [alone, after],
+        [before, alone],
+        [after, alone],
+    ] {
         let database = Sqlite::in_memory().await.unwrap();
         let agent = |names: &'static str| {
-            let tools =
-                names.split(", ").map(|name| counting(name, Effect::Pure, &Count::default()));
+            let tools = names
+                .split(", ")
+                .map(|name| counting(name, Effect::Pure, &Count::default()));
             let models = calling(&["look"], &Count::default());
-            durable(models, database.clone()).tools(tools).build().unwrap()
+            durable(models, database.clone())
+                .tools(tools)
+                .build()
+                .unwrap()
         };
         agent(then).run(request()).await.unwrap();
         let error = agent(now).run(request()).await.unwrap_err();
@@ -126,7 +138,9 @@ impl Journal for Failing {
 /// Starts the run again after so many payments, and answers what it asks about one.
 async fn started_again(agent: impl Fn() -> Agent, journal: &Sqlite, paid: u32) -> AgentResponse {
     let response = agent().run(request()).await.unwrap();
-    let [interrupt] = response.interrupts() else { return response };
+    let [interrupt] = response.interrupts() else {
+        return response;
+    };
     let answer = match paid {
         0 => Unfinished::RunAgain,
         _ => Unfinished::Done(json!("pay done")),
@@ -145,22 +159,43 @@ async fn a_run_stops_where_its_journal_fails_and_goes_on_when_it_is_back() {
             let (model, pay) = <(Count, Count)>::default();
             let agent = |fails_at: u32| {
                 let (inner, operation) = (inner.clone(), Arc::default());
-                let journal = Failing { inner, operation, fails_at, is_written };
+                let journal = Failing {
+                    inner,
+                    operation,
+                    fails_at,
+                    is_written,
+                };
                 durable(calling(&["pay", "look"], &model), journal)
                     .tool(counting("pay", Effect::Mutating, &pay))
                     .tool(counting("look", Effect::Pure, &Count::default()))
                     .build()
                     .unwrap()
             };
-            let Err(error) = agent(fails_at).run(request()).await else { break };
-            assert!(matches!(journal_error(&error), JournalError::Store(_)), "{error}");
-            assert!(error.message().starts_with("the journal failed: "), "{error}");
+            let Err(error) = agent(fails_at).run(request()).await else {
+                break;
+            };
+            assert!(
+                matches!(journal_error(&error), JournalError::Store(_)),
+                "{error}"
+            );
+            assert!(
+                error.message().starts_with("the journal failed: "),
+                "{error}"
+            );
             stopped += 1;
             // Nothing was done without a journal.
             let (made, paid) = (model.get(), pay.get());
             let response = started_again(|| agent(0), &inner, paid).await;
-            assert_eq!((response.text(), pay.get()), ("Done.".to_owned(), 1), "at {fails_at}");
-            assert!(made <= 3 && model.get() <= 4, "{made}, {} calls", model.get());
+            assert_eq!(
+                (response.text(), pay.get()),
+                ("Done.".to_owned(), 1),
+                "at {fails_at}"
+            );
+            assert!(
+                made <= 3 && model.get() <= 4,
+                "{made}, {} calls",
+                model.get()
+            );
         }
     }
     // The start, the end, and both ends of 5 steps, twice.
@@ -173,7 +208,12 @@ async fn a_layer_that_swallows_the_error_of_a_journal_ends_no_run() {
     for fails_at in 2.. {
         let (inner, pay) = (Sqlite::in_memory().await.unwrap(), Count::default());
         let operation = Arc::default();
-        let journal = Failing { inner: inner.clone(), operation, fails_at, is_written: true };
+        let journal = Failing {
+            inner: inner.clone(),
+            operation,
+            fails_at,
+            is_written: true,
+        };
         let sorry = |result: Result<AgentResponse, Error>| {
             let sorry = || AgentResponse::new([Message::assistant("Sorry.")]);
             Ok::<_, Error>(result.unwrap_or_else(|_| sorry()))
@@ -183,11 +223,20 @@ async fn a_layer_that_swallows_the_error_of_a_journal_ends_no_run() {
             .agent_layer(tower::util::MapResultLayer::new(sorry))
             .build()
             .unwrap();
-        let Err(error) = agent.run(request()).await else { break };
-        assert!(matches!(journal_error(&error), JournalError::Store(_)), "{error}");
+        let Err(error) = agent.run(request()).await else {
+            break;
+        };
+        assert!(
+            matches!(journal_error(&error), JournalError::Store(_)),
+            "{error}"
+        );
         let status = inner.runs().get("run 1").await.unwrap().status;
         let (is_end, ends) = (fails_at == 8, RunStatus::Completed);
-        assert_eq!(status, if is_end { ends } else { RunStatus::Running }, "at {fails_at}");
+        assert_eq!(
+            status,
+            if is_end { ends } else { RunStatus::Running },
+            "at {fails_at}"
+        );
         stopped += 1;
     }
     // Both ends of 3 steps, and the end.
@@ -202,25 +251,46 @@ async fn a_layer_that_swallows_the_error_of_a_journal_in_a_sub_agent_answers_no_
             let (inner, pay) = (Sqlite::in_memory().await.unwrap(), Count::default());
             let agent = |fails_at: u32| {
                 let (inner, operation) = (inner.clone(), Arc::default());
-                let journal = Failing { inner, operation, fails_at, is_written };
+                let journal = Failing {
+                    inner,
+                    operation,
+                    fails_at,
+                    is_written,
+                };
                 let sorry = |result: Result<ToolResponse, Error>| {
                     Ok::<_, Error>(result.unwrap_or_else(|_| ToolResponse::new("Sorry.")))
                 };
                 let worker = Agent::builder(calling(&["pay"], &Count::default())).name("worker");
-                let worker = worker.tool(counting("pay", Effect::Mutating, &pay)).build().unwrap();
+                let worker = worker
+                    .tool(counting("pay", Effect::Mutating, &pay))
+                    .build()
+                    .unwrap();
                 durable(calling(&["worker"], &Count::default()), journal)
                     .tool(worker.into_tool("Works."))
                     .tool_layer(tower::util::MapResultLayer::new(sorry))
                     .build()
                     .unwrap()
             };
-            let Err(error) = agent(fails_at).run(request()).await else { break };
-            assert!(matches!(journal_error(&error), JournalError::Store(_)), "{error}");
+            let Err(error) = agent(fails_at).run(request()).await else {
+                break;
+            };
+            assert!(
+                matches!(journal_error(&error), JournalError::Store(_)),
+                "{error}"
+            );
             let paid = pay.get();
             let response = started_again(|| agent(0), &inner, paid).await;
-            let told: Vec<_> = response.messages().iter().flat_map(Message::tool_results).collect();
+            let told: Vec<_> = response
+                .messages()
+                .iter()
+                .flat_map(Message::tool_results)
+                .collect();
             let told: Vec<_> = told.iter().map(|result| result.text()).collect();
-            assert_eq!((told, pay.get()), (vec!["Done.".to_owned()], 1), "at {fails_at}");
+            assert_eq!(
+                (told, pay.get()),
+                (vec!["Done.".to_owned()], 1),
+                "at {fails_at}"
+            );
             stopped += 1;
         }
     }
@@ -284,14 +354,23 @@ async fn a_database_that_is_closed_in_the_middle_stops_the_run() {
         })
     };
     let models = Count::default();
-    let agent = durable(calling(&["pay"], &models), database).tool(closes).build().unwrap();
+    let agent = durable(calling(&["pay"], &models), database)
+        .tool(closes)
+        .build()
+        .unwrap();
     let error = agent.run(request()).await.unwrap_err();
-    assert!(matches!(journal_error(&error), JournalError::Store(_)), "{error}");
+    assert!(
+        matches!(journal_error(&error), JournalError::Store(_)),
+        "{error}"
+    );
     assert_eq!((pay.get(), models.get()), (1, 1));
 
     let database = Sqlite::open(folder.file("runs.db")).await.unwrap();
     let pays = counting("pay", Effect::Mutating, &pay);
-    let agent = durable(calling(&["pay"], &models), database).tool(pays).build().unwrap();
+    let agent = durable(calling(&["pay"], &models), database)
+        .tool(pays)
+        .build()
+        .unwrap();
     let paused = agent.run(request()).await.unwrap();
     assert_eq!(paused.interrupts()[0].reason, Unfinished::REASON);
     assert_eq!((pay.get(), models.get()), (1, 1));
@@ -330,9 +409,16 @@ async fn that_a_call_was_made_is_known_while_what_is_around_it_waits() {
     let pay = Count::default();
     let agent = |tool: Tool| {
         let agent = durable(calling(&["pay"], &Count::default()), database.clone());
-        agent.tool(tool).on_tool(Approval::of_tools(["pay"])).build().unwrap()
+        agent
+            .tool(tool)
+            .on_tool(Approval::of_tools(["pay"]))
+            .build()
+            .unwrap()
     };
-    let paused = agent(counting("pay", Effect::Mutating, &pay)).run(request()).await.unwrap();
+    let paused = agent(counting("pay", Effect::Mutating, &pay))
+        .run(request())
+        .await
+        .unwrap();
     let approved = || Resolution::resolved("agent/c0", Decision::Approve);
     let with = |paused: &AgentResponse, answer: Resolution| {
         let next = AgentRequest::resume(paused.checkpoint()).with_resolutions([answer]);
@@ -353,7 +439,10 @@ async fn that_a_call_was_made_is_known_while_what_is_around_it_waits() {
     assert_eq!(asked.interrupts()[0].id, "agent/c0");
     let response = agent.run(with(&asked, approved())).await.unwrap();
     let result = response.messages()[2].tool_results().next().unwrap().text();
-    assert_eq!((response.text(), &*result, pay.get()), ("Done.".into(), "paid", 1));
+    assert_eq!(
+        (response.text(), &*result, pay.get()),
+        ("Done.".into(), "paid", 1)
+    );
 }
 
 #[tokio::test]
@@ -369,7 +458,10 @@ async fn another_request_is_refused_until_the_run_has_ended() {
     run.abort();
     let other = || AgentRequest::new("Something else.").with_run_id("run 1");
     let error = agent.run(other()).await.unwrap_err();
-    assert!(matches!(journal_error(&error), JournalError::OtherRequest { .. }), "{error}");
+    assert!(
+        matches!(journal_error(&error), JournalError::OtherRequest { .. }),
+        "{error}"
+    );
 
     let paused = agent.run(request()).await.unwrap();
     assert_eq!(paused.interrupts().len(), 1);
@@ -393,7 +485,9 @@ async fn a_mutating_tool_whose_time_has_run_out_is_asked_about() {
         durable(model, database.clone()).tool(slow).build().unwrap()
     };
     let paused = agent().run(request()).await.unwrap();
-    let EndReason::Interrupted(interrupts) = paused.end_reason() else { panic!() };
+    let EndReason::Interrupted(interrupts) = paused.end_reason() else {
+        panic!()
+    };
     assert_eq!(interrupts[0].payload["tool"], "pay");
     assert!(interrupts[0].payload["idempotency_key"].is_string());
 
@@ -405,13 +499,31 @@ async fn a_mutating_tool_whose_time_has_run_out_is_asked_about() {
     };
     // An answer that cannot be read asks again, and one that lets it run is for one attempt.
     let again = answer(json!({ "perhaps": true })).await;
-    assert!(again.interrupts()[0].message.as_ref().unwrap().contains("unknown variant"));
+    assert!(
+        again.interrupts()[0]
+            .message
+            .as_ref()
+            .unwrap()
+            .contains("unknown variant")
+    );
     assert_eq!(pay.get(), 1);
     let again = answer(Unfinished::RunAgain.into()).await;
-    assert_eq!((again.interrupts()[0].id.as_str(), pay.get()), ("unfinished agent/c0 2", 2));
+    assert_eq!(
+        (again.interrupts()[0].id.as_str(), pay.get()),
+        ("unfinished agent/c0 2", 2)
+    );
     let failed = answer(Unfinished::Failed("the bank is closed".into()).into()).await;
-    let told = failed.messages().iter().flat_map(|it| it.tool_results()).next().unwrap().text();
-    assert_eq!((told.as_str(), pay.get()), ("tool failed: the bank is closed", 2));
+    let told = failed
+        .messages()
+        .iter()
+        .flat_map(|it| it.tool_results())
+        .next()
+        .unwrap()
+        .text();
+    assert_eq!(
+        (told.as_str(), pay.get()),
+        ("tool failed: the bank is closed", 2)
+    );
 }
 
 #[tokio::test]
@@ -430,7 +542,10 @@ async fn an_agent_that_is_repeated_from_outside_its_steps_stops() {
     let again = on_agent_error(|_, _| Recovery::Retry);
     let agent = durable(fails, database).on_agent(again).build().unwrap();
     let error = agent.run(request()).await.unwrap_err();
-    assert!(matches!(journal_error(&error), JournalError::Repeated { .. }), "{error}");
+    assert!(
+        matches!(journal_error(&error), JournalError::Repeated { .. }),
+        "{error}"
+    );
     assert_eq!(models.get(), 1);
 }
 
@@ -440,14 +555,23 @@ async fn a_journal_of_a_sub_agent_alone_is_an_error_when_the_run_begins() {
     let worker = durable(saying("Done."), database.clone()).build().unwrap();
     assert!(worker.run(request()).await.is_ok());
     let boss = Agent::builder(calling(&["agent"], &Count::default())).name("boss");
-    let boss = boss.tool(worker.clone().into_tool("Works.")).build().unwrap();
+    let boss = boss
+        .tool(worker.clone().into_tool("Works."))
+        .build()
+        .unwrap();
     let error = boss.run("Do it.").await.unwrap_err();
-    assert!(matches!(journal_error(&error), JournalError::NoRun { .. }), "{error}");
+    assert!(
+        matches!(journal_error(&error), JournalError::NoRun { .. }),
+        "{error}"
+    );
 
     // With one of the whole tree, that is enough.
     let boss = durable(calling(&["worker"], &Count::default()), database.clone());
     let worker = Agent::builder(saying("Done.")).name("worker");
-    let worker = worker.global_callbacks(Durable::new(database.clone())).build().unwrap();
+    let worker = worker
+        .global_callbacks(Durable::new(database.clone()))
+        .build()
+        .unwrap();
     let boss = boss.tool(worker.into_tool("Works.")).build().unwrap();
     let other = AgentRequest::new("Do it.").with_run_id("run 2");
     assert_eq!(boss.run(other).await.unwrap().text(), "Done.");
@@ -459,17 +583,26 @@ async fn a_layer_that_makes_a_request_of_its_own_makes_the_run_fail() {
     let (database, models) = (Sqlite::in_memory().await.unwrap(), Count::default());
     let anew = |request: AgentRequest| AgentRequest::conversation(request.messages().clone());
     let agent = durable(calling(&[], &models), database);
-    let agent = agent.agent_layer(tower::util::MapRequestLayer::new(anew)).build().unwrap();
+    let agent = agent
+        .agent_layer(tower::util::MapRequestLayer::new(anew))
+        .build()
+        .unwrap();
     let error = agent.run(request()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidRequest);
-    assert!(error.message().contains("does not belong to the run"), "{error}");
+    assert!(
+        error.message().contains("does not belong to the run"),
+        "{error}"
+    );
     assert_eq!(models.get(), 0);
 }
 
 #[tokio::test]
 async fn a_retry_around_the_agent_goes_on_with_the_call_that_failed() {
-    let (database, models, pay) =
-        (Sqlite::in_memory().await.unwrap(), Count::default(), Count::default());
+    let (database, models, pay) = (
+        Sqlite::in_memory().await.unwrap(),
+        Count::default(),
+        Count::default(),
+    );
     let fails = Count::default();
     let once =
         tower_agent::callback::before_model(move |request: &mut tower_agent::ModelRequest| {
@@ -479,7 +612,10 @@ async fn a_retry_around_the_agent_goes_on_with_the_call_that_failed() {
             }
         });
     let agent = durable(calling(&["pay"], &models), database.clone()).on_model(once);
-    let agent = agent.tool(counting("pay", Effect::Mutating, &pay)).build().unwrap();
+    let agent = agent
+        .tool(counting("pay", Effect::Mutating, &pay))
+        .build()
+        .unwrap();
     let again = request();
     let error = agent.run(again.clone()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Overloaded);

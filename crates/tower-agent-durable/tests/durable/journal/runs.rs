@@ -25,12 +25,15 @@ pub(super) async fn a_run_is_seen_with_its_steps_and_what_it_waits_for_and_goes_
     let runs = database.runs();
     let pay = Count::default();
     let agent = || {
-        durable(calling(&["look", "pay"], &Count::default()), database.clone())
-            .tool(counting("look", Effect::Pure, &Count::default()))
-            .tool(counting("pay", Effect::Mutating, &pay))
-            .on_tool(Approval::of_tools(["pay"]))
-            .build()
-            .unwrap()
+        durable(
+            calling(&["look", "pay"], &Count::default()),
+            database.clone(),
+        )
+        .tool(counting("look", Effect::Pure, &Count::default()))
+        .tool(counting("pay", Effect::Mutating, &pay))
+        .on_tool(Approval::of_tools(["pay"]))
+        .build()
+        .unwrap()
     };
     assert!(runs.list().await.unwrap().is_empty());
     let state = State::from_iter([("user".to_owned(), json!("ann"))]);
@@ -38,7 +41,10 @@ pub(super) async fn a_run_is_seen_with_its_steps_and_what_it_waits_for_and_goes_
     first.settings_mut().temperature = Some(0.5);
     agent().run(first).await.unwrap();
     let seen = runs.get("run 1").await.unwrap();
-    assert_eq!((seen.status, &*seen.agent, seen.epoch), (RunStatus::Waiting, "agent", 1));
+    assert_eq!(
+        (seen.status, &*seen.agent, seen.epoch),
+        (RunStatus::Waiting, "agent", 1)
+    );
     assert_eq!(seen.interrupts[0].payload["tool"], "pay");
     let kinds = async || {
         let steps = runs.steps("run 1").await.unwrap();
@@ -46,11 +52,17 @@ pub(super) async fn a_run_is_seen_with_its_steps_and_what_it_waits_for_and_goes_
             StepKind::Tool(name) => name.to_string(),
             _ => "model".to_owned(),
         };
-        let seen = steps.iter().map(|step| (kind(&step.id.kind), step.ended_at.is_some()));
+        let seen = steps
+            .iter()
+            .map(|step| (kind(&step.id.kind), step.ended_at.is_some()));
         seen.collect::<Vec<_>>()
     };
-    let is_done =
-        |kinds: &[&str]| kinds.iter().map(|it| ((*it).to_owned(), true)).collect::<Vec<_>>();
+    let is_done = |kinds: &[&str]| {
+        kinds
+            .iter()
+            .map(|it| ((*it).to_owned(), true))
+            .collect::<Vec<_>>()
+    };
     assert_eq!(kinds().await, is_done(&["model", "look", "model"]));
 
     // Without an answer it waits on; with one it goes on, with its state and settings.
@@ -62,8 +74,14 @@ pub(super) async fn a_run_is_seen_with_its_steps_and_what_it_waits_for_and_goes_
     let next = runs.request("run 1").await.unwrap().with_resolutions([yes]);
     assert_eq!(agent().run(next).await.unwrap().text(), "Done.");
     let seen = runs.get("run 1").await.unwrap();
-    assert_eq!((seen.status, seen.interrupts.len(), pay.get()), (RunStatus::Completed, 0, 1));
-    assert_eq!(kinds().await, is_done(&["model", "look", "model", "pay", "model"]));
+    assert_eq!(
+        (seen.status, seen.interrupts.len(), pay.get()),
+        (RunStatus::Completed, 0, 1)
+    );
+    assert_eq!(
+        kinds().await,
+        is_done(&["model", "look", "model", "pay", "model"])
+    );
     assert_eq!(runs.list().await.unwrap().len(), 1);
 }
 
@@ -87,7 +105,10 @@ pub(super) async fn a_run_that_has_failed_goes_on_with_the_call_that_failed(
     };
     agent(false).run(request()).await.unwrap_err();
     let seen = database.runs().get("run 1").await.unwrap();
-    assert_eq!((seen.status, seen.error.unwrap().kind()), (RunStatus::Failed, ErrorKind::Auth));
+    assert_eq!(
+        (seen.status, seen.error.unwrap().kind()),
+        (RunStatus::Failed, ErrorKind::Auth)
+    );
     let next = database.runs().request("run 1").await.unwrap();
     assert_eq!(agent(true).run(next).await.unwrap().text(), "Done.");
     assert_eq!((models.get(), pay.get()), (2, 1));
@@ -122,16 +143,31 @@ pub(super) async fn a_run_that_was_cancelled_or_deleted_stops_before_its_next_st
         }
         assert_eq!(models.get(), 1);
         if !is_deleted {
-            assert_eq!(runs.get("run 1").await.unwrap().status, RunStatus::Cancelled);
+            assert_eq!(
+                runs.get("run 1").await.unwrap().status,
+                RunStatus::Cancelled
+            );
             let error = agent.run(request()).await.unwrap_err();
-            assert!(matches!(journal_error(&error), JournalError::Cancelled { .. }));
-            assert!(matches!(runs.request("run 1").await, Err(JournalError::Cancelled { .. })));
+            assert!(matches!(
+                journal_error(&error),
+                JournalError::Cancelled { .. }
+            ));
+            assert!(matches!(
+                runs.request("run 1").await,
+                Err(JournalError::Cancelled { .. })
+            ));
             runs.delete("run 1").await.unwrap();
         }
     }
     let runs = database.runs();
-    assert!(matches!(runs.cancel("run 1").await, Err(JournalError::UnknownRun { .. })));
-    assert!(matches!(runs.delete("run 1").await, Err(JournalError::UnknownRun { .. })));
+    assert!(matches!(
+        runs.cancel("run 1").await,
+        Err(JournalError::UnknownRun { .. })
+    ));
+    assert!(matches!(
+        runs.delete("run 1").await,
+        Err(JournalError::UnknownRun { .. })
+    ));
     // Its id is free.
     let agent = durable(saying("Hi."), database.clone()).build().unwrap();
     let other = AgentRequest::new("Something else.").with_run_id("run 1");
@@ -199,10 +235,18 @@ pub(super) async fn a_run_that_has_completed_has_a_next_turn(place: impl Place) 
     assert_ne!(made[0], made[1]);
 
     // From before that turn, and from another run.
-    assert!(is_earlier(agent.run(next(&first, "Something else.").with_run_id("run 1")).await));
+    assert!(is_earlier(
+        agent
+            .run(next(&first, "Something else.").with_run_id("run 1"))
+            .await
+    ));
     assert!(is_other(agent.run(request()).await));
     let elsewhere = agent.run(next(&second, "Elsewhere.")).await.unwrap();
-    assert!(is_other(agent.run(next(&elsewhere, "And?").with_run_id("run 1")).await));
+    assert!(is_other(
+        agent
+            .run(next(&elsewhere, "And?").with_run_id("run 1"))
+            .await
+    ));
     assert_eq!(keys.lock().unwrap().len(), 3);
 }
 
@@ -210,11 +254,19 @@ pub(super) async fn a_run_that_has_completed_is_not_cancelled(
     place: impl Place<Journal: Database>,
 ) {
     let (database, models) = (place.open().await, Count::default());
-    let agent = durable(calling(&[], &models), database.clone()).build().unwrap();
+    let agent = durable(calling(&[], &models), database.clone())
+        .build()
+        .unwrap();
     agent.run(request()).await.unwrap();
     database.runs().cancel("run 1").await.unwrap();
-    assert_eq!(database.runs().get("run 1").await.unwrap().status, RunStatus::Completed);
-    assert_eq!((agent.run(request()).await.unwrap().text(), models.get()), ("Done.".into(), 1));
+    assert_eq!(
+        database.runs().get("run 1").await.unwrap().status,
+        RunStatus::Completed
+    );
+    assert_eq!(
+        (agent.run(request()).await.unwrap().text(), models.get()),
+        ("Done.".into(), 1)
+    );
 }
 
 pub(super) async fn a_request_that_comes_late_does_not_begin_the_run_again(
@@ -222,12 +274,15 @@ pub(super) async fn a_request_that_comes_late_does_not_begin_the_run_again(
 ) {
     let database = place.open().await;
     let (runs, pay, bill) = (database.runs(), Count::default(), Count::default());
-    let agent = durable(calling(&["pay", "bill"], &Count::default()), database.clone())
-        .tool(counting("pay", Effect::Mutating, &pay))
-        .tool(counting("bill", Effect::Mutating, &bill))
-        .on_tool(Approval::of_tools(["pay", "bill"]))
-        .build()
-        .unwrap();
+    let agent = durable(
+        calling(&["pay", "bill"], &Count::default()),
+        database.clone(),
+    )
+    .tool(counting("pay", Effect::Mutating, &pay))
+    .tool(counting("bill", Effect::Mutating, &bill))
+    .on_tool(Approval::of_tools(["pay", "bill"]))
+    .build()
+    .unwrap();
     agent.run(request()).await.unwrap();
     let mut answered = Vec::new();
     for _ in 0..2 {
@@ -240,17 +295,26 @@ pub(super) async fn a_request_that_comes_late_does_not_begin_the_run_again(
         agent.run(next).await.unwrap();
     }
     let seen = runs.get("run 1").await.unwrap();
-    assert_eq!((seen.status, pay.get(), bill.get()), (RunStatus::Completed, 1, 1));
+    assert_eq!(
+        (seen.status, pay.get(), bill.get()),
+        (RunStatus::Completed, 1, 1)
+    );
     // A queue delivers the first request twice, and a browser an approval.
     let last = answered.pop().unwrap();
     for late in [request(), answered.pop().unwrap().into()] {
         let error = agent.run(late).await.unwrap_err();
         let error = journal_error(&error);
-        assert!(matches!(error, JournalError::EarlierRequest { .. }), "{error}");
+        assert!(
+            matches!(error, JournalError::EarlierRequest { .. }),
+            "{error}"
+        );
     }
     assert_eq!(agent.run(last).await.unwrap().text(), "Done.");
     let after = runs.get("run 1").await.unwrap();
-    assert_eq!((after.status, pay.get(), bill.get()), (RunStatus::Completed, 1, 1));
+    assert_eq!(
+        (after.status, pay.get(), bill.get()),
+        (RunStatus::Completed, 1, 1)
+    );
 }
 
 pub(super) async fn a_second_answer_does_not_begin_the_run_again(
@@ -272,13 +336,22 @@ pub(super) async fn a_second_answer_does_not_begin_the_run_again(
         AgentRequest::from(seen.clone()).with_resolutions([answer])
     };
     agent.run(answer(Decision::Approve)).await.unwrap();
-    for late in [Decision::Edit(json!({ "request": "y" })), Decision::Reject { reason: None }] {
+    for late in [
+        Decision::Edit(json!({ "request": "y" })),
+        Decision::Reject { reason: None },
+    ] {
         let error = agent.run(answer(late)).await.unwrap_err();
         let error = journal_error(&error);
-        assert!(matches!(error, JournalError::EarlierRequest { .. }), "{error}");
+        assert!(
+            matches!(error, JournalError::EarlierRequest { .. }),
+            "{error}"
+        );
     }
     let after = runs.get("run 1").await.unwrap();
-    assert_eq!((after.status, models.get(), pay.get()), (RunStatus::Completed, 2, 1));
+    assert_eq!(
+        (after.status, models.get(), pay.get()),
+        (RunStatus::Completed, 2, 1)
+    );
 }
 
 pub(super) async fn runs_that_have_ended_are_deleted_when_they_are_old(
@@ -304,12 +377,19 @@ pub(super) async fn runs_that_have_ended_are_deleted_when_they_are_old(
     }
     let yes = &runs.get("completed").await.unwrap().interrupts[0].id;
     let yes = Resolution::resolved(yes, Decision::Approve);
-    let next = runs.request("completed").await.unwrap().with_resolutions([yes]);
+    let next = runs
+        .request("completed")
+        .await
+        .unwrap()
+        .with_resolutions([yes]);
     agent(true).run(next).await.unwrap();
     runs.cancel("cancelled").await.unwrap();
     agent(false).run(named("failed")).await.unwrap_err();
     // Its process has stopped.
-    database.start(&input("Do it.", "running").await).await.unwrap();
+    database
+        .start(&input("Do it.", "running").await)
+        .await
+        .unwrap();
 
     let statuses = async || {
         let mut all = Vec::new();
@@ -321,23 +401,48 @@ pub(super) async fn runs_that_have_ended_are_deleted_when_they_are_old(
         all
     };
     let all = ["cancelled", "completed", "failed", "running", "waiting"];
-    assert_eq!(statuses().await.iter().map(|id| &**id).collect::<Vec<_>>(), all);
-    let oldest = runs.list().await.unwrap().iter().map(|run| run.updated_at).min().unwrap();
+    assert_eq!(
+        statuses().await.iter().map(|id| &**id).collect::<Vec<_>>(),
+        all
+    );
+    let oldest = runs
+        .list()
+        .await
+        .unwrap()
+        .iter()
+        .map(|run| run.updated_at)
+        .min()
+        .unwrap();
     assert_eq!(runs.delete_ended(oldest).await.unwrap(), 0);
     let later = SystemTime::now() + Duration::from_secs(60);
     assert_eq!(runs.delete_ended(later).await.unwrap(), 3);
     assert_eq!(runs.delete_ended(later).await.unwrap(), 0);
-    assert_eq!(statuses().await.iter().map(|id| &**id).collect::<Vec<_>>(), ["running", "waiting"]);
+    assert_eq!(
+        statuses().await.iter().map(|id| &**id).collect::<Vec<_>>(),
+        ["running", "waiting"]
+    );
     let gone = runs.steps("completed").await;
     assert!(matches!(gone, Err(JournalError::UnknownRun { .. })));
 
     // What is left goes on.
     let yes = &runs.get("waiting").await.unwrap().interrupts[0].id;
     let yes = Resolution::resolved(yes, Decision::Approve);
-    let next = runs.request("waiting").await.unwrap().with_resolutions([yes]);
+    let next = runs
+        .request("waiting")
+        .await
+        .unwrap()
+        .with_resolutions([yes]);
     assert_eq!(agent(true).run(next).await.unwrap().text(), "Done.");
     // A deleted run is another when it is started again.
-    assert_eq!(agent(true).run(named("completed")).await.unwrap().interrupts().len(), 1);
+    assert_eq!(
+        agent(true)
+            .run(named("completed"))
+            .await
+            .unwrap()
+            .interrupts()
+            .len(),
+        1
+    );
 }
 
 pub(super) async fn runs_are_listed_the_latest_first(place: impl Place<Journal: Database>) {
@@ -345,7 +450,10 @@ pub(super) async fn runs_are_listed_the_latest_first(place: impl Place<Journal: 
     let agent = durable(saying("Hi."), database.clone()).build().unwrap();
     let ids = ["b", "a", "B", "b "];
     for id in ids {
-        agent.run(AgentRequest::new("Do it.").with_run_id(id)).await.unwrap();
+        agent
+            .run(AgentRequest::new("Do it.").with_run_id(id))
+            .await
+            .unwrap();
     }
     let listed = database.runs().list().await.unwrap();
     assert_eq!(listed.len(), ids.len());
@@ -364,7 +472,9 @@ pub(super) async fn runs_are_listed_the_latest_first(place: impl Place<Journal: 
 /// The answer to the first question of a run that waits, from who has seen no more.
 fn decided(paused: &AgentResponse, decision: Decision) -> AgentRequest {
     let answer = Resolution::resolved(&paused.interrupts()[0].id, decision);
-    AgentRequest::resume(paused.checkpoint()).with_resolutions([answer]).with_run_id("run 1")
+    AgentRequest::resume(paused.checkpoint())
+        .with_resolutions([answer])
+        .with_run_id("run 1")
 }
 
 fn is_earlier(result: tower_agent::Result<AgentResponse>) -> bool {
@@ -390,7 +500,11 @@ pub(super) async fn another_answer_is_refused_while_the_run_waits_for_more_or_ha
     let first = agent.run(request()).await.unwrap();
     let second = agent.run(decided(&first, Decision::Approve)).await.unwrap();
     let no = || Decision::Reject { reason: None };
-    let [first_no] = decided(&first, no()).context().resolutions().try_into().unwrap();
+    let [first_no] = decided(&first, no())
+        .context()
+        .resolutions()
+        .try_into()
+        .unwrap();
     let late = || {
         [
             decided(&first, no()),
@@ -405,15 +519,24 @@ pub(super) async fn another_answer_is_refused_while_the_run_waits_for_more_or_ha
         assert!(is_earlier(agent.run(late).await));
     }
     let seen = journal.info("run 1").await;
-    assert_eq!((seen.status, seen.interrupts), (RunStatus::Waiting, second.interrupts().to_vec()));
+    assert_eq!(
+        (seen.status, seen.interrupts),
+        (RunStatus::Waiting, second.interrupts().to_vec())
+    );
     assert_eq!((models.get(), pay.get(), bill.get()), (2, 1, 0));
 
-    agent.run(decided(&second, Decision::Approve)).await.unwrap_err();
+    agent
+        .run(decided(&second, Decision::Approve))
+        .await
+        .unwrap_err();
     assert_eq!(journal.info("run 1").await.status, RunStatus::Failed);
     for late in late().into_iter().chain([decided(&second, no())]) {
         assert!(is_earlier(agent.run(late).await));
     }
-    let done = agent.run(decided(&second, Decision::Approve)).await.unwrap();
+    let done = agent
+        .run(decided(&second, Decision::Approve))
+        .await
+        .unwrap();
     assert_eq!((done.text(), done.messages().len()), ("Done.".into(), 6));
     assert_eq!((models.get(), pay.get(), bill.get()), (3, 1, 1));
 }
@@ -421,7 +544,11 @@ pub(super) async fn another_answer_is_refused_while_the_run_waits_for_more_or_ha
 /// An agent that pays when it may, and then looks something up.
 fn worker(name: &'static str, looks: &Count) -> Tool {
     let call = |id: &str, tool: &str| {
-        Turn::response(ModelResponse::from_tool_calls([ToolCall::new(id, tool, json!({}))]))
+        Turn::response(ModelResponse::from_tool_calls([ToolCall::new(
+            id,
+            tool,
+            json!({}),
+        )]))
     };
     // A model that is called again calls the tool under another id.
     let turns = [
@@ -434,7 +561,11 @@ fn worker(name: &'static str, looks: &Count) -> Tool {
     let agent = Agent::builder(ScriptedModel::new(turns)).name(name);
     let tools = [("look", looks), ("pay", &Count::default())];
     let agent = agent.tools(tools.map(|(tool, count)| counting(tool, Effect::Mutating, count)));
-    agent.on_tool(Approval::of_tools(["pay"])).build().unwrap().into_tool("Works.")
+    agent
+        .on_tool(Approval::of_tools(["pay"]))
+        .build()
+        .unwrap()
+        .into_tool("Works.")
 }
 
 pub(super) async fn an_answer_from_before_another_one_repeats_nothing(place: impl Place) {
@@ -445,7 +576,9 @@ pub(super) async fn an_answer_from_before_another_one_repeats_nothing(place: imp
     let agent = durable(model, journal.clone()).tools(["one", "two"].map(|it| worker(it, &looks)));
     let agent = agent.build().unwrap();
     let first = agent.run(request()).await.unwrap();
-    let [one, two] = first.interrupts() else { panic!("{:?}", first.interrupts()) };
+    let [one, two] = first.interrupts() else {
+        panic!("{:?}", first.interrupts())
+    };
     let answer = |paused: &AgentResponse, id: &str| {
         let yes = Resolution::resolved(id, Decision::Approve);
         let request = AgentRequest::resume(paused.checkpoint()).with_resolutions([yes]);

@@ -26,8 +26,14 @@ fn without_private_state(value: &mut Value) {
 async fn what_is_redacted_is_in_the_private_state_alone() {
     let given = Arc::<Mutex<Vec<Value>>>::default();
     let inner = Sqlite::in_memory().await.unwrap();
-    let journal = Remembering { inner, given: given.clone() };
-    let redact = Redact::new([Detector::email()]).unwrap().numbered().restore_when(|_| true);
+    let journal = Remembering {
+        inner,
+        given: given.clone(),
+    };
+    let redact = Redact::new([Detector::email()])
+        .unwrap()
+        .numbered()
+        .restore_when(|_| true);
     let find = Tool::function("find", "Finds.", |_: Value| "Write to ann@example.com.");
     let agent = durable(calling(&["find"], &Count::default()), journal)
         .callbacks(redact)

@@ -21,7 +21,9 @@ fn a_process_in_a_file_that_another_overtakes_at_any_point_writes_no_more() {
 
 #[test]
 fn a_process_on_a_server_that_another_overtakes_at_any_point_writes_no_more() {
-    let Some(server) = Server::start("journal-takeover") else { return };
+    let Some(server) = Server::start("journal-takeover") else {
+        return;
+    };
     overtaken_at_each_point(|| Program::on_server(&server));
 }
 
@@ -71,9 +73,16 @@ fn overtaken_at_each_point(new: impl Fn() -> Program + Sync) {
         "{points} points, {stopped} of {tried} stopped, {refused} refused, {} asked",
         asked.get()
     );
-    assert!(stopped + tried / 10 >= tried, "stopped at {stopped} of {tried} points");
+    assert!(
+        stopped + tried / 10 >= tried,
+        "stopped at {stopped} of {tried} points"
+    );
     // One of four is in the middle of each call of a tool.
-    assert!(refused > 0 && asked.get() >= 2, "{refused} refused, {} asked", asked.get());
+    assert!(
+        refused > 0 && asked.get() >= 2,
+        "{refused} refused, {} asked",
+        asked.get()
+    );
 }
 
 /// Whether another process has done what this one was about to do.
@@ -93,7 +102,9 @@ fn processes_that_race_for_a_run_in_a_file_make_it_once() {
 
 #[test]
 fn processes_that_race_for_a_run_on_a_server_make_it_once() {
-    let Some(server) = Server::start("journal-race") else { return };
+    let Some(server) = Server::start("journal-race") else {
+        return;
+    };
     race(|| Program::on_server(&server));
 }
 
@@ -115,17 +126,25 @@ fn race(new: impl Fn() -> Program + Sync) {
         }
         let refused = reports.iter().filter(|it| is_refused(it)).count();
         let ended = reports.iter().filter(|it| **it == "ended").count();
-        assert!(ended >= 1 && ended + refused == 2, "round {round}: {reports:?}");
+        assert!(
+            ended >= 1 && ended + refused == 2,
+            "round {round}: {reports:?}"
+        );
         assert_eq!(end(&program.folder()), expected, "round {round}");
     }
 }
 
 #[test]
 fn a_process_that_is_stopped_in_a_transaction_does_not_keep_others_out() {
-    let Some(server) = Server::start("journal-stopped") else { return };
+    let Some(server) = Server::start("journal-stopped") else {
+        return;
+    };
     // What one runtime does stands still while the other is used.
     let [slow, quick] = [(); 2].map(|()| runtime());
-    let (one, other) = (slow.block_on(server.connect()), quick.block_on(server.connect()));
+    let (one, other) = (
+        slow.block_on(server.connect()),
+        quick.block_on(server.connect()),
+    );
     let input = quick.block_on(input("Do it.", "run 1"));
     let run = slow.block_on(one.start(&input)).unwrap();
     let (step, intent) = (step("run 1", "agent/c1"), intent());
@@ -153,5 +172,8 @@ fn a_process_that_is_stopped_in_a_transaction_does_not_keep_others_out() {
 }
 
 fn runtime() -> Runtime {
-    runtime::Builder::new_current_thread().enable_all().build().unwrap()
+    runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap()
 }

@@ -25,13 +25,18 @@ fn a_torn_last_write_loses_no_more_than_itself() {
 
     // Killed after a call that changes something was kept.
     let cut = Program::in_file();
-    assert!(!cut.run(Some(Fate::kill("has committed 1 tool boss/c4"))).success());
+    assert!(
+        !cut.run(Some(Fate::kill("has committed 1 tool boss/c4")))
+            .success()
+    );
     let cut = cut.folder();
     let log = std::fs::read(cut.join("runs.db-wal")).unwrap();
     // A frame is a page and its head; the last write may have several.
     let frame = 4096 + 24;
     let last = log.len() - frame;
-    let steps = (0..frame).step_by(103).chain([1, 23, 24, 25, frame - 1, frame]);
+    let steps = (0..frame)
+        .step_by(103)
+        .chain([1, 23, 24, 25, frame - 1, frame]);
     let torn = steps.map(|kept| log[..last + kept].to_vec());
     let flipped = [30, frame / 2, frame - 1].map(|at| {
         let mut log = log.clone();

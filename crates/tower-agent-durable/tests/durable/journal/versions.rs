@@ -11,16 +11,25 @@ use super::{Count, calling, counting, durable, request};
 use crate::database::Folder;
 
 fn is_newer<T>(read: Result<T, JournalError>) -> bool {
-    let newer = StoreError::NewerFormat { found: 2, newest: 1 }.to_string();
+    let newer = StoreError::NewerFormat {
+        found: 2,
+        newest: 1,
+    }
+    .to_string();
     read.is_err_and(|error| matches!(error, JournalError::Store(it) if it.to_string() == newer))
 }
 
 #[tokio::test]
 async fn a_record_of_a_later_version_is_an_error() {
     let journal = Sqlite::in_memory().await.unwrap();
-    let run = journal.start(&input("Do it.", "run 1").await).await.unwrap();
+    let run = journal
+        .start(&input("Do it.", "run 1").await)
+        .await
+        .unwrap();
     let (step, intent) = (step("run 1", "agent/c0"), intent());
-    let Begun::Fresh(lease) = journal.begin(&run, &step, &intent).await.unwrap() else { panic!() };
+    let Begun::Fresh(lease) = journal.begin(&run, &step, &intent).await.unwrap() else {
+        panic!()
+    };
     let mut record = record(json!("Done."));
     record.version = Record::VERSION + 1;
     journal.commit(&lease, &record).await.unwrap();
@@ -28,7 +37,12 @@ async fn a_record_of_a_later_version_is_an_error() {
     // For a journal of somebody else's.
     let kept = serde_json::to_value(&record).unwrap();
     let error = serde_json::from_value::<Record>(kept).unwrap_err();
-    assert!(error.to_string().contains("format 2, but this version reads up to 1"), "{error}");
+    assert!(
+        error
+            .to_string()
+            .contains("format 2, but this version reads up to 1"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -55,7 +69,10 @@ async fn an_end_and_a_request_of_a_later_version_are_errors_and_are_left_alone()
     )
     .await;
     let error = runs.request("run 1").await.unwrap_err().to_string();
-    assert!(error.contains("format 2, but this version of tower-agent reads up to 1"), "{error}");
+    assert!(
+        error.contains("format 2, but this version of tower-agent reads up to 1"),
+        "{error}"
+    );
     write(
         r#"UPDATE tower_agent_run_inputs SET request = replace(request, '"version":2', '"version":1')"#,
     )
@@ -76,11 +93,19 @@ async fn an_end_and_a_request_of_a_later_version_are_errors_and_are_left_alone()
         seen
     };
     let two = ("run 2".to_owned(), RunStatus::Waiting, 1);
-    assert_eq!(seen().await, [("run 1".to_owned(), RunStatus::Unreadable, 0), two.clone()]);
+    assert_eq!(
+        seen().await,
+        [("run 1".to_owned(), RunStatus::Unreadable, 0), two.clone()]
+    );
     assert_eq!(runs.steps("run 1").await.unwrap().len(), 1);
     let next = AgentRequest::new("Do more.").with_run_id("run 1");
     let error = agent.run(next).await.unwrap_err();
-    assert!(error.message().contains("format 2, but this version reads up to 1"), "{error}");
+    assert!(
+        error
+            .message()
+            .contains("format 2, but this version reads up to 1"),
+        "{error}"
+    );
     write(r#"UPDATE tower_agent_runs SET ended = replace(ended, '{"version":2,"end"', '{"version":1,"end"') WHERE run = 'run 1'"#)
         .await;
     assert_eq!(runs.get("run 1").await.unwrap().status, RunStatus::Waiting);
@@ -90,22 +115,37 @@ async fn an_end_and_a_request_of_a_later_version_are_errors_and_are_left_alone()
         r#"UPDATE tower_agent_runs SET ended = replace(ended, '"checkpoint":{"version":1', '"checkpoint":{"version":2') WHERE run = 'run 1'"#,
     )
     .await;
-    assert_eq!(seen().await, [("run 1".to_owned(), RunStatus::Unreadable, 0), two.clone()]);
+    assert_eq!(
+        seen().await,
+        [("run 1".to_owned(), RunStatus::Unreadable, 0), two.clone()]
+    );
     let error = runs.get("run 1").await.unwrap_err().to_string();
-    assert!(error.contains("format 2, but this version of tower-agent reads up to 1"), "{error}");
+    assert!(
+        error.contains("format 2, but this version of tower-agent reads up to 1"),
+        "{error}"
+    );
     write(
         r#"UPDATE tower_agent_runs SET ended = replace(ended, '"checkpoint":{"version":2', '"checkpoint":{"version":1') WHERE run = 'run 1'"#,
     )
     .await;
 
     write("UPDATE tower_agent_runs SET status = 'dreaming' WHERE run = 'run 1'").await;
-    assert_eq!(seen().await, [("run 1".to_owned(), RunStatus::Unreadable, 1), two]);
-    assert_eq!(runs.get("run 1").await.unwrap().status, RunStatus::Unreadable);
+    assert_eq!(
+        seen().await,
+        [("run 1".to_owned(), RunStatus::Unreadable, 1), two]
+    );
+    assert_eq!(
+        runs.get("run 1").await.unwrap().status,
+        RunStatus::Unreadable
+    );
     for error in [
         runs.request("run 1").await.unwrap_err().to_string(),
         agent.run(request()).await.unwrap_err().to_string(),
     ] {
-        assert!(error.contains("`dreaming`, the status of run `run 1`"), "{error}");
+        assert!(
+            error.contains("`dreaming`, the status of run `run 1`"),
+            "{error}"
+        );
     }
     assert_eq!(pay.get(), 0);
     other.close().await;
@@ -114,6 +154,11 @@ async fn an_end_and_a_request_of_a_later_version_are_errors_and_are_left_alone()
 #[test]
 fn an_end_that_another_journal_keeps_is_not_read_if_it_is_of_a_later_version() {
     let kept = r#"{ "version": 2, "end": { "something": "else" } }"#;
-    let error = serde_json::from_str::<RunEnd>(kept).unwrap_err().to_string();
-    assert!(error.contains("format 2, but this version reads up to 1"), "{error}");
+    let error = serde_json::from_str::<RunEnd>(kept)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("format 2, but this version reads up to 1"),
+        "{error}"
+    );
 }

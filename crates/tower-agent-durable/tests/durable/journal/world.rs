@@ -57,7 +57,14 @@ impl World {
     pub(crate) fn new(folder: &Path, fates: impl IntoIterator<Item = Fate>) -> Self {
         let (point, input, writing, tries) = Default::default();
         let fates = Mutex::new(fates.into_iter().collect());
-        Self(Arc::new(Inner { folder: folder.to_owned(), fates, point, input, writing, tries }))
+        Self(Arc::new(Inner {
+            folder: folder.to_owned(),
+            fates,
+            point,
+            input,
+            writing,
+            tries,
+        }))
     }
 
     pub(crate) fn folder(&self) -> &Path {
@@ -70,7 +77,11 @@ impl World {
 
     /// Writes a line to a file that the journal knows nothing of.
     pub(crate) fn write(&self, file: &str, line: &str) {
-        let mut file = OpenOptions::new().create(true).append(true).open(self.file(file)).unwrap();
+        let mut file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.file(file))
+            .unwrap();
         file.write_all(format!("{line}\n").as_bytes()).unwrap();
     }
 
@@ -134,8 +145,10 @@ impl World {
                     is_first
                 };
                 // What follows a result fails at first.
-                let follows =
-                    request.messages().iter().any(|it| it.tool_results().next().is_some());
+                let follows = request
+                    .messages()
+                    .iter()
+                    .any(|it| it.tool_results().next().is_some());
                 if is_first && follows {
                     world.point("a model fails").await;
                     return Err(Error::new(ErrorKind::Overloaded, "busy"));
@@ -167,9 +180,9 @@ impl World {
                 tokio::task::yield_now().await;
                 world.made(name, context);
                 world.write("keys", &request.idempotency_key());
-                context
-                    .state()
-                    .update(name, |count| *count = json!(count.as_u64().unwrap_or(0) + 1));
+                context.state().update(name, |count| {
+                    *count = json!(count.as_u64().unwrap_or(0) + 1)
+                });
                 world.point(&format!("{name} has run")).await;
                 format!("{name} done")
             }
@@ -180,7 +193,9 @@ impl World {
     pub(crate) fn agent(&self, journal: impl Journal) -> (Agent, Budget) {
         let retry = || {
             let moment = Duration::from_millis(1);
-            CallRetryLayer::new().backoff(moment, moment).restart_streams(true)
+            CallRetryLayer::new()
+                .backoff(moment, moment)
+                .restart_streams(true)
         };
         let worker = Agent::builder(self.model(answer_of_worker))
             .name("worker")
@@ -189,7 +204,12 @@ impl World {
             .model_layer(retry())
             .build()
             .unwrap();
-        let budget = Budget::new(Limits::new().model_calls(100).tokens(10_000).tool_calls(100));
+        let budget = Budget::new(
+            Limits::new()
+                .model_calls(100)
+                .tokens(10_000)
+                .tool_calls(100),
+        );
         let agent = Agent::builder(self.model(answer_of_boss))
             .name("boss")
             .tool(self.tool("look", Effect::Pure))
@@ -232,7 +252,10 @@ impl World {
 
     /// Returns a journal with points before and after all that it writes.
     pub(crate) fn watching(&self, inner: impl Journal) -> impl Journal {
-        Watched { world: self.clone(), inner }
+        Watched {
+            world: self.clone(),
+            inner,
+        }
     }
 
     /// Starts the run or goes on with it, answers what it waits for, and writes down how it ended.
@@ -249,7 +272,12 @@ impl World {
                     runs.request(run).await?.with_resolutions(answers)
                 }
             };
-            if self.make(&agent, &budget, request).await?.interrupts().is_empty() {
+            if self
+                .make(&agent, &budget, request)
+                .await?
+                .interrupts()
+                .is_empty()
+            {
                 assert_eq!(runs.get(run).await?.status, RunStatus::Completed);
                 return Ok(());
             }
@@ -291,21 +319,33 @@ impl World {
             let answers: Vec<Resolution> = match std::fs::read_to_string(&sent) {
                 Ok(answers) => serde_json::from_str(&answers)?,
                 Err(_) => {
-                    let open = session.map(|it| it.checkpoint.interrupts).unwrap_or_default();
+                    let open = session
+                        .map(|it| it.checkpoint.interrupts)
+                        .unwrap_or_default();
                     open.iter().map(|it| self.answer(it)).collect()
                 }
             };
             std::fs::write(&sent, serde_json::to_string(&answers)?)?;
             let request = match answers.is_empty() {
                 true => first_request(run),
-                false => AgentRequest::default().with_resolutions(answers).with_run_id(run),
+                false => AgentRequest::default()
+                    .with_resolutions(answers)
+                    .with_run_id(run),
             };
             let response = stream(agent.clone(), key.request(request)).await?;
             std::fs::remove_file(&sent)?;
             if response.interrupts().is_empty() {
                 let kept = Session::load(&database, &key).await?.ok_or("no session")?;
-                assert!(kept.checkpoint.messages.iter().eq(response.messages().iter()));
-                assert_eq!((kept.state, kept.is_running), (response.state().snapshot(), false));
+                assert!(
+                    kept.checkpoint
+                        .messages
+                        .iter()
+                        .eq(response.messages().iter())
+                );
+                assert_eq!(
+                    (kept.state, kept.is_running),
+                    (response.state().snapshot(), false)
+                );
                 return self.end(&response);
             }
         }
@@ -349,7 +389,9 @@ impl World {
 
 pub(crate) fn first_request(run: &str) -> AgentRequest {
     let state = State::from_iter([("units".to_owned(), json!("metric"))]);
-    AgentRequest::new("Do it all.").with_state(state).with_run_id(run)
+    AgentRequest::new("Do it all.")
+        .with_state(state)
+        .with_run_id(run)
 }
 
 async fn stream(agent: impl AgentService, request: AgentRequest) -> Result<AgentResponse> {
@@ -360,7 +402,11 @@ async fn stream(agent: impl AgentService, request: AgentRequest) -> Result<Agent
 
 /// How many results of tools there are.
 fn results(request: &ModelRequest) -> usize {
-    request.messages().iter().filter(|message| message.role() == Role::Tool).count()
+    request
+        .messages()
+        .iter()
+        .filter(|message| message.role() == Role::Tool)
+        .count()
 }
 
 fn call(id: &str, tool: &str) -> ToolCall {
@@ -413,7 +459,10 @@ impl<J: Journal> Journal for Watched<J> {
         intent: &Intent,
     ) -> Result<Begun, JournalError> {
         self.world.point(&format!("begins {}", step.key())).await;
-        let begun = self.world.writing(self.inner.begin(run, step, intent)).await?;
+        let begun = self
+            .world
+            .writing(self.inner.begin(run, step, intent))
+            .await?;
         self.world.point(&format!("has begun {}", step.key())).await;
         Ok(begun)
     }
@@ -426,18 +475,33 @@ impl<J: Journal> Journal for Watched<J> {
     }
 
     async fn commit(&self, lease: &Lease, record: &Record) -> Result<(), JournalError> {
-        self.world.point(&format!("commits {}", lease.step.key())).await;
+        self.world
+            .point(&format!("commits {}", lease.step.key()))
+            .await;
         self.world.writing(self.inner.commit(lease, record)).await?;
-        let StepId { kind, path, iteration, input, .. } = &lease.step;
-        self.world.write("done", &format!("kept {kind:?} {path} {iteration} {input}"));
-        self.world.point(&format!("has committed {}", lease.step.key())).await;
+        let StepId {
+            kind,
+            path,
+            iteration,
+            input,
+            ..
+        } = &lease.step;
+        self.world
+            .write("done", &format!("kept {kind:?} {path} {iteration} {input}"));
+        self.world
+            .point(&format!("has committed {}", lease.step.key()))
+            .await;
         Ok(())
     }
 
     async fn release(&self, lease: &Lease) -> Result<(), JournalError> {
-        self.world.point(&format!("releases {}", lease.step.key())).await;
+        self.world
+            .point(&format!("releases {}", lease.step.key()))
+            .await;
         self.world.writing(self.inner.release(lease)).await?;
-        self.world.point(&format!("has released {}", lease.step.key())).await;
+        self.world
+            .point(&format!("has released {}", lease.step.key()))
+            .await;
         Ok(())
     }
 

@@ -30,10 +30,18 @@ impl Balancer {
             loop {
                 let (client, _) = listener.accept().await.unwrap();
                 let workers = shared.lock().unwrap().workers.clone();
-                shared.lock().unwrap().connections.spawn(forward(client, workers));
+                shared
+                    .lock()
+                    .unwrap()
+                    .connections
+                    .spawn(forward(client, workers));
             }
         });
-        Self { address, state, accepting: accepting.abort_handle() }
+        Self {
+            address,
+            state,
+            accepting: accepting.abort_handle(),
+        }
     }
 
     /// Sets the workers, the preferred one first, and cuts all connections.

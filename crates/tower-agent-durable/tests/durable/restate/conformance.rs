@@ -38,7 +38,9 @@ impl Place for Empty {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn it_keeps_runs_as_every_journal_does() {
-    let Some(server) = Server::start("restate-conformance", &[]) else { return };
+    let Some(server) = Server::start("restate-conformance", &[]) else {
+        return;
+    };
     let engine = server.engine();
     let _worker = work(&server, &engine, []).await;
     keeps_runs(async || Empty::new(&engine).await).await;

@@ -33,7 +33,9 @@ async fn drive(engine: &Engine, folder: &Path, run: &str) {
 
 #[tokio::test]
 async fn a_run_whose_worker_is_killed_ends_as_if_it_had_not_been() {
-    let Some(server) = Server::start("restate-kill", &[]) else { return };
+    let Some(server) = Server::start("restate-kill", &[]) else {
+        return;
+    };
     let (engine, balancer) = (server.engine(), Balancer::start().await);
     let root = Folder::new("restate-kill-runs");
     let root = root.file("");
@@ -61,7 +63,10 @@ async fn a_run_whose_worker_is_killed_ends_as_if_it_had_not_been() {
         }
         // Whoever was killed while it changed something is asked about that.
         let has_changed = ["charge", "pay", "note"].map(|tool| format!("{point} {tool} has run"));
-        assert!(!has_changed.contains(&at) || !lines(&folder, "asked").is_empty(), "{at}");
+        assert!(
+            !has_changed.contains(&at) || !lines(&folder, "asked").is_empty(),
+            "{at}"
+        );
     }
 }
 
@@ -81,7 +86,9 @@ async fn are_made_once(
     register(balancer.address).await;
 
     let names: Vec<_> = (1..=12).map(|run| format!("run {run}")).collect();
-    names.iter().for_each(|run| std::fs::create_dir_all(root.join(run)).unwrap());
+    names
+        .iter()
+        .for_each(|run| std::fs::create_dir_all(root.join(run)).unwrap());
     let first = engine.start("world", first_request("run 1")).await.unwrap();
     let drives = names.iter().map(|run| drive(&engine, &root, run));
     let killed = async {
@@ -98,18 +105,28 @@ async fn are_made_once(
 
 #[tokio::test]
 async fn runs_whose_worker_and_server_are_killed_are_made_once() {
-    let Some(mut server) = Server::start("restate-many", &[]) else { return };
+    let Some(mut server) = Server::start("restate-many", &[]) else {
+        return;
+    };
     let (ingress, admin) = (server.ingress(), server.admin());
     let kill = || {
         server.kill();
         server.resume();
     };
-    are_made_once("restate-many-runs", &ingress, async |at| admin.register(at).await, kill).await;
+    are_made_once(
+        "restate-many-runs",
+        &ingress,
+        async |at| admin.register(at).await,
+        kill,
+    )
+    .await;
 }
 
 #[tokio::test]
 async fn runs_of_a_cluster_that_loses_a_node_are_made_once() {
-    let Some([mut lost, one, other]) = Server::start_cluster() else { return };
+    let Some([mut lost, one, other]) = Server::start_cluster() else {
+        return;
+    };
     let balancer = Balancer::start().await;
     balancer.point_to([&lost, &one, &other].map(Server::ingress_address));
     let (ingress, admin) = (format!("http://{}", balancer.address), lost.admin());

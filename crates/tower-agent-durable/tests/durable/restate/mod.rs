@@ -21,7 +21,13 @@ async fn serve(engine: &Engine, agents: impl IntoIterator<Item = Agent>) -> (Wor
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
     let add = |worker: WorkerBuilder, agent: Agent| worker.agent(agent.name().to_owned(), agent);
-    (agents.into_iter().fold(Worker::builder(engine), add).start(listener), address)
+    (
+        agents
+            .into_iter()
+            .fold(Worker::builder(engine), add)
+            .start(listener),
+        address,
+    )
 }
 
 /// Likewise, and registers it.

@@ -36,7 +36,9 @@ fn is<T: std::fmt::Debug>(result: Result<T, RestateError>, what: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_handed_in_twice_is_made_once() {
-    let Some(server) = Server::start("restate-twice", &[]) else { return };
+    let Some(server) = Server::start("restate-twice", &[]) else {
+        return;
+    };
     let (engine, models, pays) = (server.engine(), Count::default(), Count::default());
     let (look, go_on, has_begun) = waiting(&Count::default());
     let agent = durable(calling(&["pay", "charge"], &models), engine.clone())
@@ -47,23 +49,45 @@ async fn what_is_handed_in_twice_is_made_once() {
         .unwrap();
     let _worker = work(&server, &engine, [agent]).await;
 
-    let (one, other) =
-        tokio::join!(engine.start("agent", request()), engine.start("agent", request()));
+    let (one, other) = tokio::join!(
+        engine.start("agent", request()),
+        engine.start("agent", request())
+    );
     has_begun.await.unwrap();
     // Anything else has to wait for its end.
     let more = AgentRequest::new("Do more.").with_run_id("run 1");
     is(engine.start("agent", more).await, "OtherRequest");
-    is(engine.resume("run 1", [Resolution::cancelled("charge")]).await, "NotAsked");
+    is(
+        engine
+            .resume("run 1", [Resolution::cancelled("charge")])
+            .await,
+        "NotAsked",
+    );
     go_on.notify_one();
-    for handle in [one.unwrap(), other.unwrap(), engine.get("run 1").await.unwrap()] {
-        assert!(matches!(handle.end().await.unwrap(), RunEnd::Waiting { .. }));
+    for handle in [
+        one.unwrap(),
+        other.unwrap(),
+        engine.get("run 1").await.unwrap(),
+    ] {
+        assert!(matches!(
+            handle.end().await.unwrap(),
+            RunEnd::Waiting { .. }
+        ));
     }
     assert_eq!(models.get(), 2);
 
     let info = engine.info("run 1").await.unwrap();
-    assert_eq!((info.status, info.epoch, &*info.agent), (RunStatus::Waiting, 1, "agent"));
+    assert_eq!(
+        (info.status, info.epoch, &*info.agent),
+        (RunStatus::Waiting, 1, "agent")
+    );
     let id = &info.interrupts[0].id;
-    is(engine.resume("run 1", [Resolution::resolved("other", json!(1))]).await, "NotAsked");
+    is(
+        engine
+            .resume("run 1", [Resolution::resolved("other", json!(1))])
+            .await,
+        "NotAsked",
+    );
     let yes = || [Resolution::resolved(id, Decision::Approve)];
     let (one, other) = tokio::join!(engine.resume("run 1", yes()), engine.resume("run 1", yes()));
     for handle in [one.unwrap(), other.unwrap()] {
@@ -71,24 +95,51 @@ async fn what_is_handed_in_twice_is_made_once() {
     }
     // Also much later, with each of its requests; and who decides otherwise is too late.
     assert_eq!(
-        text(&engine.start("agent", request()).await.unwrap().end().await.unwrap()),
+        text(
+            &engine
+                .start("agent", request())
+                .await
+                .unwrap()
+                .end()
+                .await
+                .unwrap()
+        ),
         "Done."
     );
-    assert_eq!(text(&engine.resume("run 1", yes()).await.unwrap().end().await.unwrap()), "Done.");
-    is(engine.resume("run 1", [Resolution::cancelled(id)]).await, "NotAsked");
+    assert_eq!(
+        text(
+            &engine
+                .resume("run 1", yes())
+                .await
+                .unwrap()
+                .end()
+                .await
+                .unwrap()
+        ),
+        "Done."
+    );
+    is(
+        engine.resume("run 1", [Resolution::cancelled(id)]).await,
+        "NotAsked",
+    );
     assert_eq!((models.get(), pays.get()), (3, 1));
     assert_eq!(engine.info("run 1").await.unwrap().epoch, 2);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_agent_without_the_journal_is_refused_before_it_does_anything() {
-    let Some(server) = Server::start("restate-refused", &[]) else { return };
+    let Some(server) = Server::start("restate-refused", &[]) else {
+        return;
+    };
     let (engine, models) = (server.engine(), Count::default());
     let agent = |name: &str| Agent::builder(calling(&[], &models)).name(name.to_owned());
     let elsewhere = Durable::new(Sqlite::in_memory().await.unwrap());
     let agents = [
         agent("bare").build().unwrap(),
-        agent("elsewhere").global_callbacks(elsewhere).build().unwrap(),
+        agent("elsewhere")
+            .global_callbacks(elsewhere)
+            .build()
+            .unwrap(),
     ];
     let _worker = work(&server, &engine, agents).await;
     for name in ["bare", "elsewhere"] {
@@ -100,8 +151,17 @@ async fn an_agent_without_the_journal_is_refused_before_it_does_anything() {
     is(handle.end().await, "UnknownAgent");
     assert_eq!(models.get(), 0);
     let mut tools = ToolSet::new();
-    tools.insert(Tool::function("look", "Looks.", |_: serde_json::Value| "seen")).unwrap();
-    is(engine.start("bare", request().with_tools(tools)).await, "NotSaved");
+    tools
+        .insert(Tool::function(
+            "look",
+            "Looks.",
+            |_: serde_json::Value| "seen",
+        ))
+        .unwrap();
+    is(
+        engine.start("bare", request().with_tools(tools)).await,
+        "NotSaved",
+    );
     is(engine.get("no run").await, "UnknownRun");
     is(engine.resume("no run", []).await, "UnknownRun");
     is(engine.cancel("no run").await, "UnknownRun");
@@ -111,7 +171,9 @@ async fn an_agent_without_the_journal_is_refused_before_it_does_anything() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_that_has_failed_goes_on_when_it_is_started_again() {
-    let Some(server) = Server::start("restate-failed", &[]) else { return };
+    let Some(server) = Server::start("restate-failed", &[]) else {
+        return;
+    };
     let (engine, models, looks) = (server.engine(), Count::default(), Count::default());
     let (inner, tries) = (calling(&["look"], &models), Count::default());
     let model = tower::service_fn(move |request| {
@@ -119,16 +181,35 @@ async fn a_run_that_has_failed_goes_on_when_it_is_started_again() {
         async move {
             match tries.one() {
                 2 => Err(Error::new(ErrorKind::Overloaded, "busy")),
-                _ => inner.oneshot(request).await.map_err(|error| Error::from(error.into())),
+                _ => inner
+                    .oneshot(request)
+                    .await
+                    .map_err(|error| Error::from(error.into())),
             }
         }
     });
     let agent = durable(model, engine.clone()).tool(counting("look", Effect::Pure, &looks));
     let _worker = work(&server, &engine, [agent.build().unwrap()]).await;
-    let start = async || engine.start("agent", request()).await.unwrap().end().await.unwrap();
-    let RunEnd::Failed(error) = start().await else { panic!("it has not failed") };
-    assert_eq!((error.kind(), error.message()), (ErrorKind::Overloaded, "busy"));
-    assert_eq!(engine.info("run 1").await.unwrap().error.unwrap().message(), "busy");
+    let start = async || {
+        engine
+            .start("agent", request())
+            .await
+            .unwrap()
+            .end()
+            .await
+            .unwrap()
+    };
+    let RunEnd::Failed(error) = start().await else {
+        panic!("it has not failed")
+    };
+    assert_eq!(
+        (error.kind(), error.message()),
+        (ErrorKind::Overloaded, "busy")
+    );
+    assert_eq!(
+        engine.info("run 1").await.unwrap().error.unwrap().message(),
+        "busy"
+    );
     assert_eq!(text(&start().await), "Done.");
     // It has completed.
     engine.cancel("run 1").await.unwrap();
@@ -138,7 +219,9 @@ async fn a_run_that_has_failed_goes_on_when_it_is_started_again() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_that_was_cancelled_deleted_or_killed_stops_before_its_next_step() {
-    let Some(server) = Server::start("restate-cancelled", &[]) else { return };
+    let Some(server) = Server::start("restate-cancelled", &[]) else {
+        return;
+    };
     for how in ["cancel", "delete", "kill"] {
         let (engine, models) = (server.engine(), Count::default());
         let (tool, go_on, has_begun) = waiting(&Count::default());
@@ -164,7 +247,13 @@ async fn a_run_that_was_cancelled_deleted_or_killed_stops_before_its_next_step()
                 server.admin().kill_run(how).await;
                 is(handle.end().await, "Stopped");
                 // Whether it has paid is not known.
-                let end = engine.start("agent", request()).await.unwrap().end().await.unwrap();
+                let end = engine
+                    .start("agent", request())
+                    .await
+                    .unwrap()
+                    .end()
+                    .await
+                    .unwrap();
                 assert_eq!(end.interrupts()[0].id, "unfinished agent/c0 1");
             }
         }
@@ -174,11 +263,17 @@ async fn a_run_that_was_cancelled_deleted_or_killed_stops_before_its_next_step()
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_that_stops_drops_its_runs_which_go_on_in_another() {
-    let Some(server) = Server::start("restate-stopped", &[]) else { return };
+    let Some(server) = Server::start("restate-stopped", &[]) else {
+        return;
+    };
     let (engine, balancer) = (server.engine(), Balancer::start().await);
     let (models, pays) = <(Count, Count)>::default();
-    let agent =
-        |tool| durable(calling(&["pay"], &models), engine.clone()).tool(tool).build().unwrap();
+    let agent = |tool| {
+        durable(calling(&["pay"], &models), engine.clone())
+            .tool(tool)
+            .build()
+            .unwrap()
+    };
     let (tool, _, has_begun) = waiting(&pays);
     let (one, address) = serve(&engine, [agent(tool)]).await;
     balancer.point_to([address]);
@@ -196,13 +291,21 @@ async fn a_worker_that_stops_drops_its_runs_which_go_on_in_another() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn more_runs_than_a_worker_makes_at_once_leave_room_for_their_steps() {
     let limit = ("RESTATE_WORKER__INVOKER__CONCURRENT_INVOCATIONS_LIMIT", "8");
-    let Some(server) = Server::start("restate-busy", &[limit]) else { return };
+    let Some(server) = Server::start("restate-busy", &[limit]) else {
+        return;
+    };
     let (engine, models) = (server.engine(), Count::default());
     let agent = durable(calling(&["look"], &models), engine.clone());
-    let agent = agent.tool(counting("look", Effect::Pure, &Count::default())).build().unwrap();
+    let agent = agent
+        .tool(counting("look", Effect::Pure, &Count::default()))
+        .build()
+        .unwrap();
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
-    let _worker = Worker::builder(&engine).agent("agent", agent).concurrency(2).start(listener);
+    let _worker = Worker::builder(&engine)
+        .agent("agent", agent)
+        .concurrency(2)
+        .start(listener);
     server.admin().register(address).await;
     let run = async |run: u32| {
         let request = AgentRequest::new("Do it.").with_run_id(format!("run {run}"));
@@ -215,7 +318,9 @@ async fn more_runs_than_a_worker_makes_at_once_leave_room_for_their_steps() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_end_of_a_later_version_is_an_error_that_says_so() {
-    let Some(server) = Server::start("restate-later", &[]) else { return };
+    let Some(server) = Server::start("restate-later", &[]) else {
+        return;
+    };
     let (engine, models, pays) = (server.engine(), Count::default(), Count::default());
     let agent = durable(calling(&["pay"], &models), engine.clone())
         .tool(counting("pay", Effect::Mutating, &pays))
@@ -224,13 +329,22 @@ async fn an_end_of_a_later_version_is_an_error_that_says_so() {
         .unwrap();
     let _worker = work(&server, &engine, [agent]).await;
     let request = AgentRequest::new("Do it.").with_run_id("later");
-    let end = engine.start("agent", request).await.unwrap().end().await.unwrap();
+    let end = engine
+        .start("agent", request)
+        .await
+        .unwrap()
+        .end()
+        .await
+        .unwrap();
     let yes = Resolution::resolved(&end.interrupts()[0].id, Decision::Approve);
     let later = json!({ "version": 2, "end": { "something": "else" } }).to_string();
     let end = json!({ "epoch": 1, "status": "waiting", "end": later, "at": 0 });
     server.call_journal("later", "end", end).await;
     is(engine.resume("later", [yes]).await, "Store(NewerFormat");
     is(engine.info("later").await, "Store(NewerFormat");
-    is(engine.get("later").await.unwrap().end().await, "Store(NewerFormat");
+    is(
+        engine.get("later").await.unwrap().end().await,
+        "Store(NewerFormat",
+    );
     assert_eq!((models.get(), pays.get()), (1, 0));
 }

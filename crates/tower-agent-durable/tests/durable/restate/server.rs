@@ -40,9 +40,17 @@ impl Server {
         if !is_installed("Restate", &program(), ".ci/servers") {
             return None;
         }
-        let settings = settings.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
+        let settings = settings
+            .iter()
+            .map(|(name, value)| (*name, (*value).to_owned()))
+            .collect();
         let folder = Folder::new(name);
-        let mut server = Self { folder, ports: ports(), settings, process: None };
+        let mut server = Self {
+            folder,
+            ports: ports(),
+            settings,
+            process: None,
+        };
         server.resume();
         Some(server)
     }
@@ -65,7 +73,12 @@ impl Server {
                 ("RESTATE_METADATA_CLIENT__ADDRESSES", addresses.clone()),
             ];
             let folder = Folder::new(&format!("restate-node-{number}"));
-            let mut server = Self { folder, ports, settings, process: None };
+            let mut server = Self {
+                folder,
+                ports,
+                settings,
+                process: None,
+            };
             server.resume();
             server
         }))
@@ -133,7 +146,12 @@ pub(crate) struct Admin(u16);
 impl Admin {
     /// Registers the address of workers.
     pub(crate) async fn register(&self, workers: SocketAddr) {
-        self.tell("POST", "/deployments", json!({ "uri": format!("http://{workers}") })).await;
+        self.tell(
+            "POST",
+            "/deployments",
+            json!({ "uri": format!("http://{workers}") }),
+        )
+        .await;
     }
 
     /// Kills what makes a run.
@@ -144,7 +162,8 @@ impl Admin {
         );
         let found = self.tell("POST", "/query", json!({ "query": query })).await;
         let id = found["rows"][0]["id"].as_str().unwrap().to_owned();
-        self.tell("PATCH", &format!("/invocations/{id}/kill"), Value::Null).await;
+        self.tell("PATCH", &format!("/invocations/{id}/kill"), Value::Null)
+            .await;
     }
 
     async fn tell(&self, method: &str, path: &str, body: Value) -> Value {

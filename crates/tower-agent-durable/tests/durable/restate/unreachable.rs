@@ -18,15 +18,26 @@ use crate::journal::{Count, calling, counting, durable, journal_error, request};
 async fn without_a_server_a_run_stops_before_its_first_call() {
     let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let closed = (Ipv4Addr::LOCALHOST, free_port()).into();
-    for (address, why) in [(silent.local_addr().unwrap(), "did not answer"), (closed, "onnect")] {
+    for (address, why) in [
+        (silent.local_addr().unwrap(), "did not answer"),
+        (closed, "onnect"),
+    ] {
         let engine = Engine::new(&format!("http://{address}")).unwrap();
         let (engine, models) = (engine.timeout(Duration::from_millis(200)), Count::default());
-        let agent = durable(calling(&[], &models), engine.clone()).build().unwrap();
+        let agent = durable(calling(&[], &models), engine.clone())
+            .build()
+            .unwrap();
         let error = agent.run(request()).await.unwrap_err();
-        assert!(matches!(journal_error(&error), JournalError::Store(_)), "{error}");
+        assert!(
+            matches!(journal_error(&error), JournalError::Store(_)),
+            "{error}"
+        );
         assert!(error.to_string().contains(why), "{error}");
         let error = engine.start("agent", request()).await.unwrap_err();
-        assert!(matches!(error, RestateError::Journal(JournalError::Store(_))), "{error}");
+        assert!(
+            matches!(error, RestateError::Journal(JournalError::Store(_))),
+            "{error}"
+        );
         assert_eq!(models.get(), 0);
     }
 }
@@ -67,7 +78,9 @@ async fn forward(client: TcpStream, ingress: SocketAddr, lost: Option<Count>) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_whose_answer_is_lost_counts_once() {
-    let Some(server) = Server::start("restate-lost", &[]) else { return };
+    let Some(server) = Server::start("restate-lost", &[]) else {
+        return;
+    };
     let (models, pays) = <(Count, Count)>::default();
     let (ingress, lost) = lose_answers(server.ingress_address()).await;
     let engine = Engine::new(&format!("http://{ingress}")).unwrap();
@@ -77,7 +90,13 @@ async fn a_call_whose_answer_is_lost_counts_once() {
         &pays,
     ));
     let _worker = work(&server, &engine, [agent.build().unwrap()]).await;
-    let end = engine.start("agent", request()).await.unwrap().end().await.unwrap();
+    let end = engine
+        .start("agent", request())
+        .await
+        .unwrap()
+        .end()
+        .await
+        .unwrap();
     assert!(matches!(end, RunEnd::Completed { .. }), "{end:?}");
     assert_eq!((models.get(), pays.get()), (3, 2));
     // It was taken over by nobody.

@@ -24,16 +24,23 @@ const KILL_AT: &str = "TOWER_AGENT_TEST_RESTATE_KILL_AT";
 /// The program: it works until it is killed, if a test asks for it.
 #[test]
 fn a_process_that_makes_runs() {
-    let Some(folder) = std::env::var_os(FOLDER) else { return };
+    let Some(folder) = std::env::var_os(FOLDER) else {
+        return;
+    };
     let engine = Engine::new(&std::env::var(INGRESS).unwrap()).unwrap();
     let kill_at = std::env::var(KILL_AT).ok().map(|at| {
         let (run, point) = at.rsplit_once(' ').unwrap();
         (run.to_owned(), point.to_owned())
     });
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     runtime.block_on(async {
         let port: u16 = std::env::var(PORT).unwrap().parse().unwrap();
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await.unwrap();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))
+            .await
+            .unwrap();
         let (folder, worlds) = (PathBuf::from(folder), Mutex::<HashMap<_, _>>::default());
         let (journal, worlds) = (engine.clone(), Arc::new(worlds));
         let agent = service_fn(move |request: AgentRequest| {
@@ -41,13 +48,16 @@ fn a_process_that_makes_runs() {
             let kill_at = kill_at.as_ref().filter(|(of, _)| *of == run);
             let fate = kill_at.map(|(_, point)| Fate::kill(point));
             let mut worlds = worlds.lock().unwrap();
-            let world =
-                worlds.entry(run.clone()).or_insert_with(|| World::new(&folder.join(run), fate));
+            let world = worlds
+                .entry(run.clone())
+                .or_insert_with(|| World::new(&folder.join(run), fate));
             let (agent, budget) = world.agent(world.watching(journal.clone()));
             let world = world.clone();
             async move { world.make(&agent, &budget, request).await }
         });
-        let _worker = Worker::builder(&engine).agent("world", agent).start(listener);
+        let _worker = Worker::builder(&engine)
+            .agent("world", agent)
+            .start(listener);
         println!("works");
         std::future::pending::<()>().await;
     });
@@ -57,8 +67,15 @@ fn a_process_that_makes_runs() {
 pub(crate) fn start(folder: &Path, ingress: &str, kill_at: Option<(&str, usize)>) -> Process {
     Process::start("works", |port| {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "restate::worker::a_process_that_makes_runs", "--nocapture"]);
-        command.env(FOLDER, folder).env(INGRESS, ingress).env(PORT, port.to_string());
+        command.args([
+            "--exact",
+            "restate::worker::a_process_that_makes_runs",
+            "--nocapture",
+        ]);
+        command
+            .env(FOLDER, folder)
+            .env(INGRESS, ingress)
+            .env(PORT, port.to_string());
         if let Some((run, point)) = kill_at {
             command.env(KILL_AT, format!("{run} {point}"));
         }

@@ -23,7 +23,10 @@ pub(super) struct ChildTransport {
 
 impl ChildTransport {
     pub(super) fn spawn(command: &mut Command, max_message_size: usize) -> io::Result<Self> {
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true);
         let mut child = command.spawn()?;
         let gone = || io::Error::other("the process has no standard input and output");
         let input = child.stdin.take().ok_or_else(gone)?;

@@ -49,7 +49,11 @@ struct Headers {
 
 impl HttpClient {
     pub(super) fn new(service: HttpService, max_message_size: usize, calls: Arc<Calls>) -> Self {
-        Self { service, max_message_size, calls }
+        Self {
+            service,
+            max_message_size,
+            calls,
+        }
     }
 
     /// The session will be made again. The server was, too: it may have other tools.
@@ -66,7 +70,10 @@ impl HttpClient {
         body: Option<Vec<u8>>,
     ) -> Result<http::Response<ResponseBody>> {
         let accept = format!("{JSON_MIME_TYPE}, {EVENT_STREAM_MIME_TYPE}");
-        let mut request = http::Request::builder().method(method).uri(url).header(ACCEPT, accept);
+        let mut request = http::Request::builder()
+            .method(method)
+            .uri(url)
+            .header(ACCEPT, accept);
         if body.is_some() {
             request = request.header(CONTENT_TYPE, JSON_MIME_TYPE);
         }
@@ -87,7 +94,11 @@ impl HttpClient {
             let message = format!("cannot make the HTTP request: {error}");
             client(Error::new(ErrorKind::InvalidRequest, message).with_source(error))
         })?;
-        self.service.clone().oneshot(request).await.map_err(|error| client(unreachable(error)))
+        self.service
+            .clone()
+            .oneshot(request)
+            .await
+            .map_err(|error| client(unreachable(error)))
     }
 
     /// Reads a body that is not a stream.
@@ -121,7 +132,10 @@ impl HttpClient {
         let status = response.status();
         let headers = response.headers().clone();
         let is_json = is_of(&headers, JSON_MIME_TYPE);
-        let body = self.read(response.into_body(), MAX_ERROR_BODY).await.unwrap_or_default();
+        let body = self
+            .read(response.into_body(), MAX_ERROR_BODY)
+            .await
+            .unwrap_or_default();
         let is_auth = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
         let said = match serde_json::from_slice(&body) {
             Ok(ServerJsonRpcMessage::Error(error)) if is_json => Some(error),
@@ -133,7 +147,10 @@ impl HttpClient {
             && !had_session
             && status.is_client_error()
             && !is_auth
-            && !matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT)
+            && !matches!(
+                status,
+                StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT
+            )
         {
             let unknown = || ErrorData::invalid_request(format!("HTTP {status}"), None);
             let error = said.map_or_else(unknown, |said| said.error);
@@ -143,7 +160,10 @@ impl HttpClient {
         if let Some(said) = said
             && !is_auth
         {
-            return Ok(StreamableHttpPostResponse::Json(ServerJsonRpcMessage::Error(said), None));
+            return Ok(StreamableHttpPostResponse::Json(
+                ServerJsonRpcMessage::Error(said),
+                None,
+            ));
         }
         Err(client(failed(status, &headers, &body)))
     }
@@ -162,7 +182,12 @@ impl StreamableHttpClient for HttpClient {
     ) -> Result<StreamableHttpPostResponse> {
         let had_session = session.is_some();
         let body = serde_json::to_vec(&message)?;
-        let headers = Headers { session, last_event: None, token, custom };
+        let headers = Headers {
+            session,
+            last_event: None,
+            token,
+            custom,
+        };
         let response = self.send(Method::POST, &uri, headers, Some(body)).await?;
         let (status, headers) = (response.status(), response.headers());
         if status == StatusCode::NOT_FOUND && had_session {
@@ -188,12 +213,16 @@ impl StreamableHttpClient for HttpClient {
             let media_type = media_type.map(|it| String::from_utf8_lossy(it).into_owned());
             return Err(StreamableHttpError::UnexpectedContentType(media_type));
         }
-        let body = self.read(response.into_body(), self.max_message_size).await?;
+        let body = self
+            .read(response.into_body(), self.max_message_size)
+            .await?;
         match serde_json::from_slice(&body) {
             Ok(answer) => Ok(StreamableHttpPostResponse::Json(answer, session)),
             Err(error) => {
                 let what = format!("the answer is not JSON-RPC: {error}");
-                Err(StreamableHttpError::UnexpectedServerResponse(Cow::Owned(what)))
+                Err(StreamableHttpError::UnexpectedServerResponse(Cow::Owned(
+                    what,
+                )))
             }
         }
     }
@@ -205,7 +234,12 @@ impl StreamableHttpClient for HttpClient {
         token: Option<String>,
         custom: HashMap<HeaderName, HeaderValue>,
     ) -> Result<()> {
-        let headers = Headers { session: Some(session), last_event: None, token, custom };
+        let headers = Headers {
+            session: Some(session),
+            last_event: None,
+            token,
+            custom,
+        };
         let response = self.send(Method::DELETE, &uri, headers, None).await?;
         match response.status() {
             // A server need not end sessions for its clients.
@@ -224,7 +258,12 @@ impl StreamableHttpClient for HttpClient {
         custom: HashMap<HeaderName, HeaderValue>,
     ) -> Result<BoxStream<'static, Result<Sse, SseError>>> {
         let had_session = session.is_some();
-        let headers = Headers { session, last_event, token, custom };
+        let headers = Headers {
+            session,
+            last_event,
+            token,
+            custom,
+        };
         let response = self.send(Method::GET, &uri, headers, None).await?;
         let (status, headers) = (response.status(), response.headers());
         match status {
@@ -251,16 +290,23 @@ fn client(error: Error) -> StreamableHttpError<HttpFault> {
 }
 
 fn is_of(headers: &HeaderMap, media_type: &str) -> bool {
-    let found = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    let found = found.and_then(|value| value.split(';').next()).unwrap_or_default();
+    let found = headers
+        .get(CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok());
+    let found = found
+        .and_then(|value| value.split(';').next())
+        .unwrap_or_default();
     found.trim().eq_ignore_ascii_case(media_type)
 }
 
 fn challenged(status: StatusCode, headers: &HeaderMap) -> Result<()> {
-    match headers.get(WWW_AUTHENTICATE).and_then(|value| value.to_str().ok()) {
-        Some(challenge) if status == StatusCode::UNAUTHORIZED => {
-            Err(StreamableHttpError::AuthRequired(AuthRequiredError::new(challenge.to_owned())))
-        }
+    match headers
+        .get(WWW_AUTHENTICATE)
+        .and_then(|value| value.to_str().ok())
+    {
+        Some(challenge) if status == StatusCode::UNAUTHORIZED => Err(
+            StreamableHttpError::AuthRequired(AuthRequiredError::new(challenge.to_owned())),
+        ),
         _ => Ok(()),
     }
 }
@@ -292,9 +338,18 @@ fn failed(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Error {
         _ => ErrorKind::InvalidRequest,
     };
     let said: String = String::from_utf8_lossy(body).chars().take(256).collect();
-    let said = if said.trim().is_empty() { String::new() } else { format!(": {}", said.trim()) };
-    let error = Error::new(kind, format!("the server answered with HTTP {status}{said}"));
-    let after = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
+    let said = if said.trim().is_empty() {
+        String::new()
+    } else {
+        format!(": {}", said.trim())
+    };
+    let error = Error::new(
+        kind,
+        format!("the server answered with HTTP {status}{said}"),
+    );
+    let after = headers
+        .get(RETRY_AFTER)
+        .and_then(|value| value.to_str().ok());
     match after.and_then(|seconds| seconds.trim().parse().ok()) {
         Some(seconds) => error.with_retry_after(Duration::from_secs(seconds)),
         None => error,

@@ -37,7 +37,10 @@ impl HttpEndpoint {
             .map_response(|response: http::Response<B>| response.map(boxed))
             .map_err(Into::into)
             .service(service);
-        Self { url, service: BoxCloneSyncService::new(service) }
+        Self {
+            url,
+            service: BoxCloneSyncService::new(service),
+        }
     }
 
     pub(super) fn client(&self, max_message_size: usize, calls: Arc<Calls>) -> HttpClient {
@@ -62,7 +65,9 @@ where
     B: http_body::Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
 {
     let whole = |mut data: B::Data| data.copy_to_bytes(data.remaining());
-    body.map_err(Into::into).map_frame(move |frame| frame.map_data(whole)).boxed_unsync()
+    body.map_err(Into::into)
+        .map_frame(move |frame| frame.map_data(whole))
+        .boxed_unsync()
 }
 
 impl fmt::Debug for HttpEndpoint {

@@ -25,7 +25,12 @@ pub(super) enum BodyError {
 
 impl<S> Limited<S> {
     pub(super) fn new(bytes: S, max: usize) -> Self {
-        Self { bytes, max, size: 0, line_is_empty: true }
+        Self {
+            bytes,
+            max,
+            size: 0,
+            line_is_empty: true,
+        }
     }
 
     fn fits(&mut self, bytes: &[u8]) -> bool {

@@ -7,8 +7,11 @@ use crate::client::calls::Calls;
 
 /// The waits before further attempts to go on with a stream that ended. The first is for a server
 /// that ended it in order.
-const WAITS: [Duration; 3] =
-    [Duration::from_secs(1), Duration::from_secs(1), Duration::from_secs(4)];
+const WAITS: [Duration; 3] = [
+    Duration::from_secs(1),
+    Duration::from_secs(1),
+    Duration::from_secs(4),
+];
 
 /// How long a client tries to go on with a stream. rmcp would never give up, and a call to a server
 /// that died would wait for its timeout.

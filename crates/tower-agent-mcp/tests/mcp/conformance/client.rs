@@ -22,7 +22,10 @@ pub(super) async fn run(url: &str) -> Result<(), BoxError> {
         Turn::from_text("Done."),
     ]);
 
-    let client = McpClient::http(url, HttpClient::new()?).lifecycle(lifecycle).connect().await?;
+    let client = McpClient::http(url, HttpClient::new()?)
+        .lifecycle(lifecycle)
+        .connect()
+        .await?;
     let tools = client.tools().await;
     if !tools.is_empty() {
         let agent = Agent::builder(model).tools(tools).build()?;
@@ -60,19 +63,28 @@ fn calls(request: &ModelRequest) -> Vec<ToolCall> {
 
 /// A value for every parameter: the schema of the first tool where one is asked for.
 fn arguments(tool: &ToolDeclaration, request: &ModelRequest) -> Value {
-    let fields = tool.parameters()["properties"].as_object().into_iter().flatten();
+    let fields = tool.parameters()["properties"]
+        .as_object()
+        .into_iter()
+        .flatten();
     let value = |schema: &Value| match schema["type"].as_str() {
         Some("object") => request.tools()[0].parameters().clone(),
         Some("number" | "integer") => json!(1),
         Some("boolean") => json!(true),
         _ => json!("text"),
     };
-    fields.map(|(name, schema)| (name.clone(), value(schema))).collect::<Map<_, _>>().into()
+    fields
+        .map(|(name, schema)| (name.clone(), value(schema)))
+        .collect::<Map<_, _>>()
+        .into()
 }
 
 /// Accepts, with the values that the form proposes.
 fn answer(interrupt: &Interrupt) -> Resolution {
-    let fields = interrupt.response_schema["properties"].as_object().into_iter().flatten();
+    let fields = interrupt.response_schema["properties"]
+        .as_object()
+        .into_iter()
+        .flatten();
     let fields = fields.filter_map(|(name, it)| Some((name.clone(), it.get("default")?.clone())));
     Resolution::resolved(&interrupt.id, fields.collect::<Map<_, _>>())
 }

@@ -21,7 +21,9 @@ const VERSIONS: [&str; 2] = ["2025-11-25", "2026-07-28"];
 
 /// Runs one side of the suite. `subject` says what is under test.
 async fn run(side: &str, version: &str, subject: [&str; 2]) {
-    let Some(suite) = installed("@modelcontextprotocol/conformance/dist/index.js") else { return };
+    let Some(suite) = installed("@modelcontextprotocol/conformance/dist/index.js") else {
+        return;
+    };
     let known = format!("tests/mcp/conformance/known-failures-{version}.yml");
     let results = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{side}-{version}"));
     // Those of the last time.
@@ -29,16 +31,24 @@ async fn run(side: &str, version: &str, subject: [&str; 2]) {
     let mut command = Command::new(node());
     command.arg(suite).arg(side).args(subject);
     command.args(["--suite", "all", "--spec-version", version]);
-    command.arg("--expected-failures").arg(Path::new(env!("CARGO_MANIFEST_DIR")).join(known));
+    command
+        .arg("--expected-failures")
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join(known));
     command.arg("--output-dir").arg(results);
     // The machine may be busy.
-    command.args(["--timeout", "60000"]).env("RUST_BACKTRACE", "0").kill_on_drop(true);
+    command
+        .args(["--timeout", "60000"])
+        .env("RUST_BACKTRACE", "0")
+        .kill_on_drop(true);
     let output = command.output().await.unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}\n{errors}");
     // It would also succeed if it ran nothing.
-    assert!(said.contains("tools_call: ") || said.contains("tools-list: "), "{said}");
+    assert!(
+        said.contains("tools_call: ") || said.contains("tools-list: "),
+        "{said}"
+    );
 }
 
 #[tokio::test]
@@ -56,7 +66,12 @@ async fn the_server_passes_the_suite() {
     for version in VERSIONS {
         let service = server::server().unwrap().into_http();
         let http = Http::serve(Router::new().route_service("/mcp", service)).await;
-        run("server", version, ["--url", &format!("http://{}/mcp", http.address)]).await;
+        run(
+            "server",
+            version,
+            ["--url", &format!("http://{}/mcp", http.address)],
+        )
+        .await;
     }
 }
 
@@ -64,6 +79,8 @@ async fn the_server_passes_the_suite() {
 #[ignore = "the client that the suite starts; its last argument is the server's URL"]
 async fn runs_as_the_client() {
     if std::env::var_os("MCP_CONFORMANCE_SCENARIO").is_some() {
-        client::run(&std::env::args().next_back().unwrap()).await.unwrap();
+        client::run(&std::env::args().next_back().unwrap())
+            .await
+            .unwrap();
     }
 }

@@ -23,36 +23,72 @@ pub(super) fn server() -> Result<McpServer, ServerBuildError> {
         let source = MediaSource::base64("text/plain", "QSBub3RlLg==");
         Part::from(Document::new(source).with_name(name))
     };
-    let mixed = [Part::from_text("Mixed."), image(), note("test://mixed-content-resource")];
+    let mixed = [
+        Part::from_text("Mixed."),
+        image(),
+        note("test://mixed-content-resource"),
+    ];
     let ok = json!({ "ok": { "type": "boolean" } });
     McpServer::builder("conformance", "1.0.0")
-        .tool(says("test_simple_text", [Part::from_text("This is a simple text response.")]))
+        .tool(says(
+            "test_simple_text",
+            [Part::from_text("This is a simple text response.")],
+        ))
         .tool(says("test_image_content", [image()]))
-        .tool(says("test_audio_content", [Part::audio_base64("audio/wav", WAV)]))
-        .tool(says("test_embedded_resource", [note("test://embedded-resource")]))
+        .tool(says(
+            "test_audio_content",
+            [Part::audio_base64("audio/wav", WAV)],
+        ))
+        .tool(says(
+            "test_embedded_resource",
+            [note("test://embedded-resource")],
+        ))
         .tool(says("test_multiple_content_types", mixed))
         .tool(Tool::function_with(
             "test_tool_with_progress",
             "Reports progress.",
             async |_: Value, call: ToolRequest| {
                 for done in [0, 50, 100] {
-                    call.context().emit(PROGRESS, json!({ "progress": done, "total": 100 })).await;
+                    call.context()
+                        .emit(PROGRESS, json!({ "progress": done, "total": 100 }))
+                        .await;
                 }
             },
         ))
-        .tool(Tool::function("test_error_handling", "Fails.", |_: Value| {
-            Err::<(), _>(Error::new(ErrorKind::Tool, "this tool fails on purpose"))
-        }))
+        .tool(Tool::function(
+            "test_error_handling",
+            "Fails.",
+            |_: Value| Err::<(), _>(Error::new(ErrorKind::Tool, "this tool fails on purpose")),
+        ))
         .tool(asks("test_elicitation", "form", credentials()))
-        .tool(asks("test_elicitation_sep1034_defaults", "form", defaults()))
+        .tool(asks(
+            "test_elicitation_sep1034_defaults",
+            "form",
+            defaults(),
+        ))
         .tool(asks("test_elicitation_sep1330_enums", "form", enums()))
-        .tool(asks("test_input_required_result_elicitation", "user_name", person()))
-        .tool(asks("test_input_required_result_request_state", "confirm", ok.clone()))
-        .tool(asks("test_input_required_result_tampered_state", "confirm", ok))
+        .tool(asks(
+            "test_input_required_result_elicitation",
+            "user_name",
+            person(),
+        ))
+        .tool(asks(
+            "test_input_required_result_request_state",
+            "confirm",
+            ok.clone(),
+        ))
+        .tool(asks(
+            "test_input_required_result_tampered_state",
+            "confirm",
+            ok,
+        ))
         .tool(asks("test_streaming_elicitation", "user_name", person()))
         .tool(asks_twice("test_input_required_result_multi_round"))
         // Servers of agents and tools never write to the client's log, and never end a stream early.
-        .tool(says("test_logging_tool", [Part::from_text("Nothing is logged.")]))
+        .tool(says(
+            "test_logging_tool",
+            [Part::from_text("Nothing is logged.")],
+        ))
         .tool(says("test_reconnection", [Part::from_text("Still here.")]))
         .tool(with_schema("json_schema_2020_12_tool", every_keyword()))
         .tool(with_schema("test_header", header()))
@@ -99,7 +135,12 @@ fn ask(call: &ToolRequest, id: &str, fields: &Value) -> Result<Resolution, Error
     if let Some(resolution) = call.context().resolution(id) {
         return Ok(resolution.clone());
     }
-    let required: Vec<_> = fields.as_object().into_iter().flatten().map(|(name, _)| name).collect();
+    let required: Vec<_> = fields
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(name, _)| name)
+        .collect();
     let schema = json!({ "type": "object", "properties": fields, "required": required });
     let question = Interrupt::new(id, "input_required").with_message("Please fill in.");
     Err(Error::interrupt(question.with_response_schema(schema)))
@@ -126,7 +167,11 @@ fn defaults() -> Value {
 
 fn enums() -> Value {
     let options = ["option1", "option2", "option3"];
-    let titled = [("value1", "First"), ("value2", "Second"), ("value3", "Third")];
+    let titled = [
+        ("value1", "First"),
+        ("value2", "Second"),
+        ("value3", "Third"),
+    ];
     let titled = titled.map(|(value, title)| json!({ "const": value, "title": title }));
     json!({
         "untitledSingle": { "type": "string", "enum": options },

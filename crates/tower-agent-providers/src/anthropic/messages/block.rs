@@ -110,7 +110,13 @@ pub(super) fn tool_result(
     out: &mut Vec<u8>,
 ) -> Result<()> {
     let fields = with_breakpoint(None, breakpoint);
-    let parts = || result.parts.iter().enumerate().filter(|(_, part)| is_sent(part));
+    let parts = || {
+        result
+            .parts
+            .iter()
+            .enumerate()
+            .filter(|(_, part)| is_sent(part))
+    };
     let mut json = Object::with_extra(out, fields.as_deref());
     json.field("type", "tool_result")?;
     json.field("tool_use_id", id)?;

@@ -26,7 +26,10 @@ impl CacheControl {
             Some(CacheRetention::Long) => Some("1h"),
             Some(_) => return Err(unsupported("cache retention")),
         };
-        Ok(Self { r#type: "ephemeral", ttl })
+        Ok(Self {
+            r#type: "ephemeral",
+            ttl,
+        })
     }
 }
 
@@ -35,7 +38,10 @@ pub(super) fn check(request: &ModelRequest) -> Result<()> {
     let settings = request.settings();
     let is_automatic =
         settings.prompt_cache.is_some() || settings.extra.contains_key("cache_control");
-    let tools = request.tools().iter().filter(|tool| breakpoint(tool.provider()).is_some());
+    let tools = request
+        .tools()
+        .iter()
+        .filter(|tool| breakpoint(tool.provider()).is_some());
     let mut count = tools.count() + usize::from(is_automatic);
     for message in request.messages() {
         let sent = || message.parts().iter().filter(|part| block::is_sent(part));
@@ -46,7 +52,11 @@ pub(super) fn check(request: &ModelRequest) -> Result<()> {
     if count <= MAX {
         return Ok(());
     }
-    let automatic = if is_automatic { ", that of `prompt_cache` included" } else { "" };
+    let automatic = if is_automatic {
+        ", that of `prompt_cache` included"
+    } else {
+        ""
+    };
     let message = format!(
         "the prompt has {count} cache breakpoints{automatic}; the protocol allows {MAX}: remove \
          `cache_control` from the data of parts, messages or tools"
@@ -62,7 +72,12 @@ fn in_part(part: &Part) -> usize {
         Part::ToolCall(it) => &it.provider,
         Part::Provider(data) => data,
         Part::ToolResult(it) => {
-            return it.parts.iter().filter(|part| block::is_sent(part)).map(in_part).sum();
+            return it
+                .parts
+                .iter()
+                .filter(|part| block::is_sent(part))
+                .map(in_part)
+                .sum();
         }
         _ => return 0,
     };

@@ -19,9 +19,18 @@ pub(super) fn write(request: &ModelRequest, out: &mut Vec<u8>) -> Result<()> {
     let messages = request.messages();
     out.push(b'[');
     request.write_messages(PROTOCOL, out, |index, out| {
-        Writer { messages, open: turn_before(messages, index), out }.message(index)
+        Writer {
+            messages,
+            open: turn_before(messages, index),
+            out,
+        }
+        .message(index)
     })?;
-    let mut writer = Writer { messages, open: turn_before(messages, messages.len()), out };
+    let mut writer = Writer {
+        messages,
+        open: turn_before(messages, messages.len()),
+        out,
+    };
     writer.waiting(messages.len())?;
     if writer.open.is_some() {
         out.extend_from_slice(b"]}");
@@ -45,7 +54,9 @@ pub(super) fn write_leading(messages: &Messages, out: &mut Vec<u8>) -> Result<()
 
 /// Returns the system messages before all others. They are sent apart.
 pub(super) fn leading(messages: &Messages) -> impl Iterator<Item = &Message> {
-    messages.iter().take_while(|message| message.role() == Role::System)
+    messages
+        .iter()
+        .take_while(|message| message.role() == Role::System)
 }
 
 /// A role in the protocol.

@@ -17,7 +17,9 @@ pub(super) fn with_breakpoint<'a>(
     fields: Option<&'a Map<String, Value>>,
     breakpoint: Option<&Value>,
 ) -> Option<Cow<'a, Map<String, Value>>> {
-    let Some(breakpoint) = breakpoint else { return fields.map(Cow::Borrowed) };
+    let Some(breakpoint) = breakpoint else {
+        return fields.map(Cow::Borrowed);
+    };
     let mut fields = fields.cloned().unwrap_or_default();
     fields.insert("cache_control".into(), breakpoint.clone());
     Some(Cow::Owned(fields))

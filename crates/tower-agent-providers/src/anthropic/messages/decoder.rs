@@ -104,7 +104,9 @@ impl Decoder for MessagesDecoder {
             Some("content_block_stop") => self.stop(out),
             Some("message_delta") => {
                 self.stop(out);
-                let ending = said.delta.map(|delta| read(delta, "the end of the message"));
+                let ending = said
+                    .delta
+                    .map(|delta| read(delta, "the end of the message"));
                 self.ended(ending.transpose()?.unwrap_or_default());
                 self.usage.update(said.usage);
             }
@@ -155,7 +157,9 @@ impl Decoder for MessagesDecoder {
             last.provider = ProviderData::default();
         }
         if !self.details.is_empty() {
-            message.provider_mut().set(PROVIDER, Value::Object(self.details));
+            message
+                .provider_mut()
+                .set(PROVIDER, Value::Object(self.details));
         }
         let reason = match self.stop_reason.as_deref() {
             // Some servers send these beside tool calls; the message itself decides then.
@@ -196,7 +200,10 @@ impl MessagesDecoder {
 
     fn ended(&mut self, ending: Ending) {
         self.stop_reason = ending.stop_reason.or(self.stop_reason.take());
-        let details = [("container", ending.container), ("stop_details", ending.stop_details)];
+        let details = [
+            ("container", ending.container),
+            ("stop_details", ending.stop_details),
+        ];
         for (name, value) in details {
             if let Some(value) = value.filter(|value| !value.is_null()) {
                 self.details.insert(name.into(), value);
@@ -231,7 +238,9 @@ impl MessagesDecoder {
             }
             "thinking" => {
                 push_thinking(block.thinking, out);
-                Open::Thinking { fields: fields_beside(&["type", "thinking"], raw) }
+                Open::Thinking {
+                    fields: fields_beside(&["type", "thinking"], raw),
+                }
             }
             "redacted_thinking" => {
                 out.push(Piece::ReasoningEnd(data(fields(raw))));
@@ -239,7 +248,9 @@ impl MessagesDecoder {
             }
             "tool_use" => {
                 if block.name.is_empty() {
-                    return Err(Fault::protocol("the server sent a tool call without a name"));
+                    return Err(Fault::protocol(
+                        "the server sent a tool call without a name",
+                    ));
                 }
                 let call = self.count;
                 self.count += 1;
@@ -253,11 +264,24 @@ impl MessagesDecoder {
                     self.extra.push((id.clone(), fields));
                 }
                 let name = block.name.into();
-                out.push(stream::Delta::ToolCall { index: call, id, name }.into());
+                out.push(
+                    stream::Delta::ToolCall {
+                        index: call,
+                        id,
+                        name,
+                    }
+                    .into(),
+                );
                 let whole = block.input.map(|input| input.get().to_owned());
-                Open::ToolUse { call, whole: whole.filter(|it| it != "{}" && it != "null") }
+                Open::ToolUse {
+                    call,
+                    whole: whole.filter(|it| it != "{}" && it != "null"),
+                }
             }
-            _ => Open::Other { block: fields(raw), input: String::new() },
+            _ => Open::Other {
+                block: fields(raw),
+                input: String::new(),
+            },
         });
         Ok(())
     }
@@ -285,7 +309,9 @@ impl MessagesDecoder {
                 if let (Some(Open::Text { fields }), Some(citation)) =
                     (&mut self.open, delta.citation)
                 {
-                    let all = fields.entry("citations").or_insert_with(|| Value::Array(Vec::new()));
+                    let all = fields
+                        .entry("citations")
+                        .or_insert_with(|| Value::Array(Vec::new()));
                     if let Value::Array(all) = all {
                         all.push(citation);
                     }
@@ -331,7 +357,10 @@ impl MessagesDecoder {
             })),
             Some(Open::Thinking { fields }) => out.push(Piece::ReasoningEnd(data(fields))),
             Some(Open::ToolUse { whole: None, .. }) => {}
-            Some(Open::ToolUse { call, whole: Some(json) }) => {
+            Some(Open::ToolUse {
+                call,
+                whole: Some(json),
+            }) => {
                 out.push(stream::Delta::Arguments { index: call, json }.into());
             }
             Some(Open::Other { mut block, input }) => {
@@ -370,8 +399,12 @@ fn push_thinking(text: String, out: &mut Vec<Piece>) {
 
 /// Returns whether a part is reasoning without a signature, which is sent last.
 fn is_unsigned(part: &Part) -> bool {
-    let Part::Reasoning(reasoning) = part else { return false };
-    let Some(fields) = reasoning.provider.get(PROVIDER) else { return false };
+    let Part::Reasoning(reasoning) = part else {
+        return false;
+    };
+    let Some(fields) = reasoning.provider.get(PROVIDER) else {
+        return false;
+    };
     !fields["type"].is_string() && fields["signature"].as_str().is_none_or(str::is_empty)
 }
 

@@ -11,10 +11,20 @@ use tower_agent::message::{Document, Image, MediaSource};
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum Source<'a> {
-    Base64 { media_type: &'a str, data: &'a str },
-    Url { url: &'a str },
-    File { file_id: &'a str },
-    Text { media_type: &'static str, data: String },
+    Base64 {
+        media_type: &'a str,
+        data: &'a str,
+    },
+    Url {
+        url: &'a str,
+    },
+    File {
+        file_id: &'a str,
+    },
+    Text {
+        media_type: &'static str,
+        data: String,
+    },
 }
 
 impl<'a> Source<'a> {
@@ -31,7 +41,10 @@ impl<'a> Source<'a> {
         };
         let essence = media_type.split(';').next().unwrap_or_default().trim();
         match &*essence.to_ascii_lowercase() {
-            "application/pdf" => Ok(Self::Base64 { media_type: "application/pdf", data }),
+            "application/pdf" => Ok(Self::Base64 {
+                media_type: "application/pdf",
+                data,
+            }),
             text if text.starts_with("text/") => Self::text(data),
             _ => Err(invalid(format!(
                 "the protocol has no document of the type `{media_type}`: send a PDF or text"
@@ -45,7 +58,10 @@ impl<'a> Source<'a> {
             .map_err(|error| invalid(format!("the document is not valid base64: {error}")))?;
         let data = String::from_utf8(bytes)
             .map_err(|_| invalid("the document is declared as text, but is not UTF-8"))?;
-        Ok(Self::Text { media_type: "text/plain", data })
+        Ok(Self::Text {
+            media_type: "text/plain",
+            data,
+        })
     }
 
     fn elsewhere(source: &'a MediaSource, what: &str) -> Result<Self> {

@@ -10,7 +10,11 @@ pub(super) const PROVIDER: &str = "anthropic";
 pub(super) const PROTOCOL: &str = "tower_agent_providers.anthropic.messages";
 
 /// The ids of calls. The provider itself has no limit for their length; Bedrock has this one.
-pub(super) const CALL_IDS: CallIdFormat = CallIdFormat { provider: PROVIDER, field: "id", max: 64 };
+pub(super) const CALL_IDS: CallIdFormat = CallIdFormat {
+    provider: PROVIDER,
+    field: "id",
+    max: 64,
+};
 
 /// Returns the fields added by this provider.
 pub(super) fn added(data: &ProviderData) -> Option<&Map<String, Value>> {

@@ -47,10 +47,20 @@ pub(super) fn body(call: &Call<'_>, thinking: Thinking, out: &mut Vec<u8>) -> Re
     }
     json.optional("temperature", settings.temperature)?;
     json.optional("top_p", settings.top_p)?;
-    json.optional("stop_sequences", Some(&settings.stop).filter(|stop| !stop.is_empty()))?;
+    json.optional(
+        "stop_sequences",
+        Some(&settings.stop).filter(|stop| !stop.is_empty()),
+    )?;
     json.optional("thinking", reasoning.thinking)?;
-    json.optional("output_config", Some(output_config).filter(OutputConfig::is_set))?;
-    let cache = settings.prompt_cache.as_ref().map(CacheControl::of).transpose()?;
+    json.optional(
+        "output_config",
+        Some(output_config).filter(OutputConfig::is_set),
+    )?;
+    let cache = settings
+        .prompt_cache
+        .as_ref()
+        .map(CacheControl::of)
+        .transpose()?;
     json.optional("cache_control", cache)?;
     json.optional("container", container(request))?;
     if call.is_streamed() {
@@ -60,7 +70,9 @@ pub(super) fn body(call: &Call<'_>, thinking: Thinking, out: &mut Vec<u8>) -> Re
 }
 
 fn instructions(request: &ModelRequest) -> Option<&str> {
-    request.instructions().filter(|text| !text.trim().is_empty())
+    request
+        .instructions()
+        .filter(|text| !text.trim().is_empty())
 }
 
 fn has_system(request: &ModelRequest) -> bool {
@@ -81,18 +93,25 @@ fn system(request: &ModelRequest, out: &mut Vec<u8>) -> Result<()> {
 
 fn tools(request: &ModelRequest, out: &mut Vec<u8>) -> Result<()> {
     request.write_tools(PROTOCOL, out, |out| {
-        json::array(out, request.tools(), |declaration, out| tool(declaration, out))
+        json::array(out, request.tools(), |declaration, out| {
+            tool(declaration, out)
+        })
     })
 }
 
 fn tool(tool: &ToolDeclaration, out: &mut Vec<u8>) -> Result<()> {
     let fields = added(tool.provider());
-    let kind = fields.and_then(|fields| fields.get("type")).and_then(Value::as_str);
+    let kind = fields
+        .and_then(|fields| fields.get("type"))
+        .and_then(Value::as_str);
     let mut json = Object::with_extra(out, fields);
     json.field("name", tool.name())?;
     // The schema of a tool that Anthropic defines is known, and must not be sent.
     if kind.is_none_or(|kind| kind == "custom") {
-        json.optional("description", Some(tool.description()).filter(|text| !text.is_empty()))?;
+        json.optional(
+            "description",
+            Some(tool.description()).filter(|text| !text.is_empty()),
+        )?;
         let is_strict = fields.and_then(|fields| fields.get("strict")) == Some(&Value::Bool(true));
         match is_strict {
             true => json.field("input_schema", guaranteed(tool.parameters()))?,
@@ -118,13 +137,21 @@ fn choice(settings: &Settings) -> Result<Option<Choice<'_>>> {
         None | Some(ToolChoice::Auto) => ("auto", None),
         Some(ToolChoice::None) => {
             let (name, disable_parallel_tool_use) = (None, None);
-            return Ok(Some(Choice { r#type: "none", name, disable_parallel_tool_use }));
+            return Ok(Some(Choice {
+                r#type: "none",
+                name,
+                disable_parallel_tool_use,
+            }));
         }
         Some(ToolChoice::Required) => ("any", None),
         Some(ToolChoice::Tool(name)) => ("tool", Some(&**name)),
         Some(_) => return Err(unsupported("tool choice")),
     };
-    Ok(Some(Choice { r#type, name, disable_parallel_tool_use: one_at_a_time }))
+    Ok(Some(Choice {
+        r#type,
+        name,
+        disable_parallel_tool_use: one_at_a_time,
+    }))
 }
 
 #[derive(Serialize)]
@@ -150,9 +177,9 @@ enum Format {
 fn format(format: Option<&ResponseFormat>) -> Result<Option<Format>> {
     match format {
         None | Some(ResponseFormat::Text) => Ok(None),
-        Some(ResponseFormat::JsonSchema { schema, .. }) => {
-            Ok(Some(Format::JsonSchema { schema: guaranteed(schema) }))
-        }
+        Some(ResponseFormat::JsonSchema { schema, .. }) => Ok(Some(Format::JsonSchema {
+            schema: guaranteed(schema),
+        })),
         Some(ResponseFormat::Json) => Err(invalid(
             "the protocol has no JSON without a schema: use `ResponseFormat::JsonSchema`",
         )),
@@ -163,7 +190,14 @@ fn format(format: Option<&ResponseFormat>) -> Result<Option<Format>> {
 /// Returns the container in which the turn that is now continued runs its code. One of an earlier
 /// turn may have expired.
 fn container(request: &ModelRequest) -> Option<&str> {
-    let last = request.messages().iter().rev().find(|message| message.role() != Role::Tool)?;
+    let last = request
+        .messages()
+        .iter()
+        .rev()
+        .find(|message| message.role() != Role::Tool)?;
     let container = added(last.provider())?.get("container")?;
-    container.get("id")?.as_str().filter(|_| last.role() == Role::Assistant)
+    container
+        .get("id")?
+        .as_str()
+        .filter(|_| last.role() == Role::Assistant)
 }

@@ -115,8 +115,14 @@ impl Usage {
         for (count, later) in [
             (&mut self.input_tokens, later.input_tokens),
             (&mut self.output_tokens, later.output_tokens),
-            (&mut self.cache_read_input_tokens, later.cache_read_input_tokens),
-            (&mut self.cache_creation_input_tokens, later.cache_creation_input_tokens),
+            (
+                &mut self.cache_read_input_tokens,
+                later.cache_read_input_tokens,
+            ),
+            (
+                &mut self.cache_creation_input_tokens,
+                later.cache_creation_input_tokens,
+            ),
             (&mut self.output_tokens_details.thinking_tokens, details),
         ] {
             *count = later.or(*count);
@@ -129,7 +135,11 @@ impl From<Usage> for message::Usage {
         let read = usage.cache_read_input_tokens.unwrap_or(0);
         let written = usage.cache_creation_input_tokens.unwrap_or(0);
         // The protocol counts cached tokens apart.
-        let input = usage.input_tokens.unwrap_or(0).saturating_add(read).saturating_add(written);
+        let input = usage
+            .input_tokens
+            .unwrap_or(0)
+            .saturating_add(read)
+            .saturating_add(written);
         let mut ours = Self::new(input, usage.output_tokens.unwrap_or(0));
         ours.cached_input_tokens = read;
         ours.cache_write_tokens = written;
@@ -156,5 +166,9 @@ pub(super) fn fault(body: &[u8]) -> Option<Fault> {
     let fault = Fault::read(&body)?;
     // An empty account stays empty.
     let is_unpaid = body["error"]["type"] == "billing_error";
-    Some(if is_unpaid { fault.with_retryable(false) } else { fault })
+    Some(if is_unpaid {
+        fault.with_retryable(false)
+    } else {
+        fault
+    })
 }

@@ -17,13 +17,25 @@ const REJECTED: [&str; 12] = [
 ];
 
 /// The formats that are accepted.
-const FORMATS: [&str; 10] =
-    ["date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "uri", "uuid"];
+const FORMATS: [&str; 10] = [
+    "date",
+    "date-time",
+    "duration",
+    "email",
+    "hostname",
+    "ipv4",
+    "ipv6",
+    "time",
+    "uri",
+    "uuid",
+];
 
 /// Returns a schema that can be guaranteed. What is rejected is moved into the description, where
 /// the model reads it.
 pub(super) fn guaranteed(schema: &Value) -> Value {
-    let Value::Object(fields) = schema else { return schema.clone() };
+    let Value::Object(fields) = schema else {
+        return schema.clone();
+    };
     let mut kept = Map::new();
     let mut moved = Vec::new();
     for (name, value) in fields {
@@ -38,7 +50,9 @@ pub(super) fn guaranteed(schema: &Value) -> Value {
         }
         let (name, value) = match (&**name, value) {
             ("properties" | "$defs" | "definitions", Value::Object(all)) => {
-                let all = all.iter().map(|(name, value)| (name.clone(), guaranteed(value)));
+                let all = all
+                    .iter()
+                    .map(|(name, value)| (name.clone(), guaranteed(value)));
                 (&**name, Value::Object(all.collect()))
             }
             ("oneOf", Value::Array(all)) if !fields.contains_key("anyOf") => {

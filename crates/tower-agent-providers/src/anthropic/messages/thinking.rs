@@ -63,11 +63,19 @@ impl Thinking {
     pub(super) fn fields(self, settings: &Settings) -> Result<Fields<'_>> {
         let max_tokens = settings.max_tokens.unwrap_or(MAX_TOKENS);
         let Some(effort) = &settings.reasoning_effort else {
-            return Ok(Fields { max_tokens, thinking: None, effort: None });
+            return Ok(Fields {
+                max_tokens,
+                thinking: None,
+                effort: None,
+            });
         };
         let (budget, word) = match effort {
             ReasoningEffort::None => {
-                return Ok(Fields { max_tokens, thinking: Some(Field::Disabled), effort: None });
+                return Ok(Fields {
+                    max_tokens,
+                    thinking: Some(Field::Disabled),
+                    effort: None,
+                });
             }
             ReasoningEffort::Minimal => (Some(MIN_BUDGET), "low"),
             ReasoningEffort::Low => (Some(4096), "low"),
@@ -81,11 +89,19 @@ impl Thinking {
         if settings.extra.contains_key("thinking") {
             // The caller's field replaces ours, with its own rules.
             let effort = Some(word).filter(|_| is_adaptive);
-            return Ok(Fields { max_tokens, thinking: None, effort });
+            return Ok(Fields {
+                max_tokens,
+                thinking: None,
+                effort,
+            });
         }
         check_sampling(settings)?;
         if is_adaptive {
-            return Ok(Fields { max_tokens, thinking: Some(Field::Adaptive), effort: Some(word) });
+            return Ok(Fields {
+                max_tokens,
+                thinking: Some(Field::Adaptive),
+                effort: Some(word),
+            });
         }
         let Some(budget) = budget else {
             let message = format!(
@@ -95,8 +111,14 @@ impl Thinking {
             return Err(invalid(message));
         };
         let max_tokens = check_budget(budget, settings)?;
-        let thinking = Some(Field::Enabled { budget_tokens: budget });
-        Ok(Fields { max_tokens, thinking, effort: None })
+        let thinking = Some(Field::Enabled {
+            budget_tokens: budget,
+        });
+        Ok(Fields {
+            max_tokens,
+            thinking,
+            effort: None,
+        })
     }
 }
 

@@ -14,7 +14,9 @@ pub(super) fn contents(request: &ModelRequest, is_signed: bool, out: &mut Vec<u8
     let messages = request.messages();
     let protocol = if is_signed { SIGNED_PROTOCOL } else { PROTOCOL };
     out.push(b'[');
-    request.write_messages(protocol, out, |index, out| message(messages, index, is_signed, out))?;
+    request.write_messages(protocol, out, |index, out| {
+        message(messages, index, is_signed, out)
+    })?;
     let Turn { open, waiting, .. } = Turn::before(messages, messages.len(), None);
     let mut contents = Contents { open, out };
     contents.rest(waiting)?;
@@ -50,7 +52,11 @@ impl Contents<'_> {
                 if open.is_some() {
                     self.out.extend_from_slice(b"]},");
                 }
-                let role = if group == Group::Model { "model" } else { "user" };
+                let role = if group == Group::Model {
+                    "model"
+                } else {
+                    "user"
+                };
                 self.out.extend_from_slice(b"{\"role\":");
                 write(self.out, role)?;
                 self.out.extend_from_slice(b",\"parts\":[");
@@ -90,7 +96,10 @@ fn message(messages: &Messages, index: usize, is_signed: bool, out: &mut Vec<u8>
         _ => return Err(unsupported("role")),
     }
     let mut turn = Turn::before(messages, index, Some(message));
-    let mut contents = Contents { open: turn.open, out };
+    let mut contents = Contents {
+        open: turn.open,
+        out,
+    };
     for result in message.tool_results() {
         contents.part(Group::Results, |out| write_result(result, out))?;
     }
@@ -173,10 +182,15 @@ impl<'a> Turn<'a> {
                 .rev()
                 .map(|at| &messages[at])
                 .take_while(|message| matches!(message.role(), Role::Assistant | Role::System));
-            turn.unanswered = said.flat_map(Message::tool_calls).map(|call| &*call.id).collect();
+            turn.unanswered = said
+                .flat_map(Message::tool_calls)
+                .map(|call| &*call.id)
+                .collect();
         }
         if turn.unanswered.is_empty() {
-            let group = (start..index).rev().find_map(|at| last_group(&messages[at]));
+            let group = (start..index)
+                .rev()
+                .find_map(|at| last_group(&messages[at]));
             turn.open = group.or(turn.open);
         } else {
             added().for_each(|message| turn.add(message));
@@ -207,6 +221,16 @@ impl<'a> Turn<'a> {
 /// Returns the media of a result, after a line that names it.
 fn media_of(result: &ToolResult) -> impl Iterator<Item = Rest<'_>> {
     let is_media = |part: &&Part| !matches!(part, Part::Text(_)) && is_sent(part);
-    let mut media = result.parts.iter().filter(is_media).map(Rest::Part).peekable();
-    media.peek().is_some().then_some(Rest::Source(result)).into_iter().chain(media)
+    let mut media = result
+        .parts
+        .iter()
+        .filter(is_media)
+        .map(Rest::Part)
+        .peekable();
+    media
+        .peek()
+        .is_some()
+        .then_some(Rest::Source(result))
+        .into_iter()
+        .chain(media)
 }

@@ -122,7 +122,9 @@ impl GenerateContentDecoder {
         if chunks.is_empty() {
             return self.chunk(json, what, out);
         }
-        chunks.iter().try_for_each(|chunk| self.chunk(chunk.get().as_bytes(), what, out))
+        chunks
+            .iter()
+            .try_for_each(|chunk| self.chunk(chunk.get().as_bytes(), what, out))
     }
 
     fn chunk(&mut self, json: &[u8], what: &str, out: &mut Vec<Piece>) -> Result<(), Fault> {
@@ -134,13 +136,17 @@ impl GenerateContentDecoder {
         }
         self.usage.set(answer.usage_metadata.unwrap_or_default());
         if let Some(feedback) = answer.prompt_feedback {
-            self.is_prompt_blocked |=
-                feedback.get("blockReason").is_some_and(|reason| is_reason(reason.as_str()));
+            self.is_prompt_blocked |= feedback
+                .get("blockReason")
+                .is_some_and(|reason| is_reason(reason.as_str()));
             if self.is_prompt_blocked {
                 self.about.insert("promptFeedback".into(), feedback.into());
             }
         }
-        let candidate = answer.candidates.into_iter().find(|candidate| candidate.index == 0);
+        let candidate = answer
+            .candidates
+            .into_iter()
+            .find(|candidate| candidate.index == 0);
         candidate.map_or(Ok(()), |candidate| self.candidate(candidate, out))
     }
 
@@ -176,7 +182,10 @@ impl GenerateContentDecoder {
     fn part(&mut self, json: &RawValue, out: &mut Vec<Piece>) -> Result<(), Fault> {
         let part: ReadPart = json::read(json.get().as_bytes(), "a part of the response")?;
         let mut data = ProviderData::default();
-        if let Some(signature) = part.thought_signature.filter(|signature| !signature.is_empty()) {
+        if let Some(signature) = part
+            .thought_signature
+            .filter(|signature| !signature.is_empty())
+        {
             data.set(PROVIDER, json!({ "thoughtSignature": signature }));
         }
         match part.text {
@@ -197,7 +206,10 @@ impl GenerateContentDecoder {
             // An image from the model's reasoning is not a part of its answer.
             (None, Some(blob)) if !part.thought => media(blob, data),
             (None, _) => {
-                data.set(PROVIDER, serde_json::from_str(json.get()).unwrap_or_default());
+                data.set(
+                    PROVIDER,
+                    serde_json::from_str(json.get()).unwrap_or_default(),
+                );
                 Part::Provider(data)
             }
         }));
@@ -236,7 +248,9 @@ impl GenerateContentDecoder {
         }
         let (asked, number) = (self.asked, self.calls);
         self.calls += 1;
-        let id = self.ids.claim(&call.id.into(), || format!("call_{asked}_{number}"));
+        let id = self
+            .ids
+            .claim(&call.id.into(), || format!("call_{asked}_{number}"));
         let mut call = ToolCall::from_text(id, call.name, call.args);
         call.provider = data;
         Ok(call)
@@ -254,7 +268,9 @@ fn media(blob: Blob, provider: ProviderData) -> Part {
 fn is_signature_alone(json: &RawValue) -> bool {
     let fields: Map<String, Value> = serde_json::from_str(json.get()).unwrap_or_default();
     let is_content = |name: &String| !matches!(&**name, "thought" | "thoughtSignature" | "text");
-    !fields.iter().any(|(name, value)| is_content(name) && !value.is_null())
+    !fields
+        .iter()
+        .any(|(name, value)| is_content(name) && !value.is_null())
 }
 
 /// Returns whether a reason is one: some servers send the default in every chunk.

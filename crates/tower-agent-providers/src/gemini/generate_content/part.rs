@@ -97,13 +97,31 @@ fn media(source: &MediaSource, provider: &ProviderData, out: &mut Vec<u8>) -> Re
     let mime_type = source.media_type();
     match source {
         MediaSource::Base64 { media_type, data } => {
-            json.field("inlineData", Inline { mime_type: media_type, data })?;
+            json.field(
+                "inlineData",
+                Inline {
+                    mime_type: media_type,
+                    data,
+                },
+            )?;
         }
         MediaSource::Url { url, .. } => {
-            json.field("fileData", File { mime_type, file_uri: url })?;
+            json.field(
+                "fileData",
+                File {
+                    mime_type,
+                    file_uri: url,
+                },
+            )?;
         }
         MediaSource::File { id, .. } => {
-            json.field("fileData", File { mime_type, file_uri: id })?;
+            json.field(
+                "fileData",
+                File {
+                    mime_type,
+                    file_uri: id,
+                },
+            )?;
         }
         _ => return Err(unsupported("source of an image, of audio or of a document")),
     }

@@ -31,12 +31,17 @@ pub(super) fn body(call: &Call<'_>, out: &mut Vec<u8>) -> Result<()> {
     json.field_with("contents", |out| contents(request, !is_before_3, out))?;
     let instructions = instructions(request)?;
     if !instructions.is_empty() {
-        json.field_with("systemInstruction", |out| system_instruction(&instructions, out))?;
+        json.field_with("systemInstruction", |out| {
+            system_instruction(&instructions, out)
+        })?;
     }
     if !request.tools().is_empty() || extra.tools.is_some() {
         json.field_with("tools", |out| tools(request, extra.tools, out))?;
     }
-    let choice = settings.tool_choice.as_ref().filter(|_| !request.tools().is_empty());
+    let choice = settings
+        .tool_choice
+        .as_ref()
+        .filter(|_| !request.tools().is_empty());
     if choice.is_some() || extra.tool_config.is_some() {
         json.field_with("toolConfig", |out| {
             let mut json = Object::with_extra(out, extra.tool_config);
@@ -70,7 +75,10 @@ impl<'a> Extra<'a> {
         let fields = |name: &str| extra.get(name).and_then(Value::as_object);
         let generation_config = fields("generationConfig");
         let tool_config = fields("toolConfig");
-        let tools = extra.get("tools").and_then(Value::as_array).map(Vec::as_slice);
+        let tools = extra
+            .get("tools")
+            .and_then(Value::as_array)
+            .map(Vec::as_slice);
         let merged = [
             // The model stands in the path.
             ("model", true),
@@ -78,14 +86,21 @@ impl<'a> Extra<'a> {
             ("toolConfig", tool_config.is_some()),
             ("tools", tools.is_some()),
         ];
-        Self { rest: without(extra, &merged), generation_config, tool_config, tools }
+        Self {
+            rest: without(extra, &merged),
+            generation_config,
+            tool_config,
+            tools,
+        }
     }
 }
 
 fn system_instruction(texts: &[&str], out: &mut Vec<u8>) -> Result<()> {
     let mut json = Object::new(out);
     json.field_with("parts", |out| {
-        json::array(out, texts, |text, out| write_text(text, &ProviderData::default(), out))
+        json::array(out, texts, |text, out| {
+            write_text(text, &ProviderData::default(), out)
+        })
     })?;
     json.end()
 }
@@ -96,7 +111,9 @@ fn tools(request: &ModelRequest, more: Option<&[Value]>, out: &mut Vec<u8>) -> R
         request.write_tools(PROTOCOL, out, |out| {
             let mut json = Object::new(out);
             json.field_with("functionDeclarations", |out| {
-                json::array(out, request.tools(), |declaration, out| function(declaration, out))
+                json::array(out, request.tools(), |declaration, out| {
+                    function(declaration, out)
+                })
             })?;
             json.end()
         })?;

@@ -124,7 +124,8 @@ impl Usage {
     /// which the provider counts apart, are output.
     pub(super) fn total(&self) -> message::Usage {
         let sum = |one: Option<u64>, other: Option<u64>| {
-            one.unwrap_or_default().saturating_add(other.unwrap_or_default())
+            one.unwrap_or_default()
+                .saturating_add(other.unwrap_or_default())
         };
         let input = sum(self.prompt_token_count, self.tool_use_prompt_token_count);
         let output = sum(self.candidates_token_count, self.thoughts_token_count);

@@ -18,13 +18,19 @@ pub(super) fn generation_config(
     json.optional("temperature", settings.temperature)?;
     json.optional("topP", settings.top_p)?;
     json.optional("maxOutputTokens", settings.max_tokens)?;
-    json.optional("stopSequences", Some(&settings.stop).filter(|stop| !stop.is_empty()))?;
+    json.optional(
+        "stopSequences",
+        Some(&settings.stop).filter(|stop| !stop.is_empty()),
+    )?;
     json.optional("seed", settings.seed.map(seed).transpose()?)?;
     let (media_type, schema) = format(settings.response_format.as_ref())?;
     json.optional("responseMimeType", media_type)?;
     json.optional("responseJsonSchema", schema)?;
     let effort = settings.reasoning_effort.as_ref();
-    json.optional("thinkingConfig", effort.map(|it| thinking(it, is_before_3)).transpose()?)?;
+    json.optional(
+        "thinkingConfig",
+        effort.map(|it| thinking(it, is_before_3)).transpose()?,
+    )?;
     json.end()
 }
 
@@ -53,27 +59,47 @@ struct Thinking<'a> {
 
 fn thinking(effort: &ReasoningEffort, is_before_3: bool) -> Result<Thinking<'_>> {
     let level = |word, budget| match is_before_3 {
-        true => Thinking { thinking_budget: Some(budget), ..Thinking::default() },
-        false => Thinking { thinking_level: Some(word), ..Thinking::default() },
+        true => Thinking {
+            thinking_budget: Some(budget),
+            ..Thinking::default()
+        },
+        false => Thinking {
+            thinking_level: Some(word),
+            ..Thinking::default()
+        },
     };
     let thinking = match effort {
         ReasoningEffort::None if is_before_3 => {
-            return Ok(Thinking { thinking_budget: Some(0), ..Thinking::default() });
+            return Ok(Thinking {
+                thinking_budget: Some(0),
+                ..Thinking::default()
+            });
         }
         ReasoningEffort::None => {
-            return Err(unsupported("reasoning effort as `None` from Gemini 3 on: use `Minimal`"));
+            return Err(unsupported(
+                "reasoning effort as `None` from Gemini 3 on: use `Minimal`",
+            ));
         }
         ReasoningEffort::Minimal => level("minimal", 1024),
         ReasoningEffort::Low => level("low", 1024),
         ReasoningEffort::Medium => level("medium", 8192),
         ReasoningEffort::High => level("high", 24_576),
         ReasoningEffort::Other(word) => match word.parse() {
-            Ok(budget) => Thinking { thinking_budget: Some(budget), ..Thinking::default() },
-            Err(_) => Thinking { thinking_level: Some(word), ..Thinking::default() },
+            Ok(budget) => Thinking {
+                thinking_budget: Some(budget),
+                ..Thinking::default()
+            },
+            Err(_) => Thinking {
+                thinking_level: Some(word),
+                ..Thinking::default()
+            },
         },
         _ => return Err(unsupported("reasoning effort")),
     };
-    Ok(Thinking { include_thoughts: true, ..thinking })
+    Ok(Thinking {
+        include_thoughts: true,
+        ..thinking
+    })
 }
 
 #[derive(Serialize)]
@@ -93,5 +119,8 @@ pub(super) fn function_calling(choice: &ToolChoice) -> Result<FunctionCalling<'_
         ToolChoice::Tool(name) => ("ANY", Some([&**name])),
         _ => return Err(unsupported("tool choice")),
     };
-    Ok(FunctionCalling { mode, allowed_function_names: only })
+    Ok(FunctionCalling {
+        mode,
+        allowed_function_names: only,
+    })
 }

@@ -114,14 +114,22 @@ impl Decoder for InteractionsDecoder {
             let fault = fault::read(body);
             return Err(fault.unwrap_or_else(|| Fault::protocol("the response has no steps")));
         }
-        self.complete(Interaction { error: None, ..response }, out)
+        self.complete(
+            Interaction {
+                error: None,
+                ..response
+            },
+            out,
+        )
     }
 
     fn finish(self, streamed: Streamed) -> ModelResponse {
         let mut response = ModelResponse::from(streamed).with_usage(self.usage.total());
         let message = response.message_mut();
         if !self.about.is_empty() {
-            message.provider_mut().set(PROVIDER, Value::Object(self.about));
+            message
+                .provider_mut()
+                .set(PROVIDER, Value::Object(self.about));
         }
         let mut data = self.calls.into_iter();
         for part in message.parts_mut() {
@@ -153,11 +161,17 @@ impl Decoder for InteractionsDecoder {
 impl InteractionsDecoder {
     fn learn(&mut self, interaction: Interaction<'_>) {
         // It is empty if nothing is stored.
-        self.id = interaction.id.filter(|id| !id.is_empty()).or(self.id.take());
+        self.id = interaction
+            .id
+            .filter(|id| !id.is_empty())
+            .or(self.id.take());
         self.model = interaction.model.or(self.model.take());
         self.status = interaction.status.or(self.status.take());
         self.usage.set(interaction.usage.unwrap_or_default());
-        if let Some(token) = interaction.continuation_token.filter(|token| !token.is_empty()) {
+        if let Some(token) = interaction
+            .continuation_token
+            .filter(|token| !token.is_empty())
+        {
             self.about.insert("continuation_token".into(), token.into());
         }
     }
@@ -281,7 +295,9 @@ impl InteractionsDecoder {
             _ => {
                 let is_it = |step: &Step| step.is_open_at(index) && step.kind.is(&Kind::Other);
                 if let Some(at) = self.steps.iter().rposition(is_it) {
-                    let more = fields_of(whole).into_iter().filter(|(name, _)| name != "type");
+                    let more = fields_of(whole)
+                        .into_iter()
+                        .filter(|(name, _)| name != "type");
                     self.steps[at].fields.extend(more);
                 }
             }
@@ -305,7 +321,9 @@ impl InteractionsDecoder {
 
     /// Adds a content of its own.
     fn content(&mut self, at: usize, content: Value, out: &mut Vec<Piece>) {
-        let Value::Object(mut fields) = content else { return };
+        let Value::Object(mut fields) = content else {
+            return;
+        };
         self.close(out);
         if fields.get("type").is_some_and(|kind| kind != "text") {
             out.push(media(fields).into());
@@ -332,16 +350,32 @@ impl InteractionsDecoder {
     /// Passes on the start of a call, unless it has been or its name is missing.
     fn begin_call(&mut self, at: usize, out: &mut Vec<Piece>) {
         let step = &mut self.steps[at];
-        let Kind::Call { number: number @ None, .. } = &mut step.kind else { return };
-        let name = step.fields.get("name").and_then(Value::as_str).unwrap_or_default();
+        let Kind::Call {
+            number: number @ None,
+            ..
+        } = &mut step.kind
+        else {
+            return;
+        };
+        let name = step
+            .fields
+            .get("name")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
         if name.is_empty() {
             return;
         }
         let index = self.calls.len();
         *number = Some(index);
         let name = name.into();
-        let id = step.fields.get("id").and_then(Value::as_str).unwrap_or_default();
-        let id = self.ids.claim(&id.into(), || format!("call_{}_{index}", self.asked));
+        let id = step
+            .fields
+            .get("id")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
+        let id = self
+            .ids
+            .claim(&id.into(), || format!("call_{}_{index}", self.asked));
         step.fields.retain(|name, _| name != "id" && name != "name");
         self.calls.push(ProviderData::default());
         self.close(out);
@@ -349,12 +383,22 @@ impl InteractionsDecoder {
     }
 
     fn arguments(&mut self, at: usize, json: String, out: &mut Vec<Piece>) {
-        if let Kind::Call { number: Some(index), arguments, .. } = &mut self.steps[at].kind
+        if let Kind::Call {
+            number: Some(index),
+            arguments,
+            ..
+        } = &mut self.steps[at].kind
             && !json.is_empty()
         {
             // Those that the step began with are replaced.
             arguments.clear();
-            out.push(Words::Arguments { index: *index, json }.into());
+            out.push(
+                Words::Arguments {
+                    index: *index,
+                    json,
+                }
+                .into(),
+            );
         }
     }
 
@@ -435,7 +479,9 @@ impl InteractionsDecoder {
         }
         let is_nameless = |step: &Step| matches!(step.kind, Kind::Call { number: None, .. });
         match self.steps.iter().any(is_nameless) {
-            true => Err(Fault::protocol("the server sent a tool call without a name")),
+            true => Err(Fault::protocol(
+                "the server sent a tool call without a name",
+            )),
             false => Ok(()),
         }
     }
@@ -458,5 +504,7 @@ fn fields_of(event: &str) -> Map<String, Value> {
     struct Whole {
         delta: Map<String, Value>,
     }
-    serde_json::from_str::<Whole>(event).unwrap_or_default().delta
+    serde_json::from_str::<Whole>(event)
+        .unwrap_or_default()
+        .delta
 }

@@ -16,7 +16,9 @@ pub(super) fn input(request: &ModelRequest, is_signed: bool, out: &mut Vec<u8>) 
     let messages = request.messages();
     let protocol = if is_signed { SIGNED_PROTOCOL } else { PROTOCOL };
     out.push(b'[');
-    request.write_messages(protocol, out, |index, out| steps(messages, index, is_signed, out))?;
+    request.write_messages(protocol, out, |index, out| {
+        steps(messages, index, is_signed, out)
+    })?;
     let turn = Turn::before(messages, messages.len(), None);
     if !turn.unanswered.is_empty() {
         user_inputs(messages, turn.range, out)?;
@@ -90,15 +92,20 @@ impl<'a> Turn<'a> {
         let added = || messages.range(start).take(index - start);
         let range = start..index;
         if !added().chain(next).any(is_input) {
-            return Self { range, unanswered: HashSet::new() };
+            return Self {
+                range,
+                unanswered: HashSet::new(),
+            };
         }
         // Neighbouring messages of the model are one turn.
         let said = (0..start)
             .rev()
             .map(|at| &messages[at])
             .take_while(|message| matches!(message.role(), Role::Assistant | Role::System));
-        let mut unanswered: HashSet<_> =
-            said.flat_map(Message::tool_calls).map(|call| &*call.id).collect();
+        let mut unanswered: HashSet<_> = said
+            .flat_map(Message::tool_calls)
+            .map(|call| &*call.id)
+            .collect();
         if !unanswered.is_empty() {
             for result in added().flat_map(Message::tool_results) {
                 unanswered.remove(&*result.call_id);
@@ -126,7 +133,9 @@ fn is_said(message: &Message) -> bool {
 /// Without a signature, reasoning is rejected.
 fn is_signed(reasoning: &Reasoning) -> bool {
     let signature = added(&reasoning.provider).and_then(|fields| fields.get("signature"));
-    signature.and_then(|it| it.as_str()).is_some_and(|signature| !signature.is_empty())
+    signature
+        .and_then(|it| it.as_str())
+        .is_some_and(|signature| !signature.is_empty())
 }
 
 /// Writes what the model said, in its order.

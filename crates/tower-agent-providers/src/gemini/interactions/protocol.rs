@@ -15,8 +15,10 @@ use tower_agent::error::Result;
 pub struct Interactions {}
 
 /// The revision that this module speaks.
-const REVISION: (HeaderName, HeaderValue) =
-    (HeaderName::from_static("api-revision"), HeaderValue::from_static("2026-05-20"));
+const REVISION: (HeaderName, HeaderValue) = (
+    HeaderName::from_static("api-revision"),
+    HeaderValue::from_static("2026-05-20"),
+);
 
 impl Protocol for Interactions {
     type Decoder = InteractionsDecoder;

@@ -46,7 +46,11 @@ pub(super) fn body(call: &Call<'_>, out: &mut Vec<u8>) -> Result<()> {
             Ok(())
         })?;
     }
-    let format = settings.response_format.as_ref().map(response_format).transpose()?;
+    let format = settings
+        .response_format
+        .as_ref()
+        .map(response_format)
+        .transpose()?;
     json.optional("response_format", format)?;
     // Said either way: some servers stream by default.
     json.field("stream", call.is_streamed())?;
@@ -64,10 +68,19 @@ impl<'a> Extra<'a> {
     fn of(settings: &'a Settings) -> Self {
         let extra = &settings.extra;
         let generation_config = extra.get("generation_config").and_then(Value::as_object);
-        let tools = extra.get("tools").and_then(Value::as_array).map(Vec::as_slice);
-        let merged =
-            [("generation_config", generation_config.is_some()), ("tools", tools.is_some())];
-        Self { rest: without(extra, &merged), generation_config, tools }
+        let tools = extra
+            .get("tools")
+            .and_then(Value::as_array)
+            .map(Vec::as_slice);
+        let merged = [
+            ("generation_config", generation_config.is_some()),
+            ("tools", tools.is_some()),
+        ];
+        Self {
+            rest: without(extra, &merged),
+            generation_config,
+            tools,
+        }
     }
 }
 

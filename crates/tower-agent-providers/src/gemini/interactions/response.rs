@@ -107,7 +107,8 @@ impl Usage {
     /// which the provider counts apart, are output.
     pub(super) fn total(&self) -> message::Usage {
         let sum = |one: Option<u64>, other: Option<u64>| {
-            one.unwrap_or_default().saturating_add(other.unwrap_or_default())
+            one.unwrap_or_default()
+                .saturating_add(other.unwrap_or_default())
         };
         let input = sum(self.total_input_tokens, self.total_tool_use_tokens);
         let output = sum(self.total_output_tokens, self.total_thought_tokens);

@@ -18,11 +18,18 @@ pub(super) fn generation_config(
     json.optional("temperature", settings.temperature)?;
     json.optional("top_p", settings.top_p)?;
     json.optional("max_output_tokens", settings.max_tokens)?;
-    json.optional("stop_sequences", Some(&settings.stop).filter(|stop| !stop.is_empty()))?;
+    json.optional(
+        "stop_sequences",
+        Some(&settings.stop).filter(|stop| !stop.is_empty()),
+    )?;
     json.optional("seed", settings.seed.map(seed).transpose()?)?;
     json.optional(
         "thinking_level",
-        settings.reasoning_effort.as_ref().map(thinking_level).transpose()?,
+        settings
+            .reasoning_effort
+            .as_ref()
+            .map(thinking_level)
+            .transpose()?,
     )?;
     // A choice without functions is rejected.
     let choice = settings.tool_choice.as_ref().filter(|_| has_tools);
@@ -62,9 +69,12 @@ fn tool_choice(choice: &ToolChoice) -> Result<Choice<'_>> {
         ToolChoice::Auto => Choice::Mode("auto"),
         ToolChoice::None => Choice::Mode("none"),
         ToolChoice::Required => Choice::Mode("any"),
-        ToolChoice::Tool(name) => {
-            Choice::Only { allowed_tools: AllowedTools { mode: "any", tools: [name] } }
-        }
+        ToolChoice::Tool(name) => Choice::Only {
+            allowed_tools: AllowedTools {
+                mode: "any",
+                tools: [name],
+            },
+        },
         _ => return Err(unsupported("tool choice")),
     })
 }

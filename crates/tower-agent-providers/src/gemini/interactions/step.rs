@@ -41,7 +41,10 @@ impl Kind {
         match kind {
             "model_output" => Self::Output,
             "thought" => Self::Thought,
-            "function_call" => Self::Call { number: None, arguments },
+            "function_call" => Self::Call {
+                number: None,
+                arguments,
+            },
             "user_input" | "function_result" => Self::Input,
             _ => Self::Other,
         }
@@ -55,7 +58,14 @@ impl Kind {
 impl Step {
     pub(super) fn new(kind: Kind, index: Option<u64>, fields: Map<String, Value>) -> Self {
         let (annotations, summary) = Default::default();
-        Self { kind, index, fields, annotations, summary, is_done: false }
+        Self {
+            kind,
+            index,
+            fields,
+            annotations,
+            summary,
+            is_done: false,
+        }
     }
 
     /// Returns whether an event with this index, or without one, can be about the step.
@@ -122,7 +132,10 @@ pub(super) fn data(fields: Map<String, Value>) -> ProviderData {
         Value::Array(items) => !items.is_empty(),
         _ => true,
     };
-    let fields: Map<_, _> = fields.into_iter().filter(|(_, value)| is_kept(value)).collect();
+    let fields: Map<_, _> = fields
+        .into_iter()
+        .filter(|(_, value)| is_kept(value))
+        .collect();
     let mut data = ProviderData::default();
     if !fields.is_empty() {
         data.set(PROVIDER, Value::Object(fields));
@@ -132,7 +145,13 @@ pub(super) fn data(fields: Map<String, Value>) -> ProviderData {
 
 /// Returns an image, audio or a document that the model made, or else the content as a step.
 pub(super) fn media(mut fields: Map<String, Value>) -> Part {
-    let text = |name: &str| fields.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let text = |name: &str| {
+        fields
+            .get(name)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
+    };
     let [kind, media_type, base64, uri] = ["type", "mime_type", "data", "uri"].map(text);
     let source = match (base64.is_empty(), uri.is_empty(), media_type.is_empty()) {
         (false, _, false) => MediaSource::base64(media_type, base64),
@@ -150,6 +169,9 @@ pub(super) fn media(mut fields: Map<String, Value>) -> Part {
 /// A part of the provider's own is sent back as a step.
 fn as_step(content: Map<String, Value>) -> Part {
     let mut data = ProviderData::default();
-    data.set(PROVIDER, json!({ "type": "model_output", "content": [content] }));
+    data.set(
+        PROVIDER,
+        json!({ "type": "model_output", "content": [content] }),
+    );
     Part::Provider(data)
 }

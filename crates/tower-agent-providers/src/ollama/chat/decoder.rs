@@ -123,11 +123,15 @@ impl ChatDecoder {
 
     fn call(&mut self, Called { id, function }: Called) -> Result<ToolCall, Fault> {
         if function.name.is_empty() {
-            return Err(Fault::protocol("the server sent a tool call without a name"));
+            return Err(Fault::protocol(
+                "the server sent a tool call without a name",
+            ));
         }
         let (asked, number) = (self.asked, self.calls);
         self.calls += 1;
-        let id = self.ids.claim(&id.into(), || format!("call_{asked}_{number}"));
+        let id = self
+            .ids
+            .claim(&id.into(), || format!("call_{asked}_{number}"));
         Ok(ToolCall::from_text(id, function.name, function.arguments))
     }
 }

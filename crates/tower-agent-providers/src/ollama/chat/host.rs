@@ -19,7 +19,9 @@ pub(super) fn url(host: &str) -> String {
         Some((name, port)) if is_whole(name) => (name, Some(port)),
         _ => (authority, None),
     };
-    let port = port.filter(|port| port.parse::<u16>().is_ok()).unwrap_or(default_port);
+    let port = port
+        .filter(|port| port.parse::<u16>().is_ok())
+        .unwrap_or(default_port);
     let name = match name.trim_matches(['[', ']']) {
         "" | "0.0.0.0" => "127.0.0.1".to_owned(),
         "::" => "[::1]".to_owned(),

@@ -56,10 +56,15 @@ fn plain_message(message: &Message, out: &mut Vec<u8>) -> Result<()> {
     let mut json = Object::with_extra(out, more.as_deref());
     json.field("role", role)?;
     json.field("content", joined(parts, between))?;
-    json.optional("thinking", Some(thoughts.join("\n")).filter(|thought| !thought.is_empty()))?;
+    json.optional(
+        "thinking",
+        Some(thoughts.join("\n")).filter(|thought| !thought.is_empty()),
+    )?;
     images(parts, &mut json)?;
     if message.tool_calls().next().is_some() {
-        json.field_with("tool_calls", |out| json::array(out, message.tool_calls(), tool_call))?;
+        json.field_with("tool_calls", |out| {
+            json::array(out, message.tool_calls(), tool_call)
+        })?;
     }
     json.end_with_nulls()?;
     out.push(b',');
@@ -102,12 +107,18 @@ fn images(parts: &[Part], json: &mut Object<'_>) -> Result<()> {
         Part::Image(image) => Some(&image.source),
         _ => None,
     });
-    let Some(first) = images.next() else { return Ok(()) };
+    let Some(first) = images.next() else {
+        return Ok(());
+    };
     json.field_with("images", |out| {
-        json::array(out, [first].into_iter().chain(images), |source, out| match source {
-            MediaSource::Base64 { data, .. } => write(out, data),
-            _ => Err(unsupported("source of an image")),
-        })
+        json::array(
+            out,
+            [first].into_iter().chain(images),
+            |source, out| match source {
+                MediaSource::Base64 { data, .. } => write(out, data),
+                _ => Err(unsupported("source of an image")),
+            },
+        )
     })
 }
 
@@ -119,7 +130,9 @@ fn check(index: usize, message: &Message) -> Result<()> {
     };
     for (number, part) in message.parts().iter().enumerate() {
         check_part(part).map_err(|error| at(error, format!("parts[{number}]")))?;
-        let Part::ToolResult(result) = part else { continue };
+        let Part::ToolResult(result) = part else {
+            continue;
+        };
         for (inner, part) in result.parts.iter().enumerate() {
             let place = || format!("parts[{number}].parts[{inner}]");
             check_part(part).map_err(|error| at(error, place()))?;
@@ -147,8 +160,10 @@ fn check_part(part: &Part) -> Result<()> {
 
 /// Returns the data added at several places; for equal keys the last wins.
 fn merged<'a>(all: impl Iterator<Item = &'a ProviderData>) -> Option<Cow<'a, Map<String, Value>>> {
-    all.filter_map(added).map(Cow::Borrowed).reduce(|mut fields, more| {
-        fields.to_mut().extend(more.into_owned());
-        fields
-    })
+    all.filter_map(added)
+        .map(Cow::Borrowed)
+        .reduce(|mut fields, more| {
+            fields.to_mut().extend(more.into_owned());
+            fields
+        })
 }

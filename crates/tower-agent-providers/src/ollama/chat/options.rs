@@ -35,7 +35,9 @@ pub(super) fn think(effort: &ReasoningEffort) -> Result<Think<'_>> {
     Ok(match effort {
         ReasoningEffort::None => Think::Whether(false),
         ReasoningEffort::Minimal => {
-            return Err(unsupported("reasoning effort as `Minimal`: use `None` or `Low`"));
+            return Err(unsupported(
+                "reasoning effort as `Minimal`: use `None` or `Low`",
+            ));
         }
         ReasoningEffort::Low => Think::Level("low"),
         ReasoningEffort::Medium => Think::Level("medium"),

@@ -40,7 +40,10 @@ pub(super) fn body(call: &Call<'_>, num_ctx: Option<u32>, out: &mut Vec<u8>) -> 
             Ok(())
         })?;
     }
-    json.optional("think", settings.reasoning_effort.as_ref().map(think).transpose()?)?;
+    json.optional(
+        "think",
+        settings.reasoning_effort.as_ref().map(think).transpose()?,
+    )?;
     let format = settings.response_format.as_ref().map(format).transpose()?;
     json.optional("format", format.flatten())?;
     json.field("truncate", false)?;
@@ -65,7 +68,9 @@ fn has_tools(request: &ModelRequest, settings: &Settings) -> Result<bool> {
 
 fn tools(request: &ModelRequest, out: &mut Vec<u8>) -> Result<()> {
     request.write_tools(PROTOCOL, out, |out| {
-        json::array(out, request.tools(), |declaration, out| tool(declaration, out))
+        json::array(out, request.tools(), |declaration, out| {
+            tool(declaration, out)
+        })
     })
 }
 
@@ -73,7 +78,14 @@ fn tool(tool: &ToolDeclaration, out: &mut Vec<u8>) -> Result<()> {
     let mut json = Object::with_extra(out, added(tool.provider()));
     json.field("type", "function")?;
     let (name, description, parameters) = (tool.name(), tool.description(), tool.parameters());
-    json.field("function", Function { name, description, parameters })?;
+    json.field(
+        "function",
+        Function {
+            name,
+            description,
+            parameters,
+        },
+    )?;
     json.end_with_nulls()
 }
 

@@ -58,7 +58,9 @@ impl Decoder for ChatDecoder {
         // Each is complete, whatever its number.
         let calls = std::mem::take(&mut said.tool_calls);
         self.said(said, out);
-        calls.into_iter().for_each(|call| self.calls.push_whole(call, out));
+        calls
+            .into_iter()
+            .for_each(|call| self.calls.push_whole(call, out));
         self.complete(out)
     }
 
@@ -76,7 +78,8 @@ impl Decoder for ChatDecoder {
             for part in response.message_mut().parts_mut() {
                 match part {
                     Part::ToolCall(call) if *call.id == *id => {
-                        call.provider.set(PROVIDER, json!({ "extra_content": extra }));
+                        call.provider
+                            .set(PROVIDER, json!({ "extra_content": extra }));
                     }
                     _ => {}
                 }
@@ -127,14 +130,23 @@ impl ChatDecoder {
         if let Some(usage) = usage {
             self.usage = usage;
         }
-        let Some(choice) = answer.choice.as_mut() else { return Ok(Said::default()) };
+        let Some(choice) = answer.choice.as_mut() else {
+            return Ok(Said::default());
+        };
         if let Some(error) = choice.error.as_ref().filter(|error| is_error(Some(*error))) {
             return Err(Fault::of(error, &Value::Null));
         }
         self.has_choice = true;
-        let word = choice.finish_reason.as_deref().filter(|word| !word.is_empty());
+        let word = choice
+            .finish_reason
+            .as_deref()
+            .filter(|word| !word.is_empty());
         self.finish_reason = word.map(finish_reason).or(self.finish_reason.take());
-        Ok(choice.delta.take().or(choice.message.take()).unwrap_or_default())
+        Ok(choice
+            .delta
+            .take()
+            .or(choice.message.take())
+            .unwrap_or_default())
     }
 
     fn said(&mut self, said: Said<'_>, out: &mut Vec<Piece>) {

@@ -50,7 +50,10 @@ impl<'a> Media<'a> {
             Part::Document(it) => (document(it)?, &it.provider),
             _ => return Ok(None),
         };
-        Ok(Some(Self { kind, more: added(provider) }))
+        Ok(Some(Self {
+            kind,
+            more: added(provider),
+        }))
     }
 
     pub(super) fn write(&self, out: &mut Vec<u8>) -> Result<()> {
@@ -101,7 +104,11 @@ fn document(document: &Document) -> Result<Kind<'_>> {
             filename: Some(name.unwrap_or(file_name(media_type))),
             file_id: None,
         },
-        MediaSource::File { id, .. } => File { file_data: None, filename: name, file_id: Some(id) },
+        MediaSource::File { id, .. } => File {
+            file_data: None,
+            filename: name,
+            file_id: Some(id),
+        },
         MediaSource::Url { .. } => {
             return Err(unsupported("document by URL: send base64 or a file id"));
         }

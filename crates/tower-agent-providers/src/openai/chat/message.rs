@@ -15,7 +15,13 @@ use tower_agent::model::ModelRequest;
 pub(super) fn messages(request: &ModelRequest, out: &mut Vec<u8>) -> Result<()> {
     out.push(b'[');
     if let Some(instructions) = request.instructions().filter(|text| !text.is_empty()) {
-        write(out, Words { role: name(Role::System)?, content: instructions })?;
+        write(
+            out,
+            Words {
+                role: name(Role::System)?,
+                content: instructions,
+            },
+        )?;
         out.push(b',');
     }
     let messages = request.messages();
@@ -66,7 +72,13 @@ fn shown(messages: &Messages, before: usize, out: &mut Vec<u8>) -> Result<()> {
             all.extend(media);
         }
         if message.role() == Role::Tool {
-            all.extend(message.parts().iter().filter(|part| is_content(part)).map(Shown::Part));
+            all.extend(
+                message
+                    .parts()
+                    .iter()
+                    .filter(|part| is_content(part))
+                    .map(Shown::Part),
+            );
         }
     }
     if all.is_empty() {
@@ -119,7 +131,9 @@ fn plain_message(role: Role, message: &Message, out: &mut Vec<u8>) -> Result<()>
         None => json.field_with("content", |out| json::array(out, parts(), content))?,
     }
     if has_calls {
-        json.field_with("tool_calls", |out| json::array(out, message.tool_calls(), tool_call))?;
+        json.field_with("tool_calls", |out| {
+            json::array(out, message.tool_calls(), tool_call)
+        })?;
     }
     json.end_with_nulls()?;
     out.push(b',');
@@ -127,7 +141,12 @@ fn plain_message(role: Role, message: &Message, out: &mut Vec<u8>) -> Result<()>
 }
 
 fn tool_message(result: &ToolResult, id: &str, out: &mut Vec<u8>) -> Result<()> {
-    let words = || result.parts.iter().filter(|part| is_content(part) && !is_media(part));
+    let words = || {
+        result
+            .parts
+            .iter()
+            .filter(|part| is_content(part) && !is_media(part))
+    };
     let mut json = Object::new(out);
     json.field("role", name(Role::Tool)?)?;
     json.field("tool_call_id", id)?;
@@ -171,7 +190,9 @@ fn check(index: usize, message: &Message) -> Result<()> {
     for (number, part) in message.parts().iter().enumerate() {
         let place = format_args!("parts[{number}]");
         Media::of(part).map_err(|error| at(error, &place.to_string()))?;
-        let Part::ToolResult(result) = part else { continue };
+        let Part::ToolResult(result) = part else {
+            continue;
+        };
         for (number, part) in result.parts.iter().enumerate() {
             let place = format_args!("{place}.parts[{number}]");
             Media::of(part).map_err(|error| at(error, &place.to_string()))?;
@@ -193,7 +214,9 @@ fn text_alone<'a>(
     join: Option<&str>,
 ) -> Option<Cow<'a, str>> {
     let mut texts = parts.map(plain_text);
-    let Some(first) = texts.next() else { return Some(Cow::default()) };
+    let Some(first) = texts.next() else {
+        return Some(Cow::default());
+    };
     let mut text = Cow::Borrowed(first?);
     for more in texts {
         let (more, join) = (more?, join?);
@@ -231,7 +254,10 @@ fn tool_call(call: &ToolCall, out: &mut Vec<u8>) -> Result<()> {
     json.field("type", "function")?;
     json.field(
         "function",
-        Function { name: &tool_name(&call.name), arguments: call.arguments.as_str() },
+        Function {
+            name: &tool_name(&call.name),
+            arguments: call.arguments.as_str(),
+        },
     )?;
     json.end_with_nulls()
 }
@@ -245,10 +271,12 @@ struct Function<'a> {
 
 /// Returns the data added at several places; for equal keys the last wins.
 fn merged<'a>(all: impl Iterator<Item = &'a ProviderData>) -> Option<Cow<'a, Map<String, Value>>> {
-    all.filter_map(added).map(Cow::Borrowed).reduce(|mut fields, more| {
-        fields.to_mut().extend(more.into_owned());
-        fields
-    })
+    all.filter_map(added)
+        .map(Cow::Borrowed)
+        .reduce(|mut fields, more| {
+            fields.to_mut().extend(more.into_owned());
+            fields
+        })
 }
 
 fn name(role: Role) -> Result<&'static str> {

@@ -10,7 +10,11 @@ pub(super) const PROVIDER: &str = "openai";
 pub(super) const PROTOCOL: &str = "tower_agent_providers.openai.chat";
 
 /// The ids of calls. OpenAI has rejected longer ones, and servers behind it other characters.
-pub(super) const CALL_IDS: CallIdFormat = CallIdFormat { provider: PROVIDER, field: "id", max: 40 };
+pub(super) const CALL_IDS: CallIdFormat = CallIdFormat {
+    provider: PROVIDER,
+    field: "id",
+    max: 40,
+};
 
 /// Returns the data added by this provider.
 pub(super) fn added(data: &ProviderData) -> Option<&Map<String, Value>> {

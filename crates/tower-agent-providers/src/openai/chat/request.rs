@@ -24,12 +24,20 @@ pub(super) fn body(call: &Call<'_>, out: &mut Vec<u8>) -> Result<()> {
     set(&mut json, settings, limit_field(call.host()))?;
     if !request.tools().is_empty() {
         json.field_with("tools", |out| tools(request, out))?;
-        json.optional("tool_choice", settings.tool_choice.as_ref().map(choice).transpose()?)?;
+        json.optional(
+            "tool_choice",
+            settings.tool_choice.as_ref().map(choice).transpose()?,
+        )?;
         json.optional("parallel_tool_calls", settings.parallel_tool_calls)?;
     }
     if call.is_streamed() {
         json.field("stream", true)?;
-        json.field("stream_options", StreamOptions { include_usage: true })?;
+        json.field(
+            "stream_options",
+            StreamOptions {
+                include_usage: true,
+            },
+        )?;
     }
     json.end()
 }
@@ -37,10 +45,17 @@ pub(super) fn body(call: &Call<'_>, out: &mut Vec<u8>) -> Result<()> {
 /// OpenAI's newer models reject `max_tokens`; servers such as Ollama ignore the newer name.
 fn limit_field(host: &str) -> &'static str {
     let is_openai = [".openai.com", ".openai.azure.com"].iter().any(|domain| {
-        let end = host.len().checked_sub(domain.len()).and_then(|start| host.get(start..));
+        let end = host
+            .len()
+            .checked_sub(domain.len())
+            .and_then(|start| host.get(start..));
         end.is_some_and(|end| end.eq_ignore_ascii_case(domain))
     });
-    if is_openai { "max_completion_tokens" } else { "max_tokens" }
+    if is_openai {
+        "max_completion_tokens"
+    } else {
+        "max_tokens"
+    }
 }
 
 fn set(json: &mut Object<'_>, settings: &Settings, limit_field: &'static str) -> Result<()> {
@@ -49,11 +64,22 @@ fn set(json: &mut Object<'_>, settings: &Settings, limit_field: &'static str) ->
     json.optional(limit_field, settings.max_tokens)?;
     json.optional("stop", Some(&settings.stop).filter(|stop| !stop.is_empty()))?;
     json.optional("seed", settings.seed)?;
-    json.optional("reasoning_effort", settings.reasoning_effort.as_ref().map(effort).transpose()?)?;
-    json.optional("response_format", settings.response_format.as_ref().map(format).transpose()?)?;
-    let Some(cache) = &settings.prompt_cache else { return Ok(()) };
+    json.optional(
+        "reasoning_effort",
+        settings.reasoning_effort.as_ref().map(effort).transpose()?,
+    )?;
+    json.optional(
+        "response_format",
+        settings.response_format.as_ref().map(format).transpose()?,
+    )?;
+    let Some(cache) = &settings.prompt_cache else {
+        return Ok(());
+    };
     json.optional("prompt_cache_key", cache.key.as_deref())?;
-    json.optional("prompt_cache_retention", cache.retention.map(retention).transpose()?)
+    json.optional(
+        "prompt_cache_retention",
+        cache.retention.map(retention).transpose()?,
+    )
 }
 
 #[derive(Serialize)]
@@ -63,7 +89,9 @@ struct StreamOptions {
 
 fn tools(request: &ModelRequest, out: &mut Vec<u8>) -> Result<()> {
     request.write_tools(PROTOCOL, out, |out| {
-        json::array(out, request.tools(), |declaration, out| tool(declaration, out))
+        json::array(out, request.tools(), |declaration, out| {
+            tool(declaration, out)
+        })
     })
 }
 
@@ -92,7 +120,10 @@ struct Function<'a> {
 #[serde(untagged)]
 enum Choice<'a> {
     Word(&'static str),
-    Tool { r#type: &'static str, function: Named<'a> },
+    Tool {
+        r#type: &'static str,
+        function: Named<'a>,
+    },
 }
 
 #[derive(Serialize)]
@@ -105,7 +136,10 @@ fn choice(choice: &ToolChoice) -> Result<Choice<'_>> {
         ToolChoice::Auto => Choice::Word("auto"),
         ToolChoice::None => Choice::Word("none"),
         ToolChoice::Required => Choice::Word("required"),
-        ToolChoice::Tool(name) => Choice::Tool { r#type: "function", function: Named { name } },
+        ToolChoice::Tool(name) => Choice::Tool {
+            r#type: "function",
+            function: Named { name },
+        },
         _ => return Err(unsupported("tool choice")),
     })
 }
@@ -129,9 +163,17 @@ fn format(format: &ResponseFormat) -> Result<Format<'_>> {
     Ok(match format {
         ResponseFormat::Text => Format::Text,
         ResponseFormat::Json => Format::JsonObject,
-        ResponseFormat::JsonSchema { name, schema, strict } => {
-            Format::JsonSchema { json_schema: JsonSchema { name, schema, strict: *strict } }
-        }
+        ResponseFormat::JsonSchema {
+            name,
+            schema,
+            strict,
+        } => Format::JsonSchema {
+            json_schema: JsonSchema {
+                name,
+                schema,
+                strict: *strict,
+            },
+        },
         _ => return Err(unsupported("response format")),
     })
 }

@@ -186,6 +186,10 @@ impl ToolCallPiece<'_> {
 impl Said<'_> {
     /// Returns the reasoning; servers that send both fields send the same text in each.
     pub(super) fn thoughts(&self) -> &str {
-        if self.reasoning_content.is_empty() { &self.reasoning } else { &self.reasoning_content }
+        if self.reasoning_content.is_empty() {
+            &self.reasoning
+        } else {
+            &self.reasoning_content
+        }
     }
 }

@@ -37,7 +37,10 @@ struct Open {
 
 impl ToolCalls {
     pub(super) fn new(asked: usize) -> Self {
-        Self { asked, ..Self::default() }
+        Self {
+            asked,
+            ..Self::default()
+        }
     }
 
     /// Adds a piece and appends the resulting deltas to `out`.
@@ -62,7 +65,8 @@ impl ToolCalls {
             call.name = piece.name().to_owned();
         }
         call.arguments.push_str(&more);
-        call.extra_content.extend(piece.extra_content.unwrap_or_default());
+        call.extra_content
+            .extend(piece.extra_content.unwrap_or_default());
         if call.announced.is_some() {
             send_arguments(at, more, out);
         } else if !call.id.is_empty() && !call.name.is_empty() {
@@ -100,25 +104,36 @@ impl ToolCalls {
 
     /// Returns the extra content of calls, which must be sent back, by call id.
     pub(super) fn extra_contents(&self) -> impl Iterator<Item = (&str, &Map<String, Value>)> {
-        let announced = self.calls.iter().filter(|call| !call.extra_content.is_empty());
+        let announced = self
+            .calls
+            .iter()
+            .filter(|call| !call.extra_content.is_empty());
         announced.filter_map(|call| Some((&**call.announced.as_ref()?, &call.extra_content)))
     }
 
     /// Returns the index of the call that a piece belongs to, one past the last for a new call.
     fn place_of(&mut self, piece: &ToolCallPiece<'_>) -> usize {
         let new = self.calls.len();
-        let Some(last) = new.checked_sub(1) else { return new };
+        let Some(last) = new.checked_sub(1) else {
+            return new;
+        };
         let (id, name) = (piece.id(), piece.name());
         if let Some(index) = piece.index {
             let found = self.by_index.get(&index).copied();
-            return found.filter(|&at| !self.calls[at].is_another(id, name)).unwrap_or(new);
+            return found
+                .filter(|&at| !self.calls[at].is_another(id, name))
+                .unwrap_or(new);
         }
         if !id.is_empty() {
             let known = self.by_id.get(id).copied();
             // Without a name it is a late id, or a server that sends a new id with each piece.
             return known.unwrap_or(if name.is_empty() { last } else { new });
         }
-        if name.is_empty() || !self.calls[last].is_complete_beside(name) { last } else { new }
+        if name.is_empty() || !self.calls[last].is_complete_beside(name) {
+            last
+        } else {
+            new
+        }
     }
 
     fn announce_all(&mut self, out: &mut Vec<Piece>) {
@@ -208,7 +223,14 @@ fn announce(
     out: &mut Vec<Piece>,
 ) -> Arc<str> {
     let id = ids.claim(&id.into(), || format!("call_{asked}_{index}"));
-    out.push(Delta::ToolCall { index, id: id.clone(), name: name.into() }.into());
+    out.push(
+        Delta::ToolCall {
+            index,
+            id: id.clone(),
+            name: name.into(),
+        }
+        .into(),
+    );
     id
 }
 

@@ -66,11 +66,17 @@ impl Decoder for ResponsesDecoder {
         }
         let mut read: StreamEvent = json::read(event.data.as_bytes(), "an event of the response")?;
         let kind = std::mem::take(&mut read.kind);
-        let kind = if kind.is_empty() { event.name.unwrap_or_default() } else { &kind };
+        let kind = if kind.is_empty() {
+            event.name.unwrap_or_default()
+        } else {
+            &kind
+        };
         match kind {
             "error" => return Err(Fault::reported(event.data)),
             "response.completed" | "response.incomplete" | "response.failed" | "response.done" => {
-                let status = kind.strip_prefix("response.").filter(|status| *status != "done");
+                let status = kind
+                    .strip_prefix("response.")
+                    .filter(|status| *status != "done");
                 let status = status.map(str::to_owned).or(read.response.status.take());
                 read.response.status = status;
                 self.complete(read.response, out)?;
@@ -82,7 +88,11 @@ impl Decoder for ResponsesDecoder {
             "response.output_item.added" | "response.output_item.done" if read.item.is_empty() => {}
             "response.output_item.added" => {
                 let at = self.items.len();
-                self.items.push(Item::new(Kind::of(&read.item), read.output_index, id(&read.item)));
+                self.items.push(Item::new(
+                    Kind::of(&read.item),
+                    read.output_index,
+                    id(&read.item),
+                ));
                 self.items[at].fields = read.item;
                 self.begin_call(at, false, out);
             }
@@ -181,7 +191,11 @@ impl ResponsesDecoder {
             let (kind, id) = (Kind::of(&fields), id(&fields));
             let items = &self.items[..streamed];
             let by_index = items.iter().position(|item| item.index == Some(index));
-            let by_id = || items.iter().position(|item| !id.is_empty() && item.id == id);
+            let by_id = || {
+                items
+                    .iter()
+                    .position(|item| !id.is_empty() && item.id == id)
+            };
             let unended = || items.iter().position(|item| item.can_be(&kind));
             let at = match by_index.or_else(by_id) {
                 Some(at) if items[at].is_done => continue,
@@ -195,8 +209,14 @@ impl ResponsesDecoder {
             self.call(at, out);
         }
         self.close(out);
-        match self.items.iter().any(|item| matches!(item.kind, Kind::Call { number: None, .. })) {
-            true => Err(Fault::protocol("the server sent a tool call without a name")),
+        match self
+            .items
+            .iter()
+            .any(|item| matches!(item.kind, Kind::Call { number: None, .. }))
+        {
+            true => Err(Fault::protocol(
+                "the server sent a tool call without a name",
+            )),
             false => Ok(()),
         }
     }
@@ -212,10 +232,19 @@ impl ResponsesDecoder {
         let index = event.output_index;
         let items = || self.items.iter();
         let by_index = index.and_then(|_| items().rposition(|item| item.index == index));
-        let by_id = || items().rposition(|item| item.id == id).filter(|_| !id.is_empty());
+        let by_id = || {
+            items()
+                .rposition(|item| item.id == id)
+                .filter(|_| !id.is_empty())
+        };
         // One of which no event has said where it is, or the last one if this one does not either.
         let unnamed = || items().rposition(|item| item.index.is_none() && item.id.is_empty());
-        let last = || items().len().checked_sub(1).filter(|_| index.is_none() && id.is_empty());
+        let last = || {
+            items()
+                .len()
+                .checked_sub(1)
+                .filter(|_| index.is_none() && id.is_empty())
+        };
         let found = by_index.or_else(by_id).or_else(unnamed).or_else(last);
         let Some(at) = found.filter(|&at| self.items[at].can_be(&kind)) else {
             return self.push(kind, index, id.to_owned());
@@ -295,7 +324,11 @@ impl ResponsesDecoder {
     fn call(&mut self, at: usize, out: &mut Vec<Piece>) {
         self.begin_call(at, true, out);
         let item = &self.items[at];
-        if let Kind::Call { has_arguments: false, .. } = item.kind {
+        if let Kind::Call {
+            has_arguments: false,
+            ..
+        } = item.kind
+        {
             let arguments = match item.fields.get("arguments") {
                 Some(Value::String(text)) => text.clone(),
                 None | Some(Value::Null) => String::new(),
@@ -309,28 +342,57 @@ impl ResponsesDecoder {
     /// missing.
     fn begin_call(&mut self, at: usize, is_last: bool, out: &mut Vec<Piece>) {
         let item = &self.items[at];
-        let Kind::Call { number: None, has_arguments } = item.kind else { return };
+        let Kind::Call {
+            number: None,
+            has_arguments,
+        } = item.kind
+        else {
+            return;
+        };
         let name = item.text("name");
-        let id = Some(item.text("call_id")).filter(|id| !id.is_empty()).unwrap_or(&item.id);
+        let id = Some(item.text("call_id"))
+            .filter(|id| !id.is_empty())
+            .unwrap_or(&item.id);
         if name.is_empty() || !is_last && item.text("call_id").is_empty() {
             return;
         }
         let number = self.calls;
-        let id = self.ids.claim(&id.into(), || format!("call_{}_{number}", self.asked));
+        let id = self
+            .ids
+            .claim(&id.into(), || format!("call_{}_{number}", self.asked));
         let name = name.into();
-        self.items[at].kind = Kind::Call { number: Some(number), has_arguments };
+        self.items[at].kind = Kind::Call {
+            number: Some(number),
+            has_arguments,
+        };
         self.calls += 1;
         self.begin(Source::Call(at), out);
-        out.push(Delta::ToolCall { index: number, id, name }.into());
+        out.push(
+            Delta::ToolCall {
+                index: number,
+                id,
+                name,
+            }
+            .into(),
+        );
     }
 
     /// Passes on arguments. Those of a call that has not started come with its item.
     fn arguments(&mut self, at: usize, json: String, out: &mut Vec<Piece>) {
-        if let Kind::Call { number: Some(index), has_arguments } = &mut self.items[at].kind
+        if let Kind::Call {
+            number: Some(index),
+            has_arguments,
+        } = &mut self.items[at].kind
             && !json.is_empty()
         {
             *has_arguments = true;
-            out.push(Delta::Arguments { index: *index, json }.into());
+            out.push(
+                Delta::Arguments {
+                    index: *index,
+                    json,
+                }
+                .into(),
+            );
         }
     }
 
@@ -358,16 +420,20 @@ impl ResponsesDecoder {
 
     /// Adds to each part of the message what must be sent back with it.
     fn add_data(&self, message: &mut Message) {
-        let data = self.parts.iter().enumerate().map(|(number, source)| match *source {
-            Source::Text(at, place) => text_data(&self.items[at], place),
-            // A part that was interrupted by another is sent back once.
-            Source::Reasoning(_) if self.parts[..number].contains(source) => Map::new(),
-            Source::Reasoning(at) => self.items[at].fields_without(&["type"]),
-            Source::Call(at) => {
-                self.items[at].fields_without(&["type", "call_id", "name", "arguments"])
-            }
-            Source::Other(_) => Map::new(),
-        });
+        let data = self
+            .parts
+            .iter()
+            .enumerate()
+            .map(|(number, source)| match *source {
+                Source::Text(at, place) => text_data(&self.items[at], place),
+                // A part that was interrupted by another is sent back once.
+                Source::Reasoning(_) if self.parts[..number].contains(source) => Map::new(),
+                Source::Reasoning(at) => self.items[at].fields_without(&["type"]),
+                Source::Call(at) => {
+                    self.items[at].fields_without(&["type", "call_id", "name", "arguments"])
+                }
+                Source::Other(_) => Map::new(),
+            });
         let data: Vec<_> = data.collect();
         if data.iter().all(Map::is_empty) {
             return;
@@ -403,5 +469,8 @@ fn text_data(item: &Item, place: Place) -> Map<String, Value> {
 }
 
 fn id(item: &Map<String, Value>) -> String {
-    item.get("id").and_then(Value::as_str).unwrap_or_default().to_owned()
+    item.get("id")
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned()
 }

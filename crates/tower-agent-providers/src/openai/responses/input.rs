@@ -36,7 +36,11 @@ fn items(messages: &Messages, index: usize, out: &mut Vec<u8>) -> Result<()> {
         Role::User | Role::Tool => "user",
         _ => return Err(unsupported("role")),
     };
-    let parts: Vec<_> = message.parts().iter().filter(|part| is_content(part)).collect();
+    let parts: Vec<_> = message
+        .parts()
+        .iter()
+        .filter(|part| is_content(part))
+        .collect();
     let has_results = message.tool_results().next().is_some() || message.role() == Role::Tool;
     if parts.is_empty() && has_results {
         return Ok(());
@@ -51,7 +55,11 @@ fn items(messages: &Messages, index: usize, out: &mut Vec<u8>) -> Result<()> {
 }
 
 fn function_call_output(result: &ToolResult, id: &str, out: &mut Vec<u8>) -> Result<()> {
-    let parts: Vec<_> = result.parts.iter().filter(|part| is_content(part)).collect();
+    let parts: Vec<_> = result
+        .parts
+        .iter()
+        .filter(|part| is_content(part))
+        .collect();
     let texts: Option<Vec<_>> = parts.iter().map(|part| plain_text(part)).collect();
     let mut json = Object::new(out);
     json.field("type", "function_call_output")?;
@@ -74,7 +82,10 @@ fn plain_text(part: &Part) -> Option<&str> {
 fn said(parts: &[Part], out: &mut Vec<u8>) -> Result<()> {
     // A server rejects reasoning that nothing follows, which is what a cut-off response leaves.
     let is_reasoning = |part: &Part| matches!(part, Part::Reasoning(_));
-    let end = parts.iter().rposition(|part| !is_reasoning(part)).map_or(0, |last| last + 1);
+    let end = parts
+        .iter()
+        .rposition(|part| !is_reasoning(part))
+        .map_or(0, |last| last + 1);
     let mut rest = &parts[..end];
     while let Some(part) = rest.first() {
         let taken = match part {
@@ -140,7 +151,10 @@ fn message_item(
     match item {
         // The form that every server accepts for an item that is not its own.
         None if texts().all(|text| content_of(text).is_none()) => {
-            json.field("content", texts().map(|text| &*text.text).collect::<String>())?;
+            json.field(
+                "content",
+                texts().map(|text| &*text.text).collect::<String>(),
+            )?;
         }
         _ => json.field_with("content", |out| json::array(out, texts(), output_part))?,
     }
@@ -152,7 +166,10 @@ fn message_item(
 fn output_part(text: &Text, out: &mut Vec<u8>) -> Result<()> {
     let more = content_of(text);
     let mut json = Object::with_extra(out, more);
-    if more.and_then(|more| more.get("type")).is_some_and(|kind| kind == "refusal") {
+    if more
+        .and_then(|more| more.get("type"))
+        .is_some_and(|kind| kind == "refusal")
+    {
         json.field("refusal", &text.text)?;
     } else {
         json.field("type", "output_text")?;
@@ -164,12 +181,14 @@ fn output_part(text: &Text, out: &mut Vec<u8>) -> Result<()> {
 
 /// Without its content, the server would look for the item, which it did not keep.
 fn is_sendable(reasoning: &Map<String, Value>) -> bool {
-    ["encrypted_content", "content"].iter().any(|name| match reasoning.get(*name) {
-        None | Some(Value::Null) => false,
-        Some(Value::Array(parts)) => !parts.is_empty(),
-        Some(Value::String(text)) => !text.is_empty(),
-        Some(_) => true,
-    })
+    ["encrypted_content", "content"]
+        .iter()
+        .any(|name| match reasoning.get(*name) {
+            None | Some(Value::Null) => false,
+            Some(Value::Array(parts)) => !parts.is_empty(),
+            Some(Value::String(text)) => !text.is_empty(),
+            Some(_) => true,
+        })
 }
 
 fn reasoning_item(fields: &Map<String, Value>, out: &mut Vec<u8>) -> Result<()> {

@@ -45,7 +45,10 @@ impl Kind {
     }
 
     /// A call that has not been passed on.
-    pub(super) const CALL: Self = Self::Call { number: None, has_arguments: false };
+    pub(super) const CALL: Self = Self::Call {
+        number: None,
+        has_arguments: false,
+    };
 }
 
 impl Item {
@@ -55,7 +58,14 @@ impl Item {
     }
 
     pub(super) fn new(kind: Kind, index: Option<u64>, id: String) -> Self {
-        Self { kind, index, id, fields: Map::new(), is_done: false, shown: Vec::new() }
+        Self {
+            kind,
+            index,
+            id,
+            fields: Map::new(),
+            is_done: false,
+            shown: Vec::new(),
+        }
     }
 
     /// Marks a place as one whose text has been passed on. Returns whether it is a new one.
@@ -72,21 +82,36 @@ impl Item {
     /// only if there is no summary.
     pub(super) fn texts(&self) -> Vec<(Place, String)> {
         let list = |name: &str| self.fields.get(name).and_then(Value::as_array);
-        let place = |name| if name == "summary" { Place::Summary } else { Place::Content };
+        let place = |name| {
+            if name == "summary" {
+                Place::Summary
+            } else {
+                Place::Content
+            }
+        };
         let texts = |name: &'static str| {
             let parts = list(name).into_iter().flatten().zip(0..);
             let texts = parts.filter_map(move |(part, at)| {
-                let text = ["text", "refusal"].iter().find_map(|key| part.get(*key)?.as_str())?;
+                let text = ["text", "refusal"]
+                    .iter()
+                    .find_map(|key| part.get(*key)?.as_str())?;
                 (!text.is_empty()).then(|| (place(name)(at), text.to_owned()))
             });
             texts.collect::<Vec<_>>()
         };
         let summary = texts("summary");
-        if summary.is_empty() { texts("content") } else { summary }
+        if summary.is_empty() {
+            texts("content")
+        } else {
+            summary
+        }
     }
 
     pub(super) fn text(&self, name: &str) -> &str {
-        self.fields.get(name).and_then(Value::as_str).unwrap_or_default()
+        self.fields
+            .get(name)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
     }
 
     /// Returns the fields without these and without those that are null, which some servers reject.
@@ -97,7 +122,9 @@ impl Item {
             name => !value.is_null() && !names.contains(&name),
         };
         let fields = self.fields.iter().filter(kept);
-        fields.map(|(name, value)| (name.clone(), value.clone())).collect()
+        fields
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect()
     }
 
     /// Returns the fields of a content part other than its text.
@@ -113,6 +140,8 @@ impl Item {
             _ => true,
         };
         let fields = part.into_iter().flatten().filter(kept);
-        fields.map(|(name, value)| (name.clone(), value.clone())).collect()
+        fields
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect()
     }
 }

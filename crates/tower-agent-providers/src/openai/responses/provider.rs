@@ -10,8 +10,11 @@ pub(super) const PROVIDER: &str = "openai_responses";
 pub(super) const PROTOCOL: &str = "tower_agent_providers.openai.responses";
 
 /// The ids of calls.
-pub(super) const CALL_IDS: CallIdFormat =
-    CallIdFormat { provider: PROVIDER, field: "call_id", max: 64 };
+pub(super) const CALL_IDS: CallIdFormat = CallIdFormat {
+    provider: PROVIDER,
+    field: "call_id",
+    max: 64,
+};
 
 /// Returns the data added by this protocol.
 pub(super) fn added(data: &ProviderData) -> Option<&Map<String, Value>> {

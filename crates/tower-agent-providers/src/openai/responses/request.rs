@@ -25,11 +25,17 @@ pub(super) fn body(call: &Call<'_>, out: &mut Vec<u8>) -> Result<()> {
     if call.model().is_none_or(may_reason) {
         json.field("include", ["reasoning.encrypted_content"])?;
     }
-    json.optional("instructions", request.instructions().filter(|text| !text.is_empty()))?;
+    json.optional(
+        "instructions",
+        request.instructions().filter(|text| !text.is_empty()),
+    )?;
     set(&mut json, settings)?;
     if !request.tools().is_empty() {
         json.field_with("tools", |out| tools(request, out))?;
-        json.optional("tool_choice", settings.tool_choice.as_ref().map(choice).transpose()?)?;
+        json.optional(
+            "tool_choice",
+            settings.tool_choice.as_ref().map(choice).transpose()?,
+        )?;
         json.optional("parallel_tool_calls", settings.parallel_tool_calls)?;
     }
     if call.is_streamed() {
@@ -41,7 +47,9 @@ pub(super) fn body(call: &Call<'_>, out: &mut Vec<u8>) -> Result<()> {
 /// Returns whether a model may reason: those that never do reject a request for encrypted reasoning.
 fn may_reason(model: &str) -> bool {
     let name = model.rsplit('/').next().unwrap_or_default();
-    let is_older = ["gpt-3", "gpt-4", "chatgpt-"].iter().any(|start| name.starts_with(start));
+    let is_older = ["gpt-3", "gpt-4", "chatgpt-"]
+        .iter()
+        .any(|start| name.starts_with(start));
     !is_older && !name.contains("-chat")
 }
 
@@ -59,9 +67,14 @@ fn set(json: &mut Object<'_>, settings: &Settings) -> Result<()> {
     json.optional("reasoning", effort.map(|effort| Reasoning { effort }))?;
     let format = settings.response_format.as_ref().map(format).transpose()?;
     json.optional("text", format.map(|format| Text { format }))?;
-    let Some(cache) = &settings.prompt_cache else { return Ok(()) };
+    let Some(cache) = &settings.prompt_cache else {
+        return Ok(());
+    };
     json.optional("prompt_cache_key", cache.key.as_deref())?;
-    json.optional("prompt_cache_retention", cache.retention.map(retention).transpose()?)
+    json.optional(
+        "prompt_cache_retention",
+        cache.retention.map(retention).transpose()?,
+    )
 }
 
 #[derive(Serialize)]
@@ -79,16 +92,26 @@ struct Text<'a> {
 enum Format<'a> {
     Text,
     JsonObject,
-    JsonSchema { name: &'a str, schema: &'a Value, strict: bool },
+    JsonSchema {
+        name: &'a str,
+        schema: &'a Value,
+        strict: bool,
+    },
 }
 
 fn format(format: &ResponseFormat) -> Result<Format<'_>> {
     Ok(match format {
         ResponseFormat::Text => Format::Text,
         ResponseFormat::Json => Format::JsonObject,
-        ResponseFormat::JsonSchema { name, schema, strict } => {
-            Format::JsonSchema { name, schema, strict: *strict }
-        }
+        ResponseFormat::JsonSchema {
+            name,
+            schema,
+            strict,
+        } => Format::JsonSchema {
+            name,
+            schema,
+            strict: *strict,
+        },
         _ => return Err(unsupported("response format")),
     })
 }

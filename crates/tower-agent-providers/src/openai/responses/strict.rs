@@ -25,27 +25,45 @@ const KEYWORDS: [&str; 20] = [
 ];
 
 /// The formats that strict mode supports.
-const FORMATS: [&str; 9] =
-    ["date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "uuid"];
+const FORMATS: [&str; 9] = [
+    "date",
+    "date-time",
+    "duration",
+    "email",
+    "hostname",
+    "ipv4",
+    "ipv6",
+    "time",
+    "uuid",
+];
 
 /// Returns whether the schema is one that strict mode accepts as it is: every object is closed and
 /// requires all its properties, and no keyword is unsupported.
 pub(super) fn is_strict(schema: &Value) -> bool {
-    let Value::Object(schema) = schema else { return false };
-    schema.iter().all(|(keyword, value)| match keyword.as_str() {
-        "$defs" | "properties" => {
-            value.as_object().is_some_and(|schemas| schemas.values().all(is_strict))
-        }
-        "items" => is_strict(value),
-        "anyOf" => value.as_array().is_some_and(|schemas| schemas.iter().all(is_strict)),
-        "format" => FORMATS.iter().any(|format| value == format),
-        keyword => KEYWORDS.contains(&keyword),
-    }) && is_typed(schema)
+    let Value::Object(schema) = schema else {
+        return false;
+    };
+    schema
+        .iter()
+        .all(|(keyword, value)| match keyword.as_str() {
+            "$defs" | "properties" => value
+                .as_object()
+                .is_some_and(|schemas| schemas.values().all(is_strict)),
+            "items" => is_strict(value),
+            "anyOf" => value
+                .as_array()
+                .is_some_and(|schemas| schemas.iter().all(is_strict)),
+            "format" => FORMATS.iter().any(|format| value == format),
+            keyword => KEYWORDS.contains(&keyword),
+        })
+        && is_typed(schema)
         && (!is_object(schema) || is_closed(schema))
 }
 
 fn is_typed(schema: &Map<String, Value>) -> bool {
-    ["$ref", "anyOf", "const", "enum", "type"].iter().any(|keyword| schema.contains_key(*keyword))
+    ["$ref", "anyOf", "const", "enum", "type"]
+        .iter()
+        .any(|keyword| schema.contains_key(*keyword))
 }
 
 fn is_object(schema: &Map<String, Value>) -> bool {
@@ -57,7 +75,9 @@ fn is_object(schema: &Map<String, Value>) -> bool {
 }
 
 fn is_closed(schema: &Map<String, Value>) -> bool {
-    let Some(Value::Object(properties)) = schema.get("properties") else { return false };
+    let Some(Value::Object(properties)) = schema.get("properties") else {
+        return false;
+    };
     let required = schema.get("required").and_then(Value::as_array);
     let is_required =
         |name: &String| required.is_some_and(|required| required.iter().any(|one| one == name));

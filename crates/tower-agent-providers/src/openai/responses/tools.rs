@@ -10,7 +10,9 @@ use tower_agent::tool::ToolDeclaration;
 
 pub(super) fn tools(request: &ModelRequest, out: &mut Vec<u8>) -> Result<()> {
     request.write_tools(PROTOCOL, out, |out| {
-        json::array(out, request.tools(), |declaration, out| tool(declaration, out))
+        json::array(out, request.tools(), |declaration, out| {
+            tool(declaration, out)
+        })
     })
 }
 
@@ -41,7 +43,10 @@ pub(super) fn choice(choice: &ToolChoice) -> Result<Choice<'_>> {
         ToolChoice::Auto => Choice::Word("auto"),
         ToolChoice::None => Choice::Word("none"),
         ToolChoice::Required => Choice::Word("required"),
-        ToolChoice::Tool(name) => Choice::Tool { r#type: "function", name },
+        ToolChoice::Tool(name) => Choice::Tool {
+            r#type: "function",
+            name,
+        },
         _ => return Err(unsupported("tool choice")),
     })
 }

@@ -11,7 +11,10 @@ use crate::column::{Column, Sent};
 pub struct AnthropicColumn;
 
 fn event(data: Value) -> String {
-    format!("event: {}\ndata: {data}\n\n", data["type"].as_str().unwrap())
+    format!(
+        "event: {}\ndata: {data}\n\n",
+        data["type"].as_str().unwrap()
+    )
 }
 
 fn stop_reason(answer: &Answer) -> &'static str {
@@ -40,8 +43,13 @@ fn usage(output_tokens: u64) -> Value {
 fn block(bit: &Bit) -> (Value, Vec<Value>) {
     match bit {
         Bit::Text(words) | Bit::Refusal(words) => {
-            let pieces = words.iter().map(|text| json!({ "type": "text_delta", "text": text }));
-            (json!({ "type": "text", "text": words.concat() }), pieces.collect())
+            let pieces = words
+                .iter()
+                .map(|text| json!({ "type": "text_delta", "text": text }));
+            (
+                json!({ "type": "text", "text": words.concat() }),
+                pieces.collect(),
+            )
         }
         Bit::Reasoning { words, data } => {
             let block =
@@ -52,14 +60,20 @@ fn block(bit: &Bit) -> (Value, Vec<Value>) {
             let signature = json!({ "type": "signature_delta", "signature": data });
             (block, pieces.chain([signature]).collect())
         }
-        Bit::Call { id, name, arguments } => {
+        Bit::Call {
+            id,
+            name,
+            arguments,
+        } => {
             let input: Value = match &*arguments.concat() {
                 "" => json!({}),
                 text => serde_json::from_str(text).unwrap(),
             };
             let block = json!({ "type": "tool_use", "id": id, "name": name, "input": input });
             let piece = |json: &str| json!({ "type": "input_json_delta", "partial_json": json });
-            let pieces = [piece("")].into_iter().chain(arguments.iter().map(|it| piece(it)));
+            let pieces = [piece("")]
+                .into_iter()
+                .chain(arguments.iter().map(|it| piece(it)));
             (block, pieces.collect())
         }
     }
@@ -85,8 +99,10 @@ fn emptied(mut block: Value) -> Value {
 impl Column for AnthropicColumn {
     type Protocol = Messages;
 
-    const LACKS: &'static [(&'static str, &'static str)] =
-        &[("a_refusal", "a refusal is not text: it is the reason why the whole answer ended")];
+    const LACKS: &'static [(&'static str, &'static str)] = &[(
+        "a_refusal",
+        "a refusal is not text: it is the reason why the whole answer ended",
+    )];
 
     // The base URL of this provider has no version.
     const LINE: &'static str = "POST /v1/v1/messages";
@@ -101,7 +117,9 @@ impl Column for AnthropicColumn {
         if answer.has_usage {
             message["usage"] = usage(1);
         }
-        let mut events = vec![event(json!({ "type": "message_start", "message": message }))];
+        let mut events = vec![event(
+            json!({ "type": "message_start", "message": message }),
+        )];
         for (index, bit) in answer.bits.iter().enumerate() {
             let (block, pieces) = block(bit);
             let start = json!({
@@ -116,7 +134,9 @@ impl Column for AnthropicColumn {
                     json!({ "type": "content_block_delta", "index": index, "delta": delta });
                 events.push(event(delta));
             }
-            events.push(event(json!({ "type": "content_block_stop", "index": index })));
+            events.push(event(
+                json!({ "type": "content_block_stop", "index": index }),
+            ));
         }
         let delta = json!({
             "stop_reason": stop_reason(answer), "stop_sequence": null, "stop_details": null,
@@ -157,9 +177,13 @@ impl Column for AnthropicColumn {
             let (block, pieces) = block(bit);
             let is_call = matches!(bit, Bit::Call { .. });
             let first = if is_call { block } else { emptied(block) };
-            events.push(event(json!({ "type": "content_block_start", "content_block": first })));
+            events.push(event(
+                json!({ "type": "content_block_start", "content_block": first }),
+            ));
             for delta in pieces.into_iter().filter(|_| !is_call) {
-                events.push(event(json!({ "type": "content_block_delta", "delta": delta })));
+                events.push(event(
+                    json!({ "type": "content_block_delta", "delta": delta }),
+                ));
             }
         }
         let delta = json!({ "stop_reason": stop_reason(answer) });
@@ -184,18 +208,28 @@ impl Column for AnthropicColumn {
 
     fn error_body() -> (u16, Value) {
         let error = json!({ "type": "rate_limit_error", "message": "Slow down." });
-        (429, json!({ "type": "error", "error": error, "request_id": "req_1" }))
+        (
+            429,
+            json!({ "type": "error", "error": error, "request_id": "req_1" }),
+        )
     }
 
     fn key_header() -> (HeaderName, HeaderValue) {
-        (HeaderName::from_static("x-api-key"), HeaderValue::from_static("k"))
+        (
+            HeaderName::from_static("x-api-key"),
+            HeaderValue::from_static("k"),
+        )
     }
 
     fn sent_back(body: &Value) -> Vec<Sent> {
         let messages = body["messages"].as_array().unwrap();
         let blocks = messages.iter().flat_map(|message| {
             let is_user = message["role"] == "user";
-            message["content"].as_array().unwrap().iter().map(move |block| (is_user, block))
+            message["content"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(move |block| (is_user, block))
         });
         let word = |value: &Value| value.as_str().unwrap().to_owned();
         let sent = blocks.filter_map(|(is_user, block)| match block["type"].as_str().unwrap() {

@@ -54,7 +54,11 @@ fn deltas(answer: &Answer) -> Vec<Value> {
             Bit::Reasoning { words, .. } => {
                 deltas.extend(words.iter().map(|it| json!({ "reasoning_content": it })));
             }
-            Bit::Call { id, name, arguments } => {
+            Bit::Call {
+                id,
+                name,
+                arguments,
+            } => {
                 let function = json!({ "name": name, "arguments": "" });
                 let call =
                     json!({ "index": calls, "id": id, "type": "function", "function": function });
@@ -78,7 +82,11 @@ fn message(answer: &Answer) -> Value {
             Bit::Text(words) => message["content"] = words.concat().into(),
             Bit::Refusal(words) => message["refusal"] = words.concat().into(),
             Bit::Reasoning { words, .. } => message["reasoning_content"] = words.concat().into(),
-            Bit::Call { id, name, arguments } => {
+            Bit::Call {
+                id,
+                name,
+                arguments,
+            } => {
                 let function = json!({ "name": name, "arguments": arguments.concat() });
                 calls.push(json!({ "id": id, "type": "function", "function": function }));
             }
@@ -94,8 +102,14 @@ impl Column for ChatColumn {
     type Protocol = Chat;
 
     const LACKS: &'static [(&'static str, &'static str)] = &[
-        ("reasoning_goes_back_beside_its_call", "reasoning is not sent back"),
-        ("two_reasoning_parts_stay_apart", "there is one text of reasoning"),
+        (
+            "reasoning_goes_back_beside_its_call",
+            "reasoning is not sent back",
+        ),
+        (
+            "two_reasoning_parts_stay_apart",
+            "there is one text of reasoning",
+        ),
     ];
     const LINE: &'static str = "POST /v1/chat/completions";
     const MESSAGES: &'static str = "messages";
@@ -104,8 +118,15 @@ impl Column for ChatColumn {
     const SPARE_EVENTS: usize = 2;
 
     fn events(answer: &Answer) -> Vec<String> {
-        let mut events = vec![chunk(json!({ "role": "assistant", "content": "" }), Value::Null)];
-        events.extend(deltas(answer).into_iter().map(|delta| chunk(delta, Value::Null)));
+        let mut events = vec![chunk(
+            json!({ "role": "assistant", "content": "" }),
+            Value::Null,
+        )];
+        events.extend(
+            deltas(answer)
+                .into_iter()
+                .map(|delta| chunk(delta, Value::Null)),
+        );
         events.push(chunk(json!({}), reason(answer).into()));
         if answer.has_usage {
             events.push(event(&json!({ "choices": [], "usage": usage() })));
@@ -140,7 +161,10 @@ impl Column for ChatColumn {
 
     fn sparse_body(answer: &Answer) -> Value {
         let mut message = message(answer);
-        message.as_object_mut().unwrap().retain(|_, value| !value.is_null());
+        message
+            .as_object_mut()
+            .unwrap()
+            .retain(|_, value| !value.is_null());
         json!({ "choices": [{ "message": message }] })
     }
 
@@ -170,7 +194,9 @@ impl Column for ChatColumn {
                     }
                 }
                 "tool" => {
-                    sent.push(Sent::Result(message["tool_call_id"].as_str().unwrap().into()));
+                    sent.push(Sent::Result(
+                        message["tool_call_id"].as_str().unwrap().into(),
+                    ));
                 }
                 _ => {}
             }

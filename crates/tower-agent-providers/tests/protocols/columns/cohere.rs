@@ -15,7 +15,10 @@ use crate::column::{Column, Sent};
 pub struct CohereColumn;
 
 fn event(data: &Value) -> String {
-    format!("event: {}\ndata: {data}\n\n", data["type"].as_str().unwrap())
+    format!(
+        "event: {}\ndata: {data}\n\n",
+        data["type"].as_str().unwrap()
+    )
 }
 
 fn reason(answer: &Answer) -> &'static str {
@@ -38,7 +41,9 @@ fn events(answer: &Answer) -> Vec<String> {
     let mut events = Vec::new();
     let mut push = |kind: &str, index: usize, message: Value| {
         let delta = json!({ "message": message });
-        events.push(event(&json!({ "type": kind, "index": index, "delta": delta })));
+        events.push(event(
+            &json!({ "type": kind, "index": index, "delta": delta }),
+        ));
     };
     let mut calls = 0;
     for bit in &answer.bits {
@@ -55,7 +60,11 @@ fn events(answer: &Answer) -> Vec<String> {
                 });
                 push("content-end", 0, Value::Null);
             }
-            Bit::Call { id, name, arguments } => {
+            Bit::Call {
+                id,
+                name,
+                arguments,
+            } => {
                 let function = json!({ "name": name, "arguments": "" });
                 let call = json!({ "id": id, "type": "function", "function": function });
                 push("tool-call-start", calls, json!({ "tool_calls": call }));
@@ -81,7 +90,11 @@ fn message(answer: &Answer) -> Value {
             Bit::Text(words) => {
                 message["content"] = json!([{ "type": "text", "text": words.concat() }]);
             }
-            Bit::Call { id, name, arguments } => {
+            Bit::Call {
+                id,
+                name,
+                arguments,
+            } => {
                 let function = json!({ "name": name, "arguments": arguments.concat() });
                 calls.push(json!({ "id": id, "type": "function", "function": function }));
             }
@@ -99,14 +112,32 @@ impl Column for CohereColumn {
 
     const LACKS: &'static [(&'static str, &'static str)] = &[
         ("parts_keep_their_order", "the example leaves reasoning out"),
-        ("reasoning_goes_back_beside_its_call", "the example leaves reasoning out"),
-        ("two_reasoning_parts_stay_apart", "the example leaves reasoning out"),
+        (
+            "reasoning_goes_back_beside_its_call",
+            "the example leaves reasoning out",
+        ),
+        (
+            "two_reasoning_parts_stay_apart",
+            "the example leaves reasoning out",
+        ),
         ("a_refusal", "a refusal is text"),
         ("why_the_model_stopped", "a filter has a word of its own"),
-        ("an_error_before_any_delta", "an error inside a stream has no kind"),
-        ("an_error_after_some_deltas", "an error inside a stream has no kind"),
-        ("an_error_in_place_of_an_answer", "an error has no kind but its status"),
-        ("text_streams_in_its_deltas", "a response does not name its model"),
+        (
+            "an_error_before_any_delta",
+            "an error inside a stream has no kind",
+        ),
+        (
+            "an_error_after_some_deltas",
+            "an error inside a stream has no kind",
+        ),
+        (
+            "an_error_in_place_of_an_answer",
+            "an error has no kind but its status",
+        ),
+        (
+            "text_streams_in_its_deltas",
+            "a response does not name its model",
+        ),
     ];
     const LINE: &'static str = "POST /v1/chat";
     const MESSAGES: &'static str = "messages";
@@ -142,8 +173,10 @@ impl Column for CohereColumn {
     }
 
     fn unknown_event() -> String {
-        event(&json!({ "type": "citation-start", "index": 0, "delta": { "message": {
-            "citations": { "start": 0, "end": 1, "sources": [] } } } }))
+        event(
+            &json!({ "type": "citation-start", "index": 0, "delta": { "message": {
+            "citations": { "start": 0, "end": 1, "sources": [] } } } }),
+        )
     }
 
     fn error_event() -> String {
@@ -167,7 +200,9 @@ impl Column for CohereColumn {
                     }
                 }
                 "tool" => {
-                    sent.push(Sent::Result(message["tool_call_id"].as_str().unwrap().into()));
+                    sent.push(Sent::Result(
+                        message["tool_call_id"].as_str().unwrap().into(),
+                    ));
                 }
                 _ => {}
             }

@@ -68,10 +68,16 @@ fn whole(answer: &Answer) -> Answer {
     let bits = answer.bits.iter().cloned().map(|bit| match bit {
         Bit::Text(words) => Bit::Text(whole(&words)),
         Bit::Refusal(words) => Bit::Refusal(whole(&words)),
-        Bit::Reasoning { words, data } => Bit::Reasoning { words: whole(&words), data },
+        Bit::Reasoning { words, data } => Bit::Reasoning {
+            words: whole(&words),
+            data,
+        },
         call => call,
     });
-    Answer { bits: bits.collect(), ..answer.clone() }
+    Answer {
+        bits: bits.collect(),
+        ..answer.clone()
+    }
 }
 
 /// The parts, those of one text in pieces. The signature of reasoning stands on the call that
@@ -94,7 +100,11 @@ fn parts(answer: &Answer) -> Vec<Value> {
                     (_, Some(last)) => last["thoughtSignature"] = data.clone().into(),
                 }
             }
-            Bit::Call { id, name, arguments } => {
+            Bit::Call {
+                id,
+                name,
+                arguments,
+            } => {
                 let mut call = json!({ "id": id, "name": name });
                 let arguments = arguments.concat();
                 if !arguments.is_empty() {
@@ -116,7 +126,10 @@ impl Column for GeminiColumn {
 
     const LACKS: &'static [(&'static str, &'static str)] = &[
         ("a_refusal", "a refusal is text"),
-        ("deltas_after_the_end", "it has no last event: what follows the finish reason counts"),
+        (
+            "deltas_after_the_end",
+            "it has no last event: what follows the finish reason counts",
+        ),
         (
             "what_the_protocol_lacks_is_an_error_before_anything_is_sent",
             "it carries every part that there is",
@@ -128,7 +141,10 @@ impl Column for GeminiColumn {
     const HAS_CALL_IDS: bool = false;
 
     fn events(answer: &Answer) -> Vec<String> {
-        let mut chunks: Vec<_> = parts(answer).into_iter().map(|part| chunk(vec![part])).collect();
+        let mut chunks: Vec<_> = parts(answer)
+            .into_iter()
+            .map(|part| chunk(vec![part]))
+            .collect();
         chunks.push(finish(answer, chunk(vec![json!({ "text": "" })])));
         without_usage(answer, chunks).iter().map(event).collect()
     }
@@ -147,7 +163,9 @@ impl Column for GeminiColumn {
         }
         let chunk = |part: &Value| json!({ "candidates": [{ "content": { "parts": [part] } }] });
         let mut events: Vec<_> = parts.iter().map(|part| event(&chunk(part))).collect();
-        events.push(event(&json!({ "candidates": [{ "finishReason": "STOP" }] })));
+        events.push(event(
+            &json!({ "candidates": [{ "finishReason": "STOP" }] }),
+        ));
         events
     }
 
@@ -170,7 +188,10 @@ impl Column for GeminiColumn {
     }
 
     fn key_header() -> (HeaderName, HeaderValue) {
-        (HeaderName::from_static("x-goog-api-key"), HeaderValue::from_static("k"))
+        (
+            HeaderName::from_static("x-goog-api-key"),
+            HeaderValue::from_static("k"),
+        )
     }
 
     fn sent_back(body: &Value) -> Vec<Sent> {

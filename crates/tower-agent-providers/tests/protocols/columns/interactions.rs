@@ -65,7 +65,11 @@ fn step(bit: &Bit) -> Value {
             }
             step
         }
-        Bit::Call { id, name, arguments } => {
+        Bit::Call {
+            id,
+            name,
+            arguments,
+        } => {
             let arguments = match &*arguments.concat() {
                 "" => json!({}),
                 text => serde_json::from_str(text).unwrap(),
@@ -79,7 +83,9 @@ fn step(bit: &Bit) -> Value {
 fn pieces(bit: &Bit) -> (Value, Vec<Value>) {
     match bit {
         Bit::Text(words) | Bit::Refusal(words) => {
-            let pieces = words.iter().map(|word| json!({ "text": word, "type": "text" }));
+            let pieces = words
+                .iter()
+                .map(|word| json!({ "text": word, "type": "text" }));
             (json!({ "type": "model_output" }), pieces.collect())
         }
         Bit::Reasoning { words, data } => {
@@ -88,9 +94,16 @@ fn pieces(bit: &Bit) -> (Value, Vec<Value>) {
                 json!({ "content": content, "type": "thought_summary" })
             });
             let signature = json!({ "signature": data, "type": "thought_signature" });
-            (json!({ "type": "thought" }), pieces.chain([signature]).collect())
+            (
+                json!({ "type": "thought" }),
+                pieces.chain([signature]).collect(),
+            )
         }
-        Bit::Call { id, name, arguments } => {
+        Bit::Call {
+            id,
+            name,
+            arguments,
+        } => {
             let pieces = arguments
                 .iter()
                 .map(|piece| json!({ "arguments": piece, "type": "arguments_delta" }));
@@ -105,7 +118,10 @@ impl Column for InteractionsColumn {
 
     const LACKS: &'static [(&'static str, &'static str)] = &[
         ("a_refusal", "a refusal is text"),
-        ("why_the_model_stopped", "what is blocked is an error without usage: see its own tests"),
+        (
+            "why_the_model_stopped",
+            "what is blocked is an error without usage: see its own tests",
+        ),
         (
             "what_the_protocol_lacks_is_an_error_before_anything_is_sent",
             "it carries every part that there is",
@@ -130,7 +146,10 @@ impl Column for InteractionsColumn {
             let (step, pieces) = pieces(bit);
             events.push(event("step.start", json!({ "index": index, "step": step })));
             for delta in pieces {
-                events.push(event("step.delta", json!({ "index": index, "delta": delta })));
+                events.push(event(
+                    "step.delta",
+                    json!({ "index": index, "delta": delta }),
+                ));
             }
             events.push(event("step.stop", json!({ "index": index })));
         }
@@ -170,7 +189,10 @@ impl Column for InteractionsColumn {
     }
 
     fn unknown_event() -> String {
-        event("step.surprise", json!({ "index": 9, "delta": { "type": "text", "text": "?" } }))
+        event(
+            "step.surprise",
+            json!({ "index": 9, "delta": { "type": "text", "text": "?" } }),
+        )
     }
 
     fn error_event() -> String {
@@ -184,7 +206,10 @@ impl Column for InteractionsColumn {
     }
 
     fn key_header() -> (HeaderName, HeaderValue) {
-        (HeaderName::from_static("x-goog-api-key"), HeaderValue::from_static("k"))
+        (
+            HeaderName::from_static("x-goog-api-key"),
+            HeaderValue::from_static("k"),
+        )
     }
 
     fn sent_back(body: &Value) -> Vec<Sent> {

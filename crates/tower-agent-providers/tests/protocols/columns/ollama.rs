@@ -43,7 +43,14 @@ fn last(answer: &Answer, message: Value) -> Value {
 }
 
 fn called((number, bit): (usize, &Bit)) -> Option<Value> {
-    let Bit::Call { id, name, arguments } = bit else { return None };
+    let Bit::Call {
+        id,
+        name,
+        arguments,
+    } = bit
+    else {
+        return None;
+    };
     let arguments = match &*arguments.concat() {
         "" => json!({}),
         text => serde_json::from_str(text).unwrap(),
@@ -66,8 +73,14 @@ impl Column for OllamaColumn {
         ("an_error_in_place_of_an_answer", NO_KIND),
         ("an_error_before_any_delta", NO_KIND),
         ("an_error_after_some_deltas", NO_KIND),
-        ("reasoning_goes_back_beside_its_call", "reasoning is its text, without other data"),
-        ("two_reasoning_parts_stay_apart", "there is one text of reasoning"),
+        (
+            "reasoning_goes_back_beside_its_call",
+            "reasoning is its text, without other data",
+        ),
+        (
+            "two_reasoning_parts_stay_apart",
+            "there is one text of reasoning",
+        ),
         ("why_the_model_stopped", "there is no filter"),
     ];
     const LINE: &'static str = "POST /v1/api/chat";
@@ -80,7 +93,9 @@ impl Column for OllamaColumn {
         for (at, bit) in answer.bits.iter().enumerate() {
             match bit {
                 Bit::Text(words) | Bit::Refusal(words) => lines.extend(
-                    words.iter().map(|it| line(json!({ "role": "assistant", "content": it }))),
+                    words
+                        .iter()
+                        .map(|it| line(json!({ "role": "assistant", "content": it }))),
                 ),
                 Bit::Reasoning { words, .. } => {
                     lines.extend(words.iter().map(|it| {
@@ -127,7 +142,9 @@ impl Column for OllamaColumn {
                     vec![json!({ "content": "", "tool_calls": Vec::from_iter(calls) })]
                 }
             };
-            let lines_of = messages.into_iter().map(|it| format!("{}\n", json!({ "message": it })));
+            let lines_of = messages
+                .into_iter()
+                .map(|it| format!("{}\n", json!({ "message": it })));
             lines.extend(lines_of);
         }
         lines.push("{\"done\":true}\n".into());
@@ -136,7 +153,10 @@ impl Column for OllamaColumn {
 
     fn sparse_body(answer: &Answer) -> Value {
         let mut message = Self::body(answer)["message"].take();
-        let calls = message["tool_calls"].as_array().cloned().unwrap_or_default();
+        let calls = message["tool_calls"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
         message["tool_calls"] = calls.into_iter().map(without_ids).collect();
         message.as_object_mut().unwrap().remove("role");
         json!({ "message": message })
@@ -166,7 +186,9 @@ impl Column for OllamaColumn {
                     }
                 }
                 "tool" => {
-                    sent.push(Sent::Result(message["tool_call_id"].as_str().unwrap().into()));
+                    sent.push(Sent::Result(
+                        message["tool_call_id"].as_str().unwrap().into(),
+                    ));
                 }
                 _ => {}
             }

@@ -23,7 +23,9 @@ impl Events {
     fn text(&mut self, at: Value, kind: &str, words: &[String], done: Value) {
         let with = |more: Value| {
             let mut all = at.clone();
-            all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            all.as_object_mut()
+                .unwrap()
+                .extend(more.as_object().unwrap().clone());
             all
         };
         for word in words {
@@ -67,7 +69,11 @@ fn response(answer: &Answer, status: &str) -> Value {
 }
 
 fn status(answer: &Answer) -> &'static str {
-    if answer.end == End::Natural { "completed" } else { "incomplete" }
+    if answer.end == End::Natural {
+        "completed"
+    } else {
+        "incomplete"
+    }
 }
 
 fn items(answer: &Answer) -> Vec<Value> {
@@ -87,13 +93,21 @@ fn items(answer: &Answer) -> Vec<Value> {
         }),
         Bit::Reasoning { words, data } => {
             let part = json!({ "type": "summary_text", "text": words.concat() });
-            let summary = if words.is_empty() { json!([]) } else { json!([part]) };
+            let summary = if words.is_empty() {
+                json!([])
+            } else {
+                json!([part])
+            };
             json!({
                 "id": format!("rs_{at}"), "type": "reasoning", "summary": summary,
                 "encrypted_content": data,
             })
         }
-        Bit::Call { id, name, arguments } => json!({
+        Bit::Call {
+            id,
+            name,
+            arguments,
+        } => json!({
             "id": format!("fc_{at}"), "type": "function_call", "status": "completed",
             "call_id": id, "name": name, "arguments": arguments.concat(),
         }),
@@ -158,7 +172,10 @@ impl Column for ResponsesColumn {
                     events.text(place, "response.function_call_arguments", arguments, text);
                 }
             }
-            events.push("response.output_item.done", json!({ "output_index": at, "item": item }));
+            events.push(
+                "response.output_item.done",
+                json!({ "output_index": at, "item": item }),
+            );
         }
         let status = status(answer);
         let last = json!({ "response": response(answer, status) });

@@ -15,7 +15,9 @@ async fn an_error_is_one_wherever_it_stands() {
     let server = Server::start([reply(429, &body), reply(200, &body)]).await;
     let model = model::<CohereColumn>(&server);
     for kind in [ErrorKind::RateLimited, ErrorKind::Provider] {
-        let error = call(model.clone(), ModelRequest::default()).await.unwrap_err();
+        let error = call(model.clone(), ModelRequest::default())
+            .await
+            .unwrap_err();
         assert_eq!((error.kind(), error.message()), (kind, "Sorry."));
     }
 }
@@ -29,6 +31,9 @@ async fn an_error_after_some_deltas_is_one() {
     let model = model::<CohereColumn>(&server);
     let (response, events) = stream(model, ModelRequest::default()).await;
     let error = response.unwrap_err();
-    assert_eq!((error.kind(), error.message()), (ErrorKind::Provider, "Overloaded."));
+    assert_eq!(
+        (error.kind(), error.message()),
+        (ErrorKind::Provider, "Overloaded.")
+    );
     assert_eq!(deltas(events).len(), 2);
 }

@@ -18,7 +18,10 @@ use crate::server::{Reply, Seen, Server, chunked_as, json as reply, whole};
 use test_support::{arguments, begins, call, deltas, stream, text};
 
 fn builder(server: &Server) -> HttpModelBuilder<Chat> {
-    Ollama::builder().base_url(&server.base_url).api_key("").model("qwen3")
+    Ollama::builder()
+        .base_url(&server.base_url)
+        .api_key("")
+        .model("qwen3")
 }
 
 fn model(server: &Server) -> Ollama<HttpClient> {
@@ -26,7 +29,10 @@ fn model(server: &Server) -> Ollama<HttpClient> {
 }
 
 fn lines(lines: &[Value]) -> Reply {
-    chunked_as("application/x-ndjson", lines.iter().map(|line| format!("{line}\n")))
+    chunked_as(
+        "application/x-ndjson",
+        lines.iter().map(|line| format!("{line}\n")),
+    )
 }
 
 fn piece(message: Value) -> Value {
@@ -43,7 +49,10 @@ fn answer(message: Value) -> Value {
 }
 
 fn says(text: &str) -> Reply {
-    reply(200, &answer(json!({ "role": "assistant", "content": text })))
+    reply(
+        200,
+        &answer(json!({ "role": "assistant", "content": text })),
+    )
 }
 
 async fn sent(request: ModelRequest) -> Seen {
@@ -57,10 +66,14 @@ async fn sent_messages(messages: impl IntoIterator<Item = Message>) -> Value {
 }
 
 async fn sent_settings(settings: Settings) -> Value {
-    let mut body =
-        sent(ModelRequest::new([Message::user("hi")]).with_settings(settings)).await.body;
+    let mut body = sent(ModelRequest::new([Message::user("hi")]).with_settings(settings))
+        .await
+        .body;
     for always in ["messages", "model", "stream", "truncate"] {
-        assert!(body.as_object_mut().unwrap().remove(always).is_some(), "{always}");
+        assert!(
+            body.as_object_mut().unwrap().remove(always).is_some(),
+            "{always}"
+        );
     }
     body
 }
@@ -74,7 +87,10 @@ async fn refused(request: ModelRequest) -> String {
 }
 
 fn tools() -> Arc<Vec<Arc<ToolDeclaration>>> {
-    Arc::new(vec![Arc::new(ToolDeclaration::new("now", "Tells the time."))])
+    Arc::new(vec![Arc::new(ToolDeclaration::new(
+        "now",
+        "Tells the time.",
+    ))])
 }
 
 #[tokio::test]
@@ -98,13 +114,20 @@ async fn a_plain_call() {
     let seen = sent(request).await;
     assert_eq!(seen.body, expected);
     assert_eq!(seen.header("authorization"), None);
-    assert!(seen.header("accept").unwrap().contains("application/x-ndjson"));
+    assert!(
+        seen.header("accept")
+            .unwrap()
+            .contains("application/x-ndjson")
+    );
 }
 
 #[tokio::test]
 async fn a_streamed_call_asks_for_a_stream() {
     let server = Server::start([lines(&[done("stop")])]).await;
-    stream(model(&server), ModelRequest::default()).await.0.unwrap();
+    stream(model(&server), ModelRequest::default())
+        .await
+        .0
+        .unwrap();
     assert_eq!(server.only().body["stream"], true);
 }
 
@@ -118,8 +141,11 @@ async fn settings_are_options() {
     settings.stop = vec!["END".into()];
     settings.seed = Some(7);
     settings.parallel_tool_calls = Some(false);
-    settings.response_format =
-        Some(ResponseFormat::JsonSchema { name: "A".into(), schema: schema.clone(), strict: true });
+    settings.response_format = Some(ResponseFormat::JsonSchema {
+        name: "A".into(),
+        schema: schema.clone(),
+        strict: true,
+    });
     settings.extra = json!({
         "keep_alive": "10m",
         "options": { "num_ctx": 8192, "temperature": 0.1, "top_p": null, "top_k": 40 },
@@ -151,12 +177,16 @@ async fn settings_are_options() {
 #[tokio::test]
 async fn the_size_of_the_context() {
     let mut settings = Settings::default();
-    settings.extra.insert("options".into(), json!({ "num_ctx": 4 }));
+    settings
+        .extra
+        .insert("options".into(), json!({ "num_ctx": 4 }));
     settings.extra.insert("truncate".into(), true.into());
     for (settings, size, truncate) in [(Settings::default(), 9, false), (settings, 4, true)] {
         let server = Server::start([says("ok")]).await;
         let model = builder(&server).num_ctx(9).build().unwrap();
-        call(model, ModelRequest::default().with_settings(settings)).await.unwrap();
+        call(model, ModelRequest::default().with_settings(settings))
+            .await
+            .unwrap();
         let body = server.only().body;
         assert_eq!(body["options"], json!({ "num_ctx": size }));
         assert_eq!(body["truncate"], truncate);
@@ -186,23 +216,37 @@ async fn what_the_protocol_cannot_do_is_an_error() {
     let with = |change: fn(&mut Settings)| {
         let mut settings = Settings::default();
         change(&mut settings);
-        ModelRequest::new([Message::user("hi")]).with_settings(settings).with_tools(tools())
+        ModelRequest::new([Message::user("hi")])
+            .with_settings(settings)
+            .with_tools(tools())
     };
     for (change, word) in [
         (
             (|it| it.reasoning_effort = Some(ReasoningEffort::Minimal)) as fn(&mut Settings),
             "`Minimal`",
         ),
-        (|it| it.tool_choice = Some(ToolChoice::Required), "tool choice"),
-        (|it| it.tool_choice = Some(ToolChoice::Tool("now".into())), "tool choice"),
-        (|it| it.parallel_tool_calls = Some(false), "parallel_tool_calls"),
+        (
+            |it| it.tool_choice = Some(ToolChoice::Required),
+            "tool choice",
+        ),
+        (
+            |it| it.tool_choice = Some(ToolChoice::Tool("now".into())),
+            "tool choice",
+        ),
+        (
+            |it| it.parallel_tool_calls = Some(false),
+            "parallel_tool_calls",
+        ),
     ] {
         let message = refused(with(change)).await;
         assert!(message.contains(word), "{message}");
     }
     let document = Document::new(MediaSource::base64("application/pdf", "JVBE"));
     for (part, word) in [
-        (Part::image_url("https://example.com/cat.png"), "image by URL"),
+        (
+            Part::image_url("https://example.com/cat.png"),
+            "image by URL",
+        ),
         (Part::image_file("file_1"), "image by URL or file id"),
         (Part::audio_base64("audio/wav", "UklG"), "audio"),
         (document.into(), "document"),
@@ -213,20 +257,27 @@ async fn what_the_protocol_cannot_do_is_an_error() {
             (Message::tool(result), "messages[0].parts[0].parts[0]: "),
         ] {
             let message = refused(ModelRequest::new([message])).await;
-            assert!(message.starts_with(place) && message.contains(word), "{message}");
+            assert!(
+                message.starts_with(place) && message.contains(word),
+                "{message}"
+            );
         }
     }
 }
 
 #[tokio::test]
 async fn tools_unless_they_must_not_be_called() {
-    for (choice, has_tools) in
-        [(None, true), (Some(ToolChoice::Auto), true), (Some(ToolChoice::None), false)]
-    {
+    for (choice, has_tools) in [
+        (None, true),
+        (Some(ToolChoice::Auto), true),
+        (Some(ToolChoice::None), false),
+    ] {
         let mut settings = Settings::default();
         settings.tool_choice = choice;
         let request = ModelRequest::new([Message::user("hi")]);
-        let body = sent(request.with_settings(settings).with_tools(tools())).await.body;
+        let body = sent(request.with_settings(settings).with_tools(tools()))
+            .await
+            .body;
         assert_eq!(body.get("tools").is_some(), has_tools);
     }
 }
@@ -251,11 +302,18 @@ async fn every_kind_of_message() {
         Message::system("Be kind."),
         Message::new(
             Role::User,
-            [Part::from_text("Look"), Part::from_text("here."), image.clone()],
+            [
+                Part::from_text("Look"),
+                Part::from_text("here."),
+                image.clone(),
+            ],
         ),
         Message::new(Role::Assistant, said),
         Message::tool(ToolResult::new(&first, [Part::from_text("A cat."), image])),
-        Message::tool(ToolResult::new(&second, [Part::from_text("No."), Part::from_text("Way.")])),
+        Message::tool(ToolResult::new(
+            &second,
+            [Part::from_text("No."), Part::from_text("Way.")],
+        )),
         Message::assistant("Seen."),
     ])
     .await;
@@ -292,7 +350,10 @@ async fn provider_data_adds_fields() {
 async fn both(whole: Value, pieces: &[Value]) -> [ModelResponse; 2] {
     let server = Server::start([reply(200, &whole), lines(pieces)]).await;
     let plain = call(model(&server), ModelRequest::default()).await.unwrap();
-    let streamed = stream(model(&server), ModelRequest::default()).await.0.unwrap();
+    let streamed = stream(model(&server), ModelRequest::default())
+        .await
+        .0
+        .unwrap();
     [plain, streamed]
 }
 
@@ -310,7 +371,11 @@ async fn thinking_is_reasoning_and_goes_back() {
         done("stop"),
     ];
     for response in both(whole, &pieces).await {
-        assert_eq!(response.finish_reason(), &FinishReason::ToolCalls, "whatever the reason says");
+        assert_eq!(
+            response.finish_reason(),
+            &FinishReason::ToolCalls,
+            "whatever the reason says"
+        );
         let sent = sent_messages([response.message().clone()]).await;
         let function = json!({ "name": "look", "arguments": { "at": 1 } });
         let expected = json!([{
@@ -337,7 +402,11 @@ async fn calls_without_ids_are_told_apart_in_all_turns() {
             true => lines(&[piece(message), done("stop")]),
             false => reply(200, &answer(message)),
         };
-        let replies = [of(two.clone()), of(two.clone()), of(json!({ "content": "Seen." }))];
+        let replies = [
+            of(two.clone()),
+            of(two.clone()),
+            of(json!({ "content": "Seen." })),
+        ];
         let server = Server::start(replies).await;
         let look = Tool::function("look", "Looks.", |arguments: Value| arguments.to_string());
         let agent = Agent::builder(model(&server)).tool(look).build().unwrap();
@@ -375,20 +444,29 @@ async fn arguments_come_and_go_byte_for_byte() {
     let server = Server::start([plain, streamed]).await;
     let plain = call(model(&server), ModelRequest::default()).await.unwrap();
     let (streamed, events) = stream(model(&server), ModelRequest::default()).await;
-    assert_eq!(deltas(events), [begins(0, "call_0_0", "pay"), arguments(0, WRITTEN)]);
+    assert_eq!(
+        deltas(events),
+        [begins(0, "call_0_0", "pay"), arguments(0, WRITTEN)]
+    );
     for response in [plain, streamed.unwrap()] {
         let call = response.message().tool_calls().next().unwrap();
         assert_eq!(call.arguments.as_str(), WRITTEN);
         let seen = sent(ModelRequest::new([response.message().clone()])).await;
-        assert!(seen.text.contains(&format!("\"arguments\":{WRITTEN}}}")), "{}", seen.text);
+        assert!(
+            seen.text.contains(&format!("\"arguments\":{WRITTEN}}}")),
+            "{}",
+            seen.text
+        );
     }
 }
 
 #[tokio::test]
 async fn arguments_of_odd_forms() {
-    for (arguments, expected) in
-        [(json!(null), "{}"), (json!("{\"a\":1}"), "{\"a\":1}"), (json!({}), "{}")]
-    {
+    for (arguments, expected) in [
+        (json!(null), "{}"),
+        (json!("{\"a\":1}"), "{\"a\":1}"),
+        (json!({}), "{}"),
+    ] {
         let call = json!({ "id": null, "function": { "name": "look", "arguments": arguments } });
         let whole = answer(json!({ "content": null, "tool_calls": [call] }));
         for response in both(whole.clone(), &[whole]).await {
@@ -397,7 +475,9 @@ async fn arguments_of_odd_forms() {
         }
     }
     let server = Server::start([reply(200, &answer(json!({ "tool_calls": [{}] })))]).await;
-    let error = call(model(&server), ModelRequest::default()).await.unwrap_err();
+    let error = call(model(&server), ModelRequest::default())
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Protocol);
     assert!(error.message().contains("without a name"), "{error}");
 }
@@ -426,16 +506,30 @@ async fn why_it_is_done() {
 #[tokio::test]
 async fn errors_are_texts() {
     for (status, message, kind) in [
-        (400, "\"llama3\" does not support tools", ErrorKind::InvalidRequest),
-        (400, "the input length exceeds the context length", ErrorKind::ContextLength),
+        (
+            400,
+            "\"llama3\" does not support tools",
+            ErrorKind::InvalidRequest,
+        ),
+        (
+            400,
+            "the input length exceeds the context length",
+            ErrorKind::ContextLength,
+        ),
         (401, "unauthorized", ErrorKind::Auth),
         (404, "model 'x' not found", ErrorKind::NotFound),
         (429, "too many concurrent requests", ErrorKind::RateLimited),
-        (500, "llama runner process has terminated", ErrorKind::Provider),
+        (
+            500,
+            "llama runner process has terminated",
+            ErrorKind::Provider,
+        ),
         (503, "server busy, please try again.", ErrorKind::Overloaded),
     ] {
         let server = Server::start([reply(status, &json!({ "error": message }))]).await;
-        let error = call(model(&server), ModelRequest::default()).await.unwrap_err();
+        let error = call(model(&server), ModelRequest::default())
+            .await
+            .unwrap_err();
         assert_eq!(error.kind(), kind, "{message}");
         assert!(error.message().starts_with(message), "{error}");
     }
@@ -444,8 +538,14 @@ async fn errors_are_texts() {
 #[tokio::test]
 async fn an_error_in_the_middle_of_a_stream() {
     for (message, kind) in [
-        ("an error was encountered while running the model: EOF", ErrorKind::Provider),
-        ("the input length exceeds the context length; raise `num_ctx`", ErrorKind::ContextLength),
+        (
+            "an error was encountered while running the model: EOF",
+            ErrorKind::Provider,
+        ),
+        (
+            "the input length exceeds the context length; raise `num_ctx`",
+            ErrorKind::ContextLength,
+        ),
     ] {
         let error = json!({ "error": message.split(';').next() });
         let first = piece(json!({ "role": "assistant", "content": "Hel" }));
@@ -463,7 +563,9 @@ async fn an_error_in_the_middle_of_a_stream() {
 #[tokio::test]
 async fn a_plain_answer_that_is_not_done() {
     let server = Server::start([reply(200, &piece(json!({ "content": "Hel" })))]).await;
-    let error = call(model(&server), ModelRequest::default()).await.unwrap_err();
+    let error = call(model(&server), ModelRequest::default())
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Protocol);
     assert_eq!(error.message(), "the response is incomplete");
 }
@@ -473,8 +575,13 @@ async fn a_server_that_is_not_there_is_not_missing_a_key() {
     let refuse = tower::service_fn(|_: http::Request<_>| async {
         Err::<http::Response<String>, _>(std::io::Error::other("refused"))
     });
-    let model = Ollama::builder().base_url(Chat::BASE_URL).model("qwen3").build_with(refuse);
-    let error = call(model.unwrap(), ModelRequest::default()).await.unwrap_err();
+    let model = Ollama::builder()
+        .base_url(Chat::BASE_URL)
+        .model("qwen3")
+        .build_with(refuse);
+    let error = call(model.unwrap(), ModelRequest::default())
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Connection);
     assert!(!error.message().contains("key"), "{error}");
 }
@@ -494,7 +601,10 @@ fn every_form_of_ollama_host() {
         ("[fe80::2]:1234", "http://[fe80::2]:1234/"),
         ("http://example.com", "http://example.com:80/"),
         ("https://example.com", "https://example.com:443/"),
-        ("https://example.com:8443/ollama", "https://example.com:8443/ollama"),
+        (
+            "https://example.com:8443/ollama",
+            "https://example.com:8443/ollama",
+        ),
         ("example.com:nonsense", "http://example.com:11434/"),
         ("example.com:99999", "http://example.com:11434/"),
         (" example.com/ ", "http://example.com:11434/"),
@@ -511,14 +621,24 @@ const CHILD: &str = "TOWER_AGENT_CHILD_TEST";
 async fn the_address_and_the_key_come_from_the_environment() {
     for key in [None, Some("secret")] {
         let server = Server::start([says("ok")]).await;
-        let host = server.base_url.trim_start_matches("http://").trim_end_matches("/v1").to_owned();
+        let host = server
+            .base_url
+            .trim_start_matches("http://")
+            .trim_end_matches("/v1")
+            .to_owned();
         let mut child = Command::new(std::env::current_exe().unwrap());
         child.args(["--ignored", "--exact", "own::ollama::child_calls"]);
-        child.env(CHILD, "1").env_remove("OLLAMA_API_KEY").env("OLLAMA_HOST", host);
+        child
+            .env(CHILD, "1")
+            .env_remove("OLLAMA_API_KEY")
+            .env("OLLAMA_HOST", host);
         child.envs(key.map(|key| ("OLLAMA_API_KEY", key)));
         let output = tokio::task::block_in_place(|| child.output()).unwrap();
         let said = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success() && said.contains("1 passed"), "{said}");
+        assert!(
+            output.status.success() && said.contains("1 passed"),
+            "{said}"
+        );
         let seen = server.only();
         assert_eq!(seen.line(), "POST /api/chat");
         let key = key.map(|key| format!("Bearer {key}"));
@@ -532,5 +652,10 @@ async fn child_calls() {
     if std::env::var_os(CHILD).is_none() {
         return;
     }
-    call(Ollama::from_env().unwrap().with_model("qwen3"), ModelRequest::default()).await.unwrap();
+    call(
+        Ollama::from_env().unwrap().with_model("qwen3"),
+        ModelRequest::default(),
+    )
+    .await
+    .unwrap();
 }

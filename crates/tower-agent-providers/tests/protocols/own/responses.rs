@@ -19,11 +19,19 @@ use crate::server::{Reply, Server, chunked, json as reply};
 use test_support::{call, deltas, stream};
 
 fn model(server: &Server) -> OpenAiResponses<HttpClient> {
-    OpenAiResponses::builder().base_url(&server.base_url).api_key("").model("m").build().unwrap()
+    OpenAiResponses::builder()
+        .base_url(&server.base_url)
+        .api_key("")
+        .model("m")
+        .build()
+        .unwrap()
 }
 
 fn output(items: Value) -> Reply {
-    reply(200, &json!({ "id": "resp_1", "status": "completed", "output": items }))
+    reply(
+        200,
+        &json!({ "id": "resp_1", "status": "completed", "output": items }),
+    )
 }
 
 fn ok() -> Reply {
@@ -115,11 +123,18 @@ async fn a_request_says_all_and_keeps_nothing_on_the_server() {
     settings.prompt_cache = Some(PromptCache::new().with_key("k"));
     settings.extra.insert("service_tier".into(), "flex".into());
     let schema = json!({ "type": "object" });
-    settings.response_format =
-        Some(ResponseFormat::JsonSchema { name: "N".into(), schema: schema.clone(), strict: true });
+    settings.response_format = Some(ResponseFormat::JsonSchema {
+        name: "N".into(),
+        schema: schema.clone(),
+        strict: true,
+    });
     let mut request = ModelRequest::new([Message::system("Rules."), Message::user("hi")])
         .with_settings(settings)
-        .with_tools(Arc::new([closed.clone(), open.clone(), search].map(Arc::new).to_vec()));
+        .with_tools(Arc::new(
+            [closed.clone(), open.clone(), search]
+                .map(Arc::new)
+                .to_vec(),
+        ));
     request.add_instructions("Be brief.");
     let function = |tool: &ToolDeclaration, strict: bool| {
         json!({
@@ -172,7 +187,12 @@ async fn a_tool_is_strict_if_its_schema_is_closed_and_of_what_strict_mode_reads(
     };
     assert!(!strict(tool()).await, "open, though without properties");
     assert!(strict(property(json!({ "type": ["string", "null"] }))).await);
-    assert!(strict(property(json!({ "anyOf": [{ "type": "string" }, { "enum": [1] }] }))).await);
+    assert!(
+        strict(property(
+            json!({ "anyOf": [{ "type": "string" }, { "enum": [1] }] })
+        ))
+        .await
+    );
     for schema in [
         json!({}),
         json!(true),
@@ -222,15 +242,20 @@ async fn media_of_users_and_of_tools() {
         Image::new(MediaSource::file("file_1")).into(),
         Audio::new(MediaSource::base64("audio/mpeg", "SUQz")).into(),
         Document::new(MediaSource::url("https://example.com/a.pdf")).into(),
-        Document::new(MediaSource::base64("application/pdf", "JVBERi0=")).with_name("a.pdf").into(),
+        Document::new(MediaSource::base64("application/pdf", "JVBERi0="))
+            .with_name("a.pdf")
+            .into(),
         Document::new(MediaSource::file("file_2")).into(),
     ];
     let shown = ToolCall::new("call_1", "look", json!({}));
     let picture = ToolResult::new(&shown, [Part::from_text("a cat"), Image::new(png).into()]);
     let words = ToolResult::new(&shown, [Part::from_text("a"), Part::from_text("b")]);
-    let input =
-        sent_input([Message::new(Role::User, parts), Message::tool(picture), Message::tool(words)])
-            .await;
+    let input = sent_input([
+        Message::new(Role::User, parts),
+        Message::tool(picture),
+        Message::tool(words),
+    ])
+    .await;
     let expected = json!([
         { "type": "message", "role": "user", "content": [
             { "type": "input_text", "text": "Look." },
@@ -333,10 +358,16 @@ async fn items_go_back_as_they_came() {
     for field in ["content", "status"] {
         expected[0].as_object_mut().unwrap().remove(field);
     }
-    expected[2]["content"][0].as_object_mut().unwrap().remove("logprobs");
+    expected[2]["content"][0]
+        .as_object_mut()
+        .unwrap()
+        .remove("logprobs");
     for response in [plain, streamed] {
-        let call =
-            Said::Call { id: "call_1".into(), name: "look".into(), arguments: json!({ "at": 1 }) };
+        let call = Said::Call {
+            id: "call_1".into(),
+            name: "look".into(),
+            arguments: json!({ "at": 1 }),
+        };
         let text = |text: &str| Said::Text(text.into());
         let thought = Said::Reasoning("First.\n\nThen.".into());
         let all = [
@@ -367,7 +398,10 @@ async fn a_refusal_is_known_by_its_pieces() {
     let piece = json!({ "type": "response.refusal.delta", "delta": "No." });
     let response = streamed([piece, completed()]).await.unwrap();
     assert_eq!(response.text(), "No.");
-    assert_eq!(response.finish_reason(), &FinishReason::Other("refusal".into()));
+    assert_eq!(
+        response.finish_reason(),
+        &FinishReason::Other("refusal".into())
+    );
 }
 
 #[tokio::test]
@@ -394,15 +428,22 @@ async fn reasoning_that_the_server_could_not_find_is_left_out() {
     assert_eq!(ids, [Some("rs_2"), Some("rs_3"), None]);
     assert_eq!(sent[0]["content"], content);
     // Without ids of the server it is the plainest form.
-    assert_eq!(sent[2], json!({ "type": "message", "role": "assistant", "content": "ok" }));
+    assert_eq!(
+        sent[2],
+        json!({ "type": "message", "role": "assistant", "content": "ok" })
+    );
 }
 
 #[tokio::test]
 async fn a_conversation_of_somebody_else_is_sent() {
     let mut call = ToolCall::from_text("toolu_1", "look", "{}");
     call.provider.set("anthropic", json!({ "id": "no" }));
-    let parts =
-        [Part::reasoning("Hm."), Part::from_text("I "), Part::from_text("look."), call.into()];
+    let parts = [
+        Part::reasoning("Hm."),
+        Part::from_text("I "),
+        Part::from_text("look."),
+        call.into(),
+    ];
     let input = sent_input([Message::new(Role::Assistant, parts)]).await;
     let expected = json!([
         { "type": "message", "role": "assistant", "content": "I look." },
@@ -416,7 +457,10 @@ async fn a_conversation_of_somebody_else_is_sent() {
 async fn ids_that_change_with_each_event() {
     let event = |kind: &str, more: Value| {
         let mut event = json!({ "type": format!("response.{kind}") });
-        event.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        event
+            .as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
         event
     };
     let message = |id: &str, text: Value| json!({ "type": "message", "id": id, "content": text });
@@ -426,16 +470,34 @@ async fn ids_that_change_with_each_event() {
     };
     let text = json!([{ "type": "output_text", "text": "ab" }]);
     let response = streamed([
-        event("output_item.added", json!({ "output_index": 0, "item": message("a", json!([])) })),
-        event("output_text.delta", json!({ "output_index": 0, "item_id": "b", "delta": "a" })),
-        event("output_text.delta", json!({ "output_index": 0, "item_id": "c", "delta": "b" })),
-        event("output_item.done", json!({ "output_index": 0, "item": message("d", text.clone()) })),
-        event("output_item.added", json!({ "output_index": 1, "item": call("e", "") })),
+        event(
+            "output_item.added",
+            json!({ "output_index": 0, "item": message("a", json!([])) }),
+        ),
+        event(
+            "output_text.delta",
+            json!({ "output_index": 0, "item_id": "b", "delta": "a" }),
+        ),
+        event(
+            "output_text.delta",
+            json!({ "output_index": 0, "item_id": "c", "delta": "b" }),
+        ),
+        event(
+            "output_item.done",
+            json!({ "output_index": 0, "item": message("d", text.clone()) }),
+        ),
+        event(
+            "output_item.added",
+            json!({ "output_index": 1, "item": call("e", "") }),
+        ),
         event(
             "function_call_arguments.delta",
             json!({ "output_index": 1, "item_id": "f", "delta": "{}" }),
         ),
-        event("output_item.done", json!({ "output_index": 1, "item": call("g", "{}") })),
+        event(
+            "output_item.done",
+            json!({ "output_index": 1, "item": call("g", "{}") }),
+        ),
         event(
             "completed",
             json!({ "response": { "output": [message("h", text), call("i", "{}")] } }),
@@ -488,7 +550,11 @@ async fn items_without_an_end() {
     assert_eq!(said(response.message()), expected);
     let sent = sent_after(&response).await;
     assert_eq!(sent[1]["id"], "fc_1");
-    assert_eq!(sent[1].get("status"), None, "it is not in progress any more");
+    assert_eq!(
+        sent[1].get("status"),
+        None,
+        "it is not in progress any more"
+    );
 }
 
 /// The pieces do not say where they belong, and the item or the last event says all again.
@@ -508,7 +574,11 @@ async fn what_was_streamed_is_not_said_twice() {
         vec![word("a"), word("b"), last],
     ] {
         let response = streamed(events.clone()).await.unwrap();
-        assert_eq!(said(response.message()), [Said::Text("ab".into())], "{events:?}");
+        assert_eq!(
+            said(response.message()),
+            [Said::Text("ab".into())],
+            "{events:?}"
+        );
         assert_eq!(sent_after(&response).await[0]["id"], "msg_1");
     }
 }
@@ -526,14 +596,31 @@ async fn items_that_arrive_at_the_same_time() {
     let reasoning = json!({ "type": "reasoning", "id": "rs_1", "encrypted_content": "enc",
                             "summary": [{ "type": "summary_text", "text": "Hmm" }] });
     let done = json!({ "type": "response.output_item.done", "output_index": 0, "item": reasoning });
-    let events = [thought("H"), word("a"), thought("mm"), word("b"), done, completed()];
+    let events = [
+        thought("H"),
+        word("a"),
+        thought("mm"),
+        word("b"),
+        done,
+        completed(),
+    ];
     let response = streamed(events).await.unwrap();
     let texts: Vec<_> = said(response.message());
-    let (thought, text) = (|it: &str| Said::Reasoning(it.into()), |it: &str| Said::Text(it.into()));
+    let (thought, text) = (
+        |it: &str| Said::Reasoning(it.into()),
+        |it: &str| Said::Text(it.into()),
+    );
     assert_eq!(texts, [thought("H"), text("a"), thought("mm"), text("b")]);
     let sent = sent_after(&response).await;
-    let kinds: Vec<_> = sent.iter().map(|item| item["type"].as_str().unwrap()).collect();
-    assert_eq!(kinds, ["reasoning", "message", "message"], "the item goes back once");
+    let kinds: Vec<_> = sent
+        .iter()
+        .map(|item| item["type"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        kinds,
+        ["reasoning", "message", "message"],
+        "the item goes back once"
+    );
 }
 
 #[tokio::test]
@@ -542,12 +629,22 @@ async fn call_ids_that_are_missing_or_repeated() {
         json!({ "type": "function_call", "id": "fc_1", "call_id": call_id, "name": name,
                 "arguments": "{}" })
     };
-    let items = json!([call(Value::Null, "a"), call(json!("c"), "b"), call(json!("c"), "d")]);
+    let items = json!([
+        call(Value::Null, "a"),
+        call(json!("c"), "b"),
+        call(json!("c"), "d")
+    ]);
     let response = answered(output(items)).await.unwrap();
-    let ids: Vec<_> = response.message().tool_calls().map(|call| &*call.id).collect();
+    let ids: Vec<_> = response
+        .message()
+        .tool_calls()
+        .map(|call| &*call.id)
+        .collect();
     assert_eq!(ids[..2], ["fc_1", "c"]);
     assert!(!ids[..2].contains(&ids[2]), "{ids:?}");
-    let nameless = answered(output(json!([call(json!("c"), "")]))).await.unwrap_err();
+    let nameless = answered(output(json!([call(json!("c"), "")])))
+        .await
+        .unwrap_err();
     assert_eq!(nameless.kind(), ErrorKind::Protocol);
     assert!(nameless.message().contains("without a name"), "{nameless}");
 }
@@ -558,7 +655,12 @@ async fn summaries_stream_with_a_line_between_them() {
         json!({ "type": "response.reasoning_summary_text.delta", "output_index": 0,
                 "summary_index": summary, "delta": text })
     };
-    let events = [piece(0, "Fir"), piece(0, "st."), piece(1, "Then."), completed()];
+    let events = [
+        piece(0, "Fir"),
+        piece(0, "st."),
+        piece(1, "Then."),
+        completed(),
+    ];
     let events = events.iter().map(|event| format!("data: {event}\n\n"));
     let server = Server::start([chunked(events)]).await;
     let (response, events) = stream(model(&server), ModelRequest::default()).await;
@@ -571,12 +673,21 @@ async fn summaries_stream_with_a_line_between_them() {
 async fn why_a_response_is_not_complete() {
     let response = |more: Value| {
         let mut response = json!({ "status": "incomplete", "output": [] });
-        response.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        response
+            .as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
         response
     };
     for (reason, expected) in [
-        (json!({ "reason": "max_output_tokens" }), FinishReason::Length),
-        (json!({ "reason": "pause" }), FinishReason::Other("pause".into())),
+        (
+            json!({ "reason": "max_output_tokens" }),
+            FinishReason::Length,
+        ),
+        (
+            json!({ "reason": "pause" }),
+            FinishReason::Other("pause".into()),
+        ),
         (Value::Null, FinishReason::Length),
     ] {
         let body = response(json!({ "incomplete_details": reason }));
@@ -587,7 +698,9 @@ async fn why_a_response_is_not_complete() {
         }
     }
     for status in ["queued", "in_progress"] {
-        let error = answered(reply(200, &response(json!({ "status": status })))).await.unwrap_err();
+        let error = answered(reply(200, &response(json!({ "status": status }))))
+            .await
+            .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Protocol);
         assert!(error.message().contains(status), "{error}");
     }
@@ -616,19 +729,35 @@ async fn a_response_that_failed_is_an_error() {
     assert_eq!(done.unwrap_err().message(), "the response failed");
     let bare = json!({ "type": "response.failed", "response": {} });
     let error = streamed([bare]).await.unwrap_err();
-    assert_eq!((error.kind(), error.message()), (ErrorKind::Provider, "the response failed"));
+    assert_eq!(
+        (error.kind(), error.message()),
+        (ErrorKind::Provider, "the response failed")
+    );
 }
 
 #[tokio::test]
 async fn what_is_no_response_is_an_error() {
-    for body in ["{}", "[]", "null", "{\"choices\":[]}", "{\"output\":\"text\"}", "hello", ""] {
+    for body in [
+        "{}",
+        "[]",
+        "null",
+        "{\"choices\":[]}",
+        "{\"output\":\"text\"}",
+        "hello",
+        "",
+    ] {
         let server = Server::start([crate::server::whole(200, &[], body)]).await;
-        let error = call(model(&server), ModelRequest::default()).await.unwrap_err();
+        let error = call(model(&server), ModelRequest::default())
+            .await
+            .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Protocol, "{body}: {error}");
     }
     for data in ["[DONE]", "hello"] {
         let server = Server::start([chunked([format!("data: {data}\n\n")])]).await;
-        let error = stream(model(&server), ModelRequest::default()).await.0.unwrap_err();
+        let error = stream(model(&server), ModelRequest::default())
+            .await
+            .0
+            .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Protocol, "{data}");
         assert!(error.is_retryable(), "{data}: {error}");
     }

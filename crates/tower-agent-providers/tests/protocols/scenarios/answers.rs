@@ -43,8 +43,9 @@ pub(crate) async fn a_tool_call<C: Column>() {
 }
 
 pub(crate) async fn arguments_in_fragments<C: Column>() {
-    let fragments: Vec<_> =
-        "{\"city\": \"Tromsø 🦀\", \"n\": [1, 2.5, null, \"\\u00e9\\\"\"]}".chars().collect();
+    let fragments: Vec<_> = "{\"city\": \"Tromsø 🦀\", \"n\": [1, 2.5, null, \"\\u00e9\\\"\"]}"
+        .chars()
+        .collect();
     let fragments: Vec<_> = fragments.iter().map(char::to_string).collect();
     let fragments: Vec<_> = fragments.iter().map(|fragment| &**fragment).collect();
     let answer = Answer::new([call("call_1", "weather", &fragments)]);
@@ -61,7 +62,10 @@ pub(crate) async fn arguments_in_fragments<C: Column>() {
     });
     let arguments: String = arguments.collect();
     let sent: serde_json::Value = serde_json::from_str(&fragments.concat()).unwrap();
-    assert_eq!(serde_json::from_str::<serde_json::Value>(&arguments).unwrap(), sent);
+    assert_eq!(
+        serde_json::from_str::<serde_json::Value>(&arguments).unwrap(),
+        sent
+    );
 }
 
 pub(crate) async fn arguments_that_are_empty<C: Column>() {
@@ -82,7 +86,11 @@ pub(crate) async fn parallel_calls_stay_apart<C: Column>() {
     for response in both::<C>(&answer).await {
         assert_said::<C>(&response, &answer);
         assert_eq!(response.finish_reason(), &FinishReason::ToolCalls);
-        let mut ids: Vec<_> = response.message().tool_calls().map(|call| &*call.id).collect();
+        let mut ids: Vec<_> = response
+            .message()
+            .tool_calls()
+            .map(|call| &*call.id)
+            .collect();
         ids.dedup();
         assert_eq!(ids.len(), 3, "{ids:?}");
     }
@@ -106,9 +114,15 @@ pub(crate) async fn a_refusal<C: Column>() {
     let answer = Answer::new([refusal(&["I can", "not."])]);
     for response in both::<C>(&answer).await {
         assert_said::<C>(&response, &answer);
-        assert_eq!(response.finish_reason(), &FinishReason::Other("refusal".into()));
+        assert_eq!(
+            response.finish_reason(),
+            &FinishReason::Other("refusal".into())
+        );
     }
-    assert_eq!(read::<C>(streamed::<C>(&answer)).await.texts(), ["I can", "not."]);
+    assert_eq!(
+        read::<C>(streamed::<C>(&answer)).await.texts(),
+        ["I can", "not."]
+    );
 }
 
 pub(crate) async fn why_the_model_stopped<C: Column>() {
@@ -129,7 +143,9 @@ pub(crate) async fn why_the_model_stopped<C: Column>() {
 pub(crate) async fn an_unknown_event_is_ignored<C: Column>() {
     let answer = Answer::new([text(&["a", "b"]), call("call_1", "now", &["{", "}"])]);
     let events = C::events(&answer);
-    let surprised = events.iter().flat_map(|event| [C::unknown_event(), event.clone()]);
+    let surprised = events
+        .iter()
+        .flat_map(|event| [C::unknown_event(), event.clone()]);
     let read = read::<C>(stream_of::<C, _>(surprised)).await;
     assert_said::<C>(&read.response.unwrap(), &answer);
 }
@@ -146,7 +162,10 @@ pub(crate) async fn fields_that_are_missing<C: Column>() {
 }
 
 pub(crate) async fn usage_that_is_missing<C: Column>() {
-    let answer = Answer { has_usage: false, ..greeting() };
+    let answer = Answer {
+        has_usage: false,
+        ..greeting()
+    };
     for response in both::<C>(&answer).await {
         assert_said::<C>(&response, &answer);
         assert_eq!(response.usage(), Usage::default());
@@ -175,7 +194,9 @@ fn surprise(value: &mut Value) {
 
 /// The event with a field that nobody knows, if it holds JSON.
 fn surprised(event: &str) -> String {
-    let Some(start) = event.find('{') else { return event.to_owned() };
+    let Some(start) = event.find('{') else {
+        return event.to_owned();
+    };
     let (data, end) = event[start..].split_once('\n').unwrap();
     let mut data: Value = serde_json::from_str(data).unwrap();
     surprise(&mut data);
@@ -183,9 +204,15 @@ fn surprised(event: &str) -> String {
 }
 
 pub(crate) async fn fields_that_are_unknown<C: Column>() {
-    let answer = Answer::new([text(&["a", "b"]), call("call_1", "now", &["{\"at\":", "1}"])]);
+    let answer = Answer::new([
+        text(&["a", "b"]),
+        call("call_1", "now", &["{\"at\":", "1}"]),
+    ]);
     let events = C::events(&answer);
-    let read = read::<C>(stream_of::<C, _>(events.iter().map(|event| surprised(event)))).await;
+    let read = read::<C>(stream_of::<C, _>(
+        events.iter().map(|event| surprised(event)),
+    ))
+    .await;
     let mut body = C::body(&answer);
     surprise(&mut body);
     let server = Server::start([reply(200, &body)]).await;
@@ -208,7 +235,10 @@ fn fill_with_nulls(value: &mut Value, whole: &Value) {
             }
         }
         (Value::Array(values), Value::Array(whole)) => {
-            values.iter_mut().zip(whole).for_each(|(value, whole)| fill_with_nulls(value, whole));
+            values
+                .iter_mut()
+                .zip(whole)
+                .for_each(|(value, whole)| fill_with_nulls(value, whole));
         }
         _ => {}
     }
@@ -219,7 +249,9 @@ pub(crate) async fn fields_that_are_null<C: Column>() {
     let mut body = C::sparse_body(&answer);
     fill_with_nulls(&mut body, &C::body(&answer));
     let server = Server::start([reply(200, &body)]).await;
-    let plain = test_support::call(model::<C>(&server), ModelRequest::default()).await.unwrap();
+    let plain = test_support::call(model::<C>(&server), ModelRequest::default())
+        .await
+        .unwrap();
     assert_said::<C>(&plain, &answer);
     assert_eq!(plain.finish_reason(), &FinishReason::ToolCalls);
     assert_eq!(plain.usage(), Usage::default());

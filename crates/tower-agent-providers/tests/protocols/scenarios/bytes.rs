@@ -13,13 +13,21 @@ use test_support::stream;
 /// An answer with everything that a split could break: characters of two, three and four bytes, an
 /// escape, and a call in fragments.
 fn recorded() -> Answer {
-    Answer::new([text(&["aé漢", "🦀\n"]), call("call_1", "look", &["{\"at\":\"Trom", "sø 🦀\"}"])])
+    Answer::new([
+        text(&["aé漢", "🦀\n"]),
+        call("call_1", "look", &["{\"at\":\"Trom", "sø 🦀\"}"]),
+    ])
 }
 
 pub(crate) async fn a_stream_that_is_cut_off_anywhere_is_an_error<C: Column>() {
     let events = C::events(&recorded());
     let bytes = events.concat().into_bytes();
-    let spare: usize = events.iter().rev().take(C::SPARE_EVENTS).map(String::len).sum();
+    let spare: usize = events
+        .iter()
+        .rev()
+        .take(C::SPARE_EVENTS)
+        .map(String::len)
+        .sum();
     // The end of the last event that is needed may be a few bytes shorter.
     let needed = bytes.len() - spare;
     let cuts: Vec<_> = (0..needed).collect();
@@ -31,7 +39,10 @@ pub(crate) async fn a_stream_that_is_cut_off_anywhere_is_an_error<C: Column>() {
         match response {
             Err(error) => {
                 assert!(error.is_retryable(), "cut at {cut}: {error}");
-                assert!(error.message().contains("ended early"), "cut at {cut}: {error}");
+                assert!(
+                    error.message().contains("ended early"),
+                    "cut at {cut}: {error}"
+                );
                 assert_eq!(error.metadata().request_id(), Some("req_1"), "cut at {cut}");
             }
             // The end of a line may be missing where a line is an event.
@@ -109,7 +120,9 @@ pub(crate) async fn the_other_form_is_read<C: Column>() {
     assert_eq!(read.texts(), ["ab"]);
     assert_said::<C>(&read.response.unwrap(), &answer);
     let server = Server::start([streamed::<C>(&answer)]).await;
-    let plain = test_support::call(model::<C>(&server), ModelRequest::default()).await.unwrap();
+    let plain = test_support::call(model::<C>(&server), ModelRequest::default())
+        .await
+        .unwrap();
     assert_said::<C>(&plain, &answer);
     assert_eq!(plain.attempt(), None);
 }

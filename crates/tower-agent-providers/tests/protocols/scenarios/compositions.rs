@@ -14,13 +14,19 @@ use crate::server::{Reply, Server, unfinished_as};
 use test_support::{deltas, stream};
 
 fn answer() -> Answer {
-    Answer::new([text(&["Hel", "lo."]), call("call_1", "look", &["{\"at\":", "1}"])])
+    Answer::new([
+        text(&["Hel", "lo."]),
+        call("call_1", "look", &["{\"at\":", "1}"]),
+    ])
 }
 
 /// Streams that fail after the first word: the server says so, is cut off, or hangs up.
 fn broken<C: Column>() -> [Reply; 3] {
     let events = C::events(&answer());
-    let first = events.iter().position(|event| event.contains("\"Hel\"")).unwrap();
+    let first = events
+        .iter()
+        .position(|event| event.contains("\"Hel\""))
+        .unwrap();
     let begun = &events[..=first];
     [
         stream_of::<C, _>(begun.iter().cloned().chain([C::error_event()])),
@@ -30,22 +36,28 @@ fn broken<C: Column>() -> [Reply; 3] {
 }
 
 fn texts(events: &[Event]) -> String {
-    let texts = deltas(events.to_vec()).into_iter().filter_map(|delta| match delta {
-        Delta::Text(text) => Some(text),
-        _ => None,
-    });
+    let texts = deltas(events.to_vec())
+        .into_iter()
+        .filter_map(|delta| match delta {
+            Delta::Text(text) => Some(text),
+            _ => None,
+        });
     texts.collect()
 }
 
 fn retry() -> CallRetryLayer {
-    CallRetryLayer::new().max_attempts(2).backoff(Duration::ZERO, Duration::ZERO)
+    CallRetryLayer::new()
+        .max_attempts(2)
+        .backoff(Duration::ZERO, Duration::ZERO)
 }
 
 pub(crate) async fn a_stream_that_failed_begins_again_if_it_may<C: Column>() {
     for reply in broken::<C>() {
         let server = Server::start([reply, streamed::<C>(&answer())]).await;
         let retry = retry().restart_streams(true);
-        let model = ServiceBuilder::new().layer(retry).service(model::<C>(&server));
+        let model = ServiceBuilder::new()
+            .layer(retry)
+            .service(model::<C>(&server));
         let request = ModelRequest::new([Message::user("What do you see?")]);
         let (response, events) = stream(model, request).await;
         let response = response.unwrap();
@@ -55,7 +67,9 @@ pub(crate) async fn a_stream_that_failed_begins_again_if_it_may<C: Column>() {
         let is_discarded = |event: &Event| matches!(event.kind, EventKind::AttemptDiscarded { .. });
         let (before, after) = events.split_at(events.iter().position(is_discarded).unwrap());
         assert_eq!((&*texts(before), &*texts(after)), ("Hel", "Hello."));
-        let [first, second] = &server.seen()[..] else { panic!("{:?}", server.seen()) };
+        let [first, second] = &server.seen()[..] else {
+            panic!("{:?}", server.seen())
+        };
         assert_eq!(first.text, second.text, "the same request");
     }
 }
@@ -64,7 +78,9 @@ pub(crate) async fn a_stream_that_failed_begins_again_if_it_may<C: Column>() {
 pub(crate) async fn a_stream_that_failed_is_not_tried_again_unasked<C: Column>() {
     for reply in broken::<C>() {
         let server = Server::start([reply, streamed::<C>(&answer())]).await;
-        let model = ServiceBuilder::new().layer(retry()).service(model::<C>(&server));
+        let model = ServiceBuilder::new()
+            .layer(retry())
+            .service(model::<C>(&server));
         let (response, events) = stream(model, ModelRequest::default()).await;
         let error = response.unwrap_err();
         assert!(error.is_retryable(), "{error}");

@@ -17,7 +17,12 @@ use test_support::stream;
 pub(crate) async fn an_error_in_place_of_an_answer<C: Column>() {
     let (status, body) = C::error_body();
     // With its status, and behind a status that says nothing of it.
-    let replies = [json(status, &body), json(status, &body), json(200, &body), json(200, &body)];
+    let replies = [
+        json(status, &body),
+        json(status, &body),
+        json(200, &body),
+        json(200, &body),
+    ];
     let server = Server::start(replies).await;
     let model = model::<C>(&server);
     for status in [status, 200] {
@@ -37,7 +42,10 @@ pub(crate) async fn an_error_before_any_delta<C: Column>() {
     let read = read::<C>(stream_of::<C, _>([C::error_event()])).await;
     assert_eq!(read.deltas, []);
     let error = read.response.unwrap_err();
-    assert_eq!((error.kind(), error.message()), (ErrorKind::Overloaded, "Overloaded."));
+    assert_eq!(
+        (error.kind(), error.message()),
+        (ErrorKind::Overloaded, "Overloaded.")
+    );
     assert!(error.is_retryable());
     assert_eq!(error.metadata().request_id(), Some("req_1"));
 }
@@ -51,9 +59,16 @@ pub(crate) async fn an_error_after_some_deltas<C: Column>() {
         let read = read::<C>(stream_of::<C, _>(with_error)).await;
         let said: String = events[..kept].concat();
         // What came before the error has been passed on.
-        assert_eq!(read.texts().concat().contains('a'), said.contains("\"a\""), "{kept}");
+        assert_eq!(
+            read.texts().concat().contains('a'),
+            said.contains("\"a\""),
+            "{kept}"
+        );
         let error = read.response.unwrap_err();
-        assert_eq!((error.kind(), error.message()), (ErrorKind::Overloaded, "Overloaded."));
+        assert_eq!(
+            (error.kind(), error.message()),
+            (ErrorKind::Overloaded, "Overloaded.")
+        );
         assert!(error.is_retryable());
     }
 }
@@ -79,7 +94,10 @@ pub(crate) async fn every_error_status_keeps_the_providers_message<C: Column>() 
         let plain = test_support::call(model::<C>(&server), ModelRequest::default()).await;
         let streamed = stream(model::<C>(&server), ModelRequest::default()).await.0;
         for error in [plain.unwrap_err(), streamed.unwrap_err()] {
-            assert!(error.message().starts_with("Slow down."), "{status}: {error}");
+            assert!(
+                error.message().starts_with("Slow down."),
+                "{status}: {error}"
+            );
             assert_eq!(error.metadata().status(), Some(status));
             // Otherwise the body may say more.
             let Some(kind) = kind else { continue };
@@ -132,7 +150,11 @@ pub(crate) async fn the_key_is_nowhere_to_be_read<C: Column>() {
     assert!(server.seen().iter().all(|seen| seen.head.contains(KEY)));
     assert!(all.contains("[hidden]"), "{all}");
     let from = all.find("sk-for").map_or(0, |at| at.saturating_sub(40));
-    assert!(!all.contains("sk-for") && !all.contains("0123456789"), "{}", &all[from..]);
+    assert!(
+        !all.contains("sk-for") && !all.contains("0123456789"),
+        "{}",
+        &all[from..]
+    );
 }
 
 /// Writes down whatever is logged in this thread.
@@ -147,7 +169,10 @@ impl Logged {
 
 impl Visit for Logged {
     fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        self.0.lock().unwrap().push_str(&format!("{field}={value:?} "));
+        self.0
+            .lock()
+            .unwrap()
+            .push_str(&format!("{field}={value:?} "));
     }
 }
 
@@ -195,12 +220,17 @@ pub(crate) async fn limits_and_ids_of_the_head_are_kept<C: Column>() {
         let model = model::<C>(&server);
         let request = ModelRequest::default;
         let plain = test_support::call(model.clone(), request()).await.unwrap();
-        let refused = test_support::call(model.clone(), request()).await.unwrap_err();
+        let refused = test_support::call(model.clone(), request())
+            .await
+            .unwrap_err();
         let streamed = stream(model.clone(), request()).await.0.unwrap();
         let broken = stream(model, request()).await.0.unwrap_err();
-        for metadata in
-            [plain.metadata(), refused.metadata(), streamed.metadata(), broken.metadata()]
-        {
+        for metadata in [
+            plain.metadata(),
+            refused.metadata(),
+            streamed.metadata(),
+            broken.metadata(),
+        ] {
             assert_eq!(metadata.rate_limits().collect::<Vec<_>>(), [(limit, "5")]);
             assert_eq!(metadata.request_id(), Some("req_7"));
         }

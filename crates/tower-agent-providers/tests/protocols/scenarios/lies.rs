@@ -35,7 +35,10 @@ async fn run<C: Column>(answers: &[Answer], is_streamed: bool) -> (Value, Vec<Va
     });
     let server = Server::start(replies).await;
     let (look, seen) = look();
-    let agent = Agent::builder(model::<C>(&server)).tool(look).build().unwrap();
+    let agent = Agent::builder(model::<C>(&server))
+        .tool(look)
+        .build()
+        .unwrap();
     let response = match is_streamed {
         true => agent.stream("What do you see?").response().await,
         false => agent.run("What do you see?").await,
@@ -87,7 +90,10 @@ pub(crate) async fn the_id_of_a_former_turn<C: Column>() {
     for is_streamed in [false, true] {
         let answers = [turn("1"), turn("2"), turn("3"), done()];
         let (last, seen) = run::<C>(&answers, is_streamed).await;
-        assert_eq!(seen, [json!({ "at": 1 }), json!({ "at": 2 }), json!({ "at": 3 })]);
+        assert_eq!(
+            seen,
+            [json!({ "at": 1 }), json!({ "at": 2 }), json!({ "at": 3 })]
+        );
         let mut sent = C::sent_back(&last);
         assert_eq!(calls(&sent).len(), 3);
         sent.retain(|sent| !matches!(sent, Sent::Text(_)));
@@ -105,7 +111,10 @@ pub(crate) async fn deltas_after_the_end<C: Column>() {
     let events = C::events(&answer).into_iter().chain(C::events(&late));
     let read = read::<C>(stream_of::<C, _>(events)).await;
     assert_eq!(read.texts(), ["a", "b"]);
-    assert_eq!(said(read.response.unwrap().message()), [Said::Text("ab".into())]);
+    assert_eq!(
+        said(read.response.unwrap().message()),
+        [Said::Text("ab".into())]
+    );
 }
 
 /// Replaces the numbers that count something.
@@ -125,7 +134,10 @@ fn recount(value: &mut Value, number: &Value) -> usize {
             }
         }
         Value::Array(values) => {
-            replaced += values.iter_mut().map(|value| recount(value, number)).sum::<usize>();
+            replaced += values
+                .iter_mut()
+                .map(|value| recount(value, number))
+                .sum::<usize>();
         }
         _ => {}
     }
@@ -149,7 +161,9 @@ pub(crate) async fn counts_that_cannot_be<C: Column>() {
         let mut body = C::body(&answer);
         assert!(recount(&mut body, &number) > 0, "{body}");
         let events = C::events(&answer).into_iter().map(|event| {
-            let Some(start) = event.find('{') else { return event };
+            let Some(start) = event.find('{') else {
+                return event;
+            };
             let (data, end) = event[start..].split_once('\n').unwrap();
             let mut data: Value = serde_json::from_str(data).unwrap();
             recount(&mut data, &number);
@@ -169,7 +183,12 @@ pub(crate) async fn counts_that_cannot_be<C: Column>() {
 }
 
 pub(crate) async fn a_call_of_a_tool_that_nobody_declared<C: Column>() {
-    for name in ["nothing", "functions.look<|channel|>json", "löök at it", &"l".repeat(300)] {
+    for name in [
+        "nothing",
+        "functions.look<|channel|>json",
+        "löök at it",
+        &"l".repeat(300),
+    ] {
         let invented = Answer::new([
             call("call_1", name, &["{\"at\":1}"]),
             call("call_2", "look", &["{\"at\":2}"]),
@@ -193,7 +212,10 @@ pub(crate) async fn a_call_of_a_tool_that_nobody_declared<C: Column>() {
 fn names(body: &Value) -> Vec<String> {
     match body {
         Value::Object(fields) => {
-            let name = fields.get("name").or(fields.get("tool_name")).and_then(Value::as_str);
+            let name = fields
+                .get("name")
+                .or(fields.get("tool_name"))
+                .and_then(Value::as_str);
             let names = name.map(str::to_owned).into_iter();
             names.chain(fields.values().flat_map(names_of)).collect()
         }
@@ -231,7 +253,8 @@ pub(crate) async fn arguments_that_are_no_object<C: Column>() {
 /// Writes brackets for the text `DEEP`.
 fn nested(text: &str) -> String {
     let brackets = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
-    text.replace("\\\"DEEP\\\"", &brackets).replace("\"DEEP\"", &brackets)
+    text.replace("\\\"DEEP\\\"", &brackets)
+        .replace("\"DEEP\"", &brackets)
 }
 
 fn raw(body: &str) -> Reply {
@@ -251,7 +274,11 @@ pub(crate) async fn arguments_of_ten_thousand_levels<C: Column>() {
         assert!(!call.arguments.value().is_object(), "too deep for a tool");
         // It goes back all the same.
         let result = ToolResult::new(call, [Part::from_text("The arguments are not valid.")]);
-        let said = [Message::user("Look."), response.message().clone(), Message::tool(result)];
+        let said = [
+            Message::user("Look."),
+            response.message().clone(),
+            Message::tool(result),
+        ];
         let (request, mut body) = (ModelRequest::new(said), Vec::new());
         let call = Call::new(&request).with_model("test-model");
         C::Protocol::default().encode(&call, &mut body).unwrap();
@@ -266,7 +293,9 @@ pub(crate) async fn a_field_of_ten_thousand_levels<C: Column>() {
     body["surprise"] = "DEEP".into();
     let event = format!(
         "{}\n\n",
-        C::unknown_event().trim_end().replacen('{', "{\"surprise\":\"DEEP\",", 1)
+        C::unknown_event()
+            .trim_end()
+            .replacen('{', "{\"surprise\":\"DEEP\",", 1)
     );
     let events = [event].into_iter().chain(C::events(&answer));
     let streamed = read::<C>(stream_of::<C, _>(events.map(|event| nested(&event)))).await;

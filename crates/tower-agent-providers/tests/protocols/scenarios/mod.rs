@@ -49,13 +49,18 @@ impl Read {
 async fn read<C: Column>(reply: Reply) -> Read {
     let server = Server::start([reply]).await;
     let (response, events) = stream(model::<C>(&server), ModelRequest::default()).await;
-    Read { response, deltas: deltas(events) }
+    Read {
+        response,
+        deltas: deltas(events),
+    }
 }
 
 /// The response to a plain call and to a streamed one.
 async fn both<C: Column>(answer: &Answer) -> [ModelResponse; 2] {
     let server = Server::start([json(200, &C::body(answer))]).await;
-    let plain = call(model::<C>(&server), ModelRequest::default()).await.unwrap();
+    let plain = call(model::<C>(&server), ModelRequest::default())
+        .await
+        .unwrap();
     let streamed = read::<C>(streamed::<C>(answer)).await.response.unwrap();
     [plain, streamed]
 }

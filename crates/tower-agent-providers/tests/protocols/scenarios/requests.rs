@@ -20,28 +20,41 @@ pub(crate) async fn a_call_is_sent_as_the_protocol_has_it<C: Column>() {
     let answer = Answer::new([text(&["ok"])]);
     let server = Server::start([reply(200, &C::body(&answer))]).await;
     let request = ModelRequest::new([Message::user("Hello, Wörld ✓")]);
-    test_support::call(model::<C>(&server), request).await.unwrap();
+    test_support::call(model::<C>(&server), request)
+        .await
+        .unwrap();
     let seen = server.only();
     assert_eq!(seen.line(), C::LINE);
     let (name, value) = C::key_header();
     assert_eq!(seen.header(name.as_str()), Some(value.to_str().unwrap()));
     assert_eq!(seen.header("content-type"), Some("application/json"));
     assert!(seen.text.contains("Hello, Wörld ✓"), "{}", seen.text);
-    assert!(seen.text.starts_with(&format!("{{\"{}\":", C::MESSAGES)), "{}", seen.text);
+    assert!(
+        seen.text.starts_with(&format!("{{\"{}\":", C::MESSAGES)),
+        "{}",
+        seen.text
+    );
 }
 
 /// What the next request sends back of this answer, whose calls all have a result.
 async fn sent_back<C: Column>(answer: &Answer) -> Vec<Vec<Sent>> {
     let last = Answer::new([text(&["Done."])]);
     let body = |answer| reply(200, &C::body(answer));
-    let replies = [body(answer), body(&last), streamed::<C>(answer), streamed::<C>(&last)];
+    let replies = [
+        body(answer),
+        body(&last),
+        streamed::<C>(answer),
+        streamed::<C>(&last),
+    ];
     let server = Server::start(replies).await;
     let model = model::<C>(&server);
     for is_streamed in [false, true] {
         let mut request = ModelRequest::new([Message::user("Go on.")]);
         for _ in 0..2 {
             let response = match is_streamed {
-                false => test_support::call(model.clone(), request.clone()).await.unwrap(),
+                false => test_support::call(model.clone(), request.clone())
+                    .await
+                    .unwrap(),
                 true => stream(model.clone(), request.clone()).await.0.unwrap(),
             };
             // As it comes out of a store.
@@ -55,7 +68,9 @@ async fn sent_back<C: Column>(answer: &Answer) -> Vec<Vec<Sent>> {
         }
     }
     let seen = server.seen();
-    [&seen[1], &seen[3]].map(|seen| C::sent_back(&seen.body)).to_vec()
+    [&seen[1], &seen[3]]
+        .map(|seen| C::sent_back(&seen.body))
+        .to_vec()
 }
 
 fn expected(answer: &Answer) -> Vec<Sent> {
@@ -100,7 +115,10 @@ pub(crate) async fn two_reasoning_parts_stay_apart<C: Column>() {
 pub(crate) async fn the_data_of_another_provider_is_left_out<C: Column>() {
     const MARK: &str = "not-to-be-sent";
     let mut data = ProviderData::default();
-    data.set("another", json!({ "id": MARK, "type": MARK, "signature": MARK }));
+    data.set(
+        "another",
+        json!({ "id": MARK, "type": MARK, "signature": MARK }),
+    );
     let mut reasoned = Reasoning::default();
     reasoned.text = "Hm.".into();
     reasoned.provider = data.clone();
@@ -109,7 +127,10 @@ pub(crate) async fn the_data_of_another_provider_is_left_out<C: Column>() {
     said.provider = data.clone();
     let mut call = ToolCall::new("call_1", "look", json!({}));
     call.provider = data.clone();
-    let result = ToolResult::new(&call, [Part::from_text("a cat"), Part::Provider(data.clone())]);
+    let result = ToolResult::new(
+        &call,
+        [Part::from_text("a cat"), Part::Provider(data.clone())],
+    );
     let parts = [
         Part::Reasoning(reasoned),
         Part::Text(said),
@@ -121,7 +142,9 @@ pub(crate) async fn the_data_of_another_provider_is_left_out<C: Column>() {
     let request = ModelRequest::new([Message::user("Look."), message, Message::tool(result)]);
     let answer = Answer::new([text(&["ok"])]);
     let server = Server::start([reply(200, &C::body(&answer))]).await;
-    test_support::call(model::<C>(&server), request).await.unwrap();
+    test_support::call(model::<C>(&server), request)
+        .await
+        .unwrap();
     let seen = server.only();
     assert!(!seen.text.contains(MARK), "{}", seen.text);
     let sent = C::sent_back(&seen.body);
@@ -144,16 +167,22 @@ async fn begun_by<A: Column, C: Column>() {
     ]);
     let first = Server::start([reply(200, &A::body(&answer))]).await;
     let request = ModelRequest::new([Message::user("Look.")]);
-    let said = test_support::call(model::<A>(&first), request).await.unwrap();
+    let said = test_support::call(model::<A>(&first), request)
+        .await
+        .unwrap();
     let calls: Vec<_> = said.message().tool_calls().cloned().collect();
     let mut conversation = vec![Message::user("Look."), said.message().clone()];
     conversation.extend(
-        calls.iter().map(|call| Message::tool(ToolResult::new(call, [Part::from_text("a cat")]))),
+        calls
+            .iter()
+            .map(|call| Message::tool(ToolResult::new(call, [Part::from_text("a cat")]))),
     );
 
     let last = Answer::new([text(&["Done."])]);
     let second = Server::start([reply(200, &C::body(&last))]).await;
-    test_support::call(model::<C>(&second), ModelRequest::new(conversation)).await.unwrap();
+    test_support::call(model::<C>(&second), ModelRequest::new(conversation))
+        .await
+        .unwrap();
     let seen = second.only();
     let between = format!("{} to {}", A::Protocol::PROVIDER, C::Protocol::PROVIDER);
     assert!(!seen.text.contains(THOUGHT), "{between}: {}", seen.text);
@@ -179,7 +208,9 @@ pub(crate) async fn a_conversation_that_another_protocol_began<C: Column>() {
 /// The body, up to the end of its conversation.
 fn conversation<C: Column>(body: &str) -> &str {
     let start = format!("{{\"{}\":", C::MESSAGES);
-    let list = body.strip_prefix(&start).unwrap_or_else(|| panic!("{body}"));
+    let list = body
+        .strip_prefix(&start)
+        .unwrap_or_else(|| panic!("{body}"));
     let mut values = serde_json::Deserializer::from_str(list).into_iter::<serde_json::Value>();
     values.next().unwrap().unwrap();
     // Without the bracket.
@@ -189,7 +220,10 @@ fn conversation<C: Column>(body: &str) -> &str {
 pub(crate) async fn each_body_begins_with_the_bytes_of_the_one_before<C: Column>() {
     let calls = |number: u32| {
         let id = format!("call_{number}");
-        Answer::new([text(&["I look."]), call(&id, "look", &["{\"at\": ", "[1,  2] }"])])
+        Answer::new([
+            text(&["I look."]),
+            call(&id, "look", &["{\"at\": ", "[1,  2] }"]),
+        ])
     };
     let replies = [
         reply(200, &C::body(&calls(1))),
@@ -199,14 +233,26 @@ pub(crate) async fn each_body_begins_with_the_bytes_of_the_one_before<C: Column>
     ];
     let server = Server::start(replies).await;
     let look = Tool::function("look", "Looks.", |_: serde_json::Value| "a cat");
-    let agent = Agent::builder(model::<C>(&server)).instructions("Be brief.").tool(look);
-    let response = agent.build().unwrap().run("What do you see?").await.unwrap();
+    let agent = Agent::builder(model::<C>(&server))
+        .instructions("Be brief.")
+        .tool(look);
+    let response = agent
+        .build()
+        .unwrap()
+        .run("What do you see?")
+        .await
+        .unwrap();
     assert_eq!(response.text(), "Done.");
     let bodies: Vec<_> = server.seen().into_iter().map(|seen| seen.text).collect();
     assert_eq!(bodies.len(), 4);
     for bodies in bodies.windows(2) {
         let before = conversation::<C>(&bodies[0]);
-        assert!(bodies[1].starts_with(before), "{}\n{}", bodies[0], bodies[1]);
+        assert!(
+            bodies[1].starts_with(before),
+            "{}\n{}",
+            bodies[0],
+            bodies[1]
+        );
         assert!(conversation::<C>(&bodies[1]).len() > before.len());
     }
 }
@@ -216,7 +262,9 @@ pub(crate) async fn what_the_protocol_lacks_is_an_error_before_anything_is_sent<
     let parts = [Part::from_text("Look."), C::unsupported_part()];
     let message = Message::new(Role::User, parts);
     let request = ModelRequest::new([message]);
-    let error = test_support::call(model::<C>(&server), request).await.unwrap_err();
+    let error = test_support::call(model::<C>(&server), request)
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidRequest);
     assert!(server.seen().is_empty());
 }
@@ -227,7 +275,9 @@ fn body<C: Column>(settings: Settings) -> Result<Vec<u8>, Error> {
     let request = request.with_tools(Arc::new(vec![Arc::new(look)]));
     let mut body = Vec::new();
     let call = Call::new(&request).with_model("test-model");
-    C::Protocol::default().encode(&call, &mut body).map(|()| body)
+    C::Protocol::default()
+        .encode(&call, &mut body)
+        .map(|()| body)
 }
 
 /// A setting, and how it is set.
@@ -241,16 +291,34 @@ pub(crate) async fn every_setting_is_sent_or_refused<C: Column>() {
         ("max_tokens", |settings| settings.max_tokens = Some(7)),
         ("stop", |settings| settings.stop = vec!["END".into()]),
         ("seed", |settings| settings.seed = Some(7)),
-        ("no tools", |settings| settings.tool_choice = Some(ToolChoice::None)),
-        ("any tool", |settings| settings.tool_choice = Some(ToolChoice::Required)),
-        ("one tool", |settings| settings.tool_choice = Some(ToolChoice::Tool("look".into()))),
-        ("one call", |settings| settings.parallel_tool_calls = Some(false)),
-        ("low", |settings| settings.reasoning_effort = Some(ReasoningEffort::Low)),
-        ("no reasoning", |settings| settings.reasoning_effort = Some(ReasoningEffort::None)),
-        ("JSON", |settings| settings.response_format = Some(ResponseFormat::Json)),
+        ("no tools", |settings| {
+            settings.tool_choice = Some(ToolChoice::None)
+        }),
+        ("any tool", |settings| {
+            settings.tool_choice = Some(ToolChoice::Required)
+        }),
+        ("one tool", |settings| {
+            settings.tool_choice = Some(ToolChoice::Tool("look".into()))
+        }),
+        ("one call", |settings| {
+            settings.parallel_tool_calls = Some(false)
+        }),
+        ("low", |settings| {
+            settings.reasoning_effort = Some(ReasoningEffort::Low)
+        }),
+        ("no reasoning", |settings| {
+            settings.reasoning_effort = Some(ReasoningEffort::None)
+        }),
+        ("JSON", |settings| {
+            settings.response_format = Some(ResponseFormat::Json)
+        }),
         ("schema", |settings| {
             let (name, schema) = ("a".into(), json!({ "type": "object" }));
-            let format = ResponseFormat::JsonSchema { name, schema, strict: false };
+            let format = ResponseFormat::JsonSchema {
+                name,
+                schema,
+                strict: false,
+            };
             settings.response_format = Some(format);
         }),
     ];

@@ -12,13 +12,18 @@ use tower_agent_providers::testing::HttpRecordingLayer;
 use super::*;
 
 fn file(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("aimock").join(format!("{name}.json"))
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
+        .join("aimock")
+        .join(format!("{name}.json"))
 }
 
 /// A server that is not there.
 fn gone<S: Spoken>() -> HttpModelBuilder<S::Protocol> {
     let base_url = format!("http://127.0.0.1:9{}", S::PATH);
-    HttpModel::<S::Protocol, _>::builder().base_url(base_url).api_key("sk-other").model(S::MODEL)
+    HttpModel::<S::Protocol, _>::builder()
+        .base_url(base_url)
+        .api_key("sk-other")
+        .model(S::MODEL)
 }
 
 /// Returns an agent whose HTTP calls are recorded, the first recording outermost.
@@ -26,7 +31,9 @@ fn over_http<S: Spoken>(model: HttpModelBuilder<S::Protocol>, recordings: &[&Rec
     let http = HttpClient::new().unwrap();
     let layer = |recording: &Recording| HttpRecordingLayer::new(recording.clone());
     match recordings {
-        [one] => with_its_tools(Agent::builder(model.build_with(layer(one).layer(http)).unwrap())),
+        [one] => with_its_tools(Agent::builder(
+            model.build_with(layer(one).layer(http)).unwrap(),
+        )),
         [outer, inner] => {
             let http = layer(outer).layer(layer(inner).layer(http));
             with_its_tools(Agent::builder(model.build_with(http).unwrap()))
@@ -39,14 +46,21 @@ fn over_http<S: Spoken>(model: HttpModelBuilder<S::Protocol>, recordings: &[&Rec
 fn by_calls<S: Spoken>(model: HttpModelBuilder<S::Protocol>, recordings: &[&Recording]) -> Agent {
     let agent = Agent::builder(model.build().unwrap());
     with_its_tools(recordings.iter().fold(agent, |agent, recording| {
-        agent.model_layer((*recording).clone()).tool_layer((*recording).clone())
+        agent
+            .model_layer((*recording).clone())
+            .tool_layer((*recording).clone())
     }))
 }
 
 fn with_its_tools(agent: AgentBuilder) -> Agent {
     let weather = Tool::function("weather", "Tells the weather.", |_: Value| "rain");
     let time = Tool::function("time", "Tells the time.", |_: Value| "noon");
-    agent.name("forecast").tool(weather).tool(time).build().unwrap()
+    agent
+        .name("forecast")
+        .tool(weather)
+        .tool(time)
+        .build()
+        .unwrap()
 }
 
 async fn run(
@@ -73,8 +87,12 @@ async fn replays<S: Spoken>(
         let name = format!("{protocol}_{name}_{is_streamed}");
         let Some(server) = start() else { return };
         let recording = Recording::record(file(&name));
-        let (was, told) =
-            run(agent(builder::<S>(&server), &[&recording]), "weather", is_streamed).await;
+        let (was, told) = run(
+            agent(builder::<S>(&server), &[&recording]),
+            "weather",
+            is_streamed,
+        )
+        .await;
         recording.finish().unwrap();
         drop(server);
         let was = was.unwrap();
@@ -82,18 +100,31 @@ async fn replays<S: Spoken>(
 
         // What is replayed is recorded once more: the two files are the same.
         let copied = file(&format!("{name}_again"));
-        let (replay, copy) = (Recording::replay(file(&name)).unwrap(), Recording::record(&copied));
-        let (response, again) =
-            run(agent(gone::<S>(), &[&copy, &replay]), "weather", is_streamed).await;
+        let (replay, copy) = (
+            Recording::replay(file(&name)).unwrap(),
+            Recording::record(&copied),
+        );
+        let (response, again) = run(
+            agent(gone::<S>(), &[&copy, &replay]),
+            "weather",
+            is_streamed,
+        )
+        .await;
         let response = response.unwrap();
-        assert_eq!((response.messages(), response.usage()), (was.messages(), was.usage()));
+        assert_eq!(
+            (response.messages(), response.usage()),
+            (was.messages(), was.usage())
+        );
         assert_eq!(again, told);
         Trajectory::of(&response)
             .assert_called_with("weather", |arguments| arguments["city"] == "Tromsø")
             .assert_called_before("weather", "time");
         replay.finish().unwrap();
         copy.finish().unwrap();
-        assert!(fs::read(file(&name)).unwrap() == fs::read(&copied).unwrap(), "{name}");
+        assert!(
+            fs::read(file(&name)).unwrap() == fs::read(&copied).unwrap(),
+            "{name}"
+        );
 
         // One message is another.
         let replay = Recording::replay(file(&name)).unwrap();
@@ -101,12 +132,23 @@ async fn replays<S: Spoken>(
         let error = error.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Aborted, "{error}");
         let lines: Vec<_> = error.message().lines().collect();
-        let [call, field, recorded, received] = lines[..] else { panic!("{error}") };
-        assert!(call.contains("differs from call 1 of the recording"), "{error}");
+        let [call, field, recorded, received] = lines[..] else {
+            panic!("{error}")
+        };
+        assert!(
+            call.contains("differs from call 1 of the recording"),
+            "{error}"
+        );
         assert!(field.contains("[0]"), "{error}");
-        assert_eq!((recorded, received), ("    recorded: weather", "    received: weather?"));
+        assert_eq!(
+            (recorded, received),
+            ("    recorded: weather", "    received: weather?")
+        );
         let fault = replay.finish().unwrap_err();
-        assert!(matches!(fault, RecordingError::Differs { number: 1, .. }), "{fault}");
+        assert!(
+            matches!(fault, RecordingError::Differs { number: 1, .. }),
+            "{fault}"
+        );
     }
 }
 

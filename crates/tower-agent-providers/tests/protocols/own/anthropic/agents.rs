@@ -37,10 +37,16 @@ async fn thinking_goes_back_beside_its_tool_calls_in_the_next_turn() {
     assert_eq!(streamed.unwrap().text(), "6");
     let seen = server.seen();
     for second in [&seen[1].body, &seen[3].body] {
-        assert_eq!(second["messages"][1], json!({ "role": "assistant", "content": asked }));
+        assert_eq!(
+            second["messages"][1],
+            json!({ "role": "assistant", "content": asked })
+        );
         let result = |id: &str| json!({ "type": "tool_result", "tool_use_id": id, "content": [text_block("3")] });
         let results = json!([result("toolu_1"), result("toolu_2")]);
-        assert_eq!(second["messages"][2], json!({ "role": "user", "content": results }));
+        assert_eq!(
+            second["messages"][2],
+            json!({ "role": "user", "content": results })
+        );
     }
 }
 
@@ -66,7 +72,10 @@ async fn a_run_with_the_messages_of_a_paused_turn_continues_it() {
     let seen = server.seen();
     let content = &seen[1].body["messages"];
     assert_eq!(content.as_array().unwrap().len(), 2);
-    assert_eq!(content[1], json!({ "role": "assistant", "content": paused["content"] }));
+    assert_eq!(
+        content[1],
+        json!({ "role": "assistant", "content": paused["content"] })
+    );
     // The container is that of the turn.
     assert_eq!(seen[1].body["container"], "container_1");
     assert_eq!(seen[2].body.get("container"), None);
@@ -76,8 +85,13 @@ async fn a_run_with_the_messages_of_a_paused_turn_continues_it() {
 async fn a_paused_turn_is_seen_in_the_finish_reason() {
     let body = answer(json!([text_block("Searching.")]), "pause_turn");
     let server = Server::start([reply(200, &body)]).await;
-    let response = call(model(&server), ModelRequest::new([Message::user("Hi.")])).await.unwrap();
-    assert_eq!(response.finish_reason(), &FinishReason::Other("pause_turn".into()));
+    let response = call(model(&server), ModelRequest::new([Message::user("Hi.")]))
+        .await
+        .unwrap();
+    assert_eq!(
+        response.finish_reason(),
+        &FinishReason::Other("pause_turn".into())
+    );
 }
 
 #[tokio::test]
@@ -89,13 +103,19 @@ async fn a_conversation_that_began_with_chat_completions_goes_on_here_and_back()
     let message = json!({ "role": "assistant", "reasoning_content": "Hm.", "tool_calls": calls });
     let asks = json!({ "choices": [{ "message": message, "finish_reason": "tool_calls" }] });
     let thinking = json!({ "type": "thinking", "thinking": "So.", "signature": "EqA" });
-    let here = answer(json!([thinking, tool_use("toolu_1", "add", json!({}))]), "tool_use");
+    let here = answer(
+        json!([thinking, tool_use("toolu_1", "add", json!({}))]),
+        "tool_use",
+    );
     let done = answer(json!([text_block("Six.")]), "end_turn");
     let chat = Server::start([reply(200, &asks), says("Three."), says("Bye.")]).await;
     let messages = Server::start([reply(200, &here), reply(200, &done)]).await;
 
     let began = Agent::builder(chat.model()).tool(add()).build().unwrap();
-    let went_on = Agent::builder(model(&messages)).tool(add()).build().unwrap();
+    let went_on = Agent::builder(model(&messages))
+        .tool(add())
+        .build()
+        .unwrap();
     let mut transcript = began.run("1 + 2?").await.unwrap().messages().clone();
     transcript.push(Message::user("Twice?"));
     let mut transcript = went_on.run(transcript).await.unwrap().messages().clone();
@@ -117,11 +137,22 @@ async fn a_conversation_that_began_with_chat_completions_goes_on_here_and_back()
     assert!(!seen[1].text.contains("EqQ") && !seen[1].text.contains("openai"));
 
     let back = &chat.seen()[2];
-    assert!(!back.text.contains("EqA") && !back.text.contains("anthropic"), "{}", back.text);
+    assert!(
+        !back.text.contains("EqA") && !back.text.contains("anthropic"),
+        "{}",
+        back.text
+    );
     let calls = &back.body["messages"][1]["tool_calls"][0];
-    assert_eq!((&calls["id"], &calls["extra_content"]), (&json!("functions.add:0"), &signature));
-    let roles: Vec<_> =
-        back.body["messages"].as_array().unwrap().iter().map(|it| it["role"].clone()).collect();
+    assert_eq!(
+        (&calls["id"], &calls["extra_content"]),
+        (&json!("functions.add:0"), &signature)
+    );
+    let roles: Vec<_> = back.body["messages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| it["role"].clone())
+        .collect();
     let expected = [
         "user",
         "assistant",

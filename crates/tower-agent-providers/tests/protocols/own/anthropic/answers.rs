@@ -31,7 +31,9 @@ async fn a_full_answer() {
         ("anthropic-ratelimit-requests-remaining", "49"),
     ];
     let server = Server::start([whole(200, &headers, body.to_string())]).await;
-    let response = call(model(&server), ModelRequest::new([Message::user("Hi.")])).await.unwrap();
+    let response = call(model(&server), ModelRequest::new([Message::user("Hi.")]))
+        .await
+        .unwrap();
     assert_eq!(response.message(), &Message::assistant("Hellö"));
     assert_eq!(response.finish_reason(), &FinishReason::Stop);
     let metadata = response.metadata();
@@ -41,7 +43,10 @@ async fn a_full_answer() {
     assert_eq!(limits, [("anthropic-ratelimit-requests-remaining", "49")]);
     let usage = response.usage();
     assert_eq!((usage.input_tokens, usage.output_tokens), (123, 50));
-    assert_eq!((usage.cached_input_tokens, usage.cache_write_tokens), (100, 20));
+    assert_eq!(
+        (usage.cached_input_tokens, usage.cache_write_tokens),
+        (100, 20)
+    );
     assert_eq!(usage.reasoning_tokens, 40);
 }
 
@@ -60,7 +65,10 @@ async fn text_and_parallel_calls_in_order() {
     let calls: Vec<_> = response.message().tool_calls().collect();
     assert_eq!((&*calls[0].id, &*calls[0].name), ("toolu_1", "weather"));
     assert_eq!(calls[0].arguments, json!({ "city": "Tromsø" }));
-    assert_eq!((&*calls[1].id, calls[1].arguments.as_str()), ("toolu_2", "{}"));
+    assert_eq!(
+        (&*calls[1].id, calls[1].arguments.as_str()),
+        ("toolu_2", "{}")
+    );
     assert_eq!(response.message().text(), "Let me see: 🦀");
     assert_eq!(response.message().parts().len(), 3);
 }
@@ -69,9 +77,20 @@ async fn text_and_parallel_calls_in_order() {
 async fn arguments_arrive_in_fragments() {
     let block = |index, event: Value| json!({ "type": "content_block_delta", "index": index, "delta": event });
     let piece = |json: &str| json!({ "type": "input_json_delta", "partial_json": json });
-    let mut all = events_of(&answer(json!([tool_use("a", "add", json!({}))]), "tool_use"));
-    let at = all.iter().position(|event| event["type"] == "content_block_stop").unwrap();
-    let pieces = ["{\"a\"", ": 1", "00000000000000000000000000001, \"b\": ", "\"\\u00e9\"}"];
+    let mut all = events_of(&answer(
+        json!([tool_use("a", "add", json!({}))]),
+        "tool_use",
+    ));
+    let at = all
+        .iter()
+        .position(|event| event["type"] == "content_block_stop")
+        .unwrap();
+    let pieces = [
+        "{\"a\"",
+        ": 1",
+        "00000000000000000000000000001, \"b\": ",
+        "\"\\u00e9\"}",
+    ];
     all.splice(at..at, pieces.map(|json| block(0, piece(json))));
     let (response, deltas) = streamed(events(&all)).await;
     let response = response.unwrap();
@@ -88,8 +107,19 @@ async fn arguments_of_a_plain_answer_are_the_servers_own_text() {
     let text =
         format!(r#"{{"content":[{{"type":"tool_use","id":"a","name":"add","input":{input}}}]}}"#);
     let server = Server::start([whole(200, &[("content-type", "application/json")], text)]).await;
-    let response = call(model(&server), ModelRequest::new([Message::user("Hi.")])).await.unwrap();
-    assert_eq!(response.message().tool_calls().next().unwrap().arguments.as_str(), input);
+    let response = call(model(&server), ModelRequest::new([Message::user("Hi.")]))
+        .await
+        .unwrap();
+    assert_eq!(
+        response
+            .message()
+            .tool_calls()
+            .next()
+            .unwrap()
+            .arguments
+            .as_str(),
+        input
+    );
 }
 
 #[tokio::test]
@@ -99,13 +129,25 @@ async fn arguments_at_the_start_of_a_block_count_if_no_fragments_follow() {
     let end = json!({ "type": "message_delta", "delta": { "stop_reason": "tool_use" } });
     let (response, _) = streamed(events(&[start.clone(), end.clone()])).await;
     let response = response.unwrap();
-    assert_eq!(response.message().tool_calls().next().unwrap().arguments, json!({ "a": 1 }));
+    assert_eq!(
+        response.message().tool_calls().next().unwrap().arguments,
+        json!({ "a": 1 })
+    );
 
     let delta = json!({ "type": "input_json_delta", "partial_json": "{\"a\":2}" });
     let delta = json!({ "type": "content_block_delta", "index": 0, "delta": delta });
     let (response, _) = streamed(events(&[start, delta, end])).await;
     let response = response.unwrap();
-    assert_eq!(response.message().tool_calls().next().unwrap().arguments.as_str(), "{\"a\":2}");
+    assert_eq!(
+        response
+            .message()
+            .tool_calls()
+            .next()
+            .unwrap()
+            .arguments
+            .as_str(),
+        "{\"a\":2}"
+    );
 }
 
 #[tokio::test]
@@ -130,7 +172,11 @@ async fn fragments_of_two_calls_may_mix() {
     ];
     let (response, _) = streamed(events(&all)).await;
     let response = response.unwrap();
-    let calls: Vec<_> = response.message().tool_calls().map(|call| &call.arguments).collect();
+    let calls: Vec<_> = response
+        .message()
+        .tool_calls()
+        .map(|call| &call.arguments)
+        .collect();
     assert_eq!(calls, [&json!({ "a": 1 }), &json!({ "b": 2 })]);
 }
 
@@ -138,13 +184,20 @@ async fn fragments_of_two_calls_may_mix() {
 async fn calls_without_an_id_or_with_the_same_are_told_apart() {
     let call = |id: &str| tool_use(id, "now", json!({}));
     let response = both(&answer(json!([call("a"), call("a"), call("")]), "tool_use")).await;
-    let ids: Vec<_> = response.message().tool_calls().map(|call| &*call.id).collect();
+    let ids: Vec<_> = response
+        .message()
+        .tool_calls()
+        .map(|call| &*call.id)
+        .collect();
     assert_eq!(ids, ["a", "call_1_1", "call_1_2"]);
 }
 
 #[tokio::test]
 async fn a_call_without_a_name_or_without_a_start_is_an_error() {
-    let nameless = answer(json!([{ "type": "tool_use", "id": "a", "input": {} }]), "tool_use");
+    let nameless = answer(
+        json!([{ "type": "tool_use", "id": "a", "input": {} }]),
+        "tool_use",
+    );
     let error = plain(&nameless).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Protocol);
     assert!(error.message().contains("without a name"), "{error}");
@@ -169,11 +222,16 @@ async fn what_the_server_added_to_a_call_goes_back() {
 async fn blocks_of_text_stay_apart_and_keep_their_citations() {
     let citation = json!({ "type": "char_location", "cited_text": "green", "start_char_index": 0 });
     let cited = json!({ "type": "text", "text": "It is green", "citations": [citation] });
-    let body = answer(json!([text_block("Look: "), cited, text_block(".")]), "end_turn");
+    let body = answer(
+        json!([text_block("Look: "), cited, text_block(".")]),
+        "end_turn",
+    );
     let response = both(&body).await;
     assert_eq!(response.message().text(), "Look: It is green.");
     assert_eq!(response.message().parts().len(), 3);
-    let Part::Text(text) = &response.message().parts()[1] else { panic!() };
+    let Part::Text(text) = &response.message().parts()[1] else {
+        panic!()
+    };
     assert_eq!(text.provider, data(json!({ "citations": [citation] })));
     let sent = messages([Message::user("Hi."), response.message().clone()]);
     assert_eq!(sent[1]["content"], body["content"]);
@@ -190,8 +248,16 @@ async fn unknown_blocks_are_kept_in_their_place_and_sent_back() {
         "content": [{ "type": "web_search_result", "encrypted_content": "EqI", "page_age": null }],
     });
     let compaction = json!({ "type": "compaction", "content": null });
-    let body =
-        answer(json!([text_block("Hm."), call, found, compaction, text_block("Yes.")]), "end_turn");
+    let body = answer(
+        json!([
+            text_block("Hm."),
+            call,
+            found,
+            compaction,
+            text_block("Yes.")
+        ]),
+        "end_turn",
+    );
     let response = both(&body).await;
     let expected = [
         Part::from_text("Hm."),
@@ -225,14 +291,23 @@ async fn unknown_events_and_pieces_are_ignored() {
     let odd =
         json!({ "type": "content_block_delta", "index": 0, "delta": { "type": "odd_delta" } });
     all.insert(3, odd);
-    all.insert(1, json!({ "type": "message_progress", "index": "x", "delta": 7, "usage": 7 }));
+    all.insert(
+        1,
+        json!({ "type": "message_progress", "index": "x", "delta": 7, "usage": 7 }),
+    );
     let (response, deltas) = streamed(events(&all)).await;
     assert_eq!(response.unwrap().message().text(), "hi");
     assert_eq!(deltas, [text("h"), text("i")]);
     // Without a name, and of no type.
     let nameless = "data: {\"type\": null, \"delta\": null, \"content_block\": null}\n\n";
-    let bytes: String = [nameless.into()].into_iter().chain(all.iter().map(event)).collect();
-    assert_eq!(streamed(chunked([bytes])).await.0.unwrap().message().text(), "hi");
+    let bytes: String = [nameless.into()]
+        .into_iter()
+        .chain(all.iter().map(event))
+        .collect();
+    assert_eq!(
+        streamed(chunked([bytes])).await.0.unwrap().message().text(),
+        "hi"
+    );
 }
 
 #[tokio::test]
@@ -264,7 +339,10 @@ async fn a_refusal_says_why() {
     let mut body = answer(json!([]), "refusal");
     body["stop_details"] = why.clone();
     let response = plain(&body).await.unwrap();
-    assert_eq!(response.message().provider(), &data(json!({ "stop_details": why })));
+    assert_eq!(
+        response.message().provider(),
+        &data(json!({ "stop_details": why }))
+    );
     let mut all = events_of(&body);
     let end = all.len() - 2;
     all[end]["delta"]["stop_details"] = why;
@@ -281,7 +359,9 @@ async fn an_empty_answer_is_an_answer() {
 
 #[tokio::test]
 async fn the_least_and_the_sloppiest_answers() {
-    let least = plain(&json!({ "content": [text_block("hi")] })).await.unwrap();
+    let least = plain(&json!({ "content": [text_block("hi")] }))
+        .await
+        .unwrap();
     assert_eq!(least.message().text(), "hi");
     let sloppy = json!({
         "id": 7, "type": null, "model": null, "usage": "none", "error": null, "stop_reason": {},
@@ -308,7 +388,10 @@ async fn no_message() {
         assert_eq!(error.message(), "the response has no message");
     }
     let (response, _) = streamed(events(&[json!({ "type": "message_stop" })])).await;
-    assert_eq!(response.unwrap_err().message(), "the response has no message");
+    assert_eq!(
+        response.unwrap_err().message(),
+        "the response has no message"
+    );
 }
 
 #[tokio::test]
@@ -323,8 +406,13 @@ async fn a_plain_answer_to_a_streamed_call_and_the_other_way_round() {
     let second = call(model(&server), request()).await.unwrap();
     let first = first.unwrap();
     assert_eq!(first.message(), second.message());
-    let Part::Reasoning(Reasoning { text, .. }) = &first.message().parts()[0] else { panic!() };
+    let Part::Reasoning(Reasoning { text, .. }) = &first.message().parts()[0] else {
+        panic!()
+    };
     assert_eq!(text, "hm");
     let seen = server.seen();
-    assert_eq!((&seen[0].body["stream"], seen[1].body.get("stream")), (&json!(true), None));
+    assert_eq!(
+        (&seen[0].body["stream"], seen[1].body.get("stream")),
+        (&json!(true), None)
+    );
 }

@@ -18,7 +18,9 @@ fn data(provider: &str, value: Value) -> ProviderData {
 }
 
 fn asks(ids: &[&str]) -> Message {
-    let calls = ids.iter().map(|id| ToolCall::new(*id, "add", json!({ "a": 1 })).into());
+    let calls = ids
+        .iter()
+        .map(|id| ToolCall::new(*id, "add", json!({ "a": 1 })).into());
     Message::new(Role::Assistant, calls)
 }
 
@@ -48,7 +50,10 @@ fn a_full_conversation() {
     ]);
     request.set_instructions(Some("You add.".into()));
     let sent = body(&request);
-    assert_eq!(sent["system"], json!([text_block("You add."), text_block("Be brief.")]));
+    assert_eq!(
+        sent["system"],
+        json!([text_block("You add."), text_block("Be brief.")])
+    );
     let expected = json!([
         { "role": "user", "content": [text_block("1 + 2?")] },
         { "role": "assistant", "content": [
@@ -84,13 +89,22 @@ fn results_of_one_turn_are_one_message_before_anything_else() {
 fn results_stand_before_other_content_of_the_same_message() {
     let mixed = Message::user("So?").with_part(result("a", [Part::from_text("3")]).into());
     let sent = messages([Message::user("Go."), asks(&["a"]), mixed]);
-    assert_eq!(sent[2]["content"], json!([tool_result("a"), text_block("So?")]));
+    assert_eq!(
+        sent[2]["content"],
+        json!([tool_result("a"), text_block("So?")])
+    );
 }
 
 #[test]
 fn other_content_of_tool_messages_follows_the_last_result() {
     let words = Message::new(Role::Tool, [Part::from_text("Late: 4")]);
-    let begin = [Message::user("Go."), asks(&["a", "b"]), answers("a"), words, answers("b")];
+    let begin = [
+        Message::user("Go."),
+        asks(&["a", "b"]),
+        answers("a"),
+        words,
+        answers("b"),
+    ];
     let content = json!([tool_result("a"), tool_result("b"), text_block("Late: 4")]);
     assert_eq!(messages(begin.clone())[2]["content"], content);
     let sent = messages(begin.into_iter().chain([Message::assistant("Done.")]));
@@ -127,14 +141,24 @@ fn a_later_system_message_stands_directly_before_the_answer() {
         Message::user("And?"),
     ];
     let sent = messages(begin.clone());
-    assert_eq!(sent[2]["content"], json!([tool_result("a"), text_block("And?")]));
+    assert_eq!(
+        sent[2]["content"],
+        json!([tool_result("a"), text_block("And?")])
+    );
     let both = json!([text_block("Be quick."), text_block("Be kind.")]);
     assert_eq!(sent[3], json!({ "role": "system", "content": both }));
     assert_eq!(sent.as_array().unwrap().len(), 4);
     // It stays there, and the next one follows the next message of the user.
-    let more = [Message::assistant("Done."), Message::system("Be brief."), Message::user("Now?")];
+    let more = [
+        Message::assistant("Done."),
+        Message::system("Be brief."),
+        Message::user("Now?"),
+    ];
     let longer = messages(begin.into_iter().chain(more));
-    assert_eq!(longer.as_array().unwrap()[..4], sent.as_array().unwrap()[..]);
+    assert_eq!(
+        longer.as_array().unwrap()[..4],
+        sent.as_array().unwrap()[..]
+    );
     assert_eq!(longer[4]["role"], "assistant");
     assert_eq!(longer[5]["content"], json!([text_block("Now?")]));
     assert_eq!(longer[6], system("Be brief."));
@@ -160,7 +184,9 @@ fn consecutive_messages_of_one_role_are_merged() {
 #[test]
 fn blank_text_is_never_sent() {
     let sent = messages([
-        Message::user("").with_part(Part::from_text("a")).with_part(Part::from_text(" \n")),
+        Message::user("")
+            .with_part(Part::from_text("a"))
+            .with_part(Part::from_text(" \n")),
         Message::assistant("\n\n"),
         Message::new(Role::Assistant, []),
         Message::user("b"),
@@ -202,7 +228,14 @@ fn arguments_are_always_an_object() {
     };
     assert_eq!(input(""), json!({}));
     assert_eq!(input(" {\"a\": 1}\n"), json!({ "a": 1 }));
-    for other in ["{\"a\":", "7", "[1]", "null", "\"a\"", "{\"a\":\"\\ud800\"}"] {
+    for other in [
+        "{\"a\":",
+        "7",
+        "[1]",
+        "null",
+        "\"a\"",
+        "{\"a\":\"\\ud800\"}",
+    ] {
         assert_eq!(input(other), json!({ "INVALID_JSON": other }), "{other}");
     }
 }
@@ -210,12 +243,21 @@ fn arguments_are_always_an_object() {
 #[test]
 fn arguments_are_sent_as_the_model_wrote_them() {
     let text = r#"{"z": 100000000000000000000000000001,  "a": 1.50}"#;
-    let asks = Message::new(Role::Assistant, [ToolCall::from_text("a", "add", text).into()]);
+    let asks = Message::new(
+        Role::Assistant,
+        [ToolCall::from_text("a", "add", text).into()],
+    );
     let request = ModelRequest::new([Message::user("Go."), asks]);
     let mut body = Vec::new();
     use tower_agent_providers::protocol::{Call, Protocol};
-    Messages::default().encode(&Call::new(&request).with_model("m"), &mut body).unwrap();
-    assert!(String::from_utf8(body).unwrap().contains(&format!("\"input\":{text}}}")));
+    Messages::default()
+        .encode(&Call::new(&request).with_model("m"), &mut body)
+        .unwrap();
+    assert!(
+        String::from_utf8(body)
+            .unwrap()
+            .contains(&format!("\"input\":{text}}}"))
+    );
 }
 
 #[test]
@@ -229,7 +271,9 @@ fn ids_of_other_providers_are_rewritten_alike_in_call_and_result() {
     ]);
     let ids = |index: usize, field: &str| -> Vec<String> {
         let blocks = sent[index]["content"].as_array().unwrap().iter();
-        blocks.map(|block| block[field].as_str().unwrap().to_owned()).collect()
+        blocks
+            .map(|block| block[field].as_str().unwrap().to_owned())
+            .collect()
     };
     assert_eq!(
         ids(1, "id"),
@@ -247,10 +291,16 @@ fn the_first_message_must_be_the_users() {
     let request = ModelRequest::new([Message::assistant("Hello!"), Message::user("Hi.")]);
     let error = try_body(&Messages::default(), &request).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidRequest);
-    assert_eq!(error.message(), "the protocol requires a first message of the user");
+    assert_eq!(
+        error.message(),
+        "the protocol requires a first message of the user"
+    );
     // What says nothing is not the first.
     let sent = messages([Message::assistant(""), Message::user("Hi.")]);
-    assert_eq!(sent, json!([{ "role": "user", "content": [text_block("Hi.")] }]));
+    assert_eq!(
+        sent,
+        json!([{ "role": "user", "content": [text_block("Hi.")] }])
+    );
 }
 
 #[test]
@@ -259,11 +309,20 @@ fn a_system_message_contains_only_text() {
     let odd = |first: Vec<Message>| {
         let system = Message::system("Look:").with_part(picture.clone());
         let request = ModelRequest::new(first.into_iter().chain([system]).collect::<Vec<_>>());
-        try_body(&Messages::default(), &request).unwrap_err().message().to_owned()
+        try_body(&Messages::default(), &request)
+            .unwrap_err()
+            .message()
+            .to_owned()
     };
-    assert_eq!(odd(vec![]), "messages[0].parts[1]: a system message contains only text");
+    assert_eq!(
+        odd(vec![]),
+        "messages[0].parts[1]: a system message contains only text"
+    );
     let hi = Message::user("Hi.");
-    assert_eq!(odd(vec![hi]), "messages[1].parts[1]: a system message contains only text");
+    assert_eq!(
+        odd(vec![hi]),
+        "messages[1].parts[1]: a system message contains only text"
+    );
 }
 
 #[test]
@@ -280,7 +339,10 @@ fn data_of_this_provider_is_added_and_that_of_others_is_not() {
             Role::Assistant,
             [Part::Reasoning(thought), Part::reasoning("hm"), call.into()],
         ),
-        Message::tool(result("a", [Part::Provider(data("anthropic", block.clone()))])),
+        Message::tool(result(
+            "a",
+            [Part::Provider(data("anthropic", block.clone()))],
+        )),
     ]);
     let mut called = tool_use("a", "add", json!({}));
     called["caller"] = json!({ "type": "direct" });
@@ -305,7 +367,11 @@ struct Exchange {
 
 fn exchange() -> impl Strategy<Value = Exchange> {
     let few = || vec(0..6_u8, 0..4);
-    (few(), 0..4_u8, few()).prop_map(|(before, calls, between)| Exchange { before, calls, between })
+    (few(), 0..4_u8, few()).prop_map(|(before, calls, between)| Exchange {
+        before,
+        calls,
+        between,
+    })
 }
 
 /// A message of a kind that says `text`, if it says anything.
@@ -332,7 +398,9 @@ fn conversation(exchanges: &[Exchange]) -> (Vec<Message>, usize) {
         for &kind in &exchange.before {
             odd(kind, Role::User, &mut messages);
         }
-        let ids: Vec<_> = (0..exchange.calls).map(|call| format!("call_{turn}_{call}")).collect();
+        let ids: Vec<_> = (0..exchange.calls)
+            .map(|call| format!("call_{turn}_{call}"))
+            .collect();
         messages.push(asks(&ids.iter().map(|id| &**id).collect::<Vec<_>>()));
         let mut between = exchange.between.iter();
         for id in &ids {
@@ -355,7 +423,10 @@ fn whatever_is_said_is_accepted() {
         let (conversation, said) = conversation(&exchanges);
         let sent = messages(conversation);
         let sent = sent.as_array().unwrap();
-        let role = |at: usize| sent.get(at).map(|message| message["role"].as_str().unwrap());
+        let role = |at: usize| {
+            sent.get(at)
+                .map(|message| message["role"].as_str().unwrap())
+        };
         let blocks = |at: usize| sent[at]["content"].as_array().unwrap();
         prop_assert_eq!(role(0), Some("user"));
         for at in 0..sent.len() {

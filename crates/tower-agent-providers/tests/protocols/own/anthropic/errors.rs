@@ -17,13 +17,20 @@ fn error(kind: &str, message: &str) -> Value {
 
 async fn refused(reply: Reply) -> Error {
     let server = Server::start([reply]).await;
-    call(model(&server), ModelRequest::new([Message::user("Hi.")])).await.unwrap_err()
+    call(model(&server), ModelRequest::new([Message::user("Hi.")]))
+        .await
+        .unwrap_err()
 }
 
 #[tokio::test]
 async fn every_error_status() {
     for (status, word, kind, is_retryable) in [
-        (400, "invalid_request_error", ErrorKind::InvalidRequest, false),
+        (
+            400,
+            "invalid_request_error",
+            ErrorKind::InvalidRequest,
+            false,
+        ),
         (401, "authentication_error", ErrorKind::Auth, false),
         (402, "billing_error", ErrorKind::InvalidRequest, false),
         (403, "permission_error", ErrorKind::Auth, false),
@@ -67,7 +74,11 @@ async fn a_prompt_that_is_too_long_is_told_apart() {
         let error = refused(reply(400, &body)).await;
         assert_eq!(error.kind(), ErrorKind::ContextLength, "{message}");
         let (response, _) = streamed(events(&[body])).await;
-        assert_eq!(response.unwrap_err().kind(), ErrorKind::ContextLength, "{message}");
+        assert_eq!(
+            response.unwrap_err().kind(),
+            ErrorKind::ContextLength,
+            "{message}"
+        );
     }
 }
 
@@ -103,13 +114,21 @@ async fn an_error_event_need_not_be_json() {
     let bytes = "event: error\ndata: upstream went away\n\n";
     let (response, _) = streamed(chunked([bytes])).await;
     let error = response.unwrap_err();
-    assert_eq!((error.kind(), error.message()), (ErrorKind::Provider, "upstream went away"));
+    assert_eq!(
+        (error.kind(), error.message()),
+        (ErrorKind::Provider, "upstream went away")
+    );
 }
 
 #[tokio::test]
 async fn an_error_in_a_successful_response_is_an_error() {
-    let error = plain(&error("overloaded_error", "Overloaded")).await.unwrap_err();
-    assert_eq!((error.kind(), error.message()), (ErrorKind::Overloaded, "Overloaded"));
+    let error = plain(&error("overloaded_error", "Overloaded"))
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (error.kind(), error.message()),
+        (ErrorKind::Overloaded, "Overloaded")
+    );
     let gateway = json!({ "error": { "message": "No credit.", "code": 402 } });
     assert_eq!(plain(&gateway).await.unwrap_err().message(), "No credit.");
 }
@@ -124,15 +143,23 @@ async fn headers_and_address() {
     let request = || ModelRequest::new([Message::user("Hi.")]);
     call(model(&server), request()).await.unwrap();
     let beta = builder(&server).header("anthropic-beta", "a-2026-01-01,b-2026-02-02");
-    let other = beta.header("anthropic-version", "2026-01-01").build().unwrap();
+    let other = beta
+        .header("anthropic-version", "2026-01-01")
+        .build()
+        .unwrap();
     call(other, request()).await.unwrap();
-    let [first, second] = &server.seen()[..] else { panic!() };
+    let [first, second] = &server.seen()[..] else {
+        panic!()
+    };
     assert_eq!(first.line(), "POST /v1/messages");
     assert_eq!(first.header("x-api-key"), Some("sk-ant-1"));
     assert_eq!(first.header("authorization"), None);
     assert_eq!(first.header("anthropic-version"), Some("2023-06-01"));
     assert_eq!(first.header("anthropic-beta"), None);
-    assert_eq!(second.header("anthropic-beta"), Some("a-2026-01-01,b-2026-02-02"));
+    assert_eq!(
+        second.header("anthropic-beta"),
+        Some("a-2026-01-01,b-2026-02-02")
+    );
     assert_eq!(second.header("anthropic-version"), Some("2026-01-01"));
 }
 
@@ -140,5 +167,8 @@ async fn headers_and_address() {
 async fn a_key_in_an_error_is_hidden() {
     let body = error("authentication_error", "invalid x-api-key: sk-ant-1");
     let error = refused(reply(401, &body)).await;
-    assert!(!format!("{error:?}{error}").contains("sk-ant-1"), "{error:?}");
+    assert!(
+        !format!("{error:?}{error}").contains("sk-ant-1"),
+        "{error:?}"
+    );
 }

@@ -12,7 +12,10 @@ use test_support::{call, deltas, stream};
 
 pub fn builder(server: &Server) -> HttpModelBuilder<Messages> {
     let base_url = server.base_url.trim_end_matches("/v1");
-    Anthropic::builder().base_url(base_url).api_key("sk-ant-1").model("claude-test")
+    Anthropic::builder()
+        .base_url(base_url)
+        .api_key("sk-ant-1")
+        .model("claude-test")
 }
 
 pub fn model(server: &Server) -> Anthropic<HttpClient> {
@@ -64,7 +67,10 @@ pub fn events_of(answer: &Value) -> Vec<Value> {
 fn pieces_of(block: &Value) -> (Value, Vec<Value>) {
     let mut begin = block.clone();
     let halves = |text: &str| {
-        let middle = (0..=text.len() / 2).rev().find(|&at| text.is_char_boundary(at)).unwrap();
+        let middle = (0..=text.len() / 2)
+            .rev()
+            .find(|&at| text.is_char_boundary(at))
+            .unwrap();
         [text[..middle].to_owned(), text[middle..].to_owned()]
     };
     let mut pieces = Vec::new();
@@ -105,7 +111,10 @@ fn pieces_of(block: &Value) -> (Value, Vec<Value>) {
 
 /// An event as it is sent, with its name.
 pub fn event(event: &Value) -> String {
-    format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap())
+    format!(
+        "event: {}\ndata: {event}\n\n",
+        event["type"].as_str().unwrap()
+    )
 }
 
 pub fn events(all: &[Value]) -> Reply {

@@ -22,9 +22,15 @@ fn refusal(message: Message) -> String {
 fn images_from_every_source() {
     let image = |source: Value| json!({ "type": "image", "source": source });
     let source = json!({ "type": "url", "url": "https://example.com/a.png" });
-    assert_eq!(block(Part::image_url("https://example.com/a.png")), image(source));
+    assert_eq!(
+        block(Part::image_url("https://example.com/a.png")),
+        image(source)
+    );
     let source = json!({ "type": "base64", "media_type": "image/png", "data": "iVBO" });
-    assert_eq!(block(Part::image_base64("image/png", "iVBO")), image(source));
+    assert_eq!(
+        block(Part::image_base64("image/png", "iVBO")),
+        image(source)
+    );
     let source = json!({ "type": "file", "file_id": "file_1" });
     assert_eq!(block(Part::image_file("file_1")), image(source));
 }
@@ -33,22 +39,33 @@ fn images_from_every_source() {
 fn documents_from_every_source() {
     let document = |source: Value| json!({ "type": "document", "source": source });
     let source = json!({ "type": "url", "url": "https://example.com/a.pdf" });
-    assert_eq!(block(Part::document_url("https://example.com/a.pdf")), document(source));
+    assert_eq!(
+        block(Part::document_url("https://example.com/a.pdf")),
+        document(source)
+    );
     let source = json!({ "type": "file", "file_id": "file_1" });
     assert_eq!(block(Part::document_file("file_1")), document(source));
     let source = json!({ "type": "base64", "media_type": "application/pdf", "data": "JVBERi0=" });
-    assert_eq!(block(Part::document_base64("application/pdf", "JVBERi0=")), document(source));
+    assert_eq!(
+        block(Part::document_base64("application/pdf", "JVBERi0=")),
+        document(source)
+    );
     // "grün" in base64.
     let source = json!({ "type": "text", "media_type": "text/plain", "data": "grün" });
     for media_type in ["text/plain", "text/markdown; charset=utf-8"] {
-        assert_eq!(block(Part::document_base64(media_type, "Z3LDvG4=")), document(source.clone()));
+        assert_eq!(
+            block(Part::document_base64(media_type, "Z3LDvG4=")),
+            document(source.clone())
+        );
     }
 }
 
 #[test]
 fn a_document_has_a_title_and_citations() {
     let mut report = Document::new(MediaSource::file("file_1")).with_name("Report");
-    report.provider.set("anthropic", json!({ "citations": { "enabled": true } }));
+    report
+        .provider
+        .set("anthropic", json!({ "citations": { "enabled": true } }));
     let expected = json!({
         "type": "document", "source": { "type": "file", "file_id": "file_1" },
         "title": "Report", "citations": { "enabled": true },
@@ -59,7 +76,10 @@ fn a_document_has_a_title_and_citations() {
 #[test]
 fn what_cannot_be_sent_is_an_error_that_names_the_part() {
     for (part, problem) in [
-        (Part::audio_base64("audio/wav", "UklGR"), "the protocol has no audio"),
+        (
+            Part::audio_base64("audio/wav", "UklGR"),
+            "the protocol has no audio",
+        ),
         (
             Part::document_base64("application/msword", "0M8R"),
             "the protocol has no document of the type `application/msword`: send a PDF or text",
@@ -68,14 +88,23 @@ fn what_cannot_be_sent_is_an_error_that_names_the_part() {
             Part::document_base64("text/plain", "//8="),
             "the document is declared as text, but is not UTF-8",
         ),
-        (Part::document_base64("text/plain", "?"), "the document is not valid base64"),
+        (
+            Part::document_base64("text/plain", "?"),
+            "the document is not valid base64",
+        ),
     ] {
         let error = refusal(Message::user("This:").with_part(part.clone()));
-        assert!(error.starts_with(&format!("messages[1].parts[1]: {problem}")), "{error}");
+        assert!(
+            error.starts_with(&format!("messages[1].parts[1]: {problem}")),
+            "{error}"
+        );
         let call = ToolCall::new("a", "show", json!({}));
         let result = ToolResult::new(&call, [Part::from_text("Here:"), part]);
         let error = refusal(Message::tool(result));
-        assert!(error.starts_with(&format!("messages[1].parts[0].parts[1]: {problem}")), "{error}");
+        assert!(
+            error.starts_with(&format!("messages[1].parts[0].parts[1]: {problem}")),
+            "{error}"
+        );
     }
 }
 
@@ -88,9 +117,17 @@ fn a_result_shows_images_and_documents() {
         Part::document_file("file_1"),
     ];
     let asks = Message::new(tower_agent::Role::Assistant, [call.clone().into()]);
-    let sent =
-        messages([Message::user("Show."), asks, Message::tool(ToolResult::new(&call, parts))]);
+    let sent = messages([
+        Message::user("Show."),
+        asks,
+        Message::tool(ToolResult::new(&call, parts)),
+    ]);
     let content = &sent[2]["content"][0]["content"];
-    let types: Vec<_> = content.as_array().unwrap().iter().map(|it| it["type"].clone()).collect();
+    let types: Vec<_> = content
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| it["type"].clone())
+        .collect();
     assert_eq!(types, ["text", "image", "document"]);
 }

@@ -84,8 +84,11 @@ async fn reasoning_that_was_cut_off_is_not_sent_back() {
     let response = both(&answer(json!([thinking("Hm, let me", "")]), "max_tokens")).await;
     assert_eq!(response.finish_reason(), &FinishReason::Length);
     assert_eq!(response.message().parts(), [Part::reasoning("Hm, let me")]);
-    let sent =
-        messages([Message::user("Hi."), response.message().clone(), Message::user("Go on.")]);
+    let sent = messages([
+        Message::user("Hi."),
+        response.message().clone(),
+        Message::user("Go on."),
+    ]);
     let content = json!([text_block("Hi."), text_block("Go on.")]);
     assert_eq!(sent, json!([{ "role": "user", "content": content }]));
 }
@@ -125,23 +128,36 @@ fn asked(thinking: Thinking, set: impl FnOnce(&mut Settings)) -> Result<Value, S
 }
 
 fn effort(thinking: Thinking, effort: ReasoningEffort) -> Result<(Value, Value, Value), String> {
-    let mut body = asked(thinking, |settings| settings.reasoning_effort = Some(effort))?;
+    let mut body = asked(thinking, |settings| {
+        settings.reasoning_effort = Some(effort)
+    })?;
     let mut take = |name: &str| body[name].take();
     Ok((take("thinking"), take("output_config"), take("max_tokens")))
 }
 
 #[test]
 fn effort_is_adaptive_by_default() {
-    let adaptive =
-        |word: &str| Ok((json!({ "type": "adaptive" }), json!({ "effort": word }), json!(16_384)));
+    let adaptive = |word: &str| {
+        Ok((
+            json!({ "type": "adaptive" }),
+            json!({ "effort": word }),
+            json!(16_384),
+        ))
+    };
     let default = Thinking::default();
     assert_eq!(effort(default, ReasoningEffort::Minimal), adaptive("low"));
     assert_eq!(effort(default, ReasoningEffort::Low), adaptive("low"));
     assert_eq!(effort(default, ReasoningEffort::Medium), adaptive("medium"));
     assert_eq!(effort(default, ReasoningEffort::High), adaptive("high"));
-    assert_eq!(effort(default, ReasoningEffort::Other("xhigh".into())), adaptive("xhigh"));
+    assert_eq!(
+        effort(default, ReasoningEffort::Other("xhigh".into())),
+        adaptive("xhigh")
+    );
     let body = asked(default, |_| {}).unwrap();
-    assert_eq!((body.get("thinking"), body.get("output_config")), (None, None));
+    assert_eq!(
+        (body.get("thinking"), body.get("output_config")),
+        (None, None)
+    );
 }
 
 #[test]
@@ -150,15 +166,30 @@ fn effort_as_a_budget_is_added_to_the_limit() {
         let thinking = json!({ "type": "enabled", "budget_tokens": tokens });
         Ok((thinking, Value::Null, json!(16_384 + tokens)))
     };
-    assert_eq!(effort(Thinking::Budget, ReasoningEffort::Minimal), budget(1024));
+    assert_eq!(
+        effort(Thinking::Budget, ReasoningEffort::Minimal),
+        budget(1024)
+    );
     assert_eq!(effort(Thinking::Budget, ReasoningEffort::Low), budget(4096));
-    assert_eq!(effort(Thinking::Budget, ReasoningEffort::Medium), budget(8192));
-    assert_eq!(effort(Thinking::Budget, ReasoningEffort::High), budget(16_384));
+    assert_eq!(
+        effort(Thinking::Budget, ReasoningEffort::Medium),
+        budget(8192)
+    );
+    assert_eq!(
+        effort(Thinking::Budget, ReasoningEffort::High),
+        budget(16_384)
+    );
     for thinking in [Thinking::Budget, Thinking::Adaptive] {
-        assert_eq!(effort(thinking, ReasoningEffort::Other("12000".into())), budget(12_000));
+        assert_eq!(
+            effort(thinking, ReasoningEffort::Other("12000".into())),
+            budget(12_000)
+        );
     }
     let word = effort(Thinking::Budget, ReasoningEffort::Other("xhigh".into())).unwrap_err();
-    assert!(word.starts_with("the reasoning effort `xhigh` has no budget"), "{word}");
+    assert!(
+        word.starts_with("the reasoning effort `xhigh` has no budget"),
+        "{word}"
+    );
     let less = effort(Thinking::Budget, ReasoningEffort::Other("1000".into())).unwrap_err();
     assert!(less.contains("requires at least 1024"), "{less}");
 }
@@ -167,7 +198,10 @@ fn effort_as_a_budget_is_added_to_the_limit() {
 fn no_effort_disables_reasoning() {
     for thinking in [Thinking::Budget, Thinking::Adaptive] {
         let (disabled, config, _) = effort(thinking, ReasoningEffort::None).unwrap();
-        assert_eq!((disabled, config), (json!({ "type": "disabled" }), Value::Null));
+        assert_eq!(
+            (disabled, config),
+            (json!({ "type": "disabled" }), Value::Null)
+        );
     }
 }
 
@@ -175,12 +209,21 @@ fn no_effort_disables_reasoning() {
 fn settings_that_contradict_reasoning_are_errors() {
     type Set = fn(&mut Settings);
     let always: [(Set, &str); 2] = [
-        (|settings| settings.temperature = Some(0.2), "the temperature is 0.2"),
+        (
+            |settings| settings.temperature = Some(0.2),
+            "the temperature is 0.2",
+        ),
         (|settings| settings.top_p = Some(0.5), "`top_p` is 0.5"),
     ];
     let with_a_budget: [(Set, &str); 3] = [
-        (|settings| settings.max_tokens = Some(4096), "`max_tokens` is 4096"),
-        (|settings| settings.tool_choice = Some(ToolChoice::Required), "a tool choice that forces"),
+        (
+            |settings| settings.max_tokens = Some(4096),
+            "`max_tokens` is 4096",
+        ),
+        (
+            |settings| settings.tool_choice = Some(ToolChoice::Required),
+            "a tool choice that forces",
+        ),
         (
             |settings| settings.tool_choice = Some(ToolChoice::Tool("add".into())),
             "a tool choice that forces",
@@ -224,5 +267,8 @@ fn the_callers_own_field_replaces_ours() {
         settings.extra.insert("thinking".into(), own.clone());
     })
     .unwrap();
-    assert_eq!((&body["thinking"], &body["output_config"]), (&own, &json!({ "effort": "high" })));
+    assert_eq!(
+        (&body["thinking"], &body["output_config"]),
+        (&own, &json!({ "effort": "high" }))
+    );
 }

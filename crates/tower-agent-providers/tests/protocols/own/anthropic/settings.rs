@@ -23,7 +23,9 @@ fn every_setting() {
         settings.max_tokens = Some(100);
         settings.stop = vec!["END".into()];
         settings.extra.insert("top_k".into(), json!(5));
-        settings.extra.insert("metadata".into(), json!({ "user_id": "u" }));
+        settings
+            .extra
+            .insert("metadata".into(), json!({ "user_id": "u" }));
     }));
     let expected = json!({
         "messages": [{ "role": "user", "content": [{ "type": "text", "text": "Hi." }] }],
@@ -41,13 +43,19 @@ fn extra_fields_replace_and_remove_ours() {
         settings.extra.insert("max_tokens".into(), json!(7));
         settings.extra.insert("temperature".into(), Value::Null);
     }));
-    assert_eq!((&sent["max_tokens"], sent.get("temperature")), (&json!(7), None));
+    assert_eq!(
+        (&sent["max_tokens"], sent.get("temperature")),
+        (&json!(7), None)
+    );
 }
 
 #[test]
 fn what_the_protocol_lacks_is_an_error() {
     for (request, problem) in [
-        (request(|settings| settings.seed = Some(1)), "the protocol has no `seed`"),
+        (
+            request(|settings| settings.seed = Some(1)),
+            "the protocol has no `seed`",
+        ),
         (
             request(|settings| settings.response_format = Some(ResponseFormat::Json)),
             "the protocol has no JSON without a schema",
@@ -65,8 +73,11 @@ fn a_schema_is_the_format_of_the_output() {
     let format = |format: ResponseFormat| {
         body(&request(|settings| settings.response_format = Some(format)))["output_config"].take()
     };
-    let by_schema =
-        ResponseFormat::JsonSchema { name: "answer".into(), schema: schema.clone(), strict: true };
+    let by_schema = ResponseFormat::JsonSchema {
+        name: "answer".into(),
+        schema: schema.clone(),
+        strict: true,
+    };
     let expected = json!({ "format": { "type": "json_schema", "schema": schema } });
     assert_eq!(format(by_schema), expected);
     assert_eq!(format(ResponseFormat::Text), Value::Null);
@@ -96,14 +107,18 @@ fn limits_that_cannot_be_guaranteed_are_moved_into_the_description() {
         },
         "$defs": { "A": { "type": "array", "minItems": 1, "items": { "const": { "maximum": 1 } } } },
     });
-    let format =
-        ResponseFormat::JsonSchema { name: "answer".into(), schema: schema.clone(), strict: true };
+    let format = ResponseFormat::JsonSchema {
+        name: "answer".into(),
+        schema: schema.clone(),
+        strict: true,
+    };
     let sent = body(&request(|settings| settings.response_format = Some(format)));
     assert_eq!(sent["output_config"]["format"]["schema"], expected);
 
     let strict = |strict: bool| {
         let mut tool = ToolDeclaration::new("add", "Adds.").with_parameters(schema.clone());
-        tool.provider_mut().set("anthropic", json!({ "strict": strict }));
+        tool.provider_mut()
+            .set("anthropic", json!({ "strict": strict }));
         with_tools(vec![tool], |_| {})["tools"][0]["input_schema"].take()
     };
     assert_eq!((strict(true), strict(false)), (expected, schema.clone()));
@@ -127,7 +142,9 @@ fn the_schema_of_a_type_is_accepted() {
 
 fn with_tools(tools: Vec<ToolDeclaration>, set: impl FnOnce(&mut Settings)) -> Value {
     let mut request = request(set);
-    request.tools_mut().extend(tools.into_iter().map(Into::into));
+    request
+        .tools_mut()
+        .extend(tools.into_iter().map(Into::into));
     body(&request)
 }
 
@@ -135,11 +152,21 @@ fn with_tools(tools: Vec<ToolDeclaration>, set: impl FnOnce(&mut Settings)) -> V
 fn tools_with_their_schema_and_data() {
     let schema = json!({ "type": "object", "properties": { "a": { "type": "integer" } } });
     let mut strict = ToolDeclaration::new("add", "Adds.").with_parameters(schema.clone());
-    strict.provider_mut().set("anthropic", json!({ "strict": true }));
-    strict.provider_mut().set("openai", json!({ "other": true }));
+    strict
+        .provider_mut()
+        .set("anthropic", json!({ "strict": true }));
+    strict
+        .provider_mut()
+        .set("openai", json!({ "other": true }));
     let mut search = ToolDeclaration::new("web_search", "Searches.");
-    search.provider_mut().set("anthropic", json!({ "type": "web_search_20250305", "max_uses": 3 }));
-    let sent = with_tools(vec![strict, ToolDeclaration::new("now", ""), search], |_| {});
+    search.provider_mut().set(
+        "anthropic",
+        json!({ "type": "web_search_20250305", "max_uses": 3 }),
+    );
+    let sent = with_tools(
+        vec![strict, ToolDeclaration::new("now", ""), search],
+        |_| {},
+    );
     let empty = json!({ "type": "object", "properties": {} });
     let expected = json!([
         { "name": "add", "description": "Adds.", "input_schema": schema, "strict": true },
@@ -160,17 +187,37 @@ fn every_tool_choice() {
             .take()
     };
     let named = || Some(ToolChoice::Tool("add".into()));
-    assert_eq!(choice(Some(ToolChoice::Auto), None), json!({ "type": "auto" }));
-    assert_eq!(choice(Some(ToolChoice::Required), None), json!({ "type": "any" }));
-    assert_eq!(choice(named(), None), json!({ "type": "tool", "name": "add" }));
-    assert_eq!(choice(Some(ToolChoice::None), None), json!({ "type": "none" }));
+    assert_eq!(
+        choice(Some(ToolChoice::Auto), None),
+        json!({ "type": "auto" })
+    );
+    assert_eq!(
+        choice(Some(ToolChoice::Required), None),
+        json!({ "type": "any" })
+    );
+    assert_eq!(
+        choice(named(), None),
+        json!({ "type": "tool", "name": "add" })
+    );
+    assert_eq!(
+        choice(Some(ToolChoice::None), None),
+        json!({ "type": "none" })
+    );
     let one = |kind: &str| json!({ "type": kind, "disable_parallel_tool_use": true });
     assert_eq!(choice(None, Some(false)), one("auto"));
     assert_eq!(choice(Some(ToolChoice::Required), Some(false)), one("any"));
-    assert_eq!(choice(named(), Some(false))["disable_parallel_tool_use"], true);
-    assert_eq!(choice(Some(ToolChoice::None), Some(false)), json!({ "type": "none" }));
+    assert_eq!(
+        choice(named(), Some(false))["disable_parallel_tool_use"],
+        true
+    );
+    assert_eq!(
+        choice(Some(ToolChoice::None), Some(false)),
+        json!({ "type": "none" })
+    );
     assert_eq!(choice(None, Some(true))["disable_parallel_tool_use"], false);
     // Without tools, a choice is rejected.
-    let none = with_tools(vec![], |settings| settings.tool_choice = Some(ToolChoice::Auto));
+    let none = with_tools(vec![], |settings| {
+        settings.tool_choice = Some(ToolChoice::Auto)
+    });
     assert_eq!((none.get("tools"), none.get("tool_choice")), (None, None));
 }

@@ -18,7 +18,12 @@ fn with_usage(start: Value, end: Value) -> Reply {
 async fn counted(start: Value, end: Value) -> (u64, u64, u64, u64) {
     let (response, _) = streamed(with_usage(start, end)).await;
     let usage = response.unwrap().usage();
-    (usage.input_tokens, usage.output_tokens, usage.cached_input_tokens, usage.cache_write_tokens)
+    (
+        usage.input_tokens,
+        usage.output_tokens,
+        usage.cached_input_tokens,
+        usage.cache_write_tokens,
+    )
 }
 
 #[tokio::test]
@@ -33,7 +38,10 @@ async fn cumulative_usage_is_set_and_not_added() {
 #[tokio::test]
 async fn cache_counts_of_the_start_stay_if_the_end_has_none() {
     let start = json!({ "input_tokens": 25, "output_tokens": 1, "cache_read_input_tokens": 100 });
-    assert_eq!(counted(start.clone(), json!({ "output_tokens": 15 })).await, (125, 15, 100, 0));
+    assert_eq!(
+        counted(start.clone(), json!({ "output_tokens": 15 })).await,
+        (125, 15, 100, 0)
+    );
     let end = json!({ "output_tokens": 15, "cache_read_input_tokens": null });
     assert_eq!(counted(start, end).await, (125, 15, 100, 0));
 }
@@ -43,7 +51,11 @@ async fn cache_counts_may_come_only_at_the_end() {
     let end = json!({ "input_tokens": 5, "output_tokens": 15,
         "cache_read_input_tokens": 100, "cache_creation_input_tokens": 20 });
     assert_eq!(
-        counted(json!({ "input_tokens": 125, "output_tokens": 0 }), end.clone()).await,
+        counted(
+            json!({ "input_tokens": 125, "output_tokens": 0 }),
+            end.clone()
+        )
+        .await,
         (125, 15, 100, 20)
     );
     assert_eq!(counted(Value::Null, end).await, (125, 15, 100, 20));
@@ -70,7 +82,11 @@ async fn a_stop_reason_is_enough_of_an_end() {
 #[tokio::test]
 async fn nothing_is_read_after_the_last_event() {
     let all = events_of(&answer(json!([text_block("hi")]), "end_turn"));
-    let bytes: String = all.iter().map(event).chain(["data: no json\n\n".into()]).collect();
+    let bytes: String = all
+        .iter()
+        .map(event)
+        .chain(["data: no json\n\n".into()])
+        .collect();
     let (response, _) = streamed(chunked([bytes])).await;
     assert_eq!(response.unwrap().message().text(), "hi");
 }

@@ -31,7 +31,12 @@ async fn both(answer: Value) -> Result<ModelResponse, Error> {
 }
 
 async fn read(parts: Value) -> Vec<Part> {
-    both(finished(parts, "STOP")).await.unwrap().message().parts().to_vec()
+    both(finished(parts, "STOP"))
+        .await
+        .unwrap()
+        .message()
+        .parts()
+        .to_vec()
 }
 
 fn text(text: &str, signature: &str) -> Part {
@@ -63,7 +68,10 @@ async fn a_plain_answer() {
     assert_eq!(response.usage(), usage, "thoughts are output");
     assert_eq!(response.usage().total(), 40);
     assert_eq!(response.metadata().request_id(), Some("resp_1"));
-    assert_eq!(response.metadata().model(), Some("gemini-3-flash-preview-09"));
+    assert_eq!(
+        response.metadata().model(),
+        Some("gemini-3-flash-preview-09")
+    );
 }
 
 #[tokio::test]
@@ -71,14 +79,25 @@ async fn parallel_calls_with_one_signature() {
     let called = |name: &str| json!({ "functionCall": { "name": name, "args": { "a": 1 } } });
     let mut first = called("add");
     first["thoughtSignature"] = "sig".into();
-    let response = both(finished(json!([first, called("add"), called("sub")]), "STOP")).await;
+    let response = both(finished(
+        json!([first, called("add"), called("sub")]),
+        "STOP",
+    ))
+    .await;
     let response = response.unwrap();
     assert_eq!(response.finish_reason(), &FinishReason::ToolCalls);
     let expected = |id: &str, name: &str| ToolCall::new(id, name, json!({ "a": 1 }));
     let mut first = expected("call_0_0", "add");
     first.provider = signed("sig");
-    let expected = [first, expected("call_0_1", "add"), expected("call_0_2", "sub")];
-    assert!(response.message().tool_calls().eq(&expected), "{response:?}");
+    let expected = [
+        first,
+        expected("call_0_1", "add"),
+        expected("call_0_2", "sub"),
+    ];
+    assert!(
+        response.message().tool_calls().eq(&expected),
+        "{response:?}"
+    );
 }
 
 #[tokio::test]
@@ -144,7 +163,10 @@ async fn arguments_are_kept_byte_for_byte() {
 
 async fn call_one(server: &Server, is_streamed: bool) -> ModelResponse {
     match is_streamed {
-        true => stream(model(server), ModelRequest::default()).await.0.unwrap(),
+        true => stream(model(server), ModelRequest::default())
+            .await
+            .0
+            .unwrap(),
         false => call(model(server), ModelRequest::default()).await.unwrap(),
     }
 }
@@ -159,7 +181,14 @@ async fn thoughts_are_reasoning() {
     .await;
     let mut ah = Reasoning::default();
     (ah.text, ah.provider) = ("Ah.".into(), signed("t"));
-    assert_eq!(parts, [Part::reasoning("Hm."), Part::Reasoning(ah), text("Four.", "s")]);
+    assert_eq!(
+        parts,
+        [
+            Part::reasoning("Hm."),
+            Part::Reasoning(ah),
+            text("Four.", "s")
+        ]
+    );
 }
 
 #[tokio::test]
@@ -222,7 +251,9 @@ async fn every_finish_reason() {
         ("OTHER", other("OTHER")),
         ("SOMETHING_NEW", other("SOMETHING_NEW")),
     ] {
-        let response = both(finished(json!([{ "text": "a" }]), word)).await.unwrap();
+        let response = both(finished(json!([{ "text": "a" }]), word))
+            .await
+            .unwrap();
         assert_eq!(response.finish_reason(), &reason);
     }
     // Filtered answers have no content.
@@ -239,9 +270,13 @@ async fn an_answer_that_went_wrong_is_an_error() {
     assert!(error.is_retryable());
     let message = "MALFORMED_FUNCTION_CALL: Malformed function call: print(add(";
     assert_eq!(error.message(), message);
-    let error = both(finished(json!([]), "UNEXPECTED_TOOL_CALL")).await.unwrap_err();
+    let error = both(finished(json!([]), "UNEXPECTED_TOOL_CALL"))
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Provider);
-    let error = both(finished(json!([]), "MISSING_THOUGHT_SIGNATURE")).await.unwrap_err();
+    let error = both(finished(json!([]), "MISSING_THOUGHT_SIGNATURE"))
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidRequest);
     assert!(!error.is_retryable());
 }
@@ -285,7 +320,9 @@ async fn grounding_is_kept() {
 #[tokio::test]
 async fn no_candidates_at_all() {
     let server = Server::start([server::json(200, &json!({ "usageMetadata": {} }))]).await;
-    let error = call(model(&server), ModelRequest::default()).await.unwrap_err();
+    let error = call(model(&server), ModelRequest::default())
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Protocol);
     assert_eq!(error.message(), "the response has no candidates");
 }
@@ -306,7 +343,10 @@ async fn odd_fields_are_read_leniently() {
     let response = both(answer).await.unwrap();
     assert_eq!(response.text(), "a");
     assert_eq!(response.usage(), Usage::new(0, 2));
-    for nothing in [json!({ "content": null }), json!({ "content": { "parts": null } })] {
+    for nothing in [
+        json!({ "content": null }),
+        json!({ "content": { "parts": null } }),
+    ] {
         let mut candidate = nothing;
         candidate["finishReason"] = "STOP".into();
         let response = both(json!({ "candidates": [candidate] })).await.unwrap();
@@ -316,10 +356,18 @@ async fn odd_fields_are_read_leniently() {
 
 #[tokio::test]
 async fn calls_in_pieces_are_an_error() {
-    for call in [json!({ "args": {} }), json!({ "name": "add", "willContinue": true })] {
-        let error = both(finished(json!([{ "functionCall": call }]), "STOP")).await.unwrap_err();
+    for call in [
+        json!({ "args": {} }),
+        json!({ "name": "add", "willContinue": true }),
+    ] {
+        let error = both(finished(json!([{ "functionCall": call }]), "STOP"))
+            .await
+            .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Protocol);
-        assert!(error.message().contains("part of a function call"), "{error}");
+        assert!(
+            error.message().contains("part of a function call"),
+            "{error}"
+        );
     }
 }
 
@@ -331,5 +379,8 @@ async fn an_array_of_chunks() {
     let server = Server::start([server::json(200, &chunks)]).await;
     let (response, _) = stream(model(&server), ModelRequest::default()).await;
     let response = response.unwrap();
-    assert_eq!(response.message(), &Message::new(Role::Assistant, [Part::from_text("Hello")]));
+    assert_eq!(
+        response.message(),
+        &Message::new(Role::Assistant, [Part::from_text("Hello")])
+    );
 }

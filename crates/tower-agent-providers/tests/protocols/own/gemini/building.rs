@@ -15,8 +15,13 @@ async fn the_key_is_in_a_header_and_never_in_the_url_or_an_error() {
         "code": 403, "status": "PERMISSION_DENIED", "message": "AIza-secret may not do this.",
     }});
     let server = Server::start([reply(403, &denied)]).await;
-    let builder = Gemini::builder().base_url(&server.base_url).api_key("AIza-secret").model("g");
-    let error = call(builder.build().unwrap(), ModelRequest::default()).await.unwrap_err();
+    let builder = Gemini::builder()
+        .base_url(&server.base_url)
+        .api_key("AIza-secret")
+        .model("g");
+    let error = call(builder.build().unwrap(), ModelRequest::default())
+        .await
+        .unwrap_err();
     assert!(!format!("{error} {error:?}").contains("AIza"), "{error:?}");
     let seen = server.only();
     assert_eq!(seen.line(), "POST /v1/models/g:generateContent");
@@ -29,7 +34,9 @@ async fn a_token_of_another_kind_replaces_the_key() {
     let server = Server::start([says("ok")]).await;
     let builder = Gemini::builder().base_url(&server.base_url).model("g");
     let builder = builder.header("authorization", "Bearer ya29.token");
-    call(builder.build().unwrap(), ModelRequest::default()).await.unwrap();
+    call(builder.build().unwrap(), ModelRequest::default())
+        .await
+        .unwrap();
     let seen = server.only();
     assert_eq!(seen.header("authorization"), Some("Bearer ya29.token"));
     assert_eq!(seen.header("x-goog-api-key"), None);
@@ -48,7 +55,10 @@ fn calls_in_a_process_with(variables: &[(&str, &str)]) {
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+    assert!(
+        output.status.success() && said.contains("1 passed"),
+        "{said}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -56,8 +66,14 @@ async fn the_key_comes_from_either_variable() {
     for (variables, key) in [
         (&[("GEMINI_API_KEY", "one")][..], Some("one")),
         (&[("GOOGLE_API_KEY", "two")], Some("two")),
-        (&[("GEMINI_API_KEY", "one"), ("GOOGLE_API_KEY", "two")], Some("one")),
-        (&[("GEMINI_API_KEY", " "), ("GOOGLE_API_KEY", "two")], Some("two")),
+        (
+            &[("GEMINI_API_KEY", "one"), ("GOOGLE_API_KEY", "two")],
+            Some("one"),
+        ),
+        (
+            &[("GEMINI_API_KEY", " "), ("GOOGLE_API_KEY", "two")],
+            Some("two"),
+        ),
         (&[], None),
     ] {
         let server = Server::start([says("ok")]).await;

@@ -49,7 +49,10 @@ async fn a_plain_call() {
     let mut request = ModelRequest::new([Message::user("Hello, Wörld ✓")]);
     request.add_instructions("Be brief.");
     let seen = sent(request).await;
-    assert_eq!(seen.line(), "POST /v1/models/gemini-3-flash-preview:generateContent");
+    assert_eq!(
+        seen.line(),
+        "POST /v1/models/gemini-3-flash-preview:generateContent"
+    );
     let expected = json!({
         "contents": [{ "role": "user", "parts": [{ "text": "Hello, Wörld ✓" }] }],
         "systemInstruction": { "parts": [{ "text": "Be brief." }] },
@@ -61,7 +64,11 @@ async fn a_plain_call() {
 async fn results_of_parallel_calls_are_one_content_in_order() {
     let contents = contents([
         Message::user("Where is it warm?"),
-        calls([called("a", Some("sig")), called("b", None), called("c", None)]),
+        calls([
+            called("a", Some("sig")),
+            called("b", None),
+            called("c", None),
+        ]),
         answered("a", "1"),
         answered("b", "2"),
         answered("c", "3"),
@@ -95,8 +102,14 @@ async fn a_user_message_after_results_is_a_content_of_its_own() {
         Message::user("Well?"),
     ])
     .await;
-    assert_eq!(contents[2], json!({ "role": "user", "parts": [function_response("a", "1")] }));
-    assert_eq!(contents[3], json!({ "role": "user", "parts": [{ "text": "Well?" }] }));
+    assert_eq!(
+        contents[2],
+        json!({ "role": "user", "parts": [function_response("a", "1")] })
+    );
+    assert_eq!(
+        contents[3],
+        json!({ "role": "user", "parts": [{ "text": "Well?" }] })
+    );
 }
 
 /// The protocol requires a user's turn before a turn with calls.
@@ -131,7 +144,10 @@ async fn system_messages_join_the_instructions() {
     let texts = json!([{ "text": "Be brief." }, { "text": "Be kind." }]);
     assert_eq!(body["systemInstruction"], json!({ "parts": texts }));
     let texts = json!([{ "text": "Hi." }, { "text": "Hello?" }]);
-    assert_eq!(body["contents"], json!([{ "role": "user", "parts": texts }]));
+    assert_eq!(
+        body["contents"],
+        json!([{ "role": "user", "parts": texts }])
+    );
 }
 
 #[tokio::test]
@@ -181,18 +197,32 @@ async fn what_others_reasoned_and_signed_is_left_out() {
     let mut call = called("toolu_1", None);
     call.provider = foreign(json!({ "index": 1 }));
     let provider = Part::Provider(foreign(json!({ "type": "server_tool_use" })));
-    let said = [Part::Reasoning(thought), provider, Part::from_text("See."), Part::ToolCall(call)];
+    let said = [
+        Part::Reasoning(thought),
+        provider,
+        Part::from_text("See."),
+        Part::ToolCall(call),
+    ];
     let messages = [
         Message::user("?"),
         Message::new(Role::Assistant, said),
-        Message::tool(ToolResult::new(&called("toolu_1", None), [Part::from_text("1")])),
+        Message::tool(ToolResult::new(
+            &called("toolu_1", None),
+            [Part::from_text("1")],
+        )),
         // Nothing of it is left.
         Message::new(Role::Assistant, [Part::reasoning("Hm, hm.")]),
         answered("toolu_2", "2"),
     ];
     for (name, signature) in [
-        ("gemini-3-pro-preview", json!("skip_thought_signature_validator")),
-        ("gemini-flash-latest", json!("skip_thought_signature_validator")),
+        (
+            "gemini-3-pro-preview",
+            json!("skip_thought_signature_validator"),
+        ),
+        (
+            "gemini-flash-latest",
+            json!("skip_thought_signature_validator"),
+        ),
         ("gemini-2.5-flash", Value::Null),
         ("models/gemini-2.5-pro", Value::Null),
     ] {
@@ -202,7 +232,10 @@ async fn what_others_reasoned_and_signed_is_left_out() {
         if !signature.is_null() {
             call["thoughtSignature"] = signature;
         }
-        let results = [function_response("toolu_1", "1"), function_response("toolu_2", "2")];
+        let results = [
+            function_response("toolu_1", "1"),
+            function_response("toolu_2", "2"),
+        ];
         let expected = json!([
             { "role": "user", "parts": [{ "text": "?" }] },
             { "role": "model", "parts": [{ "text": "See." }, call] },
@@ -222,7 +255,11 @@ async fn arguments_go_back_byte_for_byte() {
         r#"{ "b":"Z\u00fcrich",  "a" : 123456789012345678901234567890 , "c":1.10 }"#;
     let call = ToolCall::from_text("a", "pay", WRITTEN);
     let seen = sent(ModelRequest::new([Message::user("?"), calls([call])])).await;
-    assert!(seen.text.contains(&format!("\"args\":{WRITTEN}}}")), "{}", seen.text);
+    assert!(
+        seen.text.contains(&format!("\"args\":{WRITTEN}}}")),
+        "{}",
+        seen.text
+    );
 }
 
 #[tokio::test]
@@ -238,9 +275,12 @@ async fn arguments_that_are_not_an_object_are_sent_as_text() {
 #[tokio::test]
 async fn a_failed_result_says_so() {
     let result = ToolResult::new(&called("a", None), [Part::from_text("No such city.")]).failed();
-    let contents =
-        contents([Message::user("?"), calls([called("a", Some("s"))]), Message::tool(result)])
-            .await;
+    let contents = contents([
+        Message::user("?"),
+        calls([called("a", Some("s"))]),
+        Message::tool(result),
+    ])
+    .await;
     let response = &contents[2]["parts"][0]["functionResponse"]["response"];
     assert_eq!(response, &json!({ "error": "No such city." }));
 }
@@ -249,9 +289,12 @@ async fn a_failed_result_says_so() {
 async fn texts_of_a_result_are_lines_of_one() {
     let texts = ["one", "two"].map(Part::from_text);
     let result = ToolResult::new(&called("a", None), texts);
-    let contents =
-        contents([Message::user("?"), calls([called("a", Some("s"))]), Message::tool(result)])
-            .await;
+    let contents = contents([
+        Message::user("?"),
+        calls([called("a", Some("s"))]),
+        Message::tool(result),
+    ])
+    .await;
     let response = &contents[2]["parts"][0]["functionResponse"]["response"];
     assert_eq!(response, &json!({ "output": "one\ntwo" }));
 }
@@ -259,15 +302,24 @@ async fn texts_of_a_result_are_lines_of_one() {
 #[tokio::test]
 async fn what_results_show_follows_the_last_of_them() {
     let shows = |id: &str, data: &str| {
-        let parts = [Part::from_text("Look."), Part::image_base64("image/png", data)];
+        let parts = [
+            Part::from_text("Look."),
+            Part::image_base64("image/png", data),
+        ];
         Message::tool(ToolResult::new(&called(id, None), parts))
     };
-    let begin = [Message::user("?"), calls([called("a", Some("s")), called("b", None)])];
+    let begin = [
+        Message::user("?"),
+        calls([called("a", Some("s")), called("b", None)]),
+    ];
     let results = [shows("a", "AAAA"), shows("b", "BBBB")];
     let inline = |data: &str| json!({ "inlineData": { "mimeType": "image/png", "data": data } });
     let line = |id: &str| json!({ "text": format!("Shown by the tool `weather` (call {id}):") });
     let mut shown = vec![line("a"), inline("AAAA"), line("b"), inline("BBBB")];
-    let answers = json!([function_response("a", "Look."), function_response("b", "Look.")]);
+    let answers = json!([
+        function_response("a", "Look."),
+        function_response("b", "Look.")
+    ]);
 
     let contents_now = contents(begin.clone().into_iter().chain(results.clone())).await;
     assert_eq!(contents_now[2], json!({ "role": "user", "parts": answers }));
@@ -303,13 +355,20 @@ async fn nothing_comes_between_the_results_of_a_turn() {
     assert_eq!(contents[2], json!({ "role": "user", "parts": results }));
     let said = texts(&["That was a.", "That was b."]);
     assert_eq!(contents[3], json!({ "role": "user", "parts": said }));
-    assert_eq!(contents[4], json!({ "role": "model", "parts": texts(&["Seen."]) }));
+    assert_eq!(
+        contents[4],
+        json!({ "role": "model", "parts": texts(&["Seen."]) })
+    );
     assert_eq!(contents.as_array().unwrap().len(), 5);
 }
 
 #[tokio::test]
 async fn what_waits_for_a_result_that_never_comes_is_sent() {
-    let open = [Message::user("?"), calls([called("a", Some("s"))]), Message::user("Stop.")];
+    let open = [
+        Message::user("?"),
+        calls([called("a", Some("s"))]),
+        Message::user("Stop."),
+    ];
     let stop = json!({ "role": "user", "parts": [{ "text": "Stop." }] });
     let now = contents(open.clone()).await;
     assert_eq!(now[2], stop);

@@ -50,11 +50,18 @@ async fn two_turns_of_parallel_calls() {
 
         let seen = server.seen();
         let contents = &seen[2].body["contents"];
-        let roles: Vec<_> = contents.as_array().unwrap().iter().map(|it| &it["role"]).collect();
+        let roles: Vec<_> = contents
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|it| &it["role"])
+            .collect();
         assert_eq!(roles, ["user", "model", "user", "model", "user"]);
         let ids = |content: &Value, field: &str| -> Vec<Value> {
             let parts = content["parts"].as_array().unwrap().iter();
-            parts.filter_map(|part| part[field].get("id").cloned()).collect()
+            parts
+                .filter_map(|part| part[field].get("id").cloned())
+                .collect()
         };
         for (turn, signature) in [(1, "one"), (3, "two")] {
             let (said, answered) = (&contents[turn], &contents[turn + 1]);
@@ -67,12 +74,19 @@ async fn two_turns_of_parallel_calls() {
             let output = &answered["parts"][1]["functionResponse"]["response"]["output"];
             assert_eq!(output, "{\"at\":2}");
         }
-        assert_ne!(ids(&contents[1], "functionCall"), ids(&contents[3], "functionCall"));
+        assert_ne!(
+            ids(&contents[1], "functionCall"),
+            ids(&contents[3], "functionCall")
+        );
 
         // Each body begins with what the previous one said.
         for pair in seen.windows(2) {
             let before = &pair[0].text[..pair[0].text.find("]}],").unwrap()];
-            assert!(pair[1].text.starts_with(before), "{}\n{before}", pair[1].text);
+            assert!(
+                pair[1].text.starts_with(before),
+                "{}\n{before}",
+                pair[1].text
+            );
         }
     }
 }
@@ -81,7 +95,10 @@ async fn two_turns_of_parallel_calls() {
 #[tokio::test]
 async fn a_conversation_that_changes_the_provider_in_the_middle() {
     for (name, signature) in [
-        ("gemini-3-pro-preview", json!("skip_thought_signature_validator")),
+        (
+            "gemini-3-pro-preview",
+            json!("skip_thought_signature_validator"),
+        ),
         ("gemini-2.5-pro", Value::Null),
     ] {
         let function = json!({ "name": "look", "arguments": "{\"at\": 1.0}" });
@@ -96,7 +113,10 @@ async fn a_conversation_that_changes_the_provider_in_the_middle() {
         let answer = finished(json!([{ "text": "Seen." }]), "STOP");
         let gemini = Server::start(replies(false, &[answer])).await;
 
-        let models = [BoxModel::new(chat.model()), BoxModel::new(named(&gemini, name))];
+        let models = [
+            BoxModel::new(chat.model()),
+            BoxModel::new(named(&gemini, name)),
+        ];
         let models = Arc::new(Mutex::new(models.into_iter()));
         let model = tower::service_fn(move |request: ModelRequest| {
             let next = models.lock().unwrap().next();
@@ -130,10 +150,21 @@ async fn a_conversation_that_changes_the_provider_in_the_middle() {
 #[tokio::test]
 async fn signatures_are_not_sent_to_others() {
     let server = Server::start(replies(false, &[finished(looks("one"), "STOP")])).await;
-    let response = test_support::call(model(&server), ModelRequest::default()).await.unwrap();
+    let response = test_support::call(model(&server), ModelRequest::default())
+        .await
+        .unwrap();
     let chat = Server::start([server::says("ok")]).await;
     let request = ModelRequest::new([response.message().clone()]);
-    let other = OpenAi::builder().base_url(&chat.base_url).api_key("").model("m").build().unwrap();
+    let other = OpenAi::builder()
+        .base_url(&chat.base_url)
+        .api_key("")
+        .model("m")
+        .build()
+        .unwrap();
     test_support::call(other, request).await.unwrap();
-    assert!(!chat.only().text.contains("ignature"), "{}", chat.only().text);
+    assert!(
+        !chat.only().text.contains("ignature"),
+        "{}",
+        chat.only().text
+    );
 }

@@ -16,7 +16,9 @@ fn fault(code: u16, status: &str, message: &str, details: Value) -> Value {
 
 async fn failed(reply: Reply) -> Error {
     let server = Server::start([reply]).await;
-    call(model(&server), ModelRequest::default()).await.unwrap_err()
+    call(model(&server), ModelRequest::default())
+        .await
+        .unwrap_err()
 }
 
 async fn failed_in_stream(body: String) -> Error {
@@ -36,7 +38,12 @@ fn exhausted(quota: &str) -> Value {
         { "@type": "type.googleapis.com/google.rpc.Help", "links": [] },
         { "@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "12.5s" },
     ]);
-    fault(429, "RESOURCE_EXHAUSTED", "You exceeded your current quota.", details)
+    fault(
+        429,
+        "RESOURCE_EXHAUSTED",
+        "You exceeded your current quota.",
+        details,
+    )
 }
 
 #[tokio::test]
@@ -54,11 +61,19 @@ async fn every_status() {
     ] {
         let fault = fault(code, status, "It went wröng.", json!([]));
         let error = failed(reply(code, &fault)).await;
-        assert_eq!((error.kind(), error.message()), (kind, "It went wröng."), "{status}");
+        assert_eq!(
+            (error.kind(), error.message()),
+            (kind, "It went wröng."),
+            "{status}"
+        );
         assert_eq!(error.metadata().status(), Some(code));
         // The same in the middle of a stream, whose status was 200.
         let error = failed_in_stream(event(&fault)).await;
-        assert_eq!((error.kind(), error.message()), (kind, "It went wröng."), "{status}");
+        assert_eq!(
+            (error.kind(), error.message()),
+            (kind, "It went wröng."),
+            "{status}"
+        );
     }
 }
 
@@ -78,7 +93,11 @@ async fn the_delay_that_the_body_asks_for() {
     }
     let body = minute.to_string();
     let error = failed(whole(429, &[("retry-after", "3")], body)).await;
-    assert_eq!(error.retry_after(), Some(Duration::from_secs(3)), "the header wins");
+    assert_eq!(
+        error.retry_after(),
+        Some(Duration::from_secs(3)),
+        "the header wins"
+    );
 }
 
 #[tokio::test]

@@ -21,7 +21,12 @@ fn model(server: &Server) -> Gemini<HttpClient> {
 }
 
 fn named(server: &Server, model: &str) -> Gemini<HttpClient> {
-    Gemini::builder().base_url(&server.base_url).api_key("").model(model).build().unwrap()
+    Gemini::builder()
+        .base_url(&server.base_url)
+        .api_key("")
+        .model(model)
+        .build()
+        .unwrap()
 }
 
 /// Events as Google writes them.

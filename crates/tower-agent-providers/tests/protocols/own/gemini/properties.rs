@@ -58,7 +58,9 @@ fn turn() -> impl Strategy<Value = (usize, Vec<Message>)> {
             shows.prop_map(move |shows| {
                 let call = ToolCall::new(format!("call {number}"), "look", json!({}));
                 let image = Part::image_base64("image/png", "iVBO");
-                let parts = [Part::from_text("seen")].into_iter().chain(shows.then_some(image));
+                let parts = [Part::from_text("seen")]
+                    .into_iter()
+                    .chain(shows.then_some(image));
                 Message::tool(ToolResult::new(&call, parts))
             })
         });
@@ -82,14 +84,23 @@ fn body(messages: &[Message]) -> String {
 /// What a content is made of.
 fn kind(content: &Value) -> (String, bool) {
     let parts = content["parts"].as_array().unwrap();
-    let results = parts.iter().filter(|part| part.get("functionResponse").is_some()).count();
-    assert!(results == 0 || results == parts.len(), "results are alone: {content}");
+    let results = parts
+        .iter()
+        .filter(|part| part.get("functionResponse").is_some())
+        .count();
+    assert!(
+        results == 0 || results == parts.len(),
+        "results are alone: {content}"
+    );
     assert!(!parts.is_empty(), "{content}");
     (content["role"].as_str().unwrap().to_owned(), results > 0)
 }
 
 fn texts(parts: &[Part]) -> impl Iterator<Item = &str> {
-    parts.iter().filter_map(Part::as_text).filter(|text| !text.is_empty())
+    parts
+        .iter()
+        .filter_map(Part::as_text)
+        .filter(|text| !text.is_empty())
 }
 
 proptest! {

@@ -22,7 +22,9 @@ async fn sent_as(name: &str, request: ModelRequest) -> Seen {
 }
 
 async fn sent(settings: Settings) -> Value {
-    sent_as("gemini-3-flash-preview", request(settings)).await.body
+    sent_as("gemini-3-flash-preview", request(settings))
+        .await
+        .body
 }
 
 async fn refused(name: &str, request: ModelRequest) -> String {
@@ -69,8 +71,11 @@ async fn every_setting() {
     settings.parallel_tool_calls = Some(true);
     settings.prompt_cache = Some(PromptCache::new().with_key("k"));
     settings.reasoning_effort = Some(ReasoningEffort::Low);
-    settings.response_format =
-        Some(ResponseFormat::JsonSchema { name: "A".into(), schema: schema.clone(), strict: true });
+    settings.response_format = Some(ResponseFormat::JsonSchema {
+        name: "A".into(),
+        schema: schema.clone(),
+        strict: true,
+    });
     let expected = json!({
         "contents": [{ "role": "user", "parts": [{ "text": "hi" }] }],
         "generationConfig": {
@@ -89,9 +94,10 @@ async fn every_setting() {
 
 #[tokio::test]
 async fn response_formats_without_a_schema() {
-    for (format, media_type) in
-        [(ResponseFormat::Text, "text/plain"), (ResponseFormat::Json, "application/json")]
-    {
+    for (format, media_type) in [
+        (ResponseFormat::Text, "text/plain"),
+        (ResponseFormat::Json, "application/json"),
+    ] {
         let mut settings = Settings::default();
         settings.response_format = Some(format);
         let config = &sent(settings).await["generationConfig"];
@@ -106,7 +112,11 @@ async fn reasoning_by_generation_of_the_model() {
     let other = |word: &'static str| ReasoningEffort::Other(word.into());
     let none = json!({ "thinkingBudget": 0, "includeThoughts": false });
     for (name, effort, expected) in [
-        ("gemini-3-pro-preview", ReasoningEffort::Minimal, level("minimal")),
+        (
+            "gemini-3-pro-preview",
+            ReasoningEffort::Minimal,
+            level("minimal"),
+        ),
         ("gemini-3.1-pro", ReasoningEffort::Medium, level("medium")),
         ("gemini-pro-latest", ReasoningEffort::High, level("high")),
         ("gemini-4-argon", other("deep"), level("deep")),
@@ -114,7 +124,11 @@ async fn reasoning_by_generation_of_the_model() {
         ("gemini-2.5-flash", ReasoningEffort::None, none),
         ("gemini-2.5-flash", ReasoningEffort::Minimal, budget(1024)),
         ("gemini-2.5-pro", ReasoningEffort::Low, budget(1024)),
-        ("models/gemini-2.5-pro", ReasoningEffort::Medium, budget(8192)),
+        (
+            "models/gemini-2.5-pro",
+            ReasoningEffort::Medium,
+            budget(8192),
+        ),
         ("gemini-2.5-pro", ReasoningEffort::High, budget(24_576)),
         ("gemini-2.5-pro", other("300"), budget(300)),
     ] {
@@ -159,7 +173,10 @@ async fn tools_and_which_of_them() {
         let mut settings = Settings::default();
         settings.tool_choice = choice;
         let body = sent_as("gemini-2.5-flash", with_tool(settings)).await.body;
-        assert_eq!(body["tools"], json!([{ "functionDeclarations": [function()] }]));
+        assert_eq!(
+            body["tools"],
+            json!([{ "functionDeclarations": [function()] }])
+        );
         assert_eq!(body["toolConfig"]["functionCallingConfig"], config);
     }
 }
@@ -173,7 +190,10 @@ async fn provider_data_of_a_tool_adds_fields() {
     let body = sent_as("gemini-2.5-flash", request).await.body;
     let mut expected = function();
     expected["behavior"] = "NON_BLOCKING".into();
-    expected.as_object_mut().unwrap().remove("parametersJsonSchema");
+    expected
+        .as_object_mut()
+        .unwrap()
+        .remove("parametersJsonSchema");
     assert_eq!(body["tools"][0]["functionDeclarations"], json!([expected]));
 }
 
@@ -242,15 +262,25 @@ async fn every_call_of_one_client_goes_to_its_own_path() {
         request.settings_mut().model = Some(name.to_owned());
         call(client.clone(), request).await.unwrap();
     }
-    let lines: Vec<_> = server.seen().iter().map(|seen| seen.line().to_owned()).collect();
-    assert_eq!(lines, names.map(|name| format!("POST /v1/models/{name}:generateContent")));
+    let lines: Vec<_> = server
+        .seen()
+        .iter()
+        .map(|seen| seen.line().to_owned())
+        .collect();
+    assert_eq!(
+        lines,
+        names.map(|name| format!("POST /v1/models/{name}:generateContent"))
+    );
 }
 
 #[tokio::test]
 async fn a_model_in_the_extra_fields_is_called_and_not_sent() {
     let settings = extra(json!({ "model": "gemini-2.5-pro" }));
     let seen = sent_as("gemini-3-flash", request(settings)).await;
-    assert_eq!(seen.line(), "POST /v1/models/gemini-2.5-pro:generateContent");
+    assert_eq!(
+        seen.line(),
+        "POST /v1/models/gemini-2.5-pro:generateContent"
+    );
     assert_eq!(seen.body.get("model"), None);
 }
 

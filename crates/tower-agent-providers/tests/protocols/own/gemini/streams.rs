@@ -35,17 +35,29 @@ fn recorded() -> Vec<Value> {
         chunk
     };
     vec![
-        with_usage(parts(json!([{ "text": "**Hm**\n", "thought": true }])), 0, 30),
+        with_usage(
+            parts(json!([{ "text": "**Hm**\n", "thought": true }])),
+            0,
+            30,
+        ),
         with_usage(parts(json!([{ "text": "aé" }])), 1, 30),
         with_usage(parts(json!([{ "text": "漢🦀" }])), 2, 31),
         with_usage(parts(json!([first, call("weather", "Oslo")])), 20, 31),
         with_usage(parts(json!([call("now", "")])), 25, 31),
-        with_usage(finished(json!([{ "text": "", "thoughtSignature": "e" }]), "STOP"), 26, 31),
+        with_usage(
+            finished(json!([{ "text": "", "thoughtSignature": "e" }]), "STOP"),
+            26,
+            31,
+        ),
     ]
 }
 
 fn bytes() -> Vec<u8> {
-    recorded().iter().map(event).collect::<String>().into_bytes()
+    recorded()
+        .iter()
+        .map(event)
+        .collect::<String>()
+        .into_bytes()
 }
 
 fn assert_recorded(response: ModelResponse, deltas: &[Delta], at: impl std::fmt::Display) {
@@ -56,7 +68,10 @@ fn assert_recorded(response: ModelResponse, deltas: &[Delta], at: impl std::fmt:
     assert_eq!(ids, ["call_0_0", "call_0_1", "call_0_2"], "{at}");
     assert_eq!(calls[0].arguments, json!({ "city": "Tromsø 🦀" }), "{at}");
     assert_eq!(calls[0].provider, signed("c"), "{at}");
-    assert!(calls[1].provider.is_empty() && calls[2].provider.is_empty(), "{at}");
+    assert!(
+        calls[1].provider.is_empty() && calls[2].provider.is_empty(),
+        "{at}"
+    );
     let mut end = Text::default();
     end.provider = signed("e");
     assert_eq!(message.parts().last(), Some(&Part::Text(end)), "{at}");
@@ -92,7 +107,9 @@ async fn a_full_stream() {
 async fn split_at_every_byte() {
     let bytes = bytes();
     let splits = 1..bytes.len();
-    let replies = splits.clone().map(|at| chunked([&bytes[..at], &bytes[at..]]));
+    let replies = splits
+        .clone()
+        .map(|at| chunked([&bytes[..at], &bytes[at..]]));
     let server = Server::start(replies).await;
     for at in splits {
         let (response, chunks) = stream(model(&server), ModelRequest::default()).await;
@@ -121,10 +138,17 @@ async fn cut_off_at_every_byte_is_an_error() {
         let (response, _) = stream(model(&server), ModelRequest::default()).await;
         let error = response.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Protocol, "cut at {at}: {error}");
-        assert!(error.message().contains("ended early"), "cut at {at}: {error}");
+        assert!(
+            error.message().contains("ended early"),
+            "cut at {at}: {error}"
+        );
         let (response, _) = stream(model(&server), ModelRequest::default()).await;
         let error = response.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Connection, "broken at {at}: {error}");
+        assert_eq!(
+            error.kind(),
+            ErrorKind::Connection,
+            "broken at {at}: {error}"
+        );
         assert!(error.is_retryable());
     }
 }
@@ -139,10 +163,17 @@ async fn signed_text_is_a_part_of_its_own() {
         finished(json!([{ "text": "." }]), "STOP"),
     ]))
     .await;
-    assert_eq!(deltas, [text("One"), text(", two"), text(", three"), text(".")]);
+    assert_eq!(
+        deltas,
+        [text("One"), text(", two"), text(", three"), text(".")]
+    );
     let mut two = Text::default();
     (two.text, two.provider) = (", two".into(), signed("s"));
-    let expected = [Part::from_text("One"), Part::Text(two), Part::from_text(", three.")];
+    let expected = [
+        Part::from_text("One"),
+        Part::Text(two),
+        Part::from_text(", three."),
+    ];
     assert_eq!(response.unwrap().message().parts(), expected);
 }
 
@@ -154,9 +185,18 @@ async fn usage_is_cumulative_and_set() {
     };
     let chunk = parts(json!([{ "text": "a" }]));
     let (response, _) = streamed(events(&[
-        with(chunk.clone(), json!({ "promptTokenCount": 5, "thoughtsTokenCount": 8 })),
-        with(chunk, json!({ "promptTokenCount": 5, "candidatesTokenCount": 1 })),
-        with(finished(json!([]), "STOP"), json!({ "candidatesTokenCount": 2 })),
+        with(
+            chunk.clone(),
+            json!({ "promptTokenCount": 5, "thoughtsTokenCount": 8 }),
+        ),
+        with(
+            chunk,
+            json!({ "promptTokenCount": 5, "candidatesTokenCount": 1 }),
+        ),
+        with(
+            finished(json!([]), "STOP"),
+            json!({ "candidatesTokenCount": 2 }),
+        ),
     ]))
     .await;
     let mut usage = Usage::new(5, 10);
@@ -181,7 +221,10 @@ async fn what_follows_the_finish_reason_counts() {
 
 #[tokio::test]
 async fn an_end_as_other_protocols_have_it() {
-    let whole = [event(&finished(json!([{ "text": "a" }]), "STOP")), "data: [DONE]\n\n".into()];
+    let whole = [
+        event(&finished(json!([{ "text": "a" }]), "STOP")),
+        "data: [DONE]\n\n".into(),
+    ];
     let (response, _) = streamed(chunked(whole)).await;
     assert_eq!(response.unwrap().text(), "a");
     let (response, _) = streamed(chunked(["data: [DONE]\n\n"])).await;

@@ -18,7 +18,10 @@ async fn plain(steps: Value) -> ModelResponse {
 
 async fn streamed(all: &[Value]) -> ModelResponse {
     let server = Server::start([events(all)]).await;
-    stream(model(&server), ModelRequest::default()).await.0.unwrap()
+    stream(model(&server), ModelRequest::default())
+        .await
+        .0
+        .unwrap()
 }
 
 /// The steps in which a message is sent back.
@@ -26,7 +29,9 @@ async fn back(response: &ModelResponse) -> Value {
     let server = Server::start([answers(json!([says("ok")]))]).await;
     let message = serde_json::to_string(response.message()).unwrap();
     let message: Message = serde_json::from_str(&message).unwrap();
-    call(model(&server), ModelRequest::new([message])).await.unwrap();
+    call(model(&server), ModelRequest::new([message]))
+        .await
+        .unwrap();
     server.only().body["input"].clone()
 }
 
@@ -57,10 +62,14 @@ async fn steps_go_back_as_they_came() {
     let response = plain(steps.clone()).await;
     assert_eq!(response.finish_reason(), &FinishReason::ToolCalls);
     assert_eq!(back(&response).await, steps);
-    let thoughts = response.message().parts().iter().filter_map(|part| match part {
-        Part::Reasoning(reasoning) => Some(&*reasoning.text),
-        _ => None,
-    });
+    let thoughts = response
+        .message()
+        .parts()
+        .iter()
+        .filter_map(|part| match part {
+            Part::Reasoning(reasoning) => Some(&*reasoning.text),
+            _ => None,
+        });
     assert_eq!(thoughts.collect::<Vec<_>>(), ["One.Two.", "Once.", ""]);
     assert!(matches!(response.message().parts()[5], Part::Image(_)));
 }
@@ -81,7 +90,10 @@ async fn streamed_steps_go_back_as_whole_ones() {
         delta(0, json!({ "type": "thought_signature", "signature": "a" })),
         stop(0),
         start(1, json!({ "type": "google_search_call", "id": "g" })),
-        delta(1, json!({ "type": "google_search_call", "arguments": { "queries": ["q"] } })),
+        delta(
+            1,
+            json!({ "type": "google_search_call", "arguments": { "queries": ["q"] } }),
+        ),
         delta(1, json!({ "type": "google_search_call", "signature": "b" })),
         stop(1),
         start(2, json!({ "type": "model_output" })),
@@ -89,7 +101,10 @@ async fn streamed_steps_go_back_as_whole_ones() {
         delta(2, word(".")),
         delta(2, annotation.clone()),
         stop(2),
-        start(3, json!({ "type": "model_output", "content": [word("And")] })),
+        start(
+            3,
+            json!({ "type": "model_output", "content": [word("And")] }),
+        ),
         delta(3, word(" this:")),
         delta(3, image.clone()),
         stop(3),
@@ -163,7 +178,10 @@ async fn a_call_may_begin_with_its_arguments() {
         let response = streamed(&all).await;
         let calls: Vec<_> = response.message().tool_calls().collect();
         assert_eq!(calls.len(), 1);
-        assert_eq!((&*calls[0].id, &calls[0].arguments), ("f", &expected.into()));
+        assert_eq!(
+            (&*calls[0].id, &calls[0].arguments),
+            ("f", &expected.into())
+        );
     }
 }
 
@@ -172,10 +190,18 @@ async fn a_call_may_begin_with_its_arguments() {
 async fn a_signature_of_a_call_is_kept() {
     let call = json!({ "type": "function_call", "id": "f", "name": "look", "arguments": {} });
     let signed = json!({ "type": "arguments_delta", "arguments": "{}", "signature": "s" });
-    let all = [start(0, call), delta(0, signed), stop(0), completed("requires_action")];
+    let all = [
+        start(0, call),
+        delta(0, signed),
+        stop(0),
+        completed("requires_action"),
+    ];
     let response = streamed(&all).await;
     let call = response.message().tool_calls().next().unwrap();
-    assert_eq!(call.provider.get("gemini_interactions"), Some(&json!({ "signature": "s" })));
+    assert_eq!(
+        call.provider.get("gemini_interactions"),
+        Some(&json!({ "signature": "s" }))
+    );
 }
 
 #[tokio::test]
@@ -183,11 +209,18 @@ async fn a_signature_alone_is_reasoning_without_text() {
     let mut expected = Reasoning::default();
     expected.provider = ours(json!({ "signature": "s" }));
     let signature = json!({ "type": "thought_signature", "signature": "s" });
-    let all = [start(0, json!({ "type": "thought" })), delta(0, signature), stop(0)];
+    let all = [
+        start(0, json!({ "type": "thought" })),
+        delta(0, signature),
+        stop(0),
+    ];
     let step = json!({ "type": "thought", "signature": "s", "summary": [] });
     let plain = plain(json!([step, says("ok")])).await;
     let text = json!({ "type": "text", "text": "ok" });
-    let all: Vec<_> = all.into_iter().chain([delta(1, text), completed("completed")]).collect();
+    let all: Vec<_> = all
+        .into_iter()
+        .chain([delta(1, text), completed("completed")])
+        .collect();
     for response in [plain, streamed(&all).await] {
         let [Part::Reasoning(reasoning), Part::Text(text)] = response.message().parts() else {
             panic!("{response:?}");
@@ -219,10 +252,16 @@ async fn steps_may_come_at_the_same_time() {
         completed("requires_action"),
     ])
     .await;
-    let call =
-        |id: &str, arguments: Value| Said::Call { id: id.into(), name: "look".into(), arguments };
-    let expected =
-        [call("a", json!({})), call("b", json!({ "at": 2 })), Said::Text("I look.".into())];
+    let call = |id: &str, arguments: Value| Said::Call {
+        id: id.into(),
+        name: "look".into(),
+        arguments,
+    };
+    let expected = [
+        call("a", json!({})),
+        call("b", json!({ "at": 2 })),
+        Said::Text("I look.".into()),
+    ];
     assert_eq!(said(response.message()), expected);
 }
 
@@ -238,13 +277,22 @@ async fn why_it_stopped() {
     ] {
         let server = Server::start([
             reply(200, &interaction(status, json!([says("ok")]))),
-            events(&[delta(0, json!({ "type": "text", "text": "ok" })), completed(status)]),
+            events(&[
+                delta(0, json!({ "type": "text", "text": "ok" })),
+                completed(status),
+            ]),
         ])
         .await;
         let plain = call(model(&server), ModelRequest::default()).await.unwrap();
-        let streamed = stream(model(&server), ModelRequest::default()).await.0.unwrap();
+        let streamed = stream(model(&server), ModelRequest::default())
+            .await
+            .0
+            .unwrap();
         for response in [plain, streamed] {
-            assert_eq!((response.text(), response.finish_reason()), ("ok".into(), &reason));
+            assert_eq!(
+                (response.text(), response.finish_reason()),
+                ("ok".into(), &reason)
+            );
         }
     }
 }
@@ -287,8 +335,17 @@ async fn usage_is_the_latest_that_was_said() {
 #[tokio::test]
 async fn calls_without_an_id_or_with_the_same_are_told_apart() {
     let call = |id: Value| json!({ "type": "function_call", "id": id, "name": "look" });
-    let calls = [call("a".into()), call("a".into()), call(Value::Null), call("".into())];
-    let events = calls.clone().into_iter().zip(0..).map(|(call, at)| start(at, call));
+    let calls = [
+        call("a".into()),
+        call("a".into()),
+        call(Value::Null),
+        call("".into()),
+    ];
+    let events = calls
+        .clone()
+        .into_iter()
+        .zip(0..)
+        .map(|(call, at)| start(at, call));
     let events: Vec<_> = events.chain([completed("requires_action")]).collect();
     for response in [plain(json!(calls)).await, streamed(&events).await] {
         let ids = response.message().tool_calls().map(|call| &*call.id);
@@ -306,8 +363,13 @@ async fn a_call_without_a_name_is_an_error() {
         events(&[delta(0, piece), completed("requires_action")]),
     ])
     .await;
-    let plain = call(model(&server), ModelRequest::default()).await.unwrap_err();
-    let streamed = stream(model(&server), ModelRequest::default()).await.0.unwrap_err();
+    let plain = call(model(&server), ModelRequest::default())
+        .await
+        .unwrap_err();
+    let streamed = stream(model(&server), ModelRequest::default())
+        .await
+        .0
+        .unwrap_err();
     for error in [plain, streamed] {
         assert_eq!(error.kind(), ErrorKind::Protocol);
         assert!(error.message().contains("without a name"), "{error}");
@@ -318,11 +380,23 @@ async fn a_call_without_a_name_is_an_error() {
 async fn deltas_are_passed_on_as_they_come() {
     let server = Server::start([events(&[
         start(0, json!({ "type": "thought" })),
-        delta(0, json!({ "type": "thought_summary", "content": { "type": "text", "text": "Hm" } })),
+        delta(
+            0,
+            json!({ "type": "thought_summary", "content": { "type": "text", "text": "Hm" } }),
+        ),
         stop(0),
-        start(1, json!({ "type": "function_call", "id": "f", "name": "look", "arguments": {} })),
-        delta(1, json!({ "type": "arguments_delta", "arguments": "{\"at" })),
-        delta(1, json!({ "type": "arguments_delta", "arguments": "\":1}" })),
+        start(
+            1,
+            json!({ "type": "function_call", "id": "f", "name": "look", "arguments": {} }),
+        ),
+        delta(
+            1,
+            json!({ "type": "arguments_delta", "arguments": "{\"at" }),
+        ),
+        delta(
+            1,
+            json!({ "type": "arguments_delta", "arguments": "\":1}" }),
+        ),
         stop(1),
         completed("requires_action"),
     ])])

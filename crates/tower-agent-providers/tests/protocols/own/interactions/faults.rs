@@ -59,10 +59,19 @@ async fn codes_say_what_kind_of_error_it_is() {
         (504, "gateway_timeout", ErrorKind::Timeout, true),
         (400, "malformed_function_call", ErrorKind::Provider, true),
         (400, "unexpected_tool_call", ErrorKind::Provider, true),
-        (400, "missing_thought_signature", ErrorKind::InvalidRequest, false),
+        (
+            400,
+            "missing_thought_signature",
+            ErrorKind::InvalidRequest,
+            false,
+        ),
     ] {
         for error in failed(status, code).await {
-            assert_eq!((error.kind(), error.message()), (kind, "What happened."), "{code}");
+            assert_eq!(
+                (error.kind(), error.message()),
+                (kind, "What happened."),
+                "{code}"
+            );
             assert_eq!(error.is_retryable(), is_retryable, "{code}");
         }
     }
@@ -70,15 +79,30 @@ async fn codes_say_what_kind_of_error_it_is() {
 
 #[tokio::test]
 async fn what_is_blocked_is_an_answer_with_its_reason() {
-    for code in ["safety", "prohibited_content", "blocklist", "spii", "recitation", "language"] {
+    for code in [
+        "safety",
+        "prohibited_content",
+        "blocklist",
+        "spii",
+        "recitation",
+        "language",
+    ] {
         let event = json!({ "event_type": "error", "error": error(code) });
         let mut failed = interaction("failed", json!([says("a")]));
         failed["errors"] = json!([error(code)]);
         let streamed = streamed(&[word("a"), event]).await.unwrap();
         for response in [plain(reply(200, &failed)).await.unwrap(), streamed] {
-            assert_eq!(response.finish_reason(), &FinishReason::ContentFilter, "{code}");
+            assert_eq!(
+                response.finish_reason(),
+                &FinishReason::ContentFilter,
+                "{code}"
+            );
             assert_eq!(response.text(), "a");
-            let data = response.message().provider().get("gemini_interactions").unwrap();
+            let data = response
+                .message()
+                .provider()
+                .get("gemini_interactions")
+                .unwrap();
             assert_eq!(data["error"], error(code));
         }
     }
@@ -88,8 +112,16 @@ async fn what_is_blocked_is_an_answer_with_its_reason() {
 async fn an_interaction_that_did_not_end_well_is_an_error() {
     for (status, kind, message) in [
         ("failed", ErrorKind::Provider, "the response failed"),
-        ("cancelled", ErrorKind::Provider, "the response was cancelled"),
-        ("in_progress", ErrorKind::Protocol, "its status is `in_progress`"),
+        (
+            "cancelled",
+            ErrorKind::Provider,
+            "the response was cancelled",
+        ),
+        (
+            "in_progress",
+            ErrorKind::Protocol,
+            "its status is `in_progress`",
+        ),
         ("queued", ErrorKind::Protocol, "its status is `queued`"),
     ] {
         let plain = plain(reply(200, &interaction(status, json!([says("a")])))).await;
@@ -101,24 +133,41 @@ async fn an_interaction_that_did_not_end_well_is_an_error() {
     }
     let mut step = says("a");
     step["error"] = json!({ "code": 13, "message": "No image." });
-    let error = plain(reply(200, &interaction("failed", json!([step.clone()])))).await.unwrap_err();
+    let error = plain(reply(200, &interaction("failed", json!([step.clone()]))))
+        .await
+        .unwrap_err();
     assert_eq!(error.message(), "No image.");
     // If the rest is an answer, it is one.
-    let response = plain(reply(200, &interaction("completed", json!([step])))).await.unwrap();
-    let data = response.message().provider().get("gemini_interactions").unwrap();
-    assert_eq!((response.text(), &data["error"]["message"]), ("a".into(), &json!("No image.")));
+    let response = plain(reply(200, &interaction("completed", json!([step]))))
+        .await
+        .unwrap();
+    let data = response
+        .message()
+        .provider()
+        .get("gemini_interactions")
+        .unwrap();
+    assert_eq!(
+        (response.text(), &data["error"]["message"]),
+        ("a".into(), &json!("No image."))
+    );
 }
 
 #[tokio::test]
 async fn a_stream_without_its_last_event_is_an_error() {
     let running = json!({ "event_type": "interaction.status_update", "status": "completed" });
     let server = Server::start([
-        chunked([format!("data: {}\n\n", word("a")), "event: done\ndata: [DONE]\n\n".into()]),
+        chunked([
+            format!("data: {}\n\n", word("a")),
+            "event: done\ndata: [DONE]\n\n".into(),
+        ]),
         events(&[word("a"), running]),
     ])
     .await;
     for _ in 0..2 {
-        let error = stream(model(&server), ModelRequest::default()).await.0.unwrap_err();
+        let error = stream(model(&server), ModelRequest::default())
+            .await
+            .0
+            .unwrap_err();
         assert!(error.message().contains("ended early"), "{error}");
         assert!(error.is_retryable());
     }
@@ -134,13 +183,18 @@ async fn errors_that_a_gateway_writes() {
         format!("event: error\ndata: {}\n\n", json!({ "error": google })),
     ] {
         let server = Server::start([chunked([format!("data: {}\n\n", word("a")), event])]).await;
-        let error = stream(model(&server), ModelRequest::default()).await.0.unwrap_err();
+        let error = stream(model(&server), ModelRequest::default())
+            .await
+            .0
+            .unwrap_err();
         assert_eq!(error.message(), "Busy.");
     }
     for body in [json!({}), json!({ "candidates": [] }), json!([])] {
         let error = plain(reply(200, &body)).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Protocol, "{body}");
     }
-    let error = plain(reply(200, &json!({ "error": { "message": "Busy." } }))).await.unwrap_err();
+    let error = plain(reply(200, &json!({ "error": { "message": "Busy." } })))
+        .await
+        .unwrap_err();
     assert_eq!(error.message(), "Busy.");
 }

@@ -128,7 +128,9 @@ fn read(events: &[Value]) -> Option<ModelResponse> {
         }
         attempt.finish().await.unwrap()
     };
-    streamed.now_or_never().map(|streamed| decoder.finish(streamed))
+    streamed
+        .now_or_never()
+        .map(|streamed| decoder.finish(streamed))
 }
 
 proptest! {

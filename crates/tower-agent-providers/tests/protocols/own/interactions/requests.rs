@@ -21,7 +21,10 @@ async fn sent_as(name: &str, request: ModelRequest) -> Seen {
 }
 
 async fn input_as(name: &str, messages: impl IntoIterator<Item = Message>) -> Value {
-    sent_as(name, ModelRequest::new(Vec::from_iter(messages))).await.body["input"].clone()
+    sent_as(name, ModelRequest::new(Vec::from_iter(messages)))
+        .await
+        .body["input"]
+        .clone()
 }
 
 async fn input(messages: impl IntoIterator<Item = Message>) -> Value {
@@ -105,9 +108,15 @@ async fn a_plain_call_keeps_nothing_on_the_server() {
 #[tokio::test]
 async fn a_streamed_call_says_so_in_its_body() {
     let server = Server::start([answers(json!([says("ok")]))]).await;
-    stream(model(&server), ModelRequest::new([Message::user("hi")])).await.0.unwrap();
+    stream(model(&server), ModelRequest::new([Message::user("hi")]))
+        .await
+        .0
+        .unwrap();
     let seen = server.only();
-    assert_eq!((seen.line(), &seen.body["stream"]), ("POST /v1/interactions", &json!(true)));
+    assert_eq!(
+        (seen.line(), &seen.body["stream"]),
+        ("POST /v1/interactions", &json!(true))
+    );
 }
 
 #[tokio::test]
@@ -115,16 +124,26 @@ async fn media_are_contents_and_results_have_theirs() {
     let mut image =
         Image::new(MediaSource::url("https://example.com/a").with_media_type("image/png"));
     image.provider = ours(json!({ "resolution": "high" }));
-    let file = Document::new(MediaSource::file("https://generativelanguage.example/files/1"));
+    let file = Document::new(MediaSource::file(
+        "https://generativelanguage.example/files/1",
+    ));
     let question = Message::user("Look.")
         .with_part(Part::Image(image))
         .with_part(Part::audio_base64("audio/wav", "UklGRg=="))
         .with_part(Part::document_base64("application/pdf", "JVBERi0="))
         .with_part(Part::Document(file))
-        .with_part(Part::Provider(ours(json!({ "type": "video", "uri": "https://youtu.be/1" }))));
-    let parts = [Part::from_text("rain"), Part::image_base64("image/png", "iVBORw0=")];
+        .with_part(Part::Provider(ours(
+            json!({ "type": "video", "uri": "https://youtu.be/1" }),
+        )));
+    let parts = [
+        Part::from_text("rain"),
+        Part::image_base64("image/png", "iVBORw0="),
+    ];
     let result = ToolResult::new(&tool_call("a"), parts);
-    let failed = ToolResult::new(&tool_call("b"), [Part::from_text("no"), Part::from_text("such")]);
+    let failed = ToolResult::new(
+        &tool_call("b"),
+        [Part::from_text("no"), Part::from_text("such")],
+    );
     let calls = [tool_call("a"), tool_call("b")].map(Part::ToolCall);
     let messages = [
         question,
@@ -175,12 +194,15 @@ async fn calls_of_another_model_have_a_stand_in_for_reasoning() {
         ]
     };
     let with = |stand_in: Option<Value>| {
-        let steps = [asked("Go on."), says("I look.")].into_iter().chain(stand_in).chain([
-            function_call("a"),
-            function_call("b"),
-            function_result("a", "rain"),
-            function_result("b", "sun"),
-        ]);
+        let steps = [asked("Go on."), says("I look.")]
+            .into_iter()
+            .chain(stand_in)
+            .chain([
+                function_call("a"),
+                function_call("b"),
+                function_result("a", "rain"),
+                function_result("b", "sun"),
+            ]);
         Value::from_iter(steps)
     };
     let stand_in = thought("skip_thought_signature_validator");
@@ -192,13 +214,19 @@ async fn calls_of_another_model_have_a_stand_in_for_reasoning() {
 /// A step of reasoning without its signature is refused.
 #[tokio::test]
 async fn reasoning_without_a_signature_is_left_out() {
-    for data in [json!({}), json!({ "signature": "" }), json!({ "summary": [] })] {
+    for data in [
+        json!({}),
+        json!({ "signature": "" }),
+        json!({ "summary": [] }),
+    ] {
         let mut reasoning = Reasoning::default();
         reasoning.text = "Hm.".into();
         reasoning.provider = ours(data);
         let alone = Message::new(Role::Assistant, [Part::Reasoning(reasoning.clone())]);
-        let said =
-            Message::new(Role::Assistant, [Part::Reasoning(reasoning), Part::from_text("So.")]);
+        let said = Message::new(
+            Role::Assistant,
+            [Part::Reasoning(reasoning), Part::from_text("So.")],
+        );
         let sent = input([Message::user("Go on."), alone, said, Message::user("And?")]).await;
         assert_eq!(sent, json!([asked("Go on."), says("So."), asked("And?")]));
     }
@@ -208,7 +236,11 @@ async fn reasoning_without_a_signature_is_left_out() {
 async fn nothing_comes_between_calls_and_their_results() {
     let said = Message::new(
         Role::Assistant,
-        [signed("", "s"), tool_call("a").into(), tool_call("b").into()],
+        [
+            signed("", "s"),
+            tool_call("a").into(),
+            tool_call("b").into(),
+        ],
     );
     let with_words = answered("a", "rain").with_part(Part::from_text("(by the tool)"));
     let messages = [
@@ -219,7 +251,12 @@ async fn nothing_comes_between_calls_and_their_results() {
         answered("b", "sun"),
         Message::user("And?"),
     ];
-    let calls = [asked("Go on."), thought("s"), function_call("a"), function_call("b")];
+    let calls = [
+        asked("Go on."),
+        thought("s"),
+        function_call("a"),
+        function_call("b"),
+    ];
     let expected = calls.clone().into_iter().chain([
         function_result("a", "rain"),
         function_result("b", "sun"),
@@ -230,11 +267,22 @@ async fn nothing_comes_between_calls_and_their_results() {
     assert_eq!(input(messages).await, Value::from_iter(expected));
 
     // What waits is said where the model speaks again, or at the end.
-    let waits = [Message::user("Go on."), said, Message::user("Hurry!"), answered("a", "rain")];
-    let expected =
-        || calls.clone().into_iter().chain([function_result("a", "rain"), asked("Hurry!")]);
+    let waits = [
+        Message::user("Go on."),
+        said,
+        Message::user("Hurry!"),
+        answered("a", "rain"),
+    ];
+    let expected = || {
+        calls
+            .clone()
+            .into_iter()
+            .chain([function_result("a", "rain"), asked("Hurry!")])
+    };
     assert_eq!(input(waits.clone()).await, Value::from_iter(expected()));
-    let spoken = waits.into_iter().chain([Message::assistant("Yes."), answered("b", "sun")]);
+    let spoken = waits
+        .into_iter()
+        .chain([Message::assistant("Yes."), answered("b", "sun")]);
     let expected = expected().chain([says("Yes."), function_result("b", "sun")]);
     assert_eq!(input(spoken).await, Value::from_iter(expected));
 }
@@ -244,7 +292,9 @@ async fn arguments_go_back_byte_for_byte() {
     let call = |arguments: &str| {
         Message::new(
             Role::Assistant,
-            [Part::ToolCall(ToolCall::from_text("a", "weather", arguments))],
+            [Part::ToolCall(ToolCall::from_text(
+                "a", "weather", arguments,
+            ))],
         )
     };
     let sent = async |arguments: &str| {
@@ -252,9 +302,17 @@ async fn arguments_go_back_byte_for_byte() {
         sent_as("gemini-2.5-pro", request).await
     };
     let exact = r#"{ "b": 1.10, "a": 12345678901234567890123 }"#;
-    assert!(sent(exact).await.text.contains(&format!("\"arguments\":{exact}}}")));
+    assert!(
+        sent(exact)
+            .await
+            .text
+            .contains(&format!("\"arguments\":{exact}}}"))
+    );
     let body = sent("no object").await.body;
-    assert_eq!(body["input"][1]["arguments"], json!({ "INVALID_JSON": "no object" }));
+    assert_eq!(
+        body["input"][1]["arguments"],
+        json!({ "INVALID_JSON": "no object" })
+    );
 }
 
 #[tokio::test]
@@ -319,8 +377,14 @@ async fn settings_become_the_generation_config() {
         json!({ "type": "text", "mime_type": "application/json", "schema": { "type": "object" } });
     assert_eq!(body["response_format"], format);
     for (format, expected) in [
-        (ResponseFormat::Json, json!({ "type": "text", "mime_type": "application/json" })),
-        (ResponseFormat::Text, json!({ "type": "text", "mime_type": "text/plain" })),
+        (
+            ResponseFormat::Json,
+            json!({ "type": "text", "mime_type": "application/json" }),
+        ),
+        (
+            ResponseFormat::Text,
+            json!({ "type": "text", "mime_type": "text/plain" }),
+        ),
     ] {
         let mut settings = Settings::default();
         settings.response_format = Some(format);
@@ -339,7 +403,10 @@ async fn efforts_are_levels() {
     ] {
         let mut settings = Settings::default();
         settings.reasoning_effort = Some(effort);
-        assert_eq!(sent(settings).await["generation_config"], json!({ "thinking_level": level }));
+        assert_eq!(
+            sent(settings).await["generation_config"],
+            json!({ "thinking_level": level })
+        );
     }
     let mut settings = Settings::default();
     settings.reasoning_effort = Some(ReasoningEffort::None);
@@ -366,8 +433,13 @@ async fn tools_and_the_choice_among_them() {
     ] {
         let mut settings = extra(json!({ "tools": [{ "type": "google_search" }] }));
         settings.tool_choice = Some(choice);
-        let body = sent_as("gemini-3.6-flash", with_tool(settings.clone())).await.body;
-        assert_eq!(body["tools"], json!([function, { "type": "google_search" }]));
+        let body = sent_as("gemini-3.6-flash", with_tool(settings.clone()))
+            .await
+            .body;
+        assert_eq!(
+            body["tools"],
+            json!([function, { "type": "google_search" }])
+        );
         assert_eq!(body["generation_config"]["tool_choice"], expected);
         // A choice without functions is refused.
         let body = sent(settings).await;
@@ -380,25 +452,41 @@ async fn tools_and_the_choice_among_them() {
 async fn what_cannot_be_sent_is_an_error() {
     let mut settings = Settings::default();
     settings.parallel_tool_calls = Some(false);
-    assert!(refused(with_tool(settings)).await.contains("parallel_tool_calls"));
+    assert!(
+        refused(with_tool(settings))
+            .await
+            .contains("parallel_tool_calls")
+    );
     let mut settings = Settings::default();
     settings.seed = Some(u64::MAX);
     let request = ModelRequest::new([Message::user("hi")]).with_settings(settings);
     assert!(refused(request).await.contains("too large"));
     let system = Message::new(Role::System, [Part::image_base64("image/png", "aQ==")]);
-    assert!(refused(ModelRequest::new([system])).await.contains("only text"));
+    assert!(
+        refused(ModelRequest::new([system]))
+            .await
+            .contains("only text")
+    );
 }
 
 #[tokio::test]
 async fn extra_fields_replace_ours_and_the_caller_the_revision() {
-    let body =
-        sent(extra(json!({ "store": null, "service_tier": "flex", "model": "other" }))).await;
+    let body = sent(extra(
+        json!({ "store": null, "service_tier": "flex", "model": "other" }),
+    ))
+    .await;
     assert_eq!(body.get("store"), None);
-    assert_eq!((&body["service_tier"], &body["model"]), (&json!("flex"), &json!("other")));
+    assert_eq!(
+        (&body["service_tier"], &body["model"]),
+        (&json!("flex"), &json!("other"))
+    );
     let server = Server::start([answers(json!([says("ok")]))]).await;
     let builder = tower_agent_providers::gemini::GeminiInteractions::builder();
     let builder = builder.base_url(&server.base_url).api_key("").model("m");
-    let model = builder.header("api-revision", "2030-01-01").build().unwrap();
+    let model = builder
+        .header("api-revision", "2030-01-01")
+        .build()
+        .unwrap();
     call(model, ModelRequest::default()).await.unwrap();
     assert_eq!(server.only().header("api-revision"), Some("2030-01-01"));
 }
