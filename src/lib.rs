@@ -218,6 +218,7 @@
 mod any_value;
 mod call_kind;
 mod chance;
+mod conversation;
 mod function;
 mod lock;
 mod maybe_future;

@@ -15,11 +15,12 @@ use super::stream::RunStream;
 use super::{durability, options};
 use crate::call::{BoxCallFuture, CallKind, Origin, Request};
 use crate::callback::{Bundle, LayerInner, Tree};
-use crate::context::{Inherited, Open, RunContext};
+use crate::context::{Inherited, RunContext};
+use crate::conversation::Open;
 use crate::error::{Error, ErrorKind, Result};
 use crate::on_drop::OnDrop;
 use crate::run::options::AfterAgentRespond;
-use crate::run::{AgentRequest, AgentResponse, Checkpoint, EndReason};
+use crate::run::{AgentRequest, AgentResponse, EndReason};
 use crate::stream::{EventEmitter, EventKind};
 
 /// An agent: the loop of model and tool calls inside the agent's own callbacks and layers.
@@ -214,7 +215,8 @@ impl AgentInner {
     ) -> Option<Open> {
         let of_run = request.extensions_mut().remove();
         let of_run = of_run.as_deref().map(|OfRun(callbacks)| callbacks);
-        let (caller, outline) = (request.context(), &self.outline);
+        let caller = &request.context().clone();
+        let outline = &self.outline;
         let inherited = options::enter(
             caller.inherited(),
             outline.semantics,
@@ -228,7 +230,10 @@ impl AgentInner {
             // A layer around an agent's loop passes the agent's own request to another agent.
             None if request.record().is(caller.record()) => (context.replacing(caller), None),
             None => {
-                let (record, open) = request.record().open(request.messages());
+                let context = context.counted();
+                let shared = request.record().clone();
+                let prefix = || context.id_prefix(caller);
+                let (record, open) = shared.open(request.messages_mut(), prefix);
                 let context = context.opening(record);
                 context.forget_closed_calls();
                 (context, Some(open))
@@ -322,6 +327,7 @@ async fn answer(
     let result = ended(context, request, result).map(|mut response| {
         // The response of a layer, or its absence, is not part of the run yet.
         request.mark(&mut response, None, Origin::Service);
+        response.identify(context.record(), context.emitter());
         response
     });
     if context.has_opened() {
@@ -342,7 +348,7 @@ fn kept(context: &RunContext, result: Result<AgentResponse>) -> Result<AgentResp
             }
             Ok(response.kept_by(context))
         }
-        Err(error) => Err(error.with_checkpoint(Checkpoint::of(context.record(), context))),
+        Err(error) => Err(error.with_checkpoint(context.checkpoint(context.record()))),
     }
 }
 

@@ -66,7 +66,7 @@ async fn answer(agent: Agent, arguments: Arguments, call: ToolRequest) -> Result
     if let Some(said) = record.take_answer() {
         return Ok(ToolResponse::new(AgentResponse::new(said).text()));
     }
-    let request = match record.asked() {
+    let request = match record.request() {
         nothing if nothing.is_empty() => [asked].into(),
         begun => begun,
     };

@@ -7,16 +7,15 @@ use super::agent::{Agent, boxed};
 use super::answer_calls::take_calls;
 use super::answering::Answering;
 use super::progress::Progress;
-use super::step::{self, Step};
 use super::tool_messages::ShowTool;
 use super::transfer::{self, take_over};
 use super::waiting::whose_turn;
-use super::whole::{make_whole, refusal};
 use crate::call::{BoxCallFuture, CallKind, Origin, Request};
 use crate::callback::{LayerInner, Tree};
-use crate::context::{RunContext, Transcript};
+use crate::context::RunContext;
+use crate::conversation::{CallName, Step, Transcript, make_whole, next_step, refusal};
 use crate::error::{Error, ErrorKind, Result};
-use crate::message::{CallIds, Message, Messages, Part, Usage};
+use crate::message::{CallIds, Message, MessageId, Messages, Part, Usage};
 use crate::model::{ModelRequest, ModelResponse, Settings, Written};
 use crate::on_drop::OnDrop;
 use crate::panic::catch;
@@ -51,7 +50,7 @@ pub(super) fn service(config: Config) -> BoxAgent {
 #[inline(never)]
 fn call(config: Arc<Config>, mut request: AgentRequest) -> BoxCallFuture<AgentRequest> {
     BoxCallFuture::new(async move {
-        let added = make_whole(&mut request);
+        let added = make_whole(request.messages_mut());
         let mut running = LoopState::new(&config, &request);
         let result = match &mut running {
             Ok(running) => running.run(&added).await,
@@ -130,12 +129,12 @@ impl<'a> LoopState<'a> {
     }
 
     /// `added` are the results that were added to complete the conversation.
-    async fn run(&mut self, added: &[Message]) -> Result<AgentResponse> {
+    async fn run(&mut self, added: &[(CallName, Message)]) -> Result<AgentResponse> {
         if let Some(emitter) = self.context.emitter() {
             emitter
                 .begin(&self.transcript.messages(), self.new_from)
                 .await;
-            emitter.tell_answers(added).await;
+            emitter.tell_results(added).await;
         }
         let config = self.config;
         let agents = &config.sub_agents;
@@ -167,7 +166,7 @@ impl<'a> LoopState<'a> {
                 self.context.give_turn(agent.name());
                 return boxed(|| self.take_over(agent)).await;
             }
-            let step = match self.transcript.read(step::next) {
+            let step = match self.transcript.read(next_step) {
                 Step::Done if self.is_to_speak() => Step::Model,
                 step => step,
             };
@@ -211,13 +210,14 @@ impl<'a> LoopState<'a> {
         self.turn.begin_turn(self.iterations, is_beyond_limit);
         self.iterations += 1;
         let emitter = self.turn.emitter().cloned();
+        let id = self.transcript.mint();
         let result = match &emitter {
             None => {
-                self.answer(self.config.model.make(self.model_request()))
-                    .await
+                let call = self.config.model.make(self.model_request(&id));
+                self.answer(call, &id, None).await
             }
             // Apart, so that there is no room for it where nobody watches.
-            Some(emitter) => boxed(|| self.show_answer(emitter)).await,
+            Some(emitter) => boxed(|| self.show_answer(emitter, &id)).await,
         };
         match result {
             Ok(response) => Ok(self
@@ -232,11 +232,12 @@ impl<'a> LoopState<'a> {
     }
 
     /// Returns the request for the model in this turn.
-    fn model_request(&self) -> ModelRequest {
+    fn model_request(&self, id: &MessageId) -> ModelRequest {
         let mut request = ModelRequest::in_run(
             &self.turn,
             self.config.instructions.as_ref(),
             self.transcript.messages(),
+            id,
             &self.declarations,
             &self.settings,
             &self.written,
@@ -254,7 +255,11 @@ impl<'a> LoopState<'a> {
     }
 
     /// Calls the model, and streams its response.
-    async fn show_answer(&mut self, emitter: &EventEmitter) -> Result<ModelResponse> {
+    async fn show_answer(
+        &mut self,
+        emitter: &EventEmitter,
+        id: &MessageId,
+    ) -> Result<ModelResponse> {
         let iteration = self.turn.iteration();
         self.step = Some(OnDrop::new(
             (emitter.clone(), iteration),
@@ -265,10 +270,13 @@ impl<'a> LoopState<'a> {
             },
         ));
         emitter.tell(EventKind::StepStarted { iteration }).await;
-        let (sink, before) = (DeltaSender::new(emitter.clone()), self.turn.agent_usage());
+        let sink = DeltaSender::new(emitter.clone(), id.clone());
+        let before = self.turn.agent_usage();
         let mut call = OnDrop::new(sink.clone(), |sink| sink.drop_call());
-        let request = self.model_request().with_delta_sender(sink);
-        let result = self.answer(self.config.model.make(request)).await;
+        let request = self.model_request(id).with_delta_sender(sink);
+        let result = self
+            .answer(self.config.model.make(request), id, Some(&call))
+            .await;
         let answer = result
             .as_ref()
             .ok()
@@ -283,7 +291,12 @@ impl<'a> LoopState<'a> {
     }
 
     /// Returns the model's response in the form for the transcript.
-    async fn answer(&self, call: BoxCallFuture<ModelRequest>) -> Result<ModelResponse> {
+    async fn answer(
+        &self,
+        call: BoxCallFuture<ModelRequest>,
+        id: &MessageId,
+        sink: Option<&DeltaSender>,
+    ) -> Result<ModelResponse> {
         let mut response = self.turn.settle::<ModelRequest, _>(None, call.await)?;
         if self.is_answered_by_tool() {
             // A callback may have given the answer, too.
@@ -299,9 +312,27 @@ impl<'a> LoopState<'a> {
             // Tool calls would need another model call.
             return Err(refused);
         }
+        self.identify(response.message_mut(), id, sink);
         self.turn.push_text(response.message());
         self.transcript.push(response.message().clone());
         Ok(response)
+    }
+
+    /// Gives a response its id: `id`, that of the attempt that shows it, or its own if it is a
+    /// response of an earlier process.
+    fn identify(&self, response: &mut Message, id: &MessageId, sink: Option<&DeltaSender>) {
+        if let Some(own) = response.id()
+            && own.number() != id.number()
+            && self.transcript.has(own)
+        {
+            // A cache has returned the same response again. It is another message here.
+            response.clear_id();
+        }
+        match sink {
+            Some(sink) => sink.identify(response),
+            None if response.id().is_none() => response.set_id(id.clone()),
+            None => {}
+        }
     }
 
     /// Returns whether a response ends the run, with or without tool calls.
@@ -365,18 +396,24 @@ impl<'a> LoopState<'a> {
 
     /// Adds results to open calls.
     async fn close(&self, why: &str) {
-        let Step::Tools(open) = self.transcript.read(step::next) else {
+        let Step::Tools(open) = self.transcript.read(next_step) else {
             return;
         };
-        let answers: Vec<_> = open.tool_calls().map(|call| refusal(call, why)).collect();
-        self.transcript.answer(&answers);
+        let mut results = Vec::new();
+        for (index, call) in open.calls() {
+            let name = open.name(index);
+            let mut result = refusal(call, why);
+            name.identify(std::iter::once(&mut result));
+            results.push((name, result));
+        }
+        self.transcript.answer(&results);
         if let Some(emitter) = self.context.emitter() {
-            emitter.tell_answers(&answers).await;
+            emitter.tell_results(&results).await;
         }
     }
 
     fn response(&self, end: EndReason) -> AgentResponse {
-        self.context.answered(self.request.messages());
+        self.context.responded(self.request.messages());
         let (messages, ordered) = (self.transcript.chronological(), self.transcript.ordered());
         AgentResponse::of_run(messages, ordered, self.new_from, self.context)
             .with_iterations(self.iterations)

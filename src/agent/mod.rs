@@ -39,7 +39,6 @@ mod named_tools;
 pub(crate) mod options;
 mod outline;
 mod progress;
-mod step;
 mod stream;
 mod team;
 mod team_response;
@@ -48,7 +47,6 @@ mod tools;
 mod transfer;
 mod typed;
 mod waiting;
-mod whole;
 
 pub use self::agent::Agent;
 pub use self::build_error::BuildError;

@@ -8,7 +8,8 @@ use futures_util::{Stream, StreamExt};
 use tower::ServiceExt;
 
 use crate::call::Request;
-use crate::context::{Record, RunContext};
+use crate::context::RunContext;
+use crate::conversation::Record;
 use crate::error::{Error, ErrorKind, Result};
 use crate::run::{AgentRequest, AgentResponse, AgentService, Checkpoint};
 use crate::stream::{Event, EventKind, EventStream, Invocation};
@@ -76,7 +77,8 @@ impl RunStream {
                 run: context.run_id().into(),
             });
         }
-        let run = Some(Box::pin(run(service, request.entered(watched))) as BoxFuture<'_, _>);
+        let run = run(service, request.entered(watched), record.clone());
+        let run = Some(Box::pin(run) as BoxFuture<'_, _>);
         Self {
             run,
             result: None,
@@ -129,7 +131,7 @@ impl RunStream {
             Some(Err(error)) => error.checkpoint().cloned(),
             None => None,
         };
-        ended.unwrap_or_else(|| Checkpoint::of(&self.record, &self.context))
+        ended.unwrap_or_else(|| self.context.checkpoint(&self.record))
     }
 
     /// Waits until an event is [ready](Self::ready). Returns `false` at the end.
@@ -191,15 +193,20 @@ impl RunStream {
     }
 }
 
-async fn run<S: AgentService>(service: S, request: AgentRequest) -> Result<AgentResponse> {
+async fn run<S: AgentService>(
+    service: S,
+    request: AgentRequest,
+    record: Record,
+) -> Result<AgentResponse> {
     let context = request.context().clone();
     let Some(emitter) = context.emitter() else {
         return service.oneshot(request).await.map_err(lift);
     };
     emitter.tell_state().await;
-    let result = service.oneshot(request).await.map_err(lift);
-    if let Ok(response) = &result {
+    let mut result = service.oneshot(request).await.map_err(lift);
+    if let Ok(response) = &mut result {
         // A layer around the agent may have changed what was streamed, or called the agent again.
+        response.identify(&record, Some(emitter));
         emitter.answered(response.new_messages()).await;
     }
     let end = match &result {

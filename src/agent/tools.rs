@@ -9,9 +9,9 @@ use super::agent::boxed;
 use super::loop_state::LoopState;
 use super::tool_messages::{ShowTool, ToolAnswer};
 use super::transfer;
-use super::whole::refusal;
 use crate::call::CallKind;
-use crate::context::{RunContext, Slot};
+use crate::context::RunContext;
+use crate::conversation::{CallName, PendingCalls, Slot, refusal};
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::{Message, ToolCall, ToolResult};
 use crate::run::options::{ToolCalls, ToolFailure, UnknownTool};
@@ -19,7 +19,9 @@ use crate::tool::{BoxTool, Effect, ToolDeclaration, ToolRequest, ToolResponse};
 
 /// One call of a turn.
 struct Call<'a> {
+    /// The place among the calls of the turn that run.
     index: usize,
+    name: CallName,
     call: &'a ToolCall,
     /// `None` for a tool that does not exist.
     declaration: Option<&'a Arc<ToolDeclaration>>,
@@ -40,29 +42,29 @@ impl Call<'_> {
 
 impl LoopState<'_> {
     /// Runs the tool calls of the model and adds the results in the model's order.
-    pub(super) async fn run_tools(&mut self, calls: &Message) -> Result<()> {
-        self.transcript
-            .begin_turn(calls.tool_calls().map(|call| &call.id));
-        let result = match only(calls.tool_calls()) {
-            Some(call) => self.run_tool(0, call).await,
-            None => self.run_several(calls).await,
+    pub(super) async fn run_tools(&mut self, pending: &PendingCalls) -> Result<()> {
+        let names = pending.calls().map(|(index, _)| pending.name(index));
+        self.transcript.begin_turn(names);
+        let result = match only(pending.calls()) {
+            Some((index, call)) => self.run_tool(0, pending.name(index), call).await,
+            None => self.run_several(pending).await,
         };
         // Results are kept even if another call fails the run: the run may have been interrupted as
         // well, and resume.
         let stopped = self.transcript.end_turn();
         if let Some(emitter) = self.turn.emitter() {
-            stopped
-                .iter()
-                .for_each(|answer| emitter.note_answer(answer));
+            for (name, result) in &stopped {
+                emitter.note_answer(name, result);
+            }
         }
         result
     }
 
-    async fn run_several(&self, calls: &Message) -> Result<()> {
-        let calls = calls.tool_calls().enumerate();
-        let running: Vec<_> = calls
-            .map(|(index, call)| self.run_tool(index, call))
-            .collect();
+    async fn run_several(&self, pending: &PendingCalls) -> Result<()> {
+        let mut running = Vec::new();
+        for (slot, (index, call)) in pending.calls().enumerate() {
+            running.push(self.run_tool(slot, pending.name(index), call));
+        }
         let at_once = match self.semantics.tool_calls {
             ToolCalls::Concurrent => self.config.tool_concurrency,
             ToolCalls::OneByOne => 1,
@@ -75,53 +77,52 @@ impl LoopState<'_> {
     }
 
     /// Records a call's result, and then emits it.
-    async fn run_tool(&self, index: usize, call: &ToolCall) -> Result<()> {
-        let slot = self.call_tool(index, call).await?;
-        let is_answered = !slot.answers().is_empty();
-        let shown = self.turn.emitter().map(|emitter| (emitter, slot.clone()));
-        self.transcript.keep(index, slot);
-        if is_answered {
-            self.turn.forget_call(&call.id);
-        }
-        if let Some((emitter, slot)) = shown {
-            emitter.tell_answers(slot.answers()).await;
-        }
-        Ok(())
-    }
-
-    async fn call_tool(&self, index: usize, call: &ToolCall) -> Result<Slot> {
+    async fn run_tool(&self, index: usize, name: CallName, call: &ToolCall) -> Result<()> {
         let (declaration, tool) = self.tools.find(&call.name).unzip();
-        let context = self.turn.in_tool_call(&call.id);
+        let context = self.turn.in_tool_call(name.clone(), &call.id);
         let made = Call {
             index,
+            name,
             call,
             declaration,
             context,
         };
-        self.answer_call(&made, tool)
-            .await
-            .map_err(|error| self.fail(&made, error))
+        let mut slot = match self.answer_call(&made, tool).await {
+            Ok(slot) => slot,
+            Err(error) => return Err(self.fail(&made, error)),
+        };
+        slot.identify(&made.name);
+        let is_answered = !slot.answers().is_empty();
+        let shown = self.turn.emitter().map(|emitter| (emitter, slot.clone()));
+        self.transcript.keep(index, slot);
+        if is_answered {
+            made.context.forget_call();
+        }
+        if let Some((emitter, slot)) = shown
+            && is_answered
+        {
+            emitter.tell_answers(&made.name, slot.answers()).await;
+        }
+        Ok(())
     }
 
     /// Records that a call has failed the run. A resumed run repeats it if that is safe; otherwise
     /// the failure is its result.
     fn fail(&self, made: &Call<'_>, error: Error) -> Error {
-        let Call {
-            index,
-            call,
-            declaration,
-            ..
-        } = *made;
-        let is_repeatable = declaration.is_some_and(|it| it.effect() != Effect::Mutating);
+        let is_repeatable = made
+            .declaration
+            .is_some_and(|tool| tool.effect() != Effect::Mutating);
         if is_repeatable && error.kind() != ErrorKind::InvalidArguments {
-            self.transcript.keep(index, Slot::Open);
-        } else {
-            let answers = self.transcript.fail(index, self.told(call, &error));
-            self.turn.forget_call(&call.id);
-            if let Some(emitter) = self.turn.emitter() {
-                answers
-                    .iter()
-                    .for_each(|answer| emitter.note_answer(answer));
+            self.transcript.keep(made.index, Slot::Open);
+            return error;
+        }
+        let mut result = self.told(made.call, &error);
+        made.name.identify(std::iter::once(&mut result));
+        let results = self.transcript.fail(made.index, result);
+        made.context.forget_call();
+        if let Some(emitter) = self.turn.emitter() {
+            for result in &results {
+                emitter.note_answer(&made.name, result);
             }
         }
         error
@@ -133,6 +134,7 @@ impl LoopState<'_> {
             call,
             declaration,
             ref context,
+            ..
         } = *made;
         if context.admit::<ToolRequest>().is_err() {
             return Ok(Slot::Open);
@@ -154,7 +156,7 @@ impl LoopState<'_> {
             Ok(_) if context.waits(CallKind::Tool) => Ok(Slot::Open),
             Ok((default, response)) => match &self.config.show_tool {
                 Some(show) => {
-                    self.transcript.keep(index, Slot::Answered(default.clone()));
+                    self.keep_result(made, default.clone());
                     boxed(|| self.show(show, made, response, default)).await
                 }
                 None => Ok(Slot::Answered(default)),
@@ -162,7 +164,7 @@ impl LoopState<'_> {
             Err(abort) if abort.kind() == ErrorKind::Aborted => {
                 // It has a result, whatever else ends the run.
                 if let Some(answer) = answer {
-                    self.transcript.keep(index, Slot::Answered(answer));
+                    self.keep_result(made, answer);
                 }
                 Err(abort)
             }
@@ -170,6 +172,13 @@ impl LoopState<'_> {
             Err(error) if self.fails_run(made, &error) => Err(error),
             Err(error) => Ok(Slot::Answered(self.told(call, &error))),
         }
+    }
+
+    /// Records the result of a call whose messages are not known yet.
+    fn keep_result(&self, made: &Call<'_>, result: Message) {
+        let mut slot = Slot::Answered(result);
+        slot.identify(&made.name);
+        self.transcript.keep(made.index, slot);
     }
 
     fn fails_run(&self, made: &Call<'_>, error: &Error) -> bool {
@@ -258,7 +267,7 @@ impl LoopState<'_> {
 }
 
 /// Returns the call, if there is only one.
-fn only<'a>(mut calls: impl Iterator<Item = &'a ToolCall>) -> Option<&'a ToolCall> {
+fn only<T>(mut calls: impl Iterator<Item = T>) -> Option<T> {
     calls.next().filter(|_| calls.next().is_none())
 }
 

@@ -1,8 +1,8 @@
 //! Finds the agent that a conversation waits for.
 
 use super::agent::Agent;
-use super::step::{self, Step};
 use crate::context::{RunContext, Turn};
+use crate::conversation::{Step, next_step};
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::Messages;
 
@@ -31,11 +31,11 @@ pub(super) fn whose_turn(
              the run's `Checkpoint`, or add the user's next message"
             .to_owned(),
     };
-    match step::next(messages) {
+    match next_step(messages) {
         Step::Tools(open) => {
             let calls: Vec<_> = open
-                .tool_calls()
-                .map(|call| format!("`{}` ({})", call.name, call.id))
+                .calls()
+                .map(|(_, call)| format!("`{}` ({})", call.name, call.id))
                 .collect();
             let (calls, agent) = (calls.join(", "), context.agent());
             let message = format!("agent `{agent}` cannot continue with open calls {calls}: {why}");

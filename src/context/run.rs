@@ -1,6 +1,6 @@
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use tokio_util::sync::CancellationToken;
@@ -9,8 +9,8 @@ use super::charges::Charges;
 use super::inherited::Inherited;
 use super::latch::Latch;
 use super::nesting::Nesting;
-use super::record::Record;
 use super::values::Values;
+use crate::conversation::{CallName, Record};
 use crate::error::{Error, ErrorKind, Resolution};
 use crate::lock::lock;
 use crate::message::{Message, Usage};
@@ -38,6 +38,7 @@ pub(super) struct Run {
     pub(super) aborted: OnceLock<Error>,
     pub(super) charges: Charges,
     begun: OnceLock<()>,
+    conversations: AtomicU32,
 }
 
 impl Run {
@@ -45,15 +46,20 @@ impl Run {
     fn begin(&self) {
         self.begun.get_or_init(|| self.state.begin());
     }
+
+    /// Returns the number of another conversation of the run's caller, from 0.
+    pub(super) fn next_conversation(&self) -> u32 {
+        self.conversations.fetch_add(1, Ordering::Relaxed)
+    }
 }
 
-/// The name of a tool call.
+/// The tool call that a call is made in.
 #[derive(Clone, Debug)]
-pub(super) struct CallName {
+pub(super) struct ToolCallScope {
     /// The provider's id.
     pub(super) id: Arc<str>,
     /// The name that is unique in the conversation.
-    pub(super) name: Arc<str>,
+    pub(super) name: CallName,
 }
 
 /// Where an agent records its messages.
@@ -98,7 +104,7 @@ pub(super) struct Scope {
     pub(super) place: RecordPlace,
     parent: Option<Arc<Scope>>,
     /// The tool call that the agent was called in.
-    caller: Option<CallName>,
+    caller: Option<ToolCallScope>,
     usage: Mutex<Usage>,
     /// The messages with a text.
     texts: Mutex<Vec<Message>>,
@@ -144,6 +150,7 @@ impl Scope {
             aborted: OnceLock::new(),
             charges: Charges::default(),
             begun: OnceLock::new(),
+            conversations: AtomicU32::new(0),
         };
         Self {
             resolutions,
@@ -153,7 +160,7 @@ impl Scope {
 
     pub(super) fn child(
         parent: &Arc<Self>,
-        caller: Option<CallName>,
+        caller: Option<ToolCallScope>,
         agent: &str,
         max_iterations: u32,
         inherited: Inherited,
@@ -172,7 +179,7 @@ impl Scope {
     }
 
     /// Creates a part of a run for the same agent.
-    pub(super) fn part(parent: &Arc<Self>, caller: Option<CallName>) -> Self {
+    pub(super) fn part(parent: &Arc<Self>, caller: Option<ToolCallScope>) -> Self {
         let Self {
             max_iterations,
             ref inherited,
@@ -297,16 +304,16 @@ impl Scope {
     }
 
     /// Returns the path of a call of this agent: the agents and tool calls that contain it.
-    pub(super) fn call_path(&self, tool: Option<&CallName>) -> String {
+    pub(super) fn call_path(&self, tool: Option<&ToolCallScope>) -> String {
         self.path_of_call(tool, false)
     }
 
     /// Returns the path of a call of this agent with the numbers of the agents.
-    pub(super) fn step_path(&self, tool: Option<&CallName>) -> String {
+    pub(super) fn step_path(&self, tool: Option<&ToolCallScope>) -> String {
         self.path_of_call(tool, true)
     }
 
-    fn path_of_call(&self, tool: Option<&CallName>, is_numbered: bool) -> String {
+    fn path_of_call(&self, tool: Option<&ToolCallScope>, is_numbered: bool) -> String {
         let mut path = match &self.parent {
             Some(parent) => parent.path_of_call(self.caller.as_ref(), is_numbered),
             None => String::new(),
@@ -325,11 +332,17 @@ impl Scope {
             _ => None,
         };
         let steps = agent.into_iter().chain(number.as_deref());
-        for step in steps.chain(own.map(|tool| &*tool.name)) {
+        for step in steps {
             if !path.is_empty() {
                 path.push('/');
             }
             path.push_str(step);
+        }
+        if let Some(tool) = own {
+            if !path.is_empty() {
+                path.push('/');
+            }
+            path.push_str(&tool.name.to_string());
         }
         path
     }
@@ -340,10 +353,10 @@ impl Scope {
     }
 
     /// Returns whether the agent was called in this tool call.
-    pub(super) fn is_in(&self, call: &CallName) -> bool {
+    pub(super) fn is_in(&self, call: &ToolCallScope) -> bool {
         self.caller
             .as_ref()
-            .is_some_and(|caller| Arc::ptr_eq(&caller.name, &call.name))
+            .is_some_and(|caller| caller.name == call.name)
     }
 
     /// Returns whether no agent is above this one.

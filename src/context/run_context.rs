@@ -8,17 +8,15 @@ use tokio_util::sync::CancellationToken;
 use super::effects::Collected;
 use super::inherited::Inherited;
 use super::nesting::Nesting;
-use super::run::{CallName, Given, Scope};
+use super::run::{Given, Scope, ToolCallScope};
 use super::values::Values;
 use crate::call_kind::CallKind;
 use crate::chance;
+use crate::conversation::{CALLS, CallName};
 use crate::error::{CallSite, Error, Interrupt, Resolution};
 use crate::message::{Message, Part, Usage};
 use crate::state::State;
 use crate::stream::{ConsumerWait, EventEmitter, EventKind, EventStream};
-
-/// The prefix of the keys of data about tool calls.
-pub(super) const CALLS: &str = "calls/";
 
 /// The run that a call belongs to. A cheap handle, read-only except for three places for data:
 ///
@@ -34,7 +32,7 @@ pub struct RunContext {
     pub(super) iteration: u32,
     /// The texts of the scope from earlier turns, since the agent started.
     pub(super) texts: Range<usize>,
-    pub(super) tool_call: Option<CallName>,
+    pub(super) tool_call: Option<ToolCallScope>,
     /// Whether the model call with this context is beyond the agent's limit.
     pub(super) beyond_limit: bool,
     /// The log of the call that this is part of, if its effects are collected.
@@ -96,7 +94,7 @@ impl RunContext {
 
     pub(super) fn of(
         scope: Scope,
-        tool_call: Option<CallName>,
+        tool_call: Option<ToolCallScope>,
         effects: Option<Arc<Collected>>,
     ) -> Self {
         let (scope, texts) = (Arc::new(scope), 0..0);
@@ -278,12 +276,12 @@ impl RunContext {
     }
 
     /// Removes the data about this tool call and about calls made in it.
-    pub(crate) fn forget_call(&self, id: &Arc<str>) {
+    pub(crate) fn forget_call(&self) {
         let private = self.private_state();
         if private.is_empty() {
             return;
         }
-        let path = format!("{CALLS}{}", self.in_tool_call(id).call_path());
+        let path = format!("{CALLS}{}", self.call_path());
         let is_of_call = |key: &str| {
             key.strip_prefix(&path)
                 .is_some_and(|rest| rest.starts_with([' ', '/']))
@@ -462,7 +460,7 @@ impl RunContext {
             && let Some(scope) = Arc::get_mut(&mut self.scope)
         {
             let tool_call = self.tool_call.clone();
-            let tool_call = tool_call.map(|call| call.id);
+            let tool_call = tool_call.map(|call| call.name.in_stream());
             scope.emitter = Some(emitter.enter(scope.path.clone(), tool_call, goes_on));
         }
         self
@@ -490,11 +488,11 @@ impl RunContext {
         self.beyond_limit = beyond_limit;
     }
 
-    /// Returns the context of a tool call of this turn.
-    pub(crate) fn in_tool_call(&self, id: &Arc<str>) -> Self {
-        let call = CallName {
+    /// Returns the context of a tool call of this turn with the provider's id.
+    pub(crate) fn in_tool_call(&self, name: CallName, id: &Arc<str>) -> Self {
+        let call = ToolCallScope {
             id: id.clone(),
-            name: self.record().name_call(id),
+            name,
         };
         Self {
             tool_call: Some(call),

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::record::{Record, Transcript};
 use super::run::RecordPlace;
 use super::run_context::RunContext;
+use crate::conversation::{Checkpoint, Record, Transcript};
 use crate::message::{Message, Messages};
 
 /// Which agent continues a conversation.
@@ -30,9 +30,33 @@ impl RunContext {
                 path,
                 joined: None,
             };
+        }
+        self
+    }
+
+    /// Numbers an agent that is about to open a conversation of its own.
+    pub(crate) fn counted(mut self) -> Self {
+        if let Some(scope) = Arc::get_mut(&mut self.scope) {
             scope.count();
         }
         self
+    }
+
+    /// Returns the part that the ids of a conversation's messages share: the same whenever this run
+    /// is made, and another one for every other conversation of the run. `caller` is the context in
+    /// which the agent that opens it was called.
+    pub(crate) fn id_prefix(&self, caller: &Self) -> Arc<str> {
+        let run = match caller.emitter() {
+            Some(emitter) => emitter.run_name(),
+            None => &self.scope.run.id,
+        };
+        if self.is_outermost() {
+            return match self.scope.run.next_conversation() {
+                0 => run.clone(),
+                number => format!("{run}+{number}").into(),
+            };
+        }
+        format!("{run}/{}", self.step_path()).into()
     }
 
     /// Returns the context of an agent that continues its caller's conversation from this message
@@ -48,6 +72,16 @@ impl RunContext {
             };
         }
         self
+    }
+
+    /// Returns the checkpoint of a running or ended run.
+    pub(crate) fn checkpoint(&self, record: &Record) -> Checkpoint {
+        let private_state = if self.is_outermost() {
+            self.private_state().snapshot()
+        } else {
+            serde_json::Map::new()
+        };
+        Checkpoint::of(record, self.interrupts(), private_state)
     }
 
     /// Returns where this agent records its messages.
@@ -88,9 +122,9 @@ impl RunContext {
     }
 
     /// Records that the loop of this agent has responded to this request.
-    pub(crate) fn answered(&self, asked: &Messages) {
+    pub(crate) fn responded(&self, request: &Messages) {
         self.record()
-            .answered(self.scope.place.path.clone(), asked.clone());
+            .responded(self.scope.place.path.clone(), request.clone());
     }
 
     /// Returns which agent continues, as seen from this one.
@@ -132,7 +166,7 @@ impl RunContext {
     pub(crate) fn working(&self, agent: &str, asked: &Message) -> Record {
         let at = self.holds(agent);
         let held = self.record().held(&at);
-        held.filter(|held| held.asked().get(0).is_none_or(|it| it == asked))
+        held.filter(|held| held.request().get(0).is_none_or(|it| it == asked))
             .unwrap_or_else(|| {
                 let record = Record::default();
                 self.record().hold(at, record.clone());

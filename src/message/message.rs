@@ -3,6 +3,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::message_id::MessageId;
 use super::part::{Part, ToolResult};
 use super::parts::Parts;
 use super::provider_data::ProviderData;
@@ -24,8 +25,10 @@ use super::tool_call::ToolCall;
 #[serde(transparent)]
 pub struct Message(Arc<Content>);
 
-#[derive(Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 struct Content {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    id: Option<MessageId>,
     role: Role,
     parts: Parts,
     #[serde(default, skip_serializing_if = "ProviderData::is_empty")]
@@ -36,11 +39,11 @@ impl Message {
     /// Creates a message of these parts.
     #[must_use]
     pub fn new(role: Role, parts: impl IntoIterator<Item = Part>) -> Self {
-        let (parts, provider) = (parts.into_iter().collect(), ProviderData::default());
         Self(Arc::new(Content {
+            id: None,
             role,
-            parts,
-            provider,
+            parts: parts.into_iter().collect(),
+            provider: ProviderData::default(),
         }))
     }
 
@@ -68,6 +71,35 @@ impl Message {
         Self::new(Role::Tool, [Part::ToolResult(result)])
     }
 
+    /// Sets the id, for example the one that a client has chosen. It must be unique in the
+    /// conversation. By default, the run that adds the message chooses one.
+    #[must_use]
+    pub fn with_id(mut self, id: impl Into<MessageId>) -> Self {
+        self.set_id(id.into());
+        self
+    }
+
+    /// Returns the id, if it has one: every message of a run's transcript does.
+    #[must_use]
+    pub fn id(&self) -> Option<&MessageId> {
+        self.0.id.as_ref()
+    }
+
+    pub(crate) fn set_id(&mut self, id: MessageId) {
+        Arc::make_mut(&mut self.0).id = Some(id);
+    }
+
+    pub(crate) fn with_optional_id(mut self, id: Option<&MessageId>) -> Self {
+        if let Some(id) = id {
+            self.set_id(id.clone());
+        }
+        self
+    }
+
+    pub(crate) fn clear_id(&mut self) {
+        Arc::make_mut(&mut self.0).id = None;
+    }
+
     /// Adds a part.
     #[must_use]
     pub fn with_part(mut self, part: Part) -> Self {
@@ -81,7 +113,7 @@ impl Message {
         self.0.role
     }
 
-    pub(super) fn set_role(&mut self, role: Role) {
+    pub(crate) fn set_role(&mut self, role: Role) {
         Arc::make_mut(&mut self.0).role = role;
     }
 
@@ -138,20 +170,30 @@ impl Message {
     }
 }
 
+/// Compares the contents; messages with different ids can be equal.
 impl PartialEq for Message {
     fn eq(&self, other: &Self) -> bool {
-        self.is_clone_of(other) || self.0 == other.0
+        if self.is_clone_of(other) {
+            return true;
+        }
+        // The id says which message it is, and is no part of what it says.
+        let (one, two) = (&*self.0, &*other.0);
+        one.role == two.role && one.parts == two.parts && one.provider == two.provider
     }
 }
 
 impl fmt::Debug for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Content {
+            id,
             role,
             parts,
             provider,
         } = &*self.0;
         let mut message = f.debug_struct("Message");
+        if let Some(id) = id {
+            message.field("id", id);
+        }
         message
             .field("role", role)
             .field("parts", &parts.as_slice());

@@ -2,13 +2,11 @@
 
 mod arguments;
 mod call_ids;
-mod call_order;
-mod held;
 mod media_source;
 #[expect(clippy::module_inception, reason = "a type is in the file of its name")]
 mod message;
+mod message_id;
 mod messages;
-mod open_calls;
 mod part;
 mod parts;
 mod provider_data;
@@ -20,6 +18,7 @@ pub use self::arguments::Arguments;
 pub use self::call_ids::CallIds;
 pub use self::media_source::MediaSource;
 pub use self::message::Message;
+pub use self::message_id::MessageId;
 pub use self::messages::{Iter, Messages};
 pub use self::part::{Audio, Document, Image, Part, Reasoning, Text, ToolResult};
 pub use self::provider_data::ProviderData;

@@ -33,7 +33,7 @@ impl ProviderData {
         Arc::make_mut(self.0.get_or_insert_default()).insert(provider.into(), value);
     }
 
-    pub(super) fn remove(&mut self, provider: &str) -> Option<Value> {
+    pub(crate) fn remove(&mut self, provider: &str) -> Option<Value> {
         let removed = Arc::make_mut(self.0.as_mut()?).remove(provider);
         if self.is_empty() {
             self.0 = None;

@@ -6,7 +6,7 @@ use super::written::{Earlier, Written};
 use crate::call::{CallKind, Extensions, Origin, Request};
 use crate::context::RunContext;
 use crate::error::Result;
-use crate::message::{Messages, Usage};
+use crate::message::{MessageId, Messages, Usage};
 use crate::stream::{ConsumerWait, DeltaSender, Mapper};
 use crate::tool::ToolDeclaration;
 
@@ -29,6 +29,8 @@ pub struct ModelRequest {
     sink: Option<DeltaSender>,
     extensions: Extensions,
     context: RunContext,
+    /// The id of the response, in a run.
+    response_id: Option<MessageId>,
     /// Whether a response from `after_model` replaces the whole response, tool calls included.
     after_replaces_all: bool,
     /// Whether a tool gives the final answer of the run.
@@ -52,6 +54,7 @@ impl ModelRequest {
         context: &RunContext,
         instructions: Option<&Arc<str>>,
         messages: Messages,
+        response_id: &MessageId,
         tools: &Arc<Vec<Arc<ToolDeclaration>>>,
         settings: &Arc<Settings>,
         written: &Written,
@@ -64,6 +67,7 @@ impl ModelRequest {
             sink: None,
             extensions: Extensions::new(),
             context: context.clone(),
+            response_id: Some(response_id.clone()),
             after_replaces_all: false,
             answered_by_tool: false,
             earlier: written.into(),
@@ -96,6 +100,19 @@ impl ModelRequest {
     pub fn with_delta_sender(mut self, sink: impl Into<Option<DeltaSender>>) -> Self {
         self.sink = sink.into();
         self
+    }
+
+    /// Gives the response of this call the id that it will have in the transcript. Without it, the
+    /// agent does so once the outermost layer has returned it: for a layer that stores responses, so
+    /// that a run that is made again has the same ids.
+    pub fn identify(&self, response: &mut ModelResponse) {
+        match (&self.sink, &self.response_id) {
+            (Some(sink), _) => sink.identify(response.message_mut()),
+            (None, Some(id)) if response.message().id().is_none() => {
+                response.message_mut().set_id(id.clone());
+            }
+            (None, _) => {}
+        }
     }
 
     pub(crate) fn set_answered_by_tool(&mut self, by_tool: bool) {

@@ -6,8 +6,8 @@ use tokio_util::sync::CancellationToken;
 use super::answer_format::AnswerFormat;
 use super::response::AgentResponse;
 use crate::call::{CallKind, Extensions, Origin, Request};
-use crate::context::Checkpoint;
-use crate::context::{Joined, Record, RunContext, State};
+use crate::context::{Joined, RunContext, State};
+use crate::conversation::{Checkpoint, Record};
 use crate::error::{Resolution, Result};
 use crate::message::{Message, Messages};
 use crate::model::Settings;
@@ -101,11 +101,11 @@ impl AgentRequest {
         let Checkpoint {
             messages,
             turn,
-            suspended,
+            head,
             private_state,
             ..
         } = checkpoint;
-        let record = Record::resuming(messages.clone(), suspended).at_turn(turn);
+        let record = Record::resuming(messages.clone(), head).at_turn(turn);
         let mut run = Joined::default();
         if !private_state.is_empty() {
             run.set_private_state(private_state.into());
@@ -188,12 +188,12 @@ impl AgentRequest {
         let Checkpoint {
             mut messages,
             turn,
-            suspended,
+            head,
             private_state,
             ..
         } = checkpoint;
         messages.extend(self.messages.iter().cloned());
-        self.record = self.record.restart(messages.clone(), suspended, turn);
+        self.record = self.record.restart(messages.clone(), head, turn);
         self.messages = messages;
         let private = self.context().private_state();
         private.remove_all(|key| !private_state.contains_key(key));
@@ -215,7 +215,7 @@ impl AgentRequest {
     #[must_use]
     pub fn checkpoint(&self) -> Checkpoint {
         self.record.expect(&self.messages);
-        Checkpoint::of(&self.record, self.context())
+        self.context().checkpoint(&self.record)
     }
 
     /// Sets settings that override the agent's.

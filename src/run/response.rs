@@ -6,10 +6,11 @@ use serde::de::DeserializeOwned;
 
 use super::answer_format;
 use crate::call::Origin;
-use crate::context::Checkpoint;
-use crate::context::{RunContext, State, Suspended};
+use crate::context::{RunContext, State};
+use crate::conversation::{Checkpoint, Head, Record};
 use crate::error::{Error, Interrupt, Result};
 use crate::message::{Iter, Message, Messages, Part, Role, ToolCall, Usage};
+use crate::stream::EventEmitter;
 
 /// The response of an agent call: the new messages, the usage, and why the run ended. Cloning is
 /// O(1).
@@ -40,7 +41,7 @@ pub struct AgentResponse {
 
 /// The parts of a response's checkpoint besides the messages.
 struct Kept {
-    suspended: Suspended,
+    head: Head,
     private_state: State,
     turn: u64,
 }
@@ -51,11 +52,10 @@ impl Kept {
             true => context.private_state().clone(),
             false => State::default(),
         };
-        let (suspended, turn) = (context.record().suspended(), context.record().turn());
         Arc::new(Self {
-            suspended,
+            head: context.record().head(),
             private_state,
-            turn,
+            turn: context.record().turn(),
         })
     }
 }
@@ -255,7 +255,7 @@ impl AgentResponse {
         checkpoint.interrupts = self.interrupts().to_vec();
         if let Some(kept) = &self.kept {
             checkpoint.turn = kept.turn;
-            checkpoint.suspended = kept.suspended.clone();
+            checkpoint.head = kept.head.clone();
             checkpoint.private_state = kept.private_state.snapshot();
         }
         checkpoint
@@ -266,9 +266,10 @@ impl AgentResponse {
     #[must_use]
     pub fn checkpoint_in(&self, context: &RunContext) -> Checkpoint {
         let mut checkpoint = self.clone().kept_by(context).checkpoint();
-        checkpoint.suspended = match self.interrupts() {
-            [] => Suspended::default(),
-            _ => checkpoint.suspended.for_length(self.messages.len()),
+        checkpoint.head = if self.interrupts().is_empty() {
+            checkpoint.head.for_branch()
+        } else {
+            checkpoint.head.for_length(self.messages.len())
         };
         checkpoint
     }
@@ -448,6 +449,26 @@ impl AgentResponse {
 
     fn keep(&mut self, context: &RunContext) {
         self.kept = Some(Kept::of(context));
+    }
+
+    /// Gives an id to each new message that has none, and another to each that was shown with
+    /// another content.
+    pub(crate) fn identify(&mut self, record: &Record, emitter: Option<&EventEmitter>) {
+        let is_ordered = self.chronological.is_some();
+        self.unorder();
+        if let Some(emitter) = emitter {
+            for index in self.new_from..self.messages.len() {
+                if emitter.has_shown_another(&self.messages[index])
+                    && let Some(message) = self.messages.get_mut(index)
+                {
+                    message.clear_id();
+                }
+            }
+        }
+        record.identify(&mut self.messages);
+        if is_ordered {
+            self.order();
+        }
     }
 
     pub(crate) fn with_iterations(mut self, iterations: u32) -> Self {

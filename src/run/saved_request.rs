@@ -5,8 +5,8 @@ use serde_json::{Map, Value};
 
 use super::request::AgentRequest;
 use crate::call::Request;
-use crate::context::Checkpoint;
 use crate::context::State;
+use crate::conversation::Checkpoint;
 use crate::error::Resolution;
 use crate::model::Settings;
 use crate::version::Version;
@@ -72,7 +72,11 @@ impl From<&AgentRequest> for SavedRequest {
         Self {
             version: Version,
             run_id: context.run_id().into(),
-            checkpoint: Checkpoint::before(request.record(), request.messages(), context),
+            checkpoint: Checkpoint::before(
+                request.record(),
+                request.messages(),
+                context.private_state().snapshot(),
+            ),
             settings: Arc::new(request.settings().clone()),
             state: context.state().snapshot(),
             resolutions: context.resolutions(),

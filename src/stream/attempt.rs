@@ -175,7 +175,7 @@ impl Attempt {
     #[inline]
     fn add_delta(&mut self, mut delta: Delta) -> Result<Shown> {
         if let Some(reader) = &mut self.reader {
-            reader.name_apart(&mut delta);
+            reader.claim_id(&mut delta);
         }
         self.said.push(&delta)?;
         self.show(iter::once(delta))
@@ -186,7 +186,7 @@ impl Attempt {
         let index = message_builder::index_of_part(self.said.len());
         let mut deltas: Vec<_> = message_builder::of_part(index, &part).collect();
         if let (Some(reader), Some(first)) = (&mut self.reader, deltas.first_mut()) {
-            reader.name_apart(first);
+            reader.claim_id(first);
             if let (Part::ToolCall(call), Delta::ToolCall { id, .. }) = (&mut part, first) {
                 call.id = id.clone();
             }
@@ -239,7 +239,7 @@ impl Attempt {
 impl Reader {
     /// Gives a tool call with an empty or duplicate id a new one: results refer to calls by id.
     #[inline]
-    fn name_apart(&mut self, delta: &mut Delta) {
+    fn claim_id(&mut self, delta: &mut Delta) {
         if let Delta::ToolCall { index, id, .. } = delta {
             let AttemptEmitter { call, number, .. } = &self.emitter;
             let name = || call.look(|call| call.name_tool_call(*number, *index));
@@ -282,7 +282,12 @@ impl Reader {
     }
 
     async fn finish(&mut self, said: MessageBuilder) -> Result<(Message, bool)> {
-        let said = said.into_message();
+        let mut said = said.into_message();
+        said.set_id(
+            self.emitter
+                .call
+                .look(|call| call.message(self.emitter.number)),
+        );
         let mappers = self.mappers()?;
         let sent = if mappers.is_empty() {
             said.clone()

@@ -9,9 +9,9 @@ use slab::Slab;
 use super::channel::{EventBatch, EventChannel};
 use super::delta::Delta;
 use super::event::EventKind;
-use super::message_builder::{self, look_alike};
+use super::message_builder::{self, shows_same};
 use crate::error::{Error, ErrorKind, Result};
-use crate::message::Message;
+use crate::message::{Message, MessageId};
 
 /// The events of a run, and the visible state of its running model calls.
 pub(super) type CallChannel = EventChannel<Calls>;
@@ -27,7 +27,7 @@ pub(super) struct CallHandle {
 
 impl CallHandle {
     /// Starts a call that is shown as this message.
-    pub(super) fn new(channel: Arc<CallChannel>, message: Arc<str>) -> Self {
+    pub(super) fn new(channel: Arc<CallChannel>, message: MessageId) -> Self {
         let key = channel.look(|calls| calls.insert(Call::new(message)));
         Self { channel, key }
     }
@@ -53,7 +53,8 @@ impl Drop for CallHandle {
 /// output, until it is dropped or finished and another has output.
 #[derive(Debug)]
 pub(super) struct Call {
-    message: Arc<str>,
+    /// The id of the message that shows the first attempt.
+    message: MessageId,
     attempts: u32,
     live: Option<Live>,
     is_over: bool,
@@ -97,7 +98,7 @@ impl Live {
 }
 
 impl Call {
-    pub(super) fn new(message: Arc<str>) -> Self {
+    pub(super) fn new(message: MessageId) -> Self {
         Self {
             message,
             attempts: 0,
@@ -119,11 +120,29 @@ impl Call {
     }
 
     /// Returns the id of the message that shows an attempt.
-    fn message(&self, attempt: u32) -> Arc<str> {
-        match attempt {
-            0 => self.message.clone(),
-            again => format!("{}.{again}", self.message).into(),
+    pub(super) fn message(&self, attempt: u32) -> MessageId {
+        self.message.attempt(attempt)
+    }
+
+    /// Returns the id of the response: that of the message that shows it, if one does.
+    pub(super) fn id_of(&self, response: &Message) -> MessageId {
+        let shown = self.live.as_ref().map(|live| &live.blocks.id);
+        if let Some(live) = &self.live
+            && let Phase::Finished { sent, .. } = &live.phase
+            && shows_same(sent, response)
+        {
+            return live.blocks.id.clone();
         }
+        match response.id() {
+            // A layer has chosen it, such as one that replays a response.
+            Some(id) if Some(id) != shown && !self.is_of_attempt(id) => id.clone(),
+            // What an attempt has shown is taken back, and its id with it.
+            _ => self.message(self.attempts),
+        }
+    }
+
+    fn is_of_attempt(&self, id: &MessageId) -> bool {
+        (0..self.attempts).any(|attempt| self.message(attempt) == *id)
     }
 
     /// Returns an id for a tool call without one.
@@ -208,19 +227,20 @@ impl Call {
         }
     }
 
-    /// Ends the call: the visible message becomes the response. Returns the id of the message, if
-    /// there is one.
+    /// Ends the call: the visible message becomes the response, whose id says whether it is shown.
     pub(super) fn settle(
         &mut self,
         answer: Option<(&Message, Option<u32>)>,
         out: &mut EventBatch<'_>,
-    ) -> Option<Arc<str>> {
+    ) {
         self.is_over = true;
         if let Some(mut live) = self.live.take() {
             match (&live.phase, answer) {
-                (Phase::Finished { sent, .. }, Some((message, _))) if look_alike(sent, message) => {
-                    provider_data(message, out);
-                    return Some(live.blocks.message);
+                (Phase::Finished { .. }, Some((message, _)))
+                    if message.id() == Some(&live.blocks.id) =>
+                {
+                    provider_data(&live.blocks.id, message, out);
+                    return;
                 }
                 // It is replaced by another response.
                 (Phase::Finished { .. }, Some((_, by)))
@@ -234,56 +254,65 @@ impl Call {
                 _ => live.discard(out),
             }
         }
-        let (message, _) = answer.filter(|(message, _)| message_builder::is_visible(message))?;
-        let id = self.message(self.attempts);
-        show(id.clone(), message, out);
-        Some(id)
+        if let Some((message, _)) = answer
+            && let Some(id) = message.id()
+            && message_builder::is_visible(message)
+        {
+            show(id, message, out);
+        }
     }
 }
 
 /// Emits a whole message that was not streamed.
-pub(super) fn show(id: Arc<str>, message: &Message, out: &mut EventBatch<'_>) {
-    let mut blocks = Blocks::new(id);
+pub(super) fn show(id: &MessageId, message: &Message, out: &mut EventBatch<'_>) {
+    let mut blocks = Blocks::new(id.clone());
     message_builder::deltas(message)
         .into_iter()
         .for_each(|delta| blocks.write(delta, out));
     blocks.close(out);
-    provider_data(message, out);
+    provider_data(id, message, out);
 }
 
 /// Emits the provider data of the calls of a final message.
-fn provider_data(message: &Message, out: &mut EventBatch<'_>) {
-    for call in message
-        .tool_calls()
-        .filter(|call| !call.provider.is_empty())
-    {
-        let (id, data) = (call.id.clone(), call.provider.clone());
-        out.push(EventKind::ToolCallProviderData { id, data });
+fn provider_data(id: &MessageId, message: &Message, out: &mut EventBatch<'_>) {
+    for (index, call) in message.tool_calls().enumerate() {
+        if !call.provider.is_empty() {
+            out.push(EventKind::ToolCallProviderData {
+                id: id.call(index),
+                data: call.provider.clone(),
+            });
+        }
     }
 }
 
 /// The open blocks of one message.
 #[derive(Debug)]
 pub(super) struct Blocks {
-    pub(super) message: Arc<str>,
+    id: MessageId,
+    /// The id as every event has it.
+    message: Arc<str>,
     has_text: bool,
     reasoning: Option<Arc<str>>,
     reasonings: u32,
+    /// The number of calls so far.
+    call_count: usize,
+    /// The calls that have not ended.
     calls: Vec<Arc<str>>,
     /// The last call with each index.
     by_index: HashMap<usize, Arc<str>>,
 }
 
 impl Blocks {
-    pub(super) fn new(message: Arc<str>) -> Self {
-        let (has_text, reasoning, reasonings, calls, by_index) = Default::default();
+    pub(super) fn new(id: MessageId) -> Self {
         Self {
-            message,
-            has_text,
-            reasoning,
-            reasonings,
-            calls,
-            by_index,
+            message: id.to_shared(),
+            id,
+            has_text: false,
+            reasoning: None,
+            reasonings: 0,
+            call_count: 0,
+            calls: Vec::new(),
+            by_index: HashMap::new(),
         }
     }
 
@@ -325,13 +354,20 @@ impl Blocks {
                 let id = self.reasoning(out);
                 out.push(EventKind::ReasoningDelta { id, text });
             }
-            Delta::ToolCall { index, id, name } => {
+            Delta::ToolCall {
+                index,
+                id: call_id,
+                name,
+            } => {
+                let id = self.id.call(self.call_count);
+                self.call_count += 1;
                 self.calls.push(id.clone());
                 self.by_index.insert(index, id.clone());
                 out.push(EventKind::ToolCallStart {
                     id,
                     name,
                     message: self.message.clone(),
+                    call_id,
                 });
             }
             Delta::Arguments { index, json } => {

@@ -7,7 +7,7 @@ use super::consumer_wait::ConsumerWait;
 use super::emitter::EventEmitter;
 use super::event_stream::EventStream;
 use super::mapper::{Frame, Mapper};
-use crate::message::Message;
+use crate::message::{Message, MessageId};
 use crate::state::State;
 
 /// Receives the deltas of one model call. Clones belong to the same call.
@@ -48,13 +48,14 @@ pub struct DeltaSender {
 pub fn channel(capacity: usize) -> (DeltaSender, EventStream) {
     let name = uuid::Uuid::new_v4().to_string().into();
     let (emitter, events) = EventEmitter::new(name, State::default(), capacity);
-    (DeltaSender::new(emitter), events)
+    let id = MessageId::minted(emitter.run_name(), 0);
+    (DeltaSender::new(emitter, id), events)
 }
 
 impl DeltaSender {
-    /// Creates the sink for the next model call of an agent.
-    pub(crate) fn new(emitter: EventEmitter) -> Self {
-        let call = Arc::new(emitter.enter_call());
+    /// Creates the sink for a model call whose response is the message with this id.
+    pub(crate) fn new(emitter: EventEmitter, id: MessageId) -> Self {
+        let call = Arc::new(emitter.enter_call(id));
         Self {
             emitter,
             call,
@@ -66,6 +67,15 @@ impl DeltaSender {
     /// if there was one.
     pub(crate) async fn settle(&self, answer: Option<(&Message, Option<u32>)>) {
         self.emitter.settle(&self.call, answer).await;
+    }
+
+    /// Gives the response the id of the message that shows it.
+    pub(crate) fn identify(&self, response: &mut Message) {
+        let id = self.call.look(|call| call.id_of(response));
+        // Usually it has it: unchanged, it stays shared.
+        if response.id() != Some(&id) {
+            response.set_id(id);
+        }
     }
 
     /// Discards the output of a call that was dropped.

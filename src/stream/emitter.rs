@@ -8,10 +8,11 @@ use super::channel::EventBatch;
 use super::consumer_wait::{Clock, ConsumerWait};
 use super::event::{EventKind, Invocation};
 use super::event_stream::EventStream;
-use super::message_builder::{self, look_alike};
+use super::message_builder::{self, shows_same};
+use crate::conversation::CallName;
 use crate::error::Result;
 use crate::lock::lock;
-use crate::message::{Message, Messages, Role, ToolResult};
+use crate::message::{Message, MessageId, Messages, Role, ToolResult};
 use crate::state::{State, Untold};
 
 /// Emits the events of one agent in a streamed run.
@@ -23,7 +24,8 @@ struct Part {
     run: Arc<Run>,
     /// The agent whose conversation this one continues, or the run.
     conversation: Option<EventEmitter>,
-    shown: Mutex<Vec<Shown>>,
+    /// The responses that were streamed and not discarded.
+    shown: Mutex<Vec<Message>>,
 }
 
 /// Data shared by the agents of a run.
@@ -34,7 +36,6 @@ struct Run {
     untold: Arc<Untold>,
     clock: Arc<Clock>,
     invocations: AtomicU32,
-    calls: AtomicU32,
 }
 
 impl Drop for Run {
@@ -44,12 +45,6 @@ impl Drop for Run {
     }
 }
 
-/// A response that was streamed and not discarded.
-struct Shown {
-    id: Arc<str>,
-    message: Message,
-}
-
 impl EventEmitter {
     /// Creates the emitter of the run itself, and the stream of events.
     pub(crate) fn new(name: Arc<str>, state: State, capacity: usize) -> (Self, EventStream) {
@@ -57,26 +52,21 @@ impl EventEmitter {
         let clock = Arc::<Clock>::default();
         let invocation = Arc::<Invocation>::default();
         let events = EventStream::new(channel.clone(), clock.clone(), invocation.clone());
-        let (untold, invocations, calls) = Default::default();
         let run = Arc::new(Run {
             name,
             channel,
             state,
-            untold,
+            untold: Arc::default(),
             clock,
-            invocations,
-            calls,
+            invocations: AtomicU32::new(0),
         });
-        let shown = Mutex::default();
-        (
-            Self(Arc::new(Part {
-                invocation,
-                run,
-                conversation: None,
-                shown,
-            })),
-            events,
-        )
+        let part = Part {
+            invocation,
+            run,
+            conversation: None,
+            shown: Mutex::default(),
+        };
+        (Self(Arc::new(part)), events)
     }
 
     /// Creates the emitter of an agent called in this one.
@@ -147,17 +137,32 @@ impl EventEmitter {
         drop(self.push(|_, out| out.push(kind)));
     }
 
-    /// Emits the tool results in messages of the transcript.
-    pub(crate) async fn tell_answers(&self, messages: &[Message]) {
-        if !messages.is_empty() {
-            self.tell_all(|_, out| messages.iter().for_each(|it| answers(it, out)))
-                .await;
+    /// Emits the results of tool calls.
+    pub(crate) async fn tell_results(&self, results: &[(CallName, Message)]) {
+        if results.is_empty() {
+            return;
         }
+        let tell = |_: &mut Calls, out: &mut EventBatch<'_>| {
+            for (call, message) in results {
+                push_results(call, message, out);
+            }
+        };
+        self.tell_all(tell).await;
     }
 
-    /// Emits a tool result without waiting.
-    pub(crate) fn note_answer(&self, message: &Message) {
-        drop(self.push(|_, out| answers(message, out)));
+    /// Emits the results in the messages that a tool call has brought.
+    pub(crate) async fn tell_answers(&self, call: &CallName, messages: &[Message]) {
+        let tell = |_: &mut Calls, out: &mut EventBatch<'_>| {
+            for message in messages {
+                push_results(call, message, out);
+            }
+        };
+        self.tell_all(tell).await;
+    }
+
+    /// Emits the result of a tool call without waiting.
+    pub(crate) fn note_answer(&self, call: &CallName, message: &Message) {
+        drop(self.push(|_, out| push_results(call, message, out)));
     }
 
     /// Adds events of a model call; returns whether there is still [capacity](Self::room).
@@ -193,15 +198,14 @@ impl EventEmitter {
         channel.room().await
     }
 
-    /// The next model call begins.
-    pub(super) fn enter_call(&self) -> CallHandle {
-        CallHandle::new(self.0.run.channel.clone(), self.name_message())
+    /// Begins a model call whose response is the message with this id.
+    pub(super) fn enter_call(&self, id: MessageId) -> CallHandle {
+        CallHandle::new(self.0.run.channel.clone(), id)
     }
 
-    fn name_message(&self) -> Arc<str> {
-        let run = &self.0.run;
-        let number = run.calls.fetch_add(1, Ordering::Relaxed);
-        format!("{}-{number}", run.name).into()
+    /// Returns the prefix of the ids in the stream.
+    pub(crate) fn run_name(&self) -> &Arc<str> {
+        &self.0.run.name
     }
 
     /// Returns a counter of the time that the run waits for its consumer from now on.
@@ -213,12 +217,11 @@ impl EventEmitter {
     /// number, if there was one.
     pub(super) async fn settle(&self, call: &CallHandle, answer: Option<(&Message, Option<u32>)>) {
         let settle = |calls: &mut Calls, out: &mut EventBatch<'_>| {
-            let id = call.of(calls).settle(answer, out);
-            if let (Some(id), Some((message, _))) = (id, answer) {
-                lock(&self.0.shown).push(Shown {
-                    id,
-                    message: message.clone(),
-                });
+            call.of(calls).settle(answer, out);
+            if let Some((message, _)) = answer
+                && message_builder::is_visible(message)
+            {
+                lock(&self.0.shown).push(message.clone());
             }
         };
         self.tell_all(settle).await;
@@ -234,75 +237,87 @@ impl EventEmitter {
     pub(crate) async fn begin(&self, conversation: &Messages, new_from: usize) {
         if let Some(above) = &self.0.conversation {
             let mut above = lock(&above.0.shown);
-            let seen = conversation.range(new_from).filter_map(|said| {
-                let at = above
-                    .iter()
-                    .position(|shown| look_alike(said, &shown.message))?;
-                Some(above.remove(at))
-            });
-            let seen: Vec<_> = seen.collect();
+            let mut own = Vec::new();
+            if !above.is_empty() {
+                for message in conversation.range(new_from) {
+                    if let Some(at) = above.iter().position(|shown| is_shown_as(message, shown)) {
+                        own.push(above.remove(at));
+                    }
+                }
+            }
             drop(above);
-            lock(&self.0.shown).extend(seen);
+            lock(&self.0.shown).extend(own);
         }
-        let mut void = Vec::new();
+        let mut discarded = Vec::new();
         lock(&self.0.shown).retain(|shown| {
             let stays = conversation
                 .iter()
-                .any(|message| look_alike(message, &shown.message));
+                .any(|message| is_shown_as(message, shown));
             if !stays {
-                void.push(shown.id.clone());
+                discarded.extend(shown.id().map(MessageId::to_shared));
             }
             stays
         });
         let tell = |_: &mut Calls, out: &mut EventBatch<'_>| {
-            void.into_iter()
-                .for_each(|message| out.push(EventKind::AttemptDiscarded { message }));
+            for message in discarded {
+                out.push(EventKind::AttemptDiscarded { message });
+            }
         };
         self.tell_all(tell).await;
     }
 
+    /// Returns whether a message with this id was shown with another content. It is another message
+    /// to the consumer, and needs an id of its own.
+    pub(crate) fn has_shown_another(&self, message: &Message) -> bool {
+        let is_other = |shown: &Message| shown.id() == message.id() && !shows_same(shown, message);
+        lock(&self.0.shown).iter().any(is_other)
+    }
+
     /// Makes the agent's visible messages equal its response.
-    pub(crate) async fn answered<'a>(&self, said: impl Iterator<Item = &'a Message>) {
-        let said: Vec<_> = said.collect();
-        let of_role = |wanted: Role| said.iter().copied().filter(move |it| it.role() == wanted);
-        let results: Vec<_> = of_role(Role::Tool).collect();
-        let mut said: Vec<_> = of_role(Role::Assistant)
-            .filter(|message| message_builder::is_visible(message))
-            .collect();
-        let mut shown = std::mem::take(&mut *lock(&self.0.shown));
-        let mut replaced = Vec::new();
-        // Latest first: of equal messages the last one was streamed last.
-        for index in (0..shown.len()).rev() {
-            match said
-                .iter()
-                .rposition(|message| look_alike(message, &shown[index].message))
+    pub(crate) async fn answered<'a>(&self, response: impl Iterator<Item = &'a Message>) {
+        let response: Vec<_> = response.collect();
+        let shown = std::mem::take(&mut *lock(&self.0.shown));
+        let (stays, replaced): (Vec<_>, Vec<_>) = shown
+            .into_iter()
+            .partition(|shown| response.iter().any(|message| is_shown_as(message, shown)));
+        let mut unseen = Vec::new();
+        for &message in &response {
+            if message.role() == Role::Assistant
+                && message_builder::is_visible(message)
+                && !stays.iter().any(|shown| shown.id() == message.id())
             {
-                Some(at) => drop(said.remove(at)),
-                None => replaced.push(shown.remove(index).id),
+                unseen.push(message);
             }
         }
-        let unseen: Vec<_> = said
-            .into_iter()
-            .map(|it| (self.name_message(), it))
-            .collect();
-        let more = unseen.iter().map(|(id, it)| Shown {
-            id: id.clone(),
-            message: (*it).clone(),
-        });
-        shown.extend(more);
+        let mut shown = stays;
+        shown.extend(unseen.iter().map(|message| Message::clone(message)));
         self.hand_over(shown);
         let tell = |_: &mut Calls, out: &mut EventBatch<'_>| {
-            let replaced = replaced.into_iter().rev();
-            replaced.for_each(|message| out.push(EventKind::ResponseReplaced { message }));
-            for (id, message) in unseen {
+            for message in replaced.iter().filter_map(Message::id) {
+                out.push(EventKind::ResponseReplaced {
+                    message: message.to_shared(),
+                });
+            }
+            for message in unseen {
+                let Some(id) = message.id() else {
+                    continue;
+                };
                 call::show(id, message, out);
                 // The output of its calls was discarded with the message.
-                let is_of = |id: &str| message.tool_calls().any(|call| &*call.id == id);
-                let is_answer = |it: &&&Message| it.tool_results().any(|it| is_of(&it.call_id));
-                results
-                    .iter()
-                    .filter(is_answer)
-                    .for_each(|answer| answers(answer, out));
+                for (index, asked) in message.tool_calls().enumerate() {
+                    let call = CallName {
+                        message: id.clone(),
+                        index,
+                    };
+                    let is_answer = |answer: &&&Message| {
+                        answer
+                            .tool_results()
+                            .any(|result| result.call_id == asked.id)
+                    };
+                    for answer in response.iter().filter(is_answer) {
+                        push_results(&call, answer, out);
+                    }
+                }
             }
         };
         self.tell_all(tell).await;
@@ -315,23 +330,29 @@ impl EventEmitter {
         self.hand_over(shown);
     }
 
-    fn hand_over(&self, mut shown: Vec<Shown>) {
+    fn hand_over(&self, mut shown: Vec<Message>) {
         let conversation = self.0.conversation.as_ref().unwrap_or(self);
         lock(&conversation.0.shown).append(&mut shown);
     }
 }
 
-fn answers(message: &Message, out: &mut EventBatch<'_>) {
+/// Returns whether this message of a transcript is the one that was shown.
+fn is_shown_as(message: &Message, shown: &Message) -> bool {
+    message.id() == shown.id() && shows_same(message, shown)
+}
+
+fn push_results(call: &CallName, message: &Message, out: &mut EventBatch<'_>) {
     for result in message.tool_results().cloned() {
         let ToolResult {
-            call_id: id,
             name,
             parts,
             is_error,
             ..
         } = result;
+        let message = message.id().map(MessageId::to_shared);
         out.push(EventKind::ToolResult {
-            id,
+            id: call.in_stream(),
+            message: message.unwrap_or_default(),
             name,
             parts,
             is_error,

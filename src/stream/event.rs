@@ -38,7 +38,7 @@ pub struct Invocation {
     pub path: Arc<str>,
     /// The invocation that called it; `None` for the agent that the caller called.
     pub caller: Option<Arc<Invocation>>,
-    /// The tool call that it is made in: that of an agent used as a tool.
+    /// The id of the tool call that it is made in: that of an agent used as a tool.
     pub tool_call: Option<Arc<str>>,
     /// Whether it continues its caller's conversation, as members of a team and sub-agents after a
     /// transfer do.
@@ -149,12 +149,15 @@ pub enum EventKind {
     },
     /// A tool call starts.
     ToolCallStart {
-        /// The call's id.
+        /// The call's id: the message's id, `-t` and its place among the calls there. The other
+        /// events about the call have it, too.
         id: Arc<str>,
         /// The tool's name.
         name: Arc<str>,
         /// The id of the message with the call.
         message: Arc<str>,
+        /// The provider's id of the call, which the transcript has; others can have the same.
+        call_id: Arc<str>,
     },
     /// A delta of a tool call's arguments.
     ToolCallDelta {
@@ -179,6 +182,8 @@ pub enum EventKind {
     ToolResult {
         /// The call's id.
         id: Arc<str>,
+        /// The id of the message with the result.
+        message: Arc<str>,
         /// The tool's name.
         name: Arc<str>,
         /// The parts that the model receives.

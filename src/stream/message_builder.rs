@@ -210,7 +210,7 @@ pub(super) const fn index_of_part(at: usize) -> usize {
 }
 
 /// Returns whether two messages have the same deltas.
-pub(super) fn look_alike(one: &Message, other: &Message) -> bool {
+pub(super) fn shows_same(one: &Message, other: &Message) -> bool {
     if one.is_clone_of(other) {
         return true;
     }

@@ -61,8 +61,8 @@ pub struct Step {
 
 /// A call as events tell of it.
 struct Told {
-    /// The invocation.
-    by: Arc<str>,
+    /// The id of the call in the stream.
+    id: Arc<str>,
     message: Arc<str>,
     arguments: String,
     step: Step,
@@ -120,16 +120,20 @@ impl Trajectory {
             invocation, kind, ..
         } in events
         {
-            let is = |call: &&mut Told, id: &str| *call.step.id == *id && call.by == invocation.id;
             match kind {
-                EventKind::ToolCallStart { id, name, message } => told.push(Told {
-                    by: invocation.id.clone(),
+                EventKind::ToolCallStart {
+                    id,
+                    name,
+                    message,
+                    call_id,
+                } => told.push(Told {
+                    id: id.clone(),
                     message: message.clone(),
                     arguments: String::new(),
-                    step: Step::new(invocation.path.clone(), id.clone(), name.clone()),
+                    step: Step::new(invocation.path.clone(), call_id.clone(), name.clone()),
                 }),
                 EventKind::ToolCallDelta { id, json } => {
-                    if let Some(call) = told.iter_mut().rfind(|call| is(call, id)) {
+                    if let Some(call) = told.iter_mut().rfind(|call| call.id == *id) {
                         call.arguments.push_str(json);
                     }
                 }
@@ -139,7 +143,7 @@ impl Trajectory {
                     is_error,
                     ..
                 } => {
-                    if let Some(call) = told.iter_mut().rfind(|call| is(call, id)) {
+                    if let Some(call) = told.iter_mut().rfind(|call| call.id == *id) {
                         let text = parts.iter().filter_map(Part::as_text).collect();
                         (call.step.result, call.step.is_error) = (Some(text), *is_error);
                     }

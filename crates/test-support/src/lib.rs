@@ -56,14 +56,19 @@ pub fn deltas(events: impl IntoIterator<Item = Event>) -> Vec<Delta> {
     let delta = |event: Event| match event.kind {
         EventKind::TextDelta { text, .. } => Some(Delta::Text(text)),
         EventKind::ReasoningDelta { text, .. } => Some(Delta::Reasoning(text)),
-        EventKind::ToolCallStart { id, name, message } => {
+        EventKind::ToolCallStart {
+            id,
+            name,
+            message,
+            call_id,
+        } => {
             if message_now.replace(message.clone()) != Some(message) {
                 calls.clear();
             }
-            calls.push(id.clone());
+            calls.push(id);
             Some(Delta::ToolCall {
                 index: calls.len() - 1,
-                id,
+                id: call_id,
                 name,
             })
         }

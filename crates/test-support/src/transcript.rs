@@ -13,6 +13,7 @@ pub fn left<'a>(events: impl IntoIterator<Item = &'a Event>) -> Vec<Answer> {
     let mut messages: Vec<std::sync::Arc<str>> = Vec::new();
     let mut seen = BTreeMap::<_, Answer>::new();
     let mut owner = BTreeMap::new();
+    let mut places = BTreeMap::new();
     let mut open = Vec::new();
     let begin = |messages: &mut Vec<std::sync::Arc<str>>, message: &std::sync::Arc<str>| {
         if !messages.contains(message) {
@@ -47,23 +48,23 @@ pub fn left<'a>(events: impl IntoIterator<Item = &'a Event>) -> Vec<Answer> {
                 assert!(open.contains(id), "a thought outside its train");
                 seen.entry(owner[id].clone()).or_default().1.push_str(text);
             }
-            EventKind::ToolCallStart { id, name, message } => {
+            EventKind::ToolCallStart {
+                id,
+                name,
+                message,
+                call_id,
+            } => {
                 begin(&mut messages, message);
                 open.push(id.clone());
+                let calls = &mut seen.entry(message.clone()).or_default().2;
                 owner.insert(id.clone(), message.clone());
-                seen.entry(message.clone())
-                    .or_default()
-                    .2
-                    .push(format!("{id} {name} "));
+                places.insert(id.clone(), calls.len());
+                calls.push(format!("{call_id} {name} "));
             }
             EventKind::ToolCallDelta { id, json } => {
                 assert!(open.contains(id), "arguments outside their call");
                 let calls = &mut seen.entry(owner[id].clone()).or_default().2;
-                let call = calls
-                    .iter_mut()
-                    .find(|call| call.starts_with(&**id))
-                    .unwrap();
-                call.push_str(json);
+                calls[places[id]].push_str(json);
             }
             EventKind::AttemptDiscarded { message } | EventKind::ResponseReplaced { message } => {
                 assert!(

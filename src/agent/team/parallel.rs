@@ -7,7 +7,7 @@ use super::config::Config;
 use crate::agent::team_response::TeamResponse;
 use crate::agent::waiting::whose_turn;
 use crate::call::Request;
-use crate::context::Record;
+use crate::conversation::Record;
 use crate::error::Result;
 use crate::message::Messages;
 use crate::run::{AgentRequest, AgentResponse, EndReason};
@@ -28,7 +28,7 @@ pub(super) async fn run(team: &Config, request: &AgentRequest) -> Result<AgentRe
         whose_turn(context, &team.members, &messages)?;
         context.take_turn();
         for (member, held) in team.members.iter().zip(&mut held) {
-            let all = Record::asking(&messages);
+            let all = Record::with_request(&messages);
             record.hold(context.holds(member.name()), all.clone());
             *held = Some(all);
         }
@@ -124,7 +124,7 @@ impl Turn {
         let (told, is_done) = record.told();
         let messages = record.save().messages;
         let goes_on = goes_on && told == messages.len();
-        let asked = if is_done { messages } else { record.asked() };
+        let asked = if is_done { messages } else { record.request() };
         Self {
             index,
             record,

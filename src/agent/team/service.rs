@@ -2,8 +2,8 @@ use std::sync::Arc;
 
 use super::config::{Config, Plan};
 use super::{parallel, sequence};
-use crate::agent::whole::make_whole;
 use crate::call::{BoxCallFuture, Request};
+use crate::conversation::make_whole;
 use crate::run::{AgentRequest, BoxAgent};
 
 /// The plan at the bottom of a team's stack.
@@ -16,13 +16,13 @@ pub(super) fn service(config: Config) -> BoxAgent {
 fn call(team: Arc<Config>, mut request: AgentRequest) -> BoxCallFuture<AgentRequest> {
     BoxCallFuture::new(async move {
         // Once for all its members.
-        let added = make_whole(&mut request);
+        let added = make_whole(request.messages_mut());
         if let Some(emitter) = request.context().emitter() {
             let asked = request.messages();
             emitter
                 .begin(&request.context().begin(asked), asked.len())
                 .await;
-            emitter.tell_answers(&added).await;
+            emitter.tell_results(&added).await;
         }
         let result = match team.plan {
             Plan::InTurn { rounds } => sequence::run(&team, rounds, &request).await,

@@ -3,7 +3,6 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::call::Request;
-use crate::message::Messages;
 use crate::model::{ModelRequest, Settings};
 use crate::tool::ToolRequest;
 
@@ -56,7 +55,7 @@ pub trait Recordable: Request<Response: Serialize + DeserializeOwned> {
 struct ModelData<'r> {
     #[serde(skip_serializing_if = "Option::is_none")]
     instructions: Option<&'r str>,
-    messages: &'r Messages,
+    messages: Vec<Value>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tools: Vec<Value>,
     settings: &'r Settings,
@@ -65,9 +64,18 @@ struct ModelData<'r> {
 impl Recordable for ModelRequest {
     fn data(&self) -> serde_json::Result<Value> {
         let tools = self.tools().iter().map(serde_json::to_value);
+        let mut messages = Vec::with_capacity(self.messages().len());
+        for message in self.messages() {
+            let mut message = serde_json::to_value(message)?;
+            // The model does not receive it, and another run of the same request has others.
+            if let Some(message) = message.as_object_mut() {
+                message.remove("id");
+            }
+            messages.push(message);
+        }
         serde_json::to_value(ModelData {
             instructions: self.instructions(),
-            messages: self.messages(),
+            messages,
             tools: tools.collect::<serde_json::Result<_>>()?,
             settings: self.settings(),
         })

@@ -4,12 +4,8 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::message::Message;
-use super::messages::Messages;
-use super::part::{Part, ToolResult};
-use super::role::Role;
-use super::tool_call::ToolCall;
 use crate::error::{Error, ErrorKind, Result};
+use crate::message::{Message, Messages, Part, Role, ToolCall, ToolResult};
 
 /// The number of results that are searched linearly.
 const FEW: usize = 8;

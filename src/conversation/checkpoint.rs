@@ -3,14 +3,16 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::conversation::{Conversation, Suspended};
 use super::record::Record;
-use super::run_context::{CALLS, RunContext};
+use super::saved::{Head, Saved};
 use super::slot;
 use crate::any_value::AnyValue;
 use crate::error::{Error, Interrupt};
 use crate::message::Messages;
 use crate::version::Version;
+
+/// The prefix of the keys of private data about tool calls.
+pub(crate) const CALLS: &str = "calls/";
 
 /// Everything needed to [resume](crate::AgentRequest::resume) a conversation, in this process or
 /// another, except the session's state, which is stored separately.
@@ -73,9 +75,8 @@ pub struct Checkpoint {
     pub interrupts: Vec<Interrupt>,
     /// Number of runs of the conversation: 0 before the first.
     pub turn: u64,
-    /// The conversations of agents among themselves, and which agent continues.
-    #[serde(skip_serializing_if = "Suspended::is_empty")]
-    pub(crate) suspended: Suspended,
+    #[serde(skip_serializing_if = "Head::is_empty")]
+    pub(crate) head: Head,
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub(crate) private_state: Map<String, Value>,
 }
@@ -94,22 +95,28 @@ impl Checkpoint {
     /// Open interrupts are dropped.
     #[must_use]
     pub fn with_messages(self, messages: impl Into<Messages>) -> Self {
-        let (turn, mut private_state) = (self.turn, self.private_state);
+        let mut private_state = self.private_state;
+        // Questions about calls belong to the branch that is left.
         private_state.retain(|key, _| !key.starts_with(CALLS));
         Self {
-            turn,
+            turn: self.turn,
+            head: self.head.for_branch(),
             private_state,
             ..Self::new(messages)
         }
     }
 
     /// Returns the checkpoint from which a run that has not begun with these messages begins.
-    pub(crate) fn before(record: &Record, messages: &Messages, context: &RunContext) -> Self {
+    pub(crate) fn before(
+        record: &Record,
+        messages: &Messages,
+        private_state: Map<String, Value>,
+    ) -> Self {
         Self {
             messages: messages.clone(),
-            suspended: record.suspended().for_length(messages.len()),
+            head: record.head().for_length(messages.len()),
             turn: record.turn().saturating_sub(1),
-            private_state: context.private_state().snapshot(),
+            private_state,
             ..Self::default()
         }
     }
@@ -138,22 +145,20 @@ impl Checkpoint {
     }
 
     /// Returns the checkpoint of a running or ended run.
-    pub(crate) fn of(record: &Record, context: &RunContext) -> Self {
-        let Conversation {
+    pub(crate) fn of(
+        record: &Record,
+        interrupts: Vec<Interrupt>,
+        private_state: Map<String, Value>,
+    ) -> Self {
+        let Saved { messages, head } = record.save();
+        Self {
             messages,
-            suspended,
-        } = record.save();
-        let mut checkpoint = Self {
-            messages,
-            suspended,
+            interrupts,
+            turn: record.turn(),
+            head,
+            private_state,
             ..Self::default()
-        };
-        checkpoint.turn = record.turn();
-        checkpoint.interrupts = context.interrupts();
-        if context.is_outermost() {
-            checkpoint.private_state = context.private_state().snapshot();
         }
-        checkpoint
     }
 }
 

@@ -2,8 +2,7 @@
 
 use serde_json::json;
 
-use super::message::Message;
-use super::role::Role;
+use crate::message::{Message, Role};
 
 /// The key of what is kept of them.
 const KEY: &str = "tower_agent";

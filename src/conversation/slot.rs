@@ -1,7 +1,6 @@
 //! The state of the tool calls of a turn.
 
-use std::sync::Arc;
-
+use super::call_name::CallName;
 use crate::message::{Message, Messages, Part, Role, ToolCall, ToolResult};
 
 /// The result of a call that was dropped while it ran.
@@ -29,24 +28,35 @@ impl Slot {
             Self::Many(messages) => messages,
         }
     }
+
+    /// Gives ids to the messages of a call.
+    pub(crate) fn identify(&mut self, name: &CallName) {
+        match self {
+            Self::Open | Self::Begun(_) => {}
+            Self::Answered(message) => name.identify(std::iter::once(message)),
+            Self::Many(messages) => name.identify(messages.iter_mut()),
+        }
+    }
 }
 
 /// Closes the calls that have started and not ended, and returns their results. A call that
 /// `is_resumable` becomes open again.
 pub(super) fn stop(
-    calls: &mut [(Arc<str>, Slot)],
-    is_resumable: impl Fn(&str) -> bool,
-) -> Vec<Message> {
+    calls: &mut [(CallName, Slot)],
+    is_resumable: impl Fn(&CallName) -> bool,
+) -> Vec<(CallName, Message)> {
     let mut stopped = Vec::new();
-    for (id, slot) in calls {
-        if let Slot::Begun(call) = slot {
-            *slot = if is_resumable(id) {
-                Slot::Open
-            } else {
-                let answer = stopped_answer(call);
-                stopped.push(answer.clone());
-                Slot::Answered(answer)
-            };
+    for (name, slot) in calls {
+        let Slot::Begun(call) = slot else {
+            continue;
+        };
+        if is_resumable(name) {
+            *slot = Slot::Open;
+        } else {
+            let mut answer = stopped_answer(call);
+            name.identify(std::iter::once(&mut answer));
+            stopped.push((name.clone(), answer.clone()));
+            *slot = Slot::Answered(answer);
         }
     }
     stopped
@@ -60,7 +70,7 @@ pub(super) fn stopped_answer(call: &ToolCall) -> Message {
 /// Adds the messages of a turn to a conversation. Messages that are no results are held while calls are
 /// open, or if the conversation holds earlier ones of the turn.
 pub(super) fn settle<T>(
-    calls: &[(Arc<str>, Slot)],
+    calls: &[(CallName, Slot)],
     conversation: &mut T,
     messages: impl Fn(&T) -> &Messages,
     push: impl Fn(&mut T, Message),

@@ -3,8 +3,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::message::{Message, Messages, Part, Role, ToolCall, ToolResult};
-use crate::run::AgentRequest;
+use super::call_name::CallName;
+use crate::message::{Message, MessageId, Messages, Part, Role, ToolCall, ToolResult};
 
 /// The result of a call that the conversation continued without.
 const LEFT: &str = "no result: the conversation continued before this tool returned; its \
@@ -12,21 +12,21 @@ const LEFT: &str = "no result: the conversation continued before this tool retur
 
 /// A repaired conversation.
 #[derive(Default)]
-pub(super) struct Repaired {
-    pub(super) messages: Messages,
+struct Repaired {
+    messages: Messages,
     /// The results that were added to calls without one.
-    pub(super) added: Vec<Message>,
+    added: Vec<(CallName, Message)>,
 }
 
-/// Completes the request's conversation, and returns the results that were added.
-pub(super) fn make_whole(request: &mut AgentRequest) -> Vec<Message> {
-    if let Some(ordered) = request.messages().in_call_order(0) {
-        *request.messages_mut() = ordered;
+/// Completes a conversation, and returns the results that were added.
+pub(crate) fn make_whole(messages: &mut Messages) -> Vec<(CallName, Message)> {
+    if let Some(ordered) = messages.in_call_order(0) {
+        *messages = ordered;
     }
-    let Some(repaired) = repair(request.messages()) else {
+    let Some(repaired) = repair(messages) else {
         return Vec::new();
     };
-    *request.messages_mut() = repaired.messages;
+    *messages = repaired.messages;
     repaired.added
 }
 
@@ -94,6 +94,8 @@ struct Turns<'a> {
 /// One result, and further ones beside it.
 struct Answer<'a> {
     results: Vec<&'a ToolResult>,
+    /// The id of the message, if it contains nothing else.
+    id: Option<&'a MessageId>,
     /// The message, if it contains nothing else.
     message: Option<&'a Message>,
 }
@@ -114,10 +116,12 @@ impl<'a> Turns<'a> {
                     Some((turn, turns.by_place.get_mut(&turn)?.get_mut(call)?))
                 });
                 let message = Some(message).filter(|message| message.parts().len() == 1);
+                let id = message.and_then(Message::id);
                 match slot {
                     Some((_, (_, answer @ None))) => {
                         *answer = Some(Answer {
                             results: vec![result],
+                            id,
                             message,
                         });
                     }
@@ -159,7 +163,10 @@ impl<'a> Turns<'a> {
                         // A user message would end a turn whose calls are still open.
                         let is_last = self.last.is_some_and(|last| index > last);
                         let role = if is_last { Role::Tool } else { Role::User };
-                        into.messages.push(Message::new(role, parts));
+                        // A part of it may stay in its place, with the id.
+                        let id = message.id().filter(|_| message.parts().len() == 1);
+                        into.messages
+                            .push(Message::new(role, parts).with_optional_id(id));
                     }
                     number += 1;
                 }
@@ -169,11 +176,13 @@ impl<'a> Turns<'a> {
         match number {
             0 => into.messages.push(message.clone()),
             _ if rest.is_empty() => {}
-            _ => into
-                .messages
-                .push(Message::new(message.role(), rest.into_iter().cloned())),
+            _ => into.messages.push(
+                Message::new(message.role(), rest.into_iter().cloned())
+                    .with_optional_id(message.id()),
+            ),
         }
-        for (call, answer) in self.by_place.get(&index).into_iter().flatten() {
+        let calls = self.by_place.get(&index).into_iter().flatten();
+        for (number, (call, answer)) in calls.enumerate() {
             match answer {
                 Some(Answer {
                     message: Some(message),
@@ -181,12 +190,21 @@ impl<'a> Turns<'a> {
                 }) => {
                     into.messages.push((*message).clone());
                 }
-                Some(Answer { results, .. }) => into.messages.push(merged(results)),
+                Some(Answer { results, id, .. }) => {
+                    into.messages.push(merged(results).with_optional_id(*id));
+                }
                 None if self.last == Some(index) => {}
                 None => {
-                    let answer = refusal(call, LEFT);
-                    into.added.push(answer.clone());
-                    into.messages.push(answer);
+                    let mut result = refusal(call, LEFT);
+                    if let Some(id) = message.id() {
+                        let name = CallName {
+                            message: id.clone(),
+                            index: number,
+                        };
+                        name.identify(std::iter::once(&mut result));
+                        into.added.push((name, result.clone()));
+                    }
+                    into.messages.push(result);
                 }
             }
         }
@@ -203,6 +221,6 @@ fn merged(results: &[&ToolResult]) -> Message {
 }
 
 /// Returns the result of a call that was not executed.
-pub(super) fn refusal(call: &ToolCall, why: impl Into<String>) -> Message {
+pub(crate) fn refusal(call: &ToolCall, why: impl Into<String>) -> Message {
     Message::tool(ToolResult::new(call, [Part::from_text(why)]).failed())
 }

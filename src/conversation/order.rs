@@ -2,10 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::message::Message;
-use super::messages::Messages;
-use super::part::ToolResult;
-use super::role::Role;
+use crate::message::{Message, Messages, Role, ToolResult};
 
 impl Messages {
     /// Returns the messages with the results of each turn in the order of its calls, directly after

@@ -1,0 +1,57 @@
+use std::fmt;
+use std::sync::Arc;
+
+use crate::message::{Message, MessageId};
+
+/// The name of a tool call: the message that contains it, and its place among the calls there. The
+/// provider's id does not tell calls apart, since some providers repeat theirs in every turn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CallName {
+    pub(crate) message: MessageId,
+    pub(crate) index: usize,
+}
+
+impl CallName {
+    /// Returns the call's id in a stream.
+    pub(crate) fn in_stream(&self) -> Arc<str> {
+        self.message.call(self.index)
+    }
+
+    /// Gives ids to the messages that the call has brought, the result first.
+    pub(crate) fn identify<'a>(&self, messages: impl Iterator<Item = &'a mut Message>) {
+        let mut others = 0;
+        for message in messages {
+            if message.id().is_some() {
+                continue;
+            }
+            let number = if message.tool_results().next().is_some() {
+                0
+            } else {
+                others += 1;
+                others
+            };
+            message.set_id(self.message.answer(self.index, number));
+        }
+    }
+}
+
+/// The name as a step of a path, and as a part of a key.
+impl fmt::Display for CallName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.message.short() {
+            Some(short) => write!(f, "{short}.{}", self.index),
+            None => {
+                // An application has chosen the id: escaped, it cannot be taken for two steps.
+                for character in self.message.to_shared().chars() {
+                    match character {
+                        '%' => f.write_str("%25")?,
+                        '/' => f.write_str("%2F")?,
+                        ' ' => f.write_str("%20")?,
+                        other => write!(f, "{other}")?,
+                    }
+                }
+                write!(f, ".{}", self.index)
+            }
+        }
+    }
+}

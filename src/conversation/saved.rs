@@ -1,0 +1,73 @@
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::message::{Message, Messages, Role};
+
+/// A conversation in its saved form.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Saved {
+    pub(crate) messages: Messages,
+    #[serde(skip_serializing_if = "Head::is_empty")]
+    pub(crate) head: Head,
+}
+
+/// The saved data of a conversation beside its messages.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Head {
+    /// The number of messages that it was saved with.
+    pub(super) length: usize,
+    /// The agent that continues, as a path from the agent that opened the conversation. Unknown for
+    /// messages alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) turn_of: Option<Arc<str>>,
+    /// The number of messages that the caller's conversation has as well.
+    #[serde(skip_serializing_if = "is_default")]
+    pub(super) told: usize,
+    /// The agent has responded, and the caller's conversation does not have the response yet.
+    #[serde(skip_serializing_if = "is_default")]
+    pub(super) is_done: bool,
+    /// The number of the next message's id.
+    #[serde(skip_serializing_if = "is_default")]
+    pub(super) next_id: u32,
+    /// Conversations whose messages are not in this one, by where they are held.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) nested: BTreeMap<String, Saved>,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+impl Head {
+    pub(crate) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Returns the head for the number of messages that the conversation has in the end.
+    pub(crate) fn for_length(mut self, length: usize) -> Self {
+        self.length = length;
+        self
+    }
+
+    /// Returns the head of another branch of the conversation. Only ids go on.
+    pub(crate) fn for_branch(&self) -> Self {
+        Self {
+            next_id: self.next_id,
+            ..Self::default()
+        }
+    }
+
+    /// Returns the head if it still describes these messages: if only tool results were added.
+    pub(super) fn for_messages(self, messages: &Messages) -> Self {
+        let is_result = |message: &Message| message.role() == Role::Tool;
+        if messages.len() >= self.length && messages.range(self.length).all(is_result) {
+            self
+        } else {
+            self.for_branch()
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! The next step: a pure function of the transcript.
+
+use super::call_name::CallName;
+use crate::message::{Message, MessageId, Messages, ToolCall};
+
+/// The next step of a run.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Step {
+    /// Call the model.
+    Model,
+    /// Run the tool calls that have no result.
+    Tools(PendingCalls),
+    /// Nothing: the model has sent its final message.
+    Done,
+}
+
+/// The tool calls of a message that have no result.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct PendingCalls {
+    /// The message of the model with all its calls.
+    message: Message,
+    /// The places of the pending calls among them; `None` for all, as usual.
+    pending: Option<Vec<usize>>,
+}
+
+impl PendingCalls {
+    /// Returns the calls, each with its place in the message.
+    pub(crate) fn calls(&self) -> impl Iterator<Item = (usize, &ToolCall)> {
+        let calls = self.message.tool_calls().enumerate();
+        calls.filter(|(index, _)| match &self.pending {
+            Some(pending) => pending.contains(index),
+            None => true,
+        })
+    }
+
+    /// Returns the name of the call at this place of the message.
+    pub(crate) fn name(&self, index: usize) -> CallName {
+        // Every message of a running conversation has an id.
+        let message = self.message.id().cloned();
+        CallName {
+            message: message.unwrap_or_else(|| MessageId::from("")),
+            index,
+        }
+    }
+}
+
+/// Returns the step after these messages.
+///
+/// Only the last turn counts: the last assistant message, and the results after it.
+pub(crate) fn next_step(messages: &Messages) -> Step {
+    let Some(turn) = messages.last_turn() else {
+        // A user message follows: calls left open before it are closed.
+        return Step::Model;
+    };
+    if turn.said.tool_calls().next().is_none() {
+        return Step::Done;
+    }
+    let message = turn.said.clone();
+    if !turn.has_results() {
+        return Step::Tools(PendingCalls {
+            message,
+            pending: None,
+        });
+    }
+    let open: Vec<_> = turn.open_calls();
+    if open.is_empty() {
+        return Step::Model;
+    }
+    let mut pending = Vec::with_capacity(open.len());
+    for (index, call) in message.tool_calls().enumerate() {
+        if open.iter().any(|open| open.id == call.id) {
+            pending.push(index);
+        }
+    }
+    Step::Tools(PendingCalls {
+        message,
+        pending: Some(pending),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::message::{Part, Role, ToolResult};
+
+    fn call(id: &str) -> ToolCall {
+        ToolCall::new(id, "add", json!({}))
+    }
+
+    fn asks(ids: &[&str]) -> Message {
+        Message::new(Role::Assistant, ids.iter().map(|id| Part::from(call(id))))
+    }
+
+    fn tools(ids: &[&str], pending: Option<Vec<usize>>) -> Step {
+        let message = asks(ids);
+        Step::Tools(PendingCalls { message, pending })
+    }
+
+    fn answers(id: &str) -> Message {
+        Message::tool(ToolResult::new(&call(id), [Part::from_text("3")]))
+    }
+
+    #[test]
+    fn the_last_turn_decides() {
+        let question = Message::user("1 + 2?");
+        let cases = [
+            (vec![], Step::Model),
+            (vec![question.clone()], Step::Model),
+            (vec![question.clone(), Message::assistant("3")], Step::Done),
+            (
+                vec![question.clone(), asks(&["a", "b"])],
+                tools(&["a", "b"], None),
+            ),
+            (
+                vec![question.clone(), asks(&["a", "b"]), answers("b")],
+                tools(&["a", "b"], Some(vec![0])),
+            ),
+            (
+                vec![question.clone(), asks(&["a"]), answers("a")],
+                Step::Model,
+            ),
+            (
+                vec![
+                    asks(&["a"]),
+                    answers("a"),
+                    Message::assistant("3"),
+                    question,
+                ],
+                Step::Model,
+            ),
+        ];
+        for (messages, step) in cases {
+            assert_eq!(
+                next_step(&messages.clone().into()),
+                step,
+                "after {messages:?}"
+            );
+        }
+    }
+}
