@@ -38,8 +38,9 @@ impl CallName {
 /// The name as a step of a path, and as a part of a key.
 impl fmt::Display for CallName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.message.short() {
-            Some(short) => write!(f, "{short}.{}", self.index),
+        match self.message.number() {
+            // Attempts at a message have one number, since only one of them is in a conversation.
+            Some(number) => write!(f, "m{number}.{}", self.index),
             None => {
                 // An application has chosen the id: escaped, it cannot be taken for two steps.
                 for character in self.message.to_shared().chars() {

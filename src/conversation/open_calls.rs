@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
+use super::call_name::CallName;
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::{Message, Messages, Part, Role, ToolCall, ToolResult};
 
@@ -66,7 +67,18 @@ impl Messages {
             };
             return Err(Error::new(ErrorKind::InvalidRequest, message));
         };
-        let answer = Message::tool(ToolResult::new(call, [Part::from(&value.into())]));
+        let mut answer = Message::tool(ToolResult::new(call, [Part::from(&value.into())]));
+        let asking = self.last_turn().map(|turn| turn.said);
+        if let Some(message) = asking
+            && let Some(message_id) = message.id()
+            && let Some(index) = message.tool_calls().position(|call| *call.id == *id)
+        {
+            let name = CallName {
+                message: message_id.clone(),
+                index,
+            };
+            name.identify(std::iter::once(&mut answer));
+        }
         self.push(answer);
         Ok(())
     }

@@ -32,10 +32,12 @@ pub struct MessageId {
 
 /// The part of a minted id that differs between the messages of a conversation.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Minted {
+struct Minted {
     number: u32,
     /// The attempt at a streamed response: each is a message of its own to the consumer.
-    attempt: u32,
+    attempt: u16,
+    /// How often the text was changed after it was shown.
+    revision: u16,
     answer: Option<Answer>,
 }
 
@@ -53,6 +55,7 @@ impl MessageId {
         let minted = Minted {
             number,
             attempt: 0,
+            revision: 0,
             answer: None,
         };
         Self {
@@ -69,7 +72,10 @@ impl MessageId {
         match self.minted {
             Some(minted) => Self {
                 text: self.text.clone(),
-                minted: Some(Minted { attempt, ..minted }),
+                minted: Some(Minted {
+                    attempt: u16::try_from(attempt).unwrap_or(u16::MAX),
+                    ..minted
+                }),
             },
             None => format!("{}.{attempt}", self.text).into(),
         }
@@ -108,41 +114,30 @@ impl MessageId {
         format!("{self}-t{index}").into()
     }
 
-    /// Returns the number of a minted id, also if it was read from JSON.
+    /// Returns the id of the same message after its text was changed: a consumer that has read it
+    /// cannot be told to forget a part of it.
+    pub(crate) fn revised(&self) -> Self {
+        match self.minted {
+            Some(minted) => Self {
+                text: self.text.clone(),
+                minted: Some(Minted {
+                    revision: minted.revision.saturating_add(1),
+                    ..minted
+                }),
+            },
+            None => format!("{}r1", self.text).into(),
+        }
+    }
+
+    /// Returns the number of a minted id, also if it was read from JSON. All attempts at a message
+    /// have the same one.
     pub(crate) fn number(&self) -> Option<u32> {
         if let Some(minted) = self.minted {
             return Some(minted.number);
         }
         let (_, suffix) = self.text.rsplit_once("-m")?;
-        suffix.split(['.', '-']).next()?.parse().ok()
-    }
-
-    /// Returns a minted id without the part that the messages of a conversation share, also if it
-    /// was read from JSON. It is unique in the conversation.
-    pub(crate) fn short(&self) -> Option<Short<'_>> {
-        match self.minted {
-            Some(minted) => Some(Short::Minted(minted)),
-            None => {
-                let (shared, _) = self.text.rsplit_once("-m")?;
-                self.number()?;
-                Some(Short::Text(&self.text[shared.len() + 1..]))
-            }
-        }
-    }
-}
-
-/// The part of a minted id that is unique in the conversation.
-pub(crate) enum Short<'a> {
-    Minted(Minted),
-    Text(&'a str),
-}
-
-impl fmt::Display for Short<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Minted(minted) => fmt::Display::fmt(minted, f),
-            Self::Text(text) => f.write_str(text),
-        }
+        let end = suffix.find(|character: char| !character.is_ascii_digit());
+        suffix[..end.unwrap_or(suffix.len())].parse().ok()
     }
 }
 
@@ -151,6 +146,9 @@ impl fmt::Display for Minted {
         write!(f, "m{}", self.number)?;
         if self.attempt > 0 {
             write!(f, ".{}", self.attempt)?;
+        }
+        if self.revision > 0 {
+            write!(f, "r{}", self.revision)?;
         }
         match self.answer {
             Some(answer) => fmt::Display::fmt(&answer, f),

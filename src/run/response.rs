@@ -9,7 +9,7 @@ use crate::call::Origin;
 use crate::context::{RunContext, State};
 use crate::conversation::{Checkpoint, Head, Record};
 use crate::error::{Error, Interrupt, Result};
-use crate::message::{Iter, Message, Messages, Part, Role, ToolCall, Usage};
+use crate::message::{Iter, Message, MessageId, Messages, Part, Role, ToolCall, Usage};
 use crate::stream::EventEmitter;
 
 /// The response of an agent call: the new messages, the usage, and why the run ended. Cloning is
@@ -460,8 +460,9 @@ impl AgentResponse {
             for index in self.new_from..self.messages.len() {
                 if emitter.has_shown_another(&self.messages[index])
                     && let Some(message) = self.messages.get_mut(index)
+                    && let Some(id) = message.id().map(MessageId::revised)
                 {
-                    message.clear_id();
+                    message.set_id(id);
                 }
             }
         }

@@ -344,6 +344,7 @@ fn is_shown_as(message: &Message, shown: &Message) -> bool {
 fn push_results(call: &CallName, message: &Message, out: &mut EventBatch<'_>) {
     for result in message.tool_results().cloned() {
         let ToolResult {
+            call_id,
             name,
             parts,
             is_error,
@@ -352,6 +353,7 @@ fn push_results(call: &CallName, message: &Message, out: &mut EventBatch<'_>) {
         let message = message.id().map(MessageId::to_shared);
         out.push(EventKind::ToolResult {
             id: call.in_stream(),
+            call_id,
             message: message.unwrap_or_default(),
             name,
             parts,

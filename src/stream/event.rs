@@ -182,6 +182,8 @@ pub enum EventKind {
     ToolResult {
         /// The call's id.
         id: Arc<str>,
+        /// The provider's id of the call.
+        call_id: Arc<str>,
         /// The id of the message with the result.
         message: Arc<str>,
         /// The tool's name.

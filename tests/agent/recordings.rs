@@ -209,7 +209,7 @@ async fn a_call_that_is_not_recorded_and_one_that_is_not_made_fail() {
         recording.finish().unwrap_err().to_string(),
         format!(
             "the run did not make call 1 (model call at `sums`), call 2 (tool call `add` at \
-             `sums/call_1`), call 3 (tool call `add` at `sums/call_2`), call 4 (model call at \
+             `sums/m1.0`), call 3 (tool call `add` at `sums/m1.1`), call 4 (model call at \
              `sums`) of the recording `{}`",
             path.display()
         ),
@@ -491,7 +491,7 @@ async fn sub_agents_are_told_apart_by_their_path() {
     recording.finish().unwrap();
     let written = fs::read_to_string(file("team")).unwrap();
     assert!(
-        written.contains(r#""path": "boss/call_2/worker""#),
+        written.contains(r#""path": "boss/m1.1/worker""#),
         "{written}"
     );
     let recording = Recording::replay(file("team")).unwrap();

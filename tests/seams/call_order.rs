@@ -48,8 +48,13 @@ fn worker(model: &ScriptedModel) -> AgentBuilder {
         .tools(["look", "pay", "peek", "send"].map(tool))
 }
 
+/// Returns the messages as JSON without their ids, which are those of each run.
 fn bytes(messages: &Messages) -> String {
-    serde_json::to_string(messages).unwrap()
+    let mut messages = serde_json::to_value(messages).unwrap();
+    for message in messages.as_array_mut().unwrap() {
+        message.as_object_mut().unwrap().remove("id");
+    }
+    messages.to_string()
 }
 
 /// The calls whose results these are, in order.
@@ -387,7 +392,7 @@ async fn a_consumer_reads_results_as_they_come_and_a_checkpoint_has_them_in_orde
     let mut run = agent.stream(resume(&first, "c2", Decision::Approve));
     let mut told = Vec::new();
     while let Some(event) = run.next().await {
-        if let EventKind::ToolResult { id, .. } = event.kind {
+        if let EventKind::ToolResult { call_id: id, .. } = event.kind {
             told.push(id.to_string());
             assert_eq!(
                 results(&run.checkpoint().messages),

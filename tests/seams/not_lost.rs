@@ -86,7 +86,9 @@ fn answers<'a>(messages: impl Iterator<Item = &'a Message>) -> Vec<(String, Stri
 
 fn told(events: &[Event]) -> Vec<(String, String)> {
     let results = events.iter().filter_map(|event| match &event.kind {
-        EventKind::ToolResult { id, parts, .. } => {
+        EventKind::ToolResult {
+            call_id: id, parts, ..
+        } => {
             let text = parts
                 .iter()
                 .filter_map(tower_agent::Part::as_text)

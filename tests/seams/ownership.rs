@@ -223,7 +223,7 @@ async fn calls_of_one_id_are_approved_once_each() {
     }
     assert_eq!(
         asked,
-        ["boss/call_0/worker/call_0", "boss/call_0/worker/call_0#2"]
+        ["boss/m1.0/worker/m1.0", "boss/m1.0/worker/m2.0"]
     );
 }
 
@@ -248,7 +248,7 @@ async fn every_call_of_a_conversation_has_a_path_of_its_own_which_a_resume_gives
         response = resume(&agent, &response, yes(&response)).await;
     }
     let paths = std::mem::take(&mut *paths.lock().unwrap());
-    let [a, b, c] = ["agent/call_0", "agent/call_0#2", "agent/call_0#3"];
+    let [a, b, c] = ["agent/m1.0", "agent/m2.0", "agent/m3.0"];
     assert_eq!(paths, [a, a, b, b, c, c]);
 }
 

@@ -244,8 +244,8 @@ async fn an_agent_that_is_called_again_continues_with_what_was_streamed() {
     assert_eq!(
         seen,
         [
-            "call_1: nothing",
-            "call_1: over",
+            "t0: nothing",
+            "t0: over",
             "text",
             "+half",
             "text over",
@@ -444,7 +444,7 @@ async fn arguments_go_to_the_latest_call_of_their_number_as_seen_and_as_answered
     let seen = words(&events);
     assert_eq!(
         seen,
-        ["a: echo", "a: +1", "b: echo", "b: +2", "a: over", "b: over"]
+        ["t0: echo", "t0: +1", "t1: echo", "t1: +2", "t0: over", "t1: over"]
     );
     let said: Vec<_> = message
         .tool_calls()

@@ -24,6 +24,11 @@ async fn read(mut run: RunStream) -> (Vec<Event>, Result<AgentResponse>) {
     (events, run.response().await)
 }
 
+/// Returns the place of a call in its message, which ends its id.
+fn place(id: &str) -> &str {
+    id.rsplit('-').next().unwrap()
+}
+
 /// An event in a word or two, without names of messages, which differ from run to run.
 fn word(event: &Event) -> String {
     match &event.kind {
@@ -46,15 +51,17 @@ fn word(event: &Event) -> String {
         EventKind::ReasoningStart { .. } => "reasoning".into(),
         EventKind::ReasoningDelta { text, .. } => format!("~{text}"),
         EventKind::ReasoningEnd { .. } => "reasoning over".into(),
-        EventKind::ToolCallStart { id, name, .. } => format!("{id}: {name}"),
-        EventKind::ToolCallDelta { id, json } => format!("{id}: +{json}"),
-        EventKind::ToolCallEnd { id } => format!("{id}: over"),
+        EventKind::ToolCallStart { id, name, .. } => format!("{}: {name}", place(id)),
+        EventKind::ToolCallDelta { id, json } => format!("{}: +{json}", place(id)),
+        EventKind::ToolCallEnd { id } => format!("{}: over", place(id)),
         EventKind::ToolResult {
-            id, is_error: true, ..
-        } => format!("{id} -> error"),
-        EventKind::ToolResult { id, parts, .. } => {
+            call_id,
+            is_error: true,
+            ..
+        } => format!("{call_id} -> error"),
+        EventKind::ToolResult { call_id, parts, .. } => {
             format!(
-                "{id} -> {}",
+                "{call_id} -> {}",
                 parts
                     .iter()
                     .filter_map(|part| part.as_text())

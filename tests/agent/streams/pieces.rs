@@ -148,14 +148,16 @@ async fn whole_tool_calls_are_seen_with_ids_of_their_own_and_keep_their_data() {
     assert_eq!(calls[1].arguments.as_str(), "{}");
 
     let kinds: Vec<_> = events.map(|event| event.kind).collect().await;
-    let seen = |wanted: &str| -> String {
+    let message = message.id().unwrap().clone();
+    let seen = |place: usize| -> String {
+        let wanted = format!("{message}-t{place}");
         let of_call = kinds.iter().filter_map(|kind| match kind {
             EventKind::ToolCallDelta { id, json } if **id == *wanted => Some(&**json),
             _ => None,
         });
         of_call.collect()
     };
-    let seen: Vec<_> = ids.iter().map(|id| seen(id)).collect();
+    let seen = [seen(0), seen(1), seen(2)];
     assert_eq!(seen, [r#"{"a":1}"#, "{}", r#"{"a":1}"#]);
 }
 

@@ -169,7 +169,8 @@ async fn hooks_left_out_change_nothing() {
         let agent = (0..idle).fold(Agent::builder(model.clone()).tool(echo()), |a, _| {
             a.callbacks(Idle)
         });
-        let response = agent.build().unwrap().run("?").await.unwrap();
+        let request = AgentRequest::new("?").with_run_id("r");
+        let response = agent.build().unwrap().run(request).await.unwrap();
         model.assert_done();
         serde_json::to_value(response.messages()).unwrap()
     };

@@ -39,7 +39,7 @@ fn resume(
 
 #[tokio::test]
 async fn another_process_does_as_was_decided() {
-    let yes = |payload: Value| Resolution::resolved("agent/call_1", payload);
+    let yes = |payload: Value| Resolution::resolved("agent/m1.0", payload);
     let edit = json!({ "approved": true, "editedArgs": "tape" });
     let cases = [
         (
@@ -68,7 +68,7 @@ async fn another_process_does_as_was_decided() {
             "the user rejected this call: it is mine",
         ),
         (
-            Resolution::cancelled("agent/call_1"),
+            Resolution::cancelled("agent/m1.0"),
             vec![],
             "the user rejected this call",
         ),
@@ -131,7 +131,7 @@ async fn what_waits_says_what_it_is_about_and_what_answer_it_takes() {
     };
     assert_eq!(
         (&*pending.id, &*pending.reason),
-        ("agent/call_1", "tool_call")
+        ("agent/m1.0", "tool_call")
     );
     assert_eq!(pending.tool_call_id.as_deref(), Some("call_1"));
     assert_eq!(
@@ -173,10 +173,10 @@ async fn an_answer_that_is_no_decision_makes_no_call_and_is_asked_for_again() {
         ),
     ];
     for (payload, why) in malformed {
-        let answer = Resolution::resolved("agent/call_1", payload.clone());
+        let answer = Resolution::resolved("agent/m1.0", payload.clone());
         paused = resume(&agent, &paused, [answer]).await.unwrap();
 
-        assert_eq!(ids(&paused), ["agent/call_1"], "{payload}");
+        assert_eq!(ids(&paused), ["agent/m1.0"], "{payload}");
         let message = paused.interrupts()[0].message.clone().unwrap();
         assert!(message.contains(why), "{message}");
         assert!(log.take().is_empty());
@@ -185,7 +185,7 @@ async fn an_answer_that_is_no_decision_makes_no_call_and_is_asked_for_again() {
         assert_eq!(error.kind(), ErrorKind::InvalidRequest);
         assert!(error.message().contains(why));
     }
-    let yes = Resolution::resolved("agent/call_1", Decision::Approve);
+    let yes = Resolution::resolved("agent/m1.0", Decision::Approve);
     assert_eq!(resume(&agent, &paused, [yes]).await.unwrap().text(), "done");
     assert_eq!(log.take(), ["wipe \"disk\""]);
 }
@@ -206,22 +206,22 @@ async fn partial_answers_leave_the_rest_waiting_and_run_nothing_twice() {
     let paused = agent.run("?").await.unwrap();
     assert_eq!(
         ids(&paused),
-        ["agent/call_1", "agent/call_3", "agent/call_4"]
+        ["agent/m1.0", "agent/m1.2", "agent/m1.3"]
     );
     assert_eq!(log.take(), ["look 1"]);
 
-    let paused = resume(&agent, &paused, [yes("agent/call_3"), yes("agent/call_9")])
+    let paused = resume(&agent, &paused, [yes("agent/m1.2"), yes("agent/m1.8")])
         .await
         .unwrap();
-    assert_eq!(ids(&paused), ["agent/call_1", "agent/call_4"]);
+    assert_eq!(ids(&paused), ["agent/m1.0", "agent/m1.3"]);
     assert_eq!(log.take(), ["wipe \"tape\""]);
 
     let paused = resume(&agent, &paused, []).await.unwrap();
-    assert_eq!(ids(&paused), ["agent/call_1", "agent/call_4"]);
+    assert_eq!(ids(&paused), ["agent/m1.0", "agent/m1.3"]);
     assert!(log.take().is_empty());
 
-    let no = Resolution::resolved("agent/call_4", Decision::reject("keep it"));
-    let done = resume(&agent, &paused, [yes("agent/call_1"), no])
+    let no = Resolution::resolved("agent/m1.3", Decision::reject("keep it"));
+    let done = resume(&agent, &paused, [yes("agent/m1.0"), no])
         .await
         .unwrap();
     model.assert_done();
@@ -256,7 +256,7 @@ async fn effects_decide_which_tools_are_asked_about() {
 
     assert_eq!(
         ids(&paused),
-        ["agent/call_3", "agent/call_4", "agent/call_5"]
+        ["agent/m1.2", "agent/m1.3", "agent/m1.4"]
     );
     assert_eq!(log.take(), ["reads 1", "sets 2"]);
 }
@@ -277,7 +277,7 @@ async fn a_predicate_decides_and_one_that_panics_lets_nothing_through() {
 
     let paused = agent.run("?").await.unwrap();
 
-    assert_eq!(ids(&paused), ["agent/call_2"]);
+    assert_eq!(ids(&paused), ["agent/m1.1"]);
     assert_eq!(log.take(), ["pay 10"]);
     let told = results(&paused);
     assert!(told[1].starts_with("callback failed: panicked"), "{told:?}");
@@ -299,13 +299,13 @@ async fn an_answer_serves_one_call_even_if_the_next_has_its_id() {
     let yes = |id| [Resolution::resolved(id, Decision::Approve)];
 
     let paused = agent.run("?").await.unwrap();
-    let mut paused = resume(&agent, &paused, yes("agent/call_0")).await.unwrap();
+    let mut paused = resume(&agent, &paused, yes("agent/m1.0")).await.unwrap();
     assert_eq!(log.take().len(), 1);
 
-    for answer in ["agent/call_0", "agent/call_0#2"] {
+    for answer in ["agent/m1.0", "agent/m2.0"] {
         assert_eq!(
             ids(&paused),
-            ["agent/call_0#2"],
+            ["agent/m2.0"],
             "the second call has a name of its own"
         );
         assert!(log.take().is_empty());
@@ -339,7 +339,7 @@ async fn a_retry_outside_is_given_the_same_answer() {
 
     let paused = agent.run("?").await.unwrap();
     assert_eq!(calls.load(Ordering::SeqCst), 0);
-    let yes = Resolution::resolved("agent/call_1", Decision::Approve);
+    let yes = Resolution::resolved("agent/m1.0", Decision::Approve);
     let done = resume(&agent, &paused, [yes]).await.unwrap();
 
     model.assert_done();
@@ -362,7 +362,7 @@ async fn callbacks_after_it_see_the_edit_and_may_still_refuse() {
         .unwrap();
 
     let paused = agent.run("?").await.unwrap();
-    let edit = Resolution::resolved("agent/call_1", Decision::Edit(json!("root")));
+    let edit = Resolution::resolved("agent/m1.0", Decision::Edit(json!("root")));
     let done = resume(&agent, &paused, [edit]).await.unwrap();
 
     assert!(log.take().is_empty());
@@ -394,7 +394,7 @@ async fn an_edit_is_asked_about_again_unless_edits_are_allowed() {
             "{schema}"
         );
 
-        let edit = Resolution::resolved("agent/call_1", Decision::Edit(json!("tape")));
+        let edit = Resolution::resolved("agent/m1.0", Decision::Edit(json!("tape")));
         let request = AgentRequest::resume(saved(&paused)).with_resolutions([edit]);
         let mut run = agent.stream(request);
         let mut shown = Vec::new();
@@ -423,11 +423,11 @@ async fn an_edit_is_asked_about_again_unless_edits_are_allowed() {
             continue;
         }
         assert!(log.take().is_empty());
-        assert_eq!(ids(&edited), ["agent/call_1"]);
+        assert_eq!(ids(&edited), ["agent/m1.0"]);
         let message = edited.interrupts()[0].message.clone().unwrap();
         assert!(message.contains("cannot be edited"), "{message}");
 
-        let yes = Resolution::resolved("agent/call_1", Decision::Approve);
+        let yes = Resolution::resolved("agent/m1.0", Decision::Approve);
         let done = resume(&agent, &edited, [yes]).await.unwrap();
         assert_eq!(log.take(), ["wipe \"disk\""]);
         assert_eq!(
@@ -476,8 +476,8 @@ async fn a_rejection_counts_under_every_semantics() {
             .build()
             .unwrap();
         let paused = agent.run("?").await.unwrap();
-        assert_eq!(ids(&paused), ["agent/call_1"]);
-        let no = Resolution::resolved("agent/call_1", Decision::reject("no"));
+        assert_eq!(ids(&paused), ["agent/m1.0"]);
+        let no = Resolution::resolved("agent/m1.0", Decision::reject("no"));
         let done = resume(&agent, &paused, [no]).await.unwrap();
         assert_eq!(
             results(&done),

@@ -70,7 +70,7 @@ async fn an_agent_used_as_a_tool_continues_where_it_stopped() {
 
     let paused = build().run("?").await.unwrap();
 
-    let id = "boss/call_1/manager/call_1/worker/call_2";
+    let id = "boss/m1.0/manager/m1.0/worker/m2.0";
     assert_eq!(ids(&paused), [id]);
     assert_eq!(log.take(), ["look \"disk\""]);
 
@@ -115,7 +115,7 @@ async fn one_agent_asked_twice_at_once_keeps_the_two_apart() {
         .unwrap();
 
     let paused = boss.run("?").await.unwrap();
-    let [disk, tape] = ["call_1", "call_2"].map(|call| format!("boss/{call}/worker/call_0"));
+    let [disk, tape] = ["m1.0", "m1.1"].map(|call| format!("boss/{call}/worker/m1.0"));
     assert_eq!(ids(&paused), [&*disk, &*tape]);
 
     let no = Resolution::resolved(&disk, Decision::reject("no"));
@@ -195,7 +195,7 @@ async fn an_interrupt_that_a_layer_answers_is_still_waited_for() {
         Vec::<String>::new(),
         "the call stays open"
     );
-    let done = resume(&agent, &paused, &[yes("agent/call_1")]).await;
+    let done = resume(&agent, &paused, &[yes("agent/m1.0")]).await;
 
     assert_eq!(log.take(), ["wipe 1"]);
     assert_eq!(results(&done), ["wipe done"]);
@@ -271,7 +271,7 @@ async fn a_checkpoint_keeps_its_conversations_through_a_state() {
 
     let request = AgentRequest::resume(checkpoint)
         .with_state(paused.state().clone())
-        .with_resolutions([yes("boss/call_1/worker/call_2")]);
+        .with_resolutions([yes("boss/m1.0/worker/m2.0")]);
     boss.run(request).await.unwrap();
 
     inner.assert_done();
@@ -311,6 +311,6 @@ async fn a_call_has_one_path_in_and_out_of_its_tools() {
 
     assert_eq!(
         paths.take(),
-        ["boss/call_1/team", "boss/call_1/team/member/call_1"]
+        ["boss/m1.0/team", "boss/m1.0/team/member/m1.0"]
     );
 }

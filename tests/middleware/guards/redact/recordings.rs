@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tower::Layer;
 use tower_agent::middleware::redact::{Detector, Redact};
 use tower_agent::testing::{Recording, RecordingError, ScriptedModel, Turn};
-use tower_agent::{Agent, AgentBuilder, Error, ErrorKind, Result, Tool};
+use tower_agent::{Agent, AgentBuilder, AgentRequest, Error, ErrorKind, Result, Tool};
 
 use test_support::runs::WAYS;
 
@@ -41,9 +41,10 @@ fn mail(given: &Arc<Mutex<Vec<Value>>>) -> Tool {
 }
 
 async fn run(agent: &Agent, streamed: bool) -> Result<String> {
+    let request = AgentRequest::new("Write to jo@example.com.").with_run_id("run");
     let response = match streamed {
-        true => agent.stream("Write to jo@example.com.").response().await?,
-        false => agent.run("Write to jo@example.com.").await?,
+        true => tower_agent::RunStream::named(agent.clone(), request, "run").response().await?,
+        false => agent.run(request).await?,
     };
     Ok(serde_json::to_string(response.messages()).unwrap())
 }

@@ -36,7 +36,7 @@ async fn resumed_side_by_side(order: &str) {
             .build()
             .unwrap()
     };
-    let id = |name: char| format!("team/fan/{name}/call_2");
+    let id = |name: char| format!("team/fan/{name}/m1.0");
     let said = |response: &AgentResponse| -> Vec<String> {
         response
             .messages()
@@ -100,7 +100,7 @@ async fn members_that_wait_inside_a_tool_are_resumed_there() {
     let ids = ids(&paused);
     assert_eq!(
         ids,
-        ["boss/call_1/fan/a/call_2", "boss/call_1/fan/b/call_2"]
+        ["boss/m1.0/fan/a/m1.0", "boss/m1.0/fan/b/m1.0"]
     );
     log.take();
     let done = resume(&boss, &paused, &[yes(&ids[0]), yes(&ids[1])]).await;
@@ -130,8 +130,8 @@ async fn of_members_with_the_same_tools_the_one_that_waits_is_resumed() {
     let team = team.build().unwrap();
 
     let mut paused = team.run("?").await.unwrap();
-    for answers in [vec![], vec![yes("team/second/call_2")]] {
-        assert_eq!(ids(&paused), ["team/second/call_2"]);
+    for answers in [vec![], vec![yes("team/second/m3.0")]] {
+        assert_eq!(ids(&paused), ["team/second/m3.0"]);
         paused = resume(&team, &paused, &answers).await;
     }
 
@@ -156,8 +156,8 @@ async fn a_sub_agent_with_its_parents_tools_is_resumed_itself() {
         .unwrap();
 
     let mut paused = desk.run("?").await.unwrap();
-    for answers in [vec![], vec![yes("desk/billing/call_2")]] {
-        assert_eq!(ids(&paused), ["desk/billing/call_2"]);
+    for answers in [vec![], vec![yes("desk/billing/m3.0")]] {
+        assert_eq!(ids(&paused), ["desk/billing/m3.0"]);
         paused = resume(&desk, &paused, &answers).await;
     }
 
