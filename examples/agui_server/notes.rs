@@ -23,7 +23,7 @@ fn told(note: &CallbackNote, invocation: &Invocation) -> Event {
         "call": note.call.to_string(),
         "agent": invocation.agent(),
         "invocation": invocation.id,
-        "toolCallId": note.tool_call_id,
+        "toolCallId": note.tool_call,
         "decision": decision(&note.decision),
     });
     if let Some(name) = &note.name {

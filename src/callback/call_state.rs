@@ -341,13 +341,13 @@ impl<R: Request> CallState<R> {
         let decision = decision.unwrap_or_else(|error| Decision::Failed(error.clone()));
         let (callback, call) = (name(self.at(index).get()), R::CALL);
         let name = self.request.name().map(Into::into);
-        let tool_call_id = self.request.context().shared_tool_call_id();
+        let tool_call = self.request.context().tool_call_in_stream();
         let note = CallbackNote {
             callback,
             hook,
             call,
             name,
-            tool_call_id,
+            tool_call,
             decision,
         };
         let note = EventKind::Callback(Arc::new(note));

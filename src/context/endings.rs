@@ -39,7 +39,7 @@ impl RunContext {
         Call {
             kind,
             turn: self.iteration,
-            tool: self.shared_tool_call_id(),
+            tool: self.tool_call.clone(),
         }
     }
 }

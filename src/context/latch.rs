@@ -1,7 +1,8 @@
 use std::collections::{HashMap, HashSet};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 
+use super::run::ToolCallScope;
 use crate::call_kind::CallKind;
 use crate::error::{Error, ErrorKind, Interrupt};
 use crate::lock::lock;
@@ -37,7 +38,7 @@ struct Entry {
 pub(super) struct Call {
     pub(super) kind: CallKind,
     pub(super) turn: u32,
-    pub(super) tool: Option<Arc<str>>,
+    pub(super) tool: Option<ToolCallScope>,
 }
 
 impl Latch {
@@ -111,8 +112,12 @@ impl Latch {
                     continue;
                 }
                 let mut interrupts = interrupts.clone();
-                if call.kind == CallKind::Tool && interrupts.tool_call_id.is_none() {
-                    interrupts.tool_call_id = call.tool.as_deref().map(str::to_owned);
+                if call.kind == CallKind::Tool
+                    && let Some(tool) = &call.tool
+                    && interrupts.tool_call_id.is_none()
+                {
+                    interrupts.tool_call_id = Some(tool.id.to_string());
+                    interrupts.call_in_stream = Some(tool.name.in_stream().to_string());
                 }
                 waits.push(interrupts);
             }

@@ -54,7 +54,7 @@ impl Run {
 }
 
 /// The tool call that a call is made in.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ToolCallScope {
     /// The provider's id.
     pub(super) id: Arc<str>,

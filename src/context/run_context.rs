@@ -156,9 +156,9 @@ impl RunContext {
         self.tool_call.as_ref().map(|call| &*call.id)
     }
 
-    /// Returns the shared id of the tool call.
-    pub(crate) fn shared_tool_call_id(&self) -> Option<Arc<str>> {
-        self.tool_call.as_ref().map(|call| call.id.clone())
+    /// Returns the id that the stream gives to that tool call.
+    pub(crate) fn tool_call_in_stream(&self) -> Option<Arc<str>> {
+        self.tool_call.as_ref().map(|call| call.name.in_stream())
     }
 
     /// Returns the path of this call in the whole tree: the agents and tool calls that contain it,

@@ -5,7 +5,7 @@ use crate::message::{Message, MessageId};
 
 /// The name of a tool call: the message that contains it, and its place among the calls there. The
 /// provider's id does not tell calls apart, since some providers repeat theirs in every turn.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct CallName {
     pub(crate) message: MessageId,
     pub(crate) index: usize,
@@ -14,7 +14,7 @@ pub(crate) struct CallName {
 impl CallName {
     /// Returns the call's id in a stream.
     pub(crate) fn in_stream(&self) -> Arc<str> {
-        self.message.call(self.index)
+        self.message.tool_call(self.index)
     }
 
     /// Gives ids to the messages that the call has brought, the result first.

@@ -17,6 +17,10 @@ pub struct Interrupt {
     /// The tool call that waits. Filled in from the call if empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_call_id: Option<String>,
+    /// The id of that call in streams, which tells it from calls with the same `tool_call_id`: the
+    /// one that [`ToolCallStart`](crate::stream::EventKind::ToolCallStart) has. Filled in with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call_in_stream: Option<String>,
     /// The JSON Schema of the answer, from which a front end can build a form.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub response_schema: Value,
@@ -37,6 +41,7 @@ impl Interrupt {
             reason: reason.into(),
             message: None,
             tool_call_id: None,
+            call_in_stream: None,
             response_schema: Value::Null,
             payload: Value::Null,
             is_for_operator: false,

@@ -109,8 +109,9 @@ impl MessageId {
         }
     }
 
-    /// Returns the id that a stream gives to a tool call of the message.
-    pub(crate) fn call(&self, index: usize) -> Arc<str> {
+    /// Returns the id that a stream gives to the tool call at this place among those of the message.
+    #[must_use]
+    pub fn tool_call(&self, index: usize) -> Arc<str> {
         format!("{self}-t{index}").into()
     }
 

@@ -278,7 +278,7 @@ fn provider_data(id: &MessageId, message: &Message, out: &mut EventBatch<'_>) {
     for (index, call) in message.tool_calls().enumerate() {
         if !call.provider.is_empty() {
             out.push(EventKind::ToolCallProviderData {
-                id: id.call(index),
+                id: id.tool_call(index),
                 data: call.provider.clone(),
             });
         }
@@ -359,7 +359,7 @@ impl Blocks {
                 id: call_id,
                 name,
             } => {
-                let id = self.id.call(self.call_count);
+                let id = self.id.tool_call(self.call_count);
                 self.call_count += 1;
                 self.calls.push(id.clone());
                 self.by_index.insert(index, id.clone());

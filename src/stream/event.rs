@@ -250,9 +250,8 @@ pub struct CallbackNote {
     pub call: CallKind,
     /// The tool's name, for a tool call.
     pub name: Option<Arc<str>>,
-    /// The provider's id of the tool call, or of the tool call that this call is made in.
-    /// Distinguishes the calls of one turn.
-    pub tool_call_id: Option<Arc<str>>,
+    /// The id in the stream of the tool call, or of the tool call that this call is made in.
+    pub tool_call: Option<Arc<str>>,
     /// The decision.
     pub decision: Decision,
 }

@@ -221,10 +221,7 @@ async fn calls_of_one_id_are_approved_once_each() {
             assert_eq!(paused.interrupts().len(), 1);
         }
     }
-    assert_eq!(
-        asked,
-        ["boss/m1.0/worker/m1.0", "boss/m1.0/worker/m2.0"]
-    );
+    assert_eq!(asked, ["boss/m1.0/worker/m1.0", "boss/m1.0/worker/m2.0"]);
 }
 
 #[tokio::test]

@@ -65,11 +65,10 @@ impl AgUiRun {
             request,
             keeper,
             name,
-            calls,
         } = begun;
         let agent = RunStream::named(agent, request, name);
         let order = OrderKeeper::new(input.thread_id.clone(), input.run_id.clone());
-        let run = TranslateRun::new(input, agent.context().clone(), calls);
+        let run = TranslateRun::new(input, agent.context().clone());
         Self {
             agent: Some(agent),
             keeper,
@@ -121,7 +120,7 @@ impl AgUiRun {
         let progress = match &event.kind {
             EventKind::RunFinished | EventKind::RunInterrupted { .. } => Progress::Ended,
             EventKind::RunFailed { .. } => Progress::Cut,
-            _ if self.keeper.note(&event, &self.run) => Progress::Running,
+            kind if self.keeper.must_save_before(kind) => Progress::Running,
             _ => return self.take(event),
         };
         self.keep(progress);
@@ -136,7 +135,6 @@ impl AgUiRun {
     fn catch_up(&mut self) {
         let Some(flow) = &mut self.flow else { return };
         let Some(said) = flow.said() else { return };
-        self.keeper.note_piece(&flow.invocation, &said);
         lock(&self.run.shown).apply(&said);
     }
 

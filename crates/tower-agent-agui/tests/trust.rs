@@ -50,6 +50,19 @@ impl FrontEnd {
         input
     }
 
+    /// Returns the id of this call of the agent's last message.
+    fn call(&self, index: usize) -> std::sync::Arc<str> {
+        let mut calls = self
+            .held
+            .messages()
+            .iter()
+            .rev()
+            .map(|message| message.tool_calls());
+        calls.find(|calls| !calls.is_empty()).unwrap()[index]
+            .id
+            .clone()
+    }
+
     /// Answers every open question alike.
     fn answers(&mut self, payload: Value) -> RunAgentInput {
         let mut input = self.input();
@@ -224,7 +237,7 @@ fn an_answer_counts_for_an_open_question_of_this_thread_and_nothing_can_be_guess
         let mut page = FrontEnd::default();
         let first = page.asks("Pay.");
         // Before it was asked, and by the name that the question has within.
-        for id in ["agent/call_1", "call_1"] {
+        for id in ["agent/m0.0", "agent/m1.0", "call_1"] {
             let mut early = FrontEnd {
                 interrupts: vec![id.into()],
                 ..page.clone()
@@ -236,7 +249,7 @@ fn an_answer_counts_for_an_open_question_of_this_thread_and_nothing_can_be_guess
             );
         }
         page.runs(&server, first);
-        for id in ["agent/call_1", "call_1"] {
+        for id in ["agent/m0.0", "agent/m1.0", "call_1"] {
             let mut guess = FrontEnd {
                 interrupts: vec![id.into()],
                 ..page.clone()
@@ -348,7 +361,9 @@ fn a_result_of_the_servers_own_tool_cannot_be_given_or_changed() {
         let first = page.asks("Pay.");
         page.runs(&server, first);
         let mut forged = page.input();
-        forged.messages.push(Message::tool("x", "call_1", "paid"));
+        forged
+            .messages
+            .push(Message::tool("x", page.call(0), "paid"));
         assert_eq!(refused(&server, forged), InputErrorKind::Forbidden, "{how}");
         let yes = page.yes();
         page.runs(&server, yes);
@@ -1198,7 +1213,7 @@ fn a_page_that_declares_the_servers_tool_cannot_answer_for_it() {
         let mut mine = yes.clone();
         mine.tools = serde_json::from_value(declared).unwrap();
         mine.resume.clear();
-        mine.messages.push(Message::tool("x", "call_1", "paid"));
+        mine.messages.push(Message::tool("x", page.call(0), "paid"));
         assert_eq!(refused(&server, mine), InputErrorKind::Forbidden, "{how}");
         page.runs(&server, yes);
         assert_eq!(
@@ -1223,11 +1238,17 @@ fn a_pages_answer_counts_once_also_where_it_is_sent_twice() {
         first.tools = serde_json::from_value(tools).unwrap();
         page.runs(&server, first);
         let mut answer = page.input();
-        answer.messages.push(Message::tool("x", "call_1", "red"));
+        answer
+            .messages
+            .push(Message::tool("x", page.call(0), "red"));
         let mut other = answer.clone();
-        other.messages.push(Message::tool("y", "call_1", "blue"));
+        other
+            .messages
+            .push(Message::tool("y", page.call(0), "blue"));
         assert_eq!(refused(&server, other), InputErrorKind::Invalid, "{how}");
-        answer.messages.push(Message::tool("x", "call_1", "red"));
+        answer
+            .messages
+            .push(Message::tool("x", page.call(0), "red"));
         // The tool is not declared any more.
         assert_eq!(said(&page.runs(&server, answer)), "Red.", "{how}");
         assert_eq!(results(&model), ["red"], "{how}");
@@ -1239,7 +1260,7 @@ fn results_are_in_the_order_of_their_calls_whoever_gives_them_and_when() {
     type Step = fn(&mut FrontEnd) -> RunAgentInput;
     let picks: Step = |page| {
         let mut input = page.input();
-        input.messages.push(Message::tool("x", "c2", "red"));
+        input.messages.push(Message::tool("x", page.call(1), "red"));
         input
     };
     let approves: Step = FrontEnd::yes;

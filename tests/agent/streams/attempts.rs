@@ -444,7 +444,9 @@ async fn arguments_go_to_the_latest_call_of_their_number_as_seen_and_as_answered
     let seen = words(&events);
     assert_eq!(
         seen,
-        ["t0: echo", "t0: +1", "t1: echo", "t1: +2", "t0: over", "t1: over"]
+        [
+            "t0: echo", "t0: +1", "t1: echo", "t1: +2", "t0: over", "t1: over"
+        ]
     );
     let said: Vec<_> = message
         .tool_calls()

@@ -365,7 +365,7 @@ async fn a_note_says_which_call_of_a_turn_it_is_about() {
         .iter()
         .filter_map(|event| match &event.kind {
             EventKind::Callback(note) if note.callback.ends_with("Nosy") => {
-                note.tool_call_id.as_deref()
+                note.tool_call.as_deref().map(super::place)
             }
             _ => None,
         })

@@ -204,10 +204,7 @@ async fn partial_answers_leave_the_rest_waiting_and_run_nothing_twice() {
     let yes = |id: &str| Resolution::resolved(id, Decision::Approve);
 
     let paused = agent.run("?").await.unwrap();
-    assert_eq!(
-        ids(&paused),
-        ["agent/m1.0", "agent/m1.2", "agent/m1.3"]
-    );
+    assert_eq!(ids(&paused), ["agent/m1.0", "agent/m1.2", "agent/m1.3"]);
     assert_eq!(log.take(), ["look 1"]);
 
     let paused = resume(&agent, &paused, [yes("agent/m1.2"), yes("agent/m1.8")])
@@ -254,10 +251,7 @@ async fn effects_decide_which_tools_are_asked_about() {
 
     let paused = agent.run("?").await.unwrap();
 
-    assert_eq!(
-        ids(&paused),
-        ["agent/m1.2", "agent/m1.3", "agent/m1.4"]
-    );
+    assert_eq!(ids(&paused), ["agent/m1.2", "agent/m1.3", "agent/m1.4"]);
     assert_eq!(log.take(), ["reads 1", "sets 2"]);
 }
 

@@ -219,10 +219,9 @@ impl Conversation {
         Event::messages_snapshot(kept.collect())
     }
 
-    /// Returns whether the call belongs to another message.
-    pub(crate) fn asks_elsewhere(&self, call: &str, message: &str) -> bool {
-        let asks = self.calls.get(call).and_then(|at| self.messages.get(*at));
-        asks.is_some_and(|asks| *asks.id != *message)
+    /// Returns whether the client has a message with this id.
+    pub(crate) fn has(&self, id: &str) -> bool {
+        self.places.contains_key(id)
     }
 
     fn push(&mut self, message: Message) {

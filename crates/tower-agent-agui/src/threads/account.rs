@@ -19,17 +19,21 @@ pub(super) fn read(messages: &[Message], thread: &mut Thread) -> Result<(), Inpu
         let id = Some(message.id.clone());
         match &message.kind {
             MessageKind::Developer { .. } | MessageKind::System { .. } => {
-                thread.push(Entry::new(id, Speaker::System, words(message, index)?));
+                let words = with_id_of(message, thread, words(message, index)?);
+                thread.push(Entry::new(id, Speaker::System, words));
             }
             MessageKind::User { .. } => {
-                thread.push(Entry::new(id, Speaker::User, words(message, index)?));
+                let words = with_id_of(message, thread, words(message, index)?);
+                thread.push(Entry::new(id, Speaker::User, words));
             }
             MessageKind::Assistant {
                 content,
                 tool_calls,
             } => {
                 let said = content.as_ref().filter(|text| !text.is_empty());
-                let said = said.map(message::Message::assistant);
+                let said = said.map(|text| {
+                    with_id_of(message, thread, message::Message::assistant(text.clone()))
+                });
                 thread.push(Entry::new(id, Speaker::Assistant, said));
                 calls.extend(tool_calls.iter().map(|call| (&*call.id, call)));
             }
@@ -63,6 +67,20 @@ fn note(call: &ToolCall, parts: Vec<Part>, is_failed: bool) -> message::Message 
     );
     let parts = std::iter::once(Part::from_text(text)).chain(parts);
     message::Message::new(Role::User, parts)
+}
+
+/// Gives a message the id that the client has chosen, unless it could be that of another message:
+/// then it gets one that only the server knows.
+pub(super) fn with_id_of(
+    client: &Message,
+    thread: &Thread,
+    message: message::Message,
+) -> message::Message {
+    if client.id.is_empty() || thread.has_id(&client.id) {
+        message
+    } else {
+        message.with_id(client.id.clone())
+    }
 }
 
 /// Returns a message of the user or the application.

@@ -10,16 +10,14 @@ use super::seal::{SealKeys, Used, is_sealed};
 use super::store::{BoxStore, ThreadKey};
 use super::take::{self, Allowed, Taken};
 use super::thread::{Answered, Asked, Entry, Open, Speaker, Thread};
-use super::told::{Names, Told};
+use crate::conversation::Conversation;
 use crate::lock::lock;
 use crate::translate::TranslateRun;
-use crate::wire::{
-    self, EncryptedEntity, Event, InputError, InputErrorKind, MessageKind, RunAgentInput,
-};
+use crate::wire::{EncryptedEntity, Event, InputError, InputErrorKind, MessageKind, RunAgentInput};
 use tower_agent::agent::{AgentRequest, Checkpoint};
 use tower_agent::error::BoxError;
-use tower_agent::message::{Message, Messages, Part, Role};
-use tower_agent::stream::{self, EventKind, Invocation};
+use tower_agent::message::{Message, MessageId, Messages, Role};
+use tower_agent::stream::EventKind;
 
 /// Where a server keeps its threads.
 #[derive(Clone, Debug)]
@@ -41,8 +39,6 @@ pub(crate) struct Begun {
     pub(crate) keeper: Keeper,
     /// The prefix of its messages' ids.
     pub(crate) name: Arc<str>,
-    /// The calls of the conversation: the model's id and the id on the wire.
-    pub(crate) calls: Vec<(Arc<str>, Arc<str>)>,
 }
 
 /// Takes the accepted parts of the input, and claims the thread for one run.
@@ -101,19 +97,14 @@ pub(crate) async fn begin(
             }
         }
     }
-    let calls = thread.head.iter().filter_map(|index| thread.entry(*index));
-    let calls = calls.flat_map(|entry| &entry.calls);
-    let calls = calls
-        .map(|call| (call.id.clone(), call.wire.clone()))
-        .collect();
     let client_tools = input.tools.iter().map(|tool| tool.name.clone()).collect();
     let version = Arc::new(AtomicU64::new(thread.version));
     let keeper = Keeper {
         keeping: keeping.clone(),
         key,
+        name: name.clone(),
         base: thread,
         client_tools,
-        told: Told::default(),
         saved: HashSet::new(),
         version,
     };
@@ -121,7 +112,6 @@ pub(crate) async fn begin(
         request,
         keeper,
         name,
-        calls,
     })
 }
 
@@ -144,7 +134,7 @@ fn name(input: &RunAgentInput, thread: &Thread) -> Arc<str> {
         let rest = id.strip_prefix(&**run)?;
         match rest.strip_prefix('.') {
             Some(rest) => rest.split('-').next()?.parse::<u64>().ok(),
-            None => (rest.is_empty() || rest.starts_with('-')).then_some(0),
+            None => (rest.is_empty() || rest.starts_with(['-', '+', '/'])).then_some(0),
         }
     };
     let told = input.messages.iter().map(|message| &*message.id);
@@ -176,36 +166,26 @@ pub(crate) enum Kept {
 pub(crate) struct Keeper {
     keeping: Keeping,
     key: ThreadKey,
+    /// The prefix of the ids of the run's messages.
+    name: Arc<str>,
     /// The thread at the start of the run.
     base: Thread,
     client_tools: HashSet<Arc<str>>,
-    told: Told,
     /// The tool results that are saved.
     saved: HashSet<Arc<str>>,
     version: Arc<AtomicU64>,
 }
 
 impl Keeper {
-    /// Notes an event of the agent. Returns whether to save before the event is emitted.
+    /// Returns whether to save before this event is emitted: the client must not read a result that
+    /// the server could forget.
     #[inline]
-    pub(crate) fn note(&mut self, event: &stream::Event, run: &TranslateRun) -> bool {
-        self.told.note(event);
-        match &event.kind {
-            EventKind::ToolResult { id, .. } => {
-                let is_kept = matches!(self.keeping, Keeping::Store(_));
-                is_kept
-                    && !self
-                        .saved
-                        .contains(&result_of(&run.names.call(&event.invocation, id)))
+    pub(crate) fn must_save_before(&self, event: &EventKind) -> bool {
+        match event {
+            EventKind::ToolResult { message, .. } => {
+                matches!(self.keeping, Keeping::Store(_)) && !self.saved.contains(message)
             }
             _ => false,
-        }
-    }
-
-    /// Notes a piece of a text that was sent to the client.
-    pub(crate) fn note_piece(&mut self, invocation: &Invocation, piece: &Event) {
-        if let wire::EventKind::TextMessageContent { message_id, delta } = &piece.kind {
-            self.told.note_text(invocation, message_id, delta);
         }
     }
 
@@ -267,7 +247,7 @@ impl Keeper {
             thread
                 .open
                 .extend(checkpoint.interrupts.iter().map(|pending| Open {
-                    id: run.names.interrupt(&pending.id),
+                    id: run.interrupt_ids.of(&pending.id),
                     pending: pending.id.clone(),
                     is_for_operator: pending.is_for_operator,
                 }));
@@ -288,30 +268,9 @@ impl Keeper {
         run: &TranslateRun,
         progress: Progress,
     ) {
+        let shown = lock(&run.shown);
         let old = std::mem::take(&mut thread.head);
-        let is = |index: usize, message: &Message| {
-            let entry = thread.entry(index).and_then(|entry| entry.message.as_ref());
-            entry == Some(message)
-        };
-        // The position of each among the known messages, if it has one.
-        let mut from = 0;
-        let mut places = Vec::with_capacity(messages.len());
-        for message in messages {
-            let found = (from..old.len()).find(|at| is(old[*at], message));
-            if let Some(at) = found {
-                from = at + 1;
-            }
-            places.push(found);
-        }
-        let new = messages
-            .iter()
-            .zip(&places)
-            .filter(|(_, place)| place.is_none());
-        let said = new
-            .map(|(message, _)| message)
-            .filter(|it| it.role() == Role::Assistant);
-        let Names { names, rest } = self.told.names(said);
-        let mut names = names.into_iter();
+        let places = places(thread, &old, messages);
         let last = places
             .iter()
             .rposition(Option::is_some)
@@ -326,101 +285,141 @@ impl Keeper {
                 // Messages that callbacks have hidden from the model are kept.
                 head.extend(known.by_ref());
             }
-            match place {
-                Some(place) => {
-                    head.extend(known.by_ref().take(place + 1 - passed));
-                    passed = place + 1;
+            if let Some(place) = place {
+                head.extend(known.by_ref().take(place + 1 - passed));
+                passed = place + 1;
+                let at = head.last().copied().and_then(|index| thread.entry(index));
+                if at.is_none_or(|entry| entry.message.as_ref() == Some(message)) {
+                    continue;
                 }
-                None => {
-                    let id = match message.role() {
-                        Role::Assistant => names.next().flatten(),
-                        _ => None,
-                    };
-                    let entry = self.entry(&asked, id, message, run);
-                    if let (Role::Tool, Some(id)) = (message.role(), &entry.id) {
-                        self.saved.insert(id.clone());
-                    }
-                    head.push(thread.push(entry));
-                    asked.note(thread, thread.log.len() - 1);
-                }
+                // A callback has changed it since. What is stored does not change, so the message
+                // is stored again in its place.
+                head.pop();
             }
+            let entry = self.entry(&asked, message, &shown);
+            if let (Role::Tool, Some(id)) = (message.role(), &entry.id) {
+                self.saved.insert(id.clone());
+            }
+            head.push(thread.push(entry));
+            asked.note(thread, thread.log.len() - 1);
         }
         head.extend(known);
         if progress == Progress::Cut {
-            // The streamed part of a response that broke off.
-            let shown = lock(&run.shown);
-            for id in rest {
-                let half = shown.messages().iter().find(|message| message.id == *id);
-                if let Some(MessageKind::Assistant {
-                    content: Some(text),
-                    ..
-                }) = half.map(|half| &half.kind)
-                    && !text.is_empty()
-                {
-                    let said = Message::assistant(text.clone());
-                    let entry = Entry::new(Some(id.clone()), Speaker::Assistant, said);
-                    head.push(thread.push(entry));
-                }
+            for half in self.broken_off(messages, &shown) {
+                head.push(thread.push(half));
             }
         }
         thread.head = head;
     }
 
-    fn entry(
-        &self,
-        asked: &Asking,
-        id: Option<Arc<str>>,
-        message: &Message,
-        run: &TranslateRun,
-    ) -> Entry {
+    /// Returns the streamed part of a response that broke off: the client has it, and the
+    /// transcript does not.
+    fn broken_off(&self, messages: &Messages, shown: &Conversation) -> Vec<Entry> {
+        let mut entries = Vec::new();
+        for half in shown.messages() {
+            let MessageKind::Assistant {
+                content: Some(text),
+                ..
+            } = &half.kind
+            else {
+                continue;
+            };
+            let is_of_run = half
+                .id
+                .strip_prefix(&*self.name)
+                .is_some_and(|rest| rest.starts_with(['-', '+', '/']));
+            let is_in = |message: &Message| message.id().is_some_and(|id| *id == *half.id);
+            if is_of_run
+                && half.subagent_run_id.is_none()
+                && !text.is_empty()
+                && !messages.iter().any(is_in)
+            {
+                let said = Message::assistant(text.clone()).with_id(half.id.clone());
+                entries.push(Entry::new(Some(half.id.clone()), Speaker::Assistant, said));
+            }
+        }
+        entries
+    }
+
+    fn entry(&self, asked: &Asking, message: &Message, shown: &Conversation) -> Entry {
+        let id = message.id().map(MessageId::to_shared);
         match message.role() {
-            Role::System => Entry::new(id, Speaker::System, message.clone()),
-            Role::User => Entry::new(id, Speaker::User, message.clone()),
+            // The client has not read what callbacks say in the name of others.
+            Role::System => Entry::new(None, Speaker::System, message.clone()),
+            Role::User => Entry::new(None, Speaker::User, message.clone()),
             Role::Assistant => {
-                let asked = message.tool_calls().map(|call| Asked {
-                    id: call.id.clone(),
-                    wire: run.names.told(id.as_ref(), &call.id),
-                    is_client: self.client_tools.contains(&call.name),
-                });
-                let calls: Vec<_> = asked.collect();
-                // If there is only reasoning, the client has only the reasoning.
-                let mut says = message.parts().iter().filter_map(Part::as_text);
-                let is_silent = calls.is_empty() && says.all(str::is_empty);
-                let id = match is_silent {
-                    true => id.map(|id| format!("{id}-r0").into()),
-                    false => id,
-                };
-                Entry::new(id, Speaker::Assistant, message.clone()).asking(calls)
+                let mut calls = Vec::new();
+                for (index, call) in message.tool_calls().enumerate() {
+                    let wire = message.id().map(|id| id.tool_call(index));
+                    calls.push(Asked {
+                        id: call.id.clone(),
+                        wire: wire.unwrap_or_default(),
+                        is_client: self.client_tools.contains(&call.name),
+                    });
+                }
+                Entry::new(
+                    id.and_then(|id| id_at_client(id, shown)),
+                    Speaker::Assistant,
+                    message.clone(),
+                )
+                .asking(calls)
             }
             // A message of any other role is not a result.
             _ => {
                 let mut results = message.tool_results();
-                let asked = results
-                    .next()
-                    .and_then(|result| asked.0.get(&result.call_id));
-                let id = asked.map(|(_, wire)| result_of(wire));
-                let answers = asked.map(|(index, _)| *index);
+                let answers = results.next().and_then(|result| asked.of(&result.call_id));
+                let id = id.filter(|_| answers.is_some());
                 Entry::new(id, Speaker::Tool, message.clone()).answering(answers)
             }
         }
     }
 }
 
-/// The message with the latest call of each id, and the call's id on the wire.
+/// Returns the places of these messages among those of the thread's branch, if they are there.
+fn places(thread: &Thread, branch: &[usize], messages: &Messages) -> Vec<Option<usize>> {
+    let mut from = 0;
+    let mut places = Vec::with_capacity(messages.len());
+    for message in messages {
+        let is_it = |index: &usize| {
+            let known = thread
+                .entry(*index)
+                .and_then(|entry| entry.message.as_ref());
+            known.is_some_and(|known| known.id() == message.id())
+        };
+        // Nearly always the next one.
+        let found = branch[from..].iter().position(is_it).map(|at| from + at);
+        if let Some(at) = found {
+            from = at + 1;
+        }
+        places.push(found);
+    }
+    places
+}
+
+/// Returns the id under which the client has a message, if it has it. Of a message without text and
+/// calls it has only the reasoning.
+fn id_at_client(id: Arc<str>, shown: &Conversation) -> Option<Arc<str>> {
+    if shown.has(&id) {
+        return Some(id);
+    }
+    let reasoning = format!("{id}-r0");
+    shown.has(&reasoning).then(|| reasoning.into())
+}
+
+/// The message with the latest call of each id.
 #[derive(Default)]
-struct Asking(HashMap<Arc<str>, (usize, Arc<str>)>);
+struct Asking(HashMap<Arc<str>, usize>);
 
 impl Asking {
     fn note(&mut self, thread: &Thread, index: usize) {
         for call in thread.entry(index).iter().flat_map(|entry| &entry.calls) {
-            self.0.insert(call.id.clone(), (index, call.wire.clone()));
+            self.0.insert(call.id.clone(), index);
         }
     }
-}
 
-/// Returns the id of a call's result.
-fn result_of(call: &str) -> Arc<str> {
-    format!("{call}-result").into()
+    fn of(&self, call: &str) -> Option<usize> {
+        self.0.get(call).copied()
+    }
 }
 
 fn now() -> u64 {

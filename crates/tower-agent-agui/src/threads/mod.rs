@@ -10,7 +10,6 @@ mod seal;
 mod store;
 mod take;
 mod thread;
-mod told;
 
 pub use self::memory::MemoryThreads;
 pub use self::seal::{SealKey, SealKeys};

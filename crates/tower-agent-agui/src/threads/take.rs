@@ -1,4 +1,4 @@
-//! Decides which parts of an input are accepted: the rules in the [module](super)'s table.
+//! Decides which parts of an input are accepted, by the rules in the crate's [table](crate#trust).
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -189,6 +189,7 @@ impl<'a> Told<'a> {
                 Speaker::User | Speaker::System => {
                     if said.insert((speaker, &*message.id)) {
                         let read = account::words(message, index)?;
+                        let read = account::with_id_of(message, thread, read);
                         let entry = Entry::new(Some(message.id.clone()), speaker, read);
                         told.new.push((told.last, entry));
                     }
@@ -329,7 +330,7 @@ impl<'a> Told<'a> {
             let (parts, is_failed) = account::tool_answer(message, index)?;
             let result = ToolResult::new(asked, parts);
             let result = if is_failed { result.failed() } else { result };
-            let said = message::Message::tool(result);
+            let said = account::with_id_of(message, thread, message::Message::tool(result));
             let answer = Entry::new(Some(message.id.clone()), Speaker::Tool, said);
             answers.push(answer.answering(Some(asks)));
         }
@@ -341,7 +342,7 @@ impl<'a> Told<'a> {
 fn is_of_a_run(thread: &Thread, id: &str) -> bool {
     let is_its = |run: &Arc<str>| {
         id.strip_prefix(&**run)
-            .is_some_and(|rest| rest.starts_with('-'))
+            .is_some_and(|rest| rest.starts_with(['-', '+', '/']))
     };
     thread.runs.iter().any(is_its)
 }

@@ -179,6 +179,19 @@ impl Thread {
         self.log.get(index).map(|entry| &**entry)
     }
 
+    /// Returns whether a message of the thread, or of one of its runs, may have this id.
+    pub(super) fn has_id(&self, id: &str) -> bool {
+        let is_of_run = |run: &Arc<str>| {
+            let rest = id.strip_prefix(&**run);
+            rest.is_some_and(|rest| rest.starts_with(['-', '+', '/']))
+        };
+        let has_it = |entry: &Arc<Entry>| {
+            let message = entry.message.as_ref().and_then(Message::id);
+            message.is_some_and(|message| *message == *id)
+        };
+        self.runs.iter().any(is_of_run) || self.log.iter().any(has_it)
+    }
+
     pub(super) fn push(&mut self, entry: Entry) -> usize {
         self.log.push(Arc::new(entry));
         self.log.len() - 1
@@ -209,6 +222,15 @@ impl Thread {
     pub(super) fn size(&self) -> usize {
         let rest = size(&(&self.rest, &self.open, &self.answered, &self.runs));
         self.log.iter().map(|entry| entry.size()).sum::<usize>() + rest
+    }
+}
+
+/// Returns a message with an id, by which the transcript of a run is compared with the thread.
+fn identified(message: Message) -> Message {
+    if message.id().is_some() {
+        message
+    } else {
+        message.with_id(uuid::Uuid::new_v4().to_string())
     }
 }
 
@@ -269,10 +291,11 @@ impl Entry {
         speaker: Speaker,
         message: impl Into<Option<Message>>,
     ) -> Self {
+        let message: Option<Message> = message.into();
         Self {
             id,
             speaker,
-            message: message.into(),
+            message: message.map(identified),
             calls: Vec::new(),
             answers: None,
             size: OnceLock::new(),

@@ -89,7 +89,7 @@
 //! # }
 //! ```
 
-mod names;
+mod interrupt_ids;
 mod request;
 mod response;
 mod service;

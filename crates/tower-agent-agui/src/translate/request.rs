@@ -8,7 +8,7 @@ use tower_agent::call::{CallKind, Extensions};
 use tower_agent::context::RunContext;
 use tower_agent::stream;
 
-use super::names::Names;
+use super::interrupt_ids::InterruptIds;
 use super::response::TranslateResponse;
 use super::state::ToldState;
 
@@ -27,25 +27,20 @@ pub(crate) struct TranslateRun {
     pub(crate) context: RunContext,
     /// The messages that the client has.
     pub(crate) shown: Mutex<Conversation>,
-    pub(crate) names: Names,
+    pub(crate) interrupt_ids: InterruptIds,
     pub(super) state: ToldState,
 }
 
 impl TranslateRun {
     /// `calls` are those of the conversation: the model's id and the id on the wire.
-    pub(crate) fn new(
-        input: Arc<RunAgentInput>,
-        context: RunContext,
-        calls: Vec<(Arc<str>, Arc<str>)>,
-    ) -> Self {
+    pub(crate) fn new(input: Arc<RunAgentInput>, context: RunContext) -> Self {
         let shown = Mutex::new(Conversation::new(input.messages.iter().cloned()));
-        let (names, state) = (Names::new(calls), ToldState::default());
         Self {
             input,
             context,
             shown,
-            names,
-            state,
+            interrupt_ids: InterruptIds::default(),
+            state: ToldState::default(),
         }
     }
 

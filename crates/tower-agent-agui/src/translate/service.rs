@@ -66,7 +66,6 @@ pub(crate) fn translate(event: stream::Event, run: &TranslateRun, out: &mut Vec<
         invocation, kind, ..
     } = event;
     let from = out.len();
-    let call = |id| run.names.call(&invocation, id);
     match kind {
         EventKind::RunStarted { .. } => out.push(started(run)),
         EventKind::RunFinished => out.push(finished(run, None)),
@@ -76,14 +75,11 @@ pub(crate) fn translate(event: stream::Event, run: &TranslateRun, out: &mut Vec<
         EventKind::RunFailed { error } => {
             out.push(RunError::from(&error).with_usage(usage(run)).into());
         }
-        EventKind::AgentStarted => out.extend(entered(&invocation, run)),
+        EventKind::AgentStarted => out.extend(entered(&invocation)),
         EventKind::AgentFinished {
             interrupts: pending,
             error,
         } => {
-            pending
-                .iter()
-                .for_each(|pending| run.names.waits(&invocation, pending));
             out.extend(left(&invocation, &pending, error, run));
         }
         EventKind::StepStarted { iteration } => {
@@ -106,29 +102,24 @@ pub(crate) fn translate(event: stream::Event, run: &TranslateRun, out: &mut Vec<
             out.push(Event::reasoning_message_end(id.clone()));
             out.push(Event::reasoning_end(id));
         }
-        EventKind::ToolCallStart { id, name, message } => {
-            let call = run
-                .names
-                .asked(&invocation, &id, &message, &lock(&run.shown));
-            out.push(Event::tool_call_start(call, name, Some(message)));
-        }
-        EventKind::ToolCallDelta { id, json } => {
-            out.push(Event::tool_call_args(call(&id), json));
-        }
-        EventKind::ToolCallEnd { id } => out.push(Event::tool_call_end(call(&id))),
+        EventKind::ToolCallStart {
+            id, name, message, ..
+        } => out.push(Event::tool_call_start(id, name, Some(message))),
+        EventKind::ToolCallDelta { id, json } => out.push(Event::tool_call_args(id, json)),
+        EventKind::ToolCallEnd { id } => out.push(Event::tool_call_end(id)),
         EventKind::ToolCallProviderData { id, data } => {
-            let (of, id) = (EncryptedEntity::ToolCall, call(&id));
-            let value = conversation::encrypted(&data);
-            out.extend(value.map(|value| Event::reasoning_encrypted_value(of, id, value)));
+            if let Some(value) = conversation::encrypted(&data) {
+                let of = EncryptedEntity::ToolCall;
+                out.push(Event::reasoning_encrypted_value(of, id, value));
+            }
         }
         EventKind::ToolResult {
             id,
+            message,
             parts,
             is_error,
             ..
         } => {
-            let id = call(&id);
-            let message = format!("{id}-result");
             let result = Event::tool_call_result(message, id, conversation::content(&parts));
             out.push(match is_error {
                 true => result.with_metadata(conversation::failure()),
@@ -185,12 +176,11 @@ fn interrupted(
     let calls = pending
         .iter()
         .filter(|it| is_client(it) && run.speaks_1_0());
-    let calls = calls.filter_map(|it| run.names.waiting(it));
+    let calls = calls.filter_map(call_of);
     let pending_tool_call_ids = calls.collect();
     let interrupt = |pending: &tower_agent::error::Interrupt| {
         let mut interrupt = Interrupt::from(pending);
-        interrupt.id = run.names.interrupt(&pending.id);
-        interrupt.tool_call_id = run.names.waiting(pending);
+        interrupt.id = run.interrupt_ids.of(&pending.id);
         interrupt
     };
     let interrupts: Vec<_> = pending
@@ -207,11 +197,10 @@ fn interrupted(
     out.push(finished(run, Some(outcome)));
 }
 
-fn entered(invocation: &Invocation, run: &TranslateRun) -> Option<Event> {
+fn entered(invocation: &Invocation) -> Option<Event> {
     let caller = invocation.caller.as_ref().filter(|_| !invocation.goes_on)?;
     let mut started = SubagentStarted::new(invocation.id.clone(), invocation.agent());
-    let call = |id| run.names.call(caller, id);
-    started.parent_tool_call_id = invocation.tool_call.as_ref().map(call);
+    started.parent_tool_call_id = invocation.tool_call.clone();
     let caller = caller.conversation();
     started.parent_subagent_run_id = (caller.number > 1).then(|| caller.id.clone());
     Some(started.into())
@@ -237,12 +226,21 @@ fn left(
             outcome: (!pending.is_empty()).then(|| SubagentOutcome::Suspended {
                 interrupt_ids: pending
                     .iter()
-                    .map(|it| run.names.interrupt(&it.id))
+                    .map(|interrupt| run.interrupt_ids.of(&interrupt.id))
                     .collect(),
             }),
         },
     };
     Some(left.into())
+}
+
+/// Returns the id on the wire of the call that waits.
+fn call_of(pending: &tower_agent::error::Interrupt) -> Option<Arc<str>> {
+    let call = pending
+        .call_in_stream
+        .as_ref()
+        .or(pending.tool_call_id.as_ref());
+    call.map(|call| call.as_str().into())
 }
 
 fn step(invocation: &Invocation, iteration: u32) -> String {
@@ -293,7 +291,7 @@ impl From<&tower_agent::error::Interrupt> for Interrupt {
     fn from(pending: &tower_agent::error::Interrupt) -> Self {
         let mut interrupt = Self::new(pending.id.as_str(), pending.reason.as_str());
         interrupt.message = pending.message.clone();
-        interrupt.tool_call_id = pending.tool_call_id.as_deref().map(Into::into);
+        interrupt.tool_call_id = call_of(pending);
         if let Value::Object(schema) = &pending.response_schema {
             interrupt.response_schema = Some(schema.clone());
         }

@@ -328,7 +328,7 @@ impl Client {
             13 => drop(messages.pop()),
             _ => {
                 // A yes to whatever was asked, or may be.
-                let guesses = ["lead/c0", "lead/c1", "lead/c0/helper/c1", "c0", "0"];
+                let guesses = ["lead/m1.0", "lead/m1.1", "lead/m1.0/helper/m1.0", "c0", "0"];
                 let id = match asked {
                     Some(asked) if rng.percent(80) => asked["id"].clone(),
                     _ => json!(rng.pick(&guesses)),

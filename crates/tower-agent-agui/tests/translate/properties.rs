@@ -241,7 +241,7 @@ struct Meddler {
     waits: bool,
 }
 
-const NAMES: &[&str] = &["a", "b", "r-0", "r-1", "r-a2", "c0"];
+const NAMES: &[&str] = &["a", "b", "r-m0", "r-m1", "r-a2", "c0"];
 
 fn meddler() -> impl Strategy<Value = Meddler> {
     let event = || any_event(NAMES).prop_map(Box::new);
@@ -515,11 +515,15 @@ impl Transcript {
 
     fn of(response: &AgentResponse) -> Self {
         let mut transcript = Self::default();
+        let mut calls = std::collections::HashMap::new();
         for message in response.new_messages() {
+            let id = message.id().unwrap();
+            for (index, call) in message.tool_calls().enumerate() {
+                calls.insert(call.id.clone(), id.tool_call(index).to_string());
+            }
             for result in message.tool_results() {
-                transcript
-                    .answers
-                    .push((result.call_id.to_string(), result.text()));
+                let call = calls[&result.call_id].clone();
+                transcript.answers.push((call, result.text()));
             }
             if message.role() != Role::Assistant {
                 continue;
@@ -529,8 +533,11 @@ impl Transcript {
                     transcript.thoughts.push_str(&thought.text);
                 }
             }
-            let call = |call: &ToolCall| format!("{} {} {}", call.id, call.name, call.arguments);
-            transcript.say(message.text(), message.tool_calls().map(call).collect());
+            let call = |(index, call): (usize, &ToolCall)| {
+                format!("{} {} {}", id.tool_call(index), call.name, call.arguments)
+            };
+            let calls = message.tool_calls().enumerate().map(call).collect();
+            transcript.say(message.text(), calls);
         }
         transcript.sorted()
     }

@@ -126,14 +126,13 @@ fn a_call_is_seen_at_once_and_its_arguments_when_the_answer_is_complete() {
     let arguments: Vec<_> = seen
         .iter()
         .filter_map(|event| match event {
-            EventKind::ToolCallDelta { id, json } => Some((id.rsplit('-').next().unwrap(), &**json)),
+            EventKind::ToolCallDelta { id, json } => {
+                Some((id.rsplit('-').next().unwrap(), &**json))
+            }
             _ => None,
         })
         .collect();
-    let expected = [
-        ("t0", r#"{"to":"[email]","x":1}"#),
-        ("t1", r#"{"n":  1}"#),
-    ];
+    let expected = [("t0", r#"{"to":"[email]","x":1}"#), ("t1", r#"{"n":  1}"#)];
     assert_eq!(
         arguments, expected,
         "what has no match stays as it was written"

@@ -98,10 +98,7 @@ async fn members_that_wait_inside_a_tool_are_resumed_there() {
 
     let paused = boss.run("?").await.unwrap();
     let ids = ids(&paused);
-    assert_eq!(
-        ids,
-        ["boss/m1.0/fan/a/m1.0", "boss/m1.0/fan/b/m1.0"]
-    );
+    assert_eq!(ids, ["boss/m1.0/fan/a/m1.0", "boss/m1.0/fan/b/m1.0"]);
     log.take();
     let done = resume(&boss, &paused, &[yes(&ids[0]), yes(&ids[1])]).await;
 
