@@ -423,10 +423,17 @@ impl Record {
             // The same request again: its messages are the same ones.
             *request = earlier.clone();
         } else {
-            if state.ids.next == 0 {
+            let is_first = state.ids.next == 0;
+            if is_first {
                 state.ids.pass_over(request);
             }
             state.ids.identify(request);
+            if is_first {
+                // The number of the first response does not depend on who has named the messages
+                // before it. A conversation that is resumed goes on where it was.
+                let length = u32::try_from(request.len()).unwrap_or(u32::MAX);
+                state.ids.next = state.ids.next.max(length);
+            }
             if state.has_new_user_message(request) {
                 state.head = Head::default();
                 state.nested.clear();

@@ -124,6 +124,10 @@ impl Call {
         self.message.attempt(attempt)
     }
 
+    pub(super) fn set_message(&mut self, id: MessageId) {
+        self.message = id;
+    }
+
     /// Returns the id of the response: that of the message that shows it, if one does.
     pub(super) fn id_of(&self, response: &Message) -> MessageId {
         let shown = self.live.as_ref().map(|live| &live.blocks.id);

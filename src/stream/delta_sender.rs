@@ -90,6 +90,12 @@ impl DeltaSender {
         Attempt::new(emitter, call, self.frames.as_ref())
     }
 
+    /// Shows the response as the message with this id: for a layer that answers a call as it was
+    /// answered in an earlier process. Call it before the first attempt.
+    pub fn set_message_id(&self, id: MessageId) {
+        self.call.look(|call| call.set_message(id));
+    }
+
     /// Returns whether output of this call was streamed, so that another attempt would discard it.
     #[must_use]
     pub fn is_committed(&self) -> bool {

@@ -80,8 +80,8 @@ fn an_after_changes_drops_and_expands_what_is_sent() {
             match &request.event().kind {
                 Told::TextDelta { .. } => {
                     let events = response.events_mut();
-                    events[0] = Event::text_content("r-m0", "ho");
-                    events.push(Event::text_content("r-m0", ", ho"));
+                    events[0] = Event::text_content("r-m1", "ho");
+                    events.push(Event::text_content("r-m1", ", ho"));
                     events.push(Event::custom("counted", 2));
                 }
                 Told::StateSnapshot { .. } => response = TranslateResponse::none(),
@@ -459,7 +459,7 @@ fn callbacks_that_only_look_change_nothing() {
             .build();
         assert_eq!(wire(&run(&watched, input())), plain, "{preset}");
         assert!(
-            plain.contains(&content("r-m1", "done")),
+            plain.contains(&content("r-m2", "done")),
             "{preset}: {plain:#?}"
         );
     }

@@ -99,7 +99,7 @@ fn an_early_terminal_ends_the_run_and_the_agent() {
 
 #[test]
 fn what_is_open_is_not_opened_twice() {
-    let twice = [Event::text_start("r-m0"), Event::text_content("r-m0", "ho")];
+    let twice = [Event::text_start("r-m1"), Event::text_content("r-m1", "ho")];
     let sent = run(&instead(greeter(), is_delta, twice).build(), input());
     let starts = names(&sent)
         .into_iter()
@@ -113,7 +113,7 @@ fn an_end_of_what_is_not_open_does_not_leave() {
     let ends = [
         Event::text_end("nobody"),
         Event::tool_call_end("nothing"),
-        Event::text_end("r-m0"),
+        Event::text_end("r-m1"),
     ];
     let sent = run(&instead(greeter(), is_delta, ends).build(), input());
     // The message is ended once, where the callback says.
@@ -148,7 +148,7 @@ fn a_start_that_is_dropped_is_made_up_for() {
     let sent = in_step(&run(&instead(greeter(), is_start, []).build(), input()));
     assert_eq!(sent[1..], plain[1..]);
     assert_eq!(sent[0]["type"], "TEXT_MESSAGE_START");
-    assert!(sent.contains(&content("r-m0", "hi")));
+    assert!(sent.contains(&content("r-m1", "hi")));
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn what_cannot_be_mended_is_an_error_of_order_and_ends_the_run() {
     let bad = [
         Event::tool_call_args("nothing", "{}"),
         Event::run_finished("t", "another"),
-        Event::text_content("r-m0", "hi").with_subagent_run_id("somebody"),
+        Event::text_content("r-m1", "hi").with_subagent_run_id("somebody"),
     ];
     for event in bad {
         let sent = run(&instead(greeter(), is_delta, [event]).build(), input());
@@ -190,7 +190,7 @@ fn renamed_messages_stay_whole() {
                 }
             }));
         let sent = in_step(&run(&server.build(), input()));
-        assert!(sent.contains(&content("x-r-m0", "hi")), "{preset}");
+        assert!(sent.contains(&content("x-r-m1", "hi")), "{preset}");
         assert_eq!(sent.len(), 3, "{preset}");
     }
 }
@@ -204,7 +204,7 @@ fn any_event_may_be_added_activities_too() {
             .clone()
     };
     let more = [
-        Event::text_content("r-m0", "hi"),
+        Event::text_content("r-m1", "hi"),
         Event::activity_snapshot("plan", "PLAN", content()),
         Event::raw(serde_json::json!({ "of": "another protocol" })),
     ];

@@ -74,7 +74,7 @@ fn a_run_that_waits_for_a_person_ends_with_all_there_is_to_show_and_is_resumed()
             panic!("{preset}: {interrupts:?}")
         };
         assert_eq!(&*interrupt.reason, "tool_call");
-        assert_eq!(interrupt.tool_call_id.as_deref(), Some("r-m0-t0"));
+        assert_eq!(interrupt.tool_call_id.as_deref(), Some("r-m1-t0"));
         let asked = json!({ "tool": "pay", "arguments": { "value": 100 } });
         assert_eq!(Value::Object(interrupt.metadata.clone().unwrap()), asked);
         // A front end can draw the question from it.
@@ -111,7 +111,7 @@ fn an_approval_of_a_call_that_is_named_as_an_earlier_one_is_asked_for_once() {
     let model = ScriptedModel::new([asks(1), asks(2), Turn::from_text("Done.")]);
     let server = AgUi::new(payer(model.clone(), &paid, Semantics::default()));
     let mut input = input();
-    for (turn, call) in ["r0-m0-t0", "r1-m1-t0"].into_iter().enumerate() {
+    for (turn, call) in ["r0-m1-t0", "r1-m2-t0"].into_iter().enumerate() {
         input.run_id = format!("r{turn}").into();
         let sent: Vec<_> = started(&server, input.clone())
             .collect()
@@ -162,7 +162,7 @@ fn what_an_interrupt_carries_reaches_the_front_end() {
     let expected = json!({
         "type": "interrupt",
         "interrupts": [{
-            "id": id, "reason": "question", "message": "Who are you?", "toolCallId": "r-m0-t0",
+            "id": id, "reason": "question", "message": "Who are you?", "toolCallId": "r-m1-t0",
             "responseSchema": schema, "metadata": { "payload": "a word" },
         }],
     });
@@ -178,7 +178,7 @@ fn a_call_of_the_front_ends_own_tool_ends_the_run_and_its_answer_goes_on() {
     first.protocol_version = Some("1.0".into());
     let sent = run(&server, first.clone());
     let pending = RunOutcome::Success {
-        pending_tool_call_ids: vec!["r-m0-t0".into()],
+        pending_tool_call_ids: vec!["r-m1-t0".into()],
     };
     assert_eq!(outcome(&sent), pending);
     assert!(!names(&sent).contains(&"TOOL_CALL_RESULT"));
@@ -186,7 +186,7 @@ fn a_call_of_the_front_ends_own_tool_ends_the_run_and_its_answer_goes_on() {
     let mut second = next(&sent, &first);
     second
         .messages
-        .push(Message::tool("answer", "r-m0-t0", "red"));
+        .push(Message::tool("answer", "r-m1-t0", "red"));
     let sent = run(&server, second);
     assert_eq!(super::text(&sent), "Red it is.");
     let request = &model.requests()[1];
@@ -241,7 +241,7 @@ fn calls_that_wait_for_the_front_end_and_for_a_person_at_once() {
         .iter()
         .map(|it| it.tool_call_id.as_deref().unwrap())
         .collect();
-    assert_eq!(calls, ["r-m0-t1", "r-m0-t2"]);
+    assert_eq!(calls, ["r-m1-t1", "r-m1-t2"]);
 
     let mut second = next(&sent, &first);
     let asked = second.messages.last().unwrap();
@@ -251,7 +251,7 @@ fn calls_that_wait_for_the_front_end_and_for_a_person_at_once() {
     assert_eq!(tool_calls.len(), 3);
     second
         .messages
-        .push(Message::tool("answer", "r-m0-t0", "red"));
+        .push(Message::tool("answer", "r-m1-t0", "red"));
     for (interrupt, approved) in interrupts.iter().zip([true, false]) {
         let answer = json!({
             "interruptId": interrupt.id, "status": "resolved", "payload": { "approved": approved },
@@ -294,13 +294,13 @@ fn an_agent_used_as_a_tool_that_waits_is_suspended_and_names_its_own_call() {
         .into_iter()
         .filter(|it| it["type"] == "TOOL_CALL_START");
     let calls: Vec<_> = calls.map(|it| it["toolCallId"].clone()).collect();
-    assert_eq!(calls, ["r-m0-t0", "r/agent/m0.0/helper-m1-t0"]);
+    assert_eq!(calls, ["r-m1-t0", "r/agent/m1.0/helper-m1-t0"]);
     let RunOutcome::Interrupt { interrupts } = outcome(&sent) else {
         panic!("{sent:#?}")
     };
     assert_eq!(
         interrupts[0].tool_call_id.as_deref(),
-        Some("r/agent/m0.0/helper-m1-t0")
+        Some("r/agent/m1.0/helper-m1-t0")
     );
     let finished = wire(&sent)
         .into_iter()

@@ -241,7 +241,7 @@ struct Meddler {
     waits: bool,
 }
 
-const NAMES: &[&str] = &["a", "b", "r-m0", "r-m1", "r-a2", "c0"];
+const NAMES: &[&str] = &["a", "b", "r-m1", "r-m2", "r-a2", "c0"];
 
 fn meddler() -> impl Strategy<Value = Meddler> {
     let event = || any_event(NAMES).prop_map(Box::new);

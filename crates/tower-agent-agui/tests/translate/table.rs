@@ -95,14 +95,14 @@ fn a_run_that_fails_says_why_and_what_it_has_used() {
 fn text_is_streamed_in_a_step_of_its_turn() {
     let sent = run(&says([Turn::from_text("one two")]).build(), input());
     let sent = wire(&sent[2..sent.len() - 1]);
-    let message = |kind: &str| json!({ "type": kind, "messageId": "r-m0" });
+    let message = |kind: &str| json!({ "type": kind, "messageId": "r-m1" });
     let mut start = message("TEXT_MESSAGE_START");
     start["role"] = "assistant".into();
     let expected = [
         json!({ "type": "STEP_STARTED", "stepName": "agent 0" }),
         start,
-        super::content("r-m0", "one "),
-        super::content("r-m0", "two"),
+        super::content("r-m1", "one "),
+        super::content("r-m1", "two"),
         message("TEXT_MESSAGE_END"),
         json!({ "type": "STEP_FINISHED", "stepName": "agent 0" }),
     ];
@@ -131,7 +131,7 @@ fn reasoning_comes_before_the_text_in_a_message_of_its_own() {
     assert_eq!(kinds, expected);
     let content = of_kind(&sent, "REASONING_MESSAGE_CONTENT");
     assert_eq!(content[0]["delta"], "hm");
-    assert_eq!(content[0]["messageId"], "r-m0-r0");
+    assert_eq!(content[0]["messageId"], "r-m1-r0");
 }
 
 #[test]
@@ -144,11 +144,11 @@ fn a_tool_call_its_arguments_and_its_result() {
         .tool(echo()),
     );
     let expected = [
-        json!({ "type": "TOOL_CALL_START", "toolCallId": "r-m0-t0", "toolCallName": "echo", "parentMessageId": "r-m0" }),
-        json!({ "type": "TOOL_CALL_ARGS", "toolCallId": "r-m0-t0", "delta": "{\"a\"" }),
-        json!({ "type": "TOOL_CALL_ARGS", "toolCallId": "r-m0-t0", "delta": ":1}" }),
-        json!({ "type": "TOOL_CALL_END", "toolCallId": "r-m0-t0" }),
-        json!({ "type": "TOOL_CALL_RESULT", "messageId": "r-m0-t0-result", "toolCallId": "r-m0-t0", "content": "{\"a\":1}" }),
+        json!({ "type": "TOOL_CALL_START", "toolCallId": "r-m1-t0", "toolCallName": "echo", "parentMessageId": "r-m1" }),
+        json!({ "type": "TOOL_CALL_ARGS", "toolCallId": "r-m1-t0", "delta": "{\"a\"" }),
+        json!({ "type": "TOOL_CALL_ARGS", "toolCallId": "r-m1-t0", "delta": ":1}" }),
+        json!({ "type": "TOOL_CALL_END", "toolCallId": "r-m1-t0" }),
+        json!({ "type": "TOOL_CALL_RESULT", "messageId": "r-m1-t0-result", "toolCallId": "r-m1-t0", "content": "{\"a\":1}" }),
     ];
     assert_eq!(in_step(&sent), expected);
 }
@@ -165,8 +165,8 @@ fn calls_side_by_side_each_have_their_result() {
     assert_eq!(
         results,
         [
-            (&json!("r-m0-t0"), &json!("1")),
-            (&json!("r-m0-t1"), &json!("2"))
+            (&json!("r-m1-t0"), &json!("1")),
+            (&json!("r-m1-t1"), &json!("2"))
         ]
     );
 }
@@ -340,7 +340,7 @@ fn an_agent_used_as_a_tool_is_a_subagent_and_its_events_bear_its_name() {
     let sent = served(agent("lead", turns).tool(helper.into_tool("Helps.")));
     let started = json!({
         "type": "SUBAGENT_STARTED", "subagentRunId": "r-a2", "name": "helper",
-        "parentToolCallId": "r-m0-t0",
+        "parentToolCallId": "r-m1-t0",
     });
     assert_eq!(of_kind(&sent, "SUBAGENT_STARTED"), [started]);
     let finished = json!({ "type": "SUBAGENT_FINISHED", "subagentRunId": "r-a2" });
@@ -364,7 +364,7 @@ fn an_agent_used_as_a_tool_is_a_subagent_and_its_events_bear_its_name() {
     assert_eq!(steps, ["lead/helper 0", "lead/helper 1"]);
     assert!(
         rest.clone()
-            .any(|it| it["toolCallId"] == "r-m0-t0" && it["content"] == "helped")
+            .any(|it| it["toolCallId"] == "r-m1-t0" && it["content"] == "helped")
     );
 }
 
@@ -391,7 +391,7 @@ fn a_subagent_within_a_subagent_names_its_parent() {
         started[1]["parentSubagentRunId"],
         started[0]["subagentRunId"]
     );
-    assert_eq!(started[1]["parentToolCallId"], "r/lead/m0.0/outer-m1-t0");
+    assert_eq!(started[1]["parentToolCallId"], "r/lead/m1.0/outer-m1-t0");
     // They are done from the inside out.
     let finished = of_kind(&sent, "SUBAGENT_FINISHED");
     assert_eq!(finished[0]["subagentRunId"], started[1]["subagentRunId"]);
@@ -581,7 +581,7 @@ fn calls_that_turns_name_alike_are_told_apart() {
         Turn::from_text("so"),
     ];
     let mut input = input();
-    let mut asked = Message::assistant("r0-m0", "");
+    let mut asked = Message::assistant("r0-m1", "");
     if let MessageKind::Assistant { tool_calls, .. } = &mut asked.kind {
         tool_calls.push(tower_agent_agui::ToolCall::new("c", "echo", "0"));
     }
@@ -605,7 +605,7 @@ fn calls_that_turns_name_alike_are_told_apart() {
             .iter()
             .map(|it| it["toolCallId"].clone())
             .collect();
-        assert_eq!(ids, ["r-m0-t0", "r-m1-t0"], "{kind}");
+        assert_eq!(ids, ["r-m3-t0", "r-m4-t0"], "{kind}");
     }
     let results = of_kind(&sent, "TOOL_CALL_RESULT");
     let results: Vec<_> = results.iter().map(|it| it["content"].clone()).collect();
@@ -628,7 +628,7 @@ fn runs_of_one_name_do_not_add_to_one_anothers_messages() {
         messages = front_end.messages().to_vec();
     }
     let said = messages.iter().skip(1).step_by(2).cloned();
-    let expected = [("r-m0", "one"), ("r.1-m1", "two"), ("r.2-m2", "three")];
+    let expected = [("r-m1", "one"), ("r.1-m2", "two"), ("r.2-m3", "three")];
     assert!(
         said.eq(expected.map(|(id, text)| Message::assistant(id, text))),
         "{messages:#?}"
@@ -650,7 +650,7 @@ fn what_a_provider_added_to_a_call_is_sent_for_it_to_come_back() {
     });
     let sent = served(Agent::builder(model).tool(echo()));
     let expected = json!({
-        "type": "REASONING_ENCRYPTED_VALUE", "subtype": "tool-call", "entityId": "r-m0-t0",
+        "type": "REASONING_ENCRYPTED_VALUE", "subtype": "tool-call", "entityId": "r-m1-t0",
         "encryptedValue": "{\"openai\":{\"extra_content\":\"EqQ\"}}",
     });
     assert_eq!(of_kind(&sent, "REASONING_ENCRYPTED_VALUE"), [expected]);
@@ -695,10 +695,10 @@ fn calls_that_agents_name_alike_are_told_apart() {
     assert_eq!(
         started,
         [
-            "r-m0-t0",
-            "r-m0-t1",
-            "r/lead/m0.0/left-m1-t0",
-            "r/lead/m0.1/right-m1-t0"
+            "r-m1-t0",
+            "r-m1-t1",
+            "r/lead/m1.0/left-m1-t0",
+            "r/lead/m1.1/right-m1-t0"
         ]
     );
     let (mut ended, mut answered) = (ids("TOOL_CALL_END"), ids("TOOL_CALL_RESULT"));
@@ -710,7 +710,7 @@ fn calls_that_agents_name_alike_are_told_apart() {
         .iter()
         .map(|it| it["parentToolCallId"].clone())
         .collect();
-    assert_eq!(parents, ["r-m0-t0", "r-m0-t1"]);
+    assert_eq!(parents, ["r-m1-t0", "r-m1-t1"]);
     // The agent's own calls stay what its model knows them by.
     let own = of_kind(&sent, "TOOL_CALL_RESULT");
     let own: Vec<_> = own
@@ -794,9 +794,9 @@ fn a_tool_that_fails_is_told_apart_from_one_that_answers() {
     assert_eq!(
         told,
         [
-            yes("r-m0-t0"),
-            (json!("r-m0-t1"), json!(null)),
-            yes("r-m0-t2")
+            yes("r-m1-t0"),
+            (json!("r-m1-t1"), json!(null)),
+            yes("r-m1-t2")
         ]
     );
     // The front end's message keeps it, and says it to the model again.

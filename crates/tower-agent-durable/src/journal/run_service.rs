@@ -110,7 +110,13 @@ fn left(response: &AgentResponse, asked: &AgentRequest) -> Checkpoint {
 pub(crate) fn input(request: &AgentRequest) -> Result<Input, JournalError> {
     let saved = SavedRequest::from(request);
     let mut fingerprint = Fingerprint::default();
-    let data = serde_json::to_value(&saved).map_err(StoreError::data)?;
+    let mut data = serde_json::to_value(&saved).map_err(StoreError::data)?;
+    // The same request can come through another stream, whose messages have other ids.
+    if let Some(Value::Array(messages)) = data.pointer_mut("/checkpoint/messages") {
+        for message in messages.iter_mut().filter_map(Value::as_object_mut) {
+            message.remove("id");
+        }
+    }
     for (part, value) in parts(&data) {
         match &**part {
             "checkpoint" => {

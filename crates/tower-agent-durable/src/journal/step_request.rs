@@ -31,6 +31,9 @@ pub(super) trait StepRequest: Request<Response: Serialize + DeserializeOwned> {
 
     fn data(&mut self) -> &mut Extensions;
 
+    /// Gives the response what it has in the transcript, before it is stored.
+    fn identify(&self, _: &mut Self::Response) {}
+
     /// Shows a response that was given before.
     fn show(&self, response: Self::Response)
     -> impl Future<Output = Result<Self::Response>> + Send;
@@ -79,7 +82,14 @@ impl StepRequest for ModelRequest {
     }
 
     async fn show(&self, response: ModelResponse) -> Result<ModelResponse> {
+        if let (Some(sender), Some(id)) = (self.delta_sender(), response.message().id()) {
+            sender.set_message_id(id.clone());
+        }
         response.streamed_to(self.delta_sender()).await
+    }
+
+    fn identify(&self, response: &mut ModelResponse) {
+        ModelRequest::identify(self, response);
     }
 
     fn subject(&self) -> serde_json::Value {
@@ -155,7 +165,10 @@ fn add_messages(request: &ModelRequest, fingerprint: &mut Fingerprint) -> Result
     let mut hashes = Vec::new();
     request.write_messages(HASHES, &mut hashes, |index, hashes| {
         let before = hashes.len().saturating_sub(LENGTH);
-        let hash = fingerprint::hash(&request.messages()[index], &hashes[before..]);
+        let message = &request.messages()[index];
+        // Without its id, which the model does not receive.
+        let content = (message.role(), message.parts(), message.provider());
+        let hash = fingerprint::hash(&content, &hashes[before..]);
         hashes.extend_from_slice(&hash.map_err(JournalError::from)?);
         Ok(())
     })?;

@@ -136,6 +136,9 @@ where
         // What is known of it stays so while something around the tool waits.
         End::Release if known.is_some() => {}
         End::Commit => {
+            if let Ok(response) = &mut result {
+                request.identify(response);
+            }
             let outcome = match &result {
                 Ok(response) => serde_json::to_value(response).map(Outcome::Response),
                 Err(error) => Ok(Outcome::Error(error.clone())),

@@ -157,10 +157,26 @@ pub(super) fn settled(messages: &Messages, known: usize) -> usize {
         .max(known)
 }
 
-/// Returns how many messages two conversations have in common.
+/// Returns how many messages two conversations have in common, from the first on. A message that was
+/// changed since keeps its id.
 pub(super) fn common(one: &Messages, other: &Messages) -> usize {
     one.iter()
         .zip(other.iter())
-        .take_while(|(one, other)| one == other)
+        .take_while(|(one, other)| one.id() == other.id() && one == other)
         .count()
+}
+
+/// Gives an id to each message of a request that has none: what a run stores before it begins has
+/// the id that it keeps. `known` is the number of messages that the session has.
+pub(super) fn identify(request: &mut AgentRequest, known: usize) {
+    let run = request.context().run_id().to_owned();
+    let messages = request.messages_mut();
+    for index in 0..messages.len() {
+        if messages[index].id().is_none()
+            && let Some(message) = messages.get_mut(index)
+        {
+            let id = format!("{run}-u{}", known + index);
+            *message = message.clone().with_id(id);
+        }
+    }
 }

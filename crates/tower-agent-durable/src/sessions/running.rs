@@ -11,7 +11,7 @@ use tower_agent::message::{Message, Messages, Role};
 use tower_agent::{AgentRequest, AgentResponse, Checkpoint};
 
 use super::busy::Busy;
-use super::format::{Head, read_entries};
+use super::format::{Head, identify, read_entries};
 use super::keeping::Keeping;
 use super::key::SessionKey;
 use super::mark::Entry;
@@ -241,6 +241,7 @@ async fn claim<S: SessionStore>(
             _ => {}
         }
     }
+    identify(&mut request, loaded.messages.len());
     let context = request.context();
     if entry != Entry::Again {
         let is_open = |id: &str| loaded.interrupts.iter().any(|open| open.id == id);

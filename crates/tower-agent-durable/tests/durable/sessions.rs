@@ -8,7 +8,7 @@ use futures::StreamExt;
 use serde_json::{Value, json};
 use tower::{Layer, ServiceExt};
 use tower_agent::callback::before_agent;
-use tower_agent::message::{ToolCall, ToolResult};
+use tower_agent::message::{Messages, ToolCall, ToolResult};
 use tower_agent::middleware::approval::{Approval, Decision};
 use tower_agent::stream::EventKind;
 use tower_agent::testing::{ScriptedModel, Turn};
@@ -305,13 +305,25 @@ async fn results_are_stored_in_the_order_of_their_calls_and_once() {
             agent.clone().oneshot(request).await.unwrap();
         }
         let (seen, asked) = (model.requests(), undisturbed.requests());
-        let bytes = |messages| serde_json::to_string(messages).unwrap();
+        let bytes = |messages: &Messages| {
+            let mut messages = serde_json::to_value(messages).unwrap();
+            for message in messages.as_array_mut().unwrap() {
+                // Those of each run.
+                message.as_object_mut().unwrap().remove("id").unwrap();
+            }
+            messages.to_string()
+        };
         assert_eq!(
             bytes(seen[1].messages()),
             bytes(asked[1].messages()),
             "{order:?}"
         );
-        assert_eq!(appended(&store), appended(&whole), "{order:?}");
+        let stored = |store| {
+            let entries = appended(store).into_iter();
+            let contents = entries.map(|entry| serde_json::from_str::<Message>(&entry).unwrap());
+            contents.collect::<Vec<_>>()
+        };
+        assert_eq!(stored(&store), stored(&whole), "{order:?}");
     }
 }
 

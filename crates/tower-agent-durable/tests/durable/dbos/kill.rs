@@ -98,7 +98,7 @@ async fn a_run_whose_worker_is_killed_ends_as_if_it_had_not_been() {
         "charge is called",
         "charge has run",
         // In the sub-agent, while a call begins that waits for an approval, and when it has that.
-        "has begun 1 tool boss/c3/worker/n1",
+        "has begun 1 tool boss/m1.2/worker/m1.0",
         "note has run",
     ];
     let kills = points.map(|at| {

@@ -114,7 +114,7 @@ async fn of_two_calls_in_flight_each_is_asked_about_and_answered_by_itself() {
     );
     let asked = agent.run(request()).await.unwrap();
     let ids: Vec<_> = asked.interrupts().iter().map(|it| it.id.clone()).collect();
-    assert_eq!(ids, ["unfinished agent/one 1", "unfinished agent/two 1"]);
+    assert_eq!(ids, ["unfinished agent/m1.0 1", "unfinished agent/m1.1 1"]);
     let again = Resolution::resolved(&ids[1], Unfinished::RunAgain);
     let asked = agent.run(next(&database, vec![again]).await).await.unwrap();
     assert_eq!(

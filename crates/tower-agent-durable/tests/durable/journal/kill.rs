@@ -32,6 +32,10 @@ pub(crate) fn end(folder: &Path) -> End {
         }
     }
     let mut run: Value = serde_json::from_str(&run).unwrap();
+    // The same ids each time, but for the name of the run that they begin with.
+    let first = run["messages"][0]["id"].as_str().unwrap();
+    let (name, _) = first.rsplit_once('-').unwrap();
+    run = serde_json::from_str(&run.to_string().replace(&format!("{name}-"), "run-")).unwrap();
     // What a call that was asked about has changed in the state died with its process.
     for tool in lines(folder, "asked")
         .iter()
@@ -86,10 +90,10 @@ pub(crate) fn check_questions(folder: &Path, points: &[String], what: &str) {
         let Some((did, call)) = point.split_once(" 1 tool ") else {
             continue;
         };
-        let tool = match call.rsplit('/').next() {
-            Some("c2") => "charge",
-            Some("n1") => "note",
-            Some("c4") => "pay",
+        let tool = match call {
+            "boss/m1.0" => "charge",
+            "boss/m1.2/worker/m1.0" => "note",
+            "boss/m2.0" => "pay",
             _ => continue,
         };
         let last = last.get_mut(tool).unwrap();

@@ -95,7 +95,7 @@ pub(super) async fn an_answer_counts_in_a_run_of_any_id(place: impl Place) {
             let first = agent.run(request()).await.unwrap();
             let question = asked(&first);
             // Without an answer, and with one to something else, it is asked about again.
-            let other = Resolution::resolved("agent/c0", true);
+            let other = Resolution::resolved("agent/m1.0", true);
             let second = agent.run(go_on(&first, [])).await.unwrap();
             let third = agent.run(go_on(&second, [other])).await.unwrap();
             assert_eq!(
@@ -139,10 +139,10 @@ pub(super) async fn an_attempt_in_another_run_has_a_question_of_its_own(place: i
     has_begun.await.unwrap();
     lost.abort();
     let second = agent(slow(&paid, 2)).run(request()).await.unwrap();
-    assert_eq!(asked(&first).0, "unfinished agent/c0 1");
+    assert_eq!(asked(&first).0, "unfinished agent/m1.0 1");
     assert_eq!(
         asked(&second),
-        ("unfinished agent/c0 2".into(), asked(&first).1)
+        ("unfinished agent/m1.0 2".into(), asked(&first).1)
     );
     assert_eq!(keys(&paid).len(), 1);
 
@@ -153,7 +153,7 @@ pub(super) async fn an_attempt_in_another_run_has_a_question_of_its_own(place: i
         .unwrap();
     assert_eq!(
         asked(&third),
-        ("unfinished agent/c0 3".into(), asked(&first).1)
+        ("unfinished agent/m1.0 3".into(), asked(&first).1)
     );
     let fourth = agent(slow(&paid, 2))
         .run(go_on(&third, again))

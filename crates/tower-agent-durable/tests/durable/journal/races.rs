@@ -29,7 +29,7 @@ pub(super) async fn of_two_that_work_on_a_run_the_later_wins_and_the_other_can_w
         .build()
         .unwrap();
     let paused = other.run(request()).await.unwrap();
-    assert_eq!(paused.interrupts()[0].id, "unfinished agent/c0 1");
+    assert_eq!(paused.interrupts()[0].id, "unfinished agent/m1.0 1");
 
     go_on.notify_one();
     let error = one.await.unwrap().unwrap_err();

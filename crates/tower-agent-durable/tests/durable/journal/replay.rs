@@ -165,9 +165,9 @@ async fn agents_of_one_name_at_once_are_answered_each_with_its_own() {
     let paths: Vec<_> = steps.iter().map(|step| &*step.id.path).collect();
     let expected = [
         "agent",
-        "agent/c0",
-        "agent/c0/worker",
-        "agent/c0/worker//2",
+        "agent/m1.0",
+        "agent/m1.0/worker",
+        "agent/m1.0/worker//2",
         "agent",
     ];
     assert_eq!(paths, expected);

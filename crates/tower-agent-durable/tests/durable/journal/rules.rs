@@ -419,7 +419,7 @@ async fn that_a_call_was_made_is_known_while_what_is_around_it_waits() {
         .run(request())
         .await
         .unwrap();
-    let approved = || Resolution::resolved("agent/c0", Decision::Approve);
+    let approved = || Resolution::resolved("agent/m1.0", Decision::Approve);
     let with = |paused: &AgentResponse, answer: Resolution| {
         let next = AgentRequest::resume(paused.checkpoint()).with_resolutions([answer]);
         next.with_run_id("run 1")
@@ -433,10 +433,10 @@ async fn that_a_call_was_made_is_known_while_what_is_around_it_waits() {
     let agent = agent(counting("pay", Effect::Mutating, &pay));
     let asked = agent.run(with(&paused, approved())).await.unwrap();
     let id = &asked.interrupts()[0].id;
-    assert_eq!(id, "unfinished agent/c0 1");
+    assert_eq!(id, "unfinished agent/m1.0 1");
     let done = Resolution::resolved(id, Unfinished::Done(json!("paid")));
     let asked = agent.run(with(&asked, done)).await.unwrap();
-    assert_eq!(asked.interrupts()[0].id, "agent/c0");
+    assert_eq!(asked.interrupts()[0].id, "agent/m1.0");
     let response = agent.run(with(&asked, approved())).await.unwrap();
     let result = response.messages()[2].tool_results().next().unwrap().text();
     assert_eq!(
@@ -510,7 +510,7 @@ async fn a_mutating_tool_whose_time_has_run_out_is_asked_about() {
     let again = answer(Unfinished::RunAgain.into()).await;
     assert_eq!(
         (again.interrupts()[0].id.as_str(), pay.get()),
-        ("unfinished agent/c0 2", 2)
+        ("unfinished agent/m1.0 2", 2)
     );
     let failed = answer(Unfinished::Failed("the bank is closed".into()).into()).await;
     let told = failed

@@ -26,7 +26,7 @@ fn a_torn_last_write_loses_no_more_than_itself() {
     // Killed after a call that changes something was kept.
     let cut = Program::in_file();
     assert!(
-        !cut.run(Some(Fate::kill("has committed 1 tool boss/c4")))
+        !cut.run(Some(Fate::kill("has committed 1 tool boss/m2.0")))
             .success()
     );
     let cut = cut.folder();
