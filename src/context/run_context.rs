@@ -162,9 +162,9 @@ impl RunContext {
     }
 
     /// Returns the path of this call in the whole tree: the agents and tool calls that contain it,
-    /// from the root, such as `boss/call_1/worker/call_7`. A resumed run gives a call the same
-    /// path, and no other call of the conversation has it: if a provider repeats an id for the
-    /// third time, the call is `call_7#3`.
+    /// from the root, such as `boss/m1.0/worker/m3.1`. A tool call is named by the number of its
+    /// message in the conversation and its place there, whatever id the provider has given it. A
+    /// resumed run gives a call the same path, and no other call of the conversation has it.
     #[must_use]
     pub fn call_path(&self) -> String {
         self.scope.call_path(self.tool_call.as_ref())
@@ -172,7 +172,7 @@ impl RunContext {
 
     /// Returns the path of this execution of the call: the [call path](Self::call_path), where agents
     /// that one call has called more than once, each with a conversation of its own, are numbered:
-    /// `boss/call_1/worker//2/call_7`. No other call that runs at the same time has it, and a run that
+    /// `boss/m1.0/worker//2/m3.1`. No other call that runs at the same time has it, and a run that
     /// is made again in another process gives a call the same one.
     ///
     /// Agents are numbered in the order in which they start.

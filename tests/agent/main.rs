@@ -6,6 +6,7 @@ mod data;
 mod endings;
 mod endings_kept;
 mod known_failures;
+mod message_ids;
 mod own_calls;
 mod recordings;
 mod semantics;
