@@ -10,9 +10,9 @@ use tower::Service;
 
 use super::explain::Explanation;
 use super::named_tools::KnownTools;
+use super::options;
 use super::outline::{Body, Outline};
 use super::stream::RunStream;
-use super::{durability, options};
 use crate::call::{BoxCallFuture, CallKind, Origin, Request};
 use crate::callback::{Bundle, LayerInner, Tree};
 use crate::context::{Inherited, Open, RunContext};
@@ -138,11 +138,11 @@ impl Agent {
         &self.0.explanation
     }
 
-    /// Returns whether the [global callbacks](crate::AgentBuilder::global_callbacks) have a layer for
-    /// [durability](crate::callback::Purpose::Durability), so that another process can go on with a run.
+    /// Returns whether the [global callbacks](crate::AgentBuilder::global_callbacks) have a
+    /// [journal](Bundle::journal), so that another process can continue a run.
     #[must_use]
     pub fn is_durable(&self) -> bool {
-        durability::is_journaled(&self.0.outline.global)
+        self.0.outline.global.has_journal()
     }
 
     /// Returns whether the agent gives one final answer.
@@ -195,11 +195,9 @@ impl AgentInner {
             let message = format!("the run id is {length} bytes long; the maximum is {MAX_RUN_ID}");
             return Err(Error::new(ErrorKind::InvalidRequest, message));
         }
-        let of_run = request.extensions().get::<OfRun>();
-        if let Some(OfRun(of_run)) = of_run {
-            durability::check_run(&self.outline.global, of_run)?;
-        }
-        let named = of_run
+        let named = request
+            .extensions()
+            .get::<OfRun>()
             .map(|OfRun(callbacks)| callbacks.named_tools())
             .unwrap_or_default();
         self.known_tools.check_run(&named, request.tools())

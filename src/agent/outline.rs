@@ -53,7 +53,8 @@ impl Parts {
     /// The names, with those of the layers and callbacks that the tree has for this call.
     fn in_tree<R: InBundle>(&self, tree: &Tree) -> Vec<Vec<String>> {
         let (mut names, semantics) = (self.names.clone(), tree.band);
-        let layers = R::layers(&tree.global).names();
+        let journal = tree.journal.of::<R>().names();
+        let layers = tree.global.layers().of::<R>().names();
         let tree = R::around(&tree.global);
         let of_tree = tree.names().map(String::from);
         match names.first_mut() {
@@ -63,7 +64,7 @@ impl Parts {
             }
             _ => names.insert(0, of_tree.collect()),
         }
-        layers.chain(names).collect()
+        journal.chain(layers).chain(names).collect()
     }
 }
 

@@ -12,7 +12,6 @@ use super::action::{Action, Outcome, Recovery};
 use super::arc_callback::ArcCallback;
 use super::erased::{Decision, Erased};
 use super::hook_set::{AFTER, BEFORE, HookSet, NoHook, ON_ERROR};
-use super::purpose::Purpose;
 use crate::call::Request;
 use crate::error::{Error, Result};
 use crate::maybe_future::MaybeFuture;
@@ -167,11 +166,6 @@ pub trait Callback<R: Request>: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Returns the purpose, by which building an agent checks the order. Defaults to none.
-    fn purpose(&self) -> Option<Purpose> {
-        None
-    }
-
     /// Erases the type of the callback.
     #[doc(hidden)]
     fn erase(self) -> ArcCallback<R>
@@ -221,10 +215,6 @@ impl<R: Request> Callback<R> for ArcCallback<R> {
         self.get().named_tools()
     }
 
-    fn purpose(&self) -> Option<Purpose> {
-        self.get().purpose()
-    }
-
     fn erase(self) -> Self {
         self
     }
@@ -267,10 +257,6 @@ impl<R: Request, C: Callback<R>> Callback<R> for Arc<C> {
 
     fn named_tools(&self) -> Vec<Arc<str>> {
         (**self).named_tools()
-    }
-
-    fn purpose(&self) -> Option<Purpose> {
-        (**self).purpose()
     }
 
     fn erase(self) -> ArcCallback<R> {
@@ -359,10 +345,6 @@ where
 
     fn named_tools(&self) -> Vec<Arc<str>> {
         self.callback.named_tools()
-    }
-
-    fn purpose(&self) -> Option<Purpose> {
-        self.callback.purpose()
     }
 }
 

@@ -7,7 +7,7 @@ use std::vec;
 use tower::Service;
 
 use super::band;
-use super::bundle::{Bundle, InBundle};
+use super::bundle::{Bundle, BundleLayers, InBundle};
 use super::layers::Layers;
 use super::list::Callbacks;
 use super::tree::Tree;
@@ -21,7 +21,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// It is ready when the service inside it is. A call passes through, from the outside in:
 ///
 /// ```text
-/// before all   layers of bundles    global, then given with the request
+/// before all   layers of bundles    journals, global, then given with the request
 /// the first    global callbacks     of the agents around, and of this one
 ///  |           own callbacks        up to the first layer
 ///  |     [layer]                    and again: callbacks, layer
@@ -67,7 +67,7 @@ impl<R: Request> Clone for Place<R> {
 pub(super) struct Bundles<R: Request> {
     around: fn(&Bundle) -> &Callbacks<R>,
     inmost: fn(&Bundle) -> Option<&Callbacks<R>>,
-    layers: fn(&Bundle) -> &Layers<R>,
+    layers: fn(&BundleLayers) -> &Layers<R>,
 }
 
 impl<R: Request> Clone for Bundles<R> {
@@ -103,16 +103,16 @@ impl<R: Request> LayerInner<R> {
     fn layered(&self, context: &RunContext) -> Option<BoxCallService<R>> {
         let bundles = self.place.bundles.filter(|_| self.place.is_first)?;
         let tree = Tree::of(context)?;
-        let (global, of_run) = (
-            (bundles.layers)(&tree.global),
-            (bundles.layers)(&tree.of_run),
-        );
-        if global.is_empty() && of_run.is_empty() {
+        let journal = (bundles.layers)(&tree.journal);
+        let global = (bundles.layers)(tree.global.layers());
+        let of_run = (bundles.layers)(tree.of_run.layers());
+        if journal.is_empty() && global.is_empty() && of_run.is_empty() {
             return None;
         }
         let inside = self.clone();
         let inside = BoxCallService::internal(move |request| inside.make_inside(request));
-        Some(global.around(of_run.around(inside)))
+        // A journal is outermost, so that nothing repeats or leaves out a call that it has stored.
+        Some(journal.around(global.around(of_run.around(inside))))
     }
 
     fn make_inside(&self, request: R) -> BoxCallFuture<R> {

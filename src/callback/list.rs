@@ -7,7 +7,7 @@ use super::arc_callback::ArcCallback;
 use super::call_state::{CallState, Recovered, Rest};
 use super::callback::Callback;
 use super::members::Members;
-use super::noted::{NamedTool, Notes, Registered, note};
+use super::named_tool::NamedTool;
 use super::options::{CallbackSemantics, Globals};
 use crate::call::Request;
 use crate::error::{Error, Result};
@@ -101,31 +101,15 @@ impl<R: Request> Callbacks<R> {
         self.as_slice().iter().map(Callback::name)
     }
 
-    /// Returns the callbacks with their roles, in order.
-    pub(crate) fn registered(&self) -> impl DoubleEndedIterator<Item = Registered> {
-        let registered = |it| Registered {
-            name: Callback::name(it),
-            purpose: Callback::purpose(it),
-        };
-        self.as_slice().iter().map(registered)
-    }
-
-    /// Notes the callbacks of a band that is applied while an agent is built.
-    pub(super) fn note(&self) {
-        note(|| Notes {
-            tools: self.named_tools().collect(),
-            registered: self.registered().rev().collect(),
-        });
-    }
-
     /// Returns the tools that the callbacks name.
     pub(crate) fn named_tools(&self) -> impl Iterator<Item = NamedTool> {
         self.as_slice().iter().flat_map(|callback| {
-            let named = |tool| NamedTool {
-                by: Callback::name(callback),
-                tool,
-            };
-            Callback::named_tools(callback).into_iter().map(named)
+            Callback::named_tools(callback)
+                .into_iter()
+                .map(|tool| NamedTool {
+                    by: Callback::name(callback),
+                    tool,
+                })
         })
     }
 

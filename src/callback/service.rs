@@ -29,7 +29,6 @@ impl<S, R: Request> Layer<S> for Callbacks<R> {
     type Service = CallbackService<S, R>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        self.note();
         CallbackService::new(inner, self.clone())
     }
 }

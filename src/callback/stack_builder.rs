@@ -7,8 +7,8 @@ use super::callback::Callback;
 use super::layer_inner::{Bundles, LayerInner, Place};
 use super::layers::Layers;
 use super::list::Callbacks;
+use super::named_tool::{NamedTool, named_in};
 use super::names::names_of;
-use super::noted::applying;
 use super::options::CallbackSemantics;
 use crate::call::{BoxCallService, CallService, Request};
 
@@ -44,8 +44,8 @@ pub struct StackBuilder<R: Request>(Vec<Part<R>>);
 enum Part<R: Request> {
     Band(Callbacks<R>),
     Layer {
-        type_name: &'static str,
         names: Vec<String>,
+        tools: Vec<NamedTool>,
         apply: Box<dyn FnOnce(LayerInner<R>) -> BoxCallService<R> + Send>,
     },
 }
@@ -82,24 +82,20 @@ impl<R: Request> StackBuilder<R> {
     where
         L: Layer<LayerInner<R>, Service: CallService<R>> + Send + 'static,
     {
-        let type_name = std::any::type_name::<L>();
-        let names = names_of::<R>(&layer, type_name);
-        let apply = Box::new(move |inner| BoxCallService::layer(layer.layer(inner)));
         self.0.push(Part::Layer {
-            type_name,
-            names,
-            apply,
+            names: names_of::<R>(&layer, std::any::type_name::<L>()),
+            tools: named_in::<R>(&layer),
+            apply: Box::new(move |inner| BoxCallService::layer(layer.layer(inner))),
         });
     }
 
     /// Adds the layers of a bundle.
     pub(crate) fn layers(&mut self, layers: &Layers<R>) {
-        for (type_name, names, layer) in layers.each() {
-            let apply = Box::new(move |inner| layer.around(BoxCallService::new(inner)));
+        for layer in layers.each() {
             self.0.push(Part::Layer {
-                type_name,
-                names,
-                apply,
+                names: layer.names().flatten().collect(),
+                tools: layer.named_tools().collect(),
+                apply: Box::new(move |inner| layer.around(BoxCallService::new(inner))),
             });
         }
     }
@@ -113,6 +109,18 @@ impl<R: Request> StackBuilder<R> {
             Part::Layer { names, .. } => names.clone(),
         });
         names.collect()
+    }
+
+    /// Returns the tools that the callbacks name.
+    pub(crate) fn named_tools(&self) -> Vec<NamedTool> {
+        let mut named = Vec::new();
+        for part in &self.0 {
+            match part {
+                Part::Band(band) => named.extend(band.named_tools()),
+                Part::Layer { tools, .. } => named.extend(tools.iter().cloned()),
+            }
+        }
+        named
     }
 
     /// Returns whether callbacks were registered before any layer.
@@ -168,22 +176,19 @@ impl<R: Request> StackBuilder<R> {
         for part in self.0.into_iter().rev() {
             match part {
                 Part::Band(callbacks) => {
-                    callbacks.note();
                     band = match semantics {
                         Some(semantics) => callbacks.with_semantics(semantics),
                         None => callbacks.with_agents_semantics(),
                     }
                 }
-                Part::Layer {
-                    type_name, apply, ..
-                } => {
+                Part::Layer { apply, .. } => {
                     let inside = Place {
                         is_first: false,
                         ..place.clone()
                     };
                     place.inmost = None;
                     let inner = LayerInner::new(std::mem::take(&mut band), inside, service);
-                    service = applying(type_name, || apply(inner));
+                    service = apply(inner);
                 }
             }
         }
@@ -199,6 +204,6 @@ impl<R: Request> Default for StackBuilder<R> {
 
 impl<R: Request> fmt::Debug for StackBuilder<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Stack").field(&self.names()).finish()
+        f.debug_tuple("StackBuilder").field(&self.names()).finish()
     }
 }

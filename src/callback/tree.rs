@@ -1,4 +1,4 @@
-use super::bundle::Bundle;
+use super::bundle::{Bundle, BundleLayers};
 use super::list::Callbacks;
 use super::options::CallbackSemantics;
 use crate::call::Request;
@@ -12,6 +12,8 @@ pub(crate) struct Tree {
     pub(crate) band: CallbackSemantics,
     /// The semantics of its loop.
     pub(crate) run: LoopSemantics,
+    /// The layers of journals, which are outside everything else.
+    pub(crate) journal: BundleLayers,
     /// The callbacks for itself and all its sub-agents.
     pub(crate) global: Bundle,
     /// The callbacks of the run.
@@ -28,11 +30,13 @@ impl Tree {
 
     /// Adds callbacks of an agent further in.
     pub(crate) fn add_global(&mut self, bundle: Bundle) {
+        self.journal.append(bundle.journal_layers());
         self.global.extend(bundle, &mut self.inmost);
     }
 
     /// Adds callbacks that were given with a run of an agent further in.
     pub(crate) fn add_of_run(&mut self, bundle: Bundle) {
+        self.journal.append(bundle.journal_layers());
         self.of_run.extend(bundle, &mut self.inmost);
     }
 

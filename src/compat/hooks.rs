@@ -5,7 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use crate::callback::hook_set::{AFTER, BEFORE, NoHook, ON_ERROR};
-use crate::callback::{Action, ArcCallback, Bundle, Callback, Outcome, Purpose, Recovery, erase};
+use crate::callback::{Action, ArcCallback, Bundle, Callback, Outcome, Recovery, erase};
 use crate::error::{Error, Result};
 use crate::model::{ModelRequest, ModelResponse};
 use crate::run::{AgentRequest, AgentResponse};
@@ -205,10 +205,6 @@ macro_rules! hooks {
 
                 fn named_tools(&self) -> Vec<Arc<str>> {
                     self.0.named_tools()
-                }
-
-                fn purpose(&self) -> Option<Purpose> {
-                    None
                 }
 
                 fn erase(self) -> ArcCallback<$R> {

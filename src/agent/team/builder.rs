@@ -8,11 +8,10 @@ use super::service::service;
 use crate::agent::agent::{Agent, AgentInner};
 use crate::agent::build_error::BuildError;
 use crate::agent::builder::{check_members, check_name};
-use crate::agent::durability;
 use crate::agent::named_tools::{self, KnownTools};
 use crate::agent::options::Semantics;
 use crate::agent::outline::{Body, Outline};
-use crate::callback::{Bundle, Callback, Callbacks, LayerInner, StackBuilder, noting};
+use crate::callback::{Bundle, Callback, Callbacks, LayerInner, StackBuilder};
 use crate::context::Inherited;
 use crate::run::{AgentRequest, AgentResponse, AgentService};
 
@@ -234,9 +233,7 @@ impl TeamBuilder {
             .cloned()
             .collect();
         named_tools::check(self.global.named_tools(), &all)?;
-        durability::check_bundle(&self.global)?;
         let outline = self.outline();
-        let global = self.global.clone();
         let Self {
             name,
             description,
@@ -258,8 +255,7 @@ impl TeamBuilder {
             until,
         });
         let band = semantics.map(|semantics| semantics.band);
-        let (stack, of_agent) = noting(|| stack.in_agent(team, Callbacks::new(), band));
-        durability::check_agent(&global, &of_agent.registered)?;
+        let stack = stack.in_agent(team, Callbacks::new(), band);
         Ok(Agent::new(AgentInner {
             name,
             description,
