@@ -10,7 +10,6 @@ use tower::Service;
 
 use super::explain::Explanation;
 use super::named_tools::KnownTools;
-use super::options;
 use super::outline::{Body, Outline};
 use super::stream::RunStream;
 use crate::call::{BoxCallFuture, CallKind, Origin, Request};
@@ -18,7 +17,6 @@ use crate::callback::{Bundle, LayerInner, Tree};
 use crate::context::{Inherited, Open, RunContext};
 use crate::error::{Error, ErrorKind, Result};
 use crate::on_drop::OnDrop;
-use crate::run::options::AfterAgentRespond;
 use crate::run::{AgentRequest, AgentResponse, Checkpoint, EndReason};
 use crate::stream::{EventEmitter, EventKind};
 
@@ -196,9 +194,9 @@ impl AgentInner {
             return Err(Error::new(ErrorKind::InvalidRequest, message));
         }
         let named = request
-            .extensions()
-            .get::<OfRun>()
-            .map(|OfRun(callbacks)| callbacks.named_tools())
+            .callbacks()
+            .as_deref()
+            .map(Bundle::named_tools)
             .unwrap_or_default();
         self.known_tools.check_run(&named, request.tools())
     }
@@ -210,14 +208,15 @@ impl AgentInner {
         request: &mut AgentRequest,
         enter: fn(&RunContext, &str, u32, Inherited) -> RunContext,
     ) -> Option<Open> {
-        let of_run = request.extensions_mut().remove();
-        let of_run = of_run.as_deref().map(|OfRun(callbacks)| callbacks);
+        // From here on they are part of the run: a sub-agent with a clone of the request must not
+        // run them twice.
+        let of_run = request.callbacks_mut().take();
         let (caller, outline) = (request.context(), &self.outline);
-        let inherited = options::enter(
+        let inherited = Tree::enter(
             caller.inherited(),
-            outline.semantics,
+            outline.rules.as_ref(),
             &outline.global,
-            of_run,
+            of_run.as_deref(),
         );
         let context = enter(caller, &self.name, self.max_iterations, inherited);
         let context = context.nested(self.max_nesting);
@@ -233,8 +232,7 @@ impl AgentInner {
             }
         };
         let context = context.told_to(caller, request.takes_turn());
-        let semantics = Tree::of(&context).map(|tree| tree.run).unwrap_or_default();
-        let after_says_all = semantics.after_agent_respond == AfterAgentRespond::Transform;
+        let after_says_all = Tree::loop_rules(&context).after_agent_replaces_all;
         let is_team = matches!(outline.body, Body::Team { .. });
         request.enter(context, is_team, after_says_all);
         open
@@ -360,26 +358,6 @@ async fn until_cancelled(
     };
     let done = context.cancellation().run_until_cancelled(call).await;
     done.unwrap_or_else(|| cancelled("the run's token was cancelled"))
-}
-
-/// Callbacks for one run.
-#[derive(Clone)]
-struct OfRun(Bundle);
-
-impl AgentRequest {
-    /// Adds callbacks for this run, inside those of the agents.
-    ///
-    /// They apply to sub-agents and agents used as tools as well. Unless they have
-    /// [semantics](Bundle::semantics) of their own, they follow those of the called agent.
-    #[must_use]
-    pub fn with_callbacks(mut self, callbacks: impl Into<Bundle>) -> Self {
-        let mut all = callbacks.into();
-        if let Some(OfRun(earlier)) = self.extensions_mut().remove().as_deref() {
-            all = earlier.clone().and(all);
-        }
-        self.extensions_mut().insert(OfRun(all));
-        self
-    }
 }
 
 /// Returns the result of a run: what has ended it takes precedence over the result of layers.

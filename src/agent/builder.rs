@@ -11,13 +11,11 @@ use super::build_error::BuildError;
 use super::explain::Explanation;
 use super::loop_state::{self, Config, StopWhen};
 use super::named_tools::{self, KnownTools};
-use super::options::Semantics;
 use super::outline::{Body, Outline};
 use super::progress::Progress;
 use super::tool_messages::{IntoToolMessages, ShowTool, ToolAnswer};
 use super::transfer;
-use crate::callback::{Bundle, Callback, Callbacks, LayerInner, StackBuilder};
-use crate::context::Inherited;
+use crate::callback::{Bundle, Callback, Callbacks, LayerInner, Rules, StackBuilder};
 use crate::model::fallback::ModelName;
 use crate::model::{BoxModel, ModelRequest, ModelService, Settings};
 use crate::run::{AgentRequest, AgentService};
@@ -42,7 +40,7 @@ pub struct AgentBuilder {
     max_iterations: u32,
     max_nesting: Option<u32>,
     tool_concurrency: usize,
-    semantics: Option<Semantics>,
+    rules: Option<Arc<dyn Rules>>,
     show_tool: Option<ShowTool>,
     tool_failure_message: Option<Cow<'static, str>>,
     global: Bundle,
@@ -94,7 +92,7 @@ impl AgentBuilder {
             max_iterations: 25,
             max_nesting: None,
             tool_concurrency: 8,
-            semantics: None,
+            rules: None,
             show_tool: None,
             tool_failure_message: None,
             global: Bundle::new(),
@@ -202,9 +200,9 @@ impl AgentBuilder {
 
     /// Sets the compatibility semantics for this agent's callbacks and loop, and for sub-agents
     /// without their own. Defaults to the semantics of the agent that contains this one, and
-    /// otherwise to [`Semantics::default`].
-    pub fn semantics(mut self, semantics: Semantics) -> Self {
-        self.semantics = Some(semantics);
+    /// otherwise to [`Semantics::default`](crate::compat::Semantics).
+    pub fn semantics(mut self, semantics: impl Rules) -> Self {
+        self.rules = Some(Arc::new(semantics));
         self
     }
 
@@ -392,13 +390,13 @@ impl AgentBuilder {
         let mut of_tree = self.global.named_tools();
         of_tree.extend(self.agent_stack.named_tools());
         named_tools::check(of_tree.iter().cloned(), &all)?;
-        let band = self.semantics.map(|semantics| semantics.band);
+        let rules = self.rules.as_deref();
         let model = self
             .model_stack
-            .in_agent(self.model, self.innermost_model, band);
+            .in_agent(self.model, self.innermost_model, rules);
         let tools = tool_set.clone();
         let tools = BoxTool::internal(move |request| tools.make(request));
-        let tools = self.tool_stack.in_agent(tools, self.innermost_tool, band);
+        let tools = self.tool_stack.in_agent(tools, self.innermost_tool, rules);
         let config = Config {
             model,
             tools,
@@ -412,7 +410,7 @@ impl AgentBuilder {
             sub_agents: self.sub_agents,
         };
         let agent = loop_state::service(config);
-        let stack = self.agent_stack.in_agent(agent, Callbacks::new(), band);
+        let stack = self.agent_stack.in_agent(agent, Callbacks::new(), rules);
         let mut brought = [named, of_tree].concat();
         brought.retain(|named| self.tools_of_runs.contains(&named.tool));
         Ok(Agent::new(AgentInner {
@@ -421,7 +419,7 @@ impl AgentBuilder {
             max_iterations: self.max_iterations,
             max_nesting: self.max_nesting,
             known_tools: KnownTools { all, brought },
-            explanation: outline.explain(&Inherited::default()),
+            explanation: outline.explain(&None),
             outline: Arc::new(outline),
             gives_one_answer: true,
             stack,
@@ -434,7 +432,7 @@ impl AgentBuilder {
         self.tools.iter().for_each(|tool| tools.tool(0, tool));
         Outline {
             name: self.name.clone(),
-            semantics: self.semantics,
+            rules: self.rules.clone(),
             global: self.global.clone(),
             agent: (&self.agent_stack).into(),
             body: Body::Loop {
@@ -451,10 +449,6 @@ impl AgentBuilder {
 impl fmt::Debug for AgentBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let outline = self.outline();
-        write!(
-            f,
-            "AgentBuilder({})",
-            outline.explain(&Inherited::default())
-        )
+        write!(f, "AgentBuilder({})", outline.explain(&None))
     }
 }

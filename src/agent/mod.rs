@@ -34,7 +34,6 @@ mod explain;
 mod judge;
 mod loop_state;
 mod named_tools;
-pub(crate) mod options;
 mod outline;
 mod progress;
 mod step;

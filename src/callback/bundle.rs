@@ -1,10 +1,12 @@
+use std::sync::Arc;
+
 use tower_layer::Layer;
 
 use super::callback::Callback;
 use super::layers::Layers;
 use super::list::Callbacks;
 use super::named_tool::NamedTool;
-use super::options::CallbackSemantics;
+use super::rules::Rules;
 use crate::call::Request;
 use crate::model::{BoxModel, ModelRequest, ModelService};
 use crate::run::{AgentRequest, AgentService, BoxAgent};
@@ -194,24 +196,25 @@ impl Bundle {
         }
     }
 
-    /// Sets the [semantics](CallbackSemantics) of callbacks for a run or a tree of agents. Defaults
-    /// to the agent's, which a bundle of one agent always uses.
+    /// Sets the semantics of callbacks for a run or a tree of agents, such as one of
+    /// [`CallbackSemantics`](crate::compat::CallbackSemantics). Defaults to the agent's, which a
+    /// bundle of one agent always uses.
     #[must_use]
-    pub fn semantics(self, semantics: CallbackSemantics) -> Self {
+    pub fn semantics(self, semantics: impl Rules) -> Self {
         Self {
-            agent: self.agent.with_semantics(semantics),
-            model: self.model.with_semantics(semantics),
-            tool: self.tool.with_semantics(semantics),
+            agent: self.agent.with_rules(Some(&semantics)),
+            model: self.model.with_rules(Some(&semantics)),
+            tool: self.tool.with_rules(Some(&semantics)),
             ..self
         }
     }
 
-    /// Sets the semantics of callbacks that have none.
-    pub(crate) fn or_semantics(self, semantics: CallbackSemantics) -> Self {
+    /// Sets the rules of callbacks that have none.
+    pub(super) fn or_rules(self, rules: &dyn Rules) -> Self {
         Self {
-            agent: self.agent.or_semantics(semantics),
-            model: self.model.or_semantics(semantics),
-            tool: self.tool.or_semantics(semantics),
+            agent: self.agent.or_rules(rules),
+            model: self.model.or_rules(rules),
+            tool: self.tool.or_rules(rules),
             ..self
         }
     }
@@ -295,6 +298,23 @@ impl Bundle {
         self.layers.append(&other.layers);
         extend(&mut inmost.innermost_model, other.innermost_model.inmost());
         extend(&mut inmost.innermost_tool, other.innermost_tool.inmost());
+    }
+}
+
+impl AgentRequest {
+    /// Adds callbacks for this run, inside those of the agents.
+    ///
+    /// They apply to sub-agents and agents used as tools as well. Unless they have
+    /// [semantics](Bundle::semantics) of their own, they follow those of the called agent.
+    #[must_use]
+    pub fn with_callbacks(mut self, callbacks: impl Into<Bundle>) -> Self {
+        let callbacks = callbacks.into();
+        let all = match self.callbacks_mut().take() {
+            Some(earlier) => Arc::unwrap_or_clone(earlier).and(callbacks),
+            None => callbacks,
+        };
+        *self.callbacks_mut() = Some(Arc::new(all));
+        self
     }
 }
 

@@ -140,11 +140,11 @@ pub trait Callback<R: Request>: Send + Sync + 'static {
     ///   and again before a retry of a request that an `on_error` has changed. It is skipped only
     ///   if an earlier callback has responded: then no call is made.
     /// - `after` sees every response that leaves the band, whatever the
-    ///   [semantics](super::CallbackSemantics) skip. It sees the response in effect, and later callbacks
+    ///   [rules](super::Rules) skip. It sees the response in effect, and later callbacks
     ///   see the guard's replacement.
     /// - `on_error` runs after every failure, also if an earlier callback has recovered it. A
     ///   [`Fail`](Recovery::Fail) then changes the error that callbacks see, not the recovery.
-    /// - A response takes effect under every [`RespondScope`](crate::compat::RespondScope).
+    /// - A response takes effect whatever [`before_responds`](super::CallbackRules::before_responds) says.
     ///
     /// A guard's `before` sees the request as the callbacks before it left it. What callbacks after it
     /// change, it does not see, and another band's changes for a retry do not ask it again. If others

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use tower_layer::Layer;
 
-use super::named_tool::{NamedTool, named_in};
-use super::names::names_of;
+use super::named_tool::NamedTool;
+use super::names::{named_in, names_of};
 use crate::call::{BoxCallService, CallService, Request};
 
 /// The tower layers that a bundle has for a call, outermost first. Cloning is O(1).

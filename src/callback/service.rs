@@ -7,7 +7,7 @@ use pin_project_lite::pin_project;
 use tower::Service;
 use tower_layer::Layer;
 
-use super::band;
+use super::life;
 use super::list::Callbacks;
 use crate::call::{BoxCallFuture, Request};
 use crate::error::{BoxError, Error, Result};
@@ -62,7 +62,7 @@ where
         // The service that was polled ready goes with the call; its unready clone stays.
         let unready = self.inner.clone();
         let ready = std::mem::replace(&mut self.inner, unready);
-        let future = band::run(self.callbacks.clone(), request, ready, true);
+        let future = life::run(self.callbacks.clone(), request, ready, true);
         ResponseFuture {
             state: State::Banded {
                 future: BoxCallFuture::new(future),

@@ -7,9 +7,9 @@ use super::callback::Callback;
 use super::layer_inner::{Bundles, LayerInner, Place};
 use super::layers::Layers;
 use super::list::Callbacks;
-use super::named_tool::{NamedTool, named_in};
-use super::names::names_of;
-use super::options::CallbackSemantics;
+use super::named_tool::NamedTool;
+use super::names::{named_in, names_of};
+use super::rules::Rules;
 use crate::call::{BoxCallService, CallService, Request};
 
 /// Builds a stack of callbacks and layers for one call, outermost first.
@@ -25,7 +25,6 @@ use crate::call::{BoxCallService, CallService, Request};
 /// use tower_agent::ModelRequest;
 /// use tower_agent::call::BoxCallService;
 /// use tower_agent::callback::before_model;
-/// use tower_agent::compat::CallbackSemantics;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> tower_agent::Result<()> {
@@ -34,7 +33,7 @@ use crate::call::{BoxCallService, CallService, Request};
 /// stack.layer(TimeoutLayer::new(Duration::from_secs(30)));
 ///
 /// let model = BoxCallService::new(ScriptedModel::new([Turn::from_text("Yes.")]));
-/// let model = stack.around(model, CallbackSemantics::default());
+/// let model = stack.around(model, None);
 /// assert_eq!(model.oneshot(ModelRequest::default()).await?.message().text(), "Yes.");
 /// # Ok(())
 /// # }
@@ -128,16 +127,12 @@ impl<R: Request> StackBuilder<R> {
         matches!(self.0.first(), Some(Part::Band(_)))
     }
 
-    /// Wraps `service` in the stack. The bands have these semantics; without any, those of the
-    /// agent in whose run a call is made, or the default outside an agent.
-    pub fn around(
-        self,
-        service: BoxCallService<R>,
-        semantics: impl Into<Option<CallbackSemantics>>,
-    ) -> LayerInner<R> {
+    /// Wraps `service` in the stack. The bands have these rules; without any, those of the agent
+    /// in whose run a call is made, or the default outside an agent.
+    pub fn around(self, service: BoxCallService<R>, rules: Option<&dyn Rules>) -> LayerInner<R> {
         self.compose(
             service,
-            semantics.into(),
+            rules,
             Place {
                 is_first: false,
                 inmost: None,
@@ -152,7 +147,7 @@ impl<R: Request> StackBuilder<R> {
         self,
         service: BoxCallService<R>,
         inmost: Callbacks<R>,
-        semantics: Option<CallbackSemantics>,
+        rules: Option<&dyn Rules>,
     ) -> LayerInner<R>
     where
         R: InBundle,
@@ -162,24 +157,21 @@ impl<R: Request> StackBuilder<R> {
             inmost: Some(inmost),
             bundles: Some(Bundles::NEW),
         };
-        self.compose(service, semantics, place)
+        self.compose(service, rules, place)
     }
 
     /// `place` is the position of a stack without layers.
     fn compose(
         self,
         mut service: BoxCallService<R>,
-        semantics: Option<CallbackSemantics>,
+        rules: Option<&dyn Rules>,
         mut place: Place<R>,
     ) -> LayerInner<R> {
         let mut band = Callbacks::new();
         for part in self.0.into_iter().rev() {
             match part {
                 Part::Band(callbacks) => {
-                    band = match semantics {
-                        Some(semantics) => callbacks.with_semantics(semantics),
-                        None => callbacks.with_agents_semantics(),
-                    }
+                    band = callbacks.with_rules(rules);
                 }
                 Part::Layer { apply, .. } => {
                     let inside = Place {

@@ -1,14 +1,14 @@
 //! What four frameworks do.
 
-use crate::agent::options::Semantics;
-use crate::callback::options::{
+use super::callback_semantics::{
     AfterPolicy, BeforePolicy, CallbackSemantics, Globals, HookFailure, OnErrorPolicy, PerCall,
     RespondScope, Retries,
 };
-use crate::run::options::{
+use super::loop_semantics::{
     AfterAgentRespond, AfterModelRespond, AnsweredToolCalls, BeyondLimit, LoopSemantics, ToolCalls,
     ToolFailure, UnknownTool,
 };
+use super::semantics::Semantics;
 
 impl Semantics {
     /// Returns the semantics of potato_agent: a response in `after_model` ends the run, and
@@ -129,9 +129,10 @@ impl CallbackSemantics {
     /// Returns the semantics of trpc-agent-go's callbacks with its two options.
     #[must_use]
     pub const fn trpc(continue_on_error: bool, continue_on_response: bool) -> Self {
-        let (before, after) = match continue_on_response {
-            true => (BeforePolicy::Last, AfterPolicy::Last),
-            false => (BeforePolicy::First, AfterPolicy::First),
+        let (before, after) = if continue_on_response {
+            (BeforePolicy::Last, AfterPolicy::Last)
+        } else {
+            (BeforePolicy::First, AfterPolicy::First)
         };
         let failure = if continue_on_error {
             HookFailure::Continue

@@ -24,7 +24,7 @@ pub use self::checkpoint::Checkpoint;
 pub(crate) use self::conversation::Suspended;
 pub(crate) use self::effects::{Charge, Collected};
 pub use self::effects::{EffectLog, Effects};
-pub(crate) use self::inherited::Inherited;
+pub(crate) use self::inherited::{CallbackTypes, Inherited, OfCallbacks, RunCallbacks};
 pub(crate) use self::joined::Joined;
 pub(crate) use self::record::{Open, Record, Transcript};
 pub use self::run_context::RunContext;

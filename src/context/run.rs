@@ -218,7 +218,7 @@ impl Scope {
             nesting: Nesting::default(),
             latch: Latch::default(),
             withheld: OnceLock::new(),
-            inherited: Inherited::default(),
+            inherited: None,
             emitter: None,
             token,
             own_token: None,

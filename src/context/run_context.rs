@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 use super::effects::Collected;
 use super::inherited::Inherited;
 use super::nesting::Nesting;
+use super::record::Record;
 use super::run::{CallName, Given, Scope};
 use super::values::Values;
 use crate::call_kind::CallKind;
@@ -448,6 +449,16 @@ impl RunContext {
             scope.nesting = scope.nesting.inside(allowed);
         }
         self
+    }
+
+    /// Returns whether no agent is above this one.
+    pub(crate) fn is_outermost(&self) -> bool {
+        self.scope.is_outermost()
+    }
+
+    /// Returns the record of this agent's messages.
+    pub(crate) fn record(&self) -> &Record {
+        &self.scope.place.record
     }
 
     /// Returns the depth in the tree of agents.

@@ -41,6 +41,18 @@ struct Module {
     paths: BTreeSet<Names>,
     /// All other words of the code.
     words: BTreeSet<String>,
+    impls: Vec<Impl>,
+}
+
+/// An `impl` block.
+#[derive(Debug, Default)]
+struct Impl {
+    type_name: String,
+    is_of_trait: bool,
+    /// The functions that it defines.
+    functions: BTreeSet<String>,
+    /// The functions that it names as `self.name(..)` or `Self::name`.
+    calls: BTreeSet<String>,
 }
 
 #[derive(Clone, Debug)]
@@ -114,8 +126,60 @@ impl Source {
                 }
             }
         }
+        // No import shows a call of a method whose `impl` stands in another file than its type.
+        let methods = self.methods();
+        for (at, module) in &self.modules {
+            for block in &module.impls {
+                let Some(there) = self.home(at, block) else {
+                    continue;
+                };
+                for call in &block.calls {
+                    let method = (there.clone(), block.type_name.clone(), call.clone());
+                    let Some(files) = methods.get(&method) else {
+                        continue;
+                    };
+                    if files.contains(&module.file) {
+                        continue;
+                    }
+                    for file in files {
+                        let ends = (module.file.clone(), file.clone());
+                        arrows.entry(ends).or_default().insert(call.clone());
+                    }
+                }
+            }
+        }
         let arrow = |((from, to), names)| Arrow { from, to, names };
         arrows.into_iter().map(arrow).collect()
+    }
+
+    /// Returns the files that define the methods of the crate's types, by the module and the name of
+    /// the type and the name of the method. Only methods that no trait has.
+    fn methods(&self) -> BTreeMap<(Names, String, String), BTreeSet<String>> {
+        let mut methods = BTreeMap::<_, BTreeSet<String>>::new();
+        for (at, module) in &self.modules {
+            for block in module.impls.iter().filter(|block| !block.is_of_trait) {
+                let Some(there) = self.home(at, block) else {
+                    continue;
+                };
+                for function in &block.functions {
+                    let method = (there.clone(), block.type_name.clone(), function.clone());
+                    methods
+                        .entry(method)
+                        .or_default()
+                        .insert(module.file.clone());
+                }
+            }
+        }
+        methods
+    }
+
+    /// Returns the module that defines the type of an `impl` in the module `at`.
+    fn home(&self, at: &[String], block: &Impl) -> Option<Names> {
+        let path = [block.type_name.clone()];
+        match self.find(at, &path, &mut Vec::new()) {
+            Some(Place::Item(there)) => Some(there),
+            _ => None,
+        }
     }
 
     /// What the files take through the `mod.rs` of a folder around them, although another file
@@ -355,6 +419,9 @@ fn read_tokens(
                     ) if is_top => {
                         module.items.insert(name);
                     }
+                    ("impl", _) if is_top && begins_item(&tokens[..index - 1]) => {
+                        module.impls.extend(read_impl(&tokens[index..]));
+                    }
                     ("macro_rules", None) if is_punct(tokens.get(index), '!') => {
                         module.items.extend(ident(tokens.get(index + 1)));
                     }
@@ -385,6 +452,78 @@ fn read_tokens(
                 }
             }
             TokenTree::Punct(_) | TokenTree::Literal(_) => {}
+        }
+    }
+}
+
+/// Returns whether an item may begin after these tokens.
+fn begins_item(before: &[TokenTree]) -> bool {
+    match before.last() {
+        None => true,
+        Some(TokenTree::Group(group)) => group.delimiter() != Delimiter::Parenthesis,
+        Some(TokenTree::Punct(punct)) => punct.as_char() == ';',
+        Some(TokenTree::Ident(_) | TokenTree::Literal(_)) => false,
+    }
+}
+
+/// Reads an `impl` block from the tokens after that word.
+fn read_impl(tokens: &[TokenTree]) -> Option<Impl> {
+    let mut block = Impl::default();
+    // How many `<` are open.
+    let mut depth = 0_u32;
+    let mut is_in_bounds = false;
+    for (index, token) in tokens.iter().enumerate() {
+        match token {
+            TokenTree::Group(body) if body.delimiter() == Delimiter::Brace && depth == 0 => {
+                read_functions(&mut block, body.stream());
+                return Some(block);
+            }
+            TokenTree::Punct(punct) if punct.as_char() == '<' => depth += 1,
+            TokenTree::Punct(punct) if punct.as_char() == '>' => {
+                let is_arrow = is_punct(index.checked_sub(1).and_then(|at| tokens.get(at)), '-');
+                depth = depth.saturating_sub(u32::from(!is_arrow));
+            }
+            TokenTree::Ident(word) if depth == 0 && !is_in_bounds => match &*word.to_string() {
+                "where" => is_in_bounds = true,
+                "for" => block.is_of_trait = true,
+                // The last name of the path is the type's.
+                name => block.type_name = name.to_owned(),
+            },
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Writes down which functions the body of an `impl` block defines and calls.
+fn read_functions(block: &mut Impl, body: TokenStream) {
+    let tokens = Vec::from_iter(body);
+    for (index, token) in tokens.iter().enumerate() {
+        let name = ident(tokens.get(index + 1));
+        if matches!(token, TokenTree::Ident(word) if word == "fn") {
+            block.functions.extend(name);
+        }
+    }
+    read_calls(block, &tokens);
+}
+
+fn read_calls(block: &mut Impl, tokens: &[TokenTree]) {
+    for (index, token) in tokens.iter().enumerate() {
+        match token {
+            TokenTree::Group(group) => read_calls(block, &Vec::from_iter(group.stream())),
+            TokenTree::Ident(word) if word == "self" && is_punct(tokens.get(index + 1), '.') => {
+                // A field and a method may share a name: only what is followed by arguments is a call.
+                let arguments = tokens.get(index + 3);
+                let is_call = matches!(arguments, Some(TokenTree::Group(group)) if group.delimiter() == Delimiter::Parenthesis)
+                    || is_path(tokens, index + 3);
+                block
+                    .calls
+                    .extend(ident(tokens.get(index + 2)).filter(|_| is_call));
+            }
+            TokenTree::Ident(word) if word == "Self" && is_path(tokens, index + 1) => {
+                block.calls.extend(ident(tokens.get(index + 3)));
+            }
+            _ => {}
         }
     }
 }
