@@ -181,6 +181,11 @@ pub(crate) fn erase<R: Request, C: Callback<R>>(callback: C) -> ArcCallback<R> {
     ArcCallback::erased(Implemented::<_, C>::new(callback))
 }
 
+// A new hook is forwarded in each of the three implementations below.
+const _: () = {
+    let [_before, _after, _on_error, _on_end] = HookSet::ALL;
+};
+
 /// An erased callback is a callback.
 #[deny(clippy::missing_trait_methods)]
 impl<R: Request> Callback<R> for ArcCallback<R> {
@@ -310,23 +315,24 @@ where
     }
 
     fn hooks(&self) -> HookSet {
-        // Whether a plain function is the default, its type does not say: it is called.
+        // The type of a plain function does not say whether it is the default, so it is always called.
         let mut hooks = HookSet::ON_END;
-        let before = made(|(it, request): (&'static C, &'static mut R)| it.before(request));
+        let before =
+            made(|(callback, request): (&'static C, &'static mut R)| callback.before(request));
         if before != TypeId::of::<NoHook<By, R, BEFORE>>() {
             hooks = hooks.and(HookSet::BEFORE);
         }
         let after = made(
-            |(it, request, response): (&'static C, &'static R, &'static R::Response)| {
-                it.after(request, response)
+            |(callback, request, response): (&'static C, &'static R, &'static R::Response)| {
+                callback.after(request, response)
             },
         );
         if after != TypeId::of::<NoHook<By, R, AFTER>>() {
             hooks = hooks.and(HookSet::AFTER);
         }
         let on_error = made(
-            |(it, request, error): (&'static C, &'static mut R, &'static Error)| {
-                it.on_error(request, error)
+            |(callback, request, error): (&'static C, &'static mut R, &'static Error)| {
+                callback.on_error(request, error)
             },
         );
         if on_error != TypeId::of::<NoHook<By, R, ON_ERROR>>() {

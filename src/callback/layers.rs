@@ -9,9 +9,9 @@ use super::names::{named_in, names_of};
 use crate::call::{BoxCallService, CallService, Request};
 
 /// The tower layers that a bundle has for a call, outermost first. Cloning is O(1).
-pub(crate) struct Layers<R: Request>(Option<Arc<Vec<Erased<R>>>>);
+pub(crate) struct Layers<R: Request>(Option<Arc<Vec<ErasedLayer<R>>>>);
 
-struct Erased<R: Request> {
+struct ErasedLayer<R: Request> {
     names: Vec<String>,
     tools: Vec<NamedTool>,
     apply: Arc<dyn Fn(BoxCallService<R>) -> BoxCallService<R> + Send + Sync>,
@@ -22,7 +22,7 @@ impl<R: Request> Layers<R> {
     where
         L: Layer<BoxCallService<R>, Service: CallService<R>> + Send + Sync + 'static,
     {
-        let layer = Erased {
+        let layer = ErasedLayer {
             names: names_of::<R>(&layer, type_name::<L>()),
             tools: named_in::<R>(&layer),
             apply: Arc::new(move |inner| BoxCallService::layer(layer.layer(inner))),
@@ -40,7 +40,7 @@ impl<R: Request> Layers<R> {
         }
     }
 
-    fn as_slice(&self) -> &[Erased<R>] {
+    fn as_slice(&self) -> &[ErasedLayer<R>] {
         self.0.as_ref().map_or(&[], |layers| layers)
     }
 
@@ -87,7 +87,7 @@ impl<R: Request> Clone for Layers<R> {
     }
 }
 
-impl<R: Request> Clone for Erased<R> {
+impl<R: Request> Clone for ErasedLayer<R> {
     fn clone(&self) -> Self {
         Self {
             names: self.names.clone(),

@@ -2,24 +2,28 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::effects::Collected;
 use super::inherited::Inherited;
+use super::latch::Call;
 use super::nesting::Nesting;
 use super::record::Record;
 use super::run::{CallName, Given, Scope};
 use super::values::Values;
 use crate::call_kind::CallKind;
 use crate::chance;
-use crate::error::{CallSite, Error, Interrupt, Resolution};
+use crate::error::{CallSite, Error, ErrorKind, Interrupt, Resolution};
 use crate::message::{Message, Part, Usage};
 use crate::state::State;
 use crate::stream::{ConsumerWait, EventEmitter, EventKind, EventStream};
 
 /// The prefix of the keys of data about tool calls.
 pub(super) const CALLS: &str = "calls/";
+
+/// The key under which the guards that hold a tool call are stored.
+const HELD: &str = "held";
 
 /// The run that a call belongs to. A cheap handle, read-only except for three places for data:
 ///
@@ -367,6 +371,133 @@ impl RunContext {
         self.scope.latch.interrupts()
     }
 
+    /// Records that a call of this kind has ended more than itself. The call may already have a
+    /// result.
+    pub(crate) fn end(&self, kind: CallKind, error: &Error, answered: bool) {
+        self.scope
+            .latch
+            .set(self.latched_call(kind), error, answered);
+    }
+
+    /// Returns the recorded ending that blocks another call of this kind.
+    #[inline]
+    pub(crate) fn closed_to(&self, kind: CallKind) -> Option<Error> {
+        self.scope.latch.refusal(|| self.latched_call(kind))
+    }
+
+    /// Returns the ending of this very call.
+    #[inline]
+    pub(crate) fn ended_by(&self, kind: CallKind) -> Option<Error> {
+        if kind == CallKind::Agent
+            && let Some(withheld) = self.scope.withheld.get()
+        {
+            return Some(withheld.clone());
+        }
+        self.scope.latch.ending(|| self.latched_call(kind))
+    }
+
+    /// Returns whether this very call waits on an interrupt, whatever its result.
+    pub(crate) fn waits(&self, kind: CallKind) -> bool {
+        self.scope.latch.waits(|| self.latched_call(kind))
+    }
+
+    /// Returns the name of a call of this kind in the latch.
+    //
+    // Cold: a run that nothing has ended never asks.
+    #[cold]
+    fn latched_call(&self, kind: CallKind) -> Call {
+        Call {
+            kind,
+            turn: self.iteration,
+            tool: self.shared_tool_call_id(),
+        }
+    }
+
+    /// Returns why the call is blocked, although callbacks run for it.
+    pub(crate) fn beyond_limit(&self, kind: CallKind) -> Option<Error> {
+        let is_blocked = self.beyond_limit && kind == CallKind::Model;
+        is_blocked.then(|| self.limit_reached(self.iteration))
+    }
+
+    /// Makes an ended agent fail, so that its response is not used.
+    pub(crate) fn withhold(&self, error: &Error) {
+        drop(self.scope.withheld.set(error.clone()));
+    }
+
+    /// Returns the error of an agent that has reached its limit of model calls.
+    pub(crate) fn limit_reached(&self, made: u32) -> Error {
+        let plural = if made == 1 { "" } else { "s" };
+        let message = format!("no final answer after {made} model call{plural}");
+        Error::new(ErrorKind::MaxIterations, message)
+    }
+
+    /// Holds this tool call until `guard` [releases](Self::release_call) it or the call has a result. No
+    /// run of the conversation executes the tool before, not even with an agent that lacks the guard: the
+    /// call then fails.
+    ///
+    /// Use it in a layer that interrupts the run and must decide about the call when the run resumes.
+    /// The calls that a [guard](crate::Callback::is_guard) interrupts are held for it anyway.
+    ///
+    /// ```
+    /// use tower_agent::{Error, Interrupt, RunContext};
+    ///
+    /// fn ask(context: &RunContext) -> Error {
+    ///     context.hold_call("Audit");
+    ///     Error::interrupt(Interrupt::new(context.call_path(), "audit"))
+    /// }
+    /// # drop(ask);
+    /// ```
+    pub fn hold_call(&self, guard: &str) {
+        let mut guards = self.holding_guards();
+        if !guards.iter().any(|holding| holding == guard) {
+            guards.push(guard.to_owned());
+            self.private_state().set(self.call_key(HELD), json!(guards));
+        }
+    }
+
+    /// Releases this tool call, which `guard` has [held](Self::hold_call).
+    pub fn release_call(&self, guard: &str) {
+        let mut guards = self.holding_guards();
+        let Some(at) = guards.iter().position(|holding| holding == guard) else {
+            return;
+        };
+        guards.remove(at);
+        let key = self.call_key(HELD);
+        if guards.is_empty() {
+            // An empty list would stay in every checkpoint of the conversation.
+            self.private_state().remove(&key);
+        } else {
+            self.private_state().set(key, json!(guards));
+        }
+    }
+
+    /// Returns why this tool call is blocked: a guard that holds it has not run.
+    pub(crate) fn withheld(&self) -> Option<Error> {
+        let guards = self.holding_guards();
+        let guard = guards.first()?;
+        let message = format!(
+            "`{guard}` has an open question about this call, but does not wrap this tool; resume \
+             with the agent that was interrupted"
+        );
+        Some(Error::new(ErrorKind::InvalidRequest, message))
+    }
+
+    /// Returns the names of the guards that hold this tool call.
+    fn holding_guards(&self) -> Vec<String> {
+        let private = self.private_state();
+        // Usually nothing is stored, and every call checks this.
+        if private.is_empty() {
+            return Vec::new();
+        }
+        let Some(Value::Array(guards)) = private.get(&self.call_key(HELD)) else {
+            return Vec::new();
+        };
+        guards
+            .iter()
+            .filter_map(|guard| guard.as_str().map(str::to_owned))
+            .collect()
+    }
+
     /// Makes the nearest team around this agent end once its current member has finished.
     ///
     /// Call it from a callback or tool of a member, or of anything inside it. The member itself
@@ -374,7 +505,7 @@ impl RunContext {
     /// Has no effect without a team.
     ///
     /// ```
-    /// use serde_json::Value;
+    /// use serde_json::{Value, json};
     /// use tower_agent::{Request, Tool, ToolRequest};
     ///
     /// let exit = Tool::function_with("exit", "Ends it all.", |_: Value, request: ToolRequest| {
