@@ -427,9 +427,12 @@ impl AgentBuilder {
     }
 
     fn outline(&self) -> Outline {
-        let (mut model, mut tools) = (Explanation::new(), Explanation::new());
+        let mut model = Explanation::new();
         model.model(0, &self.model_name);
-        self.tools.iter().for_each(|tool| tools.tool(0, tool));
+        let mut tools = Explanation::new();
+        for tool in &self.tools {
+            tools.tool(0, tool);
+        }
         Outline {
             name: self.name.clone(),
             rules: self.rules.clone(),

@@ -104,16 +104,16 @@ impl Outline {
                 onion.nest(depth, services);
                 if !sub_agents.is_empty() {
                     onion.line(inside + 1, "may transfer to");
-                    sub_agents
-                        .iter()
-                        .for_each(|it| onion.nest(inside + 2, &it.explain(&inherited)));
+                    for agent in sub_agents {
+                        onion.nest(inside + 2, &agent.explain(&inherited));
+                    }
                 }
             }
             Body::Team { plan, members } => {
                 onion.line(inside, plan);
-                members
-                    .iter()
-                    .for_each(|it| onion.nest(inside + 1, &it.explain(&inherited)));
+                for member in members {
+                    onion.nest(inside + 1, &member.explain(&inherited));
+                }
             }
         }
         onion

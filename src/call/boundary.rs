@@ -281,7 +281,8 @@ impl<R: Request, S: CallService<R>> Start<R> for User<S> {
     }
 
     fn start(&self, request: R) -> BoxCallFuture<R> {
-        let (service, mut side) = (self.service.clone(), Side::new(self.kind.clone()));
+        let service = self.service.clone();
+        let mut side = Side::new(self.kind.clone());
         side.belong(&request);
         // The box comes first, so that the call is written into it.
         let call = Box::write(Box::new_uninit(), Call::new(service, side, Some(request)));
@@ -406,13 +407,12 @@ impl<R: Request, S: CallService<R>> Future for Call<S, S::Future, R> {
                     }
                 }
                 Projected::Made { mut future } => {
-                    let poll = || {
-                        future
-                            .as_mut()
-                            .poll(cx)
-                            .map_err(|error| Error::from(error.into()))
-                    };
-                    match this.side.watch::<R, _>(poll) {
+                    // The conversion of the error is foreign code as well.
+                    let polled = this.side.watch::<R, _>(|| {
+                        let poll = future.as_mut().poll(cx);
+                        poll.map_err(|error| Error::from(error.into()))
+                    });
+                    match polled {
                         Ok(poll) => break ready!(poll),
                         Err(panic) => break Err(panic),
                     }

@@ -18,7 +18,7 @@ use crate::stream::{CallbackNote, Decision, EventKind};
 pub(super) struct CallState<R: Request> {
     pub(super) request: R,
     pub(super) rules: CallbackRules,
-    /// Whether the band is directly around the service.
+    /// The band is directly around the service.
     pub(super) is_inmost: bool,
     pub(super) callbacks: Arc<Members<R>>,
     /// How many callbacks have been entered. They run in order, so those that were entered are the
@@ -113,7 +113,7 @@ impl<R: Request> CallState<R> {
 
     /// Returns whether a response of this callback takes effect under this rule.
     pub(super) fn may_respond(&self, index: usize, hook: &'static str, rule: bool) -> bool {
-        // What a guard blocks stays blocked under any rules.
+        // A call that a guard blocks stays blocked under any rules.
         let takes_effect = rule || self.at(index).guards();
         if !takes_effect {
             let call = R::CALL;

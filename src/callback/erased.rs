@@ -38,7 +38,7 @@ pub(super) trait Erased<R: Request>: Send + Sync {
         let _ = (request, outcome);
     }
 
-    /// Which of them do something. The others are never called.
+    /// Returns the hooks that do something. The others are never called.
     fn hooks(&self) -> HookSet;
 
     fn name(&self) -> Cow<'static, str>;

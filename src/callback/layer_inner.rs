@@ -31,7 +31,7 @@ pub struct LayerInner<R: Request> {
 
 /// The position in an agent's stack. The stack of another call has none.
 pub(super) struct Place<R: Request> {
-    /// Whether it is the outermost.
+    /// It is the outermost.
     pub(super) is_first: bool,
     /// Set if it is directly around the target, with these callbacks inside.
     pub(super) inmost: Option<Callbacks<R>>,

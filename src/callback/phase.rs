@@ -1,7 +1,7 @@
 use super::rules::Remaining;
 use crate::error::{Error, Result};
 
-/// Which of the remaining callbacks of a phase run.
+/// The remaining callbacks of a phase that run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     /// All.

@@ -49,7 +49,7 @@ pub(super) struct DefaultRules;
 
 impl Rules for DefaultRules {}
 
-/// What the remaining callbacks of a phase do after one of them has decided.
+/// The effect of a decision on the remaining callbacks of a phase.
 ///
 /// [Guards](super::Callback::is_guard) run in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,30 +79,30 @@ pub struct CallbackRules {
     /// The remaining hooks after one has failed. Defaults to `Skip`: the call fails at once, with
     /// that error. Otherwise it fails with the first error once all hooks have run.
     pub failure: Remaining,
-    /// Whether an `after` sees the response of the `after` before it, instead of the service's.
+    /// An `after` sees the response of the `after` before it, instead of the service's.
     /// Defaults to `true`.
     pub after_composes: bool,
-    /// Whether a response from a `before` takes effect. Defaults to `true`.
+    /// A response from a `before` takes effect. Defaults to `true`.
     pub before_responds: bool,
-    /// Whether a response from an `after` takes effect. Defaults to `true`.
+    /// A response from an `after` takes effect. Defaults to `true`.
     pub after_responds: bool,
-    /// Whether `after` runs for a response from a `before`. Defaults to `true`.
+    /// `after` runs for a response from a `before`. Defaults to `true`.
     pub after_before: bool,
-    /// Whether `after` runs for a response from an `on_error`. Defaults to `true`.
+    /// `after` runs for a response from an `on_error`. Defaults to `true`.
     pub after_fallback: bool,
-    /// Whether `after` runs for an agent that was interrupted. Its response replaces text, but never
+    /// `after` runs for an agent that was interrupted. Its response replaces text, but never
     /// a waiting call. Defaults to `false`.
     pub after_interrupt: bool,
-    /// Whether a [`Fail`](super::Recovery::Fail) counts as a failed hook, instead of changing the
+    /// A [`Fail`](super::Recovery::Fail) counts as a failed hook, instead of changing the
     /// error that later `on_error`s see. Defaults to `false`.
     pub fail_is_failure: bool,
-    /// Whether a retry runs the `before`s again, with the request as it entered the band. Defaults
+    /// A retry runs the `before`s again, with the request as it entered the band. Defaults
     /// to `false`.
     pub before_runs_again: bool,
     /// How often `on_error` may retry a call; `None` means as often as the agent may call its model.
     /// Defaults to three times.
     pub retries: Option<u32>,
-    /// Whether callbacks of the [whole tree](crate::AgentBuilder::global_callbacks) with the same
+    /// Callbacks of the [whole tree](crate::AgentBuilder::global_callbacks) with the same
     /// rules join the agent's first band, instead of being around it. Defaults to `false`.
     pub global_joins_band: bool,
 }
@@ -140,32 +140,32 @@ impl Default for CallbackRules {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LoopRules {
-    /// Whether tool calls run that are in a response from a `before` or an `on_error`, instead of
+    /// Tool calls run that are in a response from a `before` or an `on_error`, instead of
     /// the response ending the run. Defaults to `true`.
     pub runs_calls_of_callbacks: bool,
-    /// Whether a response from `after_model` that was created from nothing keeps the model's tool
+    /// A response from `after_model` that was created from nothing keeps the model's tool
     /// calls. Defaults to `true`.
     pub after_model_keeps_calls: bool,
-    /// Whether a response from `after_model` ends the run. Defaults to `false`.
+    /// A response from `after_model` ends the run. Defaults to `false`.
     pub after_model_ends_run: bool,
-    /// Whether a response from `after_agent` replaces all messages of the agent, instead of the
+    /// A response from `after_agent` replaces all messages of the agent, instead of the
     /// last. Defaults to `false`.
     pub after_agent_replaces_all: bool,
-    /// Whether a failed tool fails the run, instead of the model reading the error. Defaults to
+    /// A failed tool fails the run, instead of the model reading the error. Defaults to
     /// `false`.
     pub failed_tool_fails_run: bool,
-    /// Whether invalid arguments fail the run. Defaults to `false`.
+    /// Invalid arguments fail the run. Defaults to `false`.
     pub invalid_arguments_fail_run: bool,
-    /// Whether a call of an unknown tool passes through the tool callbacks. Defaults to `true`.
+    /// A call of an unknown tool passes through the tool callbacks. Defaults to `true`.
     pub callbacks_see_unknown_tools: bool,
-    /// Whether a call of an unknown tool fails the run. Defaults to `false`.
+    /// A call of an unknown tool fails the run. Defaults to `false`.
     pub unknown_tool_fails_run: bool,
-    /// Whether the tool calls of a turn run one after another. Defaults to `false`.
+    /// The tool calls of a turn run one after another. Defaults to `false`.
     pub one_tool_at_a_time: bool,
-    /// Whether a run that reaches its limit of model calls ends with its messages so far, instead of
+    /// A run that reaches its limit of model calls ends with its messages so far, instead of
     /// failing. Defaults to `false`.
     pub ends_at_limit: bool,
-    /// Whether `before_model` runs for the call beyond the limit, and may respond. Defaults to
+    /// `before_model` runs for the call beyond the limit, and may respond. Defaults to
     /// `false`.
     pub asks_beyond_limit: bool,
 }

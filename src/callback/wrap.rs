@@ -155,8 +155,10 @@ async fn run<R: Request>(wrap: Wrap<R>, request: R, next: Next<R>) -> Result<R::
         Ok(future) => CatchPanic::new(future).await,
         Err(panic) => Err(panic),
     };
-    let panicked = |panic| Error::new(ErrorKind::Callback, format!("panicked: {panic}"));
-    let result = result.unwrap_or_else(|panic| Err(panicked(panic)));
+    let result = result.unwrap_or_else(|panic| {
+        let message = format!("panicked: {panic}");
+        Err(Error::new(ErrorKind::Callback, message))
+    });
     let result = result.map_err(|error| error.by(|| wrap.name.clone(), "wrap"));
     context.settle::<R, _>(name.as_deref(), result)
 }

@@ -22,27 +22,27 @@ use crate::callback::{CallbackRules, Remaining, Rules};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CallbackSemantics {
-    /// What happens to the remaining `before`s when one responds.
+    /// The treatment of the remaining `before`s when one responds.
     pub before: BeforePolicy,
-    /// What happens to the remaining `after`s when one responds.
+    /// The treatment of the remaining `after`s when one responds.
     pub after: AfterPolicy,
-    /// What happens to the remaining hooks when one fails or panics.
+    /// The treatment of the remaining hooks when one fails or panics.
     pub failure: HookFailure,
     /// Where an [`Action::Respond`](crate::Action::Respond) takes effect.
     pub respond: RespondScope,
-    /// Whether `after` runs for a response from a `before`.
+    /// `after` runs for a response from a `before`.
     pub after_before: PerCall<bool>,
-    /// Whether `after` runs for a response from an `on_error`.
+    /// `after` runs for a response from an `on_error`.
     pub after_fallback: PerCall<bool>,
-    /// Which `on_error` decides.
+    /// The `on_error` that decides.
     pub on_error: OnErrorPolicy,
-    /// Whether a retry runs the band's `before`s again, with the request as it entered the band.
+    /// A retry runs the band's `before`s again, with the request as it entered the band.
     pub retry_before: PerCall<bool>,
     /// How often the band's `on_error`s may retry one call.
     pub retries: PerCall<Retries>,
     /// Where callbacks of the whole [tree](crate::AgentBuilder::global_callbacks) are placed.
     pub globals: PerCall<Globals>,
-    /// Whether `after_agent` runs for an agent that was interrupted. Its response replaces text,
+    /// `after_agent` runs for an agent that was interrupted. Its response replaces text,
     /// but never a waiting call.
     pub after_pause: bool,
 }
@@ -63,7 +63,7 @@ pub enum Globals {
     First,
 }
 
-/// What happens to the remaining `before`s when one responds.
+/// The treatment of the remaining `before`s when one responds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BeforePolicy {
@@ -75,7 +75,7 @@ pub enum BeforePolicy {
     Last,
 }
 
-/// What happens to the remaining `after`s when one responds.
+/// The treatment of the remaining `after`s when one responds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AfterPolicy {
@@ -90,7 +90,7 @@ pub enum AfterPolicy {
     Last,
 }
 
-/// What happens to the remaining hooks when one fails.
+/// The treatment of the remaining hooks when one fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HookFailure {
@@ -115,7 +115,7 @@ pub enum RespondScope {
     AfterModel,
 }
 
-/// Which `on_error` decides.
+/// The `on_error` that decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnErrorPolicy {

@@ -24,7 +24,7 @@ pub struct LoopSemantics {
     pub beyond_limit: BeyondLimit,
 }
 
-/// What happens to tool calls in a response that a callback returned instead of the model.
+/// The treatment of tool calls in a response that a callback returned instead of the model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AnsweredToolCalls {
@@ -62,7 +62,7 @@ pub enum AfterAgentRespond {
     Transform,
 }
 
-/// What happens to a tool failure that no callback recovers.
+/// The treatment of a tool failure that no callback recovers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ToolFailure {
@@ -73,7 +73,7 @@ pub enum ToolFailure {
     FailRun,
 }
 
-/// What happens to a call of a tool that does not exist.
+/// The treatment of a call of a tool that does not exist.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum UnknownTool {
@@ -111,7 +111,7 @@ pub enum AtLimit {
     End,
 }
 
-/// What happens to the model call beyond the limit.
+/// The treatment of the model call beyond the limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BeyondLimit {

@@ -1,4 +1,4 @@
-//! What four frameworks do.
+//! The semantics of four frameworks.
 
 use super::callback_semantics::{
     AfterPolicy, BeforePolicy, CallbackSemantics, Globals, HookFailure, OnErrorPolicy, PerCall,

@@ -102,7 +102,7 @@ pub(super) struct Scope {
     usage: Mutex<Usage>,
     /// The messages with a text.
     texts: Mutex<Vec<Message>>,
-    /// Whether a team called this agent, so that an escalation stops here.
+    /// A team called this agent, so that an escalation stops here.
     member: bool,
     escalated: AtomicBool,
     /// Counts the agents called in this part that have conversations of their own.
@@ -179,7 +179,8 @@ impl Scope {
             ref emitter,
             ..
         } = **parent;
-        let (inherited, emitter) = (inherited.clone(), emitter.clone());
+        let inherited = inherited.clone();
+        let emitter = emitter.clone();
         let within = Self::within(parent, parent.path.clone());
         Self {
             caller,

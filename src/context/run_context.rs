@@ -40,7 +40,7 @@ pub struct RunContext {
     /// The texts of the scope from earlier turns, since the agent started.
     pub(super) texts: Range<usize>,
     pub(super) tool_call: Option<CallName>,
-    /// Whether the model call with this context is beyond the agent's limit.
+    /// The model call with this context is beyond the agent's limit.
     pub(super) beyond_limit: bool,
     /// The log of the call that this is part of, if its effects are collected.
     pub(super) effects: Option<Arc<Collected>>,
@@ -104,11 +104,10 @@ impl RunContext {
         tool_call: Option<CallName>,
         effects: Option<Arc<Collected>>,
     ) -> Self {
-        let (scope, texts) = (Arc::new(scope), 0..0);
         Self {
-            scope,
+            scope: Arc::new(scope),
             iteration: 0,
-            texts,
+            texts: 0..0,
             tool_call,
             beyond_limit: false,
             effects,
@@ -211,14 +210,13 @@ impl RunContext {
     /// Returns all resolutions that the run was resumed with, by their ids.
     #[must_use]
     pub fn resolutions(&self) -> Vec<Resolution> {
-        let mut all: Vec<_> = self
-            .scope
-            .resolutions
-            .iter()
-            .flat_map(|it| it.values())
-            .collect();
+        let Some(by_id) = &self.scope.resolutions else {
+            return Vec::new();
+        };
+        let mut all: Vec<_> = by_id.values().cloned().collect();
+        // The map has no order, and a replay must see the same one.
         all.sort_by(|one, other| one.id.cmp(&other.id));
-        all.into_iter().cloned().collect()
+        all
     }
 
     /// Returns the run's values, of any type.
@@ -289,11 +287,11 @@ impl RunContext {
             return;
         }
         let path = format!("{CALLS}{}", self.in_tool_call(id).call_path());
-        let is_of_call = |key: &str| {
+        // Data of the call, and of the calls in it; not of a call whose id begins like this one.
+        private.remove_all(|key| {
             key.strip_prefix(&path)
                 .is_some_and(|rest| rest.starts_with([' ', '/']))
-        };
-        private.remove_all(is_of_call);
+        });
     }
 
     /// Removes the data about calls if none is open any more, for example after a user message: a
@@ -646,8 +644,8 @@ impl RunContext {
 
     /// Stores the model's text for later turns.
     pub(crate) fn push_text(&self, message: &Message) {
-        let has_text = |part: &Part| part.as_text().is_some_and(|text| !text.is_empty());
-        if message.parts().iter().any(has_text) {
+        let mut texts = message.parts().iter().filter_map(Part::as_text);
+        if texts.any(|text| !text.is_empty()) {
             self.scope.push_text(message.clone());
         }
     }

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use self::source::{Arrow, Source};
 
-/// Which floor a folder or file of the core's `src` stands on, from the ground up. Nothing imports
+/// The floors of the folders and files of the core's `src`, from the ground up. Nothing imports
 /// from a floor above its own.
 const FLOORS: &[&[&str]] = &[
     &[
@@ -92,7 +92,7 @@ fn neither_files_nor_folders_stand_in_a_circle() {
     );
 }
 
-/// What a folder hands on is for those outside: inside, the file that defines a thing is named.
+/// A folder hands things on to those outside: inside, the file that defines a thing is named.
 #[test]
 fn nothing_is_taken_through_the_folder_it_stands_in() {
     for package in packages() {
@@ -190,7 +190,7 @@ fn circle<'a>(arrows: &[&'a Arrow]) -> Vec<&'a Arrow> {
 /// An arrow, and what it is drawn between.
 type Drawn<'a> = (&'a str, &'a str, &'a Arrow);
 
-/// What is left when all that leads nowhere, or that nothing leads to, is taken away.
+/// Returns the arrows that are left once all that lead nowhere, or that nothing leads to, are removed.
 fn in_circles(mut arrows: Vec<Drawn<'_>>) -> Vec<Drawn<'_>> {
     loop {
         let starts: BTreeSet<_> = arrows.iter().map(|(from, ..)| *from).collect();

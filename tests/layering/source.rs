@@ -6,7 +6,7 @@ use std::{fmt, fs};
 
 use proc_macro2::{Delimiter, Group, Spacing, TokenStream, TokenTree};
 
-/// That one file takes something from another; both are paths from the repository's root.
+/// One file's use of another; both are paths from the repository's root.
 #[derive(Debug)]
 pub(crate) struct Arrow {
     pub(crate) from: String,
@@ -34,7 +34,7 @@ type Names = Vec<String>;
 struct Module {
     file: String,
     children: BTreeSet<String>,
-    /// What is defined here.
+    /// The items that are defined here.
     items: BTreeSet<String>,
     imports: Vec<Import>,
     /// Paths of two names and more.
@@ -87,8 +87,8 @@ impl Source {
         source
     }
 
-    /// What the files take from one another. What a file hands on from its own folder it does not
-    /// take, and what is taken from there is taken from the file that defines it; across folders at
+    /// Returns what the files take from one another. A file does not take what it hands on from its
+    /// own folder, and what is taken from there is taken from the file that defines it; across folders at
     /// the root, handing on counts as well.
     pub(crate) fn arrows(&self) -> Vec<Arrow> {
         let mut arrows = BTreeMap::<_, BTreeSet<String>>::new();
@@ -107,13 +107,19 @@ impl Source {
                 let name = path.last().map_or("", String::as_str);
                 let there = match self.find(at, path, &mut Vec::new()) {
                     Some(Place::Item(there)) => there,
-                    Some(Place::Module(there)) if import.is_some_and(|it| it.name == "*") => there,
+                    Some(Place::Module(there))
+                        if import.is_some_and(|import| import.name == "*") =>
+                    {
+                        there
+                    }
                     _ => continue,
                 };
                 let file = &self.modules[&there].file;
                 let folder = module.file.strip_suffix("mod.rs");
                 let is_handed_on = folder.is_some_and(|folder| file.starts_with(folder))
-                    && import.is_some_and(|it| it.is_public && !module.words.contains(&it.name));
+                    && import.is_some_and(|import| {
+                        import.is_public && !module.words.contains(&import.name)
+                    });
                 if !is_handed_on {
                     add(file, name);
                 }
@@ -148,8 +154,10 @@ impl Source {
                 }
             }
         }
-        let arrow = |((from, to), names)| Arrow { from, to, names };
-        arrows.into_iter().map(arrow).collect()
+        arrows
+            .into_iter()
+            .map(|((from, to), names)| Arrow { from, to, names })
+            .collect()
     }
 
     /// Returns the files that define the methods of the crate's types, by the module and the name of
@@ -182,7 +190,7 @@ impl Source {
         }
     }
 
-    /// What the files take through the `mod.rs` of a folder around them, although another file
+    /// Returns what the files take through the `mod.rs` of a folder around them, although another file
     /// defines it.
     pub(crate) fn detours(&self) -> Vec<String> {
         let mut detours = Vec::new();
@@ -196,8 +204,8 @@ impl Source {
                     continue;
                 };
                 if self.modules[&there].file != folder.file {
-                    let (from, through) = (&module.file, &folder.file);
-                    detours.push(format!("{from} -> {through}: {}", path.join("::")));
+                    let path = path.join("::");
+                    detours.push(format!("{} -> {}: {path}", module.file, folder.file));
                 }
             }
         }
@@ -264,7 +272,7 @@ impl Source {
                 (Some(child), _) => place = child,
                 (None, _) => {
                     let item = self.find_item(&place, name, rest, seen);
-                    // What a macro defines is not seen.
+                    // Definitions inside a macro are not seen.
                     return item.or_else(|| is_here.then_some(Place::Item(place)));
                 }
             }
@@ -340,7 +348,8 @@ impl Source {
 
 /// Returns the module in which a path begins, and the names that follow.
 fn base<'p>(at: &[String], path: &'p [String]) -> (Names, &'p [String]) {
-    let (mut place, mut names) = (at.to_vec(), path);
+    let mut place = at.to_vec();
+    let mut names = path;
     while let [name, rest @ ..] = names {
         match name.as_str() {
             "crate" => place.clear(),
@@ -362,7 +371,8 @@ fn read_tokens(
 ) {
     let tokens = Vec::from_iter(tokens);
     let mut index = 0;
-    let (mut is_public, mut is_test) = (false, false);
+    let mut is_public = false;
+    let mut is_test = false;
     while let Some(token) = tokens.get(index) {
         index += 1;
         match token {
@@ -378,13 +388,11 @@ fn read_tokens(
                 }
             }
             TokenTree::Group(group) => {
-                // What a macro is given may define something; what it is made of does not.
+                // A macro's input may define something; its own definition does not.
                 let of_macro = is_punct(index.checked_sub(2).and_then(|at| tokens.get(at)), '!');
                 read_tokens(module, inside, group.stream(), is_top && of_macro);
-                (is_public, is_test) = (
-                    is_public && group.delimiter() == Delimiter::Parenthesis,
-                    false,
-                );
+                is_public &= group.delimiter() == Delimiter::Parenthesis;
+                is_test = false;
             }
             TokenTree::Ident(word) => {
                 let word = word.to_string();
@@ -442,7 +450,8 @@ fn read_tokens(
                         }
                     }
                 }
-                (is_public, is_test) = (false, false);
+                is_public = false;
+                is_test = false;
             }
             // The rest of a path that began with a type.
             TokenTree::Punct(_) if is_path(&tokens, index - 1) => {
@@ -528,7 +537,7 @@ fn read_calls(block: &mut Impl, tokens: &[TokenTree]) {
     }
 }
 
-/// What a `use` of these tokens brings in.
+/// Adds the imports of a `use` of these tokens.
 fn imports(into: &mut Vec<Import>, before: &[String], tokens: &[TokenTree], is_public: bool) {
     let mut add = |path: &Names, name: &str| {
         into.push(Import {
