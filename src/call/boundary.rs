@@ -163,6 +163,7 @@ impl<R: Request> Service<R> for BoxCallService<R> {
     type Future = BoxCallFuture<R>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        // Readiness belongs to one clone of the service, so the call is prepared with it.
         if self.next.is_none() {
             self.next = self.service.prepare();
         }
@@ -172,6 +173,7 @@ impl<R: Request> Service<R> for BoxCallService<R> {
     }
 
     fn call(&mut self, request: R) -> BoxCallFuture<R> {
+        // A caller that never polled is tolerated: the call then drives readiness itself.
         let Some(mut next) = self.next.take() else {
             return self.service.start(request);
         };
@@ -458,6 +460,7 @@ impl Side {
     /// Sets the request of the call.
     fn belong<R: Request>(&mut self, request: &R) {
         match &mut self.kind {
+            // A handle belongs to its caller, who may use it outside any run.
             CodeKind::Handle { .. } => return,
             CodeKind::Leaf(_) => {}
             CodeKind::Layer(name) => *name = request.name().map(Into::into),
@@ -505,6 +508,7 @@ impl Side {
         if let Ok(response) = &result
             && is_leaf
         {
+            // Counted at the target: layers outside may repeat a call, or replace its response.
             let usage = R::usage(response);
             if usage != Usage::default() {
                 context.add_usage(usage);

@@ -319,6 +319,7 @@ impl AgentRequest {
 }
 
 fn extend<R: Request>(callbacks: &mut Callbacks<R>, more: Callbacks<R>) {
+    // An empty list has no rules to keep: it takes those of the first callbacks.
     if callbacks.is_empty() {
         *callbacks = more;
     } else {

@@ -355,6 +355,8 @@ where
 }
 
 /// The type of what `make` would make; nothing is called.
+//
+// Futures borrow their arguments, and only a `'static` type has an id: hence the `'static` arguments.
 fn made<A, F: 'static>(_make: impl FnOnce(A) -> F) -> TypeId {
     TypeId::of::<F>()
 }

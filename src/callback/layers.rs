@@ -33,6 +33,7 @@ impl<R: Request> Layers<R> {
     pub(super) fn append(&mut self, more: &Self) {
         match (&mut self.0, &more.0) {
             (_, None) => {}
+            // The usual case: one list, which both then share.
             (empty @ None, more) => empty.clone_from(more),
             (Some(layers), Some(more)) => {
                 Arc::make_mut(layers).extend(more.iter().cloned());
@@ -61,6 +62,7 @@ impl<R: Request> Layers<R> {
 
     /// Wraps `inner` in the layers.
     pub(super) fn around(&self, inner: BoxCallService<R>) -> BoxCallService<R> {
+        // The last registered is innermost, so it is applied first.
         self.as_slice()
             .iter()
             .rev()

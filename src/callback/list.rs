@@ -168,6 +168,7 @@ impl<R: Request> Callbacks<R> {
 
     /// Appends the callbacks of another list, and takes over its semantics if this list has none.
     pub(super) fn and(self, other: Self) -> Self {
+        // A list without callbacks that was given rules keeps them.
         if self.is_empty() && matches!(self.follows, Follows::Default) {
             return other;
         }
@@ -187,6 +188,7 @@ impl<R: Request> Callbacks<R> {
 
 impl<R: Request, C: Callback<R>> Extend<C> for Callbacks<R> {
     fn extend<I: IntoIterator<Item = C>>(&mut self, callbacks: I) {
+        // Clones share the list until one of them grows.
         let list = Arc::make_mut(self.list.get_or_insert_default());
         for callback in callbacks {
             list.push(callback.erase());

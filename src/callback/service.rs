@@ -52,6 +52,7 @@ where
     }
 
     fn call(&mut self, request: R) -> Self::Future {
+        // An empty list costs no box.
         if self.callbacks.is_empty() {
             return ResponseFuture {
                 state: State::Passed {

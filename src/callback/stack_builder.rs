@@ -167,6 +167,7 @@ impl<R: Request> StackBuilder<R> {
         rules: Option<&dyn Rules>,
         mut place: Place<R>,
     ) -> LayerInner<R> {
+        // From the inside out: each layer gets the band behind it and everything inside that.
         let mut band = Callbacks::new();
         for part in self.0.into_iter().rev() {
             match part {
@@ -178,6 +179,7 @@ impl<R: Request> StackBuilder<R> {
                         is_first: false,
                         ..place.clone()
                     };
+                    // Callbacks of the run and the inmost ones are around the target alone.
                     place.inmost = None;
                     let inner = LayerInner::new(std::mem::take(&mut band), inside, service);
                     service = apply(inner);

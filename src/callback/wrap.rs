@@ -149,8 +149,10 @@ where
 
 async fn run<R: Request>(wrap: Wrap<R>, request: R, next: Next<R>) -> Result<R::Response> {
     let context: RunContext = request.context().clone();
+    // The function is foreign code: it may start calls of its own, which an ended run must not make.
     context.admit::<R>()?;
     let name: Option<Arc<str>> = request.name().map(Into::into);
+    // It may panic before its future exists, and while that runs.
     let result = match catch(|| (wrap.function)(request, next)) {
         Ok(future) => CatchPanic::new(future).await,
         Err(panic) => Err(panic),

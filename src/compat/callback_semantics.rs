@@ -218,6 +218,7 @@ impl Rules for CallbackSemantics {
             },
             after_response,
             after_composes,
+            // Under `LikeAfter`, a fallback counts as a response of an `after`.
             fallback: match (self.on_error, self.after) {
                 (OnErrorPolicy::LikeAfter, AfterPolicy::FirstNotifyRest) => Remaining::Notify,
                 (OnErrorPolicy::LikeAfter, AfterPolicy::Last) => Remaining::Run,

@@ -227,6 +227,8 @@ hooks! {
     "tool" ToolRequest => ToolResponse { before_tool after_tool on_tool_error on_tool_end }
 }
 
+// One object, three callbacks: a type cannot implement `Callback` for three calls by one blanket
+// implementation for all types with `Hooks`, which would exclude every other implementation.
 /// The hooks for one call, as a callback of that call.
 struct OfHooks<H: ?Sized>(Arc<H>);
 

@@ -19,6 +19,7 @@ impl Semantics {
             band: CallbackSemantics::potato(),
             run: LoopSemantics {
                 after_model_respond: AfterModelRespond::EndRun,
+                // It tells the model of no tool failure of any kind.
                 tool_failure: ToolFailure::FailRun,
                 invalid_arguments: ToolFailure::FailRun,
                 unknown_tool: UnknownTool::FailRun,
@@ -98,6 +99,8 @@ impl CallbackSemantics {
     pub const fn adk_python() -> Self {
         Self {
             after: AfterPolicy::First,
+            // Its flow runs `after_tool` for any result, but returns at once from a model's or an
+            // agent's early response.
             after_before: PerCall::of(false, true, false, true),
             globals: PerCall::all(Globals::First),
             after_pause: true,
@@ -111,6 +114,7 @@ impl CallbackSemantics {
         Self {
             after_before: PerCall::of(false, true, false, true),
             after_fallback: PerCall::of(false, true, true, true),
+            // Its retry of a model starts at `before_model`.
             retry_before: PerCall::of(true, false, false, false),
             retries: PerCall::of(
                 Retries::MaxIterations,
@@ -145,6 +149,7 @@ impl CallbackSemantics {
             failure,
             after_before: PerCall::of(true, false, false, true),
             after_fallback: PerCall::all(false),
+            // It has one `after`, which gets either the response or the error.
             on_error: OnErrorPolicy::LikeAfter,
             globals: PerCall {
                 agent: Globals::Around,

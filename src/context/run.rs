@@ -56,7 +56,7 @@ pub(super) struct CallName {
     pub(super) name: Arc<str>,
 }
 
-/// Where an agent records its messages.
+/// The place of an agent's messages.
 #[derive(Clone, Default)]
 pub(super) struct RecordPlace {
     pub(super) record: Record,
@@ -162,6 +162,7 @@ impl Scope {
             "" => Arc::from(agent),
             path => Arc::from(format!("{path}/{agent}")),
         };
+        // Changes before the first agent belong to the request, not to the stream of the run.
         parent.run.begin();
         Self {
             caller,
@@ -173,21 +174,12 @@ impl Scope {
 
     /// Creates a part of a run for the same agent.
     pub(super) fn part(parent: &Arc<Self>, caller: Option<CallName>) -> Self {
-        let Self {
-            max_iterations,
-            ref inherited,
-            ref emitter,
-            ..
-        } = **parent;
-        let inherited = inherited.clone();
-        let emitter = emitter.clone();
-        let within = Self::within(parent, parent.path.clone());
         Self {
             caller,
-            max_iterations,
-            inherited,
-            emitter,
-            ..within
+            max_iterations: parent.max_iterations,
+            inherited: parent.inherited.clone(),
+            emitter: parent.emitter.clone(),
+            ..Self::within(parent, parent.path.clone())
         }
     }
 

@@ -39,6 +39,7 @@ struct Named<F> {
 
 impl<F> Named<F> {
     fn name(&self) -> Cow<'static, str> {
+        // Formatted when it is asked for: only errors, events and `explain` need it.
         self.name
             .clone()
             .unwrap_or_else(|| format!("{} at {}", self.hook, self.place).into())
