@@ -12,14 +12,12 @@ use super::explain::Explanation;
 use super::named_tools::KnownTools;
 use super::outline::{Body, Outline};
 use super::stream::RunStream;
-use super::{durability, options};
 use crate::call::{BoxCallFuture, CallKind, Origin, Request};
 use crate::callback::{Bundle, LayerInner, Tree};
 use crate::context::{Inherited, RunContext};
 use crate::conversation::Open;
 use crate::error::{Error, ErrorKind, Result};
 use crate::on_drop::OnDrop;
-use crate::run::options::AfterAgentRespond;
 use crate::run::{AgentRequest, AgentResponse, EndReason};
 use crate::stream::{EventEmitter, EventKind};
 
@@ -139,11 +137,11 @@ impl Agent {
         &self.0.explanation
     }
 
-    /// Returns whether the [global callbacks](crate::AgentBuilder::global_callbacks) have a layer for
-    /// [durability](crate::callback::Purpose::Durability), so that another process can go on with a run.
+    /// Returns whether the [global callbacks](crate::AgentBuilder::global_callbacks) have a
+    /// [journal](Bundle::journal), so that another process can continue a run.
     #[must_use]
     pub fn is_durable(&self) -> bool {
-        durability::is_journaled(&self.0.outline.global)
+        self.0.outline.global.has_journal()
     }
 
     /// Returns whether the agent gives one final answer.
@@ -196,12 +194,10 @@ impl AgentInner {
             let message = format!("the run id is {length} bytes long; the maximum is {MAX_RUN_ID}");
             return Err(Error::new(ErrorKind::InvalidRequest, message));
         }
-        let of_run = request.extensions().get::<OfRun>();
-        if let Some(OfRun(of_run)) = of_run {
-            durability::check_run(&self.outline.global, of_run)?;
-        }
-        let named = of_run
-            .map(|OfRun(callbacks)| callbacks.named_tools())
+        let named = request
+            .callbacks()
+            .as_deref()
+            .map(Bundle::named_tools)
             .unwrap_or_default();
         self.known_tools.check_run(&named, request.tools())
     }
@@ -213,15 +209,16 @@ impl AgentInner {
         request: &mut AgentRequest,
         enter: fn(&RunContext, &str, u32, Inherited) -> RunContext,
     ) -> Option<Open> {
-        let of_run = request.extensions_mut().remove();
-        let of_run = of_run.as_deref().map(|OfRun(callbacks)| callbacks);
+        // From here on they are part of the run: a sub-agent with a clone of the request must not
+        // run them twice.
+        let of_run = request.callbacks_mut().take();
         let caller = &request.context().clone();
         let outline = &self.outline;
-        let inherited = options::enter(
+        let inherited = Tree::enter(
             caller.inherited(),
-            outline.semantics,
+            outline.rules.as_ref(),
             &outline.global,
-            of_run,
+            of_run.as_deref(),
         );
         let context = enter(caller, &self.name, self.max_iterations, inherited);
         let context = context.nested(self.max_nesting);
@@ -240,8 +237,7 @@ impl AgentInner {
             }
         };
         let context = context.told_to(caller, request.takes_turn());
-        let semantics = Tree::of(&context).map(|tree| tree.run).unwrap_or_default();
-        let after_says_all = semantics.after_agent_respond == AfterAgentRespond::Transform;
+        let after_says_all = Tree::loop_rules(&context).after_agent_replaces_all;
         let is_team = matches!(outline.body, Body::Team { .. });
         request.enter(context, is_team, after_says_all);
         open
@@ -368,26 +364,6 @@ async fn until_cancelled(
     };
     let done = context.cancellation().run_until_cancelled(call).await;
     done.unwrap_or_else(|| cancelled("the run's token was cancelled"))
-}
-
-/// Callbacks for one run.
-#[derive(Clone)]
-struct OfRun(Bundle);
-
-impl AgentRequest {
-    /// Adds callbacks for this run, inside those of the agents.
-    ///
-    /// They apply to sub-agents and agents used as tools as well. Unless they have
-    /// [semantics](Bundle::semantics) of their own, they follow those of the called agent.
-    #[must_use]
-    pub fn with_callbacks(mut self, callbacks: impl Into<Bundle>) -> Self {
-        let mut all = callbacks.into();
-        if let Some(OfRun(earlier)) = self.extensions_mut().remove().as_deref() {
-            all = earlier.clone().and(all);
-        }
-        self.extensions_mut().insert(OfRun(all));
-        self
-    }
 }
 
 /// Returns the result of a run: what has ended it takes precedence over the result of layers.

@@ -1,7 +1,6 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use crate::call::CallKind;
 use crate::tool::InvalidTool;
 
 /// The agent cannot be built.
@@ -20,30 +19,26 @@ pub enum BuildError {
     /// Two members of a team, or two sub-agents, have the same name.
     #[error("duplicate agent name `{0}`; rename one of the agents")]
     DuplicateAgent(Arc<str>),
-    /// A callback or a layer names a tool that does not exist.
+    /// A callback names a tool that does not exist.
     #[error(
         "`{by}` names tool `{tool}`, which does not exist; {}; declare tools that come with a run \
          with `tools_of_runs`",
         if .known.is_empty() { "there are no tools".into() } else { format!("available tools: {}", .known.join(", ")) }
     )]
     UnknownTool {
-        /// The name of the callback or layer.
+        /// The name of the callback.
         by: Cow<'static, str>,
         /// The tool that it names.
         tool: Arc<str>,
         /// The existing tools.
         known: Vec<Arc<str>>,
     },
-    /// Calls would not be journaled, or not all of them.
-    #[error("`{by}` does not see each {call} call once: {why}")]
-    NotDurable {
-        /// The name of the layer that journals calls.
-        by: Cow<'static, str>,
-        /// The calls.
-        call: CallKind,
-        /// What is wrong, and what to do.
-        why: String,
-    },
+    /// One agent has a journal, which does not see the calls of its sub-agents.
+    #[error(
+        "agent `{0}` has a journal of its own, which its sub-agents lack; pass it to \
+         `global_callbacks`"
+    )]
+    NotDurable(Arc<str>),
     /// The team has no members.
     #[error("team `{0}` has no members; add them with `agent`")]
     NoMembers(Arc<str>),

@@ -8,21 +8,14 @@ use tower_layer::Layer;
 use super::agent::{Agent, AgentInner};
 use super::answer_calls::AnswerCalls;
 use super::build_error::BuildError;
-use super::durability;
 use super::explain::Explanation;
-use super::lint;
 use super::loop_state::{self, Config, StopWhen};
 use super::named_tools::{self, KnownTools};
-use super::options::Semantics;
 use super::outline::{Body, Outline};
 use super::progress::Progress;
 use super::tool_messages::{IntoToolMessages, ShowTool, ToolAnswer};
 use super::transfer;
-use crate::call::CallKind;
-use crate::callback::{
-    Bundle, Callback, Callbacks, InBundle, LayerInner, Registered, StackBuilder, noting,
-};
-use crate::context::Inherited;
+use crate::callback::{Bundle, Callback, Callbacks, LayerInner, Rules, StackBuilder};
 use crate::model::fallback::ModelName;
 use crate::model::{BoxModel, ModelRequest, ModelService, Settings};
 use crate::run::{AgentRequest, AgentService};
@@ -47,7 +40,7 @@ pub struct AgentBuilder {
     max_iterations: u32,
     max_nesting: Option<u32>,
     tool_concurrency: usize,
-    semantics: Option<Semantics>,
+    rules: Option<Arc<dyn Rules>>,
     show_tool: Option<ShowTool>,
     tool_failure_message: Option<Cow<'static, str>>,
     global: Bundle,
@@ -57,6 +50,7 @@ pub struct AgentBuilder {
     agent_stack: StackBuilder<AgentRequest>,
     innermost_model: Callbacks<ModelRequest>,
     innermost_tool: Callbacks<ToolRequest>,
+    has_own_journal: bool,
 }
 
 /// Checks that a name can be part of a path.
@@ -65,16 +59,6 @@ pub(super) fn check_name(name: &Arc<str>) -> Result<(), BuildError> {
         return Err(BuildError::Name(name.clone()));
     }
     Ok(())
-}
-
-/// Returns what is around a call, what is global included.
-fn outermost_first<R: InBundle>(global: &Bundle, mut own: Vec<Registered>) -> Vec<Registered> {
-    own.reverse();
-    let layers = global.layers::<R>().registered();
-    layers
-        .chain(R::around(global).registered())
-        .chain(own)
-        .collect()
 }
 
 /// Checks that no two of these agents have the same name.
@@ -108,7 +92,7 @@ impl AgentBuilder {
             max_iterations: 25,
             max_nesting: None,
             tool_concurrency: 8,
-            semantics: None,
+            rules: None,
             show_tool: None,
             tool_failure_message: None,
             global: Bundle::new(),
@@ -118,6 +102,7 @@ impl AgentBuilder {
             agent_stack: StackBuilder::new(),
             innermost_model: Callbacks::new().inmost(),
             innermost_tool: Callbacks::new().inmost(),
+            has_own_journal: false,
         }
     }
 
@@ -215,9 +200,9 @@ impl AgentBuilder {
 
     /// Sets the compatibility semantics for this agent's callbacks and loop, and for sub-agents
     /// without their own. Defaults to the semantics of the agent that contains this one, and
-    /// otherwise to [`Semantics::default`].
-    pub fn semantics(mut self, semantics: Semantics) -> Self {
-        self.semantics = Some(semantics);
+    /// otherwise to [`Semantics::default`](crate::compat::Semantics).
+    pub fn semantics(mut self, semantics: impl Rules) -> Self {
+        self.rules = Some(Arc::new(semantics));
         self
     }
 
@@ -341,9 +326,10 @@ impl AgentBuilder {
     /// Adds a bundle: its layers and callbacks for each call, after what was registered before.
     pub fn callbacks(mut self, bundle: impl Into<Bundle>) -> Self {
         let bundle = bundle.into();
-        self.agent_stack.layers(bundle.layers());
-        self.model_stack.layers(bundle.layers());
-        self.tool_stack.layers(bundle.layers());
+        self.has_own_journal |= bundle.has_journal();
+        self.agent_stack.layers(bundle.layers().of());
+        self.model_stack.layers(bundle.layers().of());
+        self.tool_stack.layers(bundle.layers().of());
         self.agent_stack.callbacks(bundle.agent());
         self.model_stack.callbacks(bundle.model());
         self.tool_stack.callbacks(bundle.tool());
@@ -362,24 +348,23 @@ impl AgentBuilder {
 
     /// Builds the agent.
     ///
-    /// It logs a `tracing` warning about middleware of this crate in an order that is known to be
-    /// wrong, and about retries around tools that are never retried. It sees callbacks, layers,
-    /// also inside composed layers such as a `ServiceBuilder` stack, and a model that is a
-    /// [`Fallback`](crate::middleware::fallback::Fallback). It does not see what was put around a
-    /// model before.
+    /// The [guide](crate::guide::guards) says in which order to register middleware.
     ///
     /// # Errors
     ///
     /// Fails if two tools or two sub-agents have the same name, a provider would reject a tool, the
-    /// agent's name is invalid, no tool could run, or a callback or a layer names a tool that does
-    /// not exist.
+    /// agent's name is invalid, no tool could run, a callback names a tool that does not exist, or
+    /// a [journal](Bundle::journal) is among the agent's own [callbacks](Self::callbacks). Callbacks
+    /// inside a composed layer, such as a `ServiceBuilder` stack, are not checked.
     pub fn build(mut self) -> Result<Agent, BuildError> {
         check_name(&self.name)?;
         check_members(&self.sub_agents)?;
         if self.tool_concurrency == 0 {
             return Err(BuildError::NoToolConcurrency);
         }
-        let own_tools = self.tools.len();
+        if self.has_own_journal {
+            return Err(BuildError::NotDurable(self.name));
+        }
         self.tools.extend(transfer::tool(&self.sub_agents));
         let outline = self.outline();
         let mut own: BTreeSet<Arc<str>> = self.tools_of_runs.clone();
@@ -392,37 +377,26 @@ impl AgentBuilder {
         all.extend(self.tools.iter().flat_map(Tool::inner_tools).cloned());
         all.extend(self.sub_agents.iter().flat_map(Agent::known_tools).cloned());
         let mut tool_set = ToolSet::new();
-        let mut own_retries = Vec::new();
         for tool in self.tools {
-            let (inserted, of_layers) = noting(|| tool_set.insert(tool));
-            inserted?;
-            own_retries.push(lint::has_retry(&of_layers.registered));
+            tool_set.insert(tool)?;
         }
-        let band = self.semantics.map(|semantics| semantics.band);
-        let inmost = self.innermost_model;
-        let (model, of_model) = noting(|| self.model_stack.in_agent(self.model, inmost, band));
-        let mut named = of_model.tools;
+        // Callbacks of the agent's own calls can name only its own tools.
+        let mut named = self.model_stack.named_tools();
+        named.extend(self.innermost_model.named_tools());
         named.extend(self.innermost_tool.named_tools());
-        let leaf = tool_set.clone();
-        let leaf = BoxTool::internal(move |request| leaf.make(request));
-        let inmost = self.innermost_tool;
-        let (tools, of_tools) = noting(|| self.tool_stack.in_agent(leaf, inmost, band));
-        named.extend(of_tools.tools);
+        named.extend(self.tool_stack.named_tools());
         named_tools::check(named.iter().cloned(), &own)?;
-        durability::check_bundle(&self.global)?;
-        durability::check_own(CallKind::Model, &of_model.registered)?;
-        durability::check_own(CallKind::Tool, &of_tools.registered)?;
-        let of_model = outermost_first::<ModelRequest>(&self.global, of_model.registered);
-        let of_tools = outermost_first::<ToolRequest>(&self.global, of_tools.registered);
-        let has_fallback = matches!(self.model_name, ModelName::Fallback(_));
-        lint::check_model(&self.name, of_model, has_fallback);
-        lint::check_tools(&self.name, &of_tools);
-        let own_tools = tool_set
-            .declarations()
-            .iter()
-            .zip(own_retries)
-            .take(own_tools);
-        lint::check_retries(&self.name, own_tools, &of_tools);
+        // Callbacks around the agent also see the calls of its sub-agents.
+        let mut of_tree = self.global.named_tools();
+        of_tree.extend(self.agent_stack.named_tools());
+        named_tools::check(of_tree.iter().cloned(), &all)?;
+        let rules = self.rules.as_deref();
+        let model = self
+            .model_stack
+            .in_agent(self.model, self.innermost_model, rules);
+        let tools = tool_set.clone();
+        let tools = BoxTool::internal(move |request| tools.make(request));
+        let tools = self.tool_stack.in_agent(tools, self.innermost_tool, rules);
         let config = Config {
             model,
             tools,
@@ -436,10 +410,7 @@ impl AgentBuilder {
             sub_agents: self.sub_agents,
         };
         let agent = loop_state::service(config);
-        let (stack, of_agent) = noting(|| self.agent_stack.in_agent(agent, Callbacks::new(), band));
-        durability::check_agent(&self.global, &of_agent.registered)?;
-        let of_tree = [self.global.named_tools(), of_agent.tools].concat();
-        named_tools::check(of_tree.iter().cloned(), &all)?;
+        let stack = self.agent_stack.in_agent(agent, Callbacks::new(), rules);
         let mut brought = [named, of_tree].concat();
         brought.retain(|named| self.tools_of_runs.contains(&named.tool));
         Ok(Agent::new(AgentInner {
@@ -448,7 +419,7 @@ impl AgentBuilder {
             max_iterations: self.max_iterations,
             max_nesting: self.max_nesting,
             known_tools: KnownTools { all, brought },
-            explanation: outline.explain(&Inherited::default()),
+            explanation: outline.explain(&None),
             outline: Arc::new(outline),
             gives_one_answer: true,
             stack,
@@ -456,12 +427,15 @@ impl AgentBuilder {
     }
 
     fn outline(&self) -> Outline {
-        let (mut model, mut tools) = (Explanation::new(), Explanation::new());
+        let mut model = Explanation::new();
         model.model(0, &self.model_name);
-        self.tools.iter().for_each(|tool| tools.tool(0, tool));
+        let mut tools = Explanation::new();
+        for tool in &self.tools {
+            tools.tool(0, tool);
+        }
         Outline {
             name: self.name.clone(),
-            semantics: self.semantics,
+            rules: self.rules.clone(),
             global: self.global.clone(),
             agent: (&self.agent_stack).into(),
             body: Body::Loop {
@@ -478,10 +452,6 @@ impl AgentBuilder {
 impl fmt::Debug for AgentBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let outline = self.outline();
-        write!(
-            f,
-            "AgentBuilder({})",
-            outline.explain(&Inherited::default())
-        )
+        write!(f, "AgentBuilder({})", outline.explain(&None))
     }
 }

@@ -48,9 +48,12 @@ impl Explanation {
 
     /// Adds lines for a tool inside its layers.
     pub(super) fn tool(&mut self, depth: usize, tool: &Tool) {
-        let layers = tool.layers().iter();
-        let names = layers.map(|it| names_of::<ToolRequest>(&*it.layer, it.type_name));
-        let inside = self.stack(depth, names.collect());
+        let names = tool
+            .layers()
+            .iter()
+            .map(|layer| names_of::<ToolRequest>(&*layer.layer, layer.type_name))
+            .collect();
+        let inside = self.stack(depth, names);
         self.line(inside, tool.declaration().name());
     }
 

@@ -11,7 +11,7 @@ use super::tool_messages::ShowTool;
 use super::transfer::{self, take_over};
 use super::waiting::whose_turn;
 use crate::call::{BoxCallFuture, CallKind, Origin, Request};
-use crate::callback::{LayerInner, Tree};
+use crate::callback::{LayerInner, LoopRules, Tree};
 use crate::context::RunContext;
 use crate::conversation::{CallName, Step, Transcript, make_whole, next_step, refusal};
 use crate::error::{Error, ErrorKind, Result};
@@ -19,9 +19,6 @@ use crate::message::{CallIds, Message, MessageId, Messages, Part, Usage};
 use crate::model::{ModelRequest, ModelResponse, Settings, Written};
 use crate::on_drop::OnDrop;
 use crate::panic::catch;
-use crate::run::options::{
-    AfterModelRespond, AnsweredToolCalls, AtLimit, BeyondLimit, LoopSemantics,
-};
 use crate::run::{AgentRequest, AgentResponse, BoxAgent, EndReason};
 use crate::stream::{DeltaSender, EventEmitter, EventKind};
 use crate::tool::{InvalidTool, ToolDeclaration, ToolRequest, ToolSet};
@@ -65,7 +62,7 @@ pub(super) struct LoopState<'a> {
     pub(super) config: &'a Config,
     request: &'a AgentRequest,
     context: &'a RunContext,
-    pub(super) semantics: LoopSemantics,
+    pub(super) rules: LoopRules,
     settings: Arc<Settings>,
     /// The agent's tools, and those of the run.
     pub(super) tools: ToolSet,
@@ -114,7 +111,7 @@ impl<'a> LoopState<'a> {
             config,
             request,
             context,
-            semantics: Tree::of(context).map(|tree| tree.run).unwrap_or_default(),
+            rules: Tree::loop_rules(context),
             settings,
             tools,
             declarations,
@@ -242,8 +239,7 @@ impl<'a> LoopState<'a> {
             &self.settings,
             &self.written,
         );
-        let respond = self.semantics.after_model_respond;
-        request.set_after_replaces_all(respond != AfterModelRespond::KeepToolCalls);
+        request.set_after_replaces_all(!self.rules.after_model_keeps_calls);
         request.set_answered_by_tool(self.is_answered_by_tool());
         request
     }
@@ -337,14 +333,12 @@ impl<'a> LoopState<'a> {
 
     /// Returns whether a response ends the run, with or without tool calls.
     fn ends_run(&self, origin: Origin) -> bool {
-        let semantics = self.semantics.after_model_respond;
-        origin == Origin::After && semantics == AfterModelRespond::EndRun
+        origin == Origin::After && self.rules.after_model_ends_run
     }
 
     /// Returns whether the tool calls of a response are not run.
     fn is_final(&self, response: &ModelResponse) -> bool {
-        let semantics = self.semantics.answered_tool_calls;
-        response.is_given() && semantics == AnsweredToolCalls::Drop
+        response.is_given() && !self.rules.runs_calls_of_callbacks
     }
 
     fn waits(&self) -> bool {
@@ -371,13 +365,14 @@ impl<'a> LoopState<'a> {
     }
 
     fn asks_beyond_limit(&self) -> bool {
-        self.semantics.beyond_limit == BeyondLimit::AskBefore
+        self.rules.asks_beyond_limit
     }
 
     fn limit(&self) -> Result<Option<EndReason>> {
-        match self.semantics.at_limit {
-            AtLimit::End => Ok(Some(EndReason::IterationLimit)),
-            AtLimit::Fail => Err(self.context.limit_reached(self.iterations)),
+        if self.rules.ends_at_limit {
+            Ok(Some(EndReason::IterationLimit))
+        } else {
+            Err(self.context.limit_reached(self.iterations))
         }
     }
 

@@ -35,14 +35,16 @@ pub(super) fn check(
 impl KnownTools {
     /// Fails if a run does not provide a tool that is named, or names one that does not exist.
     pub(super) fn check_run(&self, of_run: &[NamedTool], tools: &ToolSet) -> Result<()> {
-        let has = |tool: &str| tools.declaration(tool).is_some();
-        let missing = self.brought.iter().find(|named| !has(&named.tool));
-        let unknown = || {
-            of_run
+        let is_missing = |named: &&NamedTool| tools.declaration(&named.tool).is_none();
+        let missing = match self.brought.iter().find(is_missing) {
+            Some(missing) => Some(missing),
+            // Callbacks of the run may also name tools of the agent and its sub-agents.
+            None => of_run
                 .iter()
-                .find(|it| !has(&it.tool) && !self.all.contains(&it.tool))
+                .filter(is_missing)
+                .find(|named| !self.all.contains(&named.tool)),
         };
-        let Some(NamedTool { by, tool }) = missing.or_else(unknown) else {
+        let Some(NamedTool { by, tool }) = missing else {
             return Ok(());
         };
         let message = format!(

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use super::explain::Explanation;
-use super::options::{self, Semantics};
 use crate::call::Request;
-use crate::callback::{Bundle, InBundle, StackBuilder, Tree};
+use crate::callback::{Bundle, InBundle, Rules, StackBuilder, Tree};
 use crate::context::Inherited;
 use crate::model::ModelRequest;
 use crate::run::AgentRequest;
@@ -13,7 +12,7 @@ use crate::tool::ToolRequest;
 
 pub(super) struct Outline {
     pub(super) name: Arc<str>,
-    pub(super) semantics: Option<Semantics>,
+    pub(super) rules: Option<Arc<dyn Rules>>,
     pub(super) global: Bundle,
     pub(super) agent: Parts,
     pub(super) body: Body,
@@ -52,27 +51,29 @@ impl<R: Request> From<&StackBuilder<R>> for Parts {
 impl Parts {
     /// The names, with those of the layers and callbacks that the tree has for this call.
     fn in_tree<R: InBundle>(&self, tree: &Tree) -> Vec<Vec<String>> {
-        let (mut names, semantics) = (self.names.clone(), tree.band);
-        let layers = R::layers(&tree.global).names();
+        let mut names = self.names.clone();
+        let rules = tree.callback_rules(R::CALL);
+        let journal = tree.journal.of::<R>().names();
+        let layers = tree.global.layers().of::<R>().names();
         let tree = R::around(&tree.global);
         let of_tree = tree.names().map(String::from);
         match names.first_mut() {
             _ if tree.is_empty() => {}
-            Some(own) if self.begins_with_band && tree.shares_band_of(semantics) => {
+            Some(own) if self.begins_with_band && tree.shares_band_of(rules) => {
                 *own = of_tree.chain(std::mem::take(own)).collect();
             }
             _ => names.insert(0, of_tree.collect()),
         }
-        layers.chain(names).collect()
+        journal.chain(layers).chain(names).collect()
     }
 }
 
 impl Outline {
     /// The agent inside others that have this for it.
     pub(super) fn explain(&self, around: &Inherited) -> Explanation {
-        let inherited = options::enter(around, self.semantics, &self.global, None);
+        let inherited = Tree::enter(around, self.rules.as_ref(), &self.global, None);
         let nothing = Tree::default();
-        let tree = inherited.get().unwrap_or(&nothing);
+        let tree = inherited.as_deref().unwrap_or(&nothing);
         let mut onion = Explanation::new();
         onion.line(0, format!("agent `{}`", self.name));
         let inside = onion.stack(1, self.agent.in_tree::<AgentRequest>(tree));
@@ -103,16 +104,16 @@ impl Outline {
                 onion.nest(depth, services);
                 if !sub_agents.is_empty() {
                     onion.line(inside + 1, "may transfer to");
-                    sub_agents
-                        .iter()
-                        .for_each(|it| onion.nest(inside + 2, &it.explain(&inherited)));
+                    for agent in sub_agents {
+                        onion.nest(inside + 2, &agent.explain(&inherited));
+                    }
                 }
             }
             Body::Team { plan, members } => {
                 onion.line(inside, plan);
-                members
-                    .iter()
-                    .for_each(|it| onion.nest(inside + 1, &it.explain(&inherited)));
+                for member in members {
+                    onion.nest(inside + 1, &member.explain(&inherited));
+                }
             }
         }
         onion

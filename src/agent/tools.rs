@@ -14,7 +14,6 @@ use crate::context::RunContext;
 use crate::conversation::{CallName, PendingCalls, Slot, refusal};
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::{Message, ToolCall, ToolResult};
-use crate::run::options::{ToolCalls, ToolFailure, UnknownTool};
 use crate::tool::{BoxTool, Effect, ToolDeclaration, ToolRequest, ToolResponse};
 
 /// One call of a turn.
@@ -65,9 +64,10 @@ impl LoopState<'_> {
         for (slot, (index, call)) in pending.calls().enumerate() {
             running.push(self.run_tool(slot, pending.name(index), call));
         }
-        let at_once = match self.semantics.tool_calls {
-            ToolCalls::Concurrent => self.config.tool_concurrency,
-            ToolCalls::OneByOne => 1,
+        let at_once = if self.rules.one_tool_at_a_time {
+            1
+        } else {
+            self.config.tool_concurrency
         };
         // A failure of the run drops parallel calls.
         stream::iter(running)
@@ -139,7 +139,7 @@ impl LoopState<'_> {
         if context.admit::<ToolRequest>().is_err() {
             return Ok(Slot::Open);
         }
-        if declaration.is_none() && self.semantics.unknown_tool == UnknownTool::TellModel {
+        if declaration.is_none() && !self.rules.callbacks_see_unknown_tools {
             return Ok(Slot::Answered(
                 self.told(call, &self.tools.unknown(&call.name)),
             ));
@@ -182,13 +182,12 @@ impl LoopState<'_> {
     }
 
     fn fails_run(&self, made: &Call<'_>, error: &Error) -> bool {
-        let semantics = &self.semantics;
         let is_unknown = made.declaration.is_none();
         match error.kind() {
             // A known tool may have failed because of an unknown one.
-            ErrorKind::UnknownTool if is_unknown => semantics.unknown_tool == UnknownTool::FailRun,
-            ErrorKind::InvalidArguments => semantics.invalid_arguments == ToolFailure::FailRun,
-            _ => semantics.tool_failure == ToolFailure::FailRun,
+            ErrorKind::UnknownTool if is_unknown => self.rules.unknown_tool_fails_run,
+            ErrorKind::InvalidArguments => self.rules.invalid_arguments_fail_run,
+            _ => self.rules.failed_tool_fails_run,
         }
     }
 

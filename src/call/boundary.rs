@@ -55,7 +55,7 @@ pub struct BoxCallService<R: Request> {
 impl<R: Request> BoxCallService<R> {
     /// Erases the type of `service`.
     pub fn new(service: impl CallService<R>) -> Self {
-        Self::user(service, Role::Handle { catches: false })
+        Self::user(service, CodeKind::Handle { catches: false })
     }
 
     /// Erases the type of `service`, and converts its panics to errors of the call.
@@ -74,7 +74,7 @@ impl<R: Request> BoxCallService<R> {
     /// # }
     /// ```
     pub fn catching_panics(service: impl CallService<R>) -> Self {
-        Self::user(service, Role::Handle { catches: true })
+        Self::user(service, CodeKind::Handle { catches: true })
     }
 
     /// Erases the type of a model or a tool that code calls within a run, as an agent calls its own:
@@ -107,7 +107,11 @@ impl<R: Request> BoxCallService<R> {
     /// Erases the type of a service that has been polled ready, and keeps it ready.
     pub(crate) fn ready(service: impl CallService<R>) -> Self {
         let unready = Self::new(service.clone());
-        let next = Call::new(service, Side::new(Role::Handle { catches: false }), None);
+        let next = Call::new(
+            service,
+            Side::new(CodeKind::Handle { catches: false }),
+            None,
+        );
         Self {
             next: Some(Box::pin(next)),
             ..unready
@@ -116,12 +120,12 @@ impl<R: Request> BoxCallService<R> {
 
     /// Creates the service of a model or a tool. It may have one name for all its calls.
     pub(crate) fn leaf(service: impl CallService<R>, name: Option<Arc<str>>) -> Self {
-        Self::user(service, Role::Leaf(name))
+        Self::user(service, CodeKind::Leaf(name))
     }
 
     /// Creates the service of a tower layer around an inner service.
     pub(crate) fn layer(service: impl CallService<R>) -> Self {
-        Self::user(service, Role::Layer(None))
+        Self::user(service, CodeKind::Layer(None))
     }
 
     /// Creates the service of this crate's own code, which is always ready.
@@ -132,9 +136,9 @@ impl<R: Request> BoxCallService<R> {
         }
     }
 
-    fn user(service: impl CallService<R>, role: Role) -> Self {
+    fn user(service: impl CallService<R>, kind: CodeKind) -> Self {
         Self {
-            service: Arc::new(User { service, role }),
+            service: Arc::new(User { service, kind }),
             next: None,
         }
     }
@@ -159,6 +163,7 @@ impl<R: Request> Service<R> for BoxCallService<R> {
     type Future = BoxCallFuture<R>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        // Readiness belongs to one clone of the service, so the call is prepared with it.
         if self.next.is_none() {
             self.next = self.service.prepare();
         }
@@ -168,6 +173,7 @@ impl<R: Request> Service<R> for BoxCallService<R> {
     }
 
     fn call(&mut self, request: R) -> BoxCallFuture<R> {
+        // A caller that never polled is tolerated: the call then drives readiness itself.
         let Some(mut next) = self.next.take() else {
             return self.service.start(request);
         };
@@ -253,12 +259,12 @@ where
 /// A model, a tool or a tower layer.
 struct User<S> {
     service: S,
-    role: Role,
+    kind: CodeKind,
 }
 
-/// The role of user code in its calls.
+/// The kind of user code in its calls.
 #[derive(Clone)]
-enum Role {
+enum CodeKind {
     /// A handle held by a caller: its errors are converted, and optionally its panics.
     Handle { catches: bool },
     /// The target of the call, with its name.
@@ -271,13 +277,14 @@ impl<R: Request, S: CallService<R>> Start<R> for User<S> {
     fn prepare(&self) -> Option<Pin<Box<dyn Crossing<R>>>> {
         Some(Box::pin(Call::new(
             self.service.clone(),
-            Side::new(self.role.clone()),
+            Side::new(self.kind.clone()),
             None,
         )))
     }
 
     fn start(&self, request: R) -> BoxCallFuture<R> {
-        let (service, mut side) = (self.service.clone(), Side::new(self.role.clone()));
+        let service = self.service.clone();
+        let mut side = Side::new(self.kind.clone());
         side.belong(&request);
         // The box comes first, so that the call is written into it.
         let call = Box::write(Box::new_uninit(), Call::new(service, side, Some(request)));
@@ -402,13 +409,12 @@ impl<R: Request, S: CallService<R>> Future for Call<S, S::Future, R> {
                     }
                 }
                 Projected::Made { mut future } => {
-                    let poll = || {
-                        future
-                            .as_mut()
-                            .poll(cx)
-                            .map_err(|error| Error::from(error.into()))
-                    };
-                    match this.side.watch::<R, _>(poll) {
+                    // The conversion of the error is foreign code as well.
+                    let polled = this.side.watch::<R, _>(|| {
+                        let poll = future.as_mut().poll(cx);
+                        poll.map_err(|error| Error::from(error.into()))
+                    });
+                    match polled {
                         Ok(poll) => break ready!(poll),
                         Err(panic) => break Err(panic),
                     }
@@ -438,54 +444,50 @@ impl<S: Service<R>, R> State<S, S::Future, R> {
 
 /// The crate's data about a call.
 struct Side {
-    role: Role,
+    kind: CodeKind,
     /// The context of the call, once it has its request.
     context: Option<RunContext>,
 }
 
 impl Side {
-    fn new(role: Role) -> Self {
+    fn new(kind: CodeKind) -> Self {
         Self {
-            role,
+            kind,
             context: None,
         }
     }
 
     /// Sets the request of the call.
     fn belong<R: Request>(&mut self, request: &R) {
-        match &mut self.role {
-            Role::Handle { .. } => return,
-            Role::Leaf(_) => {}
-            Role::Layer(name) => *name = request.name().map(Into::into),
+        match &mut self.kind {
+            // A handle belongs to its caller, who may use it outside any run.
+            CodeKind::Handle { .. } => return,
+            CodeKind::Leaf(_) => {}
+            CodeKind::Layer(name) => *name = request.name().map(Into::into),
         }
         self.context = Some(request.context().clone());
     }
 
     /// Fails if the call is blocked.
     fn admit<R: Request>(&self) -> Result<()> {
-        let (Role::Leaf(_), Some(context)) = (&self.role, &self.context) else {
+        let (CodeKind::Leaf(_), Some(context)) = (&self.kind, &self.context) else {
             return Ok(());
         };
-        context.admit::<R>()?;
-        let is_tool = R::CALL == CallKind::Tool;
-        let blocked = context.beyond_limit(R::CALL);
-        blocked
-            .or_else(|| is_tool.then(|| context.withheld()).flatten())
-            .map_or(Ok(()), Err)
+        context.admit_target::<R>()
     }
 
     /// Runs user code; a panic becomes an error.
     fn watch<R: Request, T>(&self, code: impl FnOnce() -> T) -> Result<T> {
-        match self.role {
-            Role::Handle { catches: false } => Ok(code()),
+        match self.kind {
+            CodeKind::Handle { catches: false } => Ok(code()),
             _ => catch(code).map_err(|panic| self.panicked::<R>(&panic)),
         }
     }
 
     #[cold]
     fn panicked<R: Request>(&self, panic: &str) -> Error {
-        let (kind, what) = match (&self.role, R::CALL) {
-            (Role::Layer(_), _) => (ErrorKind::Callback, "a layer around "),
+        let (kind, what) = match (&self.kind, R::CALL) {
+            (CodeKind::Layer(_), _) => (ErrorKind::Callback, "a layer around "),
             (_, CallKind::Tool) => (ErrorKind::Tool, ""),
             (_, CallKind::Model) => (ErrorKind::Provider, ""),
             _ => (ErrorKind::Other, ""),
@@ -498,14 +500,15 @@ impl Side {
         let Some(context) = &self.context else {
             return result;
         };
-        let (is_leaf, name) = match &self.role {
-            Role::Handle { .. } => return result,
-            Role::Leaf(name) => (true, name),
-            Role::Layer(name) => (false, name),
+        let (is_leaf, name) = match &self.kind {
+            CodeKind::Handle { .. } => return result,
+            CodeKind::Leaf(name) => (true, name),
+            CodeKind::Layer(name) => (false, name),
         };
         if let Ok(response) = &result
             && is_leaf
         {
+            // Counted at the target: layers outside may repeat a call, or replace its response.
             let usage = R::usage(response);
             if usage != Usage::default() {
                 context.add_usage(usage);

@@ -1,10 +1,20 @@
-//! What has ended a run, as its calls meet it.
+//! The endings of a run, as its calls meet them.
 //!
 //! An abort, an interrupt or an end of the invocation is recorded where it leaves a call, and
-//! nothing outside undoes it: each call is admitted before it starts and settled after it has
-//! ended.
+//! nothing outside undoes it, because foreign code stands between any two calls:
+//!
+//! | step of a call | what it does |
+//! |---|---|
+//! | `admit` | fails the call if a recorded ending blocks it |
+//! | `admit_target` | the same, directly before the model or the tool: also for a call that a guard holds, and for the model call beyond the limit |
+//! | `latch`, `latch_answered` | record an ending; `latch_answered` where the call has a result all the same |
+//! | `settle` | names the call in its error, records an ending, and restores one that the code inside has changed or swallowed |
+//!
+//! Parallel tool calls do not block each other, so the latch stores endings by call. What each
+//! ending does to the hooks of a call is in the table of `callback/life.rs`.
 
 use super::request::Request;
+use crate::call_kind::CallKind;
 use crate::context::RunContext;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -15,6 +25,21 @@ impl RunContext {
         self.abort_of::<R>()
             .or_else(|| self.closed_to(R::CALL))
             .map_or(Ok(()), Err)
+    }
+
+    /// Fails if the target of a call must not be called, although callbacks and layers ran for it.
+    pub(crate) fn admit_target<R: Request>(&self) -> Result<()> {
+        self.admit::<R>()?;
+        if let Some(limit) = self.beyond_limit(R::CALL) {
+            return Err(limit);
+        }
+        // The guard may not be registered in the agent that has resumed the conversation.
+        if R::CALL == CallKind::Tool
+            && let Some(held) = self.withheld()
+        {
+            return Err(held);
+        }
+        Ok(())
     }
 
     /// Returns the result of a call to the code around it: adds the call to an error, records an
@@ -52,6 +77,7 @@ impl RunContext {
     fn remember<R: Request>(&self, error: &Error, answered: bool) {
         if error.kind() == ErrorKind::Aborted {
             self.abort(error);
+            // Such a call is made after an abort, so it may raise one of its own as well.
             if !R::OUTLIVES_ABORT {
                 return;
             }

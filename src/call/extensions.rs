@@ -50,6 +50,7 @@ impl Extensions {
     /// Removes the value of type `T` and returns it.
     pub fn remove<T: Send + Sync + 'static>(&mut self) -> Option<Arc<T>> {
         let map = self.0.as_mut()?;
+        // Before the map is copied from the clones that share it.
         if !map.contains_key(&TypeId::of::<T>()) {
             return None;
         }

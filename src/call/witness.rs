@@ -1,4 +1,4 @@
-//! What a redaction and a recording of the same call learn of each other.
+//! Data that a redaction and a recording of the same call exchange.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -16,6 +16,7 @@ pub enum Action<T> {
 }
 
 impl<T> Action<T> {
+    // A response is large and rare: in a box, the decision of every other hook stays small.
     #[inline]
     pub(super) fn boxed(self) -> Action<Box<T>> {
         self.map(Box::new)

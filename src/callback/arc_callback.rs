@@ -15,8 +15,9 @@ pub struct ArcCallback<R: Request> {
 
 impl<R: Request> ArcCallback<R> {
     pub(super) fn erased<C: Erased<R> + 'static>(callback: C) -> Self {
-        // A callback that panics here counts as a guard.
+        // A callback that panics here counts as a guard: the other answer could let a call through.
         let is_guard = catch(|| callback.is_guard()).unwrap_or(true);
+        // Both are asked once, here: a band looks at them for every call.
         Self {
             hooks: callback.hooks(),
             is_guard,

@@ -1,10 +1,12 @@
+use std::sync::Arc;
+
 use tower_layer::Layer;
 
 use super::callback::Callback;
 use super::layers::Layers;
 use super::list::Callbacks;
-use super::noted::NamedTool;
-use super::options::CallbackSemantics;
+use super::named_tool::NamedTool;
+use super::rules::Rules;
 use crate::call::Request;
 use crate::model::{BoxModel, ModelRequest, ModelService};
 use crate::run::{AgentRequest, AgentService, BoxAgent};
@@ -35,13 +37,33 @@ pub struct Bundle {
     innermost_model: Callbacks<ModelRequest>,
     innermost_tool: Callbacks<ToolRequest>,
     layers: BundleLayers,
+    journal: BundleLayers,
 }
 
+/// Tower layers for every call of an agent.
 #[derive(Clone, Debug, Default)]
-struct BundleLayers {
+pub(crate) struct BundleLayers {
     agent: Layers<AgentRequest>,
     model: Layers<ModelRequest>,
     tool: Layers<ToolRequest>,
+}
+
+impl BundleLayers {
+    /// Returns the layers for a call.
+    pub(crate) fn of<R: InBundle>(&self) -> &Layers<R> {
+        R::layers(self)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.agent.is_empty() && self.model.is_empty() && self.tool.is_empty()
+    }
+
+    /// Appends other layers, inside these.
+    pub(super) fn append(&mut self, other: &Self) {
+        self.agent.append(&other.agent);
+        self.model.append(&other.model);
+        self.tool.append(&other.tool);
+    }
 }
 
 impl Bundle {
@@ -103,8 +125,8 @@ impl Bundle {
     /// registered outermost.
     ///
     /// In a bundle for a whole tree or for one run, a layer is also outside everything of each
-    /// agent's own. It is applied anew in every call, and once when it is registered: state that
-    /// calls share belongs into the layer, behind an `Arc`.
+    /// agent's own. It is applied anew in every call: state that calls share belongs into the
+    /// layer, behind an `Arc`.
     ///
     /// ```
     /// use std::time::Duration;
@@ -135,43 +157,64 @@ impl Bundle {
         self
     }
 
+    /// Adds the layers of a journal, which stores what calls return, so that another process can
+    /// continue the run. Register it for the whole tree of agents, or for one run.
+    ///
+    /// They are outside every other callback and layer, wherever they are registered: something
+    /// outside could repeat a stored call, leave it out or move it to another task, and would see
+    /// only the calls that are made.
+    #[must_use]
+    pub fn journal<A, M, T>(mut self, agent: A, model: M, tool: T) -> Self
+    where
+        A: Layer<BoxAgent, Service: AgentService> + Send + Sync + 'static,
+        M: Layer<BoxModel, Service: ModelService> + Send + Sync + 'static,
+        T: Layer<BoxTool, Service: ToolService> + Send + Sync + 'static,
+    {
+        self.journal.agent.push(agent);
+        self.journal.model.push(model);
+        self.journal.tool.push(tool);
+        self
+    }
+
     /// Appends the callbacks and layers of another bundle. For calls that this bundle has callbacks
     /// for, its semantics are kept; for the others, those of `other` are used.
     #[must_use]
     pub fn and(self, other: impl Into<Self>) -> Self {
         let other = other.into();
+        let mut layers = self.layers;
+        layers.append(&other.layers);
+        let mut journal = self.journal;
+        journal.append(&other.journal);
         Self {
             agent: self.agent.and(other.agent),
             model: self.model.and(other.model),
             tool: self.tool.and(other.tool),
             innermost_model: self.innermost_model.and(other.innermost_model),
             innermost_tool: self.innermost_tool.and(other.innermost_tool),
-            layers: BundleLayers {
-                agent: self.layers.agent.and(&other.layers.agent),
-                model: self.layers.model.and(&other.layers.model),
-                tool: self.layers.tool.and(&other.layers.tool),
-            },
+            layers,
+            journal,
         }
     }
 
-    /// Sets the [semantics](CallbackSemantics) of callbacks for a run or a tree of agents. Defaults
-    /// to the agent's, which a bundle of one agent always uses.
+    /// Sets the semantics of callbacks for a run or a tree of agents, such as one of
+    /// [`CallbackSemantics`](crate::compat::CallbackSemantics). Defaults to the agent's, which a
+    /// bundle of one agent always uses.
     #[must_use]
-    pub fn semantics(self, semantics: CallbackSemantics) -> Self {
+    pub fn semantics(self, semantics: impl Rules) -> Self {
         Self {
-            agent: self.agent.with_semantics(semantics),
-            model: self.model.with_semantics(semantics),
-            tool: self.tool.with_semantics(semantics),
+            agent: self.agent.with_rules(Some(&semantics)),
+            model: self.model.with_rules(Some(&semantics)),
+            tool: self.tool.with_rules(Some(&semantics)),
             ..self
         }
     }
 
-    /// Sets the semantics of callbacks that have none.
-    pub(crate) fn or_semantics(self, semantics: CallbackSemantics) -> Self {
+    /// Sets the rules of callbacks that have none.
+    pub(super) fn or_rules(self, rules: &dyn Rules) -> Self {
         Self {
-            agent: self.agent.or_semantics(semantics),
-            model: self.model.or_semantics(semantics),
-            tool: self.tool.or_semantics(semantics),
+            agent: self.agent.or_rules(rules),
+            model: self.model.or_rules(rules),
+            tool: self.tool.or_rules(rules),
             ..self
         }
     }
@@ -194,20 +237,18 @@ impl Bundle {
         &self.tool
     }
 
-    /// Returns the tools that the callbacks and layers name.
+    /// Returns the tools that the callbacks name.
     pub(crate) fn named_tools(&self) -> Vec<NamedTool> {
-        let (agent, model) = (self.agent.named_tools(), self.model.named_tools());
-        let mut named: Vec<_> = agent.chain(model).chain(self.tool.named_tools()).collect();
-        // A type with hooks for every call returns the tools once for each of them.
+        let mut named = Vec::new();
+        named.extend(self.agent.named_tools());
+        named.extend(self.model.named_tools());
+        named.extend(self.tool.named_tools());
         named.extend(self.innermost_model.named_tools());
         named.extend(self.innermost_tool.named_tools());
-        let BundleLayers { agent, model, tool } = &self.layers;
-        named.extend(
-            agent
-                .named_tools()
-                .chain(model.named_tools())
-                .chain(tool.named_tools()),
-        );
+        named.extend(self.layers.agent.named_tools());
+        named.extend(self.layers.model.named_tools());
+        named.extend(self.layers.tool.named_tools());
+        // A type with hooks for every call returns the tools once for each of them.
         named.dedup();
         named
     }
@@ -222,9 +263,19 @@ impl Bundle {
         &self.innermost_tool
     }
 
-    /// Returns the layers for a call.
-    pub(crate) fn layers<R: InBundle>(&self) -> &Layers<R> {
-        R::layers(self)
+    /// Returns the layers, without those of a journal.
+    pub(crate) fn layers(&self) -> &BundleLayers {
+        &self.layers
+    }
+
+    /// Returns the layers of a journal.
+    pub(super) fn journal_layers(&self) -> &BundleLayers {
+        &self.journal
+    }
+
+    /// Returns whether the bundle has a journal.
+    pub(crate) fn has_journal(&self) -> bool {
+        !self.journal.is_empty()
     }
 
     /// Returns whether the bundle is empty.
@@ -234,26 +285,41 @@ impl Bundle {
             && self.tool.is_empty()
             && self.innermost_model.is_empty()
             && self.innermost_tool.is_empty()
-            && self.layers.agent.is_empty()
-            && self.layers.model.is_empty()
-            && self.layers.tool.is_empty()
+            && self.layers.is_empty()
+            && self.journal.is_empty()
     }
 
-    /// Appends another bundle's callbacks and layers for the calls, and those directly around the targets to
-    /// `inmost`. Of lists that have callbacks, the first one's semantics are kept.
+    /// Appends another bundle's callbacks and layers for the calls, except those of a journal, and the
+    /// callbacks directly around the targets to `inmost`. Of lists that have callbacks, the first one's semantics are kept.
     pub(super) fn extend(&mut self, other: Self, inmost: &mut Self) {
         extend(&mut self.agent, other.agent);
         extend(&mut self.model, other.model);
         extend(&mut self.tool, other.tool);
-        self.layers.agent.append(&other.layers.agent);
-        self.layers.model.append(&other.layers.model);
-        self.layers.tool.append(&other.layers.tool);
+        self.layers.append(&other.layers);
         extend(&mut inmost.innermost_model, other.innermost_model.inmost());
         extend(&mut inmost.innermost_tool, other.innermost_tool.inmost());
     }
 }
 
+impl AgentRequest {
+    /// Adds callbacks for this run, inside those of the agents.
+    ///
+    /// They apply to sub-agents and agents used as tools as well. Unless they have
+    /// [semantics](Bundle::semantics) of their own, they follow those of the called agent.
+    #[must_use]
+    pub fn with_callbacks(mut self, callbacks: impl Into<Bundle>) -> Self {
+        let callbacks = callbacks.into();
+        let all = match self.callbacks_mut().take() {
+            Some(earlier) => Arc::unwrap_or_clone(earlier).and(callbacks),
+            None => callbacks,
+        };
+        *self.callbacks_mut() = Some(Arc::new(all));
+        self
+    }
+}
+
 fn extend<R: Request>(callbacks: &mut Callbacks<R>, more: Callbacks<R>) {
+    // An empty list has no rules to keep: it takes those of the first callbacks.
     if callbacks.is_empty() {
         *callbacks = more;
     } else {
@@ -269,8 +335,8 @@ pub(crate) trait InBundle: Request {
     /// The callbacks directly around its target.
     fn inmost(bundle: &Bundle) -> Option<&Callbacks<Self>>;
 
-    /// The layers around the call.
-    fn layers(bundle: &Bundle) -> &Layers<Self>;
+    /// The layers for the call.
+    fn layers(layers: &BundleLayers) -> &Layers<Self>;
 }
 
 impl InBundle for AgentRequest {
@@ -282,8 +348,8 @@ impl InBundle for AgentRequest {
         None
     }
 
-    fn layers(bundle: &Bundle) -> &Layers<Self> {
-        &bundle.layers.agent
+    fn layers(layers: &BundleLayers) -> &Layers<Self> {
+        &layers.agent
     }
 }
 
@@ -296,8 +362,8 @@ impl InBundle for ModelRequest {
         Some(&bundle.innermost_model)
     }
 
-    fn layers(bundle: &Bundle) -> &Layers<Self> {
-        &bundle.layers.model
+    fn layers(layers: &BundleLayers) -> &Layers<Self> {
+        &layers.model
     }
 }
 
@@ -310,7 +376,7 @@ impl InBundle for ToolRequest {
         Some(&bundle.innermost_tool)
     }
 
-    fn layers(bundle: &Bundle) -> &Layers<Self> {
-        &bundle.layers.tool
+    fn layers(layers: &BundleLayers) -> &Layers<Self> {
+        &layers.tool
     }
 }

@@ -12,7 +12,6 @@ use super::action::{Action, Outcome, Recovery};
 use super::arc_callback::ArcCallback;
 use super::erased::{Decision, Erased};
 use super::hook_set::{AFTER, BEFORE, HookSet, NoHook, ON_ERROR};
-use super::purpose::Purpose;
 use crate::call::Request;
 use crate::error::{Error, Result};
 use crate::maybe_future::MaybeFuture;
@@ -141,11 +140,11 @@ pub trait Callback<R: Request>: Send + Sync + 'static {
     ///   and again before a retry of a request that an `on_error` has changed. It is skipped only
     ///   if an earlier callback has responded: then no call is made.
     /// - `after` sees every response that leaves the band, whatever the
-    ///   [semantics](super::CallbackSemantics) skip. It sees the response in effect, and later callbacks
+    ///   [rules](super::Rules) skip. It sees the response in effect, and later callbacks
     ///   see the guard's replacement.
     /// - `on_error` runs after every failure, also if an earlier callback has recovered it. A
     ///   [`Fail`](Recovery::Fail) then changes the error that callbacks see, not the recovery.
-    /// - A response takes effect under every [`RespondScope`](crate::compat::RespondScope).
+    /// - A response takes effect whatever [`before_responds`](super::CallbackRules::before_responds) says.
     ///
     /// A guard's `before` sees the request as the callbacks before it left it. What callbacks after it
     /// change, it does not see, and another band's changes for a retry do not ask it again. If others
@@ -167,11 +166,6 @@ pub trait Callback<R: Request>: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Returns the purpose, by which building an agent checks the order. Defaults to none.
-    fn purpose(&self) -> Option<Purpose> {
-        None
-    }
-
     /// Erases the type of the callback.
     #[doc(hidden)]
     fn erase(self) -> ArcCallback<R>
@@ -186,6 +180,11 @@ pub trait Callback<R: Request>: Send + Sync + 'static {
 pub(crate) fn erase<R: Request, C: Callback<R>>(callback: C) -> ArcCallback<R> {
     ArcCallback::erased(Implemented::<_, C>::new(callback))
 }
+
+// A new hook is forwarded in each of the three implementations below.
+const _: () = {
+    let [_before, _after, _on_error, _on_end] = HookSet::ALL;
+};
 
 /// An erased callback is a callback.
 #[deny(clippy::missing_trait_methods)]
@@ -219,10 +218,6 @@ impl<R: Request> Callback<R> for ArcCallback<R> {
 
     fn named_tools(&self) -> Vec<Arc<str>> {
         self.get().named_tools()
-    }
-
-    fn purpose(&self) -> Option<Purpose> {
-        self.get().purpose()
     }
 
     fn erase(self) -> Self {
@@ -267,10 +262,6 @@ impl<R: Request, C: Callback<R>> Callback<R> for Arc<C> {
 
     fn named_tools(&self) -> Vec<Arc<str>> {
         (**self).named_tools()
-    }
-
-    fn purpose(&self) -> Option<Purpose> {
-        (**self).purpose()
     }
 
     fn erase(self) -> ArcCallback<R> {
@@ -324,23 +315,24 @@ where
     }
 
     fn hooks(&self) -> HookSet {
-        // Whether a plain function is the default, its type does not say: it is called.
+        // The type of a plain function does not say whether it is the default, so it is always called.
         let mut hooks = HookSet::ON_END;
-        let before = made(|(it, request): (&'static C, &'static mut R)| it.before(request));
+        let before =
+            made(|(callback, request): (&'static C, &'static mut R)| callback.before(request));
         if before != TypeId::of::<NoHook<By, R, BEFORE>>() {
             hooks = hooks.and(HookSet::BEFORE);
         }
         let after = made(
-            |(it, request, response): (&'static C, &'static R, &'static R::Response)| {
-                it.after(request, response)
+            |(callback, request, response): (&'static C, &'static R, &'static R::Response)| {
+                callback.after(request, response)
             },
         );
         if after != TypeId::of::<NoHook<By, R, AFTER>>() {
             hooks = hooks.and(HookSet::AFTER);
         }
         let on_error = made(
-            |(it, request, error): (&'static C, &'static mut R, &'static Error)| {
-                it.on_error(request, error)
+            |(callback, request, error): (&'static C, &'static mut R, &'static Error)| {
+                callback.on_error(request, error)
             },
         );
         if on_error != TypeId::of::<NoHook<By, R, ON_ERROR>>() {
@@ -360,13 +352,11 @@ where
     fn named_tools(&self) -> Vec<Arc<str>> {
         self.callback.named_tools()
     }
-
-    fn purpose(&self) -> Option<Purpose> {
-        self.callback.purpose()
-    }
 }
 
 /// The type of what `make` would make; nothing is called.
+//
+// Futures borrow their arguments, and only a `'static` type has an id: hence the `'static` arguments.
 fn made<A, F: 'static>(_make: impl FnOnce(A) -> F) -> TypeId {
     TypeId::of::<F>()
 }

@@ -189,9 +189,12 @@ let budget = after_model(|_, response| match response.usage().total() {
 use tower_agent::{ModelResponse, Recovery};
 use tower_agent::callback::on_model_error;
 
-let recover = on_model_error(|_, error| match error.is_retryable() {
-    true => Recovery::Retry,
-    false => Recovery::Fallback(ModelResponse::from_text(\"I am not well today.\")),
+let recover = on_model_error(|_, error| {
+    if error.is_retryable() {
+        Recovery::Retry
+    } else {
+        Recovery::Fallback(ModelResponse::from_text(\"I am not well today.\"))
+    }
 });
 # drop(recover);
 ```"

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use super::action::{Action, Outcome, Recovery};
 use super::hook_set::HookSet;
-use super::purpose::Purpose;
 use crate::call::Request;
 use crate::error::{Error, Result};
 use crate::maybe_future::MaybeFuture;
@@ -39,7 +38,7 @@ pub(super) trait Erased<R: Request>: Send + Sync {
         let _ = (request, outcome);
     }
 
-    /// Which of them do something. The others are never called.
+    /// Returns the hooks that do something. The others are never called.
     fn hooks(&self) -> HookSet;
 
     fn name(&self) -> Cow<'static, str>;
@@ -50,9 +49,5 @@ pub(super) trait Erased<R: Request>: Send + Sync {
 
     fn named_tools(&self) -> Vec<Arc<str>> {
         Vec::new()
-    }
-
-    fn purpose(&self) -> Option<Purpose> {
-        None
     }
 }

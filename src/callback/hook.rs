@@ -38,6 +38,7 @@ impl<'a, T, F: FnOnce() -> MaybeFuture<'a, Result<T>>> Hook<'a, T, F> {
         let mut this = self.project();
         if let Some(call) = this.call.take() {
             match call().into_state() {
+                // Most hooks decide at once: no future is kept for them.
                 State::Ready {
                     answer: Some(decision),
                 } => return Poll::Ready(decision),
@@ -49,13 +50,14 @@ impl<'a, T, F: FnOnce() -> MaybeFuture<'a, Result<T>>> Hook<'a, T, F> {
             return Poll::Pending;
         };
         let decision = ready!(running.poll(cx));
-        // Here, where a panic is caught.
+        // Dropped here, where a panic of its destructor is caught.
         this.running.set(None);
         Poll::Ready(decision)
     }
 
     #[cold]
     fn panicked(self: Pin<&mut Self>, panic: &str) -> Error {
+        // The future's destructor is the callback's code as well, and may panic in turn.
         drop(catch(|| self.project().running.set(None)));
         Error::new(ErrorKind::Callback, format!("panicked: {panic}"))
     }

@@ -17,7 +17,7 @@ use crate::error::Result;
 
 /// A set of hooks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct HookSet(u8);
+pub(crate) struct HookSet(u8);
 
 pub(crate) const BEFORE: u8 = 1;
 pub(crate) const AFTER: u8 = 1 << 1;
@@ -31,7 +31,11 @@ impl HookSet {
     pub(super) const ON_END: Self = Self(ON_END);
 
     /// Each hook.
-    pub(super) const ALL: [Self; 4] = [Self::BEFORE, Self::AFTER, Self::ON_ERROR, Self::ON_END];
+    ///
+    /// The traits have defaults for every hook, so the compiler does not miss one that an
+    /// implementation forgets to forward. Each such implementation therefore names the hooks of this
+    /// array, and no longer compiles when there is another.
+    pub(crate) const ALL: [Self; 4] = [Self::BEFORE, Self::AFTER, Self::ON_ERROR, Self::ON_END];
 
     /// Returns the position in [`ALL`](Self::ALL) of the only hook of this set.
     #[inline]

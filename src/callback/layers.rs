@@ -4,20 +4,16 @@ use std::sync::Arc;
 
 use tower_layer::Layer;
 
-use super::names::names_of;
-use super::noted::{NamedTool, Registered, applying, noting};
-use crate::call::{BoxCallFuture, BoxCallService, CallService, Request};
-use crate::error::{Error, ErrorKind};
+use super::named_tool::NamedTool;
+use super::names::{named_in, names_of};
+use crate::call::{BoxCallService, CallService, Request};
 
 /// The tower layers that a bundle has for a call, outermost first. Cloning is O(1).
-pub(crate) struct Layers<R: Request>(Option<Arc<Vec<Erased<R>>>>);
+pub(crate) struct Layers<R: Request>(Option<Arc<Vec<ErasedLayer<R>>>>);
 
-struct Erased<R: Request> {
-    type_name: &'static str,
+struct ErasedLayer<R: Request> {
     names: Vec<String>,
-    /// What the layer states about itself.
     tools: Vec<NamedTool>,
-    registered: Vec<Registered>,
     apply: Arc<dyn Fn(BoxCallService<R>) -> BoxCallService<R> + Send + Sync>,
 }
 
@@ -26,24 +22,18 @@ impl<R: Request> Layers<R> {
     where
         L: Layer<BoxCallService<R>, Service: CallService<R>> + Send + Sync + 'static,
     {
-        let type_name = type_name::<L>();
-        let names = names_of::<R>(&layer, type_name);
-        let apply = Arc::new(move |inner| BoxCallService::layer(layer.layer(inner)));
-        // It is applied anew in each call: whatever it states, it states here.
-        let (_, notes) = noting(|| applying(type_name, || apply(unused())));
-        let (tools, registered) = (notes.tools, notes.registered);
-        self.append(&Self(Some(Arc::new(vec![Erased {
-            type_name,
-            names,
-            tools,
-            registered,
-            apply,
-        }]))));
+        let layer = ErasedLayer {
+            names: names_of::<R>(&layer, type_name::<L>()),
+            tools: named_in::<R>(&layer),
+            apply: Arc::new(move |inner| BoxCallService::layer(layer.layer(inner))),
+        };
+        Arc::make_mut(self.0.get_or_insert_default()).push(layer);
     }
 
     pub(super) fn append(&mut self, more: &Self) {
         match (&mut self.0, &more.0) {
             (_, None) => {}
+            // The usual case: one list, which both then share.
             (empty @ None, more) => empty.clone_from(more),
             (Some(layers), Some(more)) => {
                 Arc::make_mut(layers).extend(more.iter().cloned());
@@ -51,12 +41,7 @@ impl<R: Request> Layers<R> {
         }
     }
 
-    pub(super) fn and(mut self, more: &Self) -> Self {
-        self.append(more);
-        self
-    }
-
-    fn as_slice(&self) -> &[Erased<R>] {
+    fn as_slice(&self) -> &[ErasedLayer<R>] {
         self.0.as_ref().map_or(&[], |layers| layers)
     }
 
@@ -69,23 +54,6 @@ impl<R: Request> Layers<R> {
         self.as_slice().iter().map(|layer| layer.names.clone())
     }
 
-    /// Returns the layers with a known purpose: of others nothing is known that depends on a place
-    /// that they always have.
-    pub(crate) fn registered(&self) -> impl Iterator<Item = Registered> {
-        let registered = self
-            .as_slice()
-            .iter()
-            .flat_map(|layer| layer.registered.iter().rev().cloned());
-        registered.filter(|it| it.purpose.is_some())
-    }
-
-    /// Returns all layers, outermost first.
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Registered> {
-        self.as_slice()
-            .iter()
-            .flat_map(|layer| layer.registered.iter().rev())
-    }
-
     pub(super) fn named_tools(&self) -> impl Iterator<Item = NamedTool> {
         self.as_slice()
             .iter()
@@ -94,33 +62,19 @@ impl<R: Request> Layers<R> {
 
     /// Wraps `inner` in the layers.
     pub(super) fn around(&self, inner: BoxCallService<R>) -> BoxCallService<R> {
+        // The last registered is innermost, so it is applied first.
         self.as_slice()
             .iter()
             .rev()
             .fold(inner, |inner, layer| (layer.apply)(inner))
     }
 
-    /// Returns the layers one by one, each with the name of its type and its names.
-    pub(super) fn each(&self) -> impl Iterator<Item = (&'static str, Vec<String>, Self)> {
-        let one = |layer: &Erased<R>| {
-            (
-                layer.type_name,
-                layer.names.clone(),
-                Self(Some(Arc::new(vec![layer.clone()]))),
-            )
-        };
-        self.as_slice().iter().map(one)
+    /// Returns the layers one by one, outermost first.
+    pub(super) fn each(&self) -> impl Iterator<Item = Self> {
+        self.as_slice()
+            .iter()
+            .map(|layer| Self(Some(Arc::new(vec![layer.clone()]))))
     }
-}
-
-/// Returns the service that a layer is around while it is registered. It is never called.
-fn unused<R: Request>() -> BoxCallService<R> {
-    BoxCallService::internal(|_| {
-        BoxCallFuture::failed(Error::new(
-            ErrorKind::Other,
-            "this service only takes up a place",
-        ))
-    })
 }
 
 impl<R: Request> Default for Layers<R> {
@@ -135,13 +89,11 @@ impl<R: Request> Clone for Layers<R> {
     }
 }
 
-impl<R: Request> Clone for Erased<R> {
+impl<R: Request> Clone for ErasedLayer<R> {
     fn clone(&self) -> Self {
         Self {
-            type_name: self.type_name,
             names: self.names.clone(),
             tools: self.tools.clone(),
-            registered: self.registered.clone(),
             apply: self.apply.clone(),
         }
     }

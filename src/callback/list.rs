@@ -2,15 +2,12 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-use super::action::Recovery;
 use super::arc_callback::ArcCallback;
-use super::call_state::{CallState, Recovered, Rest};
 use super::callback::Callback;
 use super::members::Members;
-use super::noted::{NamedTool, Notes, Registered, note};
-use super::options::{CallbackSemantics, Globals};
+use super::named_tool::NamedTool;
+use super::rules::{CallbackRules, Rules};
 use crate::call::Request;
-use crate::error::{Error, Result};
 
 /// A band: an ordered list of callbacks for one call, and the layer that runs them.
 ///
@@ -49,12 +46,12 @@ pub struct Callbacks<R: Request> {
     follows: Follows,
 }
 
-/// Whose semantics a list follows.
+/// Whose rules a list follows.
 #[derive(Clone, Copy)]
 enum Follows {
     Default,
-    Own(CallbackSemantics),
-    /// Those of the agent in whose run the call is made.
+    Own(CallbackRules),
+    /// The rules of the agent in whose run the call is made.
     Agent,
     /// The default, whatever the agent's: the list is directly around the service.
     Service,
@@ -101,52 +98,39 @@ impl<R: Request> Callbacks<R> {
         self.as_slice().iter().map(Callback::name)
     }
 
-    /// Returns the callbacks with their roles, in order.
-    pub(crate) fn registered(&self) -> impl DoubleEndedIterator<Item = Registered> {
-        let registered = |it| Registered {
-            name: Callback::name(it),
-            purpose: Callback::purpose(it),
-        };
-        self.as_slice().iter().map(registered)
-    }
-
-    /// Notes the callbacks of a band that is applied while an agent is built.
-    pub(super) fn note(&self) {
-        note(|| Notes {
-            tools: self.named_tools().collect(),
-            registered: self.registered().rev().collect(),
-        });
-    }
-
     /// Returns the tools that the callbacks name.
     pub(crate) fn named_tools(&self) -> impl Iterator<Item = NamedTool> {
         self.as_slice().iter().flat_map(|callback| {
-            let named = |tool| NamedTool {
-                by: Callback::name(callback),
-                tool,
-            };
-            Callback::named_tools(callback).into_iter().map(named)
+            Callback::named_tools(callback)
+                .into_iter()
+                .map(|tool| NamedTool {
+                    by: Callback::name(callback),
+                    tool,
+                })
         })
     }
 
-    /// Sets the [semantics](CallbackSemantics).
+    /// Sets the semantics, such as one of [`CallbackSemantics`](crate::compat::CallbackSemantics).
     #[must_use]
-    pub fn with_semantics(mut self, semantics: CallbackSemantics) -> Self {
-        self.follows = Follows::Own(semantics);
+    pub fn with_semantics(mut self, semantics: impl Rules) -> Self {
+        self.follows = Follows::Own(semantics.callbacks(R::CALL));
         self
     }
 
-    /// Sets the semantics, unless the list has its own.
-    pub(super) fn or_semantics(self, semantics: CallbackSemantics) -> Self {
-        match self.follows {
-            Follows::Default => self.with_semantics(semantics),
-            _ => self,
+    /// Sets the rules, unless the list has its own.
+    pub(super) fn or_rules(mut self, rules: &dyn Rules) -> Self {
+        if let Follows::Default = self.follows {
+            self.follows = Follows::Own(rules.callbacks(R::CALL));
         }
+        self
     }
 
-    /// Makes the list follow the semantics of the agent in whose run each call is made.
-    pub(super) fn with_agents_semantics(mut self) -> Self {
-        self.follows = Follows::Agent;
+    /// Sets the rules; without any, those of the agent in whose run each call is made.
+    pub(super) fn with_rules(mut self, rules: Option<&dyn Rules>) -> Self {
+        self.follows = match rules {
+            Some(rules) => Follows::Own(rules.callbacks(R::CALL)),
+            None => Follows::Agent,
+        };
         self
     }
 
@@ -161,101 +145,40 @@ impl<R: Request> Callbacks<R> {
         matches!(self.follows, Follows::Service)
     }
 
-    /// Returns the semantics set with [`with_semantics`](Self::with_semantics). Defaults to
-    /// [`CallbackSemantics::default`].
+    /// Returns the rules that were set with [`with_semantics`](Self::with_semantics). Defaults to
+    /// [`CallbackRules::default`].
     #[must_use]
-    pub fn semantics(&self) -> CallbackSemantics {
+    pub fn rules(&self) -> CallbackRules {
         match self.follows {
-            Follows::Own(semantics) => semantics,
-            Follows::Default | Follows::Agent | Follows::Service => CallbackSemantics::DEFAULT,
+            Follows::Own(rules) => rules,
+            Follows::Default | Follows::Agent | Follows::Service => CallbackRules::DEFAULT,
         }
     }
 
     /// Returns whether these callbacks of a whole tree share the first band of an agent with these
-    /// semantics.
-    pub(crate) fn shares_band_of(&self, agent: CallbackSemantics) -> bool {
-        agent.globals.get(R::CALL) == Globals::First && self.semantics() == agent
+    /// rules.
+    pub(crate) fn shares_band_of(&self, agent: CallbackRules) -> bool {
+        agent.global_joins_band && self.rules() == agent
     }
 
-    /// Starts a call in this band.
-    pub(super) fn begin(self, request: R) -> CallState<R> {
-        let semantics = self.semantics_in(request.context());
-        let is_inmost = self.is_inmost();
-        CallState::new(request, self.list.unwrap_or_default(), semantics, is_inmost)
-    }
-
-    /// Whether its semantics are those of the agent at work.
+    /// Returns whether the list follows the rules of the agent in whose run the call is made.
     pub(super) fn follows_agent(&self) -> bool {
         matches!(self.follows, Follows::Agent)
     }
 
-    /// Runs the `before`s without a service. Returns the response that replaces the call, if a
-    /// callback returned one.
-    ///
-    /// ```
-    /// use tower_agent::{Action, Callbacks, ModelRequest, ModelResponse};
-    /// use tower_agent::callback::before_model;
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> tower_agent::Result<()> {
-    /// let callbacks = Callbacks::new()
-    ///     .with(before_model(|request| request.add_instructions("Be brief.")))
-    ///     .with(before_model(|_| Action::Respond(ModelResponse::from_text("pong"))));
-    /// let mut request = ModelRequest::default();
-    /// let response = callbacks.run_before(&mut request).await?;
-    /// assert_eq!(response.unwrap().message().text(), "pong");
-    /// assert_eq!(request.instructions(), Some("Be brief."));
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// Returns the error of a hook, which names the hook.
-    pub async fn run_before(&self, request: &mut R) -> Result<Option<R::Response>> {
-        let mut call = self.clone().begin(request.clone());
-        let response = call.before(Rest::Asked).await;
-        request.clone_from(&call.request);
-        response
-    }
-
-    /// Runs the `after`s on a response without a service, and returns the resulting response.
-    ///
-    /// # Errors
-    ///
-    /// Returns the error of a hook, which names the hook.
-    pub async fn run_after(&self, request: &R, mut response: R::Response) -> Result<R::Response> {
-        let mut call = self.clone().begin(request.clone());
-        call.after(&mut response, Rest::Asked).await?;
-        Ok(response)
-    }
-
-    /// Runs the `on_error`s on an error without a service. Returns [`Recovery::Retry`],
-    /// [`Recovery::Fallback`], or [`Recovery::Fail`] with the resulting error, which is a hook's
-    /// own if one failed. An abort, an interrupt and an end of the invocation are returned
-    /// unchanged.
-    pub async fn run_on_error(&self, request: &mut R, error: Error) -> Recovery<R::Response> {
-        if error.is_ending() {
-            return Recovery::Fail(error);
-        }
-        let mut call = self.clone().begin(request.clone());
-        let recovered = call.on_error(error, true).await;
-        request.clone_from(&call.request);
-        match recovered {
-            Ok(Recovered::Retry) => Recovery::Retry,
-            Ok(Recovered::Fallback(response)) => Recovery::Fallback(response),
-            Err(error) => Recovery::Fail(error),
-        }
-    }
-
     /// Appends the callbacks of another list, and takes over its semantics if this list has none.
     pub(super) fn and(self, other: Self) -> Self {
+        // A list without callbacks that was given rules keeps them.
         if self.is_empty() && matches!(self.follows, Follows::Default) {
             return other;
         }
         let mut all = self;
         all.append(&other);
         all
+    }
+
+    pub(super) fn into_members(self) -> Arc<Members<R>> {
+        self.list.unwrap_or_default()
     }
 
     pub(super) fn as_slice(&self) -> &[ArcCallback<R>] {
@@ -265,10 +188,11 @@ impl<R: Request> Callbacks<R> {
 
 impl<R: Request, C: Callback<R>> Extend<C> for Callbacks<R> {
     fn extend<I: IntoIterator<Item = C>>(&mut self, callbacks: I) {
+        // Clones share the list until one of them grows.
         let list = Arc::make_mut(self.list.get_or_insert_default());
-        callbacks
-            .into_iter()
-            .for_each(|callback| list.push(callback.erase()));
+        for callback in callbacks {
+            list.push(callback.erase());
+        }
     }
 }
 

@@ -47,7 +47,6 @@
 mod action;
 mod any_call;
 mod arc_callback;
-mod band;
 mod bundle;
 mod call_state;
 #[expect(
@@ -62,12 +61,13 @@ mod hook;
 pub(crate) mod hook_set;
 mod layer_inner;
 mod layers;
+mod life;
 mod list;
 mod members;
+mod named_tool;
 mod names;
-mod noted;
-pub(crate) mod options;
-mod purpose;
+mod phase;
+mod rules;
 mod service;
 mod stack_builder;
 mod tree;
@@ -87,11 +87,9 @@ pub use self::function::{
 };
 pub use self::layer_inner::LayerInner;
 pub use self::list::Callbacks;
+pub(crate) use self::named_tool::NamedTool;
 pub(crate) use self::names::names_of;
-pub(crate) use self::noted::{NamedTool, Registered, noting};
-pub use self::noted::{layer_has_purpose, layer_names_tools};
-pub(crate) use self::options::CallbackSemantics;
-pub use self::purpose::Purpose;
+pub use self::rules::{CallbackRules, LoopRules, Remaining, Rules};
 pub use self::service::CallbackService;
 pub use self::stack_builder::StackBuilder;
 pub(crate) use self::tree::Tree;

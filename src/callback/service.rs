@@ -7,7 +7,7 @@ use pin_project_lite::pin_project;
 use tower::Service;
 use tower_layer::Layer;
 
-use super::band;
+use super::life;
 use super::list::Callbacks;
 use crate::call::{BoxCallFuture, Request};
 use crate::error::{BoxError, Error, Result};
@@ -29,7 +29,6 @@ impl<S, R: Request> Layer<S> for Callbacks<R> {
     type Service = CallbackService<S, R>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        self.note();
         CallbackService::new(inner, self.clone())
     }
 }
@@ -53,6 +52,7 @@ where
     }
 
     fn call(&mut self, request: R) -> Self::Future {
+        // An empty list costs no box.
         if self.callbacks.is_empty() {
             return ResponseFuture {
                 state: State::Passed {
@@ -63,7 +63,7 @@ where
         // The service that was polled ready goes with the call; its unready clone stays.
         let unready = self.inner.clone();
         let ready = std::mem::replace(&mut self.inner, unready);
-        let future = band::run(self.callbacks.clone(), request, ready, true);
+        let future = life::run(self.callbacks.clone(), request, ready, true);
         ResponseFuture {
             state: State::Banded {
                 future: BoxCallFuture::new(future),

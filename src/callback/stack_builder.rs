@@ -7,9 +7,9 @@ use super::callback::Callback;
 use super::layer_inner::{Bundles, LayerInner, Place};
 use super::layers::Layers;
 use super::list::Callbacks;
-use super::names::names_of;
-use super::noted::applying;
-use super::options::CallbackSemantics;
+use super::named_tool::NamedTool;
+use super::names::{named_in, names_of};
+use super::rules::Rules;
 use crate::call::{BoxCallService, CallService, Request};
 
 /// Builds a stack of callbacks and layers for one call, outermost first.
@@ -25,7 +25,6 @@ use crate::call::{BoxCallService, CallService, Request};
 /// use tower_agent::ModelRequest;
 /// use tower_agent::call::BoxCallService;
 /// use tower_agent::callback::before_model;
-/// use tower_agent::compat::CallbackSemantics;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> tower_agent::Result<()> {
@@ -34,7 +33,7 @@ use crate::call::{BoxCallService, CallService, Request};
 /// stack.layer(TimeoutLayer::new(Duration::from_secs(30)));
 ///
 /// let model = BoxCallService::new(ScriptedModel::new([Turn::from_text("Yes.")]));
-/// let model = stack.around(model, CallbackSemantics::default());
+/// let model = stack.around(model, None);
 /// assert_eq!(model.oneshot(ModelRequest::default()).await?.message().text(), "Yes.");
 /// # Ok(())
 /// # }
@@ -44,8 +43,8 @@ pub struct StackBuilder<R: Request>(Vec<Part<R>>);
 enum Part<R: Request> {
     Band(Callbacks<R>),
     Layer {
-        type_name: &'static str,
         names: Vec<String>,
+        tools: Vec<NamedTool>,
         apply: Box<dyn FnOnce(LayerInner<R>) -> BoxCallService<R> + Send>,
     },
 }
@@ -82,24 +81,20 @@ impl<R: Request> StackBuilder<R> {
     where
         L: Layer<LayerInner<R>, Service: CallService<R>> + Send + 'static,
     {
-        let type_name = std::any::type_name::<L>();
-        let names = names_of::<R>(&layer, type_name);
-        let apply = Box::new(move |inner| BoxCallService::layer(layer.layer(inner)));
         self.0.push(Part::Layer {
-            type_name,
-            names,
-            apply,
+            names: names_of::<R>(&layer, std::any::type_name::<L>()),
+            tools: named_in::<R>(&layer),
+            apply: Box::new(move |inner| BoxCallService::layer(layer.layer(inner))),
         });
     }
 
     /// Adds the layers of a bundle.
     pub(crate) fn layers(&mut self, layers: &Layers<R>) {
-        for (type_name, names, layer) in layers.each() {
-            let apply = Box::new(move |inner| layer.around(BoxCallService::new(inner)));
+        for layer in layers.each() {
             self.0.push(Part::Layer {
-                type_name,
-                names,
-                apply,
+                names: layer.names().flatten().collect(),
+                tools: layer.named_tools().collect(),
+                apply: Box::new(move |inner| layer.around(BoxCallService::new(inner))),
             });
         }
     }
@@ -115,21 +110,29 @@ impl<R: Request> StackBuilder<R> {
         names.collect()
     }
 
+    /// Returns the tools that the callbacks name.
+    pub(crate) fn named_tools(&self) -> Vec<NamedTool> {
+        let mut named = Vec::new();
+        for part in &self.0 {
+            match part {
+                Part::Band(band) => named.extend(band.named_tools()),
+                Part::Layer { tools, .. } => named.extend(tools.iter().cloned()),
+            }
+        }
+        named
+    }
+
     /// Returns whether callbacks were registered before any layer.
     pub(crate) fn begins_with_band(&self) -> bool {
         matches!(self.0.first(), Some(Part::Band(_)))
     }
 
-    /// Wraps `service` in the stack. The bands have these semantics; without any, those of the
-    /// agent in whose run a call is made, or the default outside an agent.
-    pub fn around(
-        self,
-        service: BoxCallService<R>,
-        semantics: impl Into<Option<CallbackSemantics>>,
-    ) -> LayerInner<R> {
+    /// Wraps `service` in the stack. The bands have these rules; without any, those of the agent
+    /// in whose run a call is made, or the default outside an agent.
+    pub fn around(self, service: BoxCallService<R>, rules: Option<&dyn Rules>) -> LayerInner<R> {
         self.compose(
             service,
-            semantics.into(),
+            rules,
             Place {
                 is_first: false,
                 inmost: None,
@@ -144,7 +147,7 @@ impl<R: Request> StackBuilder<R> {
         self,
         service: BoxCallService<R>,
         inmost: Callbacks<R>,
-        semantics: Option<CallbackSemantics>,
+        rules: Option<&dyn Rules>,
     ) -> LayerInner<R>
     where
         R: InBundle,
@@ -154,36 +157,32 @@ impl<R: Request> StackBuilder<R> {
             inmost: Some(inmost),
             bundles: Some(Bundles::NEW),
         };
-        self.compose(service, semantics, place)
+        self.compose(service, rules, place)
     }
 
     /// `place` is the position of a stack without layers.
     fn compose(
         self,
         mut service: BoxCallService<R>,
-        semantics: Option<CallbackSemantics>,
+        rules: Option<&dyn Rules>,
         mut place: Place<R>,
     ) -> LayerInner<R> {
+        // From the inside out: each layer gets the band behind it and everything inside that.
         let mut band = Callbacks::new();
         for part in self.0.into_iter().rev() {
             match part {
                 Part::Band(callbacks) => {
-                    callbacks.note();
-                    band = match semantics {
-                        Some(semantics) => callbacks.with_semantics(semantics),
-                        None => callbacks.with_agents_semantics(),
-                    }
+                    band = callbacks.with_rules(rules);
                 }
-                Part::Layer {
-                    type_name, apply, ..
-                } => {
+                Part::Layer { apply, .. } => {
                     let inside = Place {
                         is_first: false,
                         ..place.clone()
                     };
+                    // Callbacks of the run and the inmost ones are around the target alone.
                     place.inmost = None;
                     let inner = LayerInner::new(std::mem::take(&mut band), inside, service);
-                    service = applying(type_name, || apply(inner));
+                    service = apply(inner);
                 }
             }
         }
@@ -199,6 +198,6 @@ impl<R: Request> Default for StackBuilder<R> {
 
 impl<R: Request> fmt::Debug for StackBuilder<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Stack").field(&self.names()).finish()
+        f.debug_tuple("StackBuilder").field(&self.names()).finish()
     }
 }

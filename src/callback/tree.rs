@@ -1,18 +1,24 @@
-use super::bundle::Bundle;
-use super::list::Callbacks;
-use super::options::CallbackSemantics;
-use crate::call::Request;
-use crate::context::{Inherited, RunContext};
-use crate::run::LoopSemantics;
+use std::sync::Arc;
 
-/// What an agent passes down to its calls and sub-agents.
+use super::bundle::{Bundle, BundleLayers};
+use super::list::Callbacks;
+use super::rules::{CallbackRules, DefaultRules, LoopRules, Rules};
+use crate::call::{CallKind, Request};
+use crate::context::{CallbackTypes, Inherited, OfCallbacks, RunContext};
+
+impl CallbackTypes for OfCallbacks {
+    type Tree = Tree;
+    type Bundle = Bundle;
+}
+
+/// The callbacks, layers and rules that an agent passes down to its calls and sub-agents.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tree {
-    /// The semantics of its callbacks.
-    pub(crate) band: CallbackSemantics,
-    /// The semantics of its loop.
-    pub(crate) run: LoopSemantics,
-    /// The callbacks for itself and all its sub-agents.
+    /// The rules of the agent; `None` for the default.
+    rules: Option<Arc<dyn Rules>>,
+    /// The layers of journals, which are outside everything else.
+    pub(crate) journal: BundleLayers,
+    /// The callbacks for the agent and all its sub-agents.
     pub(crate) global: Bundle,
     /// The callbacks of the run.
     pub(crate) of_run: Bundle,
@@ -21,33 +27,69 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// Returns that of the current agent; `None` outside an agent, or if it is empty.
+    /// Returns what the current agent passes down; `None` outside an agent, or if it is empty.
     pub(crate) fn of(context: &RunContext) -> Option<&Self> {
-        context.inherited().get()
+        context.inherited().as_deref()
     }
 
-    /// Adds callbacks of an agent further in.
-    pub(crate) fn add_global(&mut self, bundle: Bundle) {
-        self.global.extend(bundle, &mut self.inmost);
+    /// Returns what an agent with these rules and callbacks passes down, inside another that passes
+    /// down `around`.
+    pub(crate) fn enter(
+        around: &Inherited,
+        rules: Option<&Arc<dyn Rules>>,
+        global: &Bundle,
+        of_run: Option<&Bundle>,
+    ) -> Inherited {
+        // Most agents add nothing: they share what is around them.
+        if rules.is_none() && global.is_empty() && of_run.is_none() {
+            return around.clone();
+        }
+        let mut tree = around.as_deref().cloned().unwrap_or_default();
+        if let Some(rules) = rules {
+            tree.rules = Some(rules.clone());
+        }
+        tree.journal.append(global.journal_layers());
+        let callbacks = global.clone().or_rules(tree.rules());
+        tree.global.extend(callbacks, &mut tree.inmost);
+        if let Some(of_run) = of_run {
+            tree.journal.append(of_run.journal_layers());
+            let callbacks = of_run.clone().or_rules(tree.rules());
+            tree.of_run.extend(callbacks, &mut tree.inmost);
+        }
+        Some(Arc::new(tree))
     }
 
-    /// Adds callbacks that were given with a run of an agent further in.
-    pub(crate) fn add_of_run(&mut self, bundle: Bundle) {
-        self.of_run.extend(bundle, &mut self.inmost);
+    fn rules(&self) -> &dyn Rules {
+        self.rules.as_deref().unwrap_or(&DefaultRules)
     }
 
-    pub(crate) fn into_inherited(self) -> Inherited {
-        Inherited::new(self)
+    /// Returns the rules of the agent's bands around calls of this kind.
+    pub(crate) fn callback_rules(&self, call: CallKind) -> CallbackRules {
+        match &self.rules {
+            Some(rules) => rules.callbacks(call),
+            None => CallbackRules::DEFAULT,
+        }
     }
-}
 
-impl<R: Request> Callbacks<R> {
-    /// The semantics that these callbacks follow in this run.
-    pub(super) fn semantics_in(&self, context: &RunContext) -> CallbackSemantics {
-        if self.follows_agent() {
-            Tree::of(context).map(|tree| tree.band).unwrap_or_default()
-        } else {
-            self.semantics()
+    /// Returns the rules that these callbacks follow in this run.
+    pub(super) fn rules_of<R: Request>(
+        callbacks: &Callbacks<R>,
+        context: &RunContext,
+    ) -> CallbackRules {
+        if !callbacks.follows_agent() {
+            return callbacks.rules();
+        }
+        match Self::of(context) {
+            Some(tree) => tree.callback_rules(R::CALL),
+            None => CallbackRules::DEFAULT,
+        }
+    }
+
+    /// Returns the rules of the loop of the current agent.
+    pub(crate) fn loop_rules(context: &RunContext) -> LoopRules {
+        match Self::of(context) {
+            Some(tree) => tree.rules().agent_loop(),
+            None => LoopRules::DEFAULT,
         }
     }
 }

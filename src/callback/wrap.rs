@@ -149,14 +149,18 @@ where
 
 async fn run<R: Request>(wrap: Wrap<R>, request: R, next: Next<R>) -> Result<R::Response> {
     let context: RunContext = request.context().clone();
+    // The function is foreign code: it may start calls of its own, which an ended run must not make.
     context.admit::<R>()?;
     let name: Option<Arc<str>> = request.name().map(Into::into);
+    // It may panic before its future exists, and while that runs.
     let result = match catch(|| (wrap.function)(request, next)) {
         Ok(future) => CatchPanic::new(future).await,
         Err(panic) => Err(panic),
     };
-    let panicked = |panic| Error::new(ErrorKind::Callback, format!("panicked: {panic}"));
-    let result = result.unwrap_or_else(|panic| Err(panicked(panic)));
+    let result = result.unwrap_or_else(|panic| {
+        let message = format!("panicked: {panic}");
+        Err(Error::new(ErrorKind::Callback, message))
+    });
     let result = result.map_err(|error| error.by(|| wrap.name.clone(), "wrap"));
     context.settle::<R, _>(name.as_deref(), result)
 }

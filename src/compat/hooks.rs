@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::future::Future;
 use std::sync::Arc;
 
-use crate::callback::hook_set::{AFTER, BEFORE, NoHook, ON_ERROR};
-use crate::callback::{Action, ArcCallback, Bundle, Callback, Outcome, Purpose, Recovery, erase};
+use crate::callback::hook_set::{AFTER, BEFORE, HookSet, NoHook, ON_ERROR};
+use crate::callback::{Action, ArcCallback, Bundle, Callback, Outcome, Recovery, erase};
 use crate::error::{Error, Result};
 use crate::model::{ModelRequest, ModelResponse};
 use crate::run::{AgentRequest, AgentResponse};
@@ -53,10 +53,10 @@ macro_rules! hooks {
         ///         &self,
         ///         request: &mut ToolRequest,
         ///     ) -> Result<Action<ToolResponse>> {
-        ///         match self.blocked.iter().any(|tool| tool == request.name()) {
-        ///             true => Ok(Action::Respond(ToolResponse::error("not allowed"))),
-        ///             false => Ok(Action::Continue),
+        ///         if self.blocked.iter().any(|tool| tool == request.name()) {
+        ///             return Ok(Action::Respond(ToolResponse::error("not allowed")));
         ///         }
+        ///         Ok(Action::Continue)
         ///     }
         ///
         ///     // No other callback's decision may let a blocked tool run.
@@ -119,6 +119,12 @@ macro_rules! hooks {
                 Vec::new()
             }
         }
+
+        // A new hook has a method for each call in `Hooks`, and is forwarded in each of the
+        // implementations below.
+        const _: () = {
+            let [_before, _after, _on_error, _on_end] = HookSet::ALL;
+        };
 
         /// Lets the caller keep a handle.
         #[deny(clippy::missing_trait_methods)]
@@ -207,10 +213,6 @@ macro_rules! hooks {
                     self.0.named_tools()
                 }
 
-                fn purpose(&self) -> Option<Purpose> {
-                    None
-                }
-
                 fn erase(self) -> ArcCallback<$R> {
                     erase(self)
                 }
@@ -225,6 +227,8 @@ hooks! {
     "tool" ToolRequest => ToolResponse { before_tool after_tool on_tool_error on_tool_end }
 }
 
+// One object, three callbacks: a type cannot implement `Callback` for three calls by one blanket
+// implementation for all types with `Hooks`, which would exclude every other implementation.
 /// The hooks for one call, as a callback of that call.
 struct OfHooks<H: ?Sized>(Arc<H>);
 

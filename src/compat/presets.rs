@@ -1,14 +1,14 @@
-//! What four frameworks do.
+//! The semantics of four frameworks.
 
-use crate::agent::options::Semantics;
-use crate::callback::options::{
+use super::callback_semantics::{
     AfterPolicy, BeforePolicy, CallbackSemantics, Globals, HookFailure, OnErrorPolicy, PerCall,
     RespondScope, Retries,
 };
-use crate::run::options::{
+use super::loop_semantics::{
     AfterAgentRespond, AfterModelRespond, AnsweredToolCalls, BeyondLimit, LoopSemantics, ToolCalls,
     ToolFailure, UnknownTool,
 };
+use super::semantics::Semantics;
 
 impl Semantics {
     /// Returns the semantics of potato_agent: a response in `after_model` ends the run, and
@@ -19,6 +19,7 @@ impl Semantics {
             band: CallbackSemantics::potato(),
             run: LoopSemantics {
                 after_model_respond: AfterModelRespond::EndRun,
+                // It tells the model of no tool failure of any kind.
                 tool_failure: ToolFailure::FailRun,
                 invalid_arguments: ToolFailure::FailRun,
                 unknown_tool: UnknownTool::FailRun,
@@ -98,6 +99,8 @@ impl CallbackSemantics {
     pub const fn adk_python() -> Self {
         Self {
             after: AfterPolicy::First,
+            // Its flow runs `after_tool` for any result, but returns at once from a model's or an
+            // agent's early response.
             after_before: PerCall::of(false, true, false, true),
             globals: PerCall::all(Globals::First),
             after_pause: true,
@@ -111,6 +114,7 @@ impl CallbackSemantics {
         Self {
             after_before: PerCall::of(false, true, false, true),
             after_fallback: PerCall::of(false, true, true, true),
+            // Its retry of a model starts at `before_model`.
             retry_before: PerCall::of(true, false, false, false),
             retries: PerCall::of(
                 Retries::MaxIterations,
@@ -129,9 +133,10 @@ impl CallbackSemantics {
     /// Returns the semantics of trpc-agent-go's callbacks with its two options.
     #[must_use]
     pub const fn trpc(continue_on_error: bool, continue_on_response: bool) -> Self {
-        let (before, after) = match continue_on_response {
-            true => (BeforePolicy::Last, AfterPolicy::Last),
-            false => (BeforePolicy::First, AfterPolicy::First),
+        let (before, after) = if continue_on_response {
+            (BeforePolicy::Last, AfterPolicy::Last)
+        } else {
+            (BeforePolicy::First, AfterPolicy::First)
         };
         let failure = if continue_on_error {
             HookFailure::Continue
@@ -144,6 +149,7 @@ impl CallbackSemantics {
             failure,
             after_before: PerCall::of(true, false, false, true),
             after_fallback: PerCall::all(false),
+            // It has one `after`, which gets either the response or the error.
             on_error: OnErrorPolicy::LikeAfter,
             globals: PerCall {
                 agent: Globals::Around,

@@ -1,17 +1,22 @@
-use std::any::Any;
 use std::sync::Arc;
 
-/// What an agent passes down to its calls and sub-agents. The run does not look into it.
-#[derive(Clone, Default)]
-pub(crate) struct Inherited(Option<Arc<dyn Any + Send + Sync>>);
-
-impl Inherited {
-    pub(crate) fn new<T: Send + Sync + 'static>(inherited: T) -> Self {
-        Self(Some(Arc::new(inherited)))
-    }
-
-    /// Empty, if nothing is passed down.
-    pub(crate) fn get<T: 'static>(&self) -> Option<&T> {
-        self.0.as_ref()?.downcast_ref()
-    }
+/// The types of the callbacks that a run carries.
+///
+/// A run and a request carry callbacks, and callbacks are about requests: these types need each
+/// other. The callbacks stand above, so this trait gives their types names here, and the implementation
+/// there says which they are. The compiler resolves them; nothing is cast, and nothing points up.
+pub(crate) trait CallbackTypes {
+    /// The callbacks that an agent passes down to its calls and sub-agents.
+    type Tree;
+    /// The callbacks that a caller adds to a run.
+    type Bundle;
 }
+
+/// The implementation of [`CallbackTypes`].
+pub(crate) enum OfCallbacks {}
+
+/// The callbacks that an agent passes down. `None` if there are none, as in most runs.
+pub(crate) type Inherited = Option<Arc<<OfCallbacks as CallbackTypes>::Tree>>;
+
+/// The callbacks that a caller adds to a run.
+pub(crate) type RunCallbacks = Option<Arc<<OfCallbacks as CallbackTypes>::Bundle>>;

@@ -45,6 +45,7 @@ impl Latch {
     pub(super) fn set(&self, call: Call, error: &Error, answered: bool) {
         let mut guard = lock(&self.entries);
         let entries = &mut *guard;
+        // The first ending of a call counts: a later one was raised on top of it.
         if entries.by_call.contains_key(&call) {
             return;
         }
@@ -62,18 +63,27 @@ impl Latch {
             error: error.clone(),
             answered,
         });
+        // Last, so that a reader who sees it finds the entry. Before, readers take no lock.
         self.closed.store(true, Ordering::Release);
     }
 
     /// Returns the ending that blocks a call. Interrupts of parallel tool calls do not.
     pub(super) fn refusal(&self, call: impl FnOnce() -> Call) -> Option<Error> {
         self.find(|entries| {
+            if entries.first.is_some() {
+                return entries.first;
+            }
             let call = call();
             let is_tool = call.kind == CallKind::Tool;
-            let mut others = entries.turns.iter();
-            let other = others.find(|(turn, _)| !is_tool || *turn != call.turn);
-            let own = || entries.by_call.get(&call).copied();
-            entries.first.or(other.map(|(_, at)| *at)).or_else(own)
+            // Tool calls of one turn run in parallel: an interrupt of one does not block the others.
+            let other = entries
+                .turns
+                .iter()
+                .find(|(turn, _)| !is_tool || *turn != call.turn);
+            match other {
+                Some((_, at)) => Some(*at),
+                None => entries.by_call.get(&call).copied(),
+            }
         })
     }
 
@@ -98,7 +108,8 @@ impl Latch {
             .by_call
             .get(&call())
             .and_then(|&at| entries.all.get(at));
-        own.is_some_and(|it| !it.answered && it.error.kind() == ErrorKind::Interrupted)
+        // A call with a result waits for nothing, although its `after` interrupted the run.
+        own.is_some_and(|entry| !entry.answered && entry.error.kind() == ErrorKind::Interrupted)
     }
 
     pub(super) fn interrupts(&self) -> Vec<Interrupt> {
@@ -106,20 +117,20 @@ impl Latch {
         let mut waits = Vec::new();
         let mut ids = HashSet::new();
         for Entry { call, error, .. } in &entries.all {
-            for interrupts in error.interrupts() {
+            for interrupt in error.interrupts() {
                 // Endings that leave an agent's layers were raised inside them.
-                if !ids.insert(&interrupts.id) && call.kind == CallKind::Agent {
+                if !ids.insert(&interrupt.id) && call.kind == CallKind::Agent {
                     continue;
                 }
-                let mut interrupts = interrupts.clone();
+                let mut interrupt = interrupt.clone();
                 if call.kind == CallKind::Tool
                     && let Some(tool) = &call.tool
-                    && interrupts.tool_call_id.is_none()
+                    && interrupt.tool_call_id.is_none()
                 {
-                    interrupts.tool_call_id = Some(tool.id.to_string());
-                    interrupts.call_in_stream = Some(tool.name.in_stream().to_string());
+                    interrupt.tool_call_id = Some(tool.id.to_string());
+                    interrupt.call_in_stream = Some(tool.name.in_stream().to_string());
                 }
-                waits.push(interrupts);
+                waits.push(interrupt);
             }
         }
         waits

@@ -62,7 +62,7 @@ pub(super) struct ToolCallScope {
     pub(super) name: CallName,
 }
 
-/// Where an agent records its messages.
+/// The place of an agent's messages.
 #[derive(Clone, Default)]
 pub(super) struct RecordPlace {
     pub(super) record: Record,
@@ -108,7 +108,7 @@ pub(super) struct Scope {
     usage: Mutex<Usage>,
     /// The messages with a text.
     texts: Mutex<Vec<Message>>,
-    /// Whether a team called this agent, so that an escalation stops here.
+    /// A team called this agent, so that an escalation stops here.
     member: bool,
     escalated: AtomicBool,
     /// Counts the agents called in this part that have conversations of their own.
@@ -169,6 +169,7 @@ impl Scope {
             "" => Arc::from(agent),
             path => Arc::from(format!("{path}/{agent}")),
         };
+        // Changes before the first agent belong to the request, not to the stream of the run.
         parent.run.begin();
         Self {
             caller,
@@ -180,20 +181,12 @@ impl Scope {
 
     /// Creates a part of a run for the same agent.
     pub(super) fn part(parent: &Arc<Self>, caller: Option<ToolCallScope>) -> Self {
-        let Self {
-            max_iterations,
-            ref inherited,
-            ref emitter,
-            ..
-        } = **parent;
-        let (inherited, emitter) = (inherited.clone(), emitter.clone());
-        let within = Self::within(parent, parent.path.clone());
         Self {
             caller,
-            max_iterations,
-            inherited,
-            emitter,
-            ..within
+            max_iterations: parent.max_iterations,
+            inherited: parent.inherited.clone(),
+            emitter: parent.emitter.clone(),
+            ..Self::within(parent, parent.path.clone())
         }
     }
 
@@ -225,7 +218,7 @@ impl Scope {
             nesting: Nesting::default(),
             latch: Latch::default(),
             withheld: OnceLock::new(),
-            inherited: Inherited::default(),
+            inherited: None,
             emitter: None,
             token,
             own_token: None,

@@ -2,21 +2,25 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::effects::Collected;
 use super::inherited::Inherited;
+use super::latch::Call;
 use super::nesting::Nesting;
 use super::run::{Given, Scope, ToolCallScope};
 use super::values::Values;
 use crate::call_kind::CallKind;
 use crate::chance;
-use crate::conversation::{CALLS, CallName};
-use crate::error::{CallSite, Error, Interrupt, Resolution};
+use crate::conversation::{CALLS, CallName, Record};
+use crate::error::{CallSite, Error, ErrorKind, Interrupt, Resolution};
 use crate::message::{Message, Part, Usage};
 use crate::state::State;
 use crate::stream::{ConsumerWait, EventEmitter, EventKind, EventStream};
+
+/// The key under which the guards that hold a tool call are stored.
+const HELD: &str = "held";
 
 /// The run that a call belongs to. A cheap handle, read-only except for three places for data:
 ///
@@ -33,7 +37,7 @@ pub struct RunContext {
     /// The texts of the scope from earlier turns, since the agent started.
     pub(super) texts: Range<usize>,
     pub(super) tool_call: Option<ToolCallScope>,
-    /// Whether the model call with this context is beyond the agent's limit.
+    /// The model call with this context is beyond the agent's limit.
     pub(super) beyond_limit: bool,
     /// The log of the call that this is part of, if its effects are collected.
     pub(super) effects: Option<Arc<Collected>>,
@@ -97,11 +101,10 @@ impl RunContext {
         tool_call: Option<ToolCallScope>,
         effects: Option<Arc<Collected>>,
     ) -> Self {
-        let (scope, texts) = (Arc::new(scope), 0..0);
         Self {
-            scope,
+            scope: Arc::new(scope),
             iteration: 0,
-            texts,
+            texts: 0..0,
             tool_call,
             beyond_limit: false,
             effects,
@@ -204,14 +207,13 @@ impl RunContext {
     /// Returns all resolutions that the run was resumed with, by their ids.
     #[must_use]
     pub fn resolutions(&self) -> Vec<Resolution> {
-        let mut all: Vec<_> = self
-            .scope
-            .resolutions
-            .iter()
-            .flat_map(|it| it.values())
-            .collect();
+        let Some(by_id) = &self.scope.resolutions else {
+            return Vec::new();
+        };
+        let mut all: Vec<_> = by_id.values().cloned().collect();
+        // The map has no order, and a replay must see the same one.
         all.sort_by(|one, other| one.id.cmp(&other.id));
-        all.into_iter().cloned().collect()
+        all
     }
 
     /// Returns the run's values, of any type.
@@ -282,11 +284,11 @@ impl RunContext {
             return;
         }
         let path = format!("{CALLS}{}", self.call_path());
-        let is_of_call = |key: &str| {
+        // Data of the call, and of the calls in it; not of a call whose id begins like this one.
+        private.remove_all(|key| {
             key.strip_prefix(&path)
                 .is_some_and(|rest| rest.starts_with([' ', '/']))
-        };
-        private.remove_all(is_of_call);
+        });
     }
 
     /// Removes the data about calls if none is open any more, for example after a user message: a
@@ -364,6 +366,133 @@ impl RunContext {
         self.scope.latch.interrupts()
     }
 
+    /// Records that a call of this kind has ended more than itself. The call may already have a
+    /// result.
+    pub(crate) fn end(&self, kind: CallKind, error: &Error, answered: bool) {
+        self.scope
+            .latch
+            .set(self.latched_call(kind), error, answered);
+    }
+
+    /// Returns the recorded ending that blocks another call of this kind.
+    #[inline]
+    pub(crate) fn closed_to(&self, kind: CallKind) -> Option<Error> {
+        self.scope.latch.refusal(|| self.latched_call(kind))
+    }
+
+    /// Returns the ending of this very call.
+    #[inline]
+    pub(crate) fn ended_by(&self, kind: CallKind) -> Option<Error> {
+        if kind == CallKind::Agent
+            && let Some(withheld) = self.scope.withheld.get()
+        {
+            return Some(withheld.clone());
+        }
+        self.scope.latch.ending(|| self.latched_call(kind))
+    }
+
+    /// Returns whether this very call waits on an interrupt, whatever its result.
+    pub(crate) fn waits(&self, kind: CallKind) -> bool {
+        self.scope.latch.waits(|| self.latched_call(kind))
+    }
+
+    /// Returns the name of a call of this kind in the latch.
+    //
+    // Cold: a run that nothing has ended never asks.
+    #[cold]
+    fn latched_call(&self, kind: CallKind) -> Call {
+        Call {
+            kind,
+            turn: self.iteration,
+            tool: self.tool_call.clone(),
+        }
+    }
+
+    /// Returns why the call is blocked, although callbacks run for it.
+    pub(crate) fn beyond_limit(&self, kind: CallKind) -> Option<Error> {
+        let is_blocked = self.beyond_limit && kind == CallKind::Model;
+        is_blocked.then(|| self.limit_reached(self.iteration))
+    }
+
+    /// Makes an ended agent fail, so that its response is not used.
+    pub(crate) fn withhold(&self, error: &Error) {
+        drop(self.scope.withheld.set(error.clone()));
+    }
+
+    /// Returns the error of an agent that has reached its limit of model calls.
+    pub(crate) fn limit_reached(&self, made: u32) -> Error {
+        let plural = if made == 1 { "" } else { "s" };
+        let message = format!("no final answer after {made} model call{plural}");
+        Error::new(ErrorKind::MaxIterations, message)
+    }
+
+    /// Holds this tool call until `guard` [releases](Self::release_call) it or the call has a result. No
+    /// run of the conversation executes the tool before, not even with an agent that lacks the guard: the
+    /// call then fails.
+    ///
+    /// Use it in a layer that interrupts the run and must decide about the call when the run resumes.
+    /// The calls that a [guard](crate::Callback::is_guard) interrupts are held for it anyway.
+    ///
+    /// ```
+    /// use tower_agent::{Error, Interrupt, RunContext};
+    ///
+    /// fn ask(context: &RunContext) -> Error {
+    ///     context.hold_call("Audit");
+    ///     Error::interrupt(Interrupt::new(context.call_path(), "audit"))
+    /// }
+    /// # drop(ask);
+    /// ```
+    pub fn hold_call(&self, guard: &str) {
+        let mut guards = self.holding_guards();
+        if !guards.iter().any(|holding| holding == guard) {
+            guards.push(guard.to_owned());
+            self.private_state().set(self.call_key(HELD), json!(guards));
+        }
+    }
+
+    /// Releases this tool call, which `guard` has [held](Self::hold_call).
+    pub fn release_call(&self, guard: &str) {
+        let mut guards = self.holding_guards();
+        let Some(at) = guards.iter().position(|holding| holding == guard) else {
+            return;
+        };
+        guards.remove(at);
+        let key = self.call_key(HELD);
+        if guards.is_empty() {
+            // An empty list would stay in every checkpoint of the conversation.
+            self.private_state().remove(&key);
+        } else {
+            self.private_state().set(key, json!(guards));
+        }
+    }
+
+    /// Returns why this tool call is blocked: a guard that holds it has not run.
+    pub(crate) fn withheld(&self) -> Option<Error> {
+        let guards = self.holding_guards();
+        let guard = guards.first()?;
+        let message = format!(
+            "`{guard}` has an open question about this call, but does not wrap this tool; resume \
+             with the agent that was interrupted"
+        );
+        Some(Error::new(ErrorKind::InvalidRequest, message))
+    }
+
+    /// Returns the names of the guards that hold this tool call.
+    fn holding_guards(&self) -> Vec<String> {
+        let private = self.private_state();
+        // Usually nothing is stored, and every call checks this.
+        if private.is_empty() {
+            return Vec::new();
+        }
+        let Some(Value::Array(guards)) = private.get(&self.call_key(HELD)) else {
+            return Vec::new();
+        };
+        guards
+            .iter()
+            .filter_map(|guard| guard.as_str().map(str::to_owned))
+            .collect()
+    }
+
     /// Makes the nearest team around this agent end once its current member has finished.
     ///
     /// Call it from a callback or tool of a member, or of anything inside it. The member itself
@@ -371,7 +500,7 @@ impl RunContext {
     /// Has no effect without a team.
     ///
     /// ```
-    /// use serde_json::Value;
+    /// use serde_json::{Value, json};
     /// use tower_agent::{Request, Tool, ToolRequest};
     ///
     /// let exit = Tool::function_with("exit", "Ends it all.", |_: Value, request: ToolRequest| {
@@ -448,6 +577,16 @@ impl RunContext {
         self
     }
 
+    /// Returns whether no agent is above this one.
+    pub(crate) fn is_outermost(&self) -> bool {
+        self.scope.is_outermost()
+    }
+
+    /// Returns the record of this agent's messages.
+    pub(crate) fn record(&self) -> &Record {
+        &self.scope.place.record
+    }
+
     /// Returns the depth in the tree of agents.
     pub(crate) fn nesting(&self) -> Nesting {
         self.scope.nesting
@@ -502,8 +641,8 @@ impl RunContext {
 
     /// Stores the model's text for later turns.
     pub(crate) fn push_text(&self, message: &Message) {
-        let has_text = |part: &Part| part.as_text().is_some_and(|text| !text.is_empty());
-        if message.parts().iter().any(has_text) {
+        let mut texts = message.parts().iter().filter_map(Part::as_text);
+        if texts.any(|text| !text.is_empty()) {
             self.scope.push_text(message.clone());
         }
     }

@@ -84,11 +84,6 @@ impl RunContext {
         Checkpoint::of(record, self.interrupts(), private_state)
     }
 
-    /// Returns where this agent records its messages.
-    pub(crate) fn record(&self) -> &Record {
-        &self.scope.place.record
-    }
-
     /// Returns the context of an agent that takes over from this one.
     pub(crate) fn replacing(mut self, caller: &Self) -> Self {
         if let Some(scope) = Arc::get_mut(&mut self.scope) {
@@ -177,10 +172,5 @@ impl RunContext {
     /// Returns whether this agent has opened its record.
     pub(crate) fn has_opened(&self) -> bool {
         self.scope.place.joined.is_none()
-    }
-
-    /// Returns whether no agent is above this one.
-    pub(crate) fn is_outermost(&self) -> bool {
-        self.scope.is_outermost()
     }
 }

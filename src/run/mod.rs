@@ -8,7 +8,6 @@
 //! server.
 
 mod answer_format;
-pub(crate) mod options;
 mod request;
 mod response;
 mod saved_request;
@@ -16,7 +15,6 @@ mod service;
 mod typed_response;
 
 pub use self::answer_format::{AnswerFormat, AnswerMode, InvalidAnswer};
-pub(crate) use self::options::LoopSemantics;
 pub use self::request::AgentRequest;
 pub use self::response::{AgentResponse, EndReason};
 pub use self::saved_request::SavedRequest;

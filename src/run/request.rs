@@ -6,7 +6,7 @@ use tokio_util::sync::CancellationToken;
 use super::answer_format::AnswerFormat;
 use super::response::AgentResponse;
 use crate::call::{CallKind, Extensions, Origin, Request};
-use crate::context::{Joined, RunContext, State};
+use crate::context::{Joined, RunCallbacks, RunContext, State};
 use crate::conversation::{Checkpoint, Record};
 use crate::error::{Resolution, Result};
 use crate::message::{Message, Messages};
@@ -52,6 +52,7 @@ pub struct AgentRequest {
     settings: Arc<Settings>,
     tools: ToolSet,
     extensions: Extensions,
+    callbacks: RunCallbacks,
     run: Joined,
     record: Record,
     joins_at: Option<usize>,
@@ -326,6 +327,7 @@ impl AgentRequest {
         Self {
             messages,
             extensions,
+            callbacks: None,
             takes_turn,
             record,
             joins_at,
@@ -388,6 +390,23 @@ impl AgentRequest {
     /// Returns the data attached to this call, to change it.
     pub fn extensions_mut(&mut self) -> &mut Extensions {
         &mut self.extensions
+    }
+
+    /// Returns whether the request has [callbacks](Self::with_callbacks) for its run. `false` once
+    /// the agent has received the request: they are part of the run from then on.
+    #[must_use]
+    pub fn has_callbacks(&self) -> bool {
+        self.callbacks.is_some()
+    }
+
+    /// Returns the callbacks for this run.
+    pub(crate) fn callbacks(&self) -> &RunCallbacks {
+        &self.callbacks
+    }
+
+    /// Returns the callbacks for this run, to change or remove them.
+    pub(crate) fn callbacks_mut(&mut self) -> &mut RunCallbacks {
+        &mut self.callbacks
     }
 }
 

@@ -3,116 +3,86 @@
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
-use tower::{Layer, ServiceBuilder};
 use tower_agent::agent::{BuildError, SavedRequest};
-use tower_agent::callback::{Bundle, Purpose, before_model, before_tool, layer_has_purpose};
+use tower_agent::callback::{Bundle, Next, Wrap, before_model, before_tool, wrap};
 use tower_agent::context::Effects;
 use tower_agent::message::ToolCall;
 use tower_agent::middleware::approval::{Approval, Decision};
 use tower_agent::middleware::budget::{Budget, Limits};
-use tower_agent::middleware::retry::CallRetryLayer;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Agent, AgentRequest, Error, ErrorKind, Request, Resolution, RunContext, State, Tool,
-    ToolRequest,
+    Agent, AgentRequest, Error, Request, Resolution, RunContext, State, Tool, ToolRequest,
 };
 
-#[derive(Clone, Copy)]
-struct Journaled;
-
-impl<S> Layer<S> for Journaled {
-    type Service = S;
-
-    fn layer(&self, inner: S) -> S {
-        layer_has_purpose("Journaled", Purpose::Durability);
-        inner
-    }
+/// A journal whose layers note what they see.
+fn journal(trace: &Trace) -> Bundle {
+    Bundle::new().journal(
+        wrapping("agent journal", trace),
+        wrapping("model journal", trace),
+        wrapping("tool journal", trace),
+    )
 }
 
-fn journaled() -> Bundle {
-    Bundle::new().model_layer(Journaled).tool_layer(Journaled)
+fn wrapping<R: Request>(name: &'static str, trace: &Trace) -> Wrap<R> {
+    let trace = trace.clone();
+    wrap(move |request, mut next: Next<R>| {
+        trace.lock().unwrap().push(name);
+        async move { next.run(request).await }
+    })
 }
+
+type Trace = Arc<Mutex<Vec<&'static str>>>;
 
 fn model() -> ScriptedModel {
     ScriptedModel::always(Turn::from_text("Yes."))
 }
 
 #[tokio::test]
-async fn a_journal_is_outside_everything_else_or_the_agent_is_not_built() {
-    assert!(
-        Agent::builder(model())
-            .global_callbacks(journaled())
-            .build()
-            .is_ok()
-    );
-
-    let late = Bundle::new()
-        .model_layer(CallRetryLayer::new())
-        .and(journaled());
-    let error = Agent::builder(model())
-        .global_callbacks(late)
-        .build()
-        .unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "`Journaled` does not see each model call once: `CallRetryLayer` is outside; register that \
-         after it",
-    );
-    let composed = ServiceBuilder::new()
-        .layer(CallRetryLayer::new())
-        .layer(Journaled);
-    let composed = Bundle::new().model_layer(composed.into_inner());
-    assert!(
-        Agent::builder(model())
-            .global_callbacks(composed)
-            .build()
-            .is_err()
-    );
-    let foreign = tower::buffer::BufferLayer::new(4);
-    let buffered = Bundle::new().tool_layer(foreign).and(journaled());
-    let error = Agent::builder(model())
-        .global_callbacks(buffered)
-        .build()
-        .unwrap_err();
-    assert!(
-        error
-            .to_string()
-            .contains("`BufferLayer<ToolRequest>` is outside"),
-        "{error}"
-    );
-
-    let own = Agent::builder(model()).callbacks(journaled()).build();
-    assert!(matches!(own, Err(BuildError::NotDurable { .. })));
-    let around = Agent::builder(model()).global_callbacks(journaled());
-    let error = around
-        .agent_layer(CallRetryLayer::new())
-        .build()
-        .unwrap_err();
-    assert!(
-        error.to_string().contains("repeats the whole agent"),
-        "{error}"
-    );
-    let inside = Agent::builder(model()).global_callbacks(journaled());
-    assert!(inside.model_layer(CallRetryLayer::new()).build().is_ok());
-}
-
-#[tokio::test]
-async fn the_journal_of_a_run_is_outside_everything_else_or_the_run_fails() {
-    let agent = Agent::builder(model()).build().unwrap();
-    let request = || AgentRequest::new("Hi.").with_callbacks(journaled());
-    assert!(agent.run(request()).await.is_ok());
-
-    let retry = Bundle::new().model_layer(CallRetryLayer::new());
+async fn a_journal_is_outside_everything_else_wherever_it_is_registered() {
+    let trace = Trace::default();
+    let others = Bundle::new()
+        .agent_layer(wrapping("agent layer", &trace))
+        .model_layer(wrapping("model layer", &trace));
     let agent = Agent::builder(model())
-        .global_callbacks(retry)
+        .model_layer(wrapping("own layer", &trace))
+        .global_callbacks(others.clone())
+        .global_callbacks(journal(&trace))
         .build()
         .unwrap();
-    let error = agent.run(request()).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::InvalidRequest);
-    assert!(
-        error.message().contains("`CallRetryLayer` outside"),
-        "{error}"
-    );
+    assert!(agent.is_durable());
+    agent.run("Hi.").await.unwrap();
+    let order = [
+        "agent journal",
+        "agent layer",
+        "model journal",
+        "model layer",
+        "own layer",
+    ];
+    assert_eq!(*trace.lock().unwrap(), order);
+    let lines = agent.explain().to_string();
+    // The journal is around the tools as well.
+    assert_eq!(lines.matches("[wrap").count(), order.len() + 1, "{lines}");
+
+    // The journal of a run, too.
+    trace.lock().unwrap().clear();
+    let agent = Agent::builder(model())
+        .model_layer(wrapping("own layer", &trace))
+        .global_callbacks(others)
+        .build()
+        .unwrap();
+    assert!(!agent.is_durable());
+    let request = AgentRequest::new("Hi.").with_callbacks(journal(&trace));
+    agent.run(request).await.unwrap();
+    assert_eq!(*trace.lock().unwrap(), order);
+}
+
+#[test]
+fn a_journal_of_one_agent_alone_does_not_build() {
+    let own = Agent::builder(model())
+        .callbacks(journal(&Trace::default()))
+        .build();
+    let error = own.unwrap_err();
+    assert!(matches!(error, BuildError::NotDurable { .. }), "{error}");
 }
 
 /// Notes the step path of each call.

@@ -6,7 +6,7 @@ use std::{fmt, fs};
 
 use proc_macro2::{Delimiter, Group, Spacing, TokenStream, TokenTree};
 
-/// That one file takes something from another; both are paths from the repository's root.
+/// One file's use of another; both are paths from the repository's root.
 #[derive(Debug)]
 pub(crate) struct Arrow {
     pub(crate) from: String,
@@ -34,13 +34,25 @@ type Names = Vec<String>;
 struct Module {
     file: String,
     children: BTreeSet<String>,
-    /// What is defined here.
+    /// The items that are defined here.
     items: BTreeSet<String>,
     imports: Vec<Import>,
     /// Paths of two names and more.
     paths: BTreeSet<Names>,
     /// All other words of the code.
     words: BTreeSet<String>,
+    impls: Vec<Impl>,
+}
+
+/// An `impl` block.
+#[derive(Debug, Default)]
+struct Impl {
+    type_name: String,
+    is_of_trait: bool,
+    /// The functions that it defines.
+    functions: BTreeSet<String>,
+    /// The functions that it names as `self.name(..)` or `Self::name`.
+    calls: BTreeSet<String>,
 }
 
 #[derive(Clone, Debug)]
@@ -75,8 +87,8 @@ impl Source {
         source
     }
 
-    /// What the files take from one another. What a file hands on from its own folder it does not
-    /// take, and what is taken from there is taken from the file that defines it; across folders at
+    /// Returns what the files take from one another. A file does not take what it hands on from its
+    /// own folder, and what is taken from there is taken from the file that defines it; across folders at
     /// the root, handing on counts as well.
     pub(crate) fn arrows(&self) -> Vec<Arrow> {
         let mut arrows = BTreeMap::<_, BTreeSet<String>>::new();
@@ -95,13 +107,19 @@ impl Source {
                 let name = path.last().map_or("", String::as_str);
                 let there = match self.find(at, path, &mut Vec::new()) {
                     Some(Place::Item(there)) => there,
-                    Some(Place::Module(there)) if import.is_some_and(|it| it.name == "*") => there,
+                    Some(Place::Module(there))
+                        if import.is_some_and(|import| import.name == "*") =>
+                    {
+                        there
+                    }
                     _ => continue,
                 };
                 let file = &self.modules[&there].file;
                 let folder = module.file.strip_suffix("mod.rs");
                 let is_handed_on = folder.is_some_and(|folder| file.starts_with(folder))
-                    && import.is_some_and(|it| it.is_public && !module.words.contains(&it.name));
+                    && import.is_some_and(|import| {
+                        import.is_public && !module.words.contains(&import.name)
+                    });
                 if !is_handed_on {
                     add(file, name);
                 }
@@ -114,11 +132,65 @@ impl Source {
                 }
             }
         }
-        let arrow = |((from, to), names)| Arrow { from, to, names };
-        arrows.into_iter().map(arrow).collect()
+        // No import shows a call of a method whose `impl` stands in another file than its type.
+        let methods = self.methods();
+        for (at, module) in &self.modules {
+            for block in &module.impls {
+                let Some(there) = self.home(at, block) else {
+                    continue;
+                };
+                for call in &block.calls {
+                    let method = (there.clone(), block.type_name.clone(), call.clone());
+                    let Some(files) = methods.get(&method) else {
+                        continue;
+                    };
+                    if files.contains(&module.file) {
+                        continue;
+                    }
+                    for file in files {
+                        let ends = (module.file.clone(), file.clone());
+                        arrows.entry(ends).or_default().insert(call.clone());
+                    }
+                }
+            }
+        }
+        arrows
+            .into_iter()
+            .map(|((from, to), names)| Arrow { from, to, names })
+            .collect()
     }
 
-    /// What the files take through the `mod.rs` of a folder around them, although another file
+    /// Returns the files that define the methods of the crate's types, by the module and the name of
+    /// the type and the name of the method. Only methods that no trait has.
+    fn methods(&self) -> BTreeMap<(Names, String, String), BTreeSet<String>> {
+        let mut methods = BTreeMap::<_, BTreeSet<String>>::new();
+        for (at, module) in &self.modules {
+            for block in module.impls.iter().filter(|block| !block.is_of_trait) {
+                let Some(there) = self.home(at, block) else {
+                    continue;
+                };
+                for function in &block.functions {
+                    let method = (there.clone(), block.type_name.clone(), function.clone());
+                    methods
+                        .entry(method)
+                        .or_default()
+                        .insert(module.file.clone());
+                }
+            }
+        }
+        methods
+    }
+
+    /// Returns the module that defines the type of an `impl` in the module `at`.
+    fn home(&self, at: &[String], block: &Impl) -> Option<Names> {
+        let path = [block.type_name.clone()];
+        match self.find(at, &path, &mut Vec::new()) {
+            Some(Place::Item(there)) => Some(there),
+            _ => None,
+        }
+    }
+
+    /// Returns what the files take through the `mod.rs` of a folder around them, although another file
     /// defines it.
     pub(crate) fn detours(&self) -> Vec<String> {
         let mut detours = Vec::new();
@@ -132,8 +204,8 @@ impl Source {
                     continue;
                 };
                 if self.modules[&there].file != folder.file {
-                    let (from, through) = (&module.file, &folder.file);
-                    detours.push(format!("{from} -> {through}: {}", path.join("::")));
+                    let path = path.join("::");
+                    detours.push(format!("{} -> {}: {path}", module.file, folder.file));
                 }
             }
         }
@@ -200,7 +272,7 @@ impl Source {
                 (Some(child), _) => place = child,
                 (None, _) => {
                     let item = self.find_item(&place, name, rest, seen);
-                    // What a macro defines is not seen.
+                    // Definitions inside a macro are not seen.
                     return item.or_else(|| is_here.then_some(Place::Item(place)));
                 }
             }
@@ -276,7 +348,8 @@ impl Source {
 
 /// Returns the module in which a path begins, and the names that follow.
 fn base<'p>(at: &[String], path: &'p [String]) -> (Names, &'p [String]) {
-    let (mut place, mut names) = (at.to_vec(), path);
+    let mut place = at.to_vec();
+    let mut names = path;
     while let [name, rest @ ..] = names {
         match name.as_str() {
             "crate" => place.clear(),
@@ -298,7 +371,8 @@ fn read_tokens(
 ) {
     let tokens = Vec::from_iter(tokens);
     let mut index = 0;
-    let (mut is_public, mut is_test) = (false, false);
+    let mut is_public = false;
+    let mut is_test = false;
     while let Some(token) = tokens.get(index) {
         index += 1;
         match token {
@@ -314,13 +388,11 @@ fn read_tokens(
                 }
             }
             TokenTree::Group(group) => {
-                // What a macro is given may define something; what it is made of does not.
+                // A macro's input may define something; its own definition does not.
                 let of_macro = is_punct(index.checked_sub(2).and_then(|at| tokens.get(at)), '!');
                 read_tokens(module, inside, group.stream(), is_top && of_macro);
-                (is_public, is_test) = (
-                    is_public && group.delimiter() == Delimiter::Parenthesis,
-                    false,
-                );
+                is_public &= group.delimiter() == Delimiter::Parenthesis;
+                is_test = false;
             }
             TokenTree::Ident(word) => {
                 let word = word.to_string();
@@ -355,6 +427,9 @@ fn read_tokens(
                     ) if is_top => {
                         module.items.insert(name);
                     }
+                    ("impl", _) if is_top && begins_item(&tokens[..index - 1]) => {
+                        module.impls.extend(read_impl(&tokens[index..]));
+                    }
                     ("macro_rules", None) if is_punct(tokens.get(index), '!') => {
                         module.items.extend(ident(tokens.get(index + 1)));
                     }
@@ -375,7 +450,8 @@ fn read_tokens(
                         }
                     }
                 }
-                (is_public, is_test) = (false, false);
+                is_public = false;
+                is_test = false;
             }
             // The rest of a path that began with a type.
             TokenTree::Punct(_) if is_path(&tokens, index - 1) => {
@@ -389,7 +465,79 @@ fn read_tokens(
     }
 }
 
-/// What a `use` of these tokens brings in.
+/// Returns whether an item may begin after these tokens.
+fn begins_item(before: &[TokenTree]) -> bool {
+    match before.last() {
+        None => true,
+        Some(TokenTree::Group(group)) => group.delimiter() != Delimiter::Parenthesis,
+        Some(TokenTree::Punct(punct)) => punct.as_char() == ';',
+        Some(TokenTree::Ident(_) | TokenTree::Literal(_)) => false,
+    }
+}
+
+/// Reads an `impl` block from the tokens after that word.
+fn read_impl(tokens: &[TokenTree]) -> Option<Impl> {
+    let mut block = Impl::default();
+    // How many `<` are open.
+    let mut depth = 0_u32;
+    let mut is_in_bounds = false;
+    for (index, token) in tokens.iter().enumerate() {
+        match token {
+            TokenTree::Group(body) if body.delimiter() == Delimiter::Brace && depth == 0 => {
+                read_functions(&mut block, body.stream());
+                return Some(block);
+            }
+            TokenTree::Punct(punct) if punct.as_char() == '<' => depth += 1,
+            TokenTree::Punct(punct) if punct.as_char() == '>' => {
+                let is_arrow = is_punct(index.checked_sub(1).and_then(|at| tokens.get(at)), '-');
+                depth = depth.saturating_sub(u32::from(!is_arrow));
+            }
+            TokenTree::Ident(word) if depth == 0 && !is_in_bounds => match &*word.to_string() {
+                "where" => is_in_bounds = true,
+                "for" => block.is_of_trait = true,
+                // The last name of the path is the type's.
+                name => block.type_name = name.to_owned(),
+            },
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Writes down which functions the body of an `impl` block defines and calls.
+fn read_functions(block: &mut Impl, body: TokenStream) {
+    let tokens = Vec::from_iter(body);
+    for (index, token) in tokens.iter().enumerate() {
+        let name = ident(tokens.get(index + 1));
+        if matches!(token, TokenTree::Ident(word) if word == "fn") {
+            block.functions.extend(name);
+        }
+    }
+    read_calls(block, &tokens);
+}
+
+fn read_calls(block: &mut Impl, tokens: &[TokenTree]) {
+    for (index, token) in tokens.iter().enumerate() {
+        match token {
+            TokenTree::Group(group) => read_calls(block, &Vec::from_iter(group.stream())),
+            TokenTree::Ident(word) if word == "self" && is_punct(tokens.get(index + 1), '.') => {
+                // A field and a method may share a name: only what is followed by arguments is a call.
+                let arguments = tokens.get(index + 3);
+                let is_call = matches!(arguments, Some(TokenTree::Group(group)) if group.delimiter() == Delimiter::Parenthesis)
+                    || is_path(tokens, index + 3);
+                block
+                    .calls
+                    .extend(ident(tokens.get(index + 2)).filter(|_| is_call));
+            }
+            TokenTree::Ident(word) if word == "Self" && is_path(tokens, index + 1) => {
+                block.calls.extend(ident(tokens.get(index + 3)));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Adds the imports of a `use` of these tokens.
 fn imports(into: &mut Vec<Import>, before: &[String], tokens: &[TokenTree], is_public: bool) {
     let mut add = |path: &Names, name: &str| {
         into.push(Import {

@@ -8,12 +8,9 @@ use super::service::service;
 use crate::agent::agent::{Agent, AgentInner};
 use crate::agent::build_error::BuildError;
 use crate::agent::builder::{check_members, check_name};
-use crate::agent::durability;
 use crate::agent::named_tools::{self, KnownTools};
-use crate::agent::options::Semantics;
 use crate::agent::outline::{Body, Outline};
-use crate::callback::{Bundle, Callback, Callbacks, LayerInner, StackBuilder, noting};
-use crate::context::Inherited;
+use crate::callback::{Bundle, Callback, Callbacks, LayerInner, Rules, StackBuilder};
 use crate::run::{AgentRequest, AgentResponse, AgentService};
 
 /// Builds a team of agents; created by [`Agent::sequential`], [`Agent::parallel`] and
@@ -83,7 +80,7 @@ pub struct TeamBuilder {
     members: Vec<Agent>,
     until: Option<Until>,
     max_nesting: Option<u32>,
-    semantics: Option<Semantics>,
+    rules: Option<Arc<dyn Rules>>,
     global: Bundle,
     stack: StackBuilder<AgentRequest>,
 }
@@ -129,7 +126,7 @@ impl TeamBuilder {
             members: Vec::new(),
             until: None,
             max_nesting: None,
-            semantics: None,
+            rules: None,
             global: Bundle::new(),
             stack: StackBuilder::new(),
         }
@@ -206,9 +203,9 @@ impl TeamBuilder {
 
     /// Sets the compatibility semantics for the team's callbacks, and for members without their
     /// own. Defaults to the semantics of the agent that contains the team, and otherwise to
-    /// [`Semantics::default`].
-    pub fn semantics(mut self, semantics: Semantics) -> Self {
-        self.semantics = Some(semantics);
+    /// [`Semantics::default`](crate::compat::Semantics).
+    pub fn semantics(mut self, semantics: impl Rules) -> Self {
+        self.rules = Some(Arc::new(semantics));
         self
     }
 
@@ -234,9 +231,7 @@ impl TeamBuilder {
             .cloned()
             .collect();
         named_tools::check(self.global.named_tools(), &all)?;
-        durability::check_bundle(&self.global)?;
         let outline = self.outline();
-        let global = self.global.clone();
         let Self {
             name,
             description,
@@ -244,7 +239,7 @@ impl TeamBuilder {
             members,
             until,
             max_nesting,
-            semantics,
+            rules,
             stack,
             ..
         } = self;
@@ -257,9 +252,8 @@ impl TeamBuilder {
             members,
             until,
         });
-        let band = semantics.map(|semantics| semantics.band);
-        let (stack, of_agent) = noting(|| stack.in_agent(team, Callbacks::new(), band));
-        durability::check_agent(&global, &of_agent.registered)?;
+        let rules = rules.as_deref();
+        let stack = stack.in_agent(team, Callbacks::new(), rules);
         Ok(Agent::new(AgentInner {
             name,
             description,
@@ -270,7 +264,7 @@ impl TeamBuilder {
                 all,
                 ..KnownTools::default()
             },
-            explanation: outline.explain(&Inherited::default()),
+            explanation: outline.explain(&None),
             outline: Arc::new(outline),
             gives_one_answer,
             stack,
@@ -290,7 +284,7 @@ impl TeamBuilder {
         };
         Outline {
             name: self.name.clone(),
-            semantics: self.semantics,
+            rules: self.rules.clone(),
             global: self.global.clone(),
             agent: (&self.stack).into(),
             body: Body::Team {
@@ -304,6 +298,6 @@ impl TeamBuilder {
 impl fmt::Debug for TeamBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let outline = self.outline();
-        write!(f, "TeamBuilder({})", outline.explain(&Inherited::default()))
+        write!(f, "TeamBuilder({})", outline.explain(&None))
     }
 }

@@ -39,6 +39,7 @@ struct Named<F> {
 
 impl<F> Named<F> {
     fn name(&self) -> Cow<'static, str> {
+        // Formatted when it is asked for: only errors, events and `explain` need it.
         self.name
             .clone()
             .unwrap_or_else(|| format!("{} at {}", self.hook, self.place).into())
@@ -74,8 +75,13 @@ macro_rules! function_callback {
         impl<R, $($param),*> $name<R, $($param),*> {
             #[track_caller]
             pub(super) fn new(function: F, hook: &'static str) -> Self {
-                let (function, place) = (Arc::new(function), Location::caller());
-                let named = Named { function, hook, place, name: None, is_guard: false };
+                let named = Named {
+                    function: Arc::new(function),
+                    hook,
+                    place: Location::caller(),
+                    name: None,
+                    is_guard: false,
+                };
                 Self { named, kind: PhantomData }
             }
 

@@ -83,7 +83,7 @@ pub use self::decision::Decision;
 
 use self::questions::Questions;
 use crate::call::Request;
-use crate::callback::{Action, Bundle, Callback, Purpose};
+use crate::callback::{Action, Bundle, Callback};
 use crate::error::{Error, ErrorKind, ResolutionOutcome, Result};
 use crate::message::Part;
 use crate::tool::{Effect, ToolRequest, ToolResponse};
@@ -220,10 +220,6 @@ impl Callback<ToolRequest> for Approval {
 
     fn is_guard(&self) -> bool {
         true
-    }
-
-    fn purpose(&self) -> Option<Purpose> {
-        Some(Purpose::Approval)
     }
 
     fn named_tools(&self) -> Vec<Arc<str>> {

@@ -99,7 +99,7 @@ use self::account::{Amounts, Reservation};
 use crate::call::Extensions;
 use crate::call::Origin;
 use crate::call::Request;
-use crate::callback::{Action, Bundle, Callback, Outcome, Purpose};
+use crate::callback::{Action, Bundle, Callback, Outcome};
 use crate::context::{RunContext, ValueTypeError};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::lock;
@@ -384,10 +384,6 @@ impl Callback<ModelRequest> for Budget {
     fn is_guard(&self) -> bool {
         true
     }
-
-    fn purpose(&self) -> Option<Purpose> {
-        Some(Purpose::Budget)
-    }
 }
 
 #[diagnostic::do_not_recommend]
@@ -421,10 +417,6 @@ impl Callback<ToolRequest> for Budget {
 
     fn is_guard(&self) -> bool {
         true
-    }
-
-    fn purpose(&self) -> Option<Purpose> {
-        Some(Purpose::Budget)
     }
 }
 

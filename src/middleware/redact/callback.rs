@@ -8,7 +8,7 @@ use super::{Hider, Redact, UnknownPlaceholder};
 use crate::call::Request;
 #[cfg(feature = "testing")]
 use crate::call::Witness;
-use crate::callback::{Action, Bundle, Callback, Purpose, Recovery};
+use crate::callback::{Action, Bundle, Callback, Recovery};
 use crate::context::RunContext;
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::{Messages, Part, Role};
@@ -175,10 +175,6 @@ impl Callback<ModelRequest> for Redact {
     fn is_guard(&self) -> bool {
         true
     }
-
-    fn purpose(&self) -> Option<Purpose> {
-        Some(Purpose::Redaction { innermost: false })
-    }
 }
 
 #[diagnostic::do_not_recommend]
@@ -223,10 +219,6 @@ impl Callback<ToolRequest> for Redact {
     fn is_guard(&self) -> bool {
         true
     }
-
-    fn purpose(&self) -> Option<Purpose> {
-        Some(Purpose::Redaction { innermost: false })
-    }
 }
 
 /// The part of a bundle that acts where it is registered. It hides requests from everything inside,
@@ -270,10 +262,6 @@ impl Callback<ModelRequest> for Outside {
     fn is_guard(&self) -> bool {
         true
     }
-
-    fn purpose(&self) -> Option<Purpose> {
-        Some(Purpose::Redaction { innermost: true })
-    }
 }
 
 #[diagnostic::do_not_recommend]
@@ -300,10 +288,6 @@ impl Callback<ToolRequest> for Outside {
 
     fn is_guard(&self) -> bool {
         true
-    }
-
-    fn purpose(&self) -> Option<Purpose> {
-        Some(Purpose::Redaction { innermost: true })
     }
 }
 

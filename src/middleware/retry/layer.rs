@@ -6,7 +6,6 @@ use tower_layer::Layer;
 
 use super::policy::Policy;
 use super::service::CallRetry;
-use crate::callback::{Purpose, layer_has_purpose};
 use crate::error::Error;
 
 /// Retries failed calls; [`CallRetry`] is the service. Clones share one retry budget.
@@ -123,7 +122,6 @@ impl<S> Layer<S> for CallRetryLayer {
     type Service = CallRetry<S>;
 
     fn layer(&self, inner: S) -> CallRetry<S> {
-        layer_has_purpose("CallRetryLayer", Purpose::Retry);
         CallRetry::new(self.policy.clone(), inner)
     }
 }

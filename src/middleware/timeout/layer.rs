@@ -7,7 +7,6 @@ use tower_layer::Layer;
 use super::clock::{self, Limits};
 use super::service::CallTimeout;
 use crate::call::Request;
-use crate::callback::{Purpose, layer_has_purpose, layer_names_tools};
 use crate::model::ModelRequest;
 use crate::tool::ToolRequest;
 
@@ -53,8 +52,8 @@ impl CallTimeoutLayer<ModelRequest> {
 }
 
 impl CallTimeoutLayer<ToolRequest> {
-    /// Sets the limit for calls of the tool `name`, which replaces the general one.
-    /// [`build`](crate::AgentBuilder::build) fails if the agent has no such tool.
+    /// Sets the limit for calls of the tool `name`, which replaces the general one. A name that no
+    /// tool has is ignored, so the general limit applies.
     pub fn tool_limit(mut self, name: impl Into<Arc<str>>, limit: Duration) -> Self {
         Arc::make_mut(&mut self.limits.by_name).insert(name.into(), limit);
         self
@@ -65,8 +64,6 @@ impl<S, R> Layer<S> for CallTimeoutLayer<R> {
     type Service = CallTimeout<S, R>;
 
     fn layer(&self, inner: S) -> CallTimeout<S, R> {
-        layer_has_purpose("CallTimeoutLayer", Purpose::Timeout);
-        layer_names_tools("CallTimeoutLayer", self.limits.by_name.keys().cloned());
         CallTimeout::new(inner, self.limits.clone())
     }
 }

@@ -1,12 +1,12 @@
 //! Tower layers in a bundle.
 
-use std::time::Duration;
-
 use serde_json::json;
 use tower_agent::callback::{Bundle, Wrap, wrap_agent, wrap_model, wrap_tool};
-use tower_agent::middleware::timeout::CallTimeoutLayer;
+use tower_agent::middleware::approval::Approval;
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{Agent, AgentRequest, Error, ErrorKind, ModelRequest, Request, Result};
+use tower_agent::{
+    Agent, AgentRequest, Callbacks, Error, ErrorKind, ModelRequest, Request, Result, ToolRequest,
+};
 
 use super::{echo, logs};
 use test_support::trace::Trace;
@@ -127,26 +127,28 @@ fn explain_shows_a_trees_layers_at_every_call() {
     );
 }
 
+fn guard_of(tool: &'static str) -> Callbacks<ToolRequest> {
+    Callbacks::new().with(Approval::of_tools([tool]))
+}
+
 #[test]
-fn a_tool_that_a_layer_of_a_bundle_names_has_to_exist() {
-    let limits = || CallTimeoutLayer::new(Duration::from_secs(1)).tool_limit("ehco", Duration::MAX);
+fn a_tool_that_a_list_of_a_bundle_names_has_to_exist() {
     let of_tree = Agent::builder(model())
         .tool(echo())
-        .global_callbacks(Bundle::new().tool_layer(limits()))
+        .global_callbacks(Bundle::new().tool_layer(guard_of("ehco")))
         .build();
     assert!(of_tree.unwrap_err().to_string().contains("ehco"));
     let own = Agent::builder(model())
         .tool(echo())
-        .callbacks(Bundle::new().tool_layer(limits()))
+        .callbacks(Bundle::new().tool_layer(guard_of("ehco")))
         .build();
     assert!(own.unwrap_err().to_string().contains("ehco"));
 }
 
 #[tokio::test]
-async fn a_tool_that_a_layer_of_a_run_names_has_to_exist() {
-    let limits = CallTimeoutLayer::new(Duration::from_secs(1)).tool_limit("ehco", Duration::MAX);
+async fn a_tool_that_a_list_of_a_run_names_has_to_exist() {
     let agent = Agent::builder(model()).tool(echo()).build().unwrap();
-    let request = AgentRequest::new("?").with_callbacks(Bundle::new().tool_layer(limits));
+    let request = AgentRequest::new("?").with_callbacks(Bundle::new().tool_layer(guard_of("ehco")));
     let error = agent.run(request).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidRequest);
     assert!(error.message().contains("ehco"), "{error}");

@@ -1,9 +1,10 @@
 //! The band that the rows are about, in every style of callback.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::future::pending;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Once};
 
 use tower::service_fn;
 use tower_agent::callback::{self, Outcome};
@@ -152,10 +153,9 @@ impl<R: Call> Callback<R> for Traced {
             _ => "otherwise",
         };
         self.trace.push(format!("{}={word}", self.name));
-        assert!(
-            self.hook != Hook::OnEnd || self.does != Does::Panic,
-            "out of on_end"
-        );
+        if self.hook == Hook::OnEnd && self.does == Does::Panic {
+            panic_on_purpose("out of on_end");
+        }
     }
 
     fn name(&self) -> Cow<'static, str> {
@@ -179,12 +179,31 @@ fn error(name: &'static str, does: Does) -> Error {
     }
 }
 
+/// Panics with this message, and keeps it out of the output: thousands of intended panics would hide
+/// the one line that says why a test failed.
+pub(crate) fn panic_on_purpose(message: &'static str) -> ! {
+    thread_local! {
+        static ON_PURPOSE: Cell<bool> = const { Cell::new(false) };
+    }
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let report = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if !ON_PURPOSE.take() {
+                report(info);
+            }
+        }));
+    });
+    ON_PURPOSE.set(true);
+    panic!("{message}")
+}
+
 fn action<R: Call>(name: &'static str, does: Does) -> Result<Action<R::Response>> {
     match does {
         Does::Continue => Ok(Action::Continue),
         Does::SkipRest => Ok(Action::SkipRest),
         Does::Respond => Ok(Action::Respond(R::response(name))),
-        Does::Panic => panic!("{name}"),
+        Does::Panic => panic_on_purpose(name),
         does => Err(error(name, does)),
     }
 }
@@ -201,7 +220,7 @@ fn recovery<R: Call>(
             Ok(Recovery::Retry)
         }
         Does::Fallback => Ok(Recovery::Fallback(R::response(name))),
-        Does::Panic => panic!("{name}"),
+        Does::Panic => panic_on_purpose(name),
         Does::Fail | Does::FailWithAbort | Does::FailWithInterrupt | Does::FailWithEnd => {
             Ok(Recovery::Fail(error(name, does)))
         }

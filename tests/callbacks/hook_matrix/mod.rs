@@ -26,7 +26,7 @@ mod rows;
 use tower::{Layer, ServiceExt};
 use tower_agent::{AgentRequest, ErrorKind, ModelRequest, RunContext, ToolRequest};
 
-use self::band::{STYLES, Style, Traced, band, service};
+use self::band::{STYLES, Style, Traced, band, panic_on_purpose, service};
 use self::rows::{Does, Expected, Latch, Row};
 use test_support::call::{Call, Embed};
 use test_support::trace::{Trace, poll_times};
@@ -151,7 +151,7 @@ fn a_panic_of_the_service_ends_the_call_as_dropped() {
     let trace = Trace::default();
     let stack = band::<ModelRequest>(rows::Hook::After, Does::Continue, Style::Method, &trace)
         .layer(tower::service_fn(
-            async |_: ModelRequest| -> tower_agent::Result<_> { panic!("out of the service") },
+            async |_: ModelRequest| -> tower_agent::Result<_> { panic_on_purpose("service") },
         ));
     let future = stack.oneshot(ModelRequest::default());
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| poll_times(future, 1)));

@@ -1,6 +1,7 @@
 //! Lists of callbacks: what later ones see, clones, lists without an agent, sync and async.
 
-use tower_agent::callback::{after_model, before_model, before_model_async};
+use tower_agent::call::CallKind;
+use tower_agent::callback::{Rules, after_model, before_model, before_model_async};
 use tower_agent::compat::CallbackSemantics;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
@@ -66,8 +67,8 @@ async fn a_clone_keeps_the_options_and_grows_alone() {
     }));
 
     assert_eq!(
-        (list.len(), longer.len(), longer.semantics()),
-        (1, 2, semantics)
+        (list.len(), longer.len(), longer.rules()),
+        (1, 2, semantics.callbacks(CallKind::Model))
     );
     for (callbacks, answer) in [(list, "one"), (longer, "two")] {
         let response = callbacks

@@ -253,8 +253,8 @@ impl AgUiBuilder {
         } = self;
         let in_memory = || Keeping::Store(BoxStore::new(MemoryThreads::new()));
         let keeping = keeping.unwrap_or_else(in_memory);
-        let stack =
-            (!stack.is_empty()).then(|| stack.around(BoxCallService::new(Translate), semantics));
+        let stack = (!stack.is_empty())
+            .then(|| stack.around(BoxCallService::new(Translate), Some(&semantics)));
         AgUi {
             agent,
             stack,

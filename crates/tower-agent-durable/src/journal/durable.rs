@@ -21,7 +21,7 @@ use crate::error::StoreError;
 /// Makes runs durable: a run that has stopped continues in another process, with what its model and tool
 /// calls have returned. See the [module](super).
 ///
-/// Pass it first to [`global_callbacks`](tower_agent::AgentBuilder::global_callbacks) of the outermost
+/// Pass it to [`global_callbacks`](tower_agent::AgentBuilder::global_callbacks) of the outermost
 /// agent.
 #[derive(Clone, Debug)]
 pub struct Durable<J> {
@@ -111,9 +111,11 @@ impl<J: Journal> From<Durable<J>> for Bundle {
     fn from(durable: Durable<J>) -> Self {
         let journal = durable.journal;
         Self::new()
-            .agent_layer(DurableRunLayer(journal.clone()))
-            .model_layer(DurableLayer(journal.clone()))
-            .tool_layer(DurableLayer(journal))
+            .journal(
+                DurableRunLayer(journal.clone()),
+                DurableLayer(journal.clone()),
+                DurableLayer(journal),
+            )
             .innermost_tool(AnswerUnfinished)
     }
 }

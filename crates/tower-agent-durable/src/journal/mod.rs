@@ -72,10 +72,11 @@
 //!
 //! # Where to register it
 //!
-//! First in the [`global_callbacks`](tower_agent::AgentBuilder::global_callbacks) of the outermost
-//! agent, so that everything else is inside: retries, fallbacks, timeouts, approvals, redaction,
-//! telemetry. With any of them outside, the agent is not built, since it would see or repeat a call that
-//! is replayed. A layer that sends a request of its own, instead of the one that it received, makes the
+//! In the [`global_callbacks`](tower_agent::AgentBuilder::global_callbacks) of the outermost agent, or
+//! in the callbacks of [one run](tower_agent::AgentRequest::with_callbacks). It is a
+//! [journal](tower_agent::callback::Bundle::journal): everything else is inside, wherever it is
+//! registered: retries, fallbacks, timeouts, approvals, redaction, telemetry. Put no retry around the
+//! agent: each attempt would get the stored results, errors included. A layer that sends a request of its own, instead of the one that it received, makes the
 //! run fail.
 //!
 //! Between its calls, a run must be deterministic. Take the time and random numbers from

@@ -3,7 +3,6 @@ use std::task::{Context, Poll};
 use futures_util::future::BoxFuture;
 use tower::{Service, ServiceExt};
 use tower_agent::call::CallService;
-use tower_agent::callback::{Purpose, layer_has_purpose};
 use tower_agent::error::CallSite;
 use tower_agent::{Error, ErrorKind, Result};
 use tower_layer::Layer;
@@ -38,7 +37,6 @@ impl<S, J: Journal> Layer<S> for DurableLayer<J> {
     type Service = StepService<S, J>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        layer_has_purpose("Durable", Purpose::Durability);
         StepService {
             inner,
             journal: self.0.clone(),

@@ -5,7 +5,6 @@ use std::process::{Command, ExitStatus, Stdio};
 
 use futures::StreamExt;
 use serde_json::{Value, json};
-use tower_agent::agent::BuildError;
 use tower_agent::message::ToolCall;
 use tower_agent::stream::Delta;
 use tower_agent::testing::{ScriptedModel, Turn};
@@ -187,18 +186,21 @@ fn what_a_killed_process_has_recorded_is_not_recorded_again() {
 }
 
 #[tokio::test]
-async fn telemetry_outside_the_journal_is_refused() {
+async fn telemetry_is_inside_the_journal_wherever_it_is_registered() {
     let world = World::new();
     let journal = Sqlite::in_memory().await.unwrap();
-    let agent = Agent::builder(model(&[], 0, || {}))
+    let agent = Agent::builder(ScriptedModel::new([Turn::from_text("Done.")]))
+        .name("boss")
         .global_callbacks(world.telemetry())
-        .global_callbacks(Durable::new(journal));
-    let error = agent.build().unwrap_err();
-    assert!(matches!(&error, BuildError::NotDurable { .. }), "{error}");
-    assert!(
-        error.to_string().contains("register that after it"),
-        "{error}"
-    );
+        .global_callbacks(Durable::new(journal))
+        .build()
+        .unwrap();
+    let request = || AgentRequest::new("?").with_run_id("run 1");
+    assert_eq!(agent.run(request()).await.unwrap().text(), "Done.");
+    assert_eq!(world.received().spans.tree(), "invoke_agent boss(chat)");
+    // The second run is answered from the journal: no span shows a call that was not made.
+    assert_eq!(agent.run(request()).await.unwrap().text(), "Done.");
+    assert_eq!(world.received().spans.tree(), "invoke_agent boss");
 }
 
 #[tokio::test]

@@ -392,7 +392,8 @@ fn saved(request: &AgentRequest) -> Result<Input, DbosError> {
     let what = match request {
         it if !it.tools().is_empty() => "the tools",
         it if it.answer_format().is_some() => "the answer format",
-        it if !it.extensions().is_empty() => "the callbacks and extensions",
+        it if it.has_callbacks() => "the callbacks",
+        it if !it.extensions().is_empty() => "the extensions",
         _ => return Ok(input(request)?),
     };
     Err(DbosError::NotSaved { what })

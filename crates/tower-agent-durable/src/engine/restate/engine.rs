@@ -167,7 +167,8 @@ fn saved(request: &AgentRequest) -> Result<SavedRequest, RestateError> {
     let what = match request {
         it if !it.tools().is_empty() => "the tools",
         it if it.answer_format().is_some() => "the answer format",
-        it if !it.extensions().is_empty() => "the callbacks and extensions",
+        it if it.has_callbacks() => "the callbacks",
+        it if !it.extensions().is_empty() => "the extensions",
         _ => return Ok(SavedRequest::from(request)),
     };
     Err(RestateError::NotSaved { what })

@@ -1,12 +1,13 @@
 use crate::call::CallKind;
+use crate::callback::{CallbackRules, Remaining, Rules};
 
 /// The semantics of a band: what agent frameworks do differently, one field for each question.
 ///
-/// [Guards](super::Callback::is_guard) run in every phase, whatever the semantics.
+/// [Guards](crate::Callback::is_guard) run in every phase, whatever the semantics.
 ///
 /// The default is what the rest of the documentation describes; the constructors, such as
 /// [`potato`](Self::potato), are the semantics of four frameworks. A list of callbacks takes them
-/// with [`with_semantics`](super::Callbacks::with_semantics), an agent with
+/// with [`with_semantics`](crate::Callbacks::with_semantics), an agent with
 /// [`semantics`](crate::AgentBuilder::semantics).
 ///
 /// ```
@@ -16,32 +17,32 @@ use crate::call::CallKind;
 /// let mut semantics = CallbackSemantics::default();
 /// semantics.before = BeforePolicy::Last;
 /// let callbacks = Callbacks::<ModelRequest>::new().with_semantics(semantics);
-/// assert_eq!(callbacks.semantics(), semantics);
+/// # drop(callbacks);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CallbackSemantics {
-    /// What happens to the remaining `before`s when one responds.
+    /// The treatment of the remaining `before`s when one responds.
     pub before: BeforePolicy,
-    /// What happens to the remaining `after`s when one responds.
+    /// The treatment of the remaining `after`s when one responds.
     pub after: AfterPolicy,
-    /// What happens to the remaining hooks when one fails or panics.
+    /// The treatment of the remaining hooks when one fails or panics.
     pub failure: HookFailure,
-    /// Where an [`Action::Respond`](super::Action::Respond) takes effect.
+    /// Where an [`Action::Respond`](crate::Action::Respond) takes effect.
     pub respond: RespondScope,
-    /// Whether `after` runs for a response from a `before`.
+    /// `after` runs for a response from a `before`.
     pub after_before: PerCall<bool>,
-    /// Whether `after` runs for a response from an `on_error`.
+    /// `after` runs for a response from an `on_error`.
     pub after_fallback: PerCall<bool>,
-    /// Which `on_error` decides.
+    /// The `on_error` that decides.
     pub on_error: OnErrorPolicy,
-    /// Whether a retry runs the band's `before`s again, with the request as it entered the band.
+    /// A retry runs the band's `before`s again, with the request as it entered the band.
     pub retry_before: PerCall<bool>,
     /// How often the band's `on_error`s may retry one call.
     pub retries: PerCall<Retries>,
     /// Where callbacks of the whole [tree](crate::AgentBuilder::global_callbacks) are placed.
     pub globals: PerCall<Globals>,
-    /// Whether `after_agent` runs for an agent that was interrupted. Its response replaces text,
+    /// `after_agent` runs for an agent that was interrupted. Its response replaces text,
     /// but never a waiting call.
     pub after_pause: bool,
 }
@@ -62,7 +63,7 @@ pub enum Globals {
     First,
 }
 
-/// What happens to the remaining `before`s when one responds.
+/// The treatment of the remaining `before`s when one responds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BeforePolicy {
@@ -74,7 +75,7 @@ pub enum BeforePolicy {
     Last,
 }
 
-/// What happens to the remaining `after`s when one responds.
+/// The treatment of the remaining `after`s when one responds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AfterPolicy {
@@ -89,7 +90,7 @@ pub enum AfterPolicy {
     Last,
 }
 
-/// What happens to the remaining hooks when one fails.
+/// The treatment of the remaining hooks when one fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HookFailure {
@@ -110,15 +111,15 @@ pub enum RespondScope {
     /// In every hook.
     Everywhere,
     /// Only in the `after` of a model call; elsewhere it is ignored with a warning, unless it is [a
-    /// guard's](super::Callback::is_guard).
+    /// guard's](crate::Callback::is_guard).
     AfterModel,
 }
 
-/// Which `on_error` decides.
+/// The `on_error` that decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnErrorPolicy {
-    /// The first retry or fallback wins; a [`Fail`](super::Recovery::Fail) changes the error that
+    /// The first retry or fallback wins; a [`Fail`](crate::Recovery::Fail) changes the error that
     /// the next one sees.
     First,
     /// As for `after`: a fallback counts as a response and clears the error; a `Fail` counts as a
@@ -161,7 +162,7 @@ impl<T: Copy> PerCall<T> {
         }
     }
 
-    pub(crate) const fn of(model: T, tool: T, agent: T, other: T) -> Self {
+    pub(super) const fn of(model: T, tool: T, agent: T, other: T) -> Self {
         Self {
             model,
             tool,
@@ -183,9 +184,9 @@ impl<T: Copy> PerCall<T> {
 
 impl CallbackSemantics {
     /// The default number of retries.
-    pub(crate) const RETRIES: u32 = 3;
+    pub(super) const RETRIES: u32 = CallbackRules::RETRIES;
 
-    pub(crate) const DEFAULT: Self = Self {
+    pub(super) const DEFAULT: Self = Self {
         before: BeforePolicy::First,
         after: AfterPolicy::Compose,
         failure: HookFailure::Stop,
@@ -203,5 +204,60 @@ impl CallbackSemantics {
 impl Default for CallbackSemantics {
     fn default() -> Self {
         Self::DEFAULT
+    }
+}
+
+impl Rules for CallbackSemantics {
+    fn callbacks(&self, call: CallKind) -> CallbackRules {
+        let (after_response, after_composes) = self.after.rules();
+        CallbackRules {
+            before_response: match self.before {
+                BeforePolicy::First => Remaining::Skip,
+                BeforePolicy::FirstNotifyRest => Remaining::Notify,
+                BeforePolicy::Last => Remaining::Run,
+            },
+            after_response,
+            after_composes,
+            // Under `LikeAfter`, a fallback counts as a response of an `after`.
+            fallback: match (self.on_error, self.after) {
+                (OnErrorPolicy::LikeAfter, AfterPolicy::FirstNotifyRest) => Remaining::Notify,
+                (OnErrorPolicy::LikeAfter, AfterPolicy::Last) => Remaining::Run,
+                (OnErrorPolicy::LikeAfter, AfterPolicy::First | AfterPolicy::Compose)
+                | (OnErrorPolicy::First, _) => Remaining::Skip,
+            },
+            failure: match self.failure {
+                HookFailure::Stop => Remaining::Skip,
+                HookFailure::NotifyRest => Remaining::Notify,
+                HookFailure::Continue => Remaining::Run,
+            },
+            before_responds: self.respond == RespondScope::Everywhere,
+            after_responds: match self.respond {
+                RespondScope::Everywhere => true,
+                RespondScope::AfterModel => call == CallKind::Model,
+            },
+            after_before: self.after_before.get(call),
+            after_fallback: self.after_fallback.get(call),
+            after_interrupt: self.after_pause,
+            fail_is_failure: self.on_error == OnErrorPolicy::LikeAfter,
+            before_runs_again: self.retry_before.get(call),
+            retries: match self.retries.get(call) {
+                Retries::AtMost(most) => Some(most),
+                Retries::MaxIterations => None,
+            },
+            global_joins_band: self.globals.get(call) == Globals::First,
+        }
+    }
+}
+
+impl AfterPolicy {
+    /// Returns what happens to the remaining `after`s, and whether each sees the result of the
+    /// previous one.
+    const fn rules(self) -> (Remaining, bool) {
+        match self {
+            Self::Compose => (Remaining::Run, true),
+            Self::First => (Remaining::Skip, false),
+            Self::FirstNotifyRest => (Remaining::Notify, false),
+            Self::Last => (Remaining::Run, false),
+        }
     }
 }

@@ -1,6 +1,7 @@
-use crate::callback::{Bundle, CallbackSemantics, Tree};
-use crate::context::Inherited;
-use crate::run::LoopSemantics;
+use super::callback_semantics::CallbackSemantics;
+use super::loop_semantics::LoopSemantics;
+use crate::call::CallKind;
+use crate::callback::{CallbackRules, LoopRules, Rules};
 
 /// The semantics of an agent: what agent frameworks do differently.
 ///
@@ -42,34 +43,12 @@ pub struct Semantics {
     pub run: LoopSemantics,
 }
 
-impl From<&Tree> for Semantics {
-    fn from(tree: &Tree) -> Self {
-        Self {
-            band: tree.band,
-            run: tree.run,
-        }
+impl Rules for Semantics {
+    fn callbacks(&self, call: CallKind) -> CallbackRules {
+        self.band.callbacks(call)
     }
-}
 
-/// What an agent hands down inside `around`: its own semantics and callbacks, and those that the
-/// run was given.
-pub(super) fn enter(
-    around: &Inherited,
-    own: Option<Semantics>,
-    global: &Bundle,
-    of_run: Option<&Bundle>,
-) -> Inherited {
-    if own.is_none() && global.is_empty() && of_run.is_none() {
-        return around.clone();
+    fn agent_loop(&self) -> LoopRules {
+        self.run.into()
     }
-    let mut tree = around.get::<Tree>().cloned().unwrap_or_default();
-    if let Some(Semantics { band, run }) = own {
-        (tree.band, tree.run) = (band, run);
-    }
-    let band = tree.band;
-    tree.add_global(global.clone().or_semantics(band));
-    if let Some(of_run) = of_run {
-        tree.add_of_run(of_run.clone().or_semantics(band));
-    }
-    tree.into_inherited()
 }

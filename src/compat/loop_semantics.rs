@@ -1,3 +1,5 @@
+use crate::callback::LoopRules;
+
 /// The semantics of the loop, one field for each question.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -22,7 +24,7 @@ pub struct LoopSemantics {
     pub beyond_limit: BeyondLimit,
 }
 
-/// What happens to tool calls in a response that a callback returned instead of the model.
+/// The treatment of tool calls in a response that a callback returned instead of the model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AnsweredToolCalls {
@@ -60,7 +62,7 @@ pub enum AfterAgentRespond {
     Transform,
 }
 
-/// What happens to a tool failure that no callback recovers.
+/// The treatment of a tool failure that no callback recovers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ToolFailure {
@@ -71,7 +73,7 @@ pub enum ToolFailure {
     FailRun,
 }
 
-/// What happens to a call of a tool that does not exist.
+/// The treatment of a call of a tool that does not exist.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum UnknownTool {
@@ -109,7 +111,7 @@ pub enum AtLimit {
     End,
 }
 
-/// What happens to the model call beyond the limit.
+/// The treatment of the model call beyond the limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BeyondLimit {
@@ -120,4 +122,23 @@ pub enum BeyondLimit {
     /// another model call. Without a response the limit is reached; no `on_model_error` runs for
     /// that.
     AskBefore,
+}
+
+impl From<LoopSemantics> for LoopRules {
+    fn from(semantics: LoopSemantics) -> Self {
+        Self {
+            runs_calls_of_callbacks: semantics.answered_tool_calls == AnsweredToolCalls::Run,
+            after_model_keeps_calls: semantics.after_model_respond
+                == AfterModelRespond::KeepToolCalls,
+            after_model_ends_run: semantics.after_model_respond == AfterModelRespond::EndRun,
+            after_agent_replaces_all: semantics.after_agent_respond == AfterAgentRespond::Transform,
+            failed_tool_fails_run: semantics.tool_failure == ToolFailure::FailRun,
+            invalid_arguments_fail_run: semantics.invalid_arguments == ToolFailure::FailRun,
+            callbacks_see_unknown_tools: semantics.unknown_tool != UnknownTool::TellModel,
+            unknown_tool_fails_run: semantics.unknown_tool == UnknownTool::FailRun,
+            one_tool_at_a_time: semantics.tool_calls == ToolCalls::OneByOne,
+            ends_at_limit: semantics.at_limit == AtLimit::End,
+            asks_beyond_limit: semantics.beyond_limit == BeyondLimit::AskBefore,
+        }
+    }
 }

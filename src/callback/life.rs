@@ -1,0 +1,689 @@
+//! The life of a call, from top to bottom.
+//!
+//! ```text
+//! LayerInner              the stack of an agent, or what is left of it inside a layer
+//!   layers of bundles     journals, global, of the run
+//!   bands                 global, own, of the run, inmost
+//!     ready               of the inner service, before any callback runs
+//!     admit               unless the run has ended
+//!     before              may respond instead of the call
+//!     admit
+//!     attempt             the next band, the next layer, or the target
+//!     settle              records an ending, or restores one
+//!     on_error            may respond, or retry from the second `admit` on
+//!     after               may replace the response
+//!     settle
+//!     on_end              of every callback that was entered, on drop too
+//! ```
+//!
+//! # What each ending does
+//!
+//! | ending | the call | `on_error` | `after` | calls that start later |
+//! |---|---|---|---|---|
+//! | an error of the service | fails, unless it is recovered | runs | runs if it was recovered | are made |
+//! | an error of a hook | fails | does not run in this band | does not run | are made |
+//! | an abort | fails, also with a response | does not run | does not run | fail, in the whole run |
+//! | an interrupt or an end of the invocation | fails | does not run | does not run | fail, in this agent; parallel tool calls of an interrupted one are made |
+//! | the same, swallowed inside this band | keeps its response | does not run | guards alone | the same |
+//! | the same, by an `after` | keeps its response | does not run | guards alone, from there on | the same |
+//! | the limit of model calls | fails | does not run | does not run | fail |
+//! | dropped | has no result | does not run | does not run | are made |
+//!
+//! The recording is in `call/ending.rs` and `context/latch.rs`: `admit` reads it, `settle` writes it.
+
+use std::future::{Future, poll_fn};
+use std::task::{Context, Poll};
+use std::vec;
+
+use tower::Service;
+
+use super::action::{Action, Outcome, Recovery};
+use super::call_state::CallState;
+use super::hook::Hook;
+use super::hook_set::HookSet;
+use super::layer_inner::LayerInner;
+use super::list::Callbacks;
+use super::phase::{Mode, Phase};
+use super::rules::{CallbackRules, Remaining};
+use super::tree::Tree;
+use crate::call::{BoxCallFuture, BoxCallService, CallKind, Origin, Request};
+use crate::context::RunContext;
+use crate::error::{BoxError, CallSite, Error, ErrorKind, Result};
+use crate::on_drop::OnDrop;
+use crate::panic::catch;
+use crate::stream::Decision;
+
+// Around the bands.
+
+impl<R: Request> LayerInner<R> {
+    /// Makes a call, driving readiness first.
+    pub(crate) fn make(&self, request: R) -> BoxCallFuture<R> {
+        match self.layered(request.context()) {
+            Some(layered) => layered.make(request),
+            None => self.make_inside(request),
+        }
+    }
+
+    /// Returns this in the layers of the run's bundles, if there are any.
+    fn layered(&self, context: &RunContext) -> Option<BoxCallService<R>> {
+        let bundles = self.place.bundles.filter(|_| self.place.is_first)?;
+        let tree = Tree::of(context)?;
+        let journal = (bundles.layers)(&tree.journal);
+        let global = (bundles.layers)(tree.global.layers());
+        let of_run = (bundles.layers)(tree.of_run.layers());
+        if journal.is_empty() && global.is_empty() && of_run.is_empty() {
+            return None;
+        }
+        let inside = self.clone();
+        let inside = BoxCallService::internal(move |request| inside.make_inside(request));
+        // A journal is outermost, so that nothing repeats or leaves out a call that it has stored.
+        Some(journal.around(global.around(of_run.around(inside))))
+    }
+
+    fn make_inside(&self, request: R) -> BoxCallFuture<R> {
+        if self.is_outside_run(request.context()) {
+            return BoxCallFuture::failed(no_part_of_the_run::<R>());
+        }
+        let Bands { first, inner } = self.bands(request.context());
+        match first {
+            None => self.inner.make(request),
+            Some(band) => {
+                let inside = Inside {
+                    bands: inner.into_iter(),
+                    inner: self.inner.clone(),
+                };
+                BoxCallFuture::new(run(band, request, inside, false))
+            }
+        }
+    }
+
+    /// Returns whether the call does not belong to the run of an agent, although the stack does.
+    fn is_outside_run(&self, context: &RunContext) -> bool {
+        self.place.inmost.is_some() && context.path().is_empty()
+    }
+
+    /// Returns the bands around a call of this run.
+    fn bands(&self, context: &RunContext) -> Bands<R> {
+        let place = &self.place;
+        let mut bands = Bands {
+            first: None,
+            inner: Vec::new(),
+        };
+        let tree = place
+            .bundles
+            .and_then(|bundles| Some((bundles, Tree::of(context)?)));
+        let global = tree
+            .filter(|_| place.is_first)
+            .map(|(bundles, tree)| (bundles.around)(&tree.global));
+        match global.filter(|global| !global.is_empty()) {
+            // Callbacks of the tree with the agent's rules may act in one band with its own.
+            Some(global) if global.shares_band_of(Tree::rules_of(&self.own, context)) => {
+                bands.push(&global.clone().and(self.own.clone()));
+            }
+            Some(global) => {
+                bands.push(global);
+                bands.push(&self.own);
+            }
+            None => bands.push(&self.own),
+        }
+        if let Some(inmost) = &place.inmost {
+            if let Some((bundles, tree)) = tree {
+                bands.push((bundles.around)(&tree.of_run));
+                if let Some(callbacks) = (bundles.inmost)(&tree.inmost) {
+                    bands.push(callbacks);
+                }
+            }
+            bands.push(inmost);
+        }
+        bands
+    }
+}
+
+impl<R: Request> Service<R> for LayerInner<R> {
+    type Response = R::Response;
+    type Error = Error;
+    type Future = BoxCallFuture<R>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: R) -> BoxCallFuture<R> {
+        if self.is_outside_run(request.context()) {
+            return BoxCallFuture::failed(no_part_of_the_run::<R>());
+        }
+        let Bands { first, inner } = self.bands(request.context());
+        let inside = Inside {
+            bands: inner.into_iter(),
+            inner: self.inner.take(),
+        };
+        inside.enter(first, request)
+    }
+}
+
+fn no_part_of_the_run<R: Request>() -> Error {
+    let message = format!(
+        "a layer has replaced the agent's {} request by a new one, which does not belong to the \
+         run; change the request that the layer received, or a clone of it",
+        R::CALL
+    );
+    Error::new(ErrorKind::InvalidRequest, message)
+}
+
+/// The bands around a call, outermost first; usually at most one, which needs no allocation.
+struct Bands<R: Request> {
+    first: Option<Callbacks<R>>,
+    inner: Vec<Callbacks<R>>,
+}
+
+impl<R: Request> Bands<R> {
+    #[inline]
+    fn push(&mut self, callbacks: &Callbacks<R>) {
+        if callbacks.is_empty() {
+            return;
+        }
+        match self.first {
+            None => self.first = Some(callbacks.clone()),
+            Some(_) => self.inner.push(callbacks.clone()),
+        }
+    }
+}
+
+/// The inner service of a band: the next bands, then the next layer or the target.
+struct Inside<R: Request> {
+    bands: vec::IntoIter<Callbacks<R>>,
+    inner: BoxCallService<R>,
+}
+
+impl<R: Request> Inside<R> {
+    fn enter(mut self, band: Option<Callbacks<R>>, request: R) -> BoxCallFuture<R> {
+        match band {
+            None => self.inner.call(request),
+            Some(band) => BoxCallFuture::new(run(band, request, self, true)),
+        }
+    }
+}
+
+impl<R: Request> Service<R> for Inside<R> {
+    type Response = R::Response;
+    type Error = Error;
+    type Future = BoxCallFuture<R>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: R) -> BoxCallFuture<R> {
+        // A retry calls again, so the bands stay; the service that was polled ready goes along.
+        let mut inside = Self {
+            bands: self.bands.clone(),
+            inner: self.inner.take(),
+        };
+        let band = inside.bands.next();
+        inside.enter(band, request)
+    }
+}
+
+// One band.
+
+/// Runs one call inside a band. `inner` may have been polled ready.
+//
+// Not an async fn, which would store its arguments twice.
+pub(super) fn run<R, S>(
+    callbacks: Callbacks<R>,
+    request: R,
+    inner: S,
+    is_ready: bool,
+) -> impl Future<Output = Result<R::Response>>
+where
+    R: Request,
+    S: Service<R, Response = R::Response, Error: Into<BoxError>, Future: Send> + Send,
+{
+    // However it ends, `on_end` runs once for every callback that was entered.
+    let call = OnDrop::new(begin(callbacks, request), |call| call.end(Outcome::Dropped));
+    let mut band = Band {
+        call,
+        inner,
+        is_ready,
+    };
+    async move {
+        let result = band.make().await;
+        let result = band.settle(result);
+        band.call.disarm();
+        band.call.end(match &result {
+            Ok(response) => Outcome::Done(response),
+            Err(error) => Outcome::Failed(error),
+        });
+        result
+    }
+}
+
+fn begin<R: Request>(callbacks: Callbacks<R>, request: R) -> CallState<R> {
+    CallState {
+        rules: Tree::rules_of(&callbacks, request.context()),
+        is_inmost: callbacks.is_inmost(),
+        callbacks: callbacks.into_members(),
+        request,
+        entered: 0,
+        guards_entered: 0,
+    }
+}
+
+struct Band<R: Request, S> {
+    call: OnDrop<CallState<R>>,
+    inner: S,
+    is_ready: bool,
+}
+
+impl<R, S> Band<R, S>
+where
+    R: Request,
+    S: Service<R, Response = R::Response, Error: Into<BoxError>, Future: Send> + Send,
+{
+    async fn make(&mut self) -> Result<R::Response> {
+        // No callback runs for a call before the service is ready.
+        if !self.is_ready {
+            self.ready().await?;
+        }
+        self.context().admit::<R>()?;
+        let (mut response, origin) = self.respond().await?;
+        // The service's own response is marked by the inmost band, which is the first to see it.
+        if origin != Origin::Service || !self.call.is_inmost {
+            self.call.request.mark(&mut response, None, origin);
+        }
+        let ending = self.context().ending::<R>();
+        let mode = match &ending {
+            Some(ending) if ending.kind() == ErrorKind::Aborted => return Err(ending.clone()),
+            Some(ending) if !self.runs_after_ending(ending) => Mode::Guards,
+            Some(_) | None if !self.runs_after(origin) => Mode::Guards,
+            Some(_) | None => Mode::All,
+        };
+        let checked = self.call.after(&mut response, mode).await;
+        if let Err(error) = &checked
+            && R::CALL == CallKind::Agent
+            && ending.is_some()
+        {
+            // Outside, an agent that has ended returns its messages whatever its layers return. A
+            // guard that refused them must not be overruled so.
+            self.context().withhold(error);
+        }
+        checked.map(|()| response)
+    }
+
+    /// Returns the response before any `after`, and its origin.
+    async fn respond(&mut self) -> Result<(R::Response, Origin)> {
+        self.call.request.enter_band();
+        // In a box, because most rules never need it.
+        let original = self
+            .call
+            .rules
+            .before_runs_again
+            .then(|| Box::new(self.call.request.clone()));
+        if let Some(response) = self.call.before(Mode::All).await? {
+            return Ok((response, Origin::Before));
+        }
+        let mut retries = 0;
+        loop {
+            // A hook may have seen an ending and ignored it.
+            self.context().admit::<R>()?;
+            let error = match self.attempt().await {
+                Ok(response) => return Ok((response, Origin::Service)),
+                Err(error) if is_final::<R>(self.context(), &error) => return Err(error),
+                Err(error) => error,
+            };
+            let may_retry = retries < self.max_retries();
+            let kind = error.kind();
+            // In a box, so that a call that does not fail needs no space for it.
+            let recovered = Box::pin(self.recover(error, may_retry, original.as_deref()));
+            match recovered.await? {
+                Some(recovered) => return Ok(recovered),
+                None => retries += 1,
+            }
+            let call = CallSite::of(&self.call.request);
+            // Not the error itself: an outer layer may redact its text.
+            tracing::warn!(%call, made = retries, %kind, "retrying call");
+        }
+    }
+
+    /// Calls the inner service once, driving its readiness first.
+    async fn attempt(&mut self) -> Result<R::Response> {
+        // Readiness is for one call: a retry has to wait for it again.
+        if !std::mem::take(&mut self.is_ready) {
+            self.ready().await?;
+            self.is_ready = false;
+        }
+        let result = self.inner.call(self.call.request.clone()).await;
+        // Before any `on_error` sees it. A response is settled when the band ends.
+        result.or_else(|error| self.settle(Err(Error::from(error.into()))))
+    }
+
+    /// Returns the response after an error of the call itself, or nothing to retry. `original` is the
+    /// request to retry, if it is not the current one.
+    async fn recover(
+        &mut self,
+        error: Error,
+        may_retry: bool,
+        original: Option<&R>,
+    ) -> Result<Option<(R::Response, Origin)>> {
+        let call = &mut self.call;
+        let sent = call.request.clone();
+        if let Recovered::Fallback(response) = call.on_error(error, may_retry).await? {
+            return Ok(Some((response, Origin::Fallback)));
+        }
+        call.request.context().admit::<R>()?;
+        let mode = match original {
+            Some(original) => {
+                call.request = original.clone();
+                Mode::All
+            }
+            // The guards allowed a different request.
+            None if call.request.is_changed_from(&sent) => Mode::Guards,
+            None => return Ok(None),
+        };
+        // It may own what a `before` has reserved, and that `before` may run again.
+        drop(sent);
+        let response = call.before(mode).await?;
+        Ok(response.map(|response| (response, Origin::Before)))
+    }
+
+    async fn ready(&mut self) -> Result<()> {
+        let ready = poll_fn(|cx| self.inner.poll_ready(cx)).await;
+        self.settle(ready.map_err(|error| Error::from(error.into())))?;
+        self.is_ready = true;
+        Ok(())
+    }
+
+    fn settle<T>(&self, result: Result<T>) -> Result<T> {
+        self.context()
+            .settle::<R, T>(self.call.request.name(), result)
+    }
+
+    /// Returns whether `after` runs for a response of this origin.
+    fn runs_after(&self, origin: Origin) -> bool {
+        match origin {
+            Origin::Before => self.call.rules.after_before,
+            Origin::Fallback => self.call.rules.after_fallback,
+            Origin::Service | Origin::After => true,
+        }
+    }
+
+    /// Returns whether `after` runs although the call ends more than itself.
+    fn runs_after_ending(&self, ending: &Error) -> bool {
+        R::CALL == CallKind::Agent
+            && ending.kind() == ErrorKind::Interrupted
+            && self.call.rules.after_interrupt
+    }
+
+    fn max_retries(&self) -> u32 {
+        match (self.call.rules.retries, self.context().max_iterations()) {
+            (Some(most), _) => most,
+            // No agent says how often it may call its model.
+            (None, 0) => CallbackRules::RETRIES,
+            (None, most) => most,
+        }
+    }
+
+    fn context(&self) -> &RunContext {
+        self.call.request.context()
+    }
+}
+
+/// Returns whether `on_error` is skipped: the error ends more than the call, or there was no call
+/// to recover.
+fn is_final<R: Request>(context: &RunContext, error: &Error) -> bool {
+    error.is_ending()
+        || error.kind() == ErrorKind::MaxIterations && context.beyond_limit(R::CALL).is_some()
+}
+
+// The hooks of a band, in the order in which they run.
+
+/// The decision of the `on_error`s, unless it is to fail.
+enum Recovered<T> {
+    Retry,
+    Fallback(T),
+}
+
+impl<R: Request> CallState<R> {
+    /// Runs the `before`s; returns the response of one of them, if any.
+    async fn before(&mut self, mode: Mode) -> Result<Option<R::Response>> {
+        let mut phase = Phase::new(mode);
+        let is_watched = self.request.context().emitter().is_some();
+        let mut passed = 0;
+        while let Some(index) = self.next(&mut passed, phase.mode, HookSet::BEFORE) {
+            let Self {
+                request, callbacks, ..
+            } = self;
+            let callback = &callbacks[index];
+            let may_hold = R::CALL == CallKind::Tool && callback.guards();
+            let callback = callback.get();
+            let decision = Hook::new(|| callback.before(request)).await;
+            // The usual case, before anything that costs.
+            if !is_watched && !may_hold && matches!(decision, Ok(Action::Continue)) {
+                continue;
+            }
+            if is_watched {
+                self.show(index, "before", decision.as_ref().map(Decision::from))
+                    .await;
+            }
+            if may_hold {
+                self.hold(index, &decision);
+            }
+            match decision {
+                Ok(Action::Continue) => {}
+                // The call is not made, which is all that a guard could want.
+                _ if phase.mode == Mode::Notify => {}
+                Ok(Action::SkipRest) => phase.mode = Mode::Guards,
+                Ok(Action::Respond(_))
+                    if !self.may_respond(index, "before", self.rules.before_responds) => {}
+                Ok(Action::Respond(response)) => {
+                    phase.response = Some(response);
+                    match self.rules.before_response {
+                        Remaining::Run => {}
+                        Remaining::Notify if phase.mode == Mode::All => phase.mode = Mode::Notify,
+                        // Not even guards run: there is no call that they could block.
+                        Remaining::Notify | Remaining::Skip => break,
+                    }
+                }
+                Err(error) => {
+                    phase.fail(self.raised(error, index, "before"), self.rules.failure)?;
+                }
+            }
+        }
+        Ok(phase.finish()?.map(|response| *response))
+    }
+
+    /// Runs the `on_error`s for an error of the call itself.
+    async fn on_error(
+        &mut self,
+        mut error: Error,
+        may_retry: bool,
+    ) -> Result<Recovered<R::Response>> {
+        let mut phase = Phase::new(Mode::All);
+        let mut retries = false;
+        let is_watched = self.request.context().emitter().is_some();
+        let mut passed = 0;
+        while let Some(index) = self.next(&mut passed, phase.mode, HookSet::ON_ERROR) {
+            let Self {
+                request, callbacks, ..
+            } = self;
+            let callback = &callbacks[index];
+            let is_guard = callback.guards();
+            let callback = callback.get();
+            let decision = Hook::new(|| callback.on_error(request, &error)).await;
+            if is_watched {
+                self.show(index, "on_error", decision.as_ref().map(Decision::from))
+                    .await;
+            }
+            match decision {
+                Ok(Recovery::Propagate) => {}
+                _ if phase.mode == Mode::Notify && !is_guard => {}
+                // A failed hook takes precedence over a retry, as over a response.
+                Ok(Recovery::Retry) if may_retry && phase.error.is_none() => {
+                    retries = true;
+                    phase.response = None;
+                    phase.mode = Mode::Guards;
+                }
+                Ok(Recovery::Retry) => {}
+                Ok(Recovery::Fallback(response)) => {
+                    retries = false;
+                    phase.response = Some(Box::new(response));
+                    phase.apply(self.rules.fallback);
+                }
+                // A guard that changes an error has not failed.
+                Ok(Recovery::Fail(changed)) if !self.rules.fail_is_failure || is_guard => {
+                    error = self.raised(changed, index, "on_error");
+                    if error.is_ending() {
+                        return Err(error);
+                    }
+                }
+                Ok(Recovery::Fail(failure)) | Err(failure) => {
+                    phase.fail(self.raised(failure, index, "on_error"), self.rules.failure)?;
+                }
+            }
+        }
+        match phase.finish()? {
+            Some(response) => Ok(Recovered::Fallback(*response)),
+            None if retries => Ok(Recovered::Retry),
+            None => Err(error),
+        }
+    }
+
+    /// Runs the `after`s, which may replace the response.
+    async fn after(&mut self, response: &mut R::Response, mode: Mode) -> Result<()> {
+        let mut phase = Phase::new(mode);
+        let is_watched = self.request.context().emitter().is_some();
+        let mut passed = 0;
+        while let Some(index) = self.next(&mut passed, phase.mode, HookSet::AFTER) {
+            let Self {
+                request, callbacks, ..
+            } = self;
+            let callback = &callbacks[index];
+            let is_guard = callback.guards();
+            // A guard sees the response in effect, and later callbacks see its replacement.
+            if is_guard && let Some(in_effect) = phase.response.take() {
+                *response = *in_effect;
+            }
+            let callback = callback.get();
+            let decision = Hook::new(|| callback.after(request, response)).await;
+            // The usual case, before anything that costs.
+            if !is_watched && matches!(decision, Ok(Action::Continue)) {
+                continue;
+            }
+            if is_watched {
+                self.show(index, "after", decision.as_ref().map(Decision::from))
+                    .await;
+            }
+            match decision {
+                Ok(Action::Continue) => {}
+                _ if phase.mode == Mode::Notify && !is_guard => {}
+                Ok(Action::SkipRest) => phase.mode = Mode::Guards,
+                Ok(Action::Respond(_))
+                    if !self.may_respond(index, "after", self.rules.after_responds) => {}
+                Ok(Action::Respond(mut replacement)) => {
+                    // For everything outside, the response after the inmost band is the service's.
+                    if !self.is_inmost {
+                        if is_guard {
+                            self.request.mark_guarded(&mut replacement);
+                        }
+                        self.request
+                            .mark(&mut replacement, Some(response), Origin::After);
+                    }
+                    if self.rules.after_composes || is_guard {
+                        *response = *replacement;
+                    } else {
+                        phase.response = Some(replacement);
+                    }
+                    phase.apply(self.rules.after_response);
+                }
+                Err(error) => {
+                    let error = self.raised(error, index, "after");
+                    match error.kind() {
+                        // The run ends; this call has succeeded.
+                        ErrorKind::Interrupted | ErrorKind::InvocationEnded => {
+                            phase.mode = Mode::Guards;
+                        }
+                        _ => phase.fail(error, self.rules.failure)?,
+                    }
+                }
+            }
+        }
+        if let Some(in_effect) = phase.finish()? {
+            *response = *in_effect;
+        }
+        Ok(())
+    }
+
+    /// Runs `on_end` of every callback that was entered.
+    fn end(&self, outcome: Outcome<'_, R::Response>) {
+        for &index in self.callbacks.with(HookSet::ON_END) {
+            if self.has_entered(index) {
+                let callback = self.at(index).get();
+                // It cannot change the result, and neither can its panic.
+                drop(catch(|| callback.on_end(&self.request, outcome)));
+            }
+        }
+    }
+}
+
+// Hooks without a service.
+
+impl<R: Request> Callbacks<R> {
+    /// Runs the `before`s without a service. Returns the response that replaces the call, if a
+    /// callback returned one.
+    ///
+    /// ```
+    /// use tower_agent::{Action, Callbacks, ModelRequest, ModelResponse};
+    /// use tower_agent::callback::before_model;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> tower_agent::Result<()> {
+    /// let callbacks = Callbacks::new()
+    ///     .with(before_model(|request| request.add_instructions("Be brief.")))
+    ///     .with(before_model(|_| Action::Respond(ModelResponse::from_text("pong"))));
+    /// let mut request = ModelRequest::default();
+    /// let response = callbacks.run_before(&mut request).await?;
+    /// assert_eq!(response.unwrap().message().text(), "pong");
+    /// assert_eq!(request.instructions(), Some("Be brief."));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of a hook, which names the hook.
+    pub async fn run_before(&self, request: &mut R) -> Result<Option<R::Response>> {
+        let mut call = begin(self.clone(), request.clone());
+        let response = call.before(Mode::All).await;
+        request.clone_from(&call.request);
+        response
+    }
+
+    /// Runs the `after`s on a response without a service, and returns the resulting response.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of a hook, which names the hook.
+    pub async fn run_after(&self, request: &R, mut response: R::Response) -> Result<R::Response> {
+        let mut call = begin(self.clone(), request.clone());
+        call.after(&mut response, Mode::All).await?;
+        Ok(response)
+    }
+
+    /// Runs the `on_error`s on an error without a service. Returns [`Recovery::Retry`],
+    /// [`Recovery::Fallback`], or [`Recovery::Fail`] with the resulting error, which is a hook's
+    /// own if one failed. An abort, an interrupt and an end of the invocation are returned
+    /// unchanged.
+    pub async fn run_on_error(&self, request: &mut R, error: Error) -> Recovery<R::Response> {
+        if error.is_ending() {
+            return Recovery::Fail(error);
+        }
+        let mut call = begin(self.clone(), request.clone());
+        let recovered = call.on_error(error, true).await;
+        request.clone_from(&call.request);
+        match recovered {
+            Ok(Recovered::Retry) => Recovery::Retry,
+            Ok(Recovered::Fallback(response)) => Recovery::Fallback(response),
+            Err(error) => Recovery::Fail(error),
+        }
+    }
+}
