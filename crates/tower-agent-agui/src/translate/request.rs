@@ -32,26 +32,27 @@ pub(crate) struct TranslateRun {
 }
 
 impl TranslateRun {
-    /// `calls` are those of the conversation: the model's id and the id on the wire.
+    /// Creates the state of a run. `calls` has, for each call of the conversation, the model's id and
+    /// the id on the wire.
     pub(crate) fn new(
         input: Arc<RunAgentInput>,
         context: RunContext,
         calls: Vec<(Arc<str>, Arc<str>)>,
     ) -> Self {
         let shown = Mutex::new(Conversation::new(input.messages.iter().cloned()));
-        let (names, state) = (Names::new(calls), ToldState::default());
         Self {
             input,
             context,
             shown,
-            names,
-            state,
+            names: Names::new(calls),
+            state: ToldState::default(),
         }
     }
 
     /// Returns whether the client declares version 1.0 or later.
     pub(super) fn speaks_1_0(&self) -> bool {
         let version = self.input.protocol_version.as_deref();
+        // Minor versions only add to the protocol.
         let major = version.and_then(|version| version.split('.').next()?.parse::<u32>().ok());
         major.is_some_and(|major| major >= 1)
     }
@@ -115,7 +116,7 @@ impl TranslateRequest {
 impl Request for TranslateRequest {
     type Response = TranslateResponse;
     const CALL: CallKind = CallKind::Other("translate");
-    // It tells of the abort.
+    // The client is to receive the event of the abort itself.
     const OUTLIVES_ABORT: bool = true;
 
     fn context(&self) -> &RunContext {
