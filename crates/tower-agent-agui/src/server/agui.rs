@@ -107,7 +107,7 @@ impl AgUi {
             principal,
             thread: input.thread_id.clone(),
         };
-        // Replaces the messages in the input by the server's versions.
+        // Takes a sealed thread out of the input, where callbacks would find it.
         let mut begun = threads::begin(
             &self.keeping,
             key,
