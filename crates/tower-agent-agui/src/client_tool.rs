@@ -26,20 +26,20 @@ pub(super) fn tools(declared: &[Declared]) -> Result<ToolSet, InputError> {
                 declaration = declaration.with_parameters(parameters.into());
             }
             Some(_) => {
-                let place = format!("tools[{index}].parameters");
-                return Err(InputError::new(
-                    place,
-                    "the schema of the arguments must be an object",
-                ));
+                let path = format!("tools[{index}].parameters");
+                let message = "the schema of the arguments must be an object";
+                return Err(InputError::new(path, message));
             }
         }
-        let inserted = tools.insert(Tool::service(declaration, service_fn(wait)));
-        inserted.map_err(|error| InputError::new("tools", error))?;
+        tools
+            .insert(Tool::service(declaration, service_fn(interrupt)))
+            .map_err(|error| InputError::new("tools", error))?;
     }
     Ok(tools)
 }
 
-async fn wait(request: ToolRequest) -> Result<ToolResponse> {
+/// Interrupts the run, since only the client can execute the tool.
+async fn interrupt(request: ToolRequest) -> Result<ToolResponse> {
     let id = request
         .context()
         .tool_call_id()

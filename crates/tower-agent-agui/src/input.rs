@@ -13,13 +13,14 @@ use tower_agent::tool::ToolSet;
 
 /// The input besides the conversation: the state, the client's tools, and the context for the
 /// agent. The forwarded properties are left to the application.
-pub(super) struct Said {
+pub(super) struct RunData {
     state: State,
     tools: ToolSet,
-    told: Option<String>,
+    /// The context as text for the model.
+    instructions: Option<String>,
 }
 
-impl Said {
+impl RunData {
     /// Reads an input.
     ///
     /// # Errors
@@ -27,9 +28,9 @@ impl Said {
     /// Fails if the state or a tool's schema is not an object, two tools have the same name, an
     /// interrupt is answered twice, or an id is too long.
     pub(super) fn read(input: &RunAgentInput) -> Result<Self, InputError> {
-        for (path, name) in [("threadId", &input.thread_id), ("runId", &input.run_id)] {
-            if name.len() > LONGEST_NAME {
-                let why = format!("the id is longer than {LONGEST_NAME} bytes");
+        for (path, id) in [("threadId", &input.thread_id), ("runId", &input.run_id)] {
+            if id.len() > MAX_ID {
+                let why = format!("the id is longer than {MAX_ID} bytes");
                 return Err(InputError::new(path, why));
             }
         }
@@ -38,24 +39,26 @@ impl Said {
         Ok(Self {
             state: state(input.state.as_ref())?,
             tools,
-            told: told(&input.context),
+            instructions: instructions(&input.context),
         })
     }
 
     /// Adds the input to a request. Its run has an id of its own: the client's may be that of another
     /// run, whose calls would count as those of this one.
-    pub(super) fn ask(self, request: AgentRequest) -> AgentRequest {
+    pub(super) fn add_to(self, request: AgentRequest) -> AgentRequest {
         let request = request.with_state(self.state).with_tools(self.tools);
-        let Some(told) = self.told else {
+        let Some(instructions) = self.instructions else {
             return request;
         };
-        let tell = before_model(move |request| request.add_instructions(&told));
-        request.with_callbacks(Bundle::new().on_model(tell))
+        // Added to each model request and not to the conversation, where it would stay after the
+        // client has changed it.
+        let add = before_model(move |request| request.add_instructions(&instructions));
+        request.with_callbacks(Bundle::new().on_model(add))
     }
 }
 
-/// Every event contains it.
-const LONGEST_NAME: usize = 1024;
+/// The maximum length of an id in bytes. Every event contains ids, so a long one multiplies.
+const MAX_ID: usize = 1024;
 
 fn state(state: Option<&Value>) -> Result<State, InputError> {
     match state {
@@ -68,26 +71,23 @@ fn state(state: Option<&Value>) -> Result<State, InputError> {
 /// Rejects ambiguous answers.
 fn answered_once(resume: &[ResumeEntry]) -> Result<(), InputError> {
     let mut answered = HashSet::new();
-    match resume
-        .iter()
-        .position(|entry| !answered.insert(&entry.interrupt_id))
-    {
-        None => Ok(()),
-        Some(at) => {
-            let why = format!(
-                "the interrupt `{}` is answered twice",
-                resume[at].interrupt_id
-            );
-            Err(InputError::of_answer(at, why))
+    for (index, entry) in resume.iter().enumerate() {
+        if !answered.insert(&entry.interrupt_id) {
+            let message = format!("the interrupt `{}` is answered twice", entry.interrupt_id);
+            return Err(InputError::of_answer(index, message));
         }
     }
+    Ok(())
 }
 
 /// Returns the client's context as text for the model.
-fn told(context: &[Context]) -> Option<String> {
-    let lines = context
+fn instructions(context: &[Context]) -> Option<String> {
+    if context.is_empty() {
+        return None;
+    }
+    let lines: Vec<_> = context
         .iter()
-        .map(|Context { description, value }| format!("{description}: {value}"));
-    let lines: Vec<_> = lines.collect();
-    (!lines.is_empty()).then(|| lines.join("\n"))
+        .map(|entry| format!("{}: {}", entry.description, entry.value))
+        .collect();
+    Some(lines.join("\n"))
 }

@@ -56,6 +56,7 @@ impl Writer {
     pub fn write(&mut self, event: &Event, bytes: &mut Vec<u8>) -> Result<()> {
         let before = bytes.len();
         self.append(event, bytes).map_err(|error| {
+            // Half a line would make the next event unreadable.
             bytes.truncate(before);
             let what = format!("cannot serialise the event {}", event.kind.name());
             Error::new(ErrorKind::Other, what).with_source(error)
@@ -63,10 +64,13 @@ impl Writer {
     }
 
     fn append(&mut self, event: &Event, bytes: &mut Vec<u8>) -> serde_json::Result<()> {
+        // Other fields of an event follow the text, so only a plain event can share its start.
         let piece = event.kind.piece().filter(|_| event.is_plain());
         let kind = discriminant(&event.kind);
         if let (Some((id, more)), Some(last)) = (piece, &self.last)
-            && (last.kind == kind && Arc::ptr_eq(&last.id, id))
+            && last.kind == kind
+            // By address: another copy of the id is written in full, with the same bytes.
+            && Arc::ptr_eq(&last.id, id)
         {
             bytes.extend_from_slice(&last.bytes);
             serde_json::to_writer(&mut *bytes, more)?;
@@ -76,13 +80,13 @@ impl Writer {
             bytes.extend_from_slice(b"data: ");
             serde_json::to_writer(&mut *bytes, event)?;
             if let Some((id, more)) = piece {
-                // The text comes last.
-                let rest = serde_json::to_string(more)?.len() + 1;
-                let head = bytes[before..bytes.len() - rest].to_vec();
+                // The text is the last field, so all before it and its closing brace is the same for
+                // every piece.
+                let tail = serde_json::to_string(more)?.len() + 1;
                 self.last = Some(Head {
                     kind,
                     id: id.clone(),
-                    bytes: head,
+                    bytes: bytes[before..bytes.len() - tail].to_vec(),
                 });
             }
         }

@@ -163,7 +163,7 @@ async fn requests_for_another_host_are_refused() {
 }
 
 #[tokio::test]
-async fn what_a_page_from_elsewhere_posts_is_refused() {
+async fn a_post_from_another_origin_is_refused() {
     let (address, server) = serve(0).await;
     let server = tokio::spawn(server);
     let host = format!("host: {address}");

@@ -326,7 +326,7 @@ fn a_question_for_an_operator_is_not_answered_by_a_front_end() {
 }
 
 #[test]
-fn what_was_asked_about_is_what_runs_whatever_the_front_end_makes_of_it() {
+fn an_approved_call_runs_with_the_arguments_shown() {
     for (how, keep) in keepers() {
         let bank = Bank::default();
         let model = ScriptedModel::new([bill(), Turn::from_text("Paid.")]);
@@ -766,7 +766,7 @@ impl ThreadStore for Broken {
 }
 
 #[test]
-fn what_cannot_be_kept_is_not_told() {
+fn events_that_cannot_be_saved_are_not_sent() {
     let bank = Bank::default();
     let look = Tool::function("look", "Looks.", |_: Value| "a secret");
     let serve = |saves: usize| {
@@ -1158,7 +1158,7 @@ fn an_answer_counts_in_no_conversation_but_the_one_with_the_question() {
 }
 
 #[test]
-fn what_was_paid_is_not_paid_again_by_going_back_and_forward() {
+fn going_back_and_forward_does_not_repeat_a_payment() {
     for (how, keep) in keepers() {
         let bank = Bank::default();
         let turns = (0..6).map(|_| Turn::from_text("Paid."));
@@ -1312,7 +1312,7 @@ fn results_are_in_the_order_of_their_calls_whoever_gives_them_and_when() {
 
 /// Two servers with the same key and no names of their own.
 #[test]
-fn what_an_agents_guard_asks_about_is_not_run_by_another_agent() {
+fn an_approval_for_one_agent_is_invalid_for_another() {
     let bank = Bank::default();
     let guarded = Agent::builder(ScriptedModel::new([bill()]))
         .name("clerk")

@@ -1,14 +1,18 @@
-//! Applies an event to one message, as a client does with the events that it is sent, which
-//! callbacks may have changed. The core assembles answers from the deltas of a model.
+//! Applies an event to one message, as a client does.
+//!
+//! The core assembles the model's own message from its deltas. This one follows the events that
+//! were sent, which callbacks may have changed.
 
 use serde_json::{Map, Value};
 
 use crate::wire::{Content, Event, Message, MessageKind, TextRole};
 
+/// Returns whether text can be added to the message.
 pub(super) fn takes_text(message: &Message) -> bool {
     !matches!(message.kind, MessageKind::Activity { .. })
 }
 
+/// Creates an empty message of this role.
 pub(super) fn empty(role: TextRole) -> MessageKind {
     let content = String::new();
     match role {
@@ -24,6 +28,7 @@ pub(super) fn empty(role: TextRole) -> MessageKind {
     }
 }
 
+/// Adds a piece of text.
 pub(super) fn append(message: &mut Message, delta: &str) {
     match &mut message.kind {
         MessageKind::Developer { content }
@@ -42,7 +47,9 @@ pub(super) fn append(message: &mut Message, delta: &str) {
 /// Merges the event's metadata, key by key.
 pub(super) fn merge(metadata: &mut Option<Map<String, Value>>, event: &Event) {
     if let Some(more) = event.metadata() {
-        let entries = more.iter().map(|(key, value)| (key.clone(), value.clone()));
-        metadata.get_or_insert_default().extend(entries);
+        let metadata = metadata.get_or_insert_default();
+        for (key, value) in more {
+            metadata.insert(key.clone(), value.clone());
+        }
     }
 }

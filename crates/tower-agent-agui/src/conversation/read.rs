@@ -35,7 +35,8 @@ pub fn read(messages: &[wire::Message]) -> Result<Messages, InputError> {
     // The id and index of the last assistant message.
     let mut last: Option<(&str, usize)> = None;
     for (index, message) in messages.iter().enumerate() {
-        let place = |field: &str| format!("messages[{index}].{field}");
+        let path = |field: &str| format!("messages[{index}].{field}");
+        // A subagent's conversation is its own: its agent keeps it.
         if message.subagent_run_id.is_some() {
             continue;
         }
@@ -44,20 +45,21 @@ pub fn read(messages: &[wire::Message]) -> Result<Messages, InputError> {
                 read.push(Message::system(content.clone()));
             }
             MessageKind::User { content } => {
+                // Reasoning belongs to an assistant message, and none followed it in this turn.
                 thoughts.clear();
-                read.push(Message::new(Role::User, parts(content, place)?));
+                read.push(Message::new(Role::User, parts(content, path)?));
             }
             MessageKind::Reasoning { content } => {
                 let mut part = Part::reasoning(content.clone());
-                if let (Part::Reasoning(thought), Some(value)) =
-                    (&mut part, &message.encrypted_value)
+                if let Part::Reasoning(thought) = &mut part
+                    && let Some(value) = &message.encrypted_value
                 {
                     thought.provider = provider_data(value);
                 }
                 // The ids show where our own reasoning messages belong: they were sent after the
                 // first text.
-                let own = last.filter(|(name, _)| is_thought_of(&message.id, name));
-                match own.and_then(|(_, at)| read.get_mut(at)) {
+                let parent = last.filter(|(id, _)| is_thought_of(&message.id, id));
+                match parent.and_then(|(_, index)| read.get_mut(index)) {
                     Some(message) => message.parts_mut().push(part),
                     None => thoughts.push(part),
                 }
@@ -66,34 +68,40 @@ pub fn read(messages: &[wire::Message]) -> Result<Messages, InputError> {
                 content,
                 tool_calls,
             } => {
-                let mut said = std::mem::take(&mut thoughts);
-                said.extend(
-                    content
-                        .iter()
-                        .filter(|text| !text.is_empty())
-                        .map(Part::from_text),
-                );
-                for asked in tool_calls {
-                    let function = &asked.function;
-                    let (id, name) = (asked.id.clone(), function.name.clone());
-                    let mut call = ToolCall::from_text(id, name, &*function.arguments);
-                    if let Some(value) = &asked.encrypted_value {
+                let mut parts = std::mem::take(&mut thoughts);
+                // Clients write an empty text for a message that has only calls; providers reject it.
+                if let Some(text) = content
+                    && !text.is_empty()
+                {
+                    parts.push(Part::from_text(text));
+                }
+                for tool_call in tool_calls {
+                    let function = &tool_call.function;
+                    let mut call = ToolCall::from_text(
+                        tool_call.id.clone(),
+                        function.name.clone(),
+                        &*function.arguments,
+                    );
+                    if let Some(value) = &tool_call.encrypted_value {
                         call.provider = provider_data(value);
                     }
-                    calls.insert(&asked.id, call.clone());
-                    said.push(call.into());
+                    // Models may use an id again: a result belongs to the latest call before it.
+                    calls.insert(&tool_call.id, call.clone());
+                    parts.push(call.into());
                 }
                 last = Some((&message.id, read.len()));
-                read.push(Message::new(Role::Assistant, said));
+                read.push(Message::new(Role::Assistant, parts));
             }
             MessageKind::Tool { tool_call_id, .. } => {
                 let call = calls.get(tool_call_id).ok_or_else(|| {
                     let why = format!("no earlier message contains the call `{tool_call_id}`");
-                    InputError::new(place("toolCallId"), why)
+                    InputError::new(path("toolCallId"), why)
                 })?;
-                let (said, is_failed) = tool_answer(message, place)?;
-                let result = ToolResult::new(call, said);
-                let result = if is_failed { result.failed() } else { result };
+                let (parts, is_failed) = tool_answer(message, path)?;
+                let mut result = ToolResult::new(call, parts);
+                if is_failed {
+                    result = result.failed();
+                }
                 read.push(Message::tool(result));
             }
             MessageKind::Activity { .. } => {}
@@ -107,64 +115,78 @@ pub fn read(messages: &[wire::Message]) -> Result<Messages, InputError> {
 fn is_thought_of(id: &str, message: &str) -> bool {
     let number = id
         .strip_prefix(message)
-        .and_then(|rest| rest.strip_prefix("-r"));
+        .and_then(|suffix| suffix.strip_prefix("-r"));
     number.is_some_and(|number| number.parse::<u32>().is_ok())
 }
 
 /// Returns the result of a tool and whether it failed, or nothing for other messages.
 pub(crate) fn tool_answer(
     message: &wire::Message,
-    place: impl Fn(&str) -> String,
+    path: impl Fn(&str) -> String,
 ) -> Result<(Vec<Part>, bool), InputError> {
     let MessageKind::Tool { content, error, .. } = &message.kind else {
         return Ok((Vec::new(), false));
     };
-    let mut said = parts(content, place)?;
-    let silent = said
+    let mut parts = parts(content, path)?;
+    let is_empty = parts
         .iter()
         .all(|part| part.as_text().is_some_and(str::is_empty));
-    if let (true, Some(error)) = (silent, error) {
-        said = vec![Part::from_text(error)];
+    // A model must not read an empty result where the client explains the failure.
+    if let Some(error) = error
+        && is_empty
+    {
+        parts = vec![Part::from_text(error)];
     }
-    let told = message
+    // The result that the server sent has no `error` field, only the mark in its metadata.
+    let is_marked = message
         .metadata
         .as_ref()
-        .and_then(|it| it.get(IS_ERROR)?.as_bool());
-    Ok((said, error.is_some() || told == Some(true)))
+        .and_then(|metadata| metadata.get(IS_ERROR)?.as_bool())
+        .unwrap_or(false);
+    Ok((parts, error.is_some() || is_marked))
 }
 
+/// Converts a message's content; `path` names a field of the message in an error.
 pub(crate) fn parts(
     content: &Content,
-    place: impl Fn(&str) -> String,
+    path: impl Fn(&str) -> String,
 ) -> Result<Vec<Part>, InputError> {
     let parts = match content {
         Content::Text(text) => return Ok(vec![Part::from_text(text)]),
         Content::Parts(parts) => parts,
     };
-    let part = |(index, part): (usize, &ContentPart)| {
-        let read = match part {
-            ContentPart::Text(text) => Ok(Part::from_text(&text.text)),
-            ContentPart::Image(image) => source(image).map(|it| Image::new(it).into()),
-            ContentPart::Audio(audio) => source(audio).map(|it| Audio::new(it).into()),
-            ContentPart::Document(document) => source(document).map(|it| {
-                let mut read = Document::new(it);
-                read.name = name(document);
-                read.into()
-            }),
-            ContentPart::Video(_) => {
-                Err("a model call cannot contain video; send text, an image, audio or a document")
-            }
-        };
-        read.map_err(|why| InputError::new(place(&format!("content[{index}]")), why))
-    };
-    parts.iter().enumerate().map(part).collect()
+    let mut read = Vec::with_capacity(parts.len());
+    for (index, part) in parts.iter().enumerate() {
+        let part = content_part(part)
+            .map_err(|why| InputError::new(path(&format!("content[{index}]")), why))?;
+        read.push(part);
+    }
+    Ok(read)
 }
 
-/// A client must not choose among the files in the account that the server uses.
+/// Converts one part; fails if a model call cannot contain it.
+fn content_part(part: &ContentPart) -> Result<Part, &'static str> {
+    match part {
+        ContentPart::Text(text) => Ok(Part::from_text(&text.text)),
+        ContentPart::Image(image) => Ok(Image::new(source(image)?).into()),
+        ContentPart::Audio(audio) => Ok(Audio::new(source(audio)?).into()),
+        ContentPart::Document(media) => {
+            let mut document = Document::new(source(media)?);
+            document.name = name(media);
+            Ok(document.into())
+        }
+        ContentPart::Video(_) => {
+            Err("a model call cannot contain video; send text, an image, audio or a document")
+        }
+    }
+}
+
+/// Converts the source of a medium.
 fn source(media: &MediaPart) -> Result<MediaSource, &'static str> {
     let (source, media_type) = match &media.source {
         PartSource::Data { value, mime_type } => return Ok(MediaSource::base64(mime_type, value)),
         PartSource::Url { value, mime_type } => (MediaSource::url(value), mime_type),
+        // A client must not choose among the files in the account that the server uses.
         PartSource::File { .. } => {
             return Err("a client cannot name a provider's file; send the data or a URL");
         }
@@ -175,6 +197,7 @@ fn source(media: &MediaPart) -> Result<MediaSource, &'static str> {
     })
 }
 
+/// Returns the name of a document.
 fn name(document: &MediaPart) -> Option<Arc<str>> {
     Some(document.metadata.as_ref()?.get(FILE_NAME)?.as_str()?.into())
 }
@@ -183,6 +206,8 @@ fn name(document: &MediaPart) -> Option<Arc<str>> {
 fn provider_data(value: &str) -> ProviderData {
     match serde_json::from_str::<BTreeMap<String, Value>>(value) {
         Ok(data) => data.into(),
+        // Another server wrote it. It goes back to the client unchanged, and no provider of ours
+        // reads it.
         Err(_) => {
             let mut data = ProviderData::default();
             data.set(FOREIGN, value.into());

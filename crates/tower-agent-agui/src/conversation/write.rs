@@ -37,7 +37,7 @@ pub fn write(messages: &Messages, mut next_id: impl FnMut() -> Arc<str>) -> Vec<
                 let results = message.tool_results();
                 written.extend(results.map(|result| tool(next_id(), result)));
             }
-            // The protocol has no such role.
+            // The protocol has no role for kinds of message that are added later.
             _ => {}
         }
     }
@@ -49,11 +49,13 @@ fn assistant(
     next_id: &mut impl FnMut() -> Arc<str>,
     written: &mut Vec<wire::Message>,
 ) {
+    // The protocol has one text for each message, so all text parts are joined. Reasoning becomes
+    // messages of its own, written before.
     let mut text = None::<String>;
     let mut tool_calls = Vec::new();
     for part in message.parts() {
         match part {
-            Part::Text(words) => text.get_or_insert_default().push_str(&words.text),
+            Part::Text(part) => text.get_or_insert_default().push_str(&part.text),
             Part::Reasoning(thought) => {
                 let kind = MessageKind::Reasoning {
                     content: thought.text.clone(),
@@ -63,10 +65,13 @@ fn assistant(
                 written.push(message);
             }
             Part::ToolCall(call) => {
-                let (id, name) = (call.id.clone(), call.name.clone());
-                let mut asked = wire::ToolCall::new(id, name, call.arguments.as_str());
-                asked.encrypted_value = encrypted(&call.provider);
-                tool_calls.push(asked);
+                let mut tool_call = wire::ToolCall::new(
+                    call.id.clone(),
+                    call.name.clone(),
+                    call.arguments.as_str(),
+                );
+                tool_call.encrypted_value = encrypted(&call.provider);
+                tool_calls.push(tool_call);
             }
             _ => {}
         }
@@ -91,15 +96,13 @@ fn tool(id: Arc<str>, result: &ToolResult) -> wire::Message {
 
 /// Returns text, if there is nothing else.
 pub(crate) fn content(parts: &[Part]) -> Content {
-    let words: Option<String> = parts.iter().map(Part::as_text).collect();
-    match words {
-        Some(words) => words.into(),
-        None => parts
-            .iter()
-            .filter_map(content_part)
-            .collect::<Vec<_>>()
-            .into(),
+    // `None` if any part is not text.
+    let text: Option<String> = parts.iter().map(Part::as_text).collect();
+    if let Some(text) = text {
+        return text.into();
     }
+    let parts: Vec<_> = parts.iter().filter_map(content_part).collect();
+    parts.into()
 }
 
 fn content_part(part: &Part) -> Option<ContentPart> {
@@ -108,17 +111,13 @@ fn content_part(part: &Part) -> Option<ContentPart> {
         Part::Image(image) => media(&image.source).map(ContentPart::Image),
         Part::Audio(audio) => media(&audio.source).map(ContentPart::Audio),
         Part::Document(document) => {
-            let name = document
+            let mut media = media(&document.source)?;
+            // The protocol has no field for the name.
+            media.metadata = document
                 .name
                 .as_ref()
                 .map(|name| json!({ FILE_NAME: name }));
-            let media = media(&document.source);
-            media.map(|it| {
-                ContentPart::Document(MediaPart {
-                    metadata: name,
-                    ..it
-                })
-            })
+            Some(ContentPart::Document(media))
         }
         _ => None,
     }
@@ -160,6 +159,7 @@ pub(crate) fn encrypted(data: &ProviderData) -> Option<String> {
         return None;
     }
     match data.get(FOREIGN) {
+        // It came from another server, which expects its own text back.
         Some(Value::String(value)) => Some(value.clone()),
         _ => serde_json::to_string(data).ok(),
     }

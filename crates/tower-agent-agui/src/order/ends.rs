@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::owners::{Entities, Owner};
 use crate::wire::{Event, EventKind, RunFinished, RunOutcome, SubagentOutcome};
 
+/// Tags the event with its owner.
 pub(super) fn of(event: Event, owner: &Owner) -> Event {
     match owner {
         Some(owner) => event.with_subagent_run_id(owner.clone()),
@@ -15,6 +16,7 @@ pub(super) fn of(event: Event, owner: &Owner) -> Event {
 impl Entities {
     /// Ends all open entities because the run ends, the last opened first.
     pub(super) fn close_all(&mut self, finished: &RunFinished, out: &mut Vec<Event>) {
+        // Collected first: the maps have no order, and the client expects the innermost end first.
         let mut ends = Vec::new();
         for (id, entity) in &mut self.messages {
             if let Some(at) = entity.opened.take() {
@@ -50,7 +52,7 @@ impl Entities {
     }
 }
 
-/// Returns a subagent's end, which follows the end of the run.
+/// Returns a subagent's end, which depends on the end of the run.
 fn subagent_end(id: Arc<str>, finished: &RunFinished) -> Event {
     match finished.outcome {
         Some(RunOutcome::Interrupt { .. }) => EventKind::SubagentFinished {
@@ -62,6 +64,6 @@ fn subagent_end(id: Arc<str>, finished: &RunFinished) -> Event {
         }
         .into(),
         Some(RunOutcome::Cancelled) => Event::subagent_error(id, "the run was cancelled"),
-        _ => Event::subagent_finished(id),
+        Some(RunOutcome::Success { .. }) | None => Event::subagent_finished(id),
     }
 }

@@ -1,9 +1,9 @@
 use std::sync::Arc;
 
 use super::owners::Owner;
-use crate::wire::{Event, EventKind};
+use crate::wire::EventKind;
 
-/// The open entities that chunks have started. Each agent has at most one.
+/// An open entity that a chunk has started. Each agent has at most one.
 #[derive(Clone, Debug)]
 pub(super) struct Lane {
     pub(super) owner: Owner,
@@ -11,6 +11,7 @@ pub(super) struct Lane {
     pub(super) id: Arc<str>,
 }
 
+/// A kind of entity that chunks can start and continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stream {
     Text,
@@ -18,12 +19,14 @@ pub(super) enum Stream {
     Reasoning,
 }
 
-/// Returns the kind of a chunk, if the event is one.
-pub(super) fn stream(event: &Event) -> Option<Stream> {
-    match event.kind {
-        EventKind::TextMessageChunk { .. } => Some(Stream::Text),
-        EventKind::ToolCallChunk { .. } => Some(Stream::ToolCall),
-        EventKind::ReasoningMessageChunk { .. } => Some(Stream::Reasoning),
-        _ => None,
+impl Stream {
+    /// Returns the kind of entity that the event starts or continues, if it is a chunk.
+    pub(super) fn of_chunk(event: &EventKind) -> Option<Self> {
+        match event {
+            EventKind::TextMessageChunk { .. } => Some(Self::Text),
+            EventKind::ToolCallChunk { .. } => Some(Self::ToolCall),
+            EventKind::ReasoningMessageChunk { .. } => Some(Self::Reasoning),
+            _ => None,
+        }
     }
 }

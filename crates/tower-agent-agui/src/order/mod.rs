@@ -54,6 +54,7 @@ mod ends;
 mod keeper;
 mod lanes;
 mod owners;
+mod sequence;
 mod violation;
 
 pub use self::keeper::OrderKeeper;

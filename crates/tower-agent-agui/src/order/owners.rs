@@ -43,6 +43,7 @@ pub(super) struct Entities {
 }
 
 impl Entities {
+    /// Returns the next time of the clock, which counts openings.
     pub(super) fn now(&mut self) -> u64 {
         self.clock += 1;
         self.clock
@@ -50,42 +51,38 @@ impl Entities {
 
     /// Adopts the owners of a conversation's messages: all of them, or only those not known yet.
     pub(super) fn seed(&mut self, messages: &[Message], as_they_stand: bool) {
-        let put = |entry: &mut Owner, new: bool, owner: &Owner| {
-            if new || as_they_stand {
-                entry.clone_from(owner);
-            }
-        };
         for message in messages {
-            let (id, owner) = (&message.id, &message.subagent_run_id);
+            let id = &message.id;
+            let owner = &message.subagent_run_id;
             match message.kind {
                 MessageKind::Reasoning { .. } => {
-                    let new = !self.thoughts.contains_key(id);
-                    put(
-                        &mut self.thoughts.entry(id.clone()).or_default().owner,
-                        new,
-                        owner,
-                    );
+                    if as_they_stand || !self.thoughts.contains_key(id) {
+                        let thought = self.thoughts.entry(id.clone()).or_default();
+                        thought.owner.clone_from(owner);
+                    }
                 }
                 MessageKind::Activity { .. } => {
-                    let new = !self.activities.contains_key(id);
-                    put(self.activities.entry(id.clone()).or_default(), new, owner);
+                    if as_they_stand || !self.activities.contains_key(id) {
+                        self.activities.insert(id.clone(), owner.clone());
+                    }
                 }
-                _ => {
-                    let new = !self.messages.contains_key(id);
-                    put(
-                        &mut self.messages.entry(id.clone()).or_default().owner,
-                        new,
-                        owner,
-                    );
+                MessageKind::Developer { .. }
+                | MessageKind::System { .. }
+                | MessageKind::Assistant { .. }
+                | MessageKind::User { .. }
+                | MessageKind::Tool { .. } => {
+                    if as_they_stand || !self.messages.contains_key(id) {
+                        let entity = self.messages.entry(id.clone()).or_default();
+                        entity.owner.clone_from(owner);
+                    }
                 }
             }
             for call in message.tool_calls() {
-                let new = !self.tool_calls.contains_key(&call.id);
-                put(
-                    &mut self.tool_calls.entry(call.id.clone()).or_default().owner,
-                    new,
-                    owner,
-                );
+                // A call belongs to the owner of its message.
+                if as_they_stand || !self.tool_calls.contains_key(&call.id) {
+                    let entity = self.tool_calls.entry(call.id.clone()).or_default();
+                    entity.owner.clone_from(owner);
+                }
             }
         }
     }
@@ -99,15 +96,15 @@ pub(super) fn agree(
     tag: Option<&Arc<str>>,
     owner: &Owner,
 ) -> Result<(), Violation> {
-    match tag {
-        Some(_) if tag != owner.as_ref() => Err(Violation::Owner {
-            event,
-            id: id.clone(),
-            owner: owner.clone(),
-            found: tag.cloned(),
-        }),
-        _ => Ok(()),
+    if tag.is_none() || tag == owner.as_ref() {
+        return Ok(());
     }
+    Err(Violation::Owner {
+        event,
+        id: id.clone(),
+        owner: owner.clone(),
+        found: tag.cloned(),
+    })
 }
 
 /// Opens the entity; returns `false` if it is already open.
@@ -131,6 +128,7 @@ pub(super) fn close(
     tag: Option<&Arc<str>>,
     (owner, opened): (&Owner, &mut Opened),
 ) -> Result<bool, Violation> {
+    // The end of an entity that is not open is dropped, whoever sends it.
     if opened.is_some() {
         agree(event, id, tag, owner)?;
     }
@@ -167,12 +165,12 @@ impl Entities {
         const EVENT: &str = "TOOL_CALL_START";
         let now = self.now();
         // A call belongs to the owner of its message.
-        let asks = parent.and_then(|parent| Some((parent, &self.messages.get(parent)?.owner)));
-        if let Some((parent, owner)) = asks {
-            agree(EVENT, parent, tag, owner)?;
-        }
-        let owner = match asks {
-            Some((_, owner)) => owner.clone(),
+        let message = parent.and_then(|parent| Some((parent, self.messages.get(parent)?)));
+        let owner = match message {
+            Some((parent, message)) => {
+                agree(EVENT, parent, tag, &message.owner)?;
+                message.owner.clone()
+            }
             None => tag.cloned(),
         };
         let Some(call) = self.tool_calls.get_mut(id) else {
@@ -185,12 +183,12 @@ impl Entities {
             );
             return Ok(true);
         };
-        if asks.is_some() && owner != call.owner && call.opened.is_none() {
-            let (event, id, of) = (EVENT, id.clone(), call.owner.clone());
+        // A call that starts again keeps its owner, which another message cannot change.
+        if message.is_some() && owner != call.owner && call.opened.is_none() {
             return Err(Violation::Owner {
-                event,
-                id,
-                owner: of,
+                event: EVENT,
+                id: id.clone(),
+                owner: call.owner.clone(),
                 found: owner,
             });
         }
@@ -205,11 +203,10 @@ impl Entities {
         which: impl Fn(&mut Thought) -> &mut Opened,
     ) -> Result<bool, Violation> {
         let now = self.now();
-        let new = || Thought {
+        let thought = self.thoughts.entry(id.clone()).or_insert_with(|| Thought {
             owner: tag.cloned(),
             ..Thought::default()
-        };
-        let thought = self.thoughts.entry(id.clone()).or_insert_with(new);
+        });
         let owner = thought.owner.clone();
         open(event, id, tag, (&owner, which(thought)), now)
     }
@@ -234,6 +231,8 @@ impl Entities {
         if self.steps.remove(&(tag.cloned(), name.clone())).is_some() {
             return Ok(true);
         }
+        // Steps have no ids. The same name may be open for several agents, but only its own agent
+        // ends each.
         match self.steps.keys().find(|(_, step)| step == name) {
             Some((owner, _)) => Err(Violation::Owner {
                 event: "STEP_FINISHED",
@@ -249,6 +248,7 @@ impl Entities {
         let id = &started.subagent_run_id;
         match self.subagents.get(id) {
             Some(Some(_)) => return Ok(false),
+            // It has ended. Unlike a message, a subagent is not opened again.
             Some(None) => return Err(Violation::SubagentReused { id: id.clone() }),
             None => {}
         }

@@ -10,7 +10,7 @@ use super::body::Body;
 use super::limits::Limits;
 use super::read::read;
 use super::reply::{self, Refusal};
-use crate::input::Said;
+use crate::input::RunData;
 use crate::run::AgUiRun;
 use crate::threads::{self, Allowed, Keeping, ThreadKey};
 use crate::translate::TranslateRequest;
@@ -100,23 +100,23 @@ impl AgUi {
         principal: Option<Arc<str>>,
         parts: Option<http::request::Parts>,
     ) -> Result<AgUiRun, InputError> {
-        let said = Said::read(&input)?;
-        let (server, thread) = (self.name.clone(), input.thread_id.clone());
+        // Read before the thread is claimed: a rejected input must not keep others out of it.
+        let data = RunData::read(&input)?;
         let key = ThreadKey {
-            server,
+            server: self.name.clone(),
             principal,
-            thread,
+            thread: input.thread_id.clone(),
         };
-        let abandoned_after = self.limits.abandoned_after;
-        let begun = threads::begin(
+        // Takes a sealed thread out of the input, where callbacks would find it.
+        let mut begun = threads::begin(
             &self.keeping,
             key,
             &mut input,
-            abandoned_after,
+            self.limits.abandoned_after,
             self.allowed,
-        );
-        let mut begun = begun.await?;
-        begun.request = said.ask(begun.request);
+        )
+        .await?;
+        begun.request = data.add_to(begun.request);
         let input = Arc::new(input);
         begun.request.extensions_mut().insert(input.clone());
         if let Some(parts) = parts {
@@ -130,7 +130,7 @@ impl AgUi {
         ))
     }
 
-    async fn answer<B>(self, request: http::Request<B>) -> Result<http::Response<Body>, Refusal>
+    async fn respond<B>(self, request: http::Request<B>) -> Result<http::Response<Body>, Refusal>
     where
         B: http_body::Body<Error: Into<BoxError>> + Send,
         B::Data: Send,
@@ -141,6 +141,7 @@ impl AgUi {
             None => None,
             Some(of) => Some(of(&parts).ok_or_else(reply::unknown)?),
         };
+        // The body comes last: an unknown sender cannot make the server read it.
         let body = read(body, self.limits).await?;
         let input = RunAgentInput::from_json(&body)?;
         let run = self.start(input, principal, Some(parts)).await?;
@@ -162,8 +163,9 @@ where
     }
 
     fn call(&mut self, request: http::Request<B>) -> Self::Future {
-        let answer = self.clone().answer(request);
-        Box::pin(async move { Ok(answer.await.unwrap_or_else(Refusal::into_response)) })
+        // The service is always ready, so a clone of it is, too.
+        let response = self.clone().respond(request);
+        Box::pin(async move { Ok(response.await.unwrap_or_else(Refusal::into_response)) })
     }
 }
 

@@ -24,14 +24,17 @@ enum Kind {
     Events(Box<EventBody>),
 }
 
-/// The maximum size of a frame in bytes.
+/// The size in bytes at which a frame is sent. The last event in it may exceed it.
 const FRAME: usize = 16 << 10;
 
 struct EventBody {
+    /// `None` once the run has ended.
     run: Option<AgUiRun>,
     writer: sse::Writer,
+    /// The next frame.
     bytes: Vec<u8>,
     keep_alive: Duration,
+    /// The time until the next keep-alive comment, if no event comes before.
     silence: Pin<Box<Sleep>>,
 }
 
@@ -41,14 +44,12 @@ impl Body {
     }
 
     pub(super) fn events(run: AgUiRun, keep_alive: Duration) -> Self {
-        let silence = Box::pin(sleep(keep_alive));
-        let (writer, bytes) = Default::default();
         let events = EventBody {
             run: Some(run),
-            writer,
-            bytes,
+            writer: sse::Writer::new(),
+            bytes: Vec::new(),
             keep_alive,
-            silence,
+            silence: Box::pin(sleep(keep_alive)),
         };
         Self(Kind::Events(Box::new(events)))
     }
@@ -71,6 +72,7 @@ impl http_body::Body for Body {
     fn is_end_stream(&self) -> bool {
         match &self.0 {
             Kind::Error(body) => body.is_end_stream(),
+            // Only the next poll shows whether the run has ended.
             Kind::Events(_) => false,
         }
     }
@@ -86,6 +88,8 @@ impl http_body::Body for Body {
 impl EventBody {
     /// Writes the available events.
     fn fill(&mut self, cx: &mut Context<'_>) {
+        // As many as are ready share a frame, up to a limit: a fast model must not fill the memory
+        // while the client reads slowly.
         while let Some(run) = &mut self.run
             && self.bytes.len() < FRAME
         {
@@ -93,6 +97,7 @@ impl EventBody {
                 Poll::Pending => break,
                 Poll::Ready(None) => self.run = None,
                 Poll::Ready(Some(event)) => {
+                    // The rest of the run is still of use to the client.
                     if let Err(error) = self.writer.write(&event, &mut self.bytes) {
                         tracing::error!(%error, "dropped an event that failed to serialise");
                     }
@@ -103,15 +108,15 @@ impl EventBody {
 
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Frame<Bytes>>> {
         self.fill(cx);
-        let bytes = match std::mem::take(&mut self.bytes) {
-            bytes if !bytes.is_empty() => Bytes::from(bytes),
-            _ if self.run.is_none() => return Poll::Ready(None),
-            _ => {
-                if self.silence.as_mut().poll(cx).is_pending() {
-                    return Poll::Pending;
-                }
-                sse::KEEP_ALIVE
-            }
+        // Written events go out before the end, and before any comment.
+        let bytes = if !self.bytes.is_empty() {
+            Bytes::from(std::mem::take(&mut self.bytes))
+        } else if self.run.is_none() {
+            return Poll::Ready(None);
+        } else if self.silence.as_mut().poll(cx).is_ready() {
+            sse::KEEP_ALIVE
+        } else {
+            return Poll::Pending;
         };
         // Not `reset`, which panics for intervals beyond the clock's range.
         self.silence.set(sleep(self.keep_alive));

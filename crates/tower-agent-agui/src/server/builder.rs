@@ -251,8 +251,10 @@ impl AgUiBuilder {
             name,
             principal,
         } = self;
-        let in_memory = || Keeping::Store(BoxStore::new(MemoryThreads::new()));
-        let keeping = keeping.unwrap_or_else(in_memory);
+        // A server always has threads: without them a client could speak for the model.
+        let keeping =
+            keeping.unwrap_or_else(|| Keeping::Store(BoxStore::new(MemoryThreads::new())));
+        // Without callbacks there is no stack, so that streamed text takes the short way.
         let stack = (!stack.is_empty())
             .then(|| stack.around(BoxCallService::new(Translate), Some(&semantics)));
         AgUi {

@@ -1,9 +1,11 @@
 use std::time::Duration;
 
-/// What a server takes, and how long it waits.
+/// Limits of requests and of waiting.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
+    /// In bytes.
     pub(super) body: usize,
+    /// In levels of arrays and objects.
     pub(super) nesting: usize,
     pub(super) keep_alive: Duration,
     pub(super) abandoned_after: Duration,

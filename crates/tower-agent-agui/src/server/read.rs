@@ -26,13 +26,15 @@ where
                 return too_large(limits);
             }
             // An outer layer may have a limit of its own.
-            let status = match is_limit(&*error) {
-                true => StatusCode::PAYLOAD_TOO_LARGE,
-                false => StatusCode::BAD_REQUEST,
+            let status = if is_limit(&*error) {
+                StatusCode::PAYLOAD_TOO_LARGE
+            } else {
+                StatusCode::BAD_REQUEST
             };
             Refusal::new(status, format!("the body did not arrive: {error}"))
         })?;
     let body = body.to_bytes();
+    // Checked before it is parsed: parsing and dropping nested values both recurse.
     if nesting(&body) > limits.nesting {
         let message = format!(
             "the JSON is nested more than {} levels deep",
@@ -54,8 +56,11 @@ fn is_limit(error: &(dyn StdError + 'static)) -> bool {
 
 /// Returns how deeply a JSON text is nested.
 fn nesting(json: &[u8]) -> usize {
-    let (mut depth, mut deepest) = (0_usize, 0);
-    let (mut in_string, mut escaped) = (false, false);
+    let mut depth = 0_usize;
+    let mut deepest = 0;
+    // Brackets inside strings do not nest.
+    let mut in_string = false;
+    let mut escaped = false;
     for byte in json {
         match byte {
             _ if escaped => escaped = false,
@@ -65,6 +70,7 @@ fn nesting(json: &[u8]) -> usize {
                 depth += 1;
                 deepest = deepest.max(depth);
             }
+            // The text may be invalid, which the parser reports later.
             b']' | b'}' if !in_string => depth = depth.saturating_sub(1),
             _ => {}
         }

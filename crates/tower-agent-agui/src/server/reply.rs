@@ -56,11 +56,10 @@ impl From<InputError> for Refusal {
             InputErrorKind::NotOpen | InputErrorKind::Busy => StatusCode::CONFLICT,
             InputErrorKind::Store => StatusCode::SERVICE_UNAVAILABLE,
         };
-        let code = Some(error.kind().code());
-        let path = Some(error.path().to_owned()).filter(|path| path != ".");
         Self {
-            path,
-            code,
+            // `.` is the whole input, which says nothing about where the error is.
+            path: Some(error.path().to_owned()).filter(|path| path != "."),
+            code: Some(error.kind().code()),
             ..Self::new(status, error.message())
         }
     }
@@ -80,6 +79,7 @@ pub(super) fn check(parts: &Parts) -> Result<(), Refusal> {
         let message = "use POST to start a run";
         return Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, message));
     }
+    // Also keeps out forms of other sites, which a browser posts without asking first.
     if !is_json(&parts.headers) {
         let message = "the body must be JSON, with the content type `application/json`";
         return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
@@ -102,21 +102,25 @@ fn is_json(headers: &HeaderMap) -> bool {
 }
 
 fn accepts_events(headers: &HeaderMap) -> bool {
-    let mut accepted = headers.get_all(ACCEPT).iter().peekable();
-    if accepted.peek().is_none() {
+    // No header means that any media type is accepted.
+    if !headers.contains_key(ACCEPT) {
         return true;
     }
-    let ranges = accepted
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|it| it.split(','));
-    ranges
-        .filter(|range| !is_refused(range))
-        .map(essence)
-        .any(|range| {
-            ["*/*", "text/*", sse::CONTENT_TYPE]
+    for value in headers.get_all(ACCEPT) {
+        let Ok(ranges) = value.to_str() else {
+            continue;
+        };
+        for range in ranges.split(',').filter(|range| !is_refused(range)) {
+            let range = essence(range);
+            if ["*/*", "text/*", sse::CONTENT_TYPE]
                 .iter()
-                .any(|it| it.eq_ignore_ascii_case(range))
-        })
+                .any(|accepted| accepted.eq_ignore_ascii_case(range))
+            {
+                return true;
+            }
+        }
+    }
+    false
 }
 
 /// Returns whether the weight is zero, which excludes the media range.
@@ -133,10 +137,12 @@ fn essence(media_type: &str) -> &str {
     media_type.split(';').next().unwrap_or_default().trim()
 }
 
+/// Creates the response with the events of a run.
 pub(super) fn events(body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(sse::CONTENT_TYPE));
+    // A cache would send one user's run to another.
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     // Proxies of the nginx family would otherwise buffer events.
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));

@@ -32,7 +32,7 @@ pub(crate) struct TranslateRun {
 }
 
 impl TranslateRun {
-    /// `calls` are those of the conversation: the model's id and the id on the wire.
+    /// Creates the state of a run.
     pub(crate) fn new(input: Arc<RunAgentInput>, context: RunContext) -> Self {
         let shown = Mutex::new(Conversation::new(input.messages.iter().cloned()));
         Self {
@@ -47,6 +47,7 @@ impl TranslateRun {
     /// Returns whether the client declares version 1.0 or later.
     pub(super) fn speaks_1_0(&self) -> bool {
         let version = self.input.protocol_version.as_deref();
+        // Minor versions only add to the protocol.
         let major = version.and_then(|version| version.split('.').next()?.parse::<u32>().ok());
         major.is_some_and(|major| major >= 1)
     }
@@ -110,7 +111,7 @@ impl TranslateRequest {
 impl Request for TranslateRequest {
     type Response = TranslateResponse;
     const CALL: CallKind = CallKind::Other("translate");
-    // It tells of the abort.
+    // The client is to receive the event of the abort itself.
     const OUTLIVES_ABORT: bool = true;
 
     fn context(&self) -> &RunContext {

@@ -12,16 +12,17 @@ use tower_agent::context::StateDelta;
 
 /// The state that was sent to the client.
 #[derive(Debug, Default)]
-pub(super) struct ToldState(Mutex<Told>);
+pub(super) struct ToldState(Mutex<ClientState>);
 
 #[derive(Debug, Default)]
-struct Told {
+struct ClientState {
     state: Map<String, Value>,
     /// Every change is sent as a snapshot of the whole state.
     is_whole: bool,
 }
 
 impl ToldState {
+    /// Returns the whole state as an event.
     pub(super) fn snapshot(&self, state: Map<String, Value>) -> Event {
         lock(&self.0).state.clone_from(&state);
         Event::state_snapshot(state)
@@ -30,30 +31,40 @@ impl ToldState {
     /// Returns a delta, or the whole state once the client would reject the delta: it rejects keys
     /// that could reach the prototype of its objects, and the whole delta with them.
     pub(super) fn delta(&self, delta: StateDelta) -> Event {
-        let mut told = lock(&self.0);
+        let mut client = lock(&self.0);
         let mut keys = delta.set.keys().chain(&delta.removed);
-        told.is_whole |=
+        // From then on for good: a later delta would change a state that the client may not have.
+        client.is_whole |=
             keys.any(|key| matches!(&**key, "__proto__" | "constructor" | "prototype"));
-        let patch = (!told.is_whole).then(|| patch(&delta, &told.state));
-        delta.apply(&mut told.state);
-        match patch {
-            Some(patch) => Event::state_delta(patch),
-            None => Event::state_snapshot(told.state.clone()),
+        if client.is_whole {
+            delta.apply(&mut client.state);
+            return Event::state_snapshot(client.state.clone());
         }
+        // The patch depends on the state before the delta.
+        let patch = patch(&delta, &client.state);
+        delta.apply(&mut client.state);
+        Event::state_delta(patch)
     }
 }
 
 /// Returns the delta as a patch of the state that was sent before.
-fn patch(delta: &StateDelta, told: &Map<String, Value>) -> Patch {
-    let path = |key: &String| PointerBuf::from_tokens([key]);
-    let removed = delta.removed.iter().filter(|key| told.contains_key(*key));
-    let removed = removed.map(|key| PatchOperation::Remove(RemoveOperation { path: path(key) }));
-    let set = delta.set.iter().map(|(key, value)| {
-        let (path, value) = (path(key), value.clone());
-        match told.contains_key(key) {
-            true => PatchOperation::Replace(ReplaceOperation { path, value }),
-            false => PatchOperation::Add(AddOperation { path, value }),
+fn patch(delta: &StateDelta, state: &Map<String, Value>) -> Patch {
+    let mut operations = Vec::new();
+    for key in &delta.removed {
+        // A client rejects the whole patch if it removes a key that is not there.
+        if state.contains_key(key) {
+            let path = PointerBuf::from_tokens([key]);
+            operations.push(PatchOperation::Remove(RemoveOperation { path }));
         }
-    });
-    Patch(removed.chain(set).collect())
+    }
+    for (key, value) in &delta.set {
+        let path = PointerBuf::from_tokens([key]);
+        let value = value.clone();
+        operations.push(if state.contains_key(key) {
+            PatchOperation::Replace(ReplaceOperation { path, value })
+        } else {
+            PatchOperation::Add(AddOperation { path, value })
+        });
+    }
+    Patch(operations)
 }

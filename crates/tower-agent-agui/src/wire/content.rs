@@ -116,6 +116,7 @@ impl<'de> Deserialize<'de> for AnyContent {
             }
         }
 
+        // Not an untagged enum, which would buffer the value and lose the position of an error.
         deserializer.deserialize_any(Any)
     }
 }
@@ -265,6 +266,7 @@ impl TryFrom<AnyPart> for ContentPart {
             metadata,
         } = part;
         let media = match kind {
+            // Returned here: it is the only part without a source.
             PartType::Text => {
                 let text = text.ok_or("missing field `text` of a text part")?;
                 return Ok(Self::Text(TextPart { text, id, metadata }));
@@ -312,6 +314,7 @@ impl TryFrom<AnySource> for PartSource {
             provider,
         } = source;
         Ok(match kind {
+            // Unlike a URL, bare data says nothing about its type.
             SourceType::Data => {
                 let mime_type = mime_type.ok_or("missing field `mimeType` of a data source")?;
                 Self::Data { value, mime_type }

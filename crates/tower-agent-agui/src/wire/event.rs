@@ -31,6 +31,7 @@ pub struct Event {
     /// The kind of event, with its data.
     pub kind: EventKind,
     subagent_run_id: Option<Arc<str>>,
+    // Boxed, so that moving a piece of text does not move these, too.
     extra: Option<Box<Extra>>,
 }
 
@@ -76,6 +77,7 @@ impl Event {
     /// exactly.
     #[must_use]
     pub fn with_timestamp(self, milliseconds: i64) -> Self {
+        // Clients read numbers as JavaScript does, with 53 bits.
         const MAX: i64 = (1 << 53) - 1;
         self.with_extra(|extra| extra.timestamp = Some(milliseconds.clamp(-MAX, MAX)))
     }
@@ -176,11 +178,13 @@ impl Serialize for Event {
             #[serde(flatten)]
             extra: Option<&'a Extra>,
         }
+        // Most events are plain, and flattening costs a buffer for every event.
         if self.is_plain() {
             return self.kind.serialize(serializer);
         }
         Flat {
             kind: &self.kind,
+            // The start and end of a subagent have a field of the same name.
             subagent_run_id: match self.kind.subagent() {
                 Some(_) => None,
                 None => self.subagent_run_id.as_ref(),
@@ -198,6 +202,7 @@ impl<'de> Deserialize<'de> for Event {
         struct Attribution {
             subagent_run_id: Option<Arc<str>>,
         }
+        // The kind and the common fields stand in one object, which is therefore read three times.
         let value = Value::deserialize(deserializer)?;
         let kind = EventKind::deserialize(&value).map_err(D::Error::custom)?;
         let Attribution { subagent_run_id } =

@@ -52,9 +52,8 @@ impl Event {
     /// Creates the start of an assistant message.
     #[must_use]
     pub fn text_start(message_id: impl Into<Arc<str>>) -> Self {
-        let message_id = message_id.into();
         EventKind::TextMessageStart {
-            message_id,
+            message_id: message_id.into(),
             role: None,
             name: None,
         }
@@ -64,8 +63,11 @@ impl Event {
     /// Creates a delta of a message.
     #[must_use]
     pub fn text_content(message_id: impl Into<Arc<str>>, delta: impl Into<String>) -> Self {
-        let (message_id, delta) = (message_id.into(), delta.into());
-        EventKind::TextMessageContent { message_id, delta }.into()
+        EventKind::TextMessageContent {
+            message_id: message_id.into(),
+            delta: delta.into(),
+        }
+        .into()
     }
 
     /// Creates the end of a message.
@@ -95,10 +97,9 @@ impl Event {
     /// Creates a delta of a tool call's arguments: a piece of JSON text.
     #[must_use]
     pub fn tool_call_args(tool_call_id: impl Into<Arc<str>>, delta: impl Into<String>) -> Self {
-        let (tool_call_id, delta) = (tool_call_id.into(), delta.into());
         EventKind::ToolCallArgs {
-            tool_call_id,
-            delta,
+            tool_call_id: tool_call_id.into(),
+            delta: delta.into(),
         }
         .into()
     }
@@ -191,8 +192,11 @@ impl Event {
     /// Creates the start of a reasoning message.
     #[must_use]
     pub fn reasoning_message_start(message_id: impl Into<Arc<str>>) -> Self {
-        let (message_id, role) = (message_id.into(), ReasoningRole::Reasoning);
-        EventKind::ReasoningMessageStart { message_id, role }.into()
+        EventKind::ReasoningMessageStart {
+            message_id: message_id.into(),
+            role: ReasoningRole::Reasoning,
+        }
+        .into()
     }
 
     /// Creates a delta of a reasoning message.
@@ -201,8 +205,11 @@ impl Event {
         message_id: impl Into<Arc<str>>,
         delta: impl Into<String>,
     ) -> Self {
-        let (message_id, delta) = (message_id.into(), delta.into());
-        EventKind::ReasoningMessageContent { message_id, delta }.into()
+        EventKind::ReasoningMessageContent {
+            message_id: message_id.into(),
+            delta: delta.into(),
+        }
+        .into()
     }
 
     /// Creates the end of a reasoning message.

@@ -94,10 +94,12 @@ impl RunAgentInput {
     /// Fails if the body is not JSON or not an input; the error says where and why.
     pub fn from_json(body: &[u8]) -> Result<Self, InputError> {
         // serde_json does not check UTF-8 in skipped values.
-        let text = str::from_utf8(body).map_err(InputError::no_text)?;
+        let text = str::from_utf8(body).map_err(InputError::not_utf8)?;
         let mut json = serde_json::Deserializer::from_str(text);
         let input = serde_path_to_error::deserialize(&mut json)
             .map_err(|error| InputError::json(error.path().to_string(), error.inner()))?;
+        // A second value after the first is not ignored: the client and we would read the body
+        // differently.
         json.end().map_err(|error| InputError::json(".", &error))?;
         Ok(input)
     }
@@ -135,7 +137,7 @@ pub struct Context {
 pub struct ResumeEntry {
     /// The id of the interrupt.
     pub interrupt_id: Arc<str>,
-    /// Whether it was answered.
+    /// The status: answered or cancelled.
     #[serde(deserialize_with = "word")]
     pub status: ResumeStatus,
     /// The answer.
@@ -146,7 +148,7 @@ pub struct ResumeEntry {
     pub metadata: Option<Map<String, Value>>,
 }
 
-/// Whether an interrupt was answered.
+/// The status of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
@@ -166,7 +168,7 @@ pub struct InputError {
     kind: InputErrorKind,
 }
 
-/// Why an input is rejected.
+/// The reason for which an input is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum InputErrorKind {
@@ -206,11 +208,10 @@ impl InputError {
     }
 
     pub(crate) fn new(path: impl Into<String>, message: impl ToString) -> Self {
-        let kind = InputErrorKind::Invalid;
         Self {
             path: path.into(),
             message: message.to_string(),
-            kind,
+            kind: InputErrorKind::Invalid,
         }
     }
 
@@ -220,9 +221,10 @@ impl InputError {
     }
 
     fn json(path: impl Into<String>, error: &serde_json::Error) -> Self {
-        let kind = match error.is_syntax() || error.is_eof() {
-            true => InputErrorKind::Syntax,
-            false => InputErrorKind::Invalid,
+        let kind = if error.is_syntax() || error.is_eof() {
+            InputErrorKind::Syntax
+        } else {
+            InputErrorKind::Invalid
         };
         // If a key is invalid, the path is that of the object.
         let path: String = path.into();
@@ -234,7 +236,7 @@ impl InputError {
         Self::new(path, error).of(kind)
     }
 
-    fn no_text(error: Utf8Error) -> Self {
+    fn not_utf8(error: Utf8Error) -> Self {
         let message = format!("the JSON is not valid UTF-8: {error}");
         Self::new(".", message).of(InputErrorKind::Syntax)
     }

@@ -124,11 +124,10 @@ impl Message {
     /// Creates an assistant message.
     #[must_use]
     pub fn assistant(id: impl Into<Arc<str>>, content: impl Into<String>) -> Self {
-        let content = Some(content.into());
         Self::new(
             id,
             MessageKind::Assistant {
-                content,
+                content: Some(content.into()),
                 tool_calls: Vec::new(),
             },
         )
@@ -141,12 +140,11 @@ impl Message {
         tool_call_id: impl Into<Arc<str>>,
         content: impl Into<Content>,
     ) -> Self {
-        let (tool_call_id, content) = (tool_call_id.into(), content.into());
         Self::new(
             id,
             MessageKind::Tool {
-                tool_call_id,
-                content,
+                tool_call_id: tool_call_id.into(),
+                content: content.into(),
                 error: None,
             },
         )
@@ -215,6 +213,7 @@ struct AnyMessage {
     id: Arc<str>,
     #[serde(deserialize_with = "word")]
     role: AnyRole,
+    // The role decides which content is allowed, and may stand after it.
     content: Option<AnyContent>,
     #[serde(default, deserialize_with = "or_default")]
     tool_calls: Vec<ToolCall>,
@@ -254,6 +253,7 @@ impl TryFrom<AnyMessage> for Message {
             ..
         } = message;
         let kind = match role {
+            // Alone among the roles it needs no content: it may have only calls.
             AnyRole::Assistant => MessageKind::Assistant {
                 content: content.map(AnyContent::text).transpose()?,
                 tool_calls,

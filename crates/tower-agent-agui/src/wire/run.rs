@@ -240,18 +240,22 @@ pub struct TokenUsage {
 
 impl From<tower_agent::message::Usage> for TokenUsage {
     fn from(usage: tower_agent::message::Usage) -> Self {
-        let known = |tokens| (tokens > 0).then_some(tokens);
         Self {
             provider: None,
             model: None,
             input_tokens: Some(usage.input_tokens),
             output_tokens: Some(usage.output_tokens),
             total_tokens: Some(usage.total()),
-            reasoning_tokens: known(usage.reasoning_tokens),
-            cached_input_tokens: known(usage.cached_input_tokens),
-            cache_write_input_tokens: known(usage.cache_write_tokens),
+            reasoning_tokens: nonzero(usage.reasoning_tokens),
+            cached_input_tokens: nonzero(usage.cached_input_tokens),
+            cache_write_input_tokens: nonzero(usage.cache_write_tokens),
         }
     }
+}
+
+/// Returns the count unless it is zero, since a provider that does not report a count leaves it zero.
+fn nonzero(tokens: u64) -> Option<u64> {
+    (tokens > 0).then_some(tokens)
 }
 
 /// A subagent starts.

@@ -89,22 +89,22 @@ fn attack(kept: impl Fn(AgUiBuilder) -> AgUiBuilder) {
 }
 
 #[test]
-fn whatever_is_sent_to_a_server_with_threads_in_memory_nothing_runs_unasked() {
+fn threads_in_memory_run_only_approved_calls() {
     attack(|server| server);
 }
 
 #[test]
-fn whatever_is_sent_where_threads_come_and_go_nothing_runs_unasked() {
+fn evicted_threads_run_only_approved_calls() {
     attack(|server| server.threads(MemoryThreads::new().max_threads(2)));
 }
 
 #[test]
-fn whatever_is_sent_to_a_server_with_a_slow_store_nothing_runs_unasked() {
+fn a_slow_store_runs_only_approved_calls() {
     attack(|server| server.threads(Arc::new(Slow::default())));
 }
 
 /// One process: it knows the answers that it has seen.
 #[test]
-fn whatever_is_sent_to_a_server_that_seals_its_threads_nothing_runs_unasked() {
+fn sealed_threads_run_only_approved_calls() {
     attack(|server| server.stateless(SealKey::new([9; 32])));
 }

@@ -79,7 +79,7 @@ async fn a_comment_is_sent_whenever_nothing_else_was_for_so_long() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_sent_puts_the_comment_off_and_the_interval_may_be_chosen() {
+async fn an_event_postpones_the_comment_and_the_interval_can_be_set() {
     let turns = [6, 6, 9]
         .map(|seconds| Turn::tool("echo", json!({})).latency(Duration::from_secs(seconds)));
     let model = ScriptedModel::new(turns.into_iter().chain([Turn::from_text("done")]));

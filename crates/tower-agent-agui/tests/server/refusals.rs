@@ -178,7 +178,7 @@ async fn the_limit_of_the_size_is_exact() {
 }
 
 #[tokio::test]
-async fn what_is_no_json_is_400_and_says_where() {
+async fn invalid_json_is_400_and_says_where() {
     let (served, watched) = unused().await;
     for body in ["", "{", "nonsense", "{\"threadId\": }"] {
         refused(send(&served, post(body)).await, StatusCode::BAD_REQUEST).await;

@@ -466,7 +466,7 @@ fn callbacks_that_only_look_change_nothing() {
 }
 
 #[test]
-fn what_a_before_leaves_its_after_finds() {
+fn an_after_finds_the_data_of_its_before() {
     struct At(usize);
     let clock = Arc::new(AtomicUsize::new(0));
     let server = greeter()

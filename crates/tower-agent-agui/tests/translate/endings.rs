@@ -303,7 +303,7 @@ fn an_interrupt_or_an_end_of_the_invocation_ends_the_run_with_its_code() {
 
 /// The agent ends by an abort: callbacks see all that it has told, the end included.
 #[test]
-fn what_an_aborted_agent_has_told_passes_the_callbacks_like_everything_else() {
+fn events_before_an_abort_pass_the_callbacks() {
     let agent = || {
         let model = ScriptedModel::new([Turn::tool("erase", json!("all")).usage(Usage::new(7, 5))]);
         Agent::builder(model)

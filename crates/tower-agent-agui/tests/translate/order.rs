@@ -98,7 +98,7 @@ fn an_early_terminal_ends_the_run_and_the_agent() {
 }
 
 #[test]
-fn what_is_open_is_not_opened_twice() {
+fn an_open_entity_is_not_opened_twice() {
     let twice = [Event::text_start("r-m1"), Event::text_content("r-m1", "ho")];
     let sent = run(&instead(greeter(), is_delta, twice).build(), input());
     let starts = names(&sent)
@@ -164,7 +164,7 @@ fn an_end_that_is_dropped_is_made_up_for_when_the_run_ends() {
 }
 
 #[test]
-fn what_cannot_be_mended_is_an_error_of_order_and_ends_the_run() {
+fn an_event_that_cannot_be_repaired_ends_the_run_with_an_order_error() {
     let bad = [
         Event::tool_call_args("nothing", "{}"),
         Event::run_finished("t", "another"),

@@ -138,7 +138,7 @@ fn an_approval_of_a_call_that_is_named_as_an_earlier_one_is_asked_for_once() {
 }
 
 #[test]
-fn what_an_interrupt_carries_reaches_the_front_end() {
+fn the_data_of_an_interrupt_reaches_the_front_end() {
     let schema = json!({ "type": "object", "properties": { "name": { "type": "string" } } });
     let ask = {
         let schema = schema.clone();

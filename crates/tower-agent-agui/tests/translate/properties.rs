@@ -1,4 +1,4 @@
-//! Whatever an agent does and whatever callbacks make of it: what leaves follows the rules.
+//! The events of any agent with any callbacks follow the rules.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -586,10 +586,10 @@ pub fn watch(
 }
 
 proptest! {
-    #![proptest_config(cases(10_000))]
+    #![proptest_config(cases(2_000))]
 
     #[test]
-    fn whatever_callbacks_do_what_leaves_is_in_order(
+    fn events_are_in_order_with_any_callbacks(
         asked in asked(),
         meddlers in prop::collection::vec(meddler(), 1..4),
         preset in 0..8_usize,
@@ -604,7 +604,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(cases(4_000))]
+    #![proptest_config(cases(800))]
 
     #[test]
     fn callbacks_that_only_look_leave_the_front_end_with_the_transcript(

@@ -220,7 +220,7 @@ fn the_state_is_sent_whole_and_then_as_it_changes() {
 }
 
 #[test]
-fn what_a_tool_tells_is_a_custom_event() {
+fn a_tools_own_event_is_a_custom_event() {
     let tell = Tool::function_with("tell", "Tells.", |_: Value, call: ToolRequest| async move {
         call.context()
             .emit("progress", json!({ "percent": 50 }))
@@ -637,7 +637,7 @@ fn runs_of_one_name_do_not_add_to_one_anothers_messages() {
 
 /// Such as the signature without which some take no further turn of the conversation.
 #[test]
-fn what_a_provider_added_to_a_call_is_sent_for_it_to_come_back() {
+fn provider_data_of_a_call_is_sent_to_be_returned() {
     let model = tower::service_fn(|request: ModelRequest| async move {
         let mut call = tower_agent::message::ToolCall::new("c", "echo", json!({}));
         call.provider

@@ -129,7 +129,7 @@ fn an_answer_stands_behind_its_call_and_the_answers_before() {
 }
 
 #[test]
-fn what_events_carry_is_added_to_what_they_build() {
+fn metadata_of_events_is_added_to_their_message() {
     let with = |event: Event, value| event.with_metadata(object(value));
     let events = [
         with(Event::text_start("m1"), json!({ "a": 1, "b": { "c": 1 } })),

@@ -327,7 +327,7 @@ fn an_event_of_a_subagents_beginning_names_it_once() {
 }
 
 #[test]
-fn what_is_no_event_is_refused() {
+fn an_invalid_event_is_refused() {
     for json in [
         json!({}),
         json!({ "type": "TEXT_MESSAGE_FINISHED", "messageId": "m" }),

@@ -107,7 +107,7 @@ fn parts_become_parts() {
 }
 
 #[test]
-fn what_no_model_call_can_carry_is_refused_by_its_place() {
+fn content_that_no_model_call_can_contain_is_refused_with_its_path() {
     let url = || PartSource::Url {
         value: "u".into(),
         mime_type: None,

@@ -73,7 +73,7 @@ fn the_body_of_the_typescript_client_is_read_whole() {
 }
 
 #[test]
-fn what_may_be_left_out_may_be_left_out_or_null() {
+fn optional_fields_can_be_absent_or_null() {
     let least = read(&with_messages(json!([])));
     assert!(least.tools.is_empty() && least.context.is_empty() && least.resume.is_empty());
     assert_eq!(least.state, None);
@@ -166,7 +166,7 @@ fn an_error_says_why() {
 }
 
 #[test]
-fn what_is_no_json_or_more_than_one_is_refused() {
+fn invalid_json_or_a_second_value_is_refused() {
     for body in [
         "",
         "{",

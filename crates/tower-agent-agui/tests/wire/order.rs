@@ -209,7 +209,7 @@ fn a_failed_run_says_why_and_nothing_is_closed() {
 }
 
 #[test]
-fn what_is_open_is_closed_before_the_end_last_opened_first() {
+fn open_entities_end_before_the_run_last_opened_first() {
     let mut keeper = running();
     for event in [
         Event::step_started("s"),
@@ -397,7 +397,7 @@ fn a_step_is_finished_by_who_began_it() {
 }
 
 #[test]
-fn what_goes_on_is_of_the_agent_that_began_it() {
+fn an_entity_is_continued_only_by_its_owner() {
     let start = || Event::tool_call_start("x", "add", None);
     let seal = |entity| Event::reasoning_encrypted_value(entity, "x", "sealed");
     for (start, next) in [
@@ -651,7 +651,7 @@ fn a_chunk_says_what_it_begins() {
 }
 
 #[test]
-fn what_a_chunk_carries_beside_stays_with_its_content() {
+fn metadata_of_a_chunk_stays_with_its_content() {
     let chunk = text_chunk(Some("m"), Some("a"))
         .with_timestamp(7)
         .with_raw_event(json!(1));

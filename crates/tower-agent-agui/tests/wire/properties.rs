@@ -1,4 +1,4 @@
-//! Whatever the keeper is fed, what leaves follows the rules.
+//! Any events that the keeper receives leave in an order that follows the rules.
 
 use std::sync::Arc;
 
@@ -192,7 +192,7 @@ fn harmed() -> impl Strategy<Value = Vec<Event>> {
 }
 
 proptest! {
-    #![proptest_config(cases(12_000))]
+    #![proptest_config(cases(2_400))]
 
     #[test]
     fn any_events_leave_in_order(
@@ -207,7 +207,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(cases(6_000))]
+    #![proptest_config(cases(1_200))]
 
     #[test]
     fn a_run_with_faults_leaves_in_order(events in harmed(), stop in any::<bool>()) {
@@ -216,7 +216,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(cases(2_000))]
+    #![proptest_config(cases(400))]
 
     #[test]
     fn a_run_in_order_leaves_as_it_came(events in run_in_order()) {
@@ -226,7 +226,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(cases(4_000))]
+    #![proptest_config(cases(800))]
 
     /// Whoever remembers the last piece knows the next by where its name is in memory.
     #[test]
