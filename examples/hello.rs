@@ -1,5 +1,4 @@
-//! An agent with one tool. A script plays the model, so that no key is needed: put a provider's model
-//! in its place.
+//! An agent with one tool. A script plays the model, so that no key is needed.
 
 use serde_json::json;
 use tower_agent::callback::after_tool;
@@ -12,16 +11,11 @@ async fn main() -> Result<(), BoxError> {
         Turn::tool("add", json!([17, 25])),
         Turn::from_text("17 and 25 are 42."),
     ]);
+    let add = Tool::function("add", "Adds two numbers.", |(a, b): (i64, i64)| a + b);
     let agent = Agent::builder(model)
-        .tool(Tool::function(
-            "add",
-            "Adds two numbers.",
-            |(a, b): (i64, i64)| a + b,
-        ))
-        .on_tool(after_tool(|call, result| {
-            println!("{}{} = {}", call.name(), call.arguments(), result.value())
-        }))
+        .tool(add)
+        .on_tool(after_tool(|_, sum| println!("tool: {}", sum.value())))
         .build()?;
-    println!("{}", agent.run("What is 17 + 25?").await?.text());
+    println!("model: {}", agent.run("What is 17 + 25?").await?.text());
     Ok(())
 }

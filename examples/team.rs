@@ -1,4 +1,4 @@
-//! A team: a writer, then two critics at the same time, then an editor.
+//! A team of agents: a writer, then two critics at the same time, then an editor.
 //!
 //! `cargo run --example team`
 
@@ -7,10 +7,13 @@ use tower_agent::callback::before_agent;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, BoxError};
 
-/// Builds a member that says one thing.
-fn member(name: &str, answer: &str) -> Result<Agent, BuildError> {
+/// Builds a member that says one thing, and prints its name when it begins.
+fn member(name: &'static str, answer: &str) -> Result<Agent, BuildError> {
     let model = ScriptedModel::always(Turn::from_text(answer));
-    Agent::builder(model).name(name).build()
+    Agent::builder(model)
+        .name(name)
+        .on_agent(before_agent(move |_| println!("> {name}")))
+        .build()
 }
 
 #[tokio::main(flavor = "current_thread")]
@@ -24,10 +27,6 @@ async fn main() -> Result<(), BoxError> {
         .agent(member("writer", "A draft about lighthouses.")?)
         .agent(critics)
         .agent(member("editor", "A short essay about lighthouses.")?)
-        // A global callback is around every agent below, and around this one.
-        .global_callbacks(before_agent(|request| {
-            println!("> {}", request.context().agent());
-        }))
         .build()?;
     println!("{}", essay.explain());
 

@@ -1,4 +1,4 @@
-//! Decides which parts of an input are accepted: the rules in the [module](super)'s table.
+//! Decides which parts of an input are accepted: the rules in the crate's [table](crate#trust).
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
