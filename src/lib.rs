@@ -19,7 +19,7 @@
 //!
 //! | crate | adds |
 //! |---|---|
-//! | [`tower-agent-providers`](https://docs.rs/tower-agent-providers) | models over HTTP: the OpenAI protocol, and a default client |
+//! | [`tower-agent-providers`](https://docs.rs/tower-agent-providers) | models over HTTP: OpenAI, Anthropic, Gemini, Ollama and what speaks their protocols; a default client |
 //! | [`tower-agent-agui`](https://docs.rs/tower-agent-agui) | serves an agent over HTTP to AG-UI clients |
 //! | [`tower-agent-durable`](https://docs.rs/tower-agent-durable) | sessions and durable runs, in SQLite or PostgreSQL |
 //! | [`tower-agent-mcp`](https://docs.rs/tower-agent-mcp) | tools of MCP servers, and agents served as MCP servers |
@@ -207,6 +207,7 @@
 //! |---|---|
 //! | `redact` | [`middleware::redact`]: hides addresses, card numbers and secrets |
 //! | `testing` | [`testing`]: a scripted model, [recordings](testing::recording) that replay a run without its model, assertions on what a run did, probes |
+//! | `wasm-js` | randomness from JavaScript: with it the crate builds for `wasm32-unknown-unknown` |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Tests, examples and benches may; the library may not.

@@ -8,7 +8,7 @@
 //! the session's state. It asks for approval before a file is deleted, and has a tool of its own.
 //!
 //! The server listens on 127.0.0.1, port 3000 or `PORT`, and rejects requests for other hosts or
-//! from other pages. The model follows a few rules; with `MODEL=openai:gpt-4o-mini`, or another
+//! from other pages. The model is a stand-in; with `MODEL=openai:gpt-4o-mini`, or another
 //! provider and model, it is that model.
 
 mod app;
@@ -20,8 +20,8 @@ mod session;
 // The arithmetic is the quickstart's.
 #[path = "../quickstart/callbacks.rs"]
 mod callbacks;
-#[path = "../quickstart/rules/mod.rs"]
-mod rules;
+#[path = "../quickstart/script.rs"]
+mod script;
 #[path = "../quickstart/server.rs"]
 mod server;
 #[path = "../quickstart/tools.rs"]

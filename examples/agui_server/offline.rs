@@ -1,5 +1,5 @@
 //! A model without a network: it responds to the page's buttons, and leaves arithmetic to the
-//! quickstart's rules.
+//! quickstart's stand-in.
 //!
 //! ```text
 //! Offline: Service<ModelRequest, Response = ModelResponse>
@@ -18,7 +18,7 @@ use tower_agent::message::{ToolCall, ToolResult};
 use tower_agent::stream::{Delta, DeltaSender};
 use tower_agent::{Error, Message, ModelRequest, ModelResponse, Part, Result, Role, Usage};
 
-use crate::rules::Rules;
+use crate::script::Script;
 
 const STORY: &str = include_str!("story.txt");
 
@@ -95,9 +95,9 @@ async fn answer(request: &ModelRequest) -> Result<ModelResponse> {
     Ok(ModelResponse::new(message).with_usage(usage))
 }
 
-/// Returns the response of the rules, after some reasoning if it is the first.
+/// Returns the response of the stand-in, after some reasoning if it is the first.
 async fn calculate(request: &ModelRequest, is_first: bool) -> Result<ModelResponse> {
-    let mut response = Rules
+    let mut response = Script
         .oneshot(request.clone().with_delta_sender(None))
         .await?;
     let tools: Vec<_> = response

@@ -2,18 +2,17 @@
 //!
 //! ```text
 //! cargo run --example quickstart -- "what is 12.5% of 840, plus 17?"
-//! cargo run --example quickstart -- "what is 2 + 2? and what is 10% of 50?"
 //! cargo run --example quickstart -- "delete everything"
 //! cargo run --example quickstart -- --explain
 //! ```
 //!
-//! The response is on stdout, the output of the callbacks on stderr. The model follows a few rules;
-//! see `rules/grammar.rs` for what it understands. With `MODEL=openai:gpt-4o-mini`, or another
+//! The response is on stdout, the output of the callbacks on stderr. The model is a
+//! stand-in that knows these two requests (`script.rs`). With `MODEL=openai:gpt-4o-mini`, or another
 //! provider and model, it is that model; keys and servers are those of
 //! [`Providers::from_env`](tower_agent_providers::Providers::from_env).
 
 mod callbacks;
-mod rules;
+mod script;
 mod server;
 mod tools;
 
@@ -27,7 +26,7 @@ use tower_agent::stream::EventKind;
 use tower_agent::{Agent, BoxError, RunStream};
 
 use self::callbacks::{Log, Stopwatch, TokenCount, forbid};
-use self::rules::Rules;
+use self::script::Script;
 use self::tools::tools;
 
 #[tokio::main]
@@ -45,7 +44,7 @@ async fn run() -> Result<(), BoxError> {
     let question = std::env::args().skip(1).collect::<Vec<_>>().join(" ");
     let agent = match server::model()? {
         Some(model) => calculator(model)?,
-        None => calculator(Rules)?,
+        None => calculator(Script)?,
     };
     match &*question {
         "--explain" => print!("{}", agent.explain()),
@@ -76,12 +75,12 @@ async fn ask(agent: &Agent, question: &str) -> Result<(), BoxError> {
     let mut run = agent.stream(question);
     print(&mut run).await;
     let response = run.response().await?;
-    let (end, turns, tokens) = (
+    eprintln!(
+        "\n[end]    {:?} after {} turns, {} tokens",
         response.end_reason(),
         response.iterations(),
         response.usage().total(),
     );
-    eprintln!("\n[end]    {end:?} after {turns} turns, {tokens} tokens");
     println!();
     Ok(())
 }

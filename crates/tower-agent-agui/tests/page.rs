@@ -12,8 +12,8 @@ mod local;
 mod notes;
 #[path = "../../../examples/agui_server/offline.rs"]
 mod offline;
-#[path = "../../../examples/quickstart/rules/mod.rs"]
-mod rules;
+#[path = "../../../examples/quickstart/script.rs"]
+mod script;
 #[path = "../../../examples/agui_server/session.rs"]
 mod session;
 #[path = "../../../examples/quickstart/tools.rs"]

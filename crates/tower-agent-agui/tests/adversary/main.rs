@@ -50,7 +50,7 @@ impl ThreadStore for Slow {
 }
 
 /// How many inputs each server gets. `ADVERSARY_INPUTS` sets it, for a longer attack.
-const INPUTS: usize = 10_000;
+const INPUTS: usize = 2_000;
 
 fn attack(kept: impl Fn(AgUiBuilder) -> AgUiBuilder) {
     let inputs = std::env::var("ADVERSARY_INPUTS").map_or(INPUTS, |inputs| inputs.parse().unwrap());
