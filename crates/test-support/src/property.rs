@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use proptest::test_runner::{Config, RngSeed};
 
 /// The least number of cases that a sample has, so that a short test keeps them all.
-const LEAST: u32 = 250;
+const LEAST: u32 = 256;
 
 /// Runs a tenth of this many cases, and with `EVERY_CASE=1` all of them, from a seed that a failure
 /// prints. `PROPTEST_RNG_SEED` sets it.

@@ -586,7 +586,7 @@ pub fn watch(
 }
 
 proptest! {
-    #![proptest_config(cases(2_000))]
+    #![proptest_config(cases(10_000))]
 
     #[test]
     fn events_are_in_order_with_any_callbacks(
@@ -604,7 +604,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(cases(800))]
+    #![proptest_config(cases(4_000))]
 
     #[test]
     fn callbacks_that_only_look_leave_the_front_end_with_the_transcript(

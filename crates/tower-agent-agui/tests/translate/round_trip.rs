@@ -156,7 +156,7 @@ fn agent(run: usize, script: &[Vec<Piece>], asked: &Asked) -> Agent {
 }
 
 proptest! {
-    #![proptest_config(cases(400))]
+    #![proptest_config(cases(2_000))]
 
     #[test]
     fn a_conversation_by_way_of_the_front_end_is_the_one_held_here(
@@ -201,7 +201,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(cases(400))]
+    #![proptest_config(cases(2_000))]
 
     #[test]
     fn the_next_run_is_asked_with_what_a_caller_here_would_ask_it_with(asked in asked()) {

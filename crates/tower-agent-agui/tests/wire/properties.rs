@@ -192,7 +192,7 @@ fn harmed() -> impl Strategy<Value = Vec<Event>> {
 }
 
 proptest! {
-    #![proptest_config(cases(2_400))]
+    #![proptest_config(cases(12_000))]
 
     #[test]
     fn any_events_leave_in_order(
@@ -207,7 +207,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(cases(1_200))]
+    #![proptest_config(cases(6_000))]
 
     #[test]
     fn a_run_with_faults_leaves_in_order(events in harmed(), stop in any::<bool>()) {
@@ -216,7 +216,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(cases(400))]
+    #![proptest_config(cases(2_000))]
 
     #[test]
     fn a_run_in_order_leaves_as_it_came(events in run_in_order()) {
@@ -226,7 +226,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(cases(800))]
+    #![proptest_config(cases(4_000))]
 
     /// Whoever remembers the last piece knows the next by where its name is in memory.
     #[test]
