@@ -7,8 +7,8 @@ use crate::message::{Message, Messages, Part, Role};
 pub(super) enum Step {
     /// Call the model.
     Model,
-    /// Run the tool calls of this message: those of the model that have no result. Usually it is the
-    /// model's own, without a copy.
+    /// Run the tool calls of this message, the model's calls without a result. Usually it is the
+    /// model's own message, without a copy.
     Tools(Message),
     /// Nothing: the model has sent its final message.
     Done,
@@ -28,13 +28,13 @@ pub(super) fn next(messages: &Messages) -> Step {
     if !turn.has_results() {
         return Step::Tools(turn.said.clone());
     }
-    match turn.open_calls() {
-        none if none.is_empty() => Step::Model,
-        open => {
-            let open = open.into_iter().cloned().map(Part::ToolCall);
-            Step::Tools(Message::new(Role::Assistant, open))
-        }
+    let open_calls = turn.open_calls();
+    if open_calls.is_empty() {
+        return Step::Model;
     }
+    // Some calls have a result, as in a resumed run: these must not run again.
+    let open_calls = open_calls.into_iter().cloned().map(Part::ToolCall);
+    Step::Tools(Message::new(Role::Assistant, open_calls))
 }
 
 #[cfg(test)]

@@ -76,9 +76,10 @@ impl RunStream {
                 run: context.run_id().into(),
             });
         }
-        let run = Some(Box::pin(run(service, request.entered(watched))) as BoxFuture<'_, _>);
+        // Added before the run is polled, so that the first event needs no poll of foreign code.
+        let run: BoxFuture<'static, _> = Box::pin(run(service, request.entered(watched)));
         Self {
-            run,
+            run: Some(run),
             result: None,
             events,
             context,
@@ -134,7 +135,7 @@ impl RunStream {
 
     /// Waits until an event is [ready](Self::ready). Returns `false` at the end.
     ///
-    /// For a translator, which looks at many events and keeps none: the [`Stream`] clones the
+    /// Use it in a translator, which looks at many events and keeps none: the [`Stream`] clones the
     /// invocation for each.
     #[inline]
     pub fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
@@ -151,14 +152,19 @@ impl RunStream {
         if let Some(run) = &mut self.run
             && let Poll::Ready(result) = run.as_mut().poll(cx)
         {
+            // Dropped at once: its callbacks end before the consumer sees the last event.
             self.run = None;
             self.result = Some(result);
         }
-        match self.events.is_ready() {
-            // Another task may add events, too.
-            false if self.run.is_some() => self.events.poll_ready(cx),
-            is_ready => Poll::Ready(is_ready),
+        if self.events.is_ready() {
+            return Poll::Ready(true);
         }
+        // The run has ended and its events are read: nothing can follow.
+        if self.run.is_none() {
+            return Poll::Ready(false);
+        }
+        // Tasks that the run has spawned may add events while the run itself is pending.
+        self.events.poll_ready(cx)
     }
 
     /// Returns the invocation and the kind of the event that is ready.
@@ -196,6 +202,7 @@ async fn run<S: AgentService>(service: S, request: AgentRequest) -> Result<Agent
     let Some(emitter) = context.emitter() else {
         return service.oneshot(request).await.map_err(lift);
     };
+    // Before the first callback runs: a consumer's copy of the state starts from it.
     emitter.tell_state().await;
     let result = service.oneshot(request).await.map_err(lift);
     if let Ok(response) = &result {
