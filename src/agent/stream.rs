@@ -71,12 +71,12 @@ impl RunStream {
         let record = request.record().clone();
         record.expect(request.messages());
         let (watched, events) = context.watched(name.into(), CAPACITY);
+        // Added before the run is polled: it is the first event, whatever a layer around the agent does.
         if let Some(emitter) = watched.emitter() {
             emitter.note(EventKind::RunStarted {
                 run: context.run_id().into(),
             });
         }
-        // Added before the run is polled, so that the first event needs no poll of foreign code.
         let run: BoxFuture<'static, _> = Box::pin(run(service, request.entered(watched)));
         Self {
             run: Some(run),
@@ -152,7 +152,7 @@ impl RunStream {
         if let Some(run) = &mut self.run
             && let Poll::Ready(result) = run.as_mut().poll(cx)
         {
-            // Dropped at once: its callbacks end before the consumer sees the last event.
+            // Dropped at once: what it owns is free before the consumer reads the last events.
             self.run = None;
             self.result = Some(result);
         }

@@ -57,7 +57,7 @@ impl TeamResponse {
             end
         } else {
             let interrupt = Error::interrupt_all(self.interrupts);
-            // Each member latched its own interrupt; the team's has those of all.
+            // Latched, so that no callback of the team can undo the interrupts of its members.
             context.latch::<AgentRequest>(&interrupt);
             EndReason::Interrupted(interrupt.interrupts().into())
         };

@@ -145,7 +145,7 @@ impl ModelResponse {
         if let Part::Text(part) = &mut text_part {
             part.text = text.into();
         }
-        // Text after a tool call is rejected by some providers.
+        // Before the calls, where models put their text: some protocols have no text after a call.
         let first_call = parts
             .iter()
             .position(|part| matches!(part, Part::ToolCall(_)));
