@@ -1,4 +1,4 @@
-//! A value of any type: what the typed maps hold.
+//! A value of any type, as the typed maps store it.
 
 use std::any::{Any, type_name};
 use std::fmt;

@@ -13,14 +13,14 @@ pin_project! {
     /// A future that is either ready, stored in place if it is small, or boxed.
     pub struct MaybeFuture<'a, T> {
         #[pin]
-        state: State<'a, T>,
+        state: MaybeFutureState<'a, T>,
     }
 }
 
 pin_project! {
-    /// Visible to the crate, so that a ready result can be taken without polling.
+    /// The result or the future. Visible to the crate, so that a ready result is taken without a poll.
     #[project = Projected]
-    pub(crate) enum State<'a, T> {
+    pub(crate) enum MaybeFutureState<'a, T> {
         /// The result; `None` once taken.
         Ready { answer: Option<T> },
         Pending { #[pin] future: Pending<'a, T> },
@@ -35,7 +35,7 @@ impl<'a, T> MaybeFuture<'a, T> {
     #[inline]
     pub(crate) const fn ready(answer: T) -> Self {
         Self {
-            state: State::Ready {
+            state: MaybeFutureState::Ready {
                 answer: Some(answer),
             },
         }
@@ -45,14 +45,16 @@ impl<'a, T> MaybeFuture<'a, T> {
     #[inline]
     pub(crate) fn pending(future: impl Future<Output = T> + Send + 'a) -> Self {
         Self {
-            state: State::Pending {
+            state: MaybeFutureState::Pending {
+                // In place where it fits: most hooks await nothing, and a box each would be the
+                // largest cost of a callback.
                 future: StackFuture::from_or_box(future),
             },
         }
     }
 
     #[inline]
-    pub(crate) fn into_state(self) -> State<'a, T> {
+    pub(crate) fn into_state(self) -> MaybeFutureState<'a, T> {
         self.state
     }
 }

@@ -5,11 +5,11 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// The provider's metadata about a response. Cloning is O(1).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Metadata(Option<Arc<Fields>>);
+pub struct Metadata(Option<Arc<MetadataFields>>);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-struct Fields {
+struct MetadataFields {
     #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -41,8 +41,10 @@ impl Metadata {
 
     /// Returns the rate-limit headers as sent, by lower-case name.
     pub fn rate_limits(&self) -> impl Iterator<Item = (&str, &str)> {
-        let limits = self.0.iter().flat_map(|fields| &fields.rate_limits);
-        limits.map(|(name, value)| (name.as_str(), value.as_str()))
+        self.0
+            .iter()
+            .flat_map(|fields| &fields.rate_limits)
+            .map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
     /// Sets the HTTP status.
@@ -76,10 +78,11 @@ impl Metadata {
     pub fn is_empty(&self) -> bool {
         self.0
             .as_ref()
-            .is_none_or(|fields| **fields == Fields::default())
+            .is_none_or(|fields| **fields == MetadataFields::default())
     }
 
-    fn update(mut self, change: impl FnOnce(&mut Fields)) -> Self {
+    fn update(mut self, change: impl FnOnce(&mut MetadataFields)) -> Self {
+        // Copied only if shared: a builder chain on a fresh value changes it in place.
         change(Arc::make_mut(self.0.get_or_insert_default()));
         self
     }
@@ -89,16 +92,17 @@ impl Serialize for Metadata {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match &self.0 {
             Some(fields) => fields.serialize(serializer),
-            None => Fields::default().serialize(serializer),
+            None => MetadataFields::default().serialize(serializer),
         }
     }
 }
 
 impl<'de> Deserialize<'de> for Metadata {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let fields = Fields::deserialize(deserializer)?;
+        let fields = MetadataFields::deserialize(deserializer)?;
+        // Empty data stays `None`, so that values which were stored and read compare equal.
         Ok(Self(
-            (fields != Fields::default()).then(|| Arc::new(fields)),
+            (fields != MetadataFields::default()).then(|| Arc::new(fields)),
         ))
     }
 }

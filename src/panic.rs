@@ -16,6 +16,7 @@ pub(crate) fn catch<T>(f: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(f)).map_err(caught)
 }
 
+/// Apart and cold, so that the path without a panic stays small.
 #[cold]
 fn caught(payload: Box<dyn Any + Send>) -> String {
     panic_message(&*payload)

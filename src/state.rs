@@ -26,12 +26,12 @@ use crate::lock::lock;
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct State {
-    inner: Arc<Mutex<Inner>>,
+    inner: Arc<Mutex<StateData>>,
     /// Collects the changes that are made through this handle.
     log: Option<Arc<StateLog>>,
 }
 
-/// The changes made through some handles of a state.
+/// A log of the changes made through some handles of a state.
 #[derive(Debug, Default)]
 pub(crate) struct StateLog {
     changes: Mutex<BTreeMap<String, (u64, Option<Value>)>>,
@@ -51,6 +51,7 @@ impl StateLog {
         let mut log = Some(self);
         while let Some(StateLog { changes, outer }) = log {
             let mut changes = lock(changes);
+            // Replayed changes arrive in any order, and the greatest number is the latest change.
             if changes.get(key).is_none_or(|(last, _)| *last <= number) {
                 changes.insert(key.to_owned(), (number, now.cloned()));
             }
@@ -63,7 +64,9 @@ impl StateLog {
         for (key, (number, now)) in &*lock(&self.changes) {
             logged.order.insert(key.clone(), *number);
             match now {
-                Some(now) => drop(logged.set.insert(key.clone(), now.clone())),
+                Some(value) => {
+                    logged.set.insert(key.clone(), value.clone());
+                }
                 None => logged.removed.push(key.clone()),
             }
         }
@@ -71,8 +74,8 @@ impl StateLog {
     }
 }
 
-/// The changes of a log, which are those of one call. They are numbered within a run: of calls at the
-/// same time that change one key, the later change stands, whichever is applied first.
+/// The logged changes of one call. They are numbered within a run: if concurrent calls change one
+/// key, the later change stands, in whichever order the calls are applied.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct LoggedChanges {
@@ -81,8 +84,9 @@ pub(crate) struct LoggedChanges {
     order: BTreeMap<String, u64>,
 }
 
+/// The data that all handles of a state share.
 #[derive(Debug, Default)]
-struct Inner {
+struct StateData {
     now: Map<String, Value>,
     /// The keys changed since the run started, with their original values.
     before: BTreeMap<String, Option<Value>>,
@@ -98,12 +102,12 @@ struct Inner {
 #[derive(Debug, Default)]
 pub(crate) struct Untold {
     is_some: AtomicBool,
-    changes: Mutex<BTreeMap<String, Change>>,
+    changes: Mutex<BTreeMap<String, KeyChange>>,
 }
 
 /// The change of one key.
 #[derive(Debug)]
-struct Change {
+struct KeyChange {
     /// Whether the key existed when the stream last emitted the state.
     was_there: bool,
     now: Option<Value>,
@@ -113,8 +117,11 @@ impl Untold {
     fn note(&self, key: &str, was_there: bool, now: Option<Value>) {
         let mut changes = lock(&self.changes);
         match changes.get_mut(key) {
+            // `was_there` stays: it is about the last event, not about the last change.
             Some(change) => change.now = now,
-            None => drop(changes.insert(key.to_owned(), Change { was_there, now })),
+            None => {
+                changes.insert(key.to_owned(), KeyChange { was_there, now });
+            }
         }
         self.is_some.store(true, Ordering::Release);
     }
@@ -132,12 +139,16 @@ impl Untold {
 
     fn take_changes(&self) -> Option<StateDelta> {
         let mut changes = lock(&self.changes);
+        // Under the lock: a change noted after this sets the flag again.
         self.is_some.store(false, Ordering::Release);
         let mut delta = StateDelta::default();
-        for (key, Change { was_there, now }) in std::mem::take(&mut *changes) {
+        for (key, KeyChange { was_there, now }) in std::mem::take(&mut *changes) {
             match now {
-                Some(now) => drop(delta.set.insert(key, now)),
+                Some(now) => {
+                    delta.set.insert(key, now);
+                }
                 None if was_there => delta.removed.push(key),
+                // Set and removed between two events: the consumer never saw the key.
                 None => {}
             }
         }
@@ -145,14 +156,16 @@ impl Untold {
     }
 }
 
-impl Inner {
+impl StateData {
     /// Records a change of a key for the streams.
     fn note(&mut self, key: &str, was_there: bool, now: impl Fn() -> Option<Value>) {
-        self.watchers.retain(|untold| {
-            let untold = untold.upgrade();
-            untold
-                .inspect(|untold| untold.note(key, was_there, now()))
-                .is_some()
+        // A stream that was dropped does not unregister itself, so it is removed here.
+        self.watchers.retain(|watcher| match watcher.upgrade() {
+            Some(untold) => {
+                untold.note(key, was_there, now());
+                true
+            }
+            None => false,
         });
     }
 }
@@ -188,7 +201,9 @@ impl StateDelta {
     /// assert_eq!(copy["visits"], 3);
     /// ```
     pub fn apply(self, state: &mut Map<String, Value>) {
-        self.removed.iter().for_each(|key| drop(state.remove(key)));
+        for key in &self.removed {
+            state.remove(key);
+        }
         state.extend(self.set);
     }
 }
@@ -202,15 +217,18 @@ impl State {
 
     /// Stores `value` under `key`.
     pub fn set(&self, key: impl Into<String>, value: impl Into<Value>) {
-        let (key, value) = (key.into(), value.into());
+        // Converted before the lock is taken: the conversions are foreign code.
+        let key = key.into();
+        let value = value.into();
         self.put(&mut lock(&self.inner), key, value, None);
     }
 
-    fn put(&self, inner: &mut Inner, key: String, value: Value, number: Option<u64>) {
+    fn put(&self, inner: &mut StateData, key: String, value: Value, number: Option<u64>) {
         let exists = inner.now.contains_key(&key);
         inner.note(&key, exists, || Some(value.clone()));
         self.log(inner, &key, Some(&value), number);
         let old = inner.now.insert(key.clone(), value);
+        // Only the first change of a key keeps the value that the run started with.
         inner.before.entry(key).or_insert(old);
     }
 
@@ -219,8 +237,10 @@ impl State {
         self.take(&mut lock(&self.inner), key, None)
     }
 
-    fn take(&self, inner: &mut Inner, key: &str, number: Option<u64>) -> Option<Value> {
+    fn take(&self, inner: &mut StateData, key: &str, number: Option<u64>) -> Option<Value> {
         let old = inner.now.remove(key);
+        // A removal from another process is logged even if the key is absent here, so that an earlier
+        // `set` which is applied later does not bring the key back.
         if old.is_some() || number.is_some() {
             self.log(inner, key, None, number);
         }
@@ -245,6 +265,7 @@ impl State {
             let old = inner.now.get(&key).cloned();
             inner.before.insert(key.clone(), old);
         }
+        // Taken out, not cloned: if `update` panics, the key is absent instead of half changed.
         let mut value = inner.now.remove(&key).unwrap_or_default();
         let updated = update(&mut value);
         inner.note(&key, exists, || Some(value.clone()));
@@ -261,8 +282,7 @@ impl State {
         }
     }
 
-    /// Makes the changes of a call that is not made again, except for keys that a later call has
-    /// changed.
+    /// Applies the changes of a call that is replayed, except to keys that a later call has changed.
     pub(crate) fn apply(&self, changes: &LoggedChanges) {
         let inner = &mut *lock(&self.inner);
         let removed = changes.removed.iter().map(|key| (key, None));
@@ -274,11 +294,17 @@ impl State {
                 .get(key)
                 .is_some_and(|last| Some(*last) > number);
             match (now, number, &self.log) {
+                // A later call has changed the key: the state stays, but the log of the call around
+                // this one still needs the change, since it may be replayed alone.
                 (_, Some(number), log) if is_over => {
-                    log.iter().for_each(|log| log.note(key, now, number));
+                    if let Some(log) = log {
+                        log.note(key, now, number);
+                    }
                 }
                 (Some(value), ..) => self.put(inner, key.clone(), value.clone(), number),
-                (None, ..) => drop(self.take(inner, key, number)),
+                (None, ..) => {
+                    self.take(inner, key, number);
+                }
             }
         }
     }
@@ -289,11 +315,12 @@ impl State {
         look(lock(&self.inner).now.get(key))
     }
 
-    /// Called while the state is locked, so that the log has the changes in their order. A change
-    /// that another process has made has its `number` from there.
-    fn log(&self, inner: &mut Inner, key: &str, now: Option<&Value>, number: Option<u64>) {
+    /// Logs a change. Called while the state is locked, so that the log has the changes in their
+    /// order. A change made by another process comes with its `number`.
+    fn log(&self, inner: &mut StateData, key: &str, now: Option<&Value>, number: Option<u64>) {
         if self.log.is_none() && number.is_none() {
-            // What calls change from here on comes after it.
+            // An unlogged change, such as one by the caller, has no number: logged changes that
+            // follow are later than it, whatever number they have.
             inner.logged.remove(key);
             return;
         }
@@ -313,6 +340,7 @@ impl State {
 
     /// Removes the keys for which `is_gone` returns `true`.
     pub(crate) fn remove_all(&self, is_gone: impl Fn(&str) -> bool) {
+        // Collected first: the lock is not held while `remove` takes it again.
         let keys: Vec<String> = {
             let inner = lock(&self.inner);
             inner
@@ -364,7 +392,9 @@ impl State {
         for (key, old) in &inner.before {
             match inner.now.get(key) {
                 Some(now) if old.as_ref() == Some(now) => {}
-                Some(now) => drop(delta.set.insert(key.clone(), now.clone())),
+                Some(now) => {
+                    delta.set.insert(key.clone(), now.clone());
+                }
                 None if old.is_some() => delta.removed.push(key.clone()),
                 None => {}
             }
@@ -375,9 +405,9 @@ impl State {
 
 impl From<Map<String, Value>> for State {
     fn from(now: Map<String, Value>) -> Self {
-        let inner = Arc::new(Mutex::new(Inner {
+        let inner = Arc::new(Mutex::new(StateData {
             now,
-            ..Inner::default()
+            ..StateData::default()
         }));
         Self { inner, log: None }
     }

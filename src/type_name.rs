@@ -11,8 +11,8 @@ pub(crate) fn short_type_name<T: ?Sized>() -> &'static str {
 
 /// Returns `tower::timeout::Timeout<app::Model>` as `Timeout<Model>`.
 pub(crate) fn without_paths(type_name: &str) -> String {
-    let is_in_path = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
-    let words = type_name.split_inclusive(|c| !is_in_path(c));
+    // Each word ends with the `<`, `,` or `>` after it, so that these stay when the paths go.
+    let words = type_name.split_inclusive(|c: char| !c.is_alphanumeric() && c != '_' && c != ':');
     words
         .map(|word| word.rsplit("::").next().unwrap_or(word))
         .collect()

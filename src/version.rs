@@ -15,12 +15,12 @@ impl<const NEWEST: u32> Serialize for Version<NEWEST> {
 impl<'de, const NEWEST: u32> Deserialize<'de> for Version<NEWEST> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let found = u32::deserialize(deserializer)?;
-        match found > NEWEST {
-            true => Err(D::Error::custom(format!(
+        if found > NEWEST {
+            return Err(D::Error::custom(format!(
                 "the data has format {found}, but this version of tower-agent reads up to {NEWEST}; \
                  update it"
-            ))),
-            false => Ok(Self),
+            )));
         }
+        Ok(Self)
     }
 }

@@ -8,8 +8,9 @@ use crate::message::Message;
 use crate::run::{AgentRequest, AgentResponse};
 use crate::tool::{Tool, ToolRequest, ToolResponse};
 
+/// The arguments of an agent as a tool.
 #[derive(Deserialize, JsonSchema)]
-struct Arguments {
+struct AgentToolArguments {
     /// The question, with all information that is needed to answer it.
     request: String,
 }
@@ -51,28 +52,36 @@ impl Agent {
     /// ```
     #[must_use]
     pub fn into_tool(self, description: impl Into<String>) -> Tool {
-        let (name, inner) = (self.name().to_owned(), self.known_tools().clone());
+        let name = self.name().to_owned();
+        let inner_tools = self.known_tools().clone();
         let tool = Tool::function_with(name, description, move |arguments, call| {
             answer(self.clone(), arguments, call)
         });
-        tool.with_inner_tools(inner)
+        tool.with_inner_tools(inner_tools)
     }
 }
 
-async fn answer(agent: Agent, arguments: Arguments, call: ToolRequest) -> Result<ToolResponse> {
+/// Runs the agent for one tool call, or continues the run that an earlier call of the same id began.
+async fn answer(
+    agent: Agent,
+    arguments: AgentToolArguments,
+    call: ToolRequest,
+) -> Result<ToolResponse> {
     let context = call.context();
-    let asked = Message::user(arguments.request);
-    let record = context.working(agent.name(), &asked);
-    if let Some(said) = record.take_answer() {
-        return Ok(ToolResponse::new(AgentResponse::new(said).text()));
+    let question = Message::user(arguments.request);
+    let record = context.working(agent.name(), &question);
+    // The agent finished before the run was interrupted: it must not answer twice.
+    if let Some(answer) = record.take_answer() {
+        return Ok(ToolResponse::new(AgentResponse::new(answer).text()));
     }
-    let request = match record.request() {
-        nothing if nothing.is_empty() => [asked].into(),
-        begun => begun,
-    };
+    let mut request = record.request();
+    if request.is_empty() {
+        request = [question].into();
+    }
     let request = AgentRequest::conversation(request).with_context(context.clone());
-    let answer = agent.run(request.with_record(record)).await;
-    let response = answer.map_err(Error::without_checkpoint)?;
+    let result = agent.run(request.with_record(record)).await;
+    // The caller's checkpoint contains this conversation; this one alone could not be resumed.
+    let response = result.map_err(Error::without_checkpoint)?;
     match response.interrupts() {
         [] => Ok(ToolResponse::new(response.text())),
         interrupts => Err(Error::interrupt_all(interrupts.iter().cloned())),

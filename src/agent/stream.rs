@@ -72,15 +72,16 @@ impl RunStream {
         let record = request.record().clone();
         record.expect(request.messages());
         let (watched, events) = context.watched(name.into(), CAPACITY);
+        // Added before the run is polled: it is the first event, whatever a layer around the agent does.
         if let Some(emitter) = watched.emitter() {
             emitter.note(EventKind::RunStarted {
                 run: context.run_id().into(),
             });
         }
         let run = run(service, request.entered(watched), record.clone());
-        let run = Some(Box::pin(run) as BoxFuture<'_, _>);
+        let run: BoxFuture<'static, _> = Box::pin(run);
         Self {
-            run,
+            run: Some(run),
             result: None,
             events,
             context,
@@ -136,7 +137,7 @@ impl RunStream {
 
     /// Waits until an event is [ready](Self::ready). Returns `false` at the end.
     ///
-    /// For a translator, which looks at many events and keeps none: the [`Stream`] clones the
+    /// Use it in a translator, which looks at many events and keeps none: the [`Stream`] clones the
     /// invocation for each.
     #[inline]
     pub fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
@@ -153,14 +154,19 @@ impl RunStream {
         if let Some(run) = &mut self.run
             && let Poll::Ready(result) = run.as_mut().poll(cx)
         {
+            // Dropped at once: what it owns is free before the consumer reads the last events.
             self.run = None;
             self.result = Some(result);
         }
-        match self.events.is_ready() {
-            // Another task may add events, too.
-            false if self.run.is_some() => self.events.poll_ready(cx),
-            is_ready => Poll::Ready(is_ready),
+        if self.events.is_ready() {
+            return Poll::Ready(true);
         }
+        // The run has ended and its events are read: nothing can follow.
+        if self.run.is_none() {
+            return Poll::Ready(false);
+        }
+        // Tasks that the run has spawned may add events while the run itself is pending.
+        self.events.poll_ready(cx)
     }
 
     /// Returns the invocation and the kind of the event that is ready.
@@ -202,6 +208,7 @@ async fn run<S: AgentService>(
     let Some(emitter) = context.emitter() else {
         return service.oneshot(request).await.map_err(lift);
     };
+    // Before the first callback runs: a consumer's copy of the state starts from it.
     emitter.tell_state().await;
     let mut result = service.oneshot(request).await.map_err(lift);
     if let Ok(response) = &mut result {

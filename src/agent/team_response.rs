@@ -3,11 +3,12 @@ use crate::error::{Error, Interrupt};
 use crate::message::{Iter, Messages};
 use crate::run::{AgentRequest, AgentResponse, EndReason};
 
-/// The messages of agents that work for another, from which its response is made.
+/// Collects the messages of agents that work for another, and makes its response of them.
 pub(super) struct TeamResponse {
     messages: Messages,
     new_from: usize,
     iterations: u32,
+    /// The open interrupts of all members.
     interrupts: Vec<Interrupt>,
 }
 
@@ -28,6 +29,7 @@ impl TeamResponse {
         &self.messages
     }
 
+    /// Adds a member's new messages, and counts its calls and interrupts.
     pub(super) fn add(&mut self, response: &AgentResponse) {
         self.tell(response.new_messages());
         self.count(response);
@@ -51,14 +53,15 @@ impl TeamResponse {
     /// Returns the response of the agent that they work for: interrupted if one of them was,
     /// otherwise with `end`.
     pub(super) fn response(self, context: &RunContext, end: EndReason) -> AgentResponse {
-        let end = match self.interrupts {
-            interrupts if interrupts.is_empty() => end,
-            interrupts => {
-                let interrupt = Error::interrupt_all(interrupts);
-                context.latch::<AgentRequest>(&interrupt);
-                EndReason::Interrupted(interrupt.interrupts().into())
-            }
+        let end = if self.interrupts.is_empty() {
+            end
+        } else {
+            let interrupt = Error::interrupt_all(self.interrupts);
+            // Latched, so that no callback of the team can undo the interrupts of its members.
+            context.latch::<AgentRequest>(&interrupt);
+            EndReason::Interrupted(interrupt.interrupts().into())
         };
+        // Parallel members finish in any order; the transcript does not depend on it.
         let ordered = self.messages.in_call_order(self.new_from);
         AgentResponse::of_run(self.messages, ordered, self.new_from, context)
             .with_iterations(self.iterations)

@@ -63,8 +63,8 @@ impl Agent {
         T: DeserializeOwned + JsonSchema,
     {
         TypedFuture {
-            run: self.run(typed::<T>(request.into())),
-            of: PhantomData,
+            run: self.run(with_format_of::<T>(request.into())),
+            value: PhantomData,
         }
     }
 
@@ -104,13 +104,14 @@ impl Agent {
         T: DeserializeOwned + JsonSchema,
     {
         TypedStream {
-            run: self.stream(typed::<T>(request.into())),
-            of: PhantomData,
+            run: self.stream(with_format_of::<T>(request.into())),
+            value: PhantomData,
         }
     }
 }
 
-fn typed<T: DeserializeOwned + JsonSchema>(request: AgentRequest) -> AgentRequest {
+/// Adds the answer format of `T`, unless the request has one.
+fn with_format_of<T: DeserializeOwned + JsonSchema>(request: AgentRequest) -> AgentRequest {
     match request.answer_format() {
         Some(_) => request,
         None => request.with_answer_format(AnswerFormat::of::<T>()),
@@ -121,7 +122,7 @@ fn typed<T: DeserializeOwned + JsonSchema>(request: AgentRequest) -> AgentReques
 #[must_use = "a run does nothing until it is awaited"]
 pub struct TypedFuture<T> {
     run: ResponseFuture,
-    of: PhantomData<fn() -> T>,
+    value: PhantomData<fn() -> T>,
 }
 
 impl<T: DeserializeOwned + JsonSchema> Future for TypedFuture<T> {
@@ -143,7 +144,7 @@ impl<T> fmt::Debug for TypedFuture<T> {
 #[must_use = "a run does nothing until its stream is read"]
 pub struct TypedStream<T> {
     run: RunStream,
-    of: PhantomData<fn() -> T>,
+    value: PhantomData<fn() -> T>,
 }
 
 impl<T: DeserializeOwned + JsonSchema> TypedStream<T> {

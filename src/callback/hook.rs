@@ -10,7 +10,7 @@ use pin_project_lite::pin_project;
 use super::erased::Erased;
 use crate::call::Request;
 use crate::error::{Error, ErrorKind, Result};
-use crate::maybe_future::{MaybeFuture, Pending, State};
+use crate::maybe_future::{MaybeFuture, MaybeFutureState, Pending};
 use crate::panic::catch;
 
 pin_project! {
@@ -39,11 +39,11 @@ impl<'a, T, F: FnOnce() -> MaybeFuture<'a, Result<T>>> Hook<'a, T, F> {
         if let Some(call) = this.call.take() {
             match call().into_state() {
                 // Most hooks decide at once: no future is kept for them.
-                State::Ready {
+                MaybeFutureState::Ready {
                     answer: Some(decision),
                 } => return Poll::Ready(decision),
-                State::Ready { answer: None } => {}
-                State::Pending { future } => this.running.set(Some(future)),
+                MaybeFutureState::Ready { answer: None } => {}
+                MaybeFutureState::Pending { future } => this.running.set(Some(future)),
             }
         }
         let Some(running) = this.running.as_mut().as_pin_mut() else {

@@ -16,9 +16,11 @@ impl From<BoxError> for Error {
             Ok(error) => return *error,
             Err(error) => error,
         };
-        let (mut kind, mut is_over) = (None, false);
+        let mut kind = None;
+        let mut is_over = false;
         let mut link: Option<&(dyn StdError + 'static)> = Some(&*error);
         while let Some(current) = link {
+            // Found under any wrapper, so that an abort or an interrupt survives tower's layers.
             if let Some(known) = current.downcast_ref::<Self>() {
                 return known.clone().or_over(is_over);
             }
@@ -26,6 +28,7 @@ impl From<BoxError> for Error {
                 return Self::new(ErrorKind::Other, WORKER_GONE).with_source(error);
             }
             is_over |= current.is::<ServiceError>();
+            // The outermost layer knows best: a timeout around a load shed is a timeout.
             kind = kind.or_else(|| tower_kind(current));
             link = below(current);
         }
@@ -37,7 +40,8 @@ const WORKER_GONE: &str = "the worker of a `Buffer` has ended: the runtime that 
      shut down, or the service in it panicked";
 
 impl Error {
-    /// Marks the error of a `Buffer` whose worker has ended: every later call fails too.
+    /// Marks an error as not retryable if it is that of a `Buffer` whose worker has ended: every later
+    /// call fails too.
     fn or_over(self, is_over: bool) -> Self {
         if is_over {
             self.with_retryable(false)

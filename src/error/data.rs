@@ -14,10 +14,10 @@ use super::raised_by::RaisedBy;
 use crate::call_kind::CallKind;
 use crate::metadata::Metadata;
 
-/// The fields of an error that are data.
+/// The stored form of an error: its fields that are data.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
-struct Data<'e> {
+struct StoredError<'e> {
     kind: ErrorKind,
     message: Cow<'e, str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -27,17 +27,18 @@ struct Data<'e> {
     #[serde(skip_serializing_if = "Metadata::is_empty")]
     metadata: Metadata,
     #[serde(skip_serializing_if = "Option::is_none")]
-    call: Option<Call<'e>>,
+    call: Option<StoredCallSite<'e>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    raised_by: Option<Raised<'e>>,
+    raised_by: Option<StoredRaisedBy<'e>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     interrupts: Option<Arc<[Interrupt]>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     model_message: Option<Cow<'e, str>>,
 }
 
+/// The stored form of a [`CallSite`].
 #[derive(Serialize, Deserialize)]
-struct Call<'e> {
+struct StoredCallSite<'e> {
     kind: Cow<'e, str>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     name: Option<Arc<str>>,
@@ -45,8 +46,9 @@ struct Call<'e> {
     agent: Arc<str>,
 }
 
+/// The stored form of a [`RaisedBy`].
 #[derive(Serialize, Deserialize)]
-struct Raised<'e> {
+struct StoredRaisedBy<'e> {
     callback: Cow<'e, str>,
     hook: Cow<'e, str>,
 }
@@ -54,18 +56,18 @@ struct Raised<'e> {
 impl Serialize for Error {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let inner = &*self.0;
-        let data = Data {
+        let data = StoredError {
             kind: inner.kind,
             message: inner.message.as_ref().into(),
             retryable: inner.retryable,
             retry_after: inner.retry_after,
             metadata: inner.metadata.clone(),
-            call: inner.call.as_ref().map(|call| Call {
+            call: inner.call.as_ref().map(|call| StoredCallSite {
                 kind: call.kind.to_string().into(),
                 name: call.name.clone(),
                 agent: call.agent.clone(),
             }),
-            raised_by: inner.raised_by.as_ref().map(|raised_by| Raised {
+            raised_by: inner.raised_by.as_ref().map(|raised_by| StoredRaisedBy {
                 callback: raised_by.callback.as_ref().into(),
                 hook: raised_by.hook.into(),
             }),
@@ -78,23 +80,24 @@ impl Serialize for Error {
 
 impl<'de> Deserialize<'de> for Error {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let data = Data::deserialize(deserializer)?;
+        let data = StoredError::deserialize(deserializer)?;
         Ok(
             Self::new(data.kind, data.message.into_owned()).update(|error| {
                 error.retryable = data.retryable;
                 error.retry_after = data.retry_after;
                 error.metadata = data.metadata;
-                error.call = data.call.and_then(Call::site);
-                error.raised_by = data.raised_by.and_then(Raised::by);
+                error.call = data.call.and_then(StoredCallSite::site);
+                error.raised_by = data.raised_by.and_then(StoredRaisedBy::by);
                 error.interrupts = data.interrupts;
-                error.model_message = data.model_message.map(|said| said.into_owned().into());
+                error.model_message = data.model_message.map(|text| text.into_owned().into());
             }),
         )
     }
 }
 
-impl Call<'_> {
+impl StoredCallSite<'_> {
     fn site(self) -> Option<CallSite> {
+        // The kind of a call that is defined elsewhere is a `&'static str`, which cannot be read back.
         let kinds = [CallKind::Agent, CallKind::Model, CallKind::Tool];
         let kind = kinds
             .into_iter()
@@ -107,8 +110,9 @@ impl Call<'_> {
     }
 }
 
-impl Raised<'_> {
+impl StoredRaisedBy<'_> {
     fn by(self) -> Option<RaisedBy> {
+        // The name of a hook is a `&'static str`: only those that exist can be read back.
         let hooks = ["before", "after", "on_error", "wrap"];
         let hook = hooks.into_iter().find(|hook| *hook == self.hook)?;
         Some(RaisedBy {

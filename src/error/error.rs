@@ -42,10 +42,11 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// In a hook, `?` converts common errors of the standard library directly, and any other error once
 /// it is boxed: `load().map_err(BoxError::from)?`.
 #[derive(Clone)]
-pub struct Error(pub(super) Arc<Inner>);
+pub struct Error(pub(super) Arc<ErrorFields>);
 
+/// The fields of an error, behind one pointer: a `Result` on the path of calls stays small.
 #[derive(Clone)]
-pub(super) struct Inner {
+pub(super) struct ErrorFields {
     pub(super) kind: ErrorKind,
     pub(super) message: Cow<'static, str>,
     pub(super) cause: Option<Cause>,
@@ -73,7 +74,7 @@ impl Error {
     /// Creates an error with a message that says what happened.
     #[must_use]
     pub fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
-        Self(Arc::new(Inner {
+        Self(Arc::new(ErrorFields {
             kind,
             message: message.into(),
             cause: None,
@@ -140,7 +141,7 @@ impl Error {
         let interrupts: Arc<[Interrupt]> = interrupts.into_iter().collect();
         let reasons: Vec<_> = interrupts
             .iter()
-            .map(|interrupts| &*interrupts.reason)
+            .map(|interrupt| &*interrupt.reason)
             .collect();
         let message = format!("waiting for {}", reasons.join(", "));
         Self::new(ErrorKind::Interrupted, message).update(|e| e.interrupts = Some(interrupts))
@@ -252,6 +253,7 @@ impl Error {
     pub fn with_message(self, message: impl Into<Cow<'static, str>>) -> Self {
         self.update(|e| {
             e.message = message.into();
+            // The message is no longer the source's own, so the chain shows the source from now on.
             if let Some(Cause::Same(cause)) =
                 e.cause.take_if(|cause| matches!(cause, Cause::Same(_)))
             {
@@ -308,7 +310,7 @@ impl Error {
         self.update(|e| e.call = Some(site()))
     }
 
-    /// Sets the kind of an error that has none in particular.
+    /// Sets the kind of an error of kind [`Other`](ErrorKind::Other).
     pub(crate) fn or_kind(self, kind: ErrorKind) -> Self {
         if self.0.kind != ErrorKind::Other {
             return self;
@@ -330,7 +332,8 @@ impl Error {
         })
     }
 
-    pub(super) fn update(mut self, change: impl FnOnce(&mut Inner)) -> Self {
+    /// Changes the fields, of a copy if the error is shared.
+    pub(super) fn update(mut self, change: impl FnOnce(&mut ErrorFields)) -> Self {
         change(Arc::make_mut(&mut self.0));
         self
     }
@@ -338,7 +341,7 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner {
+        let ErrorFields {
             kind,
             message,
             call,
@@ -372,7 +375,7 @@ impl fmt::Display for Error {
 
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner {
+        let ErrorFields {
             kind,
             message,
             cause,
@@ -396,6 +399,7 @@ impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         match self.0.cause.as_ref()? {
             Cause::Below(error) => Some(&**error),
+            // Skipped: a reporter that prints the chain would print its message twice.
             Cause::Same(error) => error.source(),
         }
     }

@@ -72,7 +72,7 @@ impl Interrupt {
     /// Leaves the answer to an operator. Servers for front ends do not take it from their clients,
     /// unless they are told to.
     ///
-    /// For a question whose answer is trusted, such as what a call has returned.
+    /// For a question whose answer is trusted, such as the result of a call.
     #[must_use]
     pub fn for_operator(mut self) -> Self {
         self.is_for_operator = true;
@@ -104,7 +104,7 @@ pub struct Resolution {
     pub outcome: ResolutionOutcome,
 }
 
-/// How an [`Interrupt`] was resolved.
+/// The outcome of an [`Interrupt`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "status", content = "payload", rename_all = "snake_case")]
 #[non_exhaustive]

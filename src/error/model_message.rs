@@ -32,11 +32,11 @@ impl Error {
     /// Sets the text for a failure that has none. Unknown tools and invalid arguments keep their
     /// own text, which the model needs to correct its call.
     pub(crate) fn or_model_message(self, message: Cow<'static, str>) -> Self {
-        let is_for_it = matches!(
+        let is_for_model = matches!(
             self.kind(),
             ErrorKind::InvalidArguments | ErrorKind::UnknownTool
         );
-        if is_for_it || self.is_ending() || self.0.model_message.is_some() {
+        if is_for_model || self.is_ending() || self.0.model_message.is_some() {
             return self;
         }
         self.with_model_message(message)

@@ -16,6 +16,7 @@ impl When {
 
     /// Returns whether the predicate holds. Fails if it panics.
     pub(crate) fn holds(&self, error: &Error) -> Result<bool> {
+        // A panic is no answer: neither a retry nor a fallback may follow from it.
         catch(|| (self.0)(error)).map_err(|panic| {
             let message = format!("the predicate panicked: {panic}");
             Error::new(ErrorKind::Callback, message).with_source(error.clone())

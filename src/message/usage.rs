@@ -39,17 +39,32 @@ impl Usage {
     }
 }
 
+impl Usage {
+    /// Combines two usages field by field: the one list of fields that sums and differences share.
+    #[inline]
+    fn combined(self, other: Self, combine: impl Fn(u64, u64) -> u64) -> Self {
+        // Without `..`, so that a field which is not combined does not compile.
+        let Self {
+            input_tokens,
+            output_tokens,
+            cached_input_tokens,
+            cache_write_tokens,
+            reasoning_tokens,
+        } = other;
+        Self {
+            input_tokens: combine(self.input_tokens, input_tokens),
+            output_tokens: combine(self.output_tokens, output_tokens),
+            cached_input_tokens: combine(self.cached_input_tokens, cached_input_tokens),
+            cache_write_tokens: combine(self.cache_write_tokens, cache_write_tokens),
+            reasoning_tokens: combine(self.reasoning_tokens, reasoning_tokens),
+        }
+    }
+}
+
 impl AddAssign for Usage {
     fn add_assign(&mut self, other: Self) {
-        for (mine, its) in [
-            (&mut self.input_tokens, other.input_tokens),
-            (&mut self.output_tokens, other.output_tokens),
-            (&mut self.cached_input_tokens, other.cached_input_tokens),
-            (&mut self.cache_write_tokens, other.cache_write_tokens),
-            (&mut self.reasoning_tokens, other.reasoning_tokens),
-        ] {
-            *mine = mine.saturating_add(its);
-        }
+        // Saturating: the counts are a provider's word, and a wrong one must not panic.
+        *self = self.combined(other, u64::saturating_add);
     }
 }
 
@@ -67,18 +82,39 @@ impl Sub for Usage {
     type Output = Self;
 
     fn sub(self, earlier: Self) -> Self {
-        Self {
-            input_tokens: self.input_tokens.saturating_sub(earlier.input_tokens),
-            output_tokens: self.output_tokens.saturating_sub(earlier.output_tokens),
-            cached_input_tokens: self
-                .cached_input_tokens
-                .saturating_sub(earlier.cached_input_tokens),
-            cache_write_tokens: self
-                .cache_write_tokens
-                .saturating_sub(earlier.cache_write_tokens),
-            reasoning_tokens: self
-                .reasoning_tokens
-                .saturating_sub(earlier.reasoning_tokens),
+        self.combined(earlier, u64::saturating_sub)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns a usage with every field set, each to another number.
+    fn usage(factor: u64) -> Usage {
+        Usage {
+            input_tokens: factor,
+            output_tokens: 2 * factor,
+            cached_input_tokens: 3 * factor,
+            cache_write_tokens: 4 * factor,
+            reasoning_tokens: 5 * factor,
         }
+    }
+
+    #[test]
+    fn sums_and_differences_have_every_field() {
+        assert_eq!(usage(10) + usage(1), usage(11));
+        assert_eq!(usage(11) - usage(1), usage(10));
+
+        let mut sum = usage(10);
+        sum += usage(1);
+        assert_eq!(sum, usage(11));
+    }
+
+    #[test]
+    fn sums_and_differences_saturate() {
+        assert_eq!(usage(1) - usage(2), Usage::default());
+        let most = Usage::new(u64::MAX, u64::MAX);
+        assert_eq!((most + usage(1)).input_tokens, u64::MAX);
     }
 }

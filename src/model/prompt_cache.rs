@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-/// How a provider should cache the start of a prompt, which the next calls repeat.
+/// Asks a provider to cache the start of a prompt, which the next calls repeat.
 ///
 /// It never changes the answer, only its price and delay. Without it, a provider does what it does
 /// by default.
@@ -26,12 +26,12 @@ pub struct PromptCache {
     /// same cache.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// How long to keep what was cached.
+    /// The time for which the prompt stays cached.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retention: Option<CacheRetention>,
 }
 
-/// How long a provider keeps what it has cached.
+/// The time for which a provider keeps a cached prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]

@@ -70,6 +70,7 @@ impl ModelRequest {
             response_id: Some(response_id.clone()),
             after_replaces_all: false,
             answered_by_tool: false,
+            // Weak: a request that a callback keeps does not keep the serialised messages alive.
             earlier: written.into(),
         }
     }
@@ -281,6 +282,7 @@ impl Request for ModelRequest {
     }
 
     fn is_changed_from(&self, earlier: &Self) -> bool {
+        // Without the sink, the extensions and the context: the model does not see them.
         self.messages != earlier.messages
             || self.instructions != earlier.instructions
             || self.settings != earlier.settings
@@ -295,6 +297,7 @@ impl Request for ModelRequest {
     }
 
     fn enter_band(&mut self) {
+        // Mappers added from here on act before those of the bands around this one.
         if let Some(sink) = &mut self.sink {
             sink.begin_frame();
         }

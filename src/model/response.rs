@@ -44,11 +44,25 @@ pub struct ModelResponse {
 
 impl PartialEq for ModelResponse {
     fn eq(&self, other: &Self) -> bool {
-        let said = |it: &Self| (it.usage, it.attempt, it.origin, it.is_given);
-        said(self) == said(other)
-            && self.message == other.message
-            && self.finish_reason == other.finish_reason
-            && self.metadata == other.metadata
+        // Without `..`, so that a new field is compared or left out on purpose.
+        let Self {
+            message,
+            finish_reason,
+            usage,
+            metadata,
+            attempt,
+            origin,
+            is_given,
+            // How the response was made, not what it says; it is lost when it is stored.
+            is_bare: _,
+        } = self;
+        *usage == other.usage
+            && *attempt == other.attempt
+            && *origin == other.origin
+            && *is_given == other.is_given
+            && *message == other.message
+            && *finish_reason == other.finish_reason
+            && *metadata == other.metadata
     }
 }
 
@@ -122,22 +136,22 @@ impl ModelResponse {
     #[must_use]
     pub fn with_text(mut self, text: impl Into<String>) -> Self {
         let parts = self.message.parts_mut();
-        let first = parts.iter().position(|part| matches!(part, Part::Text(_)));
-        let mut new = match first {
-            Some(first) => parts[first].clone(),
+        let first_text = parts.iter().position(|part| matches!(part, Part::Text(_)));
+        // The first text part is changed, not replaced: it keeps its provider data.
+        let mut text_part = match first_text {
+            Some(index) => parts[index].clone(),
             None => Part::from_text(""),
         };
-        if let Part::Text(new) = &mut new {
-            new.text = text.into();
+        if let Part::Text(part) = &mut text_part {
+            part.text = text.into();
         }
-        let at = first.or_else(|| {
-            parts
-                .iter()
-                .position(|part| matches!(part, Part::ToolCall(_)))
-        });
-        let at = at.unwrap_or(parts.len());
+        // Before the calls, where models put their text: some protocols have no text after a call.
+        let first_call = parts
+            .iter()
+            .position(|part| matches!(part, Part::ToolCall(_)));
+        let index = first_text.or(first_call).unwrap_or(parts.len());
         parts.retain(|part| !matches!(part, Part::Text(_)));
-        parts.insert(at, new);
+        parts.insert(index, text_part);
         self
     }
 
@@ -168,6 +182,7 @@ impl ModelResponse {
     /// ```
     #[must_use]
     pub fn without_tool_calls(mut self) -> Self {
+        // Checked first, because changing a shared message copies it.
         if self.message.tool_calls().next().is_some() {
             self.message
                 .parts_mut()
@@ -176,6 +191,7 @@ impl ModelResponse {
         if self.finish_reason == FinishReason::ToolCalls {
             self.finish_reason = FinishReason::Stop;
         }
+        // From here on the response says that there are no calls: `stand_for` must not add them.
         self.is_bare = false;
         self
     }
@@ -265,6 +281,7 @@ impl ModelResponse {
     ///
     /// Fails as [`Attempt::send`](crate::stream::Attempt::send) does.
     pub async fn streamed_to(mut self, sender: Option<&DeltaSender>) -> Result<Self> {
+        // The number of an earlier stream means nothing in this one.
         self.attempt = None;
         if let Some(sender) = sender {
             let mut attempt = sender.open();
@@ -293,6 +310,10 @@ impl ModelResponse {
         self.is_given
     }
 
+    fn has_tool_calls(&self) -> bool {
+        self.message.tool_calls().next().is_some()
+    }
+
     pub(super) fn set_origin(&mut self, origin: Origin) {
         self.origin = origin;
         self.is_given |= matches!(origin, Origin::Before | Origin::Fallback);
@@ -309,18 +330,19 @@ impl ModelResponse {
     pub(super) fn stand_for(&mut self, replaced: &Self, is_all: bool) {
         self.is_given |= replaced.is_given;
         let is_bare = std::mem::take(&mut self.is_bare);
-        let has_calls = |response: &Self| response.message.tool_calls().next().is_some();
-        if is_all || !is_bare || has_calls(self) || !has_calls(replaced) {
+        if is_all || !is_bare || self.has_tool_calls() || !replaced.has_tool_calls() {
             return;
         }
+        // A callback that only rewrites the text would otherwise drop the calls that the model made.
+        // Reasoning stays with them, since providers reject calls that lack their signed reasoning.
         let mut message = replaced.message.clone();
         let parts = message.parts_mut();
         parts.retain(|part| !matches!(part, Part::Text(_)));
-        let first = parts
+        let first_call = parts
             .iter()
             .position(|part| matches!(part, Part::ToolCall(_)));
-        let at = first.unwrap_or(parts.len());
-        parts.splice(at..at, self.message.parts().iter().cloned());
+        let index = first_call.unwrap_or(parts.len());
+        parts.splice(index..index, self.message.parts().iter().cloned());
         self.message = message;
         if self.finish_reason == FinishReason::Stop {
             self.finish_reason = replaced.finish_reason.clone();
@@ -341,7 +363,7 @@ impl From<Streamed> for ModelResponse {
     }
 }
 
-/// Why a model stopped.
+/// The reason why a model stopped.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]

@@ -65,6 +65,7 @@ impl Settings {
     /// Returns these settings with unset fields filled in from `base`.
     #[must_use]
     pub fn or(self, base: &Self) -> Self {
+        // Merged key by key, unlike the other fields: two layers may each set a field of a provider.
         let mut extra = base.extra.clone();
         extra.extend(self.extra);
         Self {
@@ -177,15 +178,14 @@ impl ResponseFormat {
     }
 }
 
-/// Providers allow 64 letters, digits, `_` and `-`; names of generic types contain other
+/// Returns the name of a format as providers accept it. They allow 64 letters, digits, `_` and `-`; names of generic types contain other
 /// characters.
 pub(crate) fn format_name(name: &str) -> String {
-    let taken = |c: char| {
-        if c.is_ascii_alphanumeric() || c == '-' {
-            c
-        } else {
-            '_'
-        }
-    };
-    name.chars().map(taken).take(64).collect()
+    name.chars()
+        .map(|c| match c {
+            c if c.is_ascii_alphanumeric() || c == '-' => c,
+            _ => '_',
+        })
+        .take(64)
+        .collect()
 }

@@ -32,10 +32,10 @@ use crate::lock::lock;
 /// # }
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct ModelTarget(Arc<Mutex<Named>>);
+pub struct ModelTarget(Arc<Mutex<TargetNames>>);
 
 #[derive(Debug, Default)]
-struct Named {
+struct TargetNames {
     provider: Option<&'static str>,
     model: Option<Arc<str>>,
 }
@@ -43,7 +43,7 @@ struct Named {
 impl ModelTarget {
     /// Sets the provider, in lower case, and the name of the model, if the call has one.
     pub fn set(&self, provider: &'static str, model: Option<&str>) {
-        *lock(&self.0) = Named {
+        *lock(&self.0) = TargetNames {
             provider: Some(provider),
             model: model.map(Into::into),
         };

@@ -8,19 +8,19 @@ use crate::tool::ToolDeclaration;
 
 type Tools = Arc<Vec<Arc<ToolDeclaration>>>;
 
-/// The room for what follows the messages in a body, beside the tools.
-const REST: usize = 1 << 10;
+/// The bytes reserved for the fields that follow the messages in a body, beside the tools.
+const RESERVE: usize = 1 << 10;
 
 /// The serialised messages and tools of one loop's model calls. Dropped with the loop.
 #[derive(Default)]
-pub(crate) struct Written(Arc<Kept>);
+pub(crate) struct Written(Arc<FormsByProtocol>);
 
-/// Indexed by protocol.
-type Kept = Mutex<Vec<(&'static str, Form)>>;
+/// The written forms, each with the name of its protocol. A list: a run uses one or two protocols.
+type FormsByProtocol = Mutex<Vec<(&'static str, WrittenForm)>>;
 
 /// A conversation and its tools in a protocol's format.
 #[derive(Default)]
-struct Form {
+struct WrittenForm {
     /// Each message, and where its bytes end.
     messages: Vec<(Message, usize)>,
     bytes: Vec<u8>,
@@ -29,7 +29,7 @@ struct Form {
 
 /// A request's access to what was serialised for earlier ones.
 #[derive(Clone, Default)]
-pub(super) struct Earlier(Weak<Kept>);
+pub(super) struct Earlier(Weak<FormsByProtocol>);
 
 impl From<&Written> for Earlier {
     fn from(written: &Written) -> Self {
@@ -43,19 +43,18 @@ impl fmt::Debug for Earlier {
     }
 }
 
-impl Form {
+impl WrittenForm {
     /// Returns how many messages are written and have not changed since.
     fn known(&self, messages: &Messages) -> usize {
         let mut known = 0;
         for chunk in messages.chunks() {
-            let kept = self.messages[known..].iter();
-            let same = kept
-                .zip(chunk)
-                .take_while(|((kept, _), it)| kept.is_clone_of(it))
-                .count();
-            known += same;
-            if same < chunk.len() {
-                break;
+            for message in chunk {
+                // Compared by identity: equal texts would take a pass over every byte, and a message
+                // that was only copied is merely written again.
+                match self.messages.get(known) {
+                    Some((written, _)) if written.is_clone_of(message) => known += 1,
+                    _ => return known,
+                }
             }
         }
         known
@@ -74,6 +73,8 @@ impl Earlier {
             let Some(form) = form else {
                 return (0..messages.len()).try_for_each(|index| write(index, body));
             };
+            // Everything from the first changed message on is written again: a protocol may write a
+            // message differently depending on those before it.
             let known = form.known(messages);
             form.messages.truncate(known);
             form.bytes
@@ -82,9 +83,9 @@ impl Earlier {
                 write(index, &mut form.bytes)?;
                 form.messages.push((message.clone(), form.bytes.len()));
             }
-            // With room for what follows, or the messages would be moved again.
-            let tools = form.tools.as_ref().map_or(0, |(_, bytes)| bytes.len());
-            body.reserve(form.bytes.len() + tools + REST);
+            // Reserved at once, so that what follows does not move the messages again.
+            let tools_len = form.tools.as_ref().map_or(0, |(_, bytes)| bytes.len());
+            body.reserve(form.bytes.len() + tools_len + RESERVE);
             body.extend_from_slice(&form.bytes);
             Ok(())
         })
@@ -102,7 +103,7 @@ impl Earlier {
             let known = form
                 .tools
                 .take()
-                .filter(|(kept, _)| Arc::ptr_eq(kept, tools));
+                .filter(|(written, _)| Arc::ptr_eq(written, tools));
             let (tools, bytes) = match known {
                 Some(known) => known,
                 None => {
@@ -117,23 +118,27 @@ impl Earlier {
         })
     }
 
-    /// The value is taken out while `write` works on it: no lock is held, and a failure leaves
-    /// nothing behind.
+    /// Calls `write` with the form of a protocol, or with `None` if the loop has ended.
+    ///
+    /// The form is taken out meanwhile: no lock is held while foreign code runs, and a failure leaves
+    /// nothing half written behind. A concurrent call, such as a hedge, starts with an empty form.
     fn with(
         &self,
         protocol: &'static str,
-        write: impl FnOnce(Option<&mut Form>) -> Result<()>,
+        write: impl FnOnce(Option<&mut WrittenForm>) -> Result<()>,
     ) -> Result<()> {
-        let Some(kept) = self.0.upgrade() else {
+        let Some(shared) = self.0.upgrade() else {
             return write(None);
         };
         let mut form = {
-            let mut forms = lock(&kept);
-            let at = forms.iter().position(|(of, _)| *of == protocol);
-            at.map(|at| forms.swap_remove(at).1).unwrap_or_default()
+            let mut forms = lock(&shared);
+            match forms.iter().position(|(name, _)| *name == protocol) {
+                Some(index) => forms.swap_remove(index).1,
+                None => WrittenForm::default(),
+            }
         };
         write(Some(&mut form))?;
-        lock(&kept).push((protocol, form));
+        lock(&shared).push((protocol, form));
         Ok(())
     }
 }

@@ -49,7 +49,7 @@ pub struct AnswerFormat {
     max_repairs: u32,
 }
 
-/// How a model is made to give its final answer in a format.
+/// The way in which a model is made to give its final answer in a format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AnswerMode {
@@ -172,7 +172,8 @@ impl AnswerFormat {
     /// Returns whether both are clones of one another.
     pub(super) fn is_clone_of(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.answer, &other.answer)
-            && (self.mode, self.max_repairs) == (other.mode, other.max_repairs)
+            && self.mode == other.mode
+            && self.max_repairs == other.max_repairs
     }
 }
 
@@ -181,6 +182,7 @@ impl AnswerFormat {
 fn parse<T: DeserializeOwned>(answer: &Answer, message: &Message) -> Result<T, InvalidAnswer> {
     let text = message.text();
     let parsed = answer.parse(&text).or_else(|invalid| {
+        // Models say a sentence first, and then the JSON as a part of its own.
         match message.parts().iter().rev().find_map(Part::as_text) {
             Some(last) if *last != text => answer.parse(last),
             _ => Err(invalid),

@@ -22,6 +22,8 @@ impl<T: DeserializeOwned + JsonSchema> TypedResponse<T> {
     ///
     /// Fails as [`AgentResponse::parse`] does if the run has completed.
     pub fn new(response: AgentResponse) -> Result<Self> {
+        // An interrupted run has no answer yet, and one that was ended early may have none: only a
+        // completed run must have one.
         let value = match (response.parse(), response.end_reason()) {
             (Err(error), EndReason::Completed) => return Err(error),
             (parsed, _) => parsed.ok(),

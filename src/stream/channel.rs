@@ -18,7 +18,7 @@ use crate::lock::lock;
 #[derive(Debug)]
 pub(super) struct EventChannel<T> {
     capacity: usize,
-    state: Mutex<State<T>>,
+    state: Mutex<ChannelState<T>>,
 }
 
 /// An event in the queue.
@@ -31,7 +31,7 @@ pub(super) struct QueuedEvent {
 }
 
 #[derive(Debug, Default)]
-struct State<T> {
+struct ChannelState<T> {
     events: VecDeque<QueuedEvent>,
     /// The invocation of the last event that was added.
     last: Option<Arc<Invocation>>,
@@ -51,7 +51,7 @@ struct State<T> {
     is_closed: bool,
 }
 
-impl<T> State<T> {
+impl<T> ChannelState<T> {
     fn has_room(&self, capacity: usize) -> bool {
         self.events.len() + self.taken <= capacity
     }
@@ -78,7 +78,7 @@ fn gone() -> Error {
     )
 }
 
-/// The events that one agent adds at a time.
+/// Adds events of one invocation, under the lock of the channel.
 pub(super) struct EventBatch<'a> {
     invocation: &'a Arc<Invocation>,
     last: &'a mut Option<Arc<Invocation>>,
@@ -89,14 +89,15 @@ pub(super) struct EventBatch<'a> {
 impl EventBatch<'_> {
     #[inline(always)]
     pub(super) fn push(&mut self, kind: EventKind) {
-        let goes_on = self
+        let is_same = self
             .last
             .as_ref()
             .is_some_and(|last| Arc::ptr_eq(last, self.invocation));
-        let invocation = if goes_on { None } else { Some(self.change()) };
+        let invocation = if is_same { None } else { Some(self.change()) };
         self.events.push_back(QueuedEvent { invocation, kind });
     }
 
+    /// Remembers the invocation for the events that follow.
     #[cold]
     fn change(&mut self) -> Arc<Invocation> {
         self.last.insert(self.invocation.clone()).clone()
@@ -132,14 +133,14 @@ impl<T: Default> EventChannel<T> {
         if state.is_over {
             return Err(Error::new(ErrorKind::Cancelled, "the run has ended"));
         }
-        let State {
+        let ChannelState {
             beside,
             events,
             last,
             is_over,
             ..
         } = state;
-        let told = tell(
+        let result = tell(
             beside,
             &mut EventBatch {
                 invocation,
@@ -154,9 +155,10 @@ impl<T: Default> EventChannel<T> {
         } else {
             state.reader.take()
         };
+        // Woken without the lock: a waker may run the reader at once, which takes it.
         drop(guard);
         wake(reader);
-        Ok((told, has_room))
+        Ok((result, has_room))
     }
 
     /// Accesses the data beside the events without adding events.
@@ -176,6 +178,7 @@ impl<T: Default> EventChannel<T> {
     /// returns.
     pub(super) fn take(&self, into: &mut VecDeque<QueuedEvent>) {
         let mut state = lock(&self.state);
+        // Swapped, so that the two queues keep their capacity and nothing is copied.
         std::mem::swap(&mut state.events, into);
         state.taken = into.len();
         let sender = state.next_sender(self.capacity);
@@ -187,10 +190,10 @@ impl<T: Default> EventChannel<T> {
     pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<Option<QueuedEvent>> {
         let mut state = lock(&self.state);
         state.taken = 0;
-        let mut before = None;
+        let mut earlier = None;
         let poll = match state.events.pop_front() {
             None if !state.is_over => {
-                before = state.reader.replace(cx.waker().clone());
+                earlier = state.reader.replace(cx.waker().clone());
                 Poll::Pending
             }
             next => Poll::Ready(next),
@@ -198,7 +201,7 @@ impl<T: Default> EventChannel<T> {
         let sender = state.next_sender(self.capacity);
         drop(state);
         // Dropping a waker may drop its task, which may own a sink of this stream.
-        drop(before);
+        drop(earlier);
         wake(sender);
         poll
     }
@@ -215,12 +218,16 @@ impl<T: Default> EventChannel<T> {
     /// Disconnects the consumer.
     pub(super) fn close(&self) {
         let mut state = lock(&self.state);
+        // Senders find it closed and stop the run; the events are dropped without the lock, since they
+        // may own values with a `Drop` of their own.
         state.is_closed = true;
         let events = std::mem::take(&mut state.events);
         let senders = std::mem::take(&mut state.waiting);
         drop(state);
         drop(events);
-        senders.into_values().for_each(Waker::wake);
+        for sender in senders.into_values() {
+            sender.wake();
+        }
     }
 }
 
@@ -235,9 +242,11 @@ pub(super) struct Room<'a, T> {
 
 impl<T> Room<'_, T> {
     /// Ends the wait, and wakes the next sender.
-    fn leave(&mut self, mut state: MutexGuard<'_, State<T>>) {
+    fn leave(&mut self, mut state: MutexGuard<'_, ChannelState<T>>) {
         let Some(turn) = self.turn.take() else { return };
         let own = state.waiting.remove(&turn);
+        // A sender that was woken and is dropped instead must pass its turn on, or the next would wait
+        // for ever.
         let next = state.next_sender(self.channel.capacity);
         drop(state);
         drop(own);
@@ -258,9 +267,10 @@ impl<T> Future for Room<'_, T> {
             return Poll::Ready(Ok(()));
         }
         let turn = *self.turn.get_or_insert_with(|| state.next_turn());
-        let before = state.waiting.insert(turn, cx.waker().clone());
+        let earlier = state.waiting.insert(turn, cx.waker().clone());
+        // Dropped without the lock, as in `EventChannel::poll`.
         drop(state);
-        drop(before);
+        drop(earlier);
         Poll::Pending
     }
 }

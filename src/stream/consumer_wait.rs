@@ -11,10 +11,11 @@ use crate::lock::lock;
 /// For a layer with its own timeout: a slow consumer is not the model's fault. Created by
 /// [`RunContext::consumer_wait`](crate::RunContext::consumer_wait).
 #[derive(Debug, Default)]
-pub struct ConsumerWait(Option<Watch>);
+pub struct ConsumerWait(Option<ClockWatch>);
 
+/// A measurement that is not over.
 #[derive(Debug)]
-struct Watch {
+struct ClockWatch {
     clock: Arc<Clock>,
     start: Duration,
 }
@@ -29,7 +30,7 @@ impl ConsumerWait {
     }
 }
 
-impl Drop for Watch {
+impl Drop for ClockWatch {
     fn drop(&mut self) {
         self.clock.watchers.fetch_sub(1, Ordering::Relaxed);
     }
@@ -42,11 +43,13 @@ pub(super) struct Clock {
     waits: Mutex<Waits>,
 }
 
+/// The waits for the consumer, over and not.
 #[derive(Debug, Default)]
 struct Waits {
     total: Duration,
-    /// How many wait, and since when the first one does.
+    /// The number of waits now.
     now: usize,
+    /// The start of the first of them: concurrent waits count once.
     since: Option<Instant>,
 }
 
@@ -57,7 +60,7 @@ pub(super) struct Pause(Arc<Clock>);
 impl Clock {
     pub(super) fn watch(self: &Arc<Self>) -> ConsumerWait {
         self.watchers.fetch_add(1, Ordering::Relaxed);
-        ConsumerWait(Some(Watch {
+        ConsumerWait(Some(ClockWatch {
             clock: self.clone(),
             start: self.elapsed(),
         }))
@@ -65,6 +68,7 @@ impl Clock {
 
     #[inline]
     pub(super) fn pause(self: &Arc<Self>) -> Option<Pause> {
+        // Nobody measures in most runs: they read no clock and take no lock for an event.
         let is_watched = self.watchers.load(Ordering::Relaxed) > 0;
         is_watched.then(|| self.begin())
     }

@@ -36,6 +36,7 @@ use crate::state::State;
 pub struct DeltaSender {
     emitter: EventEmitter,
     call: Arc<CallHandle>,
+    /// The mappers of the bands that the request has entered, innermost first.
     frames: Option<Arc<Frame>>,
 }
 
@@ -86,8 +87,11 @@ impl DeltaSender {
     /// Starts an attempt at a response; a provider does so once for each call.
     #[must_use]
     pub fn open(&self) -> Attempt {
-        let (emitter, call) = (self.emitter.clone(), self.call.clone());
-        Attempt::new(emitter, call, self.frames.as_ref())
+        Attempt::new(
+            self.emitter.clone(),
+            self.call.clone(),
+            self.frames.as_ref(),
+        )
     }
 
     /// Shows the response as the message with this id: for a layer that answers a call as it was

@@ -20,7 +20,7 @@ pub struct EventStream {
     /// The invocation of the last event that was taken.
     invocation: Arc<Invocation>,
     clock: Arc<Clock>,
-    /// Set while the consumer processes an event.
+    /// The consumer's time with the current event, while it is measured.
     away: Option<Pause>,
 }
 
@@ -106,6 +106,7 @@ impl Stream for EventStream {
 
 impl Drop for EventStream {
     fn drop(&mut self) {
+        // Wakes the senders that wait for capacity, so that a run in another task ends.
         self.channel.close();
     }
 }

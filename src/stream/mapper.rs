@@ -79,8 +79,8 @@ pub trait Mapper: Send + 'static {
 /// Creates a mapper from a function that returns the deltas to emit for each delta, as an `Option`,
 /// a `Vec` or any other iterator.
 ///
-/// Change the response likewise: a stream whose response differs ends with the whole response in
-/// place of the deltas.
+/// Change the response in the same way: a stream whose response differs ends with the whole response
+/// in place of the deltas.
 ///
 /// ```
 /// use tower_agent::callback::{Bundle, after_model, before_model};
@@ -136,6 +136,7 @@ impl<F> fmt::Debug for MapFn<F> {
     }
 }
 
+/// Creates the mapper of one attempt. A retry starts with a fresh one, without text held back.
 type Factory = Arc<dyn Fn() -> Box<dyn Stage> + Send + Sync>;
 
 /// The mappers of one band, inside those of the bands around it.
@@ -159,10 +160,12 @@ impl Frame {
         }
     }
 
+    /// Adds a mapper to the current band.
     pub(super) fn add<M: Mapper>(
         frames: &mut Option<Arc<Self>>,
         factory: impl Fn() -> M + Send + Sync + 'static,
     ) {
+        // Copied if a clone of the request shares it: a mapper acts only where it was added.
         let frame = Arc::make_mut(frames.get_or_insert_default());
         frame.factories.push(Arc::new(move || Box::new(factory())));
     }
@@ -241,10 +244,12 @@ impl Mappers {
             if !self.has_more(is_end) {
                 return Poll::Ready(Ok(false));
             }
+            // Last first: a mapper pops the next delta from the end.
             self.deltas.extend(self.waiting.drain(..).rev());
             self.round = Some(Round { stage: 0, is_end });
         }
         if !caught(|| self.act(cx))? {
+            // `round` stays: the next call continues with the same mapper, and no delta is mapped twice.
             return Poll::Pending;
         }
         self.is_flushed = self.round.take().is_some_and(|round| round.is_end);
@@ -329,6 +334,7 @@ impl<M: Mapper> Stage for M {
     }
 }
 
+/// Calls a mapper; a panic becomes an error that fails the attempt.
 fn caught<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
     catch(f).unwrap_or_else(|panic| {
         Err(Error::new(

@@ -1,7 +1,7 @@
 use super::delta::Delta;
 use crate::message::{Part, ProviderData};
 
-/// What a provider adds to the message of its [attempt](super::Attempt).
+/// A piece that a provider adds to the message of its [attempt](super::Attempt).
 ///
 /// The consumer and the mappers receive deltas only: those of a complete part are its text, its
 /// reasoning or its tool call.
@@ -22,7 +22,7 @@ use crate::message::{Part, ProviderData};
 /// attempt.send(Part::from_text("Four.")).await?;
 ///
 /// let message = attempt.finish().await?.message;
-/// assert!(matches!(&message.parts()[0], Part::Reasoning(it) if !it.provider.is_empty()));
+/// assert!(matches!(&message.parts()[0], Part::Reasoning(part) if !part.provider.is_empty()));
 /// assert_eq!(message.text(), "Four.");
 /// # Ok(())
 /// # }

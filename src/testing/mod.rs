@@ -18,7 +18,8 @@
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> tower_agent::Result<()> {
 //! let model = ScriptedModel::new([Turn::from_text("hi"), Turn::tool("add", json!({ "a": 1, "b": 2 }))]);
-//! let (record, probe) = (RecordLayer::new(), ProbeLayer::new());
+//! let record = RecordLayer::new();
+//! let probe = ProbeLayer::new();
 //! let stack = ServiceBuilder::new()
 //!     .layer(before_model(|request| request.add_instructions("Be brief.")))
 //!     .layer(record.clone())
@@ -36,7 +37,6 @@
 //! # }
 //! ```
 
-mod kept;
 mod probe;
 mod record;
 pub mod recording;
@@ -44,6 +44,7 @@ mod script;
 mod stable_prefix;
 mod trajectory;
 mod turn;
+mod without_sink;
 
 pub use self::probe::{Probe, ProbeLayer};
 pub use self::record::{Ended, Record, RecordLayer};

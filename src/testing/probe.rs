@@ -35,7 +35,7 @@ use crate::on_drop::OnDrop;
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct ProbeLayer {
-    shared: Arc<Mutex<State>>,
+    shared: Arc<Mutex<ProbeCounts>>,
     pending_polls: usize,
 }
 
@@ -43,14 +43,15 @@ pub struct ProbeLayer {
 #[derive(Debug)]
 pub struct Probe<S> {
     inner: S,
-    shared: Arc<Mutex<State>>,
+    shared: Arc<Mutex<ProbeCounts>>,
     pending_polls: usize,
     polls_left: usize,
     ready: bool,
 }
 
+/// The counts that all services of one probe share.
 #[derive(Debug, Default)]
-struct State {
+struct ProbeCounts {
     held: bool,
     waiting: Vec<Waker>,
     calls: usize,
@@ -87,7 +88,10 @@ impl ProbeLayer {
         state.held = false;
         let waiting = std::mem::take(&mut state.waiting);
         drop(state);
-        waiting.into_iter().for_each(Waker::wake);
+        // Without the lock: a waker may poll a service at once, which takes it.
+        for waker in waiting {
+            waker.wake();
+        }
     }
 
     /// Returns the number of calls.
@@ -137,6 +141,7 @@ impl<S> Layer<S> for ProbeLayer {
 
 impl<S: Clone> Clone for Probe<S> {
     fn clone(&self) -> Self {
+        // Readiness belongs to the service that was polled: a call of a fresh clone is a violation.
         Self {
             inner: self.inner.clone(),
             shared: self.shared.clone(),
@@ -190,7 +195,8 @@ where
     }
 }
 
-fn end(shared: &Mutex<State>, cancelled: bool) {
+/// Counts the end of a call.
+fn end(shared: &Mutex<ProbeCounts>, cancelled: bool) {
     let mut state = lock(shared);
     state.in_flight -= 1;
     state.cancelled += usize::from(cancelled);
@@ -202,7 +208,7 @@ pin_project! {
     pub struct ProbeFuture<F> {
         #[pin]
         future: F,
-        running: OnDrop<Arc<Mutex<State>>>,
+        running: OnDrop<Arc<Mutex<ProbeCounts>>>,
     }
 }
 

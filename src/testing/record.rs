@@ -8,7 +8,7 @@ use pin_project_lite::pin_project;
 use tower::Service;
 use tower_layer::Layer;
 
-use super::kept::kept;
+use super::without_sink::without_sink;
 use crate::call::Request;
 use crate::error::{BoxError, Error, Result};
 use crate::lock::lock;
@@ -93,11 +93,13 @@ impl<R: Request> RecordLayer<R> {
     /// Returns the responses of successful calls, in call order.
     #[must_use]
     pub fn responses(&self) -> Vec<R::Response> {
-        let done = |ended| match ended {
-            Ended::Done(response) => Some(response),
-            _ => None,
-        };
-        self.calls().into_iter().filter_map(done).collect()
+        self.calls()
+            .into_iter()
+            .filter_map(|ended| match ended {
+                Ended::Done(response) => Some(response),
+                _ => None,
+            })
+            .collect()
     }
 }
 
@@ -168,8 +170,8 @@ where
 
     fn call(&mut self, request: R) -> Self::Future {
         let mut log = lock(&self.log);
-        log.push((kept(&request), Ended::Running));
-        let entry = Entry {
+        log.push((without_sink(&request), Ended::Running));
+        let entry = CallEntry {
             log: self.log.clone(),
             index: log.len() - 1,
         };
@@ -181,13 +183,14 @@ where
     }
 }
 
-struct Entry<R: Request> {
+/// The entry of a running call in the log.
+struct CallEntry<R: Request> {
     log: Log<R>,
     index: usize,
 }
 
-impl<R: Request> Entry<R> {
-    /// Only the first end counts.
+impl<R: Request> CallEntry<R> {
+    /// Records the end of the call. Only the first counts: a call that has ended is dropped, too.
     fn end(&self, ended: Ended<R::Response>) {
         if let Some((_, slot @ Ended::Running)) = lock(&self.log).get_mut(self.index) {
             *slot = ended;
@@ -195,7 +198,7 @@ impl<R: Request> Entry<R> {
     }
 }
 
-impl<R: Request> Drop for Entry<R> {
+impl<R: Request> Drop for CallEntry<R> {
     fn drop(&mut self) {
         self.end(Ended::Dropped);
     }
@@ -206,7 +209,7 @@ pin_project! {
     pub struct RecordFuture<F, R: Request> {
         #[pin]
         future: F,
-        entry: Entry<R>,
+        entry: CallEntry<R>,
     }
 }
 

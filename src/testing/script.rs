@@ -7,8 +7,8 @@ use std::task::{Context, Poll};
 use futures_util::future::BoxFuture;
 use tower::Service;
 
-use super::kept::kept;
 use super::turn::Turn;
+use super::without_sink::without_sink;
 use crate::error::{Error, ErrorKind, Result};
 use crate::lock::lock;
 use crate::model::{ModelRequest, ModelResponse};
@@ -42,22 +42,26 @@ use crate::model::{ModelRequest, ModelResponse};
 /// ```
 #[derive(Clone)]
 pub struct ScriptedModel {
-    shared: Arc<Shared>,
+    shared: Arc<SharedScript>,
     chunk: usize,
 }
 
-struct Shared {
+struct SharedScript {
     script: Script,
     /// Number of ids given to tool calls.
     tool_calls: AtomicUsize,
 }
 
 enum Script {
-    Turns { length: usize, state: Mutex<State> },
+    Turns {
+        length: usize,
+        state: Mutex<ScriptState>,
+    },
     Always(Turn),
 }
 
-struct State {
+/// The turns that are left, and the requests so far.
+struct ScriptState {
     left: VecDeque<Turn>,
     requests: Vec<ModelRequest>,
 }
@@ -70,7 +74,7 @@ impl ScriptedModel {
         let length = left.len();
         Self::of(Script::Turns {
             length,
-            state: Mutex::new(State {
+            state: Mutex::new(ScriptState {
                 left,
                 requests: Vec::new(),
             }),
@@ -86,7 +90,7 @@ impl ScriptedModel {
 
     fn of(script: Script) -> Self {
         Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(SharedScript {
                 script,
                 tool_calls: AtomicUsize::new(0),
             }),
@@ -127,14 +131,14 @@ impl ScriptedModel {
     }
 }
 
-impl Shared {
+impl SharedScript {
     fn next(&self, request: &ModelRequest) -> Result<Turn> {
         let (length, state) = match &self.script {
             Script::Always(turn) => return Ok(turn.clone()),
             Script::Turns { length, state } => (length, state),
         };
         let mut state = lock(state);
-        state.requests.push(kept(request));
+        state.requests.push(without_sink(request));
         state.left.pop_front().ok_or_else(|| {
             let call = state.requests.len();
             let message =
@@ -143,6 +147,7 @@ impl Shared {
         })
     }
 
+    /// Returns the next id of a tool call.
     fn name_call(&self) -> Arc<str> {
         format!(
             "call_{}",
@@ -162,8 +167,10 @@ impl Service<ModelRequest> for ScriptedModel {
     }
 
     fn call(&mut self, request: ModelRequest) -> Self::Future {
+        // Taken in `call` and not in the future: the script follows the order of the calls.
         let turn = self.shared.next(&request);
-        let (shared, chunk) = (self.shared.clone(), self.chunk);
+        let shared = self.shared.clone();
+        let chunk = self.chunk;
         Box::pin(async move { turn?.play(request, chunk, || shared.name_call()).await })
     }
 }

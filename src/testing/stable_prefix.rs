@@ -8,7 +8,7 @@ use tower_layer::Layer;
 
 use crate::call::Request;
 use crate::lock::lock;
-use crate::message::{Message, Messages};
+use crate::message::Messages;
 use crate::model::{ModelRequest, Settings};
 use crate::tool::ToolDeclaration;
 
@@ -48,14 +48,14 @@ use crate::tool::ToolDeclaration;
 /// ```
 #[derive(Clone, Default)]
 pub struct StablePrefixLayer {
-    record: Arc<Mutex<Record>>,
+    record: Arc<Mutex<PrefixRecord>>,
 }
 
 /// A service that compares its requests; created by [`StablePrefixLayer`].
 #[derive(Clone)]
 pub struct StablePrefix<S> {
     inner: S,
-    record: Arc<Mutex<Record>>,
+    record: Arc<Mutex<PrefixRecord>>,
 }
 
 /// A model call that did not begin with what the previous one sent.
@@ -84,13 +84,15 @@ pub enum PromptPart {
     Message(usize),
 }
 
+/// The prompts to compare with, and the faults so far.
 #[derive(Default)]
-struct Record {
+struct PrefixRecord {
     /// The latest prompt of each agent's loop, by run and call path.
     latest: HashMap<(String, String), (u32, Prompt)>,
     faults: Vec<PrefixFault>,
 }
 
+/// The parts of a request that a provider's cache depends on.
 struct Prompt {
     settings: Settings,
     tools: Vec<Arc<ToolDeclaration>>,
@@ -112,10 +114,11 @@ impl StablePrefixLayer {
     }
 }
 
-impl Record {
+impl PrefixRecord {
     fn note(&mut self, request: &ModelRequest) {
         let context = request.context();
-        let (iteration, prompt) = (context.iteration(), Prompt::of(request));
+        let iteration = context.iteration();
+        let prompt = Prompt::of(request);
         let agent = context.call_path();
         let earlier = self
             .latest
@@ -150,29 +153,27 @@ impl Prompt {
             return Some(PromptPart::Setting(name));
         }
         for index in 0..self.tools.len().max(later.tools.len()) {
-            let (tool, now) = (self.tools.get(index), later.tools.get(index));
-            if tool.map(written) != now.map(written) {
-                return tool
-                    .or(now)
+            let earlier_tool = self.tools.get(index);
+            let later_tool = later.tools.get(index);
+            if earlier_tool.map(written) != later_tool.map(written) {
+                return earlier_tool
+                    .or(later_tool)
                     .map(|tool| PromptPart::Tool(tool.name().into()));
             }
         }
         if self.instructions != later.instructions {
             return Some(PromptPart::Instructions);
         }
-        let is_kept = |(index, message): (usize, &Message)| {
-            later.messages.get(index).is_some_and(|now| now == message)
-        };
-        let changed = self
-            .messages
-            .iter()
-            .enumerate()
-            .position(|entry| !is_kept(entry));
-        changed.map(PromptPart::Message)
+        for (index, message) in self.messages.iter().enumerate() {
+            if later.messages.get(index) != Some(message) {
+                return Some(PromptPart::Message(index));
+            }
+        }
+        None
     }
 }
 
-/// Returns what the model reads of a tool, in the order of its keys.
+/// Returns the text of a tool in the prompt. As text, since the order of keys counts for a cache.
 fn written(tool: &Arc<ToolDeclaration>) -> (&str, &str, String) {
     (
         tool.name(),

@@ -59,8 +59,8 @@ pub struct Step {
     pub is_error: bool,
 }
 
-/// A call as events tell of it.
-struct Told {
+/// A call that is put together from events.
+struct StreamedCall {
     /// The id of the call in the stream.
     id: Arc<str>,
     message: Arc<str>,
@@ -101,8 +101,10 @@ impl Trajectory {
                     ..Step::new("".into(), call.id.clone(), call.name.clone())
                 }),
                 Part::ToolResult(result) => {
+                    // Ids may repeat in a long conversation: a result belongs to the latest call.
                     if let Some(step) = calls.iter_mut().rfind(|step| step.id == result.call_id) {
-                        (step.result, step.is_error) = (Some(result.text()), result.is_error);
+                        step.result = Some(result.text());
+                        step.is_error = result.is_error;
                     }
                 }
                 _ => {}
@@ -115,7 +117,7 @@ impl Trajectory {
     /// that were discarded or replaced.
     #[must_use]
     pub fn of_events<'e>(events: impl IntoIterator<Item = &'e Event>) -> Self {
-        let mut told: Vec<Told> = Vec::new();
+        let mut calls: Vec<StreamedCall> = Vec::new();
         for Event {
             invocation, kind, ..
         } in events
@@ -126,14 +128,14 @@ impl Trajectory {
                     name,
                     message,
                     call_id,
-                } => told.push(Told {
+                } => calls.push(StreamedCall {
                     id: id.clone(),
                     message: message.clone(),
                     arguments: String::new(),
                     step: Step::new(invocation.path.clone(), call_id.clone(), name.clone()),
                 }),
                 EventKind::ToolCallDelta { id, json } => {
-                    if let Some(call) = told.iter_mut().rfind(|call| call.id == *id) {
+                    if let Some(call) = calls.iter_mut().rfind(|call| call.id == *id) {
                         call.arguments.push_str(json);
                     }
                 }
@@ -143,26 +145,25 @@ impl Trajectory {
                     is_error,
                     ..
                 } => {
-                    if let Some(call) = told.iter_mut().rfind(|call| call.id == *id) {
+                    if let Some(call) = calls.iter_mut().rfind(|call| call.id == *id) {
                         let text = parts.iter().filter_map(Part::as_text).collect();
-                        (call.step.result, call.step.is_error) = (Some(text), *is_error);
+                        call.step.result = Some(text);
+                        call.step.is_error = *is_error;
                     }
                 }
                 EventKind::AttemptDiscarded { message }
                 | EventKind::ResponseReplaced { message } => {
-                    told.retain(|call| call.message != *message);
+                    calls.retain(|call| call.message != *message);
                 }
                 _ => {}
             }
         }
-        let step = |Told {
-                        arguments, step, ..
-                    }| Step {
-            arguments: Arguments::from_text(arguments),
-            ..step
-        };
+        let calls = calls.into_iter().map(|call| Step {
+            arguments: Arguments::from_text(call.arguments),
+            ..call.step
+        });
         Self {
-            calls: told.into_iter().map(step).collect(),
+            calls: calls.collect(),
         }
     }
 
@@ -176,8 +177,9 @@ impl Trajectory {
     #[must_use]
     pub fn within(&self, agent: &str) -> Self {
         let is_within = |step: &&Step| {
-            let rest = step.agent.strip_prefix(agent);
-            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            // The name must end there: `team/a` is not within `team/ab`.
+            let below = step.agent.strip_prefix(agent);
+            below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
         };
         Self {
             calls: self.calls.iter().filter(is_within).cloned().collect(),
@@ -204,8 +206,10 @@ impl Trajectory {
     #[track_caller]
     pub fn assert_called_before(&self, tool: &str, other: &str) -> &Self {
         self.assert_called(tool);
-        let first = |tool: &str| self.calls.iter().position(|step| &*step.tool == tool);
-        let is_before = first(other).is_none_or(|other| first(tool) < Some(other));
+        let is_before = match self.first(other) {
+            Some(index) => self.first(tool) < Some(index),
+            None => true,
+        };
         assert!(is_before, "`{other}` was called before `{tool}`; {self}");
         self
     }
@@ -252,6 +256,10 @@ impl Trajectory {
         self
     }
 
+    fn first(&self, tool: &str) -> Option<usize> {
+        self.calls.iter().position(|step| &*step.tool == tool)
+    }
+
     fn count(&self, tool: &str) -> usize {
         self.calls.iter().filter(|step| &*step.tool == tool).count()
     }
@@ -264,8 +272,8 @@ impl fmt::Display for Trajectory {
             return f.write_str("no tool was called");
         }
         f.write_str("the calls were:")?;
-        for (at, step) in self.calls.iter().enumerate() {
-            write!(f, "\n  {}. {step}", at + 1)?;
+        for (index, step) in self.calls.iter().enumerate() {
+            write!(f, "\n  {}. {step}", index + 1)?;
         }
         Ok(())
     }

@@ -33,7 +33,7 @@ use crate::stream::{Attempt, Delta, Piece};
 #[derive(Clone)]
 #[must_use = "a turn does nothing until a script contains it"]
 pub struct Turn {
-    answer: Answer,
+    response: TurnResponse,
     usage: Option<Usage>,
     latency: Duration,
     fault: Option<Fault>,
@@ -42,12 +42,12 @@ pub struct Turn {
 type Make = dyn Fn(&ModelRequest) -> Result<ModelResponse> + Send + Sync;
 
 #[derive(Clone)]
-enum Answer {
+enum TurnResponse {
     Fixed(ModelResponse),
     Made(Arc<Make>),
 }
 
-/// Where a response fails. Without an error it hangs.
+/// The point at which a response fails. Without an error it hangs.
 #[derive(Clone, Debug)]
 struct Fault {
     after: usize,
@@ -69,14 +69,14 @@ impl Turn {
 
     /// Uses this response. Tool calls with an empty id are given one.
     pub fn response(response: ModelResponse) -> Self {
-        Self::of(Answer::Fixed(response))
+        Self::of(TurnResponse::Fixed(response))
     }
 
     /// Computes the response from the request.
     pub fn function(
         function: impl Fn(&ModelRequest) -> Result<ModelResponse> + Send + Sync + 'static,
     ) -> Self {
-        Self::of(Answer::Made(Arc::new(function)))
+        Self::of(TurnResponse::Made(Arc::new(function)))
     }
 
     /// Fails before any output.
@@ -89,9 +89,9 @@ impl Turn {
         Self::from_text("").hanging_after(0)
     }
 
-    fn of(answer: Answer) -> Self {
+    fn of(response: TurnResponse) -> Self {
         Self {
-            answer,
+            response,
             usage: None,
             latency: Duration::ZERO,
             fault: None,
@@ -101,13 +101,14 @@ impl Turn {
     /// Adds a tool call. Has no effect on a turn made by [`function`](Self::function),
     /// [`error`](Self::error) or [`pending`](Self::pending).
     pub fn and_tool(mut self, name: impl Into<Arc<str>>, arguments: Value) -> Self {
-        if let Answer::Fixed(mut response) = self.answer {
+        if let TurnResponse::Fixed(mut response) = self.response {
             let call = ToolCall::new("", name, arguments);
             response
                 .message_mut()
                 .parts_mut()
                 .push(Part::ToolCall(call));
-            self.answer = Answer::Fixed(response.with_finish_reason(FinishReason::ToolCalls));
+            self.response =
+                TurnResponse::Fixed(response.with_finish_reason(FinishReason::ToolCalls));
         }
         self
     }
@@ -157,9 +158,9 @@ impl Turn {
         {
             return fault.strike().await;
         }
-        let mut response = match self.answer {
-            Answer::Fixed(response) => response,
-            Answer::Made(make) => make(&request)?,
+        let mut response = match self.response {
+            TurnResponse::Fixed(response) => response,
+            TurnResponse::Made(make) => make(&request)?,
         };
         if let Some(usage) = self.usage {
             response = response.with_usage(usage);
@@ -234,8 +235,11 @@ fn pieces(message: &Message, size: usize) -> Vec<Piece> {
                 }
             }
             Part::ToolCall(call) if call.provider.is_empty() => {
-                let (id, name) = (call.id.clone(), call.name.clone());
-                pieces.push(Delta::ToolCall { index, id, name }.into());
+                pieces.push(Piece::Delta(Delta::ToolCall {
+                    index,
+                    id: call.id.clone(),
+                    name: call.name.clone(),
+                }));
                 let chunks = chunks(call.arguments.as_str(), size);
                 pieces.extend(chunks.map(|json| Delta::Arguments { index, json }.into()));
             }
@@ -246,19 +250,20 @@ fn pieces(message: &Message, size: usize) -> Vec<Piece> {
 }
 
 fn chunks(text: &str, size: usize) -> impl Iterator<Item = String> {
-    let mut rest = text.chars().peekable();
+    // By characters, so that no delta ends inside one.
+    let mut characters = text.chars().peekable();
     std::iter::from_fn(move || {
-        rest.peek()?;
-        Some(rest.by_ref().take(size).collect())
+        characters.peek()?;
+        Some(characters.by_ref().take(size).collect())
     })
 }
 
 impl fmt::Debug for Turn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut debug = f.debug_struct("Turn");
-        match &self.answer {
-            Answer::Fixed(response) => debug.field("response", response),
-            Answer::Made(_) => debug.field("response", &"of the request"),
+        match &self.response {
+            TurnResponse::Fixed(response) => debug.field("response", response),
+            TurnResponse::Made(_) => debug.field("response", &"of the request"),
         };
         debug
             .field("latency", &self.latency)

@@ -31,12 +31,15 @@ impl Answer {
 
     /// Parses the text of an answer.
     pub(crate) fn parse<T: DeserializeOwned>(&self, text: &str) -> Result<T, InvalidArguments> {
-        let no_json = |error: serde_json::Error| InvalidArguments {
-            field: String::new(),
-            problem: format!("it is not JSON alone: {error}"),
-            expected: None,
-        };
-        serde_json::from_str::<IgnoredAny>(text).map_err(no_json)?;
+        // Bare text is a valid argument of a tool, but not a valid answer: a sentence must be refused
+        // even where the type is a string.
+        if let Err(error) = serde_json::from_str::<IgnoredAny>(text) {
+            return Err(InvalidArguments {
+                field: String::new(),
+                problem: format!("it is not JSON alone: {error}"),
+                expected: None,
+            });
+        }
         parse_text(&Arguments::from_text(text), &self.parameters)
     }
 }

@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::json_types::{Misfit, misfit};
-use super::schema::{Parameters, Place, VALUE, is_wrapped};
+use super::schema::{ArgumentsForm, Parameters, VALUE, is_wrapped};
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::Arguments;
 
@@ -83,21 +83,22 @@ pub(super) fn parse_text<A: DeserializeOwned>(
     tool: &Parameters,
 ) -> Result<A, InvalidArguments> {
     let text = arguments.as_str();
-    let read = match tool.place {
-        Place::Anything => arguments.parse().ok(),
-        Place::Whole if looks_like_object(text) => arguments.parse().ok(),
-        Place::Property if looks_like_object(text) => {
+    let parsed = match tool.form {
+        ArgumentsForm::Anything => arguments.parse().ok(),
+        ArgumentsForm::Object if looks_like_object(text) => arguments.parse().ok(),
+        ArgumentsForm::Property if looks_like_object(text) => {
             arguments.parse().ok().map(|Property { value }| value)
         }
         _ => None,
     };
-    let Some(read) = read else {
+    let Some(parsed) = parsed else {
+        // The slow path names the field that does not match, and wraps bare arguments.
         return parse(arguments.value(), tool);
     };
-    if tool.place != Place::Anything && is_nested(text) {
+    if tool.form != ArgumentsForm::Anything && is_nested(text) {
         check_types(arguments.value(), &tool.schema)?;
     }
-    Ok(read)
+    Ok(parsed)
 }
 
 /// Returns whether the text of an object may have a list or another object in it. In one without,
@@ -109,6 +110,7 @@ fn is_nested(text: &str) -> bool {
         > 1
 }
 
+/// The object around arguments that are not an object.
 #[derive(Deserialize)]
 struct Property<A> {
     value: A,
@@ -124,21 +126,22 @@ pub(super) fn parse<A: DeserializeOwned>(
     sent: &Value,
     tool: &Parameters,
 ) -> Result<A, InvalidArguments> {
-    let bare = (tool.place == Place::Property)
+    let bare = (tool.form == ArgumentsForm::Property)
         .then(|| wrapped(sent, &tool.schema))
         .flatten();
     let arguments = bare.as_ref().unwrap_or(sent);
-    let (place, inside) = match tool.place {
-        Place::Property if !arguments.is_object() => return Err(no_json(arguments, tool)),
-        Place::Property => (VALUE, &arguments[VALUE]),
-        Place::Nowhere if arguments.is_object() => ("", &Value::Null),
+    let (place, inside) = match tool.form {
+        ArgumentsForm::Property if !arguments.is_object() => return Err(no_json(arguments, tool)),
+        ArgumentsForm::Property => (VALUE, &arguments[VALUE]),
+        ArgumentsForm::Nothing if arguments.is_object() => ("", &Value::Null),
         _ => ("", arguments),
     };
-    if let Ok(read) = A::deserialize(inside) {
-        return match tool.place {
-            Place::Anything => Ok(read),
-            _ => check_types(arguments, &tool.schema).map(|()| read),
-        };
+    // Parsed without paths first: tracking them costs every call, and only failures need them.
+    if let Ok(parsed) = A::deserialize(inside) {
+        if tool.form != ArgumentsForm::Anything {
+            check_types(arguments, &tool.schema)?;
+        }
+        return Ok(parsed);
     }
     serde_path_to_error::deserialize(inside).map_err(|error| {
         let path = match (place, error.path().to_string()) {
@@ -150,6 +153,7 @@ pub(super) fn parse<A: DeserializeOwned>(
         if arguments.is_string() {
             return no_json(arguments, tool);
         }
+        // Serde reports the object that lacks a field; the model needs the field itself.
         let (field, problem) = match (arguments, missing(arguments, &tool.schema, &path)) {
             (_, Some(field)) => (field, "is missing".to_owned()),
             (Value::Object(object), _) if place == VALUE && !object.contains_key(VALUE) => {
@@ -167,7 +171,10 @@ pub(super) fn parse<A: DeserializeOwned>(
 }
 
 fn check_types(arguments: &Value, schema: &Value) -> Result<(), InvalidArguments> {
-    misfit(arguments, schema).map_or(Ok(()), |misfit| Err(misfit.into()))
+    match misfit(arguments, schema) {
+        Some(misfit) => Err(misfit.into()),
+        None => Ok(()),
+    }
 }
 
 /// Checks that the value is an object with all fields that the schema requires, of the JSON types
@@ -175,10 +182,12 @@ fn check_types(arguments: &Value, schema: &Value) -> Result<(), InvalidArguments
 pub(super) fn check(arguments: &Value, schema: &Value) -> Result<(), InvalidArguments> {
     let bare = wrapped(arguments, schema);
     let arguments = bare.as_ref().unwrap_or(arguments);
-    let (field, problem) = match missing(arguments, schema, "") {
-        _ if !arguments.is_object() => (String::new(), "the arguments are not an object"),
-        Some(field) => (field, "is missing"),
-        None => return check_types(arguments, schema),
+    let (field, problem) = if !arguments.is_object() {
+        (String::new(), "the arguments are not an object")
+    } else if let Some(field) = missing(arguments, schema, "") {
+        (field, "is missing")
+    } else {
+        return check_types(arguments, schema);
     };
     let expected = follow(schema, &field, describes).cloned();
     Err(InvalidArguments {
@@ -188,13 +197,13 @@ pub(super) fn check(arguments: &Value, schema: &Value) -> Result<(), InvalidArgu
     })
 }
 
+/// Returns the error for text that is not JSON.
 fn no_json(arguments: &Value, tool: &Parameters) -> InvalidArguments {
     let text = arguments.as_str().unwrap_or_default();
-    let (field, expected) = (String::new(), Some(tool.schema.clone()));
     InvalidArguments {
-        field,
+        field: String::new(),
         problem: format!("the arguments are not JSON: {text}"),
-        expected,
+        expected: Some(tool.schema.clone()),
     }
 }
 
@@ -226,41 +235,41 @@ fn missing(arguments: &Value, schema: &Value, path: &str) -> Option<String> {
     })
 }
 
-/// Applies `step` to each step of a path such as `filter.dates[1]`.
+/// Follows a path such as `filter.dates[1]`, by applying `step` to each of its steps.
 fn follow<'a>(
     value: &'a Value,
     path: &str,
-    step: impl Fn(&'a Value, Step<'_>) -> Option<&'a Value>,
+    step: impl Fn(&'a Value, PathStep<'_>) -> Option<&'a Value>,
 ) -> Option<&'a Value> {
     let mut steps = path
         .split(['.', '['])
         .filter(|part| !part.is_empty())
         .map(
             |part| match part.strip_suffix(']').and_then(|index| index.parse().ok()) {
-                Some(index) => Step::Item(index),
-                None => Step::Field(part),
+                Some(index) => PathStep::Item(index),
+                None => PathStep::Field(part),
             },
         );
     steps.try_fold(value, step)
 }
 
-enum Step<'a> {
+enum PathStep<'a> {
     Field(&'a str),
     Item(usize),
 }
 
 /// Returns a value inside another.
-fn inside<'a>(value: &'a Value, step: Step<'_>) -> Option<&'a Value> {
+fn inside<'a>(value: &'a Value, step: PathStep<'_>) -> Option<&'a Value> {
     match step {
-        Step::Field(name) => value.get(name),
-        Step::Item(index) => value.get(index),
+        PathStep::Field(name) => value.get(name),
+        PathStep::Item(index) => value.get(index),
     }
 }
 
 /// Returns the part of a schema that describes a value inside another.
-fn describes<'a>(schema: &'a Value, step: Step<'_>) -> Option<&'a Value> {
+fn describes<'a>(schema: &'a Value, step: PathStep<'_>) -> Option<&'a Value> {
     match step {
-        Step::Field(name) => schema.get("properties")?.get(name),
-        Step::Item(_) => schema.get("items"),
+        PathStep::Field(name) => schema.get("properties")?.get(name),
+        PathStep::Item(_) => schema.get("items"),
     }
 }

@@ -24,7 +24,7 @@ pub enum Effect {
     Mutating,
 }
 
-/// What the model learns about a tool: name, description, parameters.
+/// The description of a tool that the model receives: name, description, parameters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ToolDeclaration {
     name: Arc<str>,
@@ -37,7 +37,7 @@ pub struct ToolDeclaration {
     #[serde(default, skip_serializing_if = "ProviderData::is_empty")]
     provider: ProviderData,
     #[serde(skip)]
-    check: Check,
+    check: ArgumentCheck,
     #[serde(skip)]
     is_agent: bool,
 }
@@ -46,22 +46,22 @@ fn no_parameters() -> Value {
     serde_json::json!({ "type": "object", "properties": {} })
 }
 
-/// Parses the arguments as the tool does, if the tool is a typed function.
+/// A check that parses arguments as the tool does, if the tool is a typed function.
 #[derive(Clone, Default)]
-struct Check(Option<Arc<CheckArguments>>);
+struct ArgumentCheck(Option<Arc<CheckArguments>>);
 
 type CheckArguments = dyn Fn(&Value) -> Result<()> + Send + Sync;
 
 /// The check follows from the schema, which is compared.
-impl PartialEq for Check {
+impl PartialEq for ArgumentCheck {
     fn eq(&self, _: &Self) -> bool {
         true
     }
 }
 
-impl fmt::Debug for Check {
+impl fmt::Debug for ArgumentCheck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Check({})", self.0.is_some())
+        write!(f, "ArgumentCheck({})", self.0.is_some())
     }
 }
 
@@ -75,7 +75,7 @@ impl ToolDeclaration {
             parameters: no_parameters(),
             effect: Effect::default(),
             provider: ProviderData::default(),
-            check: Check::default(),
+            check: ArgumentCheck::default(),
             is_agent: false,
         }
     }
@@ -96,7 +96,7 @@ impl ToolDeclaration {
         mut self,
         check: impl Fn(&Value) -> Result<()> + Send + Sync + 'static,
     ) -> Self {
-        self.check = Check(Some(Arc::new(check)));
+        self.check = ArgumentCheck(Some(Arc::new(check)));
         self
     }
 
@@ -141,7 +141,8 @@ impl ToolDeclaration {
     #[must_use]
     pub fn with_parameters(mut self, schema: Value) -> Self {
         self.parameters = schema;
-        self.check = Check::default();
+        // The check belongs to the schema before: it would refuse arguments that the new one allows.
+        self.check = ArgumentCheck::default();
         self
     }
 

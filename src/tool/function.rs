@@ -47,13 +47,14 @@ where
     }
 }
 
-/// Parses the arguments and calls the function with them and the request.
+/// A service that parses the arguments and calls the function with them and the request.
 pub(super) struct Function<F, A> {
-    inner: Arc<Inner<F>>,
+    inner: Arc<TypedFunction<F>>,
     arguments: PhantomData<fn() -> A>,
 }
 
-struct Inner<F> {
+/// A function and the parameters that its arguments are parsed by; shared by all clones.
+struct TypedFunction<F> {
     function: F,
     parameters: Parameters,
 }
@@ -61,7 +62,7 @@ struct Inner<F> {
 impl<F, A> Function<F, A> {
     pub(super) fn new(function: F, parameters: Parameters) -> Self {
         Self {
-            inner: Arc::new(Inner {
+            inner: Arc::new(TypedFunction {
                 function,
                 parameters,
             }),
@@ -84,10 +85,12 @@ where
     }
 
     fn call(&mut self, request: ToolRequest) -> Self::Future {
-        let Inner {
+        let TypedFunction {
             function,
             parameters,
         } = &*self.inner;
+        // Unchanged arguments are parsed from the model's text: a `Value` would lose large numbers and
+        // take a second pass.
         let arguments = match request.changed_arguments() {
             Some(changed) => arguments::parse(changed, parameters),
             None => arguments::parse_text(&request.call().arguments, parameters),

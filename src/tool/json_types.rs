@@ -5,8 +5,8 @@
 
 use serde_json::{Map, Value};
 
-/// Longer ways through a schema, and more steps, are refused: a model could write arguments that
-/// take forever.
+/// The limits of a check. A model could write arguments that take forever with a schema of many
+/// choices; beyond these they are refused, not passed unchecked.
 const MAX_DEPTH: usize = 512;
 const MAX_STEPS: usize = 1_000_000;
 
@@ -21,23 +21,25 @@ pub(super) struct Misfit<'a> {
 /// Finds a value whose JSON type `schema` does not allow at its place. `null` fits everywhere: it
 /// hides nothing. Keywords that are not about types are ignored.
 pub(super) fn misfit<'a>(value: &Value, schema: &'a Value) -> Option<Misfit<'a>> {
-    let mut check = Check {
+    let mut check = TypeCheck {
         root: schema,
         steps: 0,
     };
     let found = check.fits(value, schema, 0).err();
+    // A path begins with a dot while it is put together from the inside out.
     found.map(|misfit| Misfit {
         field: misfit.field.trim_start_matches('.').to_owned(),
         ..misfit
     })
 }
 
-struct Check<'a> {
+/// The state of one comparison.
+struct TypeCheck<'a> {
     root: &'a Value,
     steps: usize,
 }
 
-impl<'a> Check<'a> {
+impl<'a> TypeCheck<'a> {
     fn fits(&mut self, value: &Value, schema: &'a Value, depth: usize) -> Result<(), Misfit<'a>> {
         let misfit = |problem| Misfit {
             field: String::new(),
@@ -74,8 +76,9 @@ impl<'a> Check<'a> {
                 }
             }
             if !fits {
-                let none = || misfit(format!("invalid type: {}", type_of(value)));
-                return Err(first.unwrap_or_else(none));
+                return Err(
+                    first.unwrap_or_else(|| misfit(format!("invalid type: {}", type_of(value))))
+                );
             }
         }
         self.inside(value, keywords, depth + 1)
@@ -112,20 +115,28 @@ impl<'a> Check<'a> {
         Ok(())
     }
 
-    /// Returns the choices that a value can be meant for: those that it names by its fields and
+    /// Returns the choices that a value can be meant for: the choices that it names by its fields and
     /// tags, or else all that do not exclude it.
     fn meant(&self, value: &Value, all: &'a [Value]) -> Vec<&'a Value> {
-        let of = |is_meant: fn(&Map<String, Value>, &Value) -> bool| -> Vec<&'a Value> {
-            let can_be = |one: &&Value| {
-                let keywords = self.followed(one).as_object();
-                keywords.is_none_or(|it| allows(it, value) && is_meant(it, value))
+        // Serde picks a variant by its tag and its fields. Were any choice of the right type enough, a
+        // value could pass as one variant and be read as another.
+        let mut named = Vec::new();
+        let mut possible = Vec::new();
+        for choice in all {
+            let Some(keywords) = self.followed(choice).as_object() else {
+                named.push(choice);
+                possible.push(choice);
+                continue;
             };
-            all.iter().filter(can_be).collect()
-        };
-        match of(|it, value| is_closed_for(it, value) && is_named(it, value)) {
-            named if named.is_empty() => of(is_closed_for),
-            named => named,
+            if !allows(keywords, value) || !is_closed_for(keywords, value) {
+                continue;
+            }
+            possible.push(choice);
+            if is_named(keywords, value) {
+                named.push(choice);
+            }
         }
+        if named.is_empty() { possible } else { named }
     }
 
     /// Follows the references of a schema that is nothing else.
@@ -172,7 +183,7 @@ fn of_field<'a>(keywords: &'a Map<String, Value>, name: &str) -> Vec<&'a Value> 
         keywords.get("patternProperties").and_then(Value::as_object),
     ) {
         (Some(known), _) => vec![known],
-        // Which pattern a name matches is not looked at where there are several.
+        // With several patterns, none is compared: that would take a matcher for regular expressions.
         (None, Some(patterns)) if patterns.len() == 1 => patterns.values().collect(),
         (None, Some(_)) => Vec::new(),
         (None, None) => keywords.get("additionalProperties").into_iter().collect(),
@@ -182,18 +193,10 @@ fn of_field<'a>(keywords: &'a Map<String, Value>, name: &str) -> Vec<&'a Value> 
 /// Returns whether the keywords themselves allow the JSON type of a value.
 fn allows(keywords: &Map<String, Value>, value: &Value) -> bool {
     let found = type_of(value);
-    let is = |name: &Value| match name.as_str() {
-        Some("integer") => found == "number",
-        Some(name @ ("array" | "boolean" | "null" | "number" | "object" | "string")) => {
-            found == name
-        }
-        // No type that is known.
-        _ => true,
-    };
     let by_type = match keywords.get("type") {
         None => true,
-        Some(Value::Array(names)) => names.iter().any(is),
-        Some(name) => is(name),
+        Some(Value::Array(names)) => names.iter().any(|name| is_type(name, found)),
+        Some(name) => is_type(name, found),
     };
     let by_const = keywords
         .get("const")
@@ -203,6 +206,19 @@ fn allows(keywords: &Map<String, Value>, value: &Value) -> bool {
         _ => true,
     };
     value.is_null() || by_type && by_const && by_enum
+}
+
+/// Returns whether the type that a schema names is the found one.
+fn is_type(name: &Value, found: &str) -> bool {
+    match name.as_str() {
+        // A float for an integer is serde's to refuse: both are numbers of JSON.
+        Some("integer") => found == "number",
+        Some(name @ ("array" | "boolean" | "null" | "number" | "object" | "string")) => {
+            found == name
+        }
+        // An unknown type says nothing.
+        _ => true,
+    }
 }
 
 /// Returns whether an object has all fields that the keywords require, and the tags.

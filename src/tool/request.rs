@@ -78,7 +78,7 @@ impl ToolRequest {
         let changed = self.arguments.as_deref();
         let wrapped = declaration
             .as_ref()
-            .and_then(|it| wrapped_for(it, &self.call, changed));
+            .and_then(|tool| wrapped_for(tool, &self.call, changed));
         self.arguments = wrapped.or(self.arguments);
         self.declaration = declaration;
         self
@@ -126,11 +126,13 @@ impl ToolRequest {
 
     /// Returns the arguments for the tool, to change them. They must stay an object.
     pub fn arguments_mut(&mut self) -> &mut Value {
-        let own = || Arc::new(self.call.arguments.value().clone());
-        Arc::make_mut(self.arguments.get_or_insert_with(own))
+        let arguments = self
+            .arguments
+            .get_or_insert_with(|| Arc::new(self.call.arguments.value().clone()));
+        Arc::make_mut(arguments)
     }
 
-    /// The changed arguments, which replace the call's own.
+    /// Returns the changed arguments, which replace the call's own.
     pub(super) fn changed_arguments(&self) -> Option<&Value> {
         self.arguments.as_deref()
     }
@@ -153,8 +155,11 @@ impl ToolRequest {
         if let Some(IdempotencyKey(key)) = self.extensions.get() {
             return key.to_string();
         }
-        let (context, arguments) = (&self.context, self.arguments().to_string());
-        let (run, path) = (context.run_id(), context.step_path());
+        let run = self.context.run_id();
+        let path = self.context.step_path();
+        // The arguments are part of it: a person who approves a call may change them, and a service
+        // refuses other data under a key that it has seen.
+        let arguments = self.arguments().to_string();
         chance::name(&[run, &path, self.id(), self.name(), &arguments]).to_string()
     }
 
@@ -182,7 +187,7 @@ fn wrapped_for(
     call: &ToolCall,
     changed: Option<&Value>,
 ) -> Option<Arc<Value>> {
-    // An object, as nearly all are, is not parsed for this.
+    // Nearly all arguments are an object: these are not parsed only to find that out.
     if changed.is_none() && looks_like_object(call.arguments.as_str()) {
         return None;
     }
@@ -209,6 +214,7 @@ impl Request for ToolRequest {
     }
 
     fn is_changed_from(&self, earlier: &Self) -> bool {
+        // Unchanged arguments are those of the call: comparing them would parse both texts.
         let are_own = self.arguments.is_none() && earlier.arguments.is_none();
         self.call != earlier.call || !are_own && self.arguments() != earlier.arguments()
     }
@@ -217,6 +223,8 @@ impl Request for ToolRequest {
         if origin != Origin::Service {
             response.set_origin(origin);
         }
+        // The arguments that the tool received are those of the innermost band, also where an outer
+        // `after` replaces the response.
         let inner = replaced.and_then(|response| response.changed_arguments().cloned());
         response.note_arguments(inner.or_else(|| self.arguments.clone()));
     }

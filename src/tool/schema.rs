@@ -6,24 +6,24 @@ use schemars::{JsonSchema, Schema};
 use serde_json::{Map, Value, json};
 
 /// The parameters of a tool with arguments of type `A`: an object's schema, as every provider
-/// requires, and where in the object the `A` is.
+/// requires, and the form of the `A` in the object.
 #[derive(Clone)]
 pub(super) struct Parameters {
     pub(super) schema: Value,
-    pub(super) place: Place,
+    pub(super) form: ArgumentsForm,
 }
 
-/// Where the arguments are in the object that the model sends.
+/// The form of the arguments in the object that the model sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
-    /// They are the object itself.
-    Whole,
-    /// They are what the model sends, of a type without a schema, such as a [`Value`].
+pub(super) enum ArgumentsForm {
+    /// The object itself.
+    Object,
+    /// Any value that the model sends: the type, such as a [`Value`], has no schema.
     Anything,
-    /// They are its one property, [`VALUE`].
+    /// The object's one property, [`VALUE`].
     Property,
-    /// There are no arguments.
-    Nowhere,
+    /// No arguments.
+    Nothing,
 }
 
 /// The property that holds arguments that are not an object.
@@ -39,22 +39,23 @@ impl Parameters {
     pub(super) fn of<A: JsonSchema>() -> Self {
         let mut schema = generate::<A>();
         let root = schema.ensure_object();
-        let (schema, place) = if is_plain_object(root) {
+        let (schema, form) = if is_plain_object(root) {
             // Some providers require it even if it is empty.
             root.entry("properties").or_insert_with(|| json!({}));
-            (schema.to_value(), Place::Whole)
+            (schema.to_value(), ArgumentsForm::Object)
         } else if root.get("type") == Some(&json!("null")) {
             (
                 json!({ "type": "object", "properties": {} }),
-                Place::Nowhere,
+                ArgumentsForm::Nothing,
             )
         } else if root.keys().all(|keyword| keyword == "description") {
+            // A schema that says nothing about the type: any object, as providers require one.
             root.extend(any_object());
-            (schema.to_value(), Place::Anything)
+            (schema.to_value(), ArgumentsForm::Anything)
         } else {
-            (generate::<Wrapped<A>>().to_value(), Place::Property)
+            (generate::<Wrapped<A>>().to_value(), ArgumentsForm::Property)
         };
-        Self { schema, place }
+        Self { schema, form }
     }
 }
 
@@ -79,9 +80,11 @@ pub(super) fn closed(open: Schema) -> (Value, bool) {
 }
 
 fn generate<T: JsonSchema>() -> Schema {
+    // Providers reject `true` as a schema, but know it as `additionalProperties`.
     let mut no_bools = ReplaceBoolSchemas::default();
     no_bools.skip_additional_properties = true;
     let settings = SchemaSettings::draft2020_12().with(|settings| {
+        // Many providers do not follow references; only recursive types keep them.
         settings.inline_subschemas = true;
         settings.meta_schema = None;
     });
@@ -90,6 +93,7 @@ fn generate<T: JsonSchema>() -> Schema {
         .with_transform(lists_of_any)
         .into_generator()
         .into_root_schema_for::<T>();
+    // The name of a Rust type, which tells the model nothing and costs tokens.
     schema.remove("title");
     schema
 }
@@ -104,14 +108,11 @@ fn is_plain_object(schema: &Map<String, Value>) -> bool {
 }
 
 fn any_object() -> Map<String, Value> {
-    let properties = ("properties".to_owned(), json!({}));
-    [
+    Map::from_iter([
         ("type".to_owned(), json!("object")),
-        properties,
+        ("properties".to_owned(), json!({})),
         ("additionalProperties".to_owned(), json!(true)),
-    ]
-    .into_iter()
-    .collect()
+    ])
 }
 
 /// Replaces schemas for single positions of a list, which providers do not support: each position
@@ -119,9 +120,9 @@ fn any_object() -> Map<String, Value> {
 fn lists_of_any(schema: &mut Schema) {
     if let Some(Value::Array(places)) = schema.remove("prefixItems") {
         let mut kinds: Vec<Value> = Vec::new();
-        for place in places {
-            if !kinds.contains(&place) {
-                kinds.push(place);
+        for item in places {
+            if !kinds.contains(&item) {
+                kinds.push(item);
             }
         }
         let items = if kinds.len() == 1 {
@@ -135,7 +136,7 @@ fn lists_of_any(schema: &mut Schema) {
 }
 
 /// The keywords that strict mode supports.
-const READ: [&str; 19] = [
+const SUPPORTED: [&str; 19] = [
     "$defs",
     "$ref",
     "additionalProperties",
@@ -191,6 +192,7 @@ fn close(schema: &mut Schema) -> bool {
     }
     let root = schema.ensure_object();
     if root.contains_key("$ref") {
+        // Strict mode allows no other keyword beside a reference.
         root.retain(|keyword, _| keyword == "$ref" || keyword == "$defs");
     }
     root.retain(|keyword, _| !NOT_NEEDED.contains(&keyword.as_str()));
@@ -204,13 +206,15 @@ fn close(schema: &mut Schema) -> bool {
     {
         return false;
     }
-    let says = |keyword: &str| root.contains_key(keyword);
     let is_any = !["$ref", "anyOf", "const", "enum", "type"]
         .into_iter()
-        .any(says);
-    let is_mixed = says("anyOf") && says("properties");
-    let is_read = |keyword: &String| keyword == "type" || READ.contains(&keyword.as_str());
-    if is_any || is_mixed || !root.keys().all(is_read) || !close_object(root) {
+        .any(|keyword| root.contains_key(keyword));
+    // Closed, the object would forbid the properties of the choices.
+    let is_mixed = root.contains_key("anyOf") && root.contains_key("properties");
+    let is_supported = root
+        .keys()
+        .all(|keyword| keyword == "type" || SUPPORTED.contains(&keyword.as_str()));
+    if is_any || is_mixed || !is_supported || !close_object(root) {
         return false;
     }
     let mut closed = true;
@@ -231,6 +235,7 @@ fn close_object(schema: &mut Map<String, Value>) -> bool {
     };
     let required = properties.keys().cloned().collect::<Vec<_>>();
     schema.insert("required".into(), required.into());
-    let open = schema.insert("additionalProperties".into(), Value::Bool(false));
-    open.is_none_or(|open| open == Value::Bool(false))
+    // A map has a schema here: closed, it could have no entries.
+    let earlier = schema.insert("additionalProperties".into(), Value::Bool(false));
+    earlier.is_none_or(|earlier| earlier == Value::Bool(false))
 }

@@ -47,7 +47,7 @@ struct Tools {
     services: BTreeMap<Arc<str>, (usize, BoxTool)>,
 }
 
-/// Why a tool cannot be offered to a model.
+/// The reason why a tool cannot be offered to a model.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidTool {
@@ -72,8 +72,10 @@ pub enum InvalidTool {
 impl InvalidTool {
     fn check(declaration: &ToolDeclaration) -> Result<(), Self> {
         let name = declaration.name();
-        let is_taken = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-        if !(1..=64).contains(&name.len()) || !name.chars().all(is_taken) {
+        let has_valid_characters = name
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
+        if !(1..=64).contains(&name.len()) || !has_valid_characters {
             return Err(Self::Name(name.into()));
         }
         match declaration.parameters().get("type").and_then(Value::as_str) {
@@ -134,11 +136,10 @@ impl ToolSet {
                 continue;
             };
             let index = tools.declarations.len();
-            if tools
+            let earlier = tools
                 .services
-                .insert(name.clone(), (index, service.clone()))
-                .is_some()
-            {
+                .insert(name.clone(), (index, service.clone()));
+            if earlier.is_some() {
                 return Err(InvalidTool::Duplicate(name));
             }
             Arc::make_mut(&mut tools.declarations).push(declaration.clone());
@@ -160,17 +161,19 @@ impl ToolSet {
 
     /// Makes a call of the tool that was found for it, or of the one that it names.
     pub(crate) fn make(&self, mut request: ToolRequest) -> BoxCallFuture<ToolRequest> {
-        match request
+        // The loop has looked the tool up already. A request from elsewhere, or one whose tool a retry
+        // has taken, names it.
+        let tool = request
             .take_tool()
-            .or_else(|| Some(self.find(request.name())?.1.clone()))
-        {
-            Some(tool) => tool.make(request),
-            None => {
-                let (context, name) = (request.context(), request.name());
-                let unknown = self.unknown(name);
-                BoxCallFuture::failed(unknown.in_call(|| context.site(CallKind::Tool, Some(name))))
-            }
+            .or_else(|| Some(self.find(request.name())?.1.clone()));
+        if let Some(tool) = tool {
+            return tool.make(request);
         }
+        let name = request.name();
+        let unknown = self.unknown(name);
+        BoxCallFuture::failed(
+            unknown.in_call(|| request.context().site(CallKind::Tool, Some(name))),
+        )
     }
 
     /// Returns the error of a call of an unknown tool.
@@ -193,6 +196,7 @@ impl Service<ToolRequest> for ToolSet {
     type Future = BoxCallFuture<ToolRequest>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<()>> {
+        // A call waits for its own tool inside: a busy tool must not block the others.
         Poll::Ready(Ok(()))
     }
 

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use serde_json::Value;
 use tower::util::MapErr;
 use tower_layer::Layer;
 
@@ -89,14 +88,19 @@ impl Tool {
         O: IntoToolFuture<M>,
     {
         let parameters = Parameters::of::<A>();
-        let read = parameters.clone();
-        let check = move |sent: &Value| Ok(arguments::parse::<A>(sent, &read).map(drop)?);
+        let check_parameters = parameters.clone();
+        // A guard that asks about a call checks its arguments as the function will parse them.
         let declaration = ToolDeclaration::new(name, description)
             .with_parameters(parameters.schema.clone())
-            .with_check(check);
-        let function =
-            move |arguments: A, request| function(arguments, request).into_tool_future(Seal);
-        Self::service(declaration, Function::new(function, parameters))
+            .with_check(move |arguments| {
+                arguments::parse::<A>(arguments, &check_parameters)?;
+                Ok(())
+            });
+        let function = Function::new(
+            move |arguments: A, request| function(arguments, request).into_tool_future(Seal),
+            parameters,
+        );
+        Self::service(declaration, function)
     }
 
     /// Creates a tool that a `tower::Service<ToolRequest>` executes.
@@ -188,12 +192,12 @@ impl Tool {
     /// Returns the service with its layers.
     #[must_use]
     pub fn into_service(self) -> BoxTool {
+        // Inside the layers, so that their own errors, such as a refusal, keep their text.
         let service = match self.failure_message {
             None => self.service,
-            Some(message) => {
-                let told = move |error: Error| error.or_model_message(message.clone());
-                BoxTool::new(MapErr::new(self.service, told))
-            }
+            Some(message) => BoxTool::new(MapErr::new(self.service, move |error: Error| {
+                error.or_model_message(message.clone())
+            })),
         };
         self.layers
             .iter()

@@ -4,11 +4,11 @@ use crate::call::Request;
 use crate::model::ModelRequest;
 
 /// Returns a copy of the request without its sink, which would keep the stream open.
-pub(super) fn kept<R: Request>(request: &R) -> R {
-    let mut kept = request.clone();
-    let any: &mut dyn Any = &mut kept;
+pub(super) fn without_sink<R: Request>(request: &R) -> R {
+    let mut copy = request.clone();
+    let any: &mut dyn Any = &mut copy;
     if let Some(request) = any.downcast_mut::<ModelRequest>() {
         *request = std::mem::take(request).with_delta_sender(None);
     }
-    kept
+    copy
 }
