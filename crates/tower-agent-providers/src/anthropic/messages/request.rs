@@ -109,9 +109,11 @@ fn tool(tool: &ToolDeclaration, out: &mut Vec<u8>) -> Result<()> {
             Some(tool.description()).filter(|text| !text.is_empty()),
         )?;
         let is_strict = fields.and_then(|fields| fields.get("strict")) == Some(&Value::Bool(true));
-        match is_strict {
-            true => json.field("input_schema", guaranteed(tool.parameters()))?,
-            false => json.field("input_schema", tool.parameters())?,
+        // Strict mode rejects a schema that it cannot guarantee.
+        if is_strict {
+            json.field("input_schema", guaranteed(tool.parameters()))?;
+        } else {
+            json.field("input_schema", tool.parameters())?;
         }
     }
     json.end_with_nulls()
@@ -132,11 +134,10 @@ fn choice(settings: &Settings) -> Result<Option<Choice<'_>>> {
         None if one_at_a_time.is_none() => return Ok(None),
         None | Some(ToolChoice::Auto) => ("auto", None),
         Some(ToolChoice::None) => {
-            let (name, disable_parallel_tool_use) = (None, None);
             return Ok(Some(Choice {
                 r#type: "none",
-                name,
-                disable_parallel_tool_use,
+                name: None,
+                disable_parallel_tool_use: None,
             }));
         }
         Some(ToolChoice::Required) => ("any", None),

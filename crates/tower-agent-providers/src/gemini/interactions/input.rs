@@ -79,7 +79,7 @@ fn user_input(message: &Message, items: &mut Items<'_>) -> Result<()> {
     items.item_with(|out| content_step("user_input", parts, out))
 }
 
-/// What has been said since the model spoke.
+/// The messages since the last one of the model.
 struct Turn<'a> {
     range: Range<usize>,
     /// The model's calls that have no result yet. Only found if something could wait for them.

@@ -43,7 +43,7 @@ fn plain_message(message: &Message, out: &mut Vec<u8>) -> Result<()> {
     let parts = message.parts();
     let (role, between) = match message.role() {
         Role::System => ("system", "\n"),
-        // What a tool message has beside results.
+        // The parts of a tool message that are no results.
         Role::User | Role::Tool => ("user", "\n"),
         Role::Assistant => ("assistant", ""),
         _ => return Err(unsupported("role")),
