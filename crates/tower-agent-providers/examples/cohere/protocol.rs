@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tower_agent::model::FinishReason;
 use tower_agent::stream::{Delta, Piece, Streamed};
 use tower_agent::{Message, ModelResponse, Part, Result, Role, Usage};
-use tower_agent_providers::json::{self, Object};
+use tower_agent_providers::json::{self, Items, Object};
 use tower_agent_providers::protocol::{
     Call, Decoder, Event, Fault, Progress, tool_name, unsupported,
 };
@@ -31,19 +31,17 @@ impl Protocol for Chat {
     }
 
     fn encode(&self, call: &Call<'_>, body: &mut Vec<u8>) -> Result<()> {
-        let (request, settings) = (call.request(), call.request().settings());
+        let request = call.request();
+        let settings = request.settings();
         let mut object = Object::with_extra(body, &settings.extra);
-        object.field_with("messages", |out| {
-            out.push(b'[');
+        object.array("messages", |items| {
             if let Some(instructions) = request.instructions() {
-                message(&Message::system(instructions), out)?;
+                message(&Message::system(instructions), items)?;
             }
             // Writes each message once in a run.
-            request.write_messages("my_crate.cohere", out, |index, out| {
-                message(&request.messages()[index], out)
-            })?;
-            json::end_array(out);
-            Ok(())
+            items.messages(request, "my_crate.cohere", |index, items| {
+                message(&request.messages()[index], items)
+            })
         })?;
         object.field("model", call.require_model()?)?;
         object.field("stream", call.is_streamed())?;
@@ -58,7 +56,7 @@ impl Protocol for Chat {
         });
         object.optional(
             "tools",
-            Some(Vec::from_iter(tools)).filter(|it| !it.is_empty()),
+            Some(Vec::from_iter(tools)).filter(|tools| !tools.is_empty()),
         )?;
         let refused = [
             (settings.tool_choice.is_some(), "tool choice"),
@@ -80,32 +78,26 @@ impl Protocol for Chat {
     }
 }
 
-fn message(message: &Message, out: &mut Vec<u8>) -> Result<()> {
+fn message(message: &Message, items: &mut Items<'_>) -> Result<()> {
     for result in message.tool_results() {
-        let (id, content) = (&result.call_id, text(&result.parts)?);
-        json::write(
-            out,
-            json!({ "role": "tool", "tool_call_id": id, "content": content }),
-        )?;
-        out.push(b',');
+        items.item(json!({
+            "role": "tool",
+            "tool_call_id": result.call_id,
+            "content": text(&result.parts)?,
+        }))?;
     }
     let calls = message.tool_calls().map(|call| {
         json!({ "id": call.id, "type": "function", "function": {
             "name": tool_name(&call.name), "arguments": call.arguments.as_str() } })
     });
-    let (role, text, calls) = (
-        message.role(),
-        text(message.parts())?,
-        Vec::from_iter(calls),
-    );
-    let message = match role {
-        Role::Tool => return Ok(()),
-        _ if calls.is_empty() => json!({ "role": role, "content": text }),
-        _ => json!({ "role": role, "tool_plan": text, "tool_calls": calls }),
-    };
-    json::write(out, message)?;
-    out.push(b',');
-    Ok(())
+    let calls = Vec::from_iter(calls);
+    let role = message.role();
+    let text = text(message.parts())?;
+    match role {
+        Role::Tool => Ok(()),
+        _ if calls.is_empty() => items.item(json!({ "role": role, "content": text })),
+        _ => items.item(json!({ "role": role, "tool_plan": text, "tool_calls": calls })),
+    }
 }
 
 /// Leaves out reasoning and the data of other providers.

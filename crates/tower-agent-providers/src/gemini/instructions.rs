@@ -9,7 +9,7 @@ pub(super) fn instructions(request: &ModelRequest) -> Result<Vec<&str>> {
     for message in request
         .messages()
         .iter()
-        .filter(|it| it.role() == Role::System)
+        .filter(|message| message.role() == Role::System)
     {
         for part in message.parts() {
             let Part::Text(text) = part else {

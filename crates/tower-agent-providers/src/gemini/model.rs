@@ -1,4 +1,4 @@
-/// What Google documents for a call that no Gemini model made, in place of a signature.
+/// The value that Google documents in place of a signature, for a call of another model.
 pub(super) const NO_SIGNATURE: &str = "skip_thought_signature_validator";
 
 /// Returns whether it is a model before Gemini 3, by its name: those have a budget for reasoning

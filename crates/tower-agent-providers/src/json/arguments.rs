@@ -29,10 +29,12 @@ use tower_agent::message;
 /// Never fails for arguments; the signature is that of [`write`](super::write).
 pub fn arguments(out: &mut Vec<u8>, arguments: &message::Arguments) -> Result<()> {
     let text = arguments.as_str().trim();
-    let is_object = match text.contains("\\u") {
-        // An escape may be half a character.
-        true => arguments.value().is_object(),
-        false => text.starts_with('{') && serde_json::from_str::<IgnoredAny>(text).is_ok(),
+    // A name or text with an escape may hold half a character, which is valid JSON for the fast
+    // check and no text for a provider: only then the whole value is read.
+    let is_object = if text.contains("\\u") {
+        arguments.value().is_object()
+    } else {
+        text.starts_with('{') && serde_json::from_str::<IgnoredAny>(text).is_ok()
     };
     if is_object {
         out.extend_from_slice(text.as_bytes());

@@ -7,16 +7,16 @@
 //!
 //! #[derive(Default, Deserialize)]
 //! #[serde(default)]
-//! struct Said {
+//! struct Answer {
 //!     #[serde(deserialize_with = "or_default")]
 //!     tokens: u64,
 //!     #[serde(deserialize_with = "text")]
 //!     content: String,
 //! }
 //!
-//! let said = r#"{"tokens": "many", "content": [{"type": "text", "text": "Hi."}]}"#;
-//! let said: Said = serde_json::from_str(said)?;
-//! assert_eq!((said.tokens, &*said.content), (0, "Hi."));
+//! let json = r#"{"tokens": "many", "content": [{"type": "text", "text": "Hi."}]}"#;
+//! let answer: Answer = serde_json::from_str(json)?;
+//! assert_eq!((answer.tokens, &*answer.content), (0, "Hi."));
 //! # Ok::<_, serde_json::Error>(())
 //! ```
 
@@ -40,6 +40,7 @@ where
     D: Deserializer<'de>,
     T: DeserializeOwned + Default,
 {
+    // By way of a value: a deserialiser that failed inside a field could not go on after it.
     let value = Value::deserialize(deserializer)?;
     Ok(serde_json::from_value(value).unwrap_or_default())
 }
@@ -55,7 +56,7 @@ where
     D: Deserializer<'de>,
     T: Deserialize<'de>,
 {
-    deserializer.deserialize_any(OrNone(Object(PhantomData)))
+    deserializer.deserialize_any(OrNone(ReadObject(PhantomData)))
 }
 
 /// Reads a string, without copying one that has no escapes, and `null` and values of any other type
@@ -67,7 +68,7 @@ where
 pub fn string<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Cow<'de, str>>, D::Error> {
-    deserializer.deserialize_any(OrNone(Text))
+    deserializer.deserialize_any(OrNone(ReadText))
 }
 
 /// The type of value that is read.
@@ -75,6 +76,7 @@ trait Wanted<'de>: Sized {
     type Value;
 
     fn map<A: MapAccess<'de>>(self, mut map: A) -> Result<Option<Self::Value>, A::Error> {
+        // serde requires that a visitor reads a map to its end.
         while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
         Ok(None)
     }
@@ -88,9 +90,9 @@ trait Wanted<'de>: Sized {
     }
 }
 
-struct Object<T>(PhantomData<T>);
+struct ReadObject<T>(PhantomData<T>);
 
-impl<'de, T: Deserialize<'de>> Wanted<'de> for Object<T> {
+impl<'de, T: Deserialize<'de>> Wanted<'de> for ReadObject<T> {
     type Value = T;
 
     fn map<A: MapAccess<'de>>(self, map: A) -> Result<Option<T>, A::Error> {
@@ -98,9 +100,9 @@ impl<'de, T: Deserialize<'de>> Wanted<'de> for Object<T> {
     }
 }
 
-struct Text;
+struct ReadText;
 
-impl<'de> Wanted<'de> for Text {
+impl<'de> Wanted<'de> for ReadText {
     type Value = Cow<'de, str>;
 
     fn borrowed_text(self, text: &'de str) -> Option<Cow<'de, str>> {
@@ -222,5 +224,6 @@ pub fn exact_json_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Str
     let Some(json) = <Option<Box<RawValue>>>::deserialize(deserializer)? else {
         return Ok(String::new());
     };
+    // A string stands for its text; anything else for itself.
     Ok(serde_json::from_str(json.get()).unwrap_or_else(|_| json.get().to_owned()))
 }

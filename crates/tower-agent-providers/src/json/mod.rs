@@ -27,12 +27,14 @@
 //! ```
 
 mod arguments;
+mod items;
 pub mod lenient;
 mod object;
 mod read;
 mod write;
 
 pub use self::arguments::arguments;
+pub use self::items::Items;
 pub use self::object::Object;
 pub use self::read::read;
-pub use self::write::{array, end_array, write};
+pub use self::write::{array, write};

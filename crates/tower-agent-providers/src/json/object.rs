@@ -1,6 +1,7 @@
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::items::Items;
 use super::write::{self, close};
 use crate::word::is_word;
 use tower_agent::error::Result;
@@ -10,7 +11,7 @@ use tower_agent::error::Result;
 #[must_use = "an object needs an end"]
 pub struct Object<'a> {
     out: &'a mut Vec<u8>,
-    /// These replace fields of the same name.
+    /// The caller's fields, which replace fields of the same name.
     extra: Option<&'a Map<String, Value>>,
 }
 
@@ -61,23 +62,35 @@ impl<'a> Object<'a> {
         name: &str,
         write: impl FnOnce(&mut Vec<u8>) -> Result<()>,
     ) -> Result<()> {
+        // The caller's value follows at the end; a name must not stand in an object twice.
         if self.extra.is_some_and(|extra| extra.contains_key(name)) {
             return Ok(());
         }
-        match name.bytes().all(is_word) {
-            true => {
-                self.out.push(b'"');
-                self.out.extend_from_slice(name.as_bytes());
-                self.out.extend_from_slice(b"\":");
-            }
-            false => {
-                write::write(self.out, name)?;
-                self.out.push(b':');
-            }
+        // The names of protocols are words, and need no search for characters to escape.
+        if name.bytes().all(is_word) {
+            self.out.push(b'"');
+            self.out.extend_from_slice(name.as_bytes());
+            self.out.extend_from_slice(b"\":");
+        } else {
+            write::write(self.out, name)?;
+            self.out.push(b':');
         }
         write(self.out)?;
         self.out.push(b',');
         Ok(())
+    }
+
+    /// Appends a field that is an array, whose items are appended by `write`.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of `write`.
+    pub fn array(
+        &mut self,
+        name: &str,
+        write: impl FnOnce(&mut Items<'_>) -> Result<()>,
+    ) -> Result<()> {
+        self.field_with(name, |out| Items::array(out, write))
     }
 
     /// Appends the extra fields that are not `null`, and ends the object.
@@ -99,14 +112,11 @@ impl<'a> Object<'a> {
     }
 
     fn end_with(mut self, takes: impl Fn(&Value) -> bool) -> Result<()> {
-        for (name, value) in self
-            .extra
-            .take()
-            .into_iter()
-            .flatten()
-            .filter(|(_, it)| takes(it))
-        {
-            self.field(name, value)?;
+        // Taken, since `field` leaves out the names that are in it.
+        for (name, value) in self.extra.take().into_iter().flatten() {
+            if takes(value) {
+                self.field(name, value)?;
+            }
         }
         close(self.out, b'}');
         Ok(())

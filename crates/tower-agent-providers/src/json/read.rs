@@ -18,7 +18,7 @@ pub fn read<'de, T: Deserialize<'de>>(json: &'de [u8], what: &str) -> Result<T, 
         Err(_) => serde_json::from_slice(json),
     };
     let found = match parsed {
-        // serde would accept an array of the fields in order.
+        // serde would accept an array of the fields in order, and read an error as an answer.
         Ok(object) if json.trim_ascii_start().starts_with(b"{") => return Ok(object),
         Ok(_) => "not an object".to_owned(),
         Err(error) => error.to_string(),

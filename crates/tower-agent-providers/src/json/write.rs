@@ -1,5 +1,6 @@
 use serde::Serialize;
 
+use super::items::Items;
 use tower_agent::error::Result;
 
 /// Appends a value.
@@ -21,21 +22,15 @@ pub fn array<T>(
     items: impl IntoIterator<Item = T>,
     write: impl Fn(T, &mut Vec<u8>) -> Result<()>,
 ) -> Result<()> {
-    out.push(b'[');
-    for item in items {
-        write(item, out)?;
-        out.push(b',');
-    }
-    end_array(out);
-    Ok(())
+    Items::array(out, |array| {
+        for item in items {
+            array.item_with(|out| write(item, out))?;
+        }
+        Ok(())
+    })
 }
 
-/// Ends an array whose items each end with a comma, as messages do that are appended by
-/// [`write_messages`](tower_agent::ModelRequest::write_messages).
-pub fn end_array(out: &mut Vec<u8>) {
-    close(out, b']');
-}
-
+/// Ends an array or an object. Each item and field ends with a comma, so the last one is replaced.
 pub(super) fn close(out: &mut Vec<u8>, with: u8) {
     if out.last() == Some(&b',') {
         out.pop();

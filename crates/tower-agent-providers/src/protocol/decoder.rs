@@ -59,7 +59,7 @@ pub trait Decoder: Send {
     }
 }
 
-/// Whether a streamed response goes on.
+/// The progress of a streamed response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Progress {

@@ -51,16 +51,14 @@ impl Fault {
     /// unless the HTTP status says more.
     #[must_use]
     pub fn new(message: impl Into<Cow<'static, str>>) -> Self {
-        let message = message.into();
-        let (quote, kind, retryable, retry_after, words, number) = Default::default();
         Self {
-            message,
-            quote,
-            kind,
-            retryable,
-            retry_after,
-            words,
-            number,
+            message: message.into(),
+            quote: None,
+            kind: None,
+            retryable: None,
+            retry_after: None,
+            words: Vec::new(),
+            number: None,
         }
     }
 

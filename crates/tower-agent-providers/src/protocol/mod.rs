@@ -1,4 +1,4 @@
-//! A provider's protocol, without I/O: what a request says, and how a response is read.
+//! A provider's protocol, without I/O: writing requests and reading responses.
 //!
 //! ```text
 //! HttpModel<P, S>: Service<ModelRequest, Response = ModelResponse>
@@ -39,15 +39,10 @@
 //!     fn encode(&self, call: &Call<'_>, body: &mut Vec<u8>) -> tower_agent::Result<()> {
 //!         let request = call.request();
 //!         let mut json = Object::with_extra(body, &request.settings().extra);
-//!         json.field_with("messages", |out| {
-//!             out.push(b'[');
-//!             request.write_messages("my_crate.echo", out, |index, out| {
-//!                 json::write(out, request.messages()[index].text())?;
-//!                 out.push(b',');
-//!                 Ok(())
-//!             })?;
-//!             json::end_array(out);
-//!             Ok(())
+//!         json.array("messages", |items| {
+//!             items.messages(request, "my_crate.echo", |index, items| {
+//!                 items.item(request.messages()[index].text())
+//!             })
 //!         })?;
 //!         json.field("model", call.require_model()?)?;
 //!         json.field("stream", call.is_streamed())?;
@@ -63,21 +58,21 @@
 //!
 //! #[derive(Default, Deserialize)]
 //! #[serde(default)]
-//! struct Said {
+//! struct Words {
 //!     text: String,
 //!     is_last: bool,
 //! }
 //!
 //! impl Decoder for EchoDecoder {
 //!     fn event(&mut self, event: Event<'_>, out: &mut Vec<Piece>) -> Result<Progress, Fault> {
-//!         let said: Said = json::read(event.data.as_bytes(), "an event")?;
-//!         out.push(Delta::Text(said.text).into());
-//!         Ok(if said.is_last { Progress::Done } else { Progress::More })
+//!         let words: Words = json::read(event.data.as_bytes(), "an event")?;
+//!         out.push(Delta::Text(words.text).into());
+//!         Ok(if words.is_last { Progress::Done } else { Progress::More })
 //!     }
 //!
 //!     fn response(&mut self, body: &[u8], out: &mut Vec<Piece>) -> Result<(), Fault> {
-//!         let said: Said = json::read(body, "the response")?;
-//!         out.push(Delta::Text(said.text).into());
+//!         let words: Words = json::read(body, "the response")?;
+//!         out.push(Delta::Text(words.text).into());
 //!         Ok(())
 //!     }
 //!
@@ -188,8 +183,7 @@ pub trait Protocol: Send + Sync + 'static {
 
     /// Appends the body of a call to `body`, which is empty.
     ///
-    /// Write messages and tools with
-    /// [`write_messages`](tower_agent::ModelRequest::write_messages) and
+    /// Write messages with [`Items::messages`](crate::json::Items::messages) and tools with
     /// [`write_tools`](tower_agent::ModelRequest::write_tools), so that each is serialised once in a
     /// run, and first, so that a body begins with the bytes of the previous one. Leave out the
     /// data of other providers.

@@ -96,7 +96,8 @@ impl Providers {
                 known: known(),
             });
         };
-        let (provider, model) = (provider.trim(), model.trim());
+        let provider = provider.trim();
+        let model = model.trim();
         let Some(connect) = self.connect.get(provider) else {
             return Err(ProvidersError::Unknown {
                 provider: provider.to_owned(),

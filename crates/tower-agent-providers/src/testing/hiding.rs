@@ -1,4 +1,4 @@
-//! What a recording must not contain.
+//! Hides what a recording must not contain.
 
 use bytes::Bytes;
 use http::Request;
@@ -9,7 +9,7 @@ use super::text::{Text, body};
 use crate::transport::{RequestBody, Secrets};
 use tower_agent::middleware::redact::Redact;
 
-/// What is hidden in a call.
+/// The secrets and the redaction of a call.
 pub(super) struct Hiding {
     secrets: Secrets,
     scrub: Option<Scrub>,
@@ -66,9 +66,11 @@ impl Hiding {
             .iter()
             .map(|frame| self.secrets.hide(&String::from_utf8_lossy(frame)));
         let one_by_one: Vec<_> = one_by_one.collect();
-        match one_by_one.concat() == hidden {
-            true => one_by_one.into_iter().map(Text::Plain).collect(),
-            false => vec![Text::Plain(hidden)],
+        // A secret that stands across two pieces is found only in the whole.
+        if one_by_one.concat() == hidden {
+            one_by_one.into_iter().map(Text::Plain).collect()
+        } else {
+            vec![Text::Plain(hidden)]
         }
     }
 }

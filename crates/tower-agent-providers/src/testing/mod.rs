@@ -48,7 +48,7 @@
 //! `[hidden]` wherever they appear in the request and the response, even across pieces of a body, and
 //! so are the cookies that a server sets.
 //!
-//! What users and models say is written as it is, unless the layer has a
+//! The texts of users and models are written as they are, unless the layer has a
 //! [redaction](HttpRecordingLayer::redact). One that the agent has hides nothing here: it is outside the
 //! HTTP client.
 

@@ -24,7 +24,7 @@ pub(super) struct Outcome {
     /// The error of the call, or of the body after its pieces.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) error: Option<Error>,
-    /// Whether the body was dropped before its end.
+    /// The body was dropped before its end.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(super) unread: bool,
 }

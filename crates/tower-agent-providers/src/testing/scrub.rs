@@ -14,11 +14,11 @@ type Places<'v> = BTreeMap<String, Vec<&'v mut String>>;
 
 /// A line of a body: JSON, such as an event, or something else.
 struct Line<'b> {
-    /// What stands before and after the text, such as `data: `.
+    /// The bytes before and after the text, such as `data: `.
     around: (&'b str, &'b str),
     text: &'b str,
     document: Option<Value>,
-    /// Whether it is a document that is cut off, and perhaps a match with it.
+    /// Set for a document that is cut off, and perhaps a match with it.
     is_cut: bool,
 }
 

@@ -84,10 +84,9 @@ impl BaseUrl {
             whole.push(if path.contains('?') { '&' } else { '?' });
             whole.push_str(query);
         }
-        let (scheme, authority) = (self.scheme.clone(), self.authority.clone());
         Uri::builder()
-            .scheme(scheme)
-            .authority(authority)
+            .scheme(self.scheme.clone())
+            .authority(self.authority.clone())
             .path_and_query(whole)
             .build()
     }

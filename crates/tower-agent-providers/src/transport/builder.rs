@@ -59,13 +59,12 @@ impl<P: Protocol + Default> HttpModel<P, super::client::HttpClient> {
 impl<P: Protocol> HttpModelBuilder<P> {
     /// Creates a builder for a protocol with options of its own.
     pub fn new(protocol: P) -> Self {
-        let (model, base_url, api_key, headers) = Default::default();
         Self {
             protocol,
-            model,
-            base_url,
-            api_key,
-            headers,
+            model: None,
+            base_url: None,
+            api_key: None,
+            headers: Vec::new(),
         }
     }
 

@@ -10,7 +10,7 @@ use tower_agent::error::{BoxError, Error, ErrorKind};
 /// Configuration shared by all calls of a client.
 pub(super) struct Config {
     pub(super) base: BaseUrl,
-    /// Whether the provider's own host is called.
+    /// Set if the provider's own host is called.
     pub(super) is_default_host: bool,
     pub(super) headers: HeaderMap,
     pub(super) secrets: Secrets,

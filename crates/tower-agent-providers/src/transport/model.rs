@@ -46,11 +46,10 @@ pub struct HttpModel<P, S> {
 
 impl<P: Protocol, S> HttpModel<P, S> {
     pub(super) fn new(http: S, protocol: P, config: Config, model: Option<String>) -> Self {
-        let (protocol, config) = (Arc::new(protocol), Arc::new(config));
         Self {
             http,
-            protocol,
-            config,
+            protocol: Arc::new(protocol),
+            config: Arc::new(config),
             model: model.map(Into::into),
         }
     }
@@ -133,7 +132,8 @@ where
                 };
             }
         };
-        let (protocol, config) = (self.protocol.clone(), self.config.clone());
+        let protocol = self.protocol.clone();
+        let config = self.config.clone();
         let model = self.model.clone();
         let inner = async move {
             let response = http.await.map_err(|error| config.unreached(error.into()))?;
@@ -167,18 +167,15 @@ where
             .unwrap_or_default();
         return Err(head.refused(protocol, &body));
     }
-    let (decoder, sink) = (
-        protocol.decoder(call),
-        call.request().delta_sender().cloned(),
-    );
-    match is_stream {
-        // Apart, so that there is no room for it where nothing is streamed.
-        true => {
-            read::streamed(head, decoder, P::FRAMING, body, sink)
-                .boxed()
-                .await
-        }
-        false => read::plain(head, decoder, body, sink).await,
+    let decoder = protocol.decoder(call);
+    let sink = call.request().delta_sender().cloned();
+    if is_stream {
+        // Boxed, so that a call that streams nothing has no room for it in its future.
+        read::streamed(head, decoder, P::FRAMING, body, sink)
+            .boxed()
+            .await
+    } else {
+        read::plain(head, decoder, body, sink).await
     }
 }
 
@@ -193,18 +190,11 @@ fn is_stream(framing: Framing, headers: &HeaderMap, was_asked_for: bool) -> bool
 
 impl<P, S: Clone> Clone for HttpModel<P, S> {
     fn clone(&self) -> Self {
-        let Self {
-            http,
-            protocol,
-            config,
-            model,
-        } = self;
-        let (http, protocol, config) = (http.clone(), protocol.clone(), config.clone());
         Self {
-            http,
-            protocol,
-            config,
-            model: model.clone(),
+            http: self.http.clone(),
+            protocol: self.protocol.clone(),
+            config: self.config.clone(),
+            model: self.model.clone(),
         }
     }
 }

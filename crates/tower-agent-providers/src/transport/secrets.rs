@@ -71,7 +71,9 @@ impl Secrets {
     ///
     /// Cut a text only after this call: a part of a secret is not found.
     pub(crate) fn hide(&self, text: &str) -> String {
-        let (mut shown, mut kept, mut at) = (String::with_capacity(text.len()), 0, 0);
+        let mut shown = String::with_capacity(text.len());
+        let mut copied = 0;
+        let mut at = 0;
         // No spelling of a secret is shorter than the secret.
         let shortest = self.0.last().map_or(usize::MAX, Vec::len);
         while text.len() - at >= shortest {
@@ -83,15 +85,15 @@ impl Secrets {
                         .iter()
                         .all(|at| text.is_char_boundary(*at)) =>
                 {
-                    shown.push_str(&text[kept..at]);
+                    shown.push_str(&text[copied..at]);
                     shown.push_str(HIDDEN);
                     at += length;
-                    kept = at;
+                    copied = at;
                 }
                 _ => at += 1,
             }
         }
-        shown.push_str(&text[kept..]);
+        shown.push_str(&text[copied..]);
         shown
     }
 }
@@ -117,7 +119,8 @@ fn hex(high: u8, low: u8) -> Option<u8> {
 }
 
 fn decoded(text: &str) -> Vec<u8> {
-    let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
+    let mut bytes = Vec::new();
+    let mut rest = text.as_bytes();
     while let [first, after @ ..] = rest {
         let escaped = match rest {
             [b'%', high, low, ..] => hex(*high, *low),

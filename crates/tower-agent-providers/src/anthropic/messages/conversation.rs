@@ -9,6 +9,7 @@ use std::ops::Range;
 use super::block;
 use super::data::{at, breakpoint, invalid};
 use super::provider::{CALL_IDS, PROTOCOL};
+use crate::json::Items;
 use crate::protocol::unsupported;
 use tower_agent::error::Result;
 use tower_agent::message::{Message, Messages, Part, Role};
@@ -39,13 +40,12 @@ pub(super) fn write(request: &ModelRequest, out: &mut Vec<u8>) -> Result<()> {
     Ok(())
 }
 
-/// Writes the blocks of the system messages before all others, each with a comma.
-pub(super) fn write_leading(messages: &Messages, out: &mut Vec<u8>) -> Result<()> {
-    for index in 0..leading(messages).count() {
-        for number in 0..messages[index].parts().len() {
-            if block::is_sent(&messages[index].parts()[number]) {
-                part(messages, Turn::System, index, number, out)?;
-                out.push(b',');
+/// Writes the blocks of the system messages before all others.
+pub(super) fn write_leading(messages: &Messages, items: &mut Items<'_>) -> Result<()> {
+    for (index, message) in leading(messages).enumerate() {
+        for (number, sent) in message.parts().iter().enumerate() {
+            if block::is_sent(sent) {
+                items.item_with(|out| part(messages, Turn::System, index, number, out))?;
             }
         }
     }

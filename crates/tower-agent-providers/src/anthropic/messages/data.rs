@@ -9,7 +9,9 @@ use tower_agent::message::ProviderData;
 
 /// Returns the breakpoint of the prompt cache in provider data.
 pub(super) fn breakpoint(data: &ProviderData) -> Option<&Value> {
-    added(data)?.get("cache_control").filter(|it| !it.is_null())
+    added(data)?
+        .get("cache_control")
+        .filter(|breakpoint| !breakpoint.is_null())
 }
 
 /// Returns the fields of a block with a breakpoint.

@@ -213,10 +213,10 @@ impl MessagesDecoder {
 
     fn complete(&mut self, out: &mut Vec<Piece>) -> Result<(), Fault> {
         self.stop(out);
-        match self.has_begun {
-            true => Ok(()),
-            false => Err(Fault::protocol("the response has no message")),
+        if !self.has_begun {
+            return Err(Fault::protocol("the response has no message"));
         }
+        Ok(())
     }
 
     fn start(
@@ -275,7 +275,7 @@ impl MessagesDecoder {
                 let whole = block.input.map(|input| input.get().to_owned());
                 Open::ToolUse {
                     call,
-                    whole: whole.filter(|it| it != "{}" && it != "null"),
+                    whole: whole.filter(|json| json != "{}" && json != "null"),
                 }
             }
             _ => Open::Other {

@@ -7,7 +7,7 @@ use super::provider::{PROTOCOL, added};
 use super::schema::guaranteed;
 use super::thinking::Thinking;
 use super::{block, conversation};
-use crate::json::{self, Object};
+use crate::json::{self, Items, Object};
 use crate::protocol::{Call, unsupported};
 use tower_agent::error::Result;
 use tower_agent::message::Role;
@@ -37,7 +37,7 @@ pub(super) fn body(call: &Call<'_>, thinking: Thinking, out: &mut Vec<u8>) -> Re
     }
     json.field("max_tokens", reasoning.max_tokens)?;
     if has_system(request) {
-        json.field_with("system", |out| system(request, out))?;
+        json.array("system", |items| system(request, items))?;
     }
     if !request.tools().is_empty() {
         json.field_with("tools", |out| tools(request, out))?;
@@ -80,15 +80,11 @@ fn has_system(request: &ModelRequest) -> bool {
     instructions(request).is_some() || parts.any(block::is_sent)
 }
 
-fn system(request: &ModelRequest, out: &mut Vec<u8>) -> Result<()> {
-    out.push(b'[');
+fn system(request: &ModelRequest, items: &mut Items<'_>) -> Result<()> {
     if let Some(text) = instructions(request) {
-        block::text(text, None, out)?;
-        out.push(b',');
+        items.item_with(|out| block::text(text, None, out))?;
     }
-    conversation::write_leading(request.messages(), out)?;
-    json::end_array(out);
-    Ok(())
+    conversation::write_leading(request.messages(), items)
 }
 
 fn tools(request: &ModelRequest, out: &mut Vec<u8>) -> Result<()> {
@@ -113,9 +109,11 @@ fn tool(tool: &ToolDeclaration, out: &mut Vec<u8>) -> Result<()> {
             Some(tool.description()).filter(|text| !text.is_empty()),
         )?;
         let is_strict = fields.and_then(|fields| fields.get("strict")) == Some(&Value::Bool(true));
-        match is_strict {
-            true => json.field("input_schema", guaranteed(tool.parameters()))?,
-            false => json.field("input_schema", tool.parameters())?,
+        // Strict mode rejects a schema that it cannot guarantee.
+        if is_strict {
+            json.field("input_schema", guaranteed(tool.parameters()))?;
+        } else {
+            json.field("input_schema", tool.parameters())?;
         }
     }
     json.end_with_nulls()
@@ -136,11 +134,10 @@ fn choice(settings: &Settings) -> Result<Option<Choice<'_>>> {
         None if one_at_a_time.is_none() => return Ok(None),
         None | Some(ToolChoice::Auto) => ("auto", None),
         Some(ToolChoice::None) => {
-            let (name, disable_parallel_tool_use) = (None, None);
             return Ok(Some(Choice {
                 r#type: "none",
-                name,
-                disable_parallel_tool_use,
+                name: None,
+                disable_parallel_tool_use: None,
             }));
         }
         Some(ToolChoice::Required) => ("any", None),

@@ -123,11 +123,14 @@ impl Thinking {
 }
 
 fn check_sampling(settings: &Settings) -> Result<()> {
-    if let Some(other) = settings.temperature.filter(|it| *it != 1.0) {
+    if let Some(other) = settings
+        .temperature
+        .filter(|temperature| *temperature != 1.0)
+    {
         let message = format!("the temperature is {other}; with reasoning it must be 1 or unset");
         return Err(invalid(message));
     }
-    if let Some(other) = settings.top_p.filter(|it| *it < 0.95) {
+    if let Some(other) = settings.top_p.filter(|top_p| *top_p < 0.95) {
         let message =
             format!("`top_p` is {other}; with reasoning it must be at least 0.95 or unset");
         return Err(invalid(message));

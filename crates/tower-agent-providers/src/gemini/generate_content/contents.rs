@@ -24,7 +24,7 @@ pub(super) fn contents(request: &ModelRequest, is_signed: bool, out: &mut Vec<u8
     Ok(())
 }
 
-/// What a content is made of. The end of a content is written by what follows, since only that
+/// The kind of parts in a content. The end of a content is written by what follows, since only that
 /// decides it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Group {
@@ -144,7 +144,7 @@ fn has_rest(message: &Message) -> bool {
     })
 }
 
-/// What has been said since the model spoke. Results must directly follow their calls, and nothing
+/// The messages since the last one of the model. Results must directly follow their calls, and nothing
 /// may come between them: until every call has one, everything else waits.
 struct Turn<'a> {
     /// The content that is still open.
@@ -152,7 +152,7 @@ struct Turn<'a> {
     /// The calls that have no result yet. Only found if something could wait for them.
     unanswered: HashSet<&'a str>,
     waiting: Vec<Rest<'a>>,
-    /// What the last message lets through.
+    /// The parts that the last message lets through.
     ready: Vec<Rest<'a>>,
 }
 

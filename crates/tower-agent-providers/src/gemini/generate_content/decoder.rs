@@ -20,7 +20,7 @@ pub struct GenerateContentDecoder {
     finish_reason: Option<String>,
     has_candidate: bool,
     is_prompt_blocked: bool,
-    /// What is said about the response; the data of its message.
+    /// Facts about the response, which become the data of its message.
     about: Map<String, Value>,
     /// The part without a signature that the last delta belongs to.
     open: Option<Open>,
@@ -72,16 +72,18 @@ impl Decoder for GenerateContentDecoder {
 
     fn response(&mut self, body: &[u8], out: &mut Vec<Piece>) -> Result<(), Fault> {
         self.read(body, "the response", out)?;
-        match self.has_candidate || self.is_prompt_blocked {
-            true => Ok(()),
-            false => Err(Fault::protocol("the response has no candidates")),
+        if self.has_candidate || self.is_prompt_blocked {
+            Ok(())
+        } else {
+            Err(Fault::protocol("the response has no candidates"))
         }
     }
 
     fn end(&mut self, _: &mut Vec<Piece>) -> Result<(), Fault> {
-        match self.finish_reason.is_some() || self.is_prompt_blocked {
-            true => Ok(()),
-            false => Err(Fault::incomplete()),
+        if self.finish_reason.is_some() || self.is_prompt_blocked {
+            Ok(())
+        } else {
+            Err(Fault::incomplete())
         }
     }
 
@@ -115,9 +117,10 @@ impl Decoder for GenerateContentDecoder {
 impl GenerateContentDecoder {
     /// Reads a chunk. A stream without `alt=sse`, which a proxy may drop, is an array of them.
     fn read(&mut self, json: &[u8], what: &str, out: &mut Vec<Piece>) -> Result<(), Fault> {
-        let chunks: Vec<&RawValue> = match json.trim_ascii_start().starts_with(b"[") {
-            true => serde_json::from_slice(json).unwrap_or_default(),
-            false => Vec::new(),
+        let chunks: Vec<&RawValue> = if json.trim_ascii_start().starts_with(b"[") {
+            serde_json::from_slice(json).unwrap_or_default()
+        } else {
+            Vec::new()
         };
         if chunks.is_empty() {
             return self.chunk(json, what, out);
@@ -246,7 +249,8 @@ impl GenerateContentDecoder {
             let message = "the server sent a part of a function call instead of a whole one";
             return Err(Fault::protocol(message));
         }
-        let (asked, number) = (self.asked, self.calls);
+        let asked = self.asked;
+        let number = self.calls;
         self.calls += 1;
         let id = self
             .ids

@@ -29,9 +29,10 @@ impl Protocol for GenerateContent {
 
     fn path<'a>(&self, call: &Call<'a>) -> Result<Cow<'a, str>> {
         let model = model_name::path(call.require_model()?)?;
-        Ok(match call.is_streamed() {
-            true => format!("{model}:streamGenerateContent?alt=sse").into(),
-            false => format!("{model}:generateContent").into(),
+        Ok(if call.is_streamed() {
+            format!("{model}:streamGenerateContent?alt=sse").into()
+        } else {
+            format!("{model}:generateContent").into()
         })
     }
 

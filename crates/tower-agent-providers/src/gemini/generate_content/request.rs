@@ -9,7 +9,7 @@ use super::contents::contents;
 use super::part::write_text;
 use super::provider::{PROTOCOL, added};
 use super::settings::{function_calling, generation_config};
-use crate::json::{self, Object, write};
+use crate::json::{self, Items, Object};
 use crate::protocol::{Call, unsupported};
 use tower_agent::error::Result;
 use tower_agent::message::ProviderData;
@@ -36,7 +36,7 @@ pub(super) fn body(call: &Call<'_>, out: &mut Vec<u8>) -> Result<()> {
         })?;
     }
     if !request.tools().is_empty() || extra.tools.is_some() {
-        json.field_with("tools", |out| tools(request, extra.tools, out))?;
+        json.array("tools", |items| tools(request, extra.tools, items))?;
     }
     let choice = settings
         .tool_choice
@@ -105,25 +105,22 @@ fn system_instruction(texts: &[&str], out: &mut Vec<u8>) -> Result<()> {
     json.end()
 }
 
-fn tools(request: &ModelRequest, more: Option<&[Value]>, out: &mut Vec<u8>) -> Result<()> {
-    out.push(b'[');
+fn tools(request: &ModelRequest, more: Option<&[Value]>, items: &mut Items<'_>) -> Result<()> {
+    // One tool of the protocol declares all functions.
     if !request.tools().is_empty() {
-        request.write_tools(PROTOCOL, out, |out| {
-            let mut json = Object::new(out);
-            json.field_with("functionDeclarations", |out| {
-                json::array(out, request.tools(), |declaration, out| {
-                    function(declaration, out)
-                })
-            })?;
-            json.end()
+        items.tools(request, PROTOCOL, |items| {
+            items.item_with(|out| {
+                let mut json = Object::new(out);
+                json.field_with("functionDeclarations", |out| {
+                    json::array(out, request.tools(), |tool, out| function(tool, out))
+                })?;
+                json.end()
+            })
         })?;
-        out.push(b',');
     }
     for tool in more.unwrap_or_default() {
-        write(out, tool)?;
-        out.push(b',');
+        items.item(tool)?;
     }
-    json::end_array(out);
     Ok(())
 }
 

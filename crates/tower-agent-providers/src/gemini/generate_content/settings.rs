@@ -29,7 +29,9 @@ pub(super) fn generation_config(
     let effort = settings.reasoning_effort.as_ref();
     json.optional(
         "thinkingConfig",
-        effort.map(|it| thinking(it, is_before_3)).transpose()?,
+        effort
+            .map(|effort| thinking(effort, is_before_3))
+            .transpose()?,
     )?;
     json.end()
 }

@@ -71,9 +71,10 @@ pub(super) fn function_result(result: &ToolResult, out: &mut Vec<u8>) -> Result<
     json.field("type", "function_result")?;
     json.field("call_id", &*result.call_id)?;
     json.field("name", tool_name(&result.name))?;
-    match parts.clone().all(is_plain) {
-        true => json.field("result", joined(&result.parts, "\n"))?,
-        false => json.field_with("result", |out| json::array(out, parts, content))?,
+    if parts.clone().all(is_plain) {
+        json.field("result", joined(&result.parts, "\n"))?;
+    } else {
+        json.field_with("result", |out| json::array(out, parts, content))?;
     }
     json.optional("is_error", result.is_error.then_some(true))?;
     json.end()

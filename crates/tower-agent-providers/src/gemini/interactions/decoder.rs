@@ -25,12 +25,12 @@ pub struct InteractionsDecoder {
     status: Option<String>,
     usage: Usage,
     is_blocked: bool,
-    /// What is said about the response; the data of its message.
+    /// Facts about the response, which become the data of its message.
     about: Map<String, Value>,
     steps: Vec<Step>,
     /// The step that the last text or reasoning belongs to, if it can still grow.
     open: Option<usize>,
-    /// What must be sent back with each call.
+    /// The data that must be sent back with each call.
     calls: Vec<ProviderData>,
     ids: CallIds,
     /// The length of the conversation, which makes ids unique across turns.
@@ -291,7 +291,7 @@ impl InteractionsDecoder {
                 self.steps[at].sign(delta.signature);
                 self.arguments(at, delta.arguments, out);
             }
-            // Those of the provider's own tools contain what their steps lack.
+            // Deltas of the provider's own tools contain what their steps lack.
             _ => {
                 let is_it = |step: &Step| step.is_open_at(index) && step.kind.is(&Kind::Other);
                 if let Some(at) = self.steps.iter().rposition(is_it) {
@@ -390,7 +390,7 @@ impl InteractionsDecoder {
         } = &mut self.steps[at].kind
             && !json.is_empty()
         {
-            // Those that the step began with are replaced.
+            // Deltas replace the arguments that the step began with.
             arguments.clear();
             out.push(
                 Words::Arguments {
@@ -426,7 +426,8 @@ impl InteractionsDecoder {
                 }
             }
             Kind::Call { number, arguments } => {
-                let (number, arguments) = (*number, std::mem::take(arguments));
+                let number = *number;
+                let arguments = std::mem::take(arguments);
                 let data = step.take_data();
                 if let Some(call) = number.and_then(|number| self.calls.get_mut(number)) {
                     *call = data;
@@ -478,12 +479,12 @@ impl InteractionsDecoder {
             }
         }
         let is_nameless = |step: &Step| matches!(step.kind, Kind::Call { number: None, .. });
-        match self.steps.iter().any(is_nameless) {
-            true => Err(Fault::protocol(
+        if self.steps.iter().any(is_nameless) {
+            return Err(Fault::protocol(
                 "the server sent a tool call without a name",
-            )),
-            false => Ok(()),
+            ));
         }
+        Ok(())
     }
 }
 

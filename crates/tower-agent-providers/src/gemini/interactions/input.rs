@@ -4,7 +4,7 @@ use std::ops::Range;
 use super::super::model::NO_SIGNATURE;
 use super::content::{content_step, function_result, is_content};
 use super::provider::{PROTOCOL, PROVIDER, SIGNED_PROTOCOL, added};
-use crate::json::{self, Object, write};
+use crate::json::{self, Items, Object};
 use crate::protocol::{tool_name, unsupported};
 use tower_agent::error::Result;
 use tower_agent::message::{Message, Messages, Part, Reasoning, Role, ToolCall};
@@ -12,29 +12,30 @@ use tower_agent::model::ModelRequest;
 
 /// Writes the conversation as the protocol's steps. `is_signed` is set for models that require
 /// signatures.
-pub(super) fn input(request: &ModelRequest, is_signed: bool, out: &mut Vec<u8>) -> Result<()> {
+pub(super) fn input(request: &ModelRequest, is_signed: bool, items: &mut Items<'_>) -> Result<()> {
     let messages = request.messages();
+    // The steps of a message depend on it, so the two forms are cached apart.
     let protocol = if is_signed { SIGNED_PROTOCOL } else { PROTOCOL };
-    out.push(b'[');
-    request.write_messages(protocol, out, |index, out| {
-        steps(messages, index, is_signed, out)
+    items.messages(request, protocol, |index, items| {
+        steps(messages, index, is_signed, items)
     })?;
+    // Calls without results at the end of a conversation: nothing follows that would let the
+    // waiting messages through.
     let turn = Turn::before(messages, messages.len(), None);
     if !turn.unanswered.is_empty() {
-        user_inputs(messages, turn.range, out)?;
+        user_inputs(messages, turn.range, items)?;
     }
-    json::end_array(out);
     Ok(())
 }
 
-/// Writes the steps of a message, each with a comma after it.
+/// Writes the steps of a message.
 ///
-/// Results must directly follow their calls: until every call has one, what the user says waits.
-fn steps(messages: &Messages, index: usize, is_signed: bool, out: &mut Vec<u8>) -> Result<()> {
+/// Results must directly follow their calls: until every call has one, the user's messages wait.
+fn steps(messages: &Messages, index: usize, is_signed: bool, items: &mut Items<'_>) -> Result<()> {
     let message = &messages[index];
     match message.role() {
         Role::Assistant if !is_said(message) => return Ok(()),
-        // Sent elsewhere.
+        // Sent as `system_instruction`.
         Role::System => return Ok(()),
         Role::Assistant | Role::User | Role::Tool => {}
         _ => return Err(unsupported("role")),
@@ -43,41 +44,42 @@ fn steps(messages: &Messages, index: usize, is_signed: bool, out: &mut Vec<u8>) 
     let mut turn = Turn::before(messages, index, next);
     let has_waited = !turn.unanswered.is_empty();
     if message.role() == Role::Assistant {
+        // The model went on without the results, so that none will let these through.
         if has_waited {
-            user_inputs(messages, turn.range, out)?;
+            user_inputs(messages, turn.range, items)?;
         }
-        return said(message.parts(), is_signed, out);
+        return said(message.parts(), is_signed, items);
     }
     for result in message.tool_results() {
         turn.unanswered.remove(&*result.call_id);
-        function_result(result, out)?;
-        out.push(b',');
+        items.item_with(|out| function_result(result, out))?;
     }
     if !turn.unanswered.is_empty() {
         return Ok(());
     }
     if has_waited {
-        user_inputs(messages, turn.range, out)?;
+        user_inputs(messages, turn.range, items)?;
     }
-    user_input(message, out)
+    user_input(message, items)
 }
 
-/// Writes what the user says in these messages.
-fn user_inputs(messages: &Messages, range: Range<usize>, out: &mut Vec<u8>) -> Result<()> {
-    let mut said = messages.range(range.start).take(range.len());
-    said.try_for_each(|message| user_input(message, out))
-}
-
-fn user_input(message: &Message, out: &mut Vec<u8>) -> Result<()> {
-    if is_input(message) {
-        let parts = message.parts().iter().filter(|part| is_content(part));
-        content_step("user_input", parts, out)?;
-        out.push(b',');
+/// Writes the user's parts of these messages.
+fn user_inputs(messages: &Messages, range: Range<usize>, items: &mut Items<'_>) -> Result<()> {
+    for message in messages.range(range.start).take(range.len()) {
+        user_input(message, items)?;
     }
     Ok(())
 }
 
-/// What has been said since the model spoke.
+fn user_input(message: &Message, items: &mut Items<'_>) -> Result<()> {
+    if !is_input(message) {
+        return Ok(());
+    }
+    let parts = message.parts().iter().filter(|part| is_content(part));
+    items.item_with(|out| content_step("user_input", parts, out))
+}
+
+/// The messages since the last one of the model.
 struct Turn<'a> {
     range: Range<usize>,
     /// The model's calls that have no result yet. Only found if something could wait for them.
@@ -134,40 +136,47 @@ fn is_said(message: &Message) -> bool {
 fn is_signed(reasoning: &Reasoning) -> bool {
     let signature = added(&reasoning.provider).and_then(|fields| fields.get("signature"));
     signature
-        .and_then(|it| it.as_str())
+        .and_then(|signature| signature.as_str())
         .is_some_and(|signature| !signature.is_empty())
 }
 
-/// Writes what the model said, in its order.
-fn said(parts: &[Part], must_be_signed: bool, out: &mut Vec<u8>) -> Result<()> {
+/// Writes a message of the model, in its order.
+fn said(parts: &[Part], must_be_signed: bool, items: &mut Items<'_>) -> Result<()> {
     // Reasoning stands before the calls of a turn, once for all of them.
     let mut needs_reasoning = must_be_signed;
-    let mut rest = parts;
-    while let Some(part) = rest.first() {
-        let is_output = |part: &&Part| is_content(part) && !matches!(part, Part::Provider(_));
-        let outputs = rest.iter().take_while(is_output).count();
+    let mut remaining = parts;
+    while let Some(part) = remaining.first() {
+        // Neighbouring outputs are one step, as the model sends them.
+        let outputs = remaining.iter().take_while(|part| is_output(part)).count();
+        if outputs > 0 {
+            let (step, after) = remaining.split_at(outputs);
+            items.item_with(|out| content_step("model_output", step, out))?;
+            remaining = after;
+            continue;
+        }
         match part {
-            _ if outputs > 0 => content_step("model_output", &rest[..outputs], out)?,
             Part::Reasoning(reasoning) if is_signed(reasoning) => {
-                thought(reasoning, out)?;
+                items.item_with(|out| thought(reasoning, out))?;
                 needs_reasoning = false;
             }
             Part::ToolCall(call) => {
                 if std::mem::take(&mut needs_reasoning) {
-                    no_thought(out)?;
+                    items.item_with(no_thought)?;
                 }
-                function_call(call, out)?;
+                items.item_with(|out| function_call(call, out))?;
             }
-            Part::Provider(data) if is_content(part) => write(out, data.get(PROVIDER))?,
-            _ => {
-                rest = &rest[1..];
-                continue;
-            }
+            Part::Provider(data) if is_content(part) => items.item(data.get(PROVIDER))?,
+            _ => {}
         }
-        out.push(b',');
-        rest = &rest[outputs.max(1)..];
+        remaining = &remaining[1..];
     }
     Ok(())
+}
+
+/// Returns whether a part is a content of a step `model_output`. The provider's own parts are steps
+/// themselves.
+fn is_output(part: &Part) -> bool {
+    is_content(part) && !matches!(part, Part::Provider(_))
 }
 
 fn thought(reasoning: &Reasoning, out: &mut Vec<u8>) -> Result<()> {
@@ -191,9 +200,7 @@ fn no_thought(out: &mut Vec<u8>) -> Result<()> {
     let mut json = Object::new(out);
     json.field("type", "thought")?;
     json.field("signature", NO_SIGNATURE)?;
-    json.end()?;
-    out.push(b',');
-    Ok(())
+    json.end()
 }
 
 fn function_call(call: &ToolCall, out: &mut Vec<u8>) -> Result<()> {

@@ -8,7 +8,7 @@ use super::super::model::is_before_3;
 use super::input::input;
 use super::provider::{PROTOCOL, added};
 use super::settings::{generation_config, response_format};
-use crate::json::{self, Object, write};
+use crate::json::{Items, Object};
 use crate::protocol::{Call, unsupported};
 use tower_agent::error::Result;
 use tower_agent::model::{ModelRequest, Settings};
@@ -27,7 +27,7 @@ pub(super) fn body(call: &Call<'_>, out: &mut Vec<u8>) -> Result<()> {
     }
     let extra = Extra::of(settings);
     let mut json = Object::with_extra(out, &*extra.rest);
-    json.field_with("input", |out| input(request, !is_before_3(model), out))?;
+    json.array("input", |items| input(request, !is_before_3(model), items))?;
     json.field("model", model)?;
     // Nothing is kept by the server, so that each request says all.
     json.field("store", false)?;
@@ -36,7 +36,7 @@ pub(super) fn body(call: &Call<'_>, out: &mut Vec<u8>) -> Result<()> {
         json.field("system_instruction", instructions.join("\n\n"))?;
     }
     if has_tools || extra.tools.is_some() {
-        json.field_with("tools", |out| tools(request, extra.tools, out))?;
+        json.array("tools", |items| tools(request, extra.tools, items))?;
     }
     let mut config = Vec::new();
     generation_config(settings, has_tools, extra.generation_config, &mut config)?;
@@ -84,20 +84,16 @@ impl<'a> Extra<'a> {
     }
 }
 
-fn tools(request: &ModelRequest, more: Option<&[Value]>, out: &mut Vec<u8>) -> Result<()> {
-    out.push(b'[');
-    request.write_tools(PROTOCOL, out, |out| {
-        for tool in request.tools().iter() {
-            function(tool, out)?;
-            out.push(b',');
+fn tools(request: &ModelRequest, more: Option<&[Value]>, items: &mut Items<'_>) -> Result<()> {
+    items.tools(request, PROTOCOL, |items| {
+        for tool in request.tools() {
+            items.item_with(|out| function(tool, out))?;
         }
         Ok(())
     })?;
     for tool in more.unwrap_or_default() {
-        write(out, tool)?;
-        out.push(b',');
+        items.item(tool)?;
     }
-    json::end_array(out);
     Ok(())
 }
 

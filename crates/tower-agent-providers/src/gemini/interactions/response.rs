@@ -48,7 +48,7 @@ pub(super) struct StreamEvent<'a> {
     pub(super) error: Option<Value>,
 }
 
-/// What is added to a step.
+/// An addition to a step.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Delta {

@@ -13,16 +13,16 @@ pub(super) struct Step {
     index: Option<u64>,
     /// The fields that are not passed on otherwise.
     pub(super) fields: Map<String, Value>,
-    /// What is said about the text.
+    /// The annotations of the text.
     pub(super) annotations: Vec<Value>,
     summary: Vec<Value>,
     pub(super) is_done: bool,
 }
 
-/// What a step is.
+/// The kind of a step.
 #[derive(Debug)]
 pub(super) enum Kind {
-    /// What the model says.
+    /// Text and media of the model.
     Output,
     Thought,
     /// A call, with its number among the calls once it has been passed on, and the arguments that it
@@ -31,7 +31,7 @@ pub(super) enum Kind {
         number: Option<usize>,
         arguments: String,
     },
-    /// What was sent, which some servers repeat.
+    /// A step of the request, which some servers repeat.
     Input,
     Other,
 }
@@ -57,13 +57,12 @@ impl Kind {
 
 impl Step {
     pub(super) fn new(kind: Kind, index: Option<u64>, fields: Map<String, Value>) -> Self {
-        let (annotations, summary) = Default::default();
         Self {
             kind,
             index,
             fields,
-            annotations,
-            summary,
+            annotations: Vec::new(),
+            summary: Vec::new(),
             is_done: false,
         }
     }

@@ -127,7 +127,8 @@ impl ChatDecoder {
                 "the server sent a tool call without a name",
             ));
         }
-        let (asked, number) = (self.asked, self.calls);
+        let asked = self.asked;
+        let number = self.calls;
         self.calls += 1;
         let id = self
             .ids

@@ -3,45 +3,47 @@ use std::borrow::Cow;
 use serde_json::{Map, Value};
 
 use super::provider::{PROTOCOL, PROVIDER, added};
-use crate::json::{self, Object, write};
+use crate::json::{self, Items, Object, write};
 use crate::protocol::{joined, tool_name, unsupported};
 use tower_agent::error::{Error, Result};
 use tower_agent::message::{MediaSource, Message, Part, ProviderData, Role, ToolCall, ToolResult};
 use tower_agent::model::ModelRequest;
 
 /// Writes the conversation in the protocol's format.
-pub(super) fn messages(request: &ModelRequest, out: &mut Vec<u8>) -> Result<()> {
-    let messages = request.messages();
-    out.push(b'[');
+pub(super) fn messages(request: &ModelRequest, items: &mut Items<'_>) -> Result<()> {
     if let Some(instructions) = request.instructions().filter(|text| !text.is_empty()) {
-        let mut json = Object::new(out);
-        json.field("role", "system")?;
-        json.field("content", instructions)?;
-        json.end()?;
-        out.push(b',');
+        items.item_with(|out| {
+            let mut json = Object::new(out);
+            json.field("role", "system")?;
+            json.field("content", instructions)?;
+            json.end()
+        })?;
     }
-    request.write_messages(PROTOCOL, out, |index, out| {
+    let messages = request.messages();
+    items.messages(request, PROTOCOL, |index, items| {
         let message = &messages[index];
         check(index, message)?;
         for result in message.tool_results() {
-            tool_message(result, out)?;
+            items.item_with(|out| tool_message(result, out))?;
         }
-        let is_own = |part: &Part| !matches!(part, Part::ToolResult(_));
-        match message.parts() {
-            [] => plain_message(message, out),
-            parts if parts.iter().any(is_own) => plain_message(message, out),
-            _ => Ok(()),
+        // An empty message is sent as one; a message of results alone is its results.
+        let parts = message.parts();
+        if parts.is_empty() || !parts.iter().all(is_result) {
+            items.item_with(|out| plain_message(message, out))?;
         }
-    })?;
-    json::end_array(out);
-    Ok(())
+        Ok(())
+    })
+}
+
+fn is_result(part: &Part) -> bool {
+    matches!(part, Part::ToolResult(_))
 }
 
 fn plain_message(message: &Message, out: &mut Vec<u8>) -> Result<()> {
     let parts = message.parts();
     let (role, between) = match message.role() {
         Role::System => ("system", "\n"),
-        // What a tool message has beside results.
+        // The parts of a tool message that are no results.
         Role::User | Role::Tool => ("user", "\n"),
         Role::Assistant => ("assistant", ""),
         _ => return Err(unsupported("role")),
@@ -66,9 +68,7 @@ fn plain_message(message: &Message, out: &mut Vec<u8>) -> Result<()> {
             json::array(out, message.tool_calls(), tool_call)
         })?;
     }
-    json.end_with_nulls()?;
-    out.push(b',');
-    Ok(())
+    json.end_with_nulls()
 }
 
 fn tool_message(result: &ToolResult, out: &mut Vec<u8>) -> Result<()> {
@@ -78,9 +78,7 @@ fn tool_message(result: &ToolResult, out: &mut Vec<u8>) -> Result<()> {
     json.field("tool_name", tool_name(&result.name))?;
     json.field("tool_call_id", &*result.call_id)?;
     images(&result.parts, &mut json)?;
-    json.end()?;
-    out.push(b',');
-    Ok(())
+    json.end()
 }
 
 fn tool_call(call: &ToolCall, out: &mut Vec<u8>) -> Result<()> {
@@ -97,7 +95,10 @@ fn tool_call(call: &ToolCall, out: &mut Vec<u8>) -> Result<()> {
 
 fn own_thought(part: &Part) -> Option<&str> {
     match part {
-        Part::Reasoning(it) if it.provider.get(PROVIDER).is_some() => Some(&it.text),
+        // Reasoning of another provider is not this model's.
+        Part::Reasoning(reasoning) if reasoning.provider.get(PROVIDER).is_some() => {
+            Some(&reasoning.text)
+        }
         _ => None,
     }
 }

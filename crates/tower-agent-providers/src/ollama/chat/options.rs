@@ -23,7 +23,7 @@ pub(super) fn options(
     json.end()
 }
 
-/// Whether to think, or how much.
+/// The field `think`: a switch or a level.
 #[derive(Serialize)]
 #[serde(untagged)]
 pub(super) enum Think<'a> {

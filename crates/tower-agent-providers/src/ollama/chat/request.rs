@@ -25,7 +25,7 @@ pub(super) fn body(call: &Call<'_>, num_ctx: Option<u32>, out: &mut Vec<u8>) -> 
         extra.to_mut().remove("options");
     }
     let mut json = Object::with_extra(out, &*extra);
-    json.field_with("messages", |out| messages(request, out))?;
+    json.array("messages", |items| messages(request, items))?;
     if settings.extra.get("model").is_none_or(Value::is_null) {
         json.field("model", call.require_model()?)?;
     }
@@ -77,13 +77,12 @@ fn tools(request: &ModelRequest, out: &mut Vec<u8>) -> Result<()> {
 fn tool(tool: &ToolDeclaration, out: &mut Vec<u8>) -> Result<()> {
     let mut json = Object::with_extra(out, added(tool.provider()));
     json.field("type", "function")?;
-    let (name, description, parameters) = (tool.name(), tool.description(), tool.parameters());
     json.field(
         "function",
         Function {
-            name,
-            description,
-            parameters,
+            name: tool.name(),
+            description: tool.description(),
+            parameters: tool.parameters(),
         },
     )?;
     json.end_with_nulls()

@@ -5,99 +5,98 @@ use serde_json::{Map, Value};
 
 use super::media::Media;
 use super::provider::{CALL_IDS, PROTOCOL, PROVIDER, added};
-use crate::json::{self, Object, write};
+use crate::json::{self, Items, Object, write};
 use crate::protocol::{tool_name, unsupported};
 use tower_agent::error::{Error, Result};
 use tower_agent::message::{Message, Messages, Part, ProviderData, Role, ToolCall, ToolResult};
 use tower_agent::model::ModelRequest;
 
 /// Writes the conversation in the protocol's format.
-pub(super) fn messages(request: &ModelRequest, out: &mut Vec<u8>) -> Result<()> {
-    out.push(b'[');
+pub(super) fn messages(request: &ModelRequest, items: &mut Items<'_>) -> Result<()> {
     if let Some(instructions) = request.instructions().filter(|text| !text.is_empty()) {
-        write(
-            out,
-            Words {
-                role: name(Role::System)?,
-                content: instructions,
-            },
-        )?;
-        out.push(b',');
+        items.item(SystemMessage {
+            role: name(Role::System)?,
+            content: instructions,
+        })?;
     }
     let messages = request.messages();
-    request.write_messages(PROTOCOL, out, |index, out| {
+    items.messages(request, PROTOCOL, |index, items| {
         let message = &messages[index];
         check(index, message)?;
+        // A message is written once and never again, so it cannot write the media of its own
+        // results: another message with results may follow it.
         if message.role() != Role::Tool {
-            shown(messages, index, out)?;
+            media_of_results(messages, index, items)?;
         }
         for result in message.tool_results() {
-            tool_message(result, &CALL_IDS.of_result(result, messages, index), out)?;
+            let id = CALL_IDS.of_result(result, messages, index);
+            items.item_with(|out| tool_message(result, &id, out))?;
         }
         match message.role() {
             Role::Tool => Ok(()),
             _ if holds_results_alone(message) => Ok(()),
-            role => plain_message(role, message, out),
+            role => items.item_with(|out| plain_message(role, message, out)),
         }
     })?;
-    shown(messages, messages.len(), out)?;
-    json::end_array(out);
-    Ok(())
+    media_of_results(messages, messages.len(), items)
 }
 
 #[derive(Serialize)]
-struct Words<'a> {
+struct SystemMessage<'a> {
     role: &'a str,
     content: &'a str,
 }
 
 /// Images, audio and documents from tool results.
-enum Shown<'a> {
+enum ResultMedia<'a> {
     /// The line that names the source of the following parts.
-    Media(&'a ToolResult),
+    Source(&'a ToolResult),
     Part(&'a Part),
 }
 
 /// Writes the media of the tool results that end before a message. Results must not be separated,
 /// so the media follow the last one.
-fn shown(messages: &Messages, before: usize, out: &mut Vec<u8>) -> Result<()> {
-    let is_tool = |&at: &usize| messages[at].role() == Role::Tool;
-    let first = (before - (0..before).rev().take_while(is_tool).count()).saturating_sub(1);
+fn media_of_results(messages: &Messages, before: usize, items: &mut Items<'_>) -> Result<()> {
+    let tool_messages = (0..before)
+        .rev()
+        .take_while(|&index| messages[index].role() == Role::Tool)
+        .count();
+    // The message before them may be one of the user that has results as well.
+    let first = (before - tool_messages).saturating_sub(1);
     let mut all = Vec::new();
     for message in messages.range(first).take(before - first) {
         for result in message.tool_results() {
-            let media = result.parts.iter().filter(|part| is_media(part));
-            let mut media = media.map(Shown::Part).peekable();
-            all.extend(media.peek().is_some().then_some(Shown::Media(result)));
-            all.extend(media);
+            let mut media = result.parts.iter().filter(|part| is_media(part)).peekable();
+            if media.peek().is_some() {
+                all.push(ResultMedia::Source(result));
+            }
+            all.extend(media.map(ResultMedia::Part));
         }
+        // A tool message has no place for anything but its results.
         if message.role() == Role::Tool {
-            all.extend(
-                message
-                    .parts()
-                    .iter()
-                    .filter(|part| is_content(part))
-                    .map(Shown::Part),
-            );
+            let content = message.parts().iter().filter(|part| is_content(part));
+            all.extend(content.map(ResultMedia::Part));
         }
     }
     if all.is_empty() {
         return Ok(());
     }
-    let mut message = Object::new(out);
-    message.field("role", name(Role::User)?)?;
-    message.field_with("content", |out| {
-        json::array(out, all, |one, out| match one {
-            Shown::Media(of) => {
-                let text = format!("Shown by the tool `{}` (call {}):", of.name, of.call_id);
-                text_part(&text, None, out)
-            }
-            Shown::Part(part) => content(part, out),
-        })
-    })?;
-    message.end_with_nulls()?;
-    out.push(b',');
-    Ok(())
+    items.item_with(|out| {
+        let mut message = Object::new(out);
+        message.field("role", name(Role::User)?)?;
+        message.field_with("content", |out| {
+            json::array(out, all, |media, out| match media {
+                ResultMedia::Source(result) => {
+                    let name = &result.name;
+                    let id = &result.call_id;
+                    let text = format!("Shown by the tool `{name}` (call {id}):");
+                    text_part(&text, None, out)
+                }
+                ResultMedia::Part(part) => content(part, out),
+            })
+        })?;
+        message.end_with_nulls()
+    })
 }
 
 fn is_media(part: &Part) -> bool {
@@ -116,47 +115,42 @@ fn plain_message(role: Role, message: &Message, out: &mut Vec<u8>) -> Result<()>
     });
     let more = merged(thoughts.chain([message.provider()]));
     let has_calls = message.tool_calls().next().is_some();
-    let parts = || message.parts().iter().filter(|part| is_content(part));
-    let text = match role {
-        // Other roles usually have one text, and some servers accept only a string for them.
-        Role::User => text_alone(parts(), None),
-        _ => text_alone(parts(), Some("")),
-    };
+    let parts = message.parts().iter().filter(|part| is_content(part));
+    let has_content = parts.clone().next().is_some();
+    // Other roles usually have one text, and some servers accept only a string for them.
+    let join = if role == Role::User { None } else { Some("") };
+    let text = text_alone(parts.clone(), join);
 
     let mut json = Object::with_extra(out, more.as_deref());
     json.field("role", name(role)?)?;
     match text {
-        Some(_) if has_calls && parts().next().is_none() => json.field("content", ())?,
+        // Calls without a text: several servers reject the empty string beside them.
+        Some(_) if has_calls && !has_content => json.field("content", ())?,
         Some(text) => json.field("content", text)?,
-        None => json.field_with("content", |out| json::array(out, parts(), content))?,
+        None => json.field_with("content", |out| json::array(out, parts, content))?,
     }
     if has_calls {
         json.field_with("tool_calls", |out| {
             json::array(out, message.tool_calls(), tool_call)
         })?;
     }
-    json.end_with_nulls()?;
-    out.push(b',');
-    Ok(())
+    json.end_with_nulls()
 }
 
 fn tool_message(result: &ToolResult, id: &str, out: &mut Vec<u8>) -> Result<()> {
-    let words = || {
-        result
-            .parts
-            .iter()
-            .filter(|part| is_content(part) && !is_media(part))
-    };
+    // Media follow in a message of the user: no server accepts them in this one.
+    let words = result
+        .parts
+        .iter()
+        .filter(|part| is_content(part) && !is_media(part));
     let mut json = Object::new(out);
     json.field("role", name(Role::Tool)?)?;
     json.field("tool_call_id", id)?;
-    match text_alone(words(), Some("\n")) {
+    match text_alone(words.clone(), Some("\n")) {
         Some(text) => json.field("content", text)?,
-        None => json.field_with("content", |out| json::array(out, words(), content))?,
+        None => json.field_with("content", |out| json::array(out, words, content))?,
     }
-    json.end_with_nulls()?;
-    out.push(b',');
-    Ok(())
+    json.end_with_nulls()
 }
 
 /// Returns whether a part belongs in a message's `content`.
@@ -182,23 +176,29 @@ fn content(part: &Part, out: &mut Vec<u8>) -> Result<()> {
 }
 
 /// Returns an error that names the first part that the protocol cannot carry.
+///
+/// Before anything is written: parts that one message leaves out, another one may have to send.
 fn check(index: usize, message: &Message) -> Result<()> {
-    let at = |error: Error, place: &str| {
-        let text = format!("messages[{index}].{place}: {}", error.message());
-        error.with_message(text)
-    };
     for (number, part) in message.parts().iter().enumerate() {
-        let place = format_args!("parts[{number}]");
-        Media::of(part).map_err(|error| at(error, &place.to_string()))?;
+        Media::of(part)
+            .map_err(|error| at(format_args!("messages[{index}].parts[{number}]"), error))?;
         let Part::ToolResult(result) = part else {
             continue;
         };
-        for (number, part) in result.parts.iter().enumerate() {
-            let place = format_args!("{place}.parts[{number}]");
-            Media::of(part).map_err(|error| at(error, &place.to_string()))?;
+        for (inner, part) in result.parts.iter().enumerate() {
+            Media::of(part).map_err(|error| {
+                let path = format_args!("messages[{index}].parts[{number}].parts[{inner}]");
+                at(path, error)
+            })?;
         }
     }
     Ok(())
+}
+
+/// Returns an error that says where in the request the problem is.
+fn at(path: std::fmt::Arguments<'_>, error: Error) -> Error {
+    let message = format!("{path}: {}", error.message());
+    error.with_message(message)
 }
 
 fn text_part(text: &str, more: Option<&Map<String, Value>>, out: &mut Vec<u8>) -> Result<()> {
@@ -219,8 +219,7 @@ fn text_alone<'a>(
     };
     let mut text = Cow::Borrowed(first?);
     for more in texts {
-        let (more, join) = (more?, join?);
-        text.to_mut().extend([join, more]);
+        text.to_mut().extend([join?, more?]);
     }
     Some(text)
 }
@@ -236,7 +235,6 @@ fn plain_text(part: &Part) -> Option<&str> {
         Part::Provider(data) => (None, data.get(PROVIDER)?.as_object()?),
         _ => return None,
     };
-    let is_known = |name: &String| name == "type" || name == "text";
     let is_text = match fields.get("type") {
         Some(kind) => kind == "text",
         None => own.is_some(),
@@ -245,7 +243,8 @@ fn plain_text(part: &Part) -> Option<&str> {
         Some(text) => text.as_str(),
         None => own.map(|text| &**text),
     };
-    text.filter(|_| is_text && fields.keys().all(is_known))
+    let is_alone = fields.keys().all(|name| name == "type" || name == "text");
+    text.filter(|_| is_text && is_alone)
 }
 
 fn tool_call(call: &ToolCall, out: &mut Vec<u8>) -> Result<()> {
@@ -254,7 +253,7 @@ fn tool_call(call: &ToolCall, out: &mut Vec<u8>) -> Result<()> {
     json.field("type", "function")?;
     json.field(
         "function",
-        Function {
+        CalledFunction {
             name: &tool_name(&call.name),
             arguments: call.arguments.as_str(),
         },
@@ -263,7 +262,7 @@ fn tool_call(call: &ToolCall, out: &mut Vec<u8>) -> Result<()> {
 }
 
 #[derive(Serialize)]
-struct Function<'a> {
+struct CalledFunction<'a> {
     name: &'a str,
     /// The arguments as the model wrote them.
     arguments: &'a str,

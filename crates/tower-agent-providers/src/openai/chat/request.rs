@@ -17,7 +17,7 @@ pub(super) fn body(call: &Call<'_>, out: &mut Vec<u8>) -> Result<()> {
     let request = call.request();
     let settings = request.settings();
     let mut json = Object::with_extra(out, &settings.extra);
-    json.field_with("messages", |out| messages(request, out))?;
+    json.array("messages", |items| messages(request, items))?;
     if settings.extra.get("model").is_none_or(Value::is_null) {
         json.field("model", call.require_model()?)?;
     }

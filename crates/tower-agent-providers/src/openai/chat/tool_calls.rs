@@ -76,14 +76,15 @@ impl ToolCalls {
 
     /// Adds a call that is complete and appends its deltas to `out`.
     pub(super) fn push_whole(&mut self, mut piece: ToolCallPiece<'_>, out: &mut Vec<Piece>) {
-        let (at, json) = (self.calls.len(), piece.take_arguments());
+        let at = self.calls.len();
+        let json = piece.take_arguments();
         let mut call = Open::default();
         if piece.name().is_empty() {
             call.id = piece.id().to_owned();
             call.arguments.text = json;
         } else {
-            let (ids, asked) = (&mut self.ids, self.asked);
-            call.announced = Some(announce(at, piece.id(), piece.name(), ids, asked, out));
+            let id = announce(at, piece.id(), piece.name(), &mut self.ids, self.asked, out);
+            call.announced = Some(id);
             send_arguments(at, json, out);
         }
         call.extra_content = piece.extra_content.unwrap_or_default();
@@ -96,10 +97,10 @@ impl ToolCalls {
         let is_nameless = |call: &Open| {
             call.announced.is_none() && !(call.id.is_empty() && call.arguments.is_empty())
         };
-        match self.calls.iter().any(is_nameless) {
-            true => Err("the server sent a tool call without a name"),
-            false => Ok(()),
+        if self.calls.iter().any(is_nameless) {
+            return Err("the server sent a tool call without a name");
         }
+        Ok(())
     }
 
     /// Returns the extra content of calls, which must be sent back, by call id.
@@ -117,7 +118,8 @@ impl ToolCalls {
         let Some(last) = new.checked_sub(1) else {
             return new;
         };
-        let (id, name) = (piece.id(), piece.name());
+        let id = piece.id();
+        let name = piece.name();
         if let Some(index) = piece.index {
             let found = self.by_index.get(&index).copied();
             return found
@@ -138,9 +140,11 @@ impl ToolCalls {
 
     fn announce_all(&mut self, out: &mut Vec<Piece>) {
         for at in std::mem::take(&mut self.waiting) {
-            match self.calls[at].name.is_empty() {
-                true => drop(self.waiting.insert(at)),
-                false => self.announce(at, out),
+            // A call cannot be announced without a name, which may still come.
+            if self.calls[at].name.is_empty() {
+                self.waiting.insert(at);
+            } else {
+                self.announce(at, out);
             }
         }
     }

@@ -188,7 +188,8 @@ impl ResponsesDecoder {
         }
         let streamed = self.items.len();
         for (fields, index) in response.output.into_iter().flatten().zip(0..) {
-            let (kind, id) = (Kind::of(&fields), id(&fields));
+            let kind = Kind::of(&fields);
+            let id = id(&fields);
             let items = &self.items[..streamed];
             let by_index = items.iter().position(|item| item.index == Some(index));
             let by_id = || {
@@ -209,16 +210,16 @@ impl ResponsesDecoder {
             self.call(at, out);
         }
         self.close(out);
-        match self
+        let is_nameless = self
             .items
             .iter()
-            .any(|item| matches!(item.kind, Kind::Call { number: None, .. }))
-        {
-            true => Err(Fault::protocol(
+            .any(|item| matches!(item.kind, Kind::Call { number: None, .. }));
+        if is_nameless {
+            return Err(Fault::protocol(
                 "the server sent a tool call without a name",
-            )),
-            false => Ok(()),
+            ));
         }
+        Ok(())
     }
 
     fn push(&mut self, kind: Kind, index: Option<u64>, id: String) -> usize {

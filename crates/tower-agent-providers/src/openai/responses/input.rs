@@ -2,35 +2,32 @@ use serde_json::{Map, Value};
 
 use super::content::{content, is_content};
 use super::provider::{CALL_IDS, PROTOCOL, PROVIDER, added};
-use crate::json::{self, Object, write};
+use crate::json::{self, Items, Object};
 use crate::protocol::{tool_name, unsupported};
 use tower_agent::error::Result;
 use tower_agent::message::{Messages, Part, Role, Text, ToolCall, ToolResult};
 use tower_agent::model::ModelRequest;
 
 /// Writes the conversation as the protocol's items.
-pub(super) fn input(request: &ModelRequest, out: &mut Vec<u8>) -> Result<()> {
-    out.push(b'[');
+pub(super) fn input(request: &ModelRequest, items: &mut Items<'_>) -> Result<()> {
     let messages = request.messages();
-    request.write_messages(PROTOCOL, out, |index, out| {
-        items(messages, index, out).map_err(|error| {
+    items.messages(request, PROTOCOL, |index, items| {
+        items_of(messages, index, items).map_err(|error| {
             let text = format!("messages[{index}]: {}", error.message());
             error.with_message(text)
         })
-    })?;
-    json::end_array(out);
-    Ok(())
+    })
 }
 
-/// Writes the items of a message, each with a comma after it.
-fn items(messages: &Messages, index: usize, out: &mut Vec<u8>) -> Result<()> {
+/// Writes the items of a message.
+fn items_of(messages: &Messages, index: usize, items: &mut Items<'_>) -> Result<()> {
     let message = &messages[index];
     for result in message.tool_results() {
-        function_call_output(result, &CALL_IDS.of_result(result, messages, index), out)?;
-        out.push(b',');
+        let id = CALL_IDS.of_result(result, messages, index);
+        items.item_with(|out| function_call_output(result, &id, out))?;
     }
     let role = match message.role() {
-        Role::Assistant => return said(message.parts(), out),
+        Role::Assistant => return said(message.parts(), items),
         Role::System => "system",
         // Whatever stands beside results is shown to the model as if the user had sent it.
         Role::User | Role::Tool => "user",
@@ -45,13 +42,13 @@ fn items(messages: &Messages, index: usize, out: &mut Vec<u8>) -> Result<()> {
     if parts.is_empty() && has_results {
         return Ok(());
     }
-    let mut json = Object::with_extra(out, added(message.provider()));
-    json.field("type", "message")?;
-    json.field("role", role)?;
-    json.field_with("content", |out| content(&parts, out))?;
-    json.end_with_nulls()?;
-    out.push(b',');
-    Ok(())
+    items.item_with(|out| {
+        let mut json = Object::with_extra(out, added(message.provider()));
+        json.field("type", "message")?;
+        json.field("role", role)?;
+        json.field_with("content", |out| content(&parts, out))?;
+        json.end_with_nulls()
+    })
 }
 
 fn function_call_output(result: &ToolResult, id: &str, out: &mut Vec<u8>) -> Result<()> {
@@ -78,47 +75,49 @@ fn plain_text(part: &Part) -> Option<&str> {
     }
 }
 
-/// Writes what the model said, in its order.
-fn said(parts: &[Part], out: &mut Vec<u8>) -> Result<()> {
+/// Writes a message of the model, in its order.
+fn said(parts: &[Part], items: &mut Items<'_>) -> Result<()> {
     // A server rejects reasoning that nothing follows, which is what a cut-off response leaves.
-    let is_reasoning = |part: &Part| matches!(part, Part::Reasoning(_));
     let end = parts
         .iter()
-        .rposition(|part| !is_reasoning(part))
+        .rposition(|part| !matches!(part, Part::Reasoning(_)))
         .map_or(0, |last| last + 1);
-    let mut rest = &parts[..end];
-    while let Some(part) = rest.first() {
-        let taken = match part {
+    let mut remaining = &parts[..end];
+    while let Some(part) = remaining.first() {
+        let mut taken = 1;
+        match part {
             Part::Text(text) => {
-                let is_same =
-                    |part: &&Part| matches!(part, Part::Text(it) if item_of(it) == item_of(text));
-                let texts = rest.iter().take_while(is_same).count();
-                message_item(&rest[..texts], item_of(text), out)?;
-                texts
+                // The texts of one item go back as one item.
+                taken = remaining
+                    .iter()
+                    .take_while(|part| is_text_of(part, item_of(text)))
+                    .count();
+                message_item(&remaining[..taken], item_of(text), items)?;
             }
             Part::Reasoning(reasoning) => {
-                if let Some(fields) = added(&reasoning.provider).filter(|it| is_sendable(it)) {
-                    reasoning_item(fields, out)?;
+                if let Some(fields) =
+                    added(&reasoning.provider).filter(|fields| is_sendable(fields))
+                {
+                    items.item_with(|out| reasoning_item(fields, out))?;
                 }
-                1
             }
-            Part::ToolCall(call) => {
-                function_call(call, out)?;
-                1
-            }
+            Part::ToolCall(call) => items.item_with(|out| function_call(call, out))?,
             Part::Provider(data) => {
                 if let Some(item) = data.get(PROVIDER) {
-                    write(out, item)?;
-                    out.push(b',');
+                    items.item(item)?;
                 }
-                1
             }
-            Part::ToolResult(_) => 1,
+            Part::ToolResult(_) => {}
             _ => return Err(unsupported("part in a message of the assistant")),
-        };
-        rest = &rest[taken..];
+        }
+        remaining = &remaining[taken..];
     }
     Ok(())
+}
+
+/// Returns whether a part is a text that came in this message item.
+fn is_text_of(part: &Part, item: Option<&Map<String, Value>>) -> bool {
+    matches!(part, Part::Text(text) if item_of(text) == item)
 }
 
 /// Returns the fields of the message item that a text came in.
@@ -132,35 +131,31 @@ fn content_of(text: &Text) -> Option<&Map<String, Value>> {
 }
 
 fn message_item(
-    texts: &[Part],
+    parts: &[Part],
     item: Option<&Map<String, Value>>,
-    out: &mut Vec<u8>,
+    items: &mut Items<'_>,
 ) -> Result<()> {
-    let texts = || {
-        texts.iter().filter_map(|part| match part {
-            Part::Text(text) if !text.text.is_empty() => Some(text),
-            _ => None,
-        })
-    };
-    if texts().next().is_none() {
+    let texts = parts.iter().filter_map(|part| match part {
+        Part::Text(text) if !text.text.is_empty() => Some(text),
+        _ => None,
+    });
+    if texts.clone().next().is_none() {
         return Ok(());
     }
-    let mut json = Object::with_extra(out, item);
-    json.field("type", "message")?;
-    json.field("role", "assistant")?;
-    match item {
-        // The form that every server accepts for an item that is not its own.
-        None if texts().all(|text| content_of(text).is_none()) => {
-            json.field(
-                "content",
-                texts().map(|text| &*text.text).collect::<String>(),
-            )?;
+    let is_plain = item.is_none() && texts.clone().all(|text| content_of(text).is_none());
+    items.item_with(|out| {
+        let mut json = Object::with_extra(out, item);
+        json.field("type", "message")?;
+        json.field("role", "assistant")?;
+        if is_plain {
+            // The form that every server accepts for an item that is not its own.
+            let text: String = texts.map(|text| &*text.text).collect();
+            json.field("content", text)?;
+        } else {
+            json.field_with("content", |out| json::array(out, texts, output_part))?;
         }
-        _ => json.field_with("content", |out| json::array(out, texts(), output_part))?,
-    }
-    json.end_with_nulls()?;
-    out.push(b',');
-    Ok(())
+        json.end_with_nulls()
+    })
 }
 
 fn output_part(text: &Text, out: &mut Vec<u8>) -> Result<()> {
@@ -195,9 +190,7 @@ fn reasoning_item(fields: &Map<String, Value>, out: &mut Vec<u8>) -> Result<()> 
     let mut json = Object::with_extra(out, fields);
     json.field("type", "reasoning")?;
     json.field("summary", [(); 0])?;
-    json.end_with_nulls()?;
-    out.push(b',');
-    Ok(())
+    json.end_with_nulls()
 }
 
 fn function_call(call: &ToolCall, out: &mut Vec<u8>) -> Result<()> {
@@ -206,7 +199,5 @@ fn function_call(call: &ToolCall, out: &mut Vec<u8>) -> Result<()> {
     json.field("call_id", CALL_IDS.of_call(call))?;
     json.field("name", tool_name(&call.name))?;
     json.field("arguments", call.arguments.as_str())?;
-    json.end_with_nulls()?;
-    out.push(b',');
-    Ok(())
+    json.end_with_nulls()
 }

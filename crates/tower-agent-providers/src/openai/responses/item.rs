@@ -14,7 +14,7 @@ pub(super) struct Item {
     pub(super) shown: Vec<Place>,
 }
 
-/// What an item is.
+/// The kind of an item.
 #[derive(Debug)]
 pub(super) enum Kind {
     Message,
@@ -132,7 +132,7 @@ impl Item {
         let part = self.fields.get("content").and_then(Value::as_array);
         let part = part.and_then(|parts| parts.get(usize::try_from(at).ok()?)?.as_object());
         let is_refusal =
-            part.is_some_and(|part| part.get("type").is_some_and(|it| it == "refusal"));
+            part.is_some_and(|part| part.get("type").is_some_and(|kind| kind == "refusal"));
         let kept = |(name, value): &(&String, &Value)| match (name.as_str(), value) {
             ("type", _) => is_refusal,
             ("text" | "refusal" | "logprobs", _) | (_, Value::Null) => false,

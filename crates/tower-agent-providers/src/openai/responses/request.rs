@@ -16,7 +16,7 @@ pub(super) fn body(call: &Call<'_>, out: &mut Vec<u8>) -> Result<()> {
     let request = call.request();
     let settings = request.settings();
     let mut json = Object::with_extra(out, &settings.extra);
-    json.field_with("input", |out| input(request, out))?;
+    json.array("input", |items| input(request, items))?;
     if settings.extra.get("model").is_none_or(Value::is_null) {
         json.field("model", call.require_model()?)?;
     }
