@@ -23,10 +23,10 @@ use crate::callback::{
     Bundle, Callback, Callbacks, InBundle, LayerInner, Registered, StackBuilder, noting,
 };
 use crate::context::Inherited;
-use crate::model::fallback::ModelName;
 use crate::model::{BoxModel, ModelRequest, ModelService, Settings};
 use crate::run::{AgentRequest, AgentService};
 use crate::tool::{BoxTool, Tool, ToolRequest, ToolService, ToolSet};
+use crate::type_name::without_paths;
 
 /// Builds an agent; created by [`Agent::builder`].
 ///
@@ -38,7 +38,7 @@ pub struct AgentBuilder {
     name: Arc<str>,
     description: Arc<str>,
     model: BoxModel,
-    model_name: ModelName,
+    model_name: String,
     tools: Vec<Tool>,
     tools_of_runs: BTreeSet<Arc<str>>,
     sub_agents: Vec<Agent>,
@@ -98,7 +98,7 @@ impl AgentBuilder {
         Self {
             name: "agent".into(),
             description: "".into(),
-            model_name: ModelName::of(&model),
+            model_name: without_paths(std::any::type_name_of_val(&model)),
             model: BoxModel::leaf(AnswerCalls(model), None),
             tools: Vec::new(),
             tools_of_runs: BTreeSet::new(),
@@ -365,7 +365,7 @@ impl AgentBuilder {
     /// It logs a `tracing` warning about middleware of this crate in an order that is known to be
     /// wrong, and about retries around tools that are never retried. It sees callbacks, layers,
     /// also inside composed layers such as a `ServiceBuilder` stack, and a model that is a
-    /// [`Fallback`](crate::middleware::fallback::Fallback). It does not see what was put around a
+    /// [`Fallback`](https://docs.rs/tower-agent-middleware/latest/tower_agent_middleware/fallback/struct.Fallback.html). It does not see what was put around a
     /// model before.
     ///
     /// # Errors
@@ -414,8 +414,7 @@ impl AgentBuilder {
         durability::check_own(CallKind::Tool, &of_tools.registered)?;
         let of_model = outermost_first::<ModelRequest>(&self.global, of_model.registered);
         let of_tools = outermost_first::<ToolRequest>(&self.global, of_tools.registered);
-        let has_fallback = matches!(self.model_name, ModelName::Fallback(_));
-        lint::check_model(&self.name, of_model, has_fallback);
+        lint::check_model(&self.name, &of_model);
         lint::check_tools(&self.name, &of_tools);
         let own_tools = tool_set
             .declarations()
@@ -457,7 +456,7 @@ impl AgentBuilder {
 
     fn outline(&self) -> Outline {
         let (mut model, mut tools) = (Explanation::new(), Explanation::new());
-        model.model(0, &self.model_name);
+        model.line(0, &self.model_name);
         self.tools.iter().for_each(|tool| tools.tool(0, tool));
         Outline {
             name: self.name.clone(),

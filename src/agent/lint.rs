@@ -43,14 +43,8 @@ fn has_open_side(call: CallKind, outer: Option<Purpose>, inner: Option<Purpose>)
 
 /// Warns about each pair in a wrong order around the model. `registered` is in order, outermost
 /// first.
-pub(super) fn check_model(agent: &str, mut registered: Vec<Registered>, is_fallback: bool) {
-    if is_fallback {
-        registered.push(Registered {
-            name: "Fallback".into(),
-            purpose: Some(Purpose::Fallback),
-        });
-    }
-    check(agent, CallKind::Model, &registered);
+pub(super) fn check_model(agent: &str, registered: &[Registered]) {
+    check(agent, CallKind::Model, registered);
 }
 
 /// Warns about each pair in a wrong order around the tools.

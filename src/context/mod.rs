@@ -1,6 +1,5 @@
 //! The run that a call belongs to.
 
-mod charges;
 mod checkpoint;
 mod collecting;
 mod conversation;
@@ -13,17 +12,16 @@ mod latch;
 mod limit;
 mod nesting;
 mod record;
+mod replay;
 mod run;
 mod run_context;
 mod slot;
 mod turn;
 mod values;
 
-pub(crate) use self::charges::Charged;
 pub use self::checkpoint::Checkpoint;
 pub(crate) use self::conversation::Suspended;
-pub(crate) use self::effects::{Charge, Collected};
-pub use self::effects::{EffectLog, Effects};
+pub use self::effects::{Amounts, EffectLog, Effects};
 pub(crate) use self::inherited::Inherited;
 pub(crate) use self::joined::Joined;
 pub(crate) use self::record::{Open, Record, Transcript};

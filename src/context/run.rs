@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use tokio_util::sync::CancellationToken;
 
-use super::charges::Charges;
 use super::inherited::Inherited;
 use super::latch::Latch;
 use super::nesting::Nesting;
 use super::record::Record;
+use super::replay::ReplayHandlers;
 use super::values::Values;
 use crate::error::{Error, ErrorKind, Resolution};
 use crate::lock::lock;
@@ -36,7 +36,7 @@ pub(super) struct Run {
     pub(super) private_state: State,
     pub(super) values: Arc<Values>,
     pub(super) aborted: OnceLock<Error>,
-    pub(super) charges: Charges,
+    pub(super) replay_handlers: ReplayHandlers,
     begun: OnceLock<()>,
 }
 
@@ -142,7 +142,7 @@ impl Scope {
                 .map(|earlier| earlier.values.clone())
                 .unwrap_or_default(),
             aborted: OnceLock::new(),
-            charges: Charges::default(),
+            replay_handlers: ReplayHandlers::default(),
             begun: OnceLock::new(),
         };
         Self {

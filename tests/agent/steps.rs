@@ -8,14 +8,14 @@ use tower_agent::agent::{BuildError, SavedRequest};
 use tower_agent::callback::{Bundle, Purpose, before_model, before_tool, layer_has_purpose};
 use tower_agent::context::Effects;
 use tower_agent::message::ToolCall;
-use tower_agent::middleware::approval::{Approval, Decision};
-use tower_agent::middleware::budget::{Budget, Limits};
-use tower_agent::middleware::retry::CallRetryLayer;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentRequest, Error, ErrorKind, Request, Resolution, RunContext, State, Tool,
     ToolRequest,
 };
+use tower_agent_middleware::approval::{Approval, Decision};
+use tower_agent_middleware::budget::{Budget, Limits};
+use tower_agent_middleware::retry::CallRetryLayer;
 
 #[derive(Clone, Copy)]
 struct Journaled;

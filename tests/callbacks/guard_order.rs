@@ -7,19 +7,19 @@ use std::time::Duration;
 use tower::layer::layer_fn;
 use tower::{Layer, ServiceBuilder};
 use tower_agent::callback::{before_model, before_tool};
-use tower_agent::middleware::approval::Approval;
-use tower_agent::middleware::budget::{Budget, Limits};
-use tower_agent::middleware::fallback::Fallback;
-use tower_agent::middleware::guardrail::{Guardrail, Verdict};
-use tower_agent::middleware::redact::{Detector, Redact};
-use tower_agent::middleware::retry::CallRetryLayer;
-use tower_agent::middleware::timeout::CallTimeoutLayer;
 use tower_agent::model::BoxModel;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentBuilder, Callback, Callbacks, Effect, Error, ModelRequest, Result, Tool,
     ToolRequest,
 };
+use tower_agent_middleware::approval::Approval;
+use tower_agent_middleware::budget::{Budget, Limits};
+use tower_agent_middleware::fallback::Fallback;
+use tower_agent_middleware::guardrail::{Guardrail, Verdict};
+use tower_agent_middleware::redact::{Detector, Redact};
+use tower_agent_middleware::retry::CallRetryLayer;
+use tower_agent_middleware::timeout::CallTimeoutLayer;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};

@@ -1,12 +1,13 @@
 //! Tower layers in a bundle.
 
-use std::time::Duration;
-
 use serde_json::json;
 use tower_agent::callback::{Bundle, Wrap, wrap_agent, wrap_model, wrap_tool};
-use tower_agent::middleware::timeout::CallTimeoutLayer;
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{Agent, AgentRequest, Error, ErrorKind, ModelRequest, Request, Result};
+use tower_agent::{
+    Agent, AgentRequest, Callbacks, Error, ErrorKind, ModelRequest, Request, Result,
+};
+
+use tower_agent_middleware::approval::Approval;
 
 use super::{echo, logs};
 use test_support::trace::Trace;
@@ -129,7 +130,7 @@ fn explain_shows_a_trees_layers_at_every_call() {
 
 #[test]
 fn a_tool_that_a_layer_of_a_bundle_names_has_to_exist() {
-    let limits = || CallTimeoutLayer::new(Duration::from_secs(1)).tool_limit("ehco", Duration::MAX);
+    let limits = || Callbacks::new().with(Approval::of_tools(["ehco"]));
     let of_tree = Agent::builder(model())
         .tool(echo())
         .global_callbacks(Bundle::new().tool_layer(limits()))
@@ -144,7 +145,7 @@ fn a_tool_that_a_layer_of_a_bundle_names_has_to_exist() {
 
 #[tokio::test]
 async fn a_tool_that_a_layer_of_a_run_names_has_to_exist() {
-    let limits = CallTimeoutLayer::new(Duration::from_secs(1)).tool_limit("ehco", Duration::MAX);
+    let limits = Callbacks::new().with(Approval::of_tools(["ehco"]));
     let agent = Agent::builder(model()).tool(echo()).build().unwrap();
     let request = AgentRequest::new("?").with_callbacks(Bundle::new().tool_layer(limits));
     let error = agent.run(request).await.unwrap_err();

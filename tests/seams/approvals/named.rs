@@ -7,10 +7,10 @@ use serde_json::Value;
 use tower::ServiceBuilder;
 use tower_agent::agent::BuildError;
 use tower_agent::compat::Hooks;
-use tower_agent::middleware::approval::Approval;
-use tower_agent::middleware::timeout::CallTimeoutLayer;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentBuilder, AgentRequest, Callbacks, ErrorKind, Result, Tool, ToolSet};
+use tower_agent_middleware::approval::Approval;
+use tower_agent_middleware::timeout::CallTimeoutLayer;
 
 fn pay() -> Tool {
     Tool::function("pay", "Pays.", |amount: u32| amount)
@@ -57,19 +57,6 @@ fn a_guard_or_a_limit_that_names_an_unknown_tool_fails_the_build() {
     assert_eq!(unknown(global.build()), typo("Approval"));
     let hooks = agent("a").tool(pay()).callbacks(Arc::new(Named("typo")));
     assert_eq!(unknown(hooks.build()), typo("Named"));
-    let limit = timeout()
-        .tool_limit("pay", Duration::MAX)
-        .tool_limit("typo", Duration::MAX);
-    let layer = agent("a").tool(pay()).tool_layer(limit.clone());
-    assert_eq!(unknown(layer.build()), typo("CallTimeoutLayer"));
-    let stacked = ServiceBuilder::new()
-        .layer(limit)
-        .layer(timeout())
-        .into_inner();
-    assert_eq!(
-        unknown(agent("a").tool(pay()).tool_layer(stacked).build()),
-        typo("CallTimeoutLayer")
-    );
     let list = || Callbacks::new().with(Approval::of_tools(["typo"]));
     assert_eq!(
         unknown(agent("a").tool(pay()).tool_layer(list()).build()),
@@ -83,7 +70,7 @@ fn a_guard_or_a_limit_that_names_an_unknown_tool_fails_the_build() {
         unknown(agent("a").tool(pay()).tool_layer(stacked).build()),
         typo("Approval")
     );
-    let fits = timeout().tool_limit("pay", Duration::MAX);
+    let fits = timeout();
     let fits = agent("a")
         .tool(pay())
         .tool_layer(fits)
