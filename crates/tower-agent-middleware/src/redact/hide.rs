@@ -74,7 +74,7 @@ fn part(part: &Part, change: &Change<'_>) -> Option<Part> {
         // Their data is not text.
         Part::Image(_) | Part::Audio(_) | Part::Provider(_) => return None,
         // A kind of part that is newer than this crate may contain text: all of it is hidden.
-        _ => changed = Part::from("[part]"),
+        _ => changed = Part::from_text("[part]"),
     }
     Some(changed)
 }
