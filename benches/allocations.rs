@@ -16,8 +16,6 @@ use serde_json::json;
 use tower::{ServiceExt, service_fn};
 use tower_agent::callback::{after_model, after_tool, before_model, before_tool};
 use tower_agent::message::{Messages, ToolCall};
-use tower_agent::middleware::budget::{Budget, Limits};
-use tower_agent::middleware::redact::{Detector, Redact};
 use tower_agent::model::ModelService;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
@@ -25,6 +23,8 @@ use tower_agent::{
     ModelResponse, Result, Tool, ToolRequest,
 };
 use tower_agent_agui::{self as agui, AgUi, RunAgentInput};
+use tower_agent_middleware::budget::{Budget, Limits};
+use tower_agent_middleware::redact::{Detector, Redact};
 use tower_layer::Layer;
 
 use self::allocations::Allocations;

@@ -16,13 +16,6 @@ use serde_json::json;
 use tower::{ServiceExt, service_fn};
 use tower_agent::callback::before_model;
 use tower_agent::message::ToolCall;
-use tower_agent::middleware::approval::Approval;
-use tower_agent::middleware::budget::{Budget, Limits};
-use tower_agent::middleware::fallback::Fallback;
-use tower_agent::middleware::guardrail::{Guardrail, Verdict};
-use tower_agent::middleware::redact::{Detector, Redact};
-use tower_agent::middleware::retry::CallRetryLayer;
-use tower_agent::middleware::timeout::CallTimeoutLayer;
 use tower_agent::model::ModelService;
 use tower_agent::stream::{channel, map_fn};
 use tower_agent::testing::{ScriptedModel, Turn};
@@ -30,6 +23,13 @@ use tower_agent::tool::ToolService;
 use tower_agent::{
     BoxError, Callbacks, Message, ModelRequest, ModelResponse, Result, ToolRequest, ToolResponse,
 };
+use tower_agent_middleware::approval::Approval;
+use tower_agent_middleware::budget::{Budget, Limits};
+use tower_agent_middleware::fallback::Fallback;
+use tower_agent_middleware::guardrail::{Guardrail, Verdict};
+use tower_agent_middleware::redact::{Detector, Redact};
+use tower_agent_middleware::retry::CallRetryLayer;
+use tower_agent_middleware::timeout::CallTimeoutLayer;
 use tower_layer::Layer;
 
 use self::support::{Measured, Race, finish};

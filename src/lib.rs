@@ -22,6 +22,7 @@
 //! | [`tower-agent-providers`](https://docs.rs/tower-agent-providers) | models over HTTP: OpenAI, Anthropic, Gemini, Ollama and what speaks their protocols; a default client |
 //! | [`tower-agent-agui`](https://docs.rs/tower-agent-agui) | serves an agent over HTTP to AG-UI clients |
 //! | [`tower-agent-durable`](https://docs.rs/tower-agent-durable) | sessions and durable runs, in SQLite or PostgreSQL |
+//! | [`tower-agent-middleware`](https://docs.rs/tower-agent-middleware) | retry, fallback, timeout, budget, redaction, approval, guardrails |
 //! | [`tower-agent-mcp`](https://docs.rs/tower-agent-mcp) | tools of MCP servers, and agents served as MCP servers |
 //! | [`tower-agent-otel`](https://docs.rs/tower-agent-otel) | OpenTelemetry spans and metrics of runs, by the GenAI conventions |
 //!
@@ -186,9 +187,9 @@
 //!
 //! # Guards
 //!
-//! [`middleware`] contains [retry](middleware::retry),
-//! [fallback](middleware::fallback), [timeout](middleware::timeout), [budget](middleware::budget), redaction,
-//! [approval](middleware::approval) and [guardrails](middleware::guardrail). The [guide](guide::guards) says
+//! [`tower-agent-middleware`](https://docs.rs/tower-agent-middleware) contains [retry](https://docs.rs/tower-agent-middleware/latest/tower_agent_middleware/retry/),
+//! [fallback](https://docs.rs/tower-agent-middleware/latest/tower_agent_middleware/fallback/), [timeout](https://docs.rs/tower-agent-middleware/latest/tower_agent_middleware/timeout/), [budget](https://docs.rs/tower-agent-middleware/latest/tower_agent_middleware/budget/), redaction,
+//! [approval](https://docs.rs/tower-agent-middleware/latest/tower_agent_middleware/approval/) and [guardrails](https://docs.rs/tower-agent-middleware/latest/tower_agent_middleware/guardrail/). The [guide](guide::guards) says
 //! which to use, in which order, and how to write your own. [Trust](guide::trust) says what a guard
 //! can rely on, and [conversations](guide::conversations) what runs at most once when a run fails,
 //! is interrupted or resumes in another process.
@@ -205,7 +206,6 @@
 //!
 //! | feature | adds |
 //! |---|---|
-//! | `redact` | [`middleware::redact`]: hides addresses, card numbers and secrets |
 //! | `testing` | [`testing`]: a scripted model, [recordings](testing::recording) that replay a run without its model, assertions on what a run did, probes |
 //! | `wasm-js` | randomness from JavaScript: with it the crate builds for `wasm32-unknown-unknown` |
 
@@ -239,7 +239,6 @@ pub mod context;
 pub mod error;
 pub mod guide;
 pub mod message;
-pub mod middleware;
 pub mod model;
 pub mod prelude;
 pub mod stream;

@@ -309,10 +309,20 @@ impl State {
         }
     }
 
-    /// Looks at the value under `key` without a copy.
-    #[cfg(feature = "redact")]
-    pub(crate) fn look<T>(&self, key: &str, look: impl FnOnce(Option<&Value>) -> T) -> T {
-        look(lock(&self.inner).now.get(key))
+    /// Returns what `read` returns for the value under `key`, without a copy of the value. The
+    /// state is locked meanwhile: `read` must not access it.
+    ///
+    /// ```
+    /// use serde_json::json;
+    /// use tower_agent::State;
+    ///
+    /// let state = State::default();
+    /// state.set("pages", json!(["a", "b"]));
+    /// let pages = state.read("pages", |pages| pages?.as_array().map(Vec::len));
+    /// assert_eq!(pages, Some(2));
+    /// ```
+    pub fn read<T>(&self, key: &str, read: impl FnOnce(Option<&Value>) -> T) -> T {
+        read(lock(&self.inner).now.get(key))
     }
 
     /// Logs a change. Called while the state is locked, so that the log has the changes in their

@@ -7,9 +7,9 @@ use axum::response::Html;
 use axum::routing::get;
 use tower_agent::Agent;
 use tower_agent::agent::BuildError;
-use tower_agent::middleware::approval::Approval;
 use tower_agent::model::ModelService;
 use tower_agent_agui::AgUi;
+use tower_agent_middleware::approval::Approval;
 use tower_http::set_header::SetResponseHeaderLayer;
 use tower_http::validate_request::ValidateRequestHeaderLayer;
 

@@ -16,10 +16,10 @@ use super::progress::Progress;
 use super::tool_messages::{IntoToolMessages, ShowTool, ToolAnswer};
 use super::transfer;
 use crate::callback::{Bundle, Callback, Callbacks, LayerInner, Rules, StackBuilder};
-use crate::model::fallback::ModelName;
 use crate::model::{BoxModel, ModelRequest, ModelService, Settings};
 use crate::run::{AgentRequest, AgentService};
 use crate::tool::{BoxTool, Tool, ToolRequest, ToolService, ToolSet};
+use crate::type_name::without_paths;
 
 /// Builds an agent; created by [`Agent::builder`].
 ///
@@ -31,7 +31,7 @@ pub struct AgentBuilder {
     name: Arc<str>,
     description: Arc<str>,
     model: BoxModel,
-    model_name: ModelName,
+    model_name: String,
     tools: Vec<Tool>,
     tools_of_runs: BTreeSet<Arc<str>>,
     sub_agents: Vec<Agent>,
@@ -82,7 +82,7 @@ impl AgentBuilder {
         Self {
             name: "agent".into(),
             description: "".into(),
-            model_name: ModelName::of(&model),
+            model_name: without_paths(std::any::type_name_of_val(&model)),
             model: BoxModel::leaf(AnswerCalls(model), None),
             tools: Vec::new(),
             tools_of_runs: BTreeSet::new(),
@@ -428,7 +428,7 @@ impl AgentBuilder {
 
     fn outline(&self) -> Outline {
         let mut model = Explanation::new();
-        model.model(0, &self.model_name);
+        model.line(0, &self.model_name);
         let mut tools = Explanation::new();
         for tool in &self.tools {
             tools.tool(0, tool);

@@ -1,7 +1,6 @@
 use std::fmt;
 
 use crate::callback::names_of;
-use crate::model::fallback::ModelName;
 use crate::tool::{Tool, ToolRequest};
 
 /// The structure of an agent, from the outside in.
@@ -35,17 +34,6 @@ impl Explanation {
 }
 
 impl Explanation {
-    /// Adds lines for a model: its type, or the models of a fallback.
-    pub(super) fn model(&mut self, depth: usize, name: &ModelName) {
-        match name {
-            ModelName::One(name) => self.line(depth, name),
-            ModelName::Fallback(models) => {
-                self.line(depth, "Fallback");
-                models.iter().for_each(|model| self.model(depth + 1, model));
-            }
-        }
-    }
-
     /// Adds lines for a tool inside its layers.
     pub(super) fn tool(&mut self, depth: usize, tool: &Tool) {
         let names = tool

@@ -9,7 +9,6 @@ mod ending;
 mod extensions;
 mod request;
 mod service;
-#[cfg(feature = "testing")]
 mod witness;
 
 pub use self::boundary::{BoxCallFuture, BoxCallService};

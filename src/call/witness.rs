@@ -1,19 +1,23 @@
 //! Data that a redaction and a recording of the same call exchange.
 
+#[cfg(feature = "testing")]
 use std::sync::Arc;
+#[cfg(feature = "testing")]
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::extensions::Extensions;
 
 /// Placed in a call by a recording, for a redaction inside it.
+#[cfg(feature = "testing")]
 #[derive(Clone, Default)]
 pub(crate) struct Witness {
     input_hidden: Arc<AtomicBool>,
 }
 
 /// Placed in a call by a redaction that hides its output from what is outside.
-struct Redacted;
+struct HiddenOutput;
 
+#[cfg(feature = "testing")]
 impl Witness {
     /// Places a witness in a call.
     pub(crate) fn enter(extensions: &mut Extensions) -> Self {
@@ -29,19 +33,37 @@ impl Witness {
 
     /// Returns whether a redaction outside hides the output of this place.
     pub(crate) fn is_inside_redaction(extensions: &Extensions) -> bool {
-        extensions.get::<Redacted>().is_some()
+        extensions.get::<HiddenOutput>().is_some()
+    }
+}
+
+impl Extensions {
+    /// Notes that the output of everything inside this call is hidden from what is outside.
+    ///
+    /// **When:** a layer or a callback changes responses so that nothing outside sees what was in
+    /// them, from its `before` on. A [recording](crate::testing::recording) inside then fails
+    /// rather than writing to a file what the rest of the run must not see.
+    ///
+    /// ```
+    /// use tower_agent::callback::{Bundle, after_model, before_model};
+    ///
+    /// let hide = Bundle::new()
+    ///     .on_model(before_model(|request| request.extensions_mut().note_hidden_output()))
+    ///     .on_model(after_model(|_, _| {/* replaces the response */}));
+    /// # drop(hide);
+    /// ```
+    pub fn note_hidden_output(&mut self) {
+        self.insert(HiddenOutput);
     }
 
-    /// Notes that the output of everything inside is hidden from what is outside.
-    #[cfg(feature = "redact")]
-    pub(crate) fn note_redaction(extensions: &mut Extensions) {
-        extensions.insert(Redacted);
-    }
-
-    /// Notes that a part of the request is hidden from here on.
-    #[cfg(feature = "redact")]
-    pub(crate) fn note_hidden_input(extensions: &Extensions) {
-        if let Some(witness) = extensions.get::<Self>() {
+    /// Notes that a part of the request is hidden from everything inside.
+    ///
+    /// **When:** a layer or a callback has removed text from a request. A
+    /// [recording](crate::testing::recording) outside, which has seen the text, then fails rather
+    /// than writing it to a file.
+    pub fn note_hidden_input(&self) {
+        #[cfg(feature = "testing")]
+        if let Some(witness) = self.get::<Witness>() {
             witness.input_hidden.store(true, Ordering::Release);
         }
     }

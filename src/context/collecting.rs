@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use super::charges::Charged;
-use super::effects::{Collected, EffectLog, Effects};
+use super::effects::{Amounts, Collected, EffectLog, Effects};
 use super::run_context::RunContext;
 use crate::call_kind::CallKind;
 use crate::error::Error;
@@ -44,8 +43,8 @@ impl RunContext {
         )
     }
 
-    /// Applies the effects of a call that is not made again. What this process has already charged
-    /// to a budget for the call `id` is not charged again.
+    /// Applies the effects of a call that is not made again. Amounts
+    /// are handed to the handlers of [`on_replay`](Self::on_replay), with `id`.
     ///
     /// The run's [`values`](Self::values) are not part of them.
     pub fn apply_effects(&self, id: &str, effects: &Effects) {
@@ -53,7 +52,7 @@ impl RunContext {
             usage,
             state,
             private_state,
-            charges,
+            amounts,
             escalated,
         } = effects;
         if *usage != Usage::default() {
@@ -64,16 +63,17 @@ impl RunContext {
         if *escalated {
             self.escalate();
         }
-        if charges.is_empty() {
+        if amounts.is_empty() {
             return;
         }
         let around = self.effects.iter().flat_map(|log| log.ids().cloned());
         let calls: Arc<[Arc<str>]> = std::iter::once(id.into()).chain(around).collect();
-        for (budget, charge) in charges {
+        for (name, amounts) in amounts {
+            // A call around this one may be journaled too: what is replayed inside is its effect.
             if let Some(log) = &self.effects {
-                log.charge(budget, charge);
+                log.record(name, amounts);
             }
-            self.scope.run.charges.replay(budget, &calls, charge);
+            self.scope.run.replay_handlers.replay(name, &calls, amounts);
         }
     }
 
@@ -98,18 +98,55 @@ impl RunContext {
         }
     }
 
-    /// Returns the log of the innermost call whose effects are collected.
-    pub(crate) fn effects(&self) -> Option<&Arc<Collected>> {
-        self.effects.as_ref()
+    /// Returns the log of the innermost call whose effects are collected, if there is one.
+    #[must_use]
+    pub fn effect_log(&self) -> Option<EffectLog> {
+        self.effects.clone().map(EffectLog)
     }
 
-    /// Adds a budget of the run. `number` tells budgets of one name apart.
-    pub(crate) fn add_budget(&self, name: &Arc<str>, number: u64, budget: Arc<dyn Charged>) {
-        self.scope.run.charges.add(name, number, budget);
-    }
-
-    /// Returns whether the run has several budgets of this name.
-    pub(crate) fn has_budgets_of_one_name(&self, name: &str) -> bool {
-        self.scope.run.charges.are_several(name)
+    /// Registers the handler of the amounts that calls record under `name`: it receives the
+    /// amounts of each call whose effects are applied to this run instead of a call. Returns `false`, and
+    /// drops the handler, if the name has one: one of two handlers would receive the other's
+    /// amounts.
+    ///
+    /// **When:** before the first call that is counted. Amounts that were applied earlier are
+    /// handed over at once.
+    ///
+    /// **Sees:** the ids of the call and of those around it, innermost first, and the amounts. If
+    /// this process made the call before, it has counted some of them already:
+    /// subtract what it counted for the first id.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use std::sync::atomic::{AtomicU64, Ordering};
+    ///
+    /// use tower_agent::RunContext;
+    /// use tower_agent::context::Amounts;
+    ///
+    /// let (inside, log) = RunContext::default().collecting_effects("run 7, call 1");
+    /// if let Some(log) = inside.effect_log() {
+    ///     log.record(&"pages".into(), &Amounts::from([("read".to_owned(), 3)]));
+    /// }
+    /// let effects = log.effects();
+    ///
+    /// // In another process:
+    /// let context = RunContext::default();
+    /// let read = Arc::new(AtomicU64::new(0));
+    /// let counter = read.clone();
+    /// context.on_replay("pages", move |_, amounts| {
+    ///     counter.fetch_add(amounts["read"], Ordering::Relaxed);
+    /// });
+    /// context.apply_effects("run 7, call 1", &effects);
+    /// assert_eq!(read.load(Ordering::Relaxed), 3);
+    /// ```
+    pub fn on_replay(
+        &self,
+        name: impl Into<Arc<str>>,
+        handler: impl Fn(&[Arc<str>], &Amounts) + Send + Sync + 'static,
+    ) -> bool {
+        self.scope
+            .run
+            .replay_handlers
+            .register(name.into(), Arc::new(handler))
     }
 }

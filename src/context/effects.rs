@@ -12,7 +12,7 @@ use crate::message::Usage;
 use crate::state::{LoggedChanges, State, StateLog};
 
 /// What a call has changed in its run besides returning a response: the tokens that it used, the
-/// state and the private state, what budgets were charged, and whether it has ended its agent.
+/// state and the private state, the amounts that were recorded, and whether it has ended its agent.
 ///
 /// It serialises, so that a call that is answered from a journal has the effects of the call that
 /// was made. Store it where the user can neither read nor change it, as a
@@ -27,13 +27,13 @@ pub struct Effects {
     #[serde(skip_serializing_if = "is_default")]
     pub(super) private_state: LoggedChanges,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub(super) charges: BTreeMap<Arc<str>, Charge>,
+    pub(super) amounts: BTreeMap<Arc<str>, Amounts>,
     #[serde(skip_serializing_if = "is_default")]
     pub(super) escalated: bool,
 }
 
-/// Amounts by their names.
-pub(crate) type Charge = BTreeMap<String, u64>;
+/// Amounts that a call has used, by what was used: see [`EffectLog::record`].
+pub type Amounts = BTreeMap<String, u64>;
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
@@ -53,7 +53,7 @@ impl fmt::Debug for Effects {
         f.debug_struct("Effects")
             .field("usage", &self.usage)
             .field("state", &self.state)
-            .field("charges", &self.charges)
+            .field("amounts", &self.amounts)
             .field("escalated", &self.escalated)
             .finish_non_exhaustive()
     }
@@ -64,11 +64,11 @@ impl fmt::Debug for Effects {
 #[derive(Clone)]
 pub struct EffectLog(pub(super) Arc<Collected>);
 
-pub(crate) struct Collected {
+pub(super) struct Collected {
     /// Names the call, so that nothing is charged twice for it.
     id: Arc<str>,
     usage: Mutex<Usage>,
-    charges: Mutex<BTreeMap<Arc<str>, Charge>>,
+    amounts: Mutex<BTreeMap<Arc<str>, Amounts>>,
     escalated: AtomicBool,
     pub(super) state: State,
     pub(super) private_state: State,
@@ -79,6 +79,23 @@ pub(crate) struct Collected {
 }
 
 impl EffectLog {
+    /// Records amounts under `name` as an effect of this call and of those around it, in addition
+    /// to what is recorded there.
+    ///
+    /// **When:** something that counts across calls, such as a budget or a quota, has counted for
+    /// this call. When the effects are applied in another process, the amounts are handed to the
+    /// handler that [`RunContext::on_replay`](super::RunContext::on_replay) has registered under
+    /// the name.
+    pub fn record(&self, name: &Arc<str>, amounts: &Amounts) {
+        self.0.record(name, amounts);
+    }
+
+    /// Returns the ids of this call and of the calls around it, innermost first. They tell a
+    /// handler what it has counted in this process already.
+    pub fn calls(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.0.ids()
+    }
+
     /// Returns the effects so far.
     #[must_use]
     pub fn effects(&self) -> Effects {
@@ -87,7 +104,7 @@ impl EffectLog {
             usage: *lock(&log.usage),
             state: log.state_log.changes(),
             private_state: log.private_log.changes(),
-            charges: lock(&log.charges).clone(),
+            amounts: lock(&log.amounts).clone(),
             escalated: log.escalated.load(Ordering::Acquire),
         }
     }
@@ -117,7 +134,7 @@ impl Collected {
         Self {
             id,
             usage: Mutex::default(),
-            charges: Mutex::default(),
+            amounts: Mutex::default(),
             escalated: AtomicBool::new(false),
             state: state.logged(state_log.clone()),
             private_state: private_state.logged(private_log.clone()),
@@ -140,12 +157,12 @@ impl Collected {
             .for_each(|log| log.escalated.store(true, Ordering::Release));
     }
 
-    /// Adds what was charged to a budget of this name.
-    pub(crate) fn charge(&self, budget: &Arc<str>, charge: &Charge) {
+    /// Adds amounts to those recorded under a name.
+    pub(super) fn record(&self, name: &Arc<str>, more: &Amounts) {
         for log in self.each() {
-            let mut charges = lock(&log.charges);
-            let sum = charges.entry(budget.clone()).or_default();
-            for (amount, more) in charge {
+            let mut amounts = lock(&log.amounts);
+            let sum = amounts.entry(name.clone()).or_default();
+            for (amount, more) in more {
                 let amount = sum.entry(amount.clone()).or_default();
                 *amount = amount.saturating_add(*more);
             }
@@ -153,7 +170,7 @@ impl Collected {
     }
 
     /// Returns the names of the call and of those around it.
-    pub(crate) fn ids(&self) -> impl Iterator<Item = &Arc<str>> {
+    pub(super) fn ids(&self) -> impl Iterator<Item = &Arc<str>> {
         self.each().map(|log| &log.id)
     }
 }

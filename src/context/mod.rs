@@ -1,20 +1,18 @@
 //! The run that a call belongs to.
 
-mod charges;
 mod collecting;
 mod effects;
 mod inherited;
 mod joined;
 mod latch;
 mod nesting;
+mod replay;
 mod run;
 mod run_context;
 mod turn;
 mod values;
 
-pub(crate) use self::charges::Charged;
-pub(crate) use self::effects::{Charge, Collected};
-pub use self::effects::{EffectLog, Effects};
+pub use self::effects::{Amounts, EffectLog, Effects};
 pub(crate) use self::inherited::{CallbackTypes, Inherited, OfCallbacks, RunCallbacks};
 pub(crate) use self::joined::Joined;
 pub use self::run_context::RunContext;

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use tokio_util::sync::CancellationToken;
 
-use super::charges::Charges;
 use super::inherited::Inherited;
 use super::latch::Latch;
 use super::nesting::Nesting;
+use super::replay::ReplayHandlers;
 use super::values::Values;
 use crate::conversation::{CallName, Record};
 use crate::error::{Error, ErrorKind, Resolution};
@@ -36,7 +36,7 @@ pub(super) struct Run {
     pub(super) private_state: State,
     pub(super) values: Arc<Values>,
     pub(super) aborted: OnceLock<Error>,
-    pub(super) charges: Charges,
+    pub(super) replay_handlers: ReplayHandlers,
     begun: OnceLock<()>,
     conversations: AtomicU32,
 }
@@ -148,7 +148,7 @@ impl Scope {
                 .map(|earlier| earlier.values.clone())
                 .unwrap_or_default(),
             aborted: OnceLock::new(),
-            charges: Charges::default(),
+            replay_handlers: ReplayHandlers::default(),
             begun: OnceLock::new(),
             conversations: AtomicU32::new(0),
         };

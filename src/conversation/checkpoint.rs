@@ -40,7 +40,7 @@ pub(crate) const CALLS: &str = "calls/";
 /// use serde_json::{Value, json};
 /// use tower_agent::testing::{ScriptedModel, Turn};
 /// use tower_agent::{Agent, AgentRequest, Checkpoint, Resolution, Tool};
-/// use tower_agent::middleware::approval::Approval;
+/// use tower_agent_middleware::approval::Approval;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), tower_agent::BoxError> {

@@ -9,12 +9,10 @@ mod interrupt;
 mod kind;
 mod model_message;
 mod raised_by;
-mod when;
 
 pub use self::call_site::CallSite;
 pub use self::error::{BoxError, Error, Result};
 pub use self::interrupt::{Interrupt, Resolution, ResolutionOutcome};
 pub use self::kind::ErrorKind;
 pub use self::raised_by::RaisedBy;
-pub(crate) use self::when::When;
 pub use crate::panic::panic_message;

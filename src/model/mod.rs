@@ -6,7 +6,6 @@
 //!
 //! A model is any [`ModelService`]: a provider, a script, a [`service_fn`](tower::service_fn).
 
-pub(crate) mod fallback;
 mod prompt_cache;
 mod request;
 mod response;

@@ -3,10 +3,10 @@
 use serde_json::{Value, json};
 use tower::Layer;
 use tower_agent::callback::before_model;
-use tower_agent::middleware::retry::CallRetryLayer;
 use tower_agent::model::ToolChoice;
 use tower_agent::testing::{PrefixFault, PromptPart, ScriptedModel, StablePrefixLayer, Turn};
 use tower_agent::{Agent, Error, ErrorKind, Message, ModelRequest, Request, Tool};
+use tower_agent_middleware::retry::CallRetryLayer;
 
 fn look(name: &'static str) -> Tool {
     Tool::function(name, "Looks.", |_: Value| "seen")

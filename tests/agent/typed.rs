@@ -11,10 +11,6 @@ use tower::{Layer, ServiceBuilder, ServiceExt};
 use tower_agent::agent::{AnswerFormat, AnswerMode, InvalidAnswer};
 use tower_agent::callback::{after_agent, after_model, before_agent};
 use tower_agent::message::ToolCall;
-use tower_agent::middleware::approval::{Approval, Decision};
-use tower_agent::middleware::guardrail::{Guardrail, Tripped, Verdict};
-use tower_agent::middleware::redact::{Detector, Redact};
-use tower_agent::middleware::retry::CallRetryLayer;
 use tower_agent::model::{ResponseFormat, ToolChoice};
 use tower_agent::stream::{Event, EventKind};
 use tower_agent::testing::{ScriptedModel, StablePrefixLayer, Turn};
@@ -22,6 +18,10 @@ use tower_agent::{
     Action, Agent, AgentRequest, AgentResponse, EndReason, Error, ErrorKind, Message, ModelRequest,
     ModelResponse, Part, Resolution, Role, Settings, Tool, Usage,
 };
+use tower_agent_middleware::approval::{Approval, Decision};
+use tower_agent_middleware::guardrail::{Guardrail, Tripped, Verdict};
+use tower_agent_middleware::redact::{Detector, Redact};
+use tower_agent_middleware::retry::CallRetryLayer;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 struct Weather {

@@ -9,14 +9,14 @@ use tower_agent::agent::ToolAnswer;
 use tower_agent::callback::{after_agent, after_tool, before_agent};
 use tower_agent::compat::{AfterAgentRespond, Semantics};
 use tower_agent::message::{Messages, ToolCall};
-use tower_agent::middleware::approval::{Approval, Decision};
-use tower_agent::middleware::retry::CallRetryLayer;
 use tower_agent::stream::EventKind;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentBuilder, AgentRequest, AgentResponse, Checkpoint, Effect, Error, ErrorKind,
     Message, ModelResponse, Resolution, Role, Tool, ToolResponse,
 };
+use tower_agent_middleware::approval::{Approval, Decision};
+use tower_agent_middleware::retry::CallRetryLayer;
 
 /// The calls of the turn; the second and the fourth wait for an approval.
 const CALLS: [(&str, &str); 5] = [

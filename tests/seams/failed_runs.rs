@@ -12,13 +12,13 @@ use tower_agent::callback::{after_tool, before_model, wrap_agent, wrap_model};
 use tower_agent::compat::Semantics;
 use tower_agent::compat::ToolFailure;
 use tower_agent::message::ToolCall;
-use tower_agent::middleware::retry::CallRetryLayer;
 use tower_agent::stream::EventKind;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentRequest, AgentResponse, Checkpoint, Effect, Error, ErrorKind, Message,
     ModelRequest, ModelResponse, Request, Tool,
 };
+use tower_agent_middleware::retry::CallRetryLayer;
 use tower_layer::Layer;
 
 /// How often something was paid.

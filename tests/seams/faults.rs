@@ -11,16 +11,16 @@ use tower_agent::callback::{
     Next, after_agent, after_tool_async, before_model, on_model_error, wrap_tool,
 };
 use tower_agent::message::ToolCall;
-use tower_agent::middleware::approval::Approval;
-use tower_agent::middleware::budget::{Budget, Limits};
-use tower_agent::middleware::fallback::Fallback;
-use tower_agent::middleware::retry::CallRetryLayer;
-use tower_agent::middleware::timeout::CallTimeoutLayer;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentBuilder, AgentResponse, Error, ErrorKind, ModelRequest, ModelResponse, Recovery,
     Result, Tool, ToolRequest, ToolResponse,
 };
+use tower_agent_middleware::approval::Approval;
+use tower_agent_middleware::budget::{Budget, Limits};
+use tower_agent_middleware::fallback::Fallback;
+use tower_agent_middleware::retry::CallRetryLayer;
+use tower_agent_middleware::timeout::CallTimeoutLayer;
 
 /// A model that panics at one stage.
 #[derive(Clone, Copy)]

@@ -13,10 +13,6 @@ use tower::{Layer, ServiceBuilder, ServiceExt};
 use tower_agent::agent::{AgentService, BoxAgent};
 use tower_agent::callback::{before_model, before_tool, on_tool_error, wrap_model, wrap_tool};
 use tower_agent::message::{Messages, ToolCall};
-use tower_agent::middleware::approval::Approval;
-use tower_agent::middleware::fallback::Fallback;
-use tower_agent::middleware::retry::CallRetryLayer;
-use tower_agent::middleware::timeout::CallTimeoutLayer;
 use tower_agent::model::ModelService;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::tool::{BoxTool, ToolService};
@@ -24,6 +20,10 @@ use tower_agent::{
     Agent, AgentBuilder, AgentRequest, BoxError, Callbacks, CancellationToken, Checkpoint, Effect,
     Error, ErrorKind, Interrupt, Message, ModelRequest, Part, Resolution, Role, Tool, ToolRequest,
 };
+use tower_agent_middleware::approval::Approval;
+use tower_agent_middleware::fallback::Fallback;
+use tower_agent_middleware::retry::CallRetryLayer;
+use tower_agent_middleware::timeout::CallTimeoutLayer;
 
 const MINUTE: Duration = Duration::from_secs(60);
 

@@ -7,14 +7,14 @@ use serde_json::{Value, json};
 use tower_agent::callback::{after_model, before_model};
 use tower_agent::compat::{Hooks, Semantics};
 use tower_agent::message::Metadata;
-use tower_agent::middleware::approval::Approval;
-use tower_agent::middleware::redact::{Detector, Redact, UnknownPlaceholder};
 use tower_agent::stream::EventKind;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentBuilder, AgentRequest, AgentResponse, Checkpoint, Error, ErrorKind,
     Message, ModelRequest, ModelResponse, Resolution, Result, Tool, ToolRequest, ToolResponse,
 };
+use tower_agent_middleware::approval::Approval;
+use tower_agent_middleware::redact::{Detector, Redact, UnknownPlaceholder};
 
 /// What must not be visible, wherever it comes from.
 const RAW: [&str; 5] = [

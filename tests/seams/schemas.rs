@@ -10,13 +10,13 @@ use tower::{ServiceExt, service_fn};
 use tower_agent::agent::BuildError;
 use tower_agent::callback::before_tool;
 use tower_agent::message::ToolCall;
-use tower_agent::middleware::approval::Approval;
 use tower_agent::model::ResponseFormat;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::tool::{InvalidArguments, InvalidTool, ToolDeclaration};
 use tower_agent::{
     Agent, AgentRequest, Effect, Error, ErrorKind, Tool, ToolRequest, ToolResponse, ToolSet,
 };
+use tower_agent_middleware::approval::Approval;
 
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 struct Node {

@@ -14,13 +14,13 @@ use futures::StreamExt;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
-use tower_agent::middleware::approval::Approval;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, BoxError, Tool};
 use tower_agent_agui::{
     AgUi, Conversation, Event, EventKind, InputErrorKind, Message, ResumeEntry, RunAgentInput,
     RunOutcome,
 };
+use tower_agent_middleware::approval::Approval;
 
 #[derive(Deserialize, JsonSchema)]
 struct Refund {

@@ -11,7 +11,6 @@ use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
 use tower::ServiceExt;
 use tower_agent::message::ToolCall;
-use tower_agent::middleware::approval::Approval;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, BoxError, Error, ErrorKind, Interrupt, ModelRequest, ModelResponse, Part, Request, Role,
@@ -21,6 +20,7 @@ use tower_agent_agui::threads::{MemoryThreads, SealKey, SealKeys, Thread, Thread
 use tower_agent_agui::{
     AgUi, AgUiBuilder, Conversation, Event, InputErrorKind, Message, RunAgentInput,
 };
+use tower_agent_middleware::approval::Approval;
 
 /// A front end that keeps to the protocol.
 #[derive(Clone, Default)]

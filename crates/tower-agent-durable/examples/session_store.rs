@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use serde_json::json;
 use tower::{Layer, ServiceExt};
-use tower_agent::middleware::approval::{Approval, Decision};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentRequest, BoxError, ErrorKind, Resolution, Tool};
 use tower_agent_durable::{
     Session, SessionKey, SessionLayer, SessionQuery, SessionService, SessionStore, Sqlite,
 };
+use tower_agent_middleware::approval::{Approval, Decision};
 
 /// What a process sets up when it starts.
 async fn start(

@@ -17,10 +17,10 @@ use rmcp::service::{RoleClient, RunningService};
 use rmcp::{ClientLifecycleMode, ClientServiceExt};
 use serde_json::{Value, json};
 use tower_agent::message::ToolCall;
-use tower_agent::middleware::approval::Approval;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, ModelResponse, Tool};
 use tower_agent_mcp::server::McpServer;
+use tower_agent_middleware::approval::Approval;
 
 /// How many inputs the server gets. `ADVERSARY_INPUTS` sets it to a fifth of its value, for a longer
 /// attack: every input is a run.

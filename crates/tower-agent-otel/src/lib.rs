@@ -108,7 +108,7 @@
 //!
 //! Instructions, messages, tools, arguments, results and the texts of errors are recorded only with
 //! [`record_content`](OpenTelemetry::record_content). They are what
-//! [redaction](https://docs.rs/tower-agent/latest/tower_agent/middleware/redact) lets through: the
+//! [redaction](https://docs.rs/tower-agent-middleware/latest/tower_agent_middleware/redact) lets through: the
 //! input is what the model was sent, and everything else what leaves the outermost callback. The
 //! agents' spans have no content, because their input has not passed any callback.
 //!

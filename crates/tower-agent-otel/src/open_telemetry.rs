@@ -17,7 +17,7 @@ use crate::telemetry::{ConversationId, Telemetry};
 ///
 /// ```
 /// use tower_agent::{Agent, BoxError};
-/// use tower_agent::middleware::redact::{Detector, Redact};
+/// use tower_agent_middleware::redact::{Detector, Redact};
 /// use tower_agent_otel::OpenTelemetry;
 /// # use tower_agent::testing::{ScriptedModel, Turn};
 ///

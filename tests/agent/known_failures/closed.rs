@@ -2,9 +2,9 @@
 
 use serde_json::json;
 use tower_agent::callback::before_tool;
-use tower_agent::middleware::guardrail::{Guardrail, Verdict};
 use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
 use tower_agent::{Agent, Error, ErrorKind, ModelRequest, Result};
+use tower_agent_middleware::guardrail::{Guardrail, Verdict};
 use tower_layer::Layer;
 
 use crate::known_failures::{busy, ms, read, shown};

@@ -3,11 +3,11 @@
 use serde_json::json;
 use tokio::time::Instant;
 use tower::limit::ConcurrencyLimitLayer;
-use tower_agent::middleware::budget::{Account, Budget, Limits, OnExceeding};
-use tower_agent::middleware::retry::CallRetryLayer;
 use tower_agent::stream::{Delta, EventKind};
 use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
 use tower_agent::{Agent, Error, ErrorKind, ModelRequest, ModelResponse, Tool};
+use tower_agent_middleware::budget::{Account, Budget, Limits, OnExceeding};
+use tower_agent_middleware::retry::CallRetryLayer;
 use tower_layer::Layer;
 
 use crate::known_failures::{busy, count, ms, read, shown};
@@ -108,7 +108,7 @@ async fn a_timeout_of_50_ms_ends_a_stream_that_takes_500_ms() {
         }
         Ok::<_, Error>(ModelResponse::from(attempt.finish().await?))
     });
-    let ours = tower_agent::middleware::timeout::CallTimeoutLayer::new(ms(50));
+    let ours = tower_agent_middleware::timeout::CallTimeoutLayer::new(ms(50));
     let towers = tower::timeout::TimeoutLayer::new(ms(50));
     let agents = [
         Agent::builder(model).model_layer(ours).build().unwrap(),

@@ -3,9 +3,9 @@
 use serde_json::json;
 use tower::limit::ConcurrencyLimitLayer;
 use tower_agent::callback::{before_model, before_tool};
-use tower_agent::middleware::approval::{Approval, Decision};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Action, Agent, AgentRequest, Resolution, ToolRequest, ToolResponse};
+use tower_agent_middleware::approval::{Approval, Decision};
 
 use crate::known_failures::read;
 use test_support::log::Log;

@@ -3,13 +3,13 @@
 use serde_json::json;
 use tower_agent::callback::after_tool;
 use tower_agent::message::ToolCall;
-use tower_agent::middleware::approval::Approval;
-use tower_agent::middleware::redact::{Detector, Redact};
-use tower_agent::middleware::retry::CallRetryLayer;
 use tower_agent::testing::{RecordLayer, ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, Effect, Message, ModelRequest, ModelResponse, ToolRequest, ToolResponse,
 };
+use tower_agent_middleware::approval::Approval;
+use tower_agent_middleware::redact::{Detector, Redact};
+use tower_agent_middleware::retry::CallRetryLayer;
 
 use crate::known_failures::{read, shown};
 use test_support::log::Log;

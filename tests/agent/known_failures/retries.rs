@@ -3,11 +3,11 @@
 use serde_json::json;
 use tokio::time::Instant;
 use tower_agent::callback::before_model;
-use tower_agent::middleware::fallback::Fallback;
-use tower_agent::middleware::retry::CallRetryLayer;
 use tower_agent::stream::EventKind;
 use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
 use tower_agent::{Agent, Error, ErrorKind};
+use tower_agent_middleware::fallback::Fallback;
+use tower_agent_middleware::retry::CallRetryLayer;
 use tower_layer::Layer;
 
 use crate::known_failures::{busy, count, ms, read, shown};

@@ -3,14 +3,14 @@
 use serde_json::json;
 use tokio::time::Instant;
 use tower_agent::callback::{Outcome, after_model, after_tool, before_model};
-use tower_agent::middleware::guardrail::{Guardrail, OnTrip, Verdict};
-use tower_agent::middleware::redact::{Detector, Redact};
-use tower_agent::middleware::retry::CallRetryLayer;
 use tower_agent::stream::{Delta, EventKind, Mapper};
 use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, Callback, Error, ErrorKind, ModelRequest, ModelResponse, Result, ToolResponse,
 };
+use tower_agent_middleware::guardrail::{Guardrail, OnTrip, Verdict};
+use tower_agent_middleware::redact::{Detector, Redact};
+use tower_agent_middleware::retry::CallRetryLayer;
 use tower_layer::Layer;
 
 use crate::known_failures::{busy, count, ms, read, shown};

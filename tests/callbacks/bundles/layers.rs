@@ -2,11 +2,12 @@
 
 use serde_json::json;
 use tower_agent::callback::{Bundle, Wrap, wrap_agent, wrap_model, wrap_tool};
-use tower_agent::middleware::approval::Approval;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentRequest, Callbacks, Error, ErrorKind, ModelRequest, Request, Result, ToolRequest,
 };
+
+use tower_agent_middleware::approval::Approval;
 
 use super::{echo, logs};
 use test_support::trace::Trace;

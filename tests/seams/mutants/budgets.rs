@@ -12,12 +12,12 @@ use tower::service_fn;
 use tower::util::rng::Rng;
 use tower_agent::callback::{before_agent, on_model_error};
 use tower_agent::compat::Semantics;
-use tower_agent::middleware::budget::{Account, Budget, Exceeded, Limit, Limits, Spent};
-use tower_agent::middleware::retry::CallRetryLayer;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, Error, ErrorKind, Message, ModelRequest, ModelResponse, Recovery, Tool, Usage,
 };
+use tower_agent_middleware::budget::{Account, Budget, Exceeded, Limit, Limits, Spent};
+use tower_agent_middleware::retry::CallRetryLayer;
 
 const SECONDS: fn(u64) -> Duration = Duration::from_secs;
 

@@ -7,13 +7,13 @@ use tower_agent::agent::AgentService;
 use tower_agent::callback::{after_model, before_tool};
 use tower_agent::compat::Semantics;
 use tower_agent::message::ToolCall;
-use tower_agent::middleware::approval::Approval;
 use tower_agent::stream::Delta;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentBuilder, AgentRequest, Error, ErrorKind, Message, ModelRequest,
     ModelResponse, Part, Request, Result, Role, Tool, ToolRequest, Usage,
 };
+use tower_agent_middleware::approval::Approval;
 
 use crate::Active;
 

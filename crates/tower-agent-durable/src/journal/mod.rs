@@ -66,9 +66,9 @@
 //! - If parallel tools change the same key of the state, the replay keeps the order of their changes. A
 //!   repeated call changes the key in its original turn: prefer a key for each tool.
 //! - The time limit of a budget starts anew in each process. An account that was
-//!   [restored](tower_agent::middleware::budget::Account) from another process must not contain what the
+//!   [restored](https://docs.rs/tower-agent-middleware/latest/tower_agent_middleware/budget/struct.Account.html) from another process must not contain what the
 //!   run has spent: the replay charges it again.
-//! - Several budgets of a run need [names](tower_agent::middleware::budget::Budget::named).
+//! - Several budgets of a run need [names](https://docs.rs/tower-agent-middleware/latest/tower_agent_middleware/budget/struct.Budget.html#method.named).
 //!
 //! # Where to register it
 //!

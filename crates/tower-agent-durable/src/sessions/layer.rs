@@ -66,7 +66,7 @@ const LEASE: Duration = Duration::from_secs(30);
 ///
 /// The [checkpoint](tower_agent::AgentResponse::checkpoint) of the run, so that a failed or
 /// interrupted run resumes, and the session's state. Messages are stored as the caller sees them,
-/// in clear text: a [redaction](https://docs.rs/tower-agent/latest/tower_agent/middleware/redact) of
+/// in clear text: a [redaction](https://docs.rs/tower-agent-middleware/latest/tower_agent_middleware/redact) of
 /// model calls hides the user's text from the model, and not from the store. What it hides from the
 /// conversation itself is in the checkpoint, so that numbered placeholders can be restored. Keep
 /// the database where neither users nor clients can read or change it.

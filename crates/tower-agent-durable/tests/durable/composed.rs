@@ -6,7 +6,6 @@ use serde_json::json;
 use tower::{Layer, ServiceExt};
 use tower_agent::callback::after_agent;
 use tower_agent::message::ToolCall;
-use tower_agent::middleware::approval::{Approval, Decision};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentRequest, AgentResponse, Effect, ErrorKind, Message, ModelResponse,
@@ -14,6 +13,7 @@ use tower_agent::{
 };
 use tower_agent_durable::journal::{Durable, JournalError};
 use tower_agent_durable::{Append, Session, SessionKey, SessionLayer, SessionStore, Sqlite};
+use tower_agent_middleware::approval::{Approval, Decision};
 
 use crate::journal::{Count, counting, journal_error};
 use crate::memory::Memory;

@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 use tower::{Layer, ServiceExt};
 use tower_agent::callback::before_agent;
 use tower_agent::message::{Messages, ToolCall, ToolResult};
-use tower_agent::middleware::approval::{Approval, Decision};
 use tower_agent::stream::EventKind;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
@@ -17,6 +16,7 @@ use tower_agent::{
     ModelResponse, Part, Request, Resolution, RunStream, State, Tool,
 };
 use tower_agent_durable::{Session, SessionKey, SessionLayer, SessionStore, Sqlite};
+use tower_agent_middleware::approval::{Approval, Decision};
 
 use crate::memory::Memory;
 

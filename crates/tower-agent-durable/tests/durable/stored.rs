@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tower::{Layer, ServiceExt};
-use tower_agent::middleware::redact::{Detector, Redact};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, ErrorKind, Message};
 use tower_agent_durable::{
     Append, Session, SessionKey, SessionLayer, SessionStore, Sqlite, StoreError,
 };
+use tower_agent_middleware::redact::{Detector, Redact};
 
 use crate::memory::Memory;
 

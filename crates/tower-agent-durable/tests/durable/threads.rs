@@ -13,12 +13,12 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
-use tower_agent::middleware::approval::Approval;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, Tool};
 use tower_agent_agui::AgUi;
 use tower_agent_agui::threads::{Thread, ThreadKey, ThreadStore};
 use tower_agent_durable::{SessionKey, SessionStore, SessionThreads, Sqlite};
+use tower_agent_middleware::approval::Approval;
 
 use crate::database::Folder;
 use crate::memory::Memory;

@@ -128,7 +128,7 @@ impl McpClientBuilder {
     ///
     /// Annotations are hints of the server, which can say anything and change them at any time.
     /// Effects decide what is [retried](Effect), and what
-    /// [`Approval::of_effects`](tower_agent::middleware::approval::Approval::of_effects) lets pass.
+    /// [`Approval::of_effects`](https://docs.rs/tower-agent-middleware/latest/tower_agent_middleware/approval/struct.Approval.html#method.of_effects) lets pass.
     /// Use the annotations of servers that you trust like your own tools:
     ///
     /// ```
@@ -179,7 +179,7 @@ impl McpClientBuilder {
     /// Sets the maximum time in which a call must be answered or make progress. Defaults to 60 s.
     ///
     /// A server that reports progress, or works on a task, can take as long as it likes. Limit the
-    /// whole call with a [timeout](tower_agent::middleware::timeout) around the tools.
+    /// whole call with a [timeout](https://docs.rs/tower-agent-middleware/latest/tower_agent_middleware/timeout/) around the tools.
     pub fn call_timeout(mut self, timeout: Duration) -> Self {
         self.config.call_timeout = timeout;
         self

@@ -20,11 +20,11 @@ use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tower::ServiceBuilder;
-use tower_agent::middleware::approval::Approval;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentRequest, BoxError, ErrorKind, Resolution, Tool};
 use tower_agent_mcp::client::{Lifecycle, McpClient, McpClientBuilder};
 use tower_agent_mcp::server::McpServer;
+use tower_agent_middleware::approval::Approval;
 use tower_agent_providers::{HttpClient, RequestBody};
 
 use crate::questions::{asking, asking_during, question};

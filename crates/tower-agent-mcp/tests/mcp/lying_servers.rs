@@ -9,12 +9,12 @@ use rmcp::model::{ProgressNotificationParam, Tool, ToolAnnotations};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tower_agent::message::ToolResult;
-use tower_agent::middleware::approval::Approval;
 use tower_agent::stream::EventKind;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::tool::ToolDeclaration;
 use tower_agent::{Agent, AgentRequest, ErrorKind, Resolution};
 use tower_agent_mcp::client::{Lifecycle, McpClient};
+use tower_agent_middleware::approval::Approval;
 
 use crate::support::{LIFECYCLES, Server, ask, names, said, scripted, tool};
 

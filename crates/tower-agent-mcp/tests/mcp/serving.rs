@@ -12,7 +12,6 @@ use rmcp::service::{NotificationContext, RequestContext, RoleClient};
 use rmcp::{ClientServiceExt, ServiceError};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
-use tower_agent::middleware::approval::Approval;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::tool::ToolDeclaration;
 use tower_agent::{
@@ -22,6 +21,7 @@ use tower_agent::{
 use tower_agent_mcp::PROGRESS;
 use tower_agent_mcp::client::{Lifecycle, McpClient, McpClientBuilder};
 use tower_agent_mcp::server::{McpServer, ServerBuildError};
+use tower_agent_middleware::approval::Approval;
 
 use crate::support::{LIFECYCLES, ask, names};
 

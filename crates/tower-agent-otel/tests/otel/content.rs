@@ -1,9 +1,9 @@
 //! Content: none by default, and what redaction lets through.
 
 use serde_json::{Value, json};
-use tower_agent::middleware::redact::{Detector, Redact};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentBuilder, Error, ErrorKind, Settings, Tool};
+use tower_agent_middleware::redact::{Detector, Redact};
 use tower_agent_otel::OpenTelemetry;
 
 use crate::received::{Data, Look, of_log};

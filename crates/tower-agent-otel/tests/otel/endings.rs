@@ -3,12 +3,12 @@
 use opentelemetry_proto::tonic::logs::v1::LogRecord;
 use serde_json::{Value, json};
 use tower_agent::callback::{before_model, before_tool};
-use tower_agent::middleware::approval::Approval;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentRequest, CancellationToken, Error, ErrorKind, Interrupt, ModelResponse,
     Tool, ToolResponse,
 };
+use tower_agent_middleware::approval::Approval;
 
 use crate::received::{Look, Spans, of_log};
 use crate::structure::echo;

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::scrub::Scrub;
 use super::text::{Text, body};
 use crate::transport::{RequestBody, Secrets};
-use tower_agent::middleware::redact::Redact;
+use tower_agent_middleware::redact::Redact;
 
 /// The secrets and the redaction of a call.
 pub(super) struct Hiding {

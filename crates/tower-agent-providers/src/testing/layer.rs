@@ -1,6 +1,6 @@
 use tower::Layer;
-use tower_agent::middleware::redact::Redact;
 use tower_agent::testing::Recording;
+use tower_agent_middleware::redact::Redact;
 
 use super::service::HttpRecorded;
 

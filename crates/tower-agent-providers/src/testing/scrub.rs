@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
-use tower_agent::middleware::redact::Redact;
+use tower_agent_middleware::redact::Redact;
 
 pub(super) struct Scrub(pub(super) Redact);
 

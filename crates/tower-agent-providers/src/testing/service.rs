@@ -14,9 +14,9 @@ use super::exchange::{self, Exchange, unreadable};
 use super::hiding::Hiding;
 use crate::transport::{RequestBody, failed};
 use tower_agent::error::{BoxError, Error, Result};
-use tower_agent::middleware::redact::Redact;
 use tower_agent::testing::Recording;
 use tower_agent::testing::recording::CallStart;
+use tower_agent_middleware::redact::Redact;
 
 /// An HTTP service that records its calls, or answers them from a recording; created by
 /// [`HttpRecordingLayer`](super::HttpRecordingLayer).

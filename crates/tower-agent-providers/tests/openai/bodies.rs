@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 use tower::{BoxError, service_fn};
 use tower_agent::callback::before_model;
 use tower_agent::message::{ProviderData, ToolCall, ToolResult};
-use tower_agent::middleware::retry::CallRetryLayer;
 use tower_agent::model::ModelService;
 use tower_agent::{
     Agent, AgentRequest, Message, ModelRequest, Part, Request, Role, Settings, Tool, ToolResponse,
 };
+use tower_agent_middleware::retry::CallRetryLayer;
 use tower_agent_providers::RequestBody;
 use tower_agent_providers::openai::OpenAi;
 

@@ -14,10 +14,10 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::PrivatePkcs8KeyDer;
 use tower::{ServiceBuilder, ServiceExt, service_fn};
-use tower_agent::middleware::timeout::CallTimeoutLayer;
 use tower_agent::model::ModelTarget;
 use tower_agent::stream::channel;
 use tower_agent::{BoxError, Error, ErrorKind, ModelRequest};
+use tower_agent_middleware::timeout::CallTimeoutLayer;
 use tower_agent_providers::openai::OpenAi;
 use tower_agent_providers::{HttpClient, RequestBody};
 

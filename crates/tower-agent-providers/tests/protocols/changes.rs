@@ -4,8 +4,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tower_agent::message::Messages;
-use tower_agent::middleware::fallback::Fallback;
 use tower_agent::{Agent, Tool};
+use tower_agent_middleware::fallback::Fallback;
 use tower_agent_providers::Protocol;
 
 use crate::answer::{Answer, Bit, call, reasoning, text};

@@ -4,12 +4,12 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 use tower_agent::callback::before_model;
-use tower_agent::middleware::approval::{Approval, Decision};
 use tower_agent::{
     Agent, AgentRequest, Effect, Error, ErrorKind, Request, Resolution, State, Tool,
 };
 use tower_agent_durable::engine::dbos::{DbosError, Engine, Worker};
 use tower_agent_durable::journal::{Durable, JournalError, RunEnd, RunStatus};
+use tower_agent_middleware::approval::{Approval, Decision};
 
 use super::{Cluster, journal_error, text};
 use crate::journal::{Count, calling, counting};

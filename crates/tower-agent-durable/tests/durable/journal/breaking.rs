@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use serde_json::{Value, json};
 use tower::service_fn;
 use tower_agent::message::ToolCall;
-use tower_agent::middleware::approval::{Approval, Decision};
 use tower_agent::{
     Agent, AgentResponse, BoxError, Effect, Error, Interrupt, ModelRequest, ModelResponse, Request,
     Resolution, Result, Role, Tool, ToolRequest,
@@ -16,6 +15,7 @@ use tower_agent_durable::journal::{
     Begun, Input, Intent, Journal, JournalError, Lease, OpenRun, Record, RunEnd, Runs, StepId,
     StepKind, Unfinished,
 };
+use tower_agent_middleware::approval::{Approval, Decision};
 
 use super::{durable, request};
 

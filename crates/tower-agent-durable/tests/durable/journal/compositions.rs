@@ -16,8 +16,6 @@ use tower::buffer::BufferLayer;
 use tower_agent::agent::AgentService;
 use tower_agent::callback::wrap_model;
 use tower_agent::message::ToolCall;
-use tower_agent::middleware::budget::{Budget, Limits};
-use tower_agent::middleware::redact::{Detector, Redact};
 use tower_agent::model::ModelService;
 use tower_agent::{
     Agent, AgentBuilder, AgentRequest, AgentResponse, BoxError, Error, ModelRequest, ModelResponse,
@@ -27,6 +25,8 @@ use tower_agent_durable::Sqlite;
 use tower_agent_durable::journal::Durable;
 use tower_agent_mcp::client::McpClient;
 use tower_agent_mcp::server::McpServer;
+use tower_agent_middleware::budget::{Budget, Limits};
+use tower_agent_middleware::redact::{Detector, Redact};
 
 use crate::database::Folder;
 

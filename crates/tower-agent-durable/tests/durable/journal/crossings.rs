@@ -4,7 +4,6 @@ use futures::StreamExt;
 use serde_json::json;
 use tower::{Layer, ServiceExt};
 use tower_agent::message::ToolCall;
-use tower_agent::middleware::approval::{Approval, Decision};
 use tower_agent::stream::EventKind;
 use tower_agent::{
     Agent, AgentRequest, AgentResponse, BoxError, Effect, Error, ErrorKind, Message, ModelRequest,
@@ -12,6 +11,7 @@ use tower_agent::{
 };
 use tower_agent_durable::journal::{JournalError, RunStatus, Unfinished};
 use tower_agent_durable::{SessionKey, SessionLayer, Sqlite};
+use tower_agent_middleware::approval::{Approval, Decision};
 
 use super::rules::{waiting, waiting_as};
 use super::{Count, calling, counting, durable, journal_error, request};

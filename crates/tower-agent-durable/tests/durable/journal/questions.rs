@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex};
 use futures::StreamExt;
 use serde_json::{Value, json};
 use tower::{Layer, ServiceExt};
-use tower_agent::middleware::approval::{Approval, Decision};
 use tower_agent::{
     Agent, AgentRequest, AgentResponse, Error, ErrorKind, Resolution, Tool, ToolRequest,
 };
 use tower_agent_agui::AgUi;
 use tower_agent_durable::journal::{JournalError, Unfinished};
 use tower_agent_durable::{SessionKey, SessionLayer, SessionThreads, Sqlite};
+use tower_agent_middleware::approval::{Approval, Decision};
 
 use super::place::Place;
 use super::rules::waiting;

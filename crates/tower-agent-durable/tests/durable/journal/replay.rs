@@ -4,8 +4,6 @@ use futures::StreamExt;
 use serde_json::{Value, json};
 use tower_agent::callback::{before_agent, before_model, before_tool};
 use tower_agent::message::ToolCall;
-use tower_agent::middleware::budget::{Account, Budget, Limits};
-use tower_agent::middleware::redact::{Detector, Redact};
 use tower_agent::stream::{Delta, EventKind};
 use tower_agent::{
     Agent, AgentRequest, BoxError, Effect, Error, ErrorKind, Interrupt, ModelRequest,
@@ -13,6 +11,8 @@ use tower_agent::{
 };
 use tower_agent_durable::Sqlite;
 use tower_agent_durable::journal::Durable;
+use tower_agent_middleware::budget::{Account, Budget, Limits};
+use tower_agent_middleware::redact::{Detector, Redact};
 
 use super::{Count, calling, counting, durable, request, saying};
 
@@ -64,7 +64,7 @@ async fn a_response_that_was_streamed_in_two_attempts_is_shown_once() {
         }
     });
     let moment = std::time::Duration::from_millis(1);
-    let retry = tower_agent::middleware::retry::CallRetryLayer::new()
+    let retry = tower_agent_middleware::retry::CallRetryLayer::new()
         .backoff(moment, moment)
         .restart_streams(true);
     let agent = durable(model, database).model_layer(retry).build().unwrap();

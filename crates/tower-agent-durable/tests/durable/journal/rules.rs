@@ -6,8 +6,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use serde_json::{Value, json};
 use tokio::sync::{Notify, oneshot};
 use tower_agent::callback::{Bundle, on_agent_error};
-use tower_agent::middleware::approval::{Approval, Decision};
-use tower_agent::middleware::budget::{Account, Budget, Limits};
 use tower_agent::{
     Agent, AgentRequest, AgentResponse, Effect, EndReason, Error, ErrorKind, Message, Recovery,
     Resolution, Tool, ToolResponse,
@@ -17,6 +15,8 @@ use tower_agent_durable::journal::{
     RunStatus, StepId, Unfinished,
 };
 use tower_agent_durable::{Sqlite, StoreError};
+use tower_agent_middleware::approval::{Approval, Decision};
+use tower_agent_middleware::budget::{Account, Budget, Limits};
 
 use super::{Count, calling, counting, durable, journal_error, request, saying};
 use crate::database::Folder;

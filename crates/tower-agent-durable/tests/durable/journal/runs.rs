@@ -6,13 +6,13 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Value, json};
 use tower_agent::agent::SavedRequest;
 use tower_agent::message::{Messages, ToolCall};
-use tower_agent::middleware::approval::{Approval, Decision};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentRequest, AgentResponse, Effect, Error, ErrorKind, ModelRequest, ModelResponse,
     Request, Resolution, Settings, State, Tool, ToolRequest,
 };
 use tower_agent_durable::journal::{Journal, JournalError, RunInfo, RunStatus, StepKind};
+use tower_agent_middleware::approval::{Approval, Decision};
 
 use super::conformance::input;
 use super::place::{Database, Place, Seen};

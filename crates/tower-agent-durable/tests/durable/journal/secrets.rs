@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
-use tower_agent::middleware::redact::{Detector, Redact};
 use tower_agent::{Effect, Tool};
 use tower_agent_durable::Sqlite;
+use tower_agent_middleware::redact::{Detector, Redact};
 
 use super::remembering::Remembering;
 use super::{Count, calling, durable, request};

@@ -1,10 +1,10 @@
 //! What a later version of this crate has written.
 
 use serde_json::json;
-use tower_agent::middleware::approval::Approval;
 use tower_agent::{AgentRequest, Effect};
 use tower_agent_durable::journal::{Begun, Journal, JournalError, Record, RunEnd, RunStatus};
 use tower_agent_durable::{Sqlite, StoreError};
+use tower_agent_middleware::approval::Approval;
 
 use super::conformance::{input, intent, record, step};
 use super::{Count, calling, counting, durable, request};

@@ -17,9 +17,6 @@ use tower::util::BoxCloneSyncService;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_agent::agent::AgentService;
 use tower_agent::message::{Messages, ToolCall};
-use tower_agent::middleware::approval::{Approval, Decision};
-use tower_agent::middleware::budget::{Budget, Limits};
-use tower_agent::middleware::retry::CallRetryLayer;
 use tower_agent::stream::Delta;
 use tower_agent::{
     Agent, AgentRequest, AgentResponse, BoxError, Effect, Error, ErrorKind, ModelRequest,
@@ -31,6 +28,9 @@ use tower_agent_durable::journal::{
     RunStatus, StepId, Unfinished,
 };
 use tower_agent_durable::{Session, SessionKey, SessionLayer, SessionStore};
+use tower_agent_middleware::approval::{Approval, Decision};
+use tower_agent_middleware::budget::{Budget, Limits};
+use tower_agent_middleware::retry::CallRetryLayer;
 
 use super::fate::Fate;
 use super::place::Database;

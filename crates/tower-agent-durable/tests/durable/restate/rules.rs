@@ -6,11 +6,11 @@ use futures::future::join_all;
 use serde_json::json;
 use tokio::net::TcpListener;
 use tower::ServiceExt;
-use tower_agent::middleware::approval::{Approval, Decision};
 use tower_agent::{Agent, AgentRequest, Effect, Error, ErrorKind, Resolution, Tool, ToolSet};
 use tower_agent_durable::Sqlite;
 use tower_agent_durable::engine::restate::{Engine, RestateError, Worker};
 use tower_agent_durable::journal::{Durable, RunEnd, RunStatus};
+use tower_agent_middleware::approval::{Approval, Decision};
 
 use super::balancer::Balancer;
 use super::server::Server;

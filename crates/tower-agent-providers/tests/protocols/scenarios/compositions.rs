@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use tower::ServiceBuilder;
-use tower_agent::middleware::retry::CallRetryLayer;
 use tower_agent::stream::{Delta, Event, EventKind};
 use tower_agent::{ErrorKind, Message, ModelRequest};
+use tower_agent_middleware::retry::CallRetryLayer;
 
 use super::assert_said;
 use crate::answer::{Answer, call, text};

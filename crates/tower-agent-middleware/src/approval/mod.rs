@@ -1,0 +1,278 @@
+//! Requires a person's approval for tool calls.
+//!
+//! ```text
+//! Approval: Callback<ToolRequest>
+//! ```
+//!
+//! A call that needs approval and has no resolution yet [interrupts](tower_agent::Error::interrupt) the
+//! run. Parallel calls finish; the run then ends with
+//! [`EndReason::Interrupted`](tower_agent::EndReason::Interrupted) and one
+//! [`Interrupt`](tower_agent::Interrupt) for each call that waits. A run that
+//! [resumes](tower_agent::AgentRequest::resume) with a [`Resolution`](tower_agent::Resolution) continues with
+//! that call:
+//!
+//! | the resolution | the call |
+//! |---|---|
+//! | [`Decision::Approve`] | runs |
+//! | [`Decision::Edit`], where [edits are allowed](Approval::allow_edits) | runs with the edited arguments, if they [fit the tool](tower_agent::tool::ToolDeclaration::check_arguments); the model reads what they are |
+//! | [`Decision::Reject`] | does not run; the model reads the reason |
+//! | [`ResolutionOutcome::Cancelled`] | does not run; the model reads that it was rejected |
+//! | anything else | does not run; the interrupt is raised again, and its [`message`](tower_agent::Interrupt::message) says what was wrong |
+//! | none with its [`Interrupt::id`](tower_agent::Interrupt::id) | does not run; the interrupt is raised again |
+//!
+//! ```
+//! use serde_json::json;
+//! use tower_agent_middleware::approval::{Approval, Decision};
+//! use tower_agent::testing::{ScriptedModel, Turn};
+//! use tower_agent::{Agent, AgentRequest, Resolution, Tool};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), tower_agent::BoxError> {
+//! let model = ScriptedModel::new([
+//!     Turn::tool("pay", json!({ "value": 100 })),
+//!     Turn::from_text("Paid 10."),
+//! ]);
+//! let agent = Agent::builder(model)
+//!     .tool(Tool::function("pay", "Pays.", |amount: u32| format!("paid {amount}")))
+//!     .on_tool(Approval::of_tools(["pay"]).allow_edits())
+//!     .build()?;
+//!
+//! let paused = agent.run("Pay the bill.").await?;
+//! let interrupts = &paused.interrupts()[0];
+//! assert_eq!(interrupts.payload, json!({ "tool": "pay", "arguments": { "value": 100 } }));
+//!
+//! let answer = Resolution::resolved(&interrupts.id, Decision::Edit(json!({ "value": 10 })));
+//! let request = AgentRequest::resume(paused.checkpoint()).with_resolutions([answer]);
+//! assert_eq!(agent.run(request).await?.text(), "Paid 10.");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What an approval covers
+//!
+//! An approval covers one call of one tool with the arguments that the person saw, or wrote where
+//! [edits are allowed](Approval::allow_edits). The question is
+//! kept in the conversation's [private state](tower_agent::RunContext::private_state) until the call has
+//! a result. Therefore:
+//! - Resume the run from its [`Checkpoint`](tower_agent::Checkpoint). With the messages alone no question
+//!   is known, and it is asked again.
+//! - A call whose arguments differ from those in the question is asked about again, even if an
+//!   `on_error` changed them for a retry.
+//! - A later call with the same id is a different call.
+//! - A tool that raises an interrupt of its own after the approval is not asked about twice. It
+//!   must use an id other than the call's for its interrupt.
+//! - Two approvals around one call, or a retry outside, share one decision.
+//!
+//! # Where to register it
+//!
+//! Registered with [`on_tool`](tower_agent::AgentBuilder::on_tool) it covers the agent's own calls, and
+//! none that a sub-agent or an agent used as a tool makes; with
+//! [`global_callbacks`](tower_agent::AgentBuilder::global_callbacks) it covers those too. Callbacks registered
+//! before it change the arguments before the person sees them. Callbacks after it, and tower layers
+//! inside it, see the approved arguments; register argument checks there.
+
+mod decision;
+mod questions;
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+pub use self::decision::Decision;
+
+use self::questions::Questions;
+use tower_agent::call::Request;
+use tower_agent::callback::{Action, Bundle, Callback};
+use tower_agent::error::{Error, ErrorKind, ResolutionOutcome, Result};
+use tower_agent::message::Part;
+use tower_agent::tool::{Effect, ToolRequest, ToolResponse};
+
+/// Allows calls of some tools only after a person has approved them. See the [module](self).
+///
+/// Its [`Interrupt`](tower_agent::Interrupt)s have the reason `tool_call`, the [path of the
+/// call](tower_agent::RunContext::call_path) as their id, `{ "tool": .., "arguments": .. }` as their
+/// payload, and the JSON Schema of a [`Decision`] about that tool.
+#[derive(Clone)]
+pub struct Approval {
+    needed: Arc<dyn Fn(&ToolRequest) -> bool + Send + Sync>,
+    named: Arc<[Arc<str>]>,
+    allows_edits: bool,
+}
+
+/// The arguments that a person wrote for a call, kept with it.
+#[derive(Clone)]
+struct Edited(Value);
+
+impl Approval {
+    /// Requires approval for calls of these tools. [`build`](tower_agent::AgentBuilder::build) fails if
+    /// the agent lacks one of them.
+    #[must_use]
+    pub fn of_tools(names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        let named: Arc<[Arc<str>]> = names
+            .into_iter()
+            .map(|name| Arc::from(name.into()))
+            .collect();
+        let names = named.clone();
+        let needed = Self::when(move |request| names.iter().any(|name| **name == *request.name()));
+        Self { named, ..needed }
+    }
+
+    /// Requires approval for calls of tools that are neither [pure](Effect::Pure) nor
+    /// [idempotent](Effect::Idempotent). Undeclared tools count as [mutating](Effect::Mutating).
+    #[must_use]
+    pub fn of_effects() -> Self {
+        Self::when(|request| {
+            let effect = request
+                .declaration()
+                .map(|declaration| declaration.effect());
+            !matches!(effect, Some(Effect::Pure | Effect::Idempotent))
+        })
+    }
+
+    /// Requires approval when `needed` returns `true`. If it panics, the call fails.
+    ///
+    /// It sees arguments that the tool may still refuse. Let it return `true` for arguments that
+    /// are missing or odd: a tool may have a default, or know the field by another name.
+    ///
+    /// ```
+    /// use tower_agent_middleware::approval::Approval;
+    ///
+    /// let dear = Approval::when(|request| match request.arguments()["amount"].as_f64() {
+    ///     Some(amount) => amount > 100.0,
+    ///     None => true,
+    /// });
+    /// # drop(dear);
+    /// ```
+    #[must_use]
+    pub fn when(needed: impl Fn(&ToolRequest) -> bool + Send + Sync + 'static) -> Self {
+        Self {
+            needed: Arc::new(needed),
+            named: Arc::default(),
+            allows_edits: false,
+        }
+    }
+
+    /// Allows [`Decision::Edit`]: whoever answers may run the tool with any arguments that fit it,
+    /// and not only the call that was shown. The model reads the new arguments with the result.
+    ///
+    /// Without this, an edit is asked about again.
+    #[must_use]
+    pub fn allow_edits(mut self) -> Self {
+        self.allows_edits = true;
+        self
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl Callback<ToolRequest> for Approval {
+    async fn before(&self, request: &mut ToolRequest) -> Result<Action<ToolResponse>> {
+        let needed = (self.needed)(request);
+        let mut questions = Questions::of(request);
+        // Another approval may have an open question about this call.
+        if !needed && !questions.is_open() {
+            return Ok(Action::Continue);
+        }
+        let decision = match questions.decision(request) {
+            Some(decided) => decided,
+            None => match self.answer(&mut questions, request) {
+                Ok(answered) => answered,
+                Err(why) => return Err(questions.ask(request, self.allows_edits, why)?),
+            },
+        };
+        match decision {
+            Decision::Approve => {}
+            Decision::Edit(arguments) => {
+                request.extensions_mut().insert(Edited(arguments.clone()));
+                *request.arguments_mut() = arguments;
+            }
+            Decision::Reject { reason } => {
+                let why = reason
+                    .map(|reason| format!(": {reason}"))
+                    .unwrap_or_default();
+                let refusal = format!("the user rejected this call{why}");
+                return Ok(Action::Respond(ToolResponse::error(refusal)));
+            }
+        }
+        Ok(Action::Continue)
+    }
+
+    /// Tells the model which arguments the tool got.
+    async fn after(
+        &self,
+        request: &ToolRequest,
+        response: &ToolResponse,
+    ) -> Result<Action<ToolResponse>> {
+        let Some(Edited(arguments)) = request.extensions().get() else {
+            return Ok(Action::Continue);
+        };
+        let note = Part::from_text(format!(
+            "\n(The user changed the arguments to {arguments}.)"
+        ));
+        let mut parts = response.parts();
+        // Another approval around the call may have said it.
+        if parts.contains(&note) {
+            return Ok(Action::Continue);
+        }
+        parts.push(note);
+        Ok(Action::Respond(response.clone().with_parts(parts)))
+    }
+
+    fn is_guard(&self) -> bool {
+        true
+    }
+
+    fn named_tools(&self) -> Vec<Arc<str>> {
+        self.named.to_vec()
+    }
+}
+
+impl Approval {
+    /// Returns the decision about this call, or `Err` with the text of a new question.
+    fn answer(
+        &self,
+        questions: &mut Questions,
+        request: &ToolRequest,
+    ) -> Result<Decision, Option<String>> {
+        let resolution = questions.resolution(request).ok_or(None)?;
+        let decision = match &resolution.outcome {
+            ResolutionOutcome::Resolved(payload) => Decision::from_payload(payload),
+            ResolutionOutcome::Cancelled => Ok(Decision::Reject { reason: None }),
+            // An outcome that is newer than this crate is no approval.
+            _ => {
+                let message = "the outcome of this resolution is unknown";
+                Err(Error::new(ErrorKind::InvalidRequest, message))
+            }
+        };
+        let fits = |decision: &Decision| match (decision, request.declaration()) {
+            (Decision::Edit(_), _) if !self.allows_edits => {
+                let why = "the arguments cannot be edited: approve the call as it is, or reject it";
+                Err(Error::new(ErrorKind::InvalidRequest, why))
+            }
+            (Decision::Edit(edited), Some(tool)) => tool.check_arguments(edited),
+            _ => Ok(()),
+        };
+        let decision = decision.and_then(|decision| fits(&decision).map(|()| decision));
+        let decision = decision.map_err(|error| {
+            tracing::warn!(
+                id = request.context().call_path(),
+                "invalid approval decision"
+            );
+            Some(error.message().to_owned())
+        })?;
+        questions.decide(request, &decision);
+        Ok(decision)
+    }
+}
+
+impl From<Approval> for Bundle {
+    fn from(approval: Approval) -> Self {
+        Self::new().on_tool(approval)
+    }
+}
+
+impl fmt::Debug for Approval {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Approval").finish_non_exhaustive()
+    }
+}

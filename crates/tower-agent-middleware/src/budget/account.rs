@@ -1,0 +1,426 @@
+use std::collections::HashMap;
+use std::fmt;
+use std::ops::{AddAssign, SubAssign};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+use super::limits::{Exceeded, Limit, Limits, money, nanos};
+use tower_agent::context::{Amounts as Recorded, EffectLog};
+
+use crate::lock::lock;
+
+/// Records what was spent against limits, and what running calls have reserved. Clones share one
+/// account.
+///
+/// ```
+/// use tower_agent_middleware::budget::{Account, Limit, Limits};
+///
+/// let account = Account::new(Limits::new().model_calls(50));
+/// assert_eq!(account.used().model_calls, 0);
+/// assert_eq!(account.left(), [Limit::ModelCalls(50)]);
+/// ```
+#[derive(Clone)]
+pub struct Account(Arc<Inner>);
+
+struct Inner {
+    limits: Limits,
+    ledger: Mutex<Ledger>,
+    begun: OnceLock<Instant>,
+    /// The time used before the account was restored.
+    earlier: Duration,
+}
+
+#[derive(Default)]
+struct Ledger {
+    used: Amounts,
+    reserved: Amounts,
+    warned: Vec<Limit>,
+    /// What was charged for each call of a durable run, with the calls in it.
+    calls: HashMap<Arc<str>, Amounts>,
+}
+
+impl Ledger {
+    fn taken(&self) -> Amounts {
+        let mut taken = self.used;
+        taken += self.reserved;
+        taken
+    }
+
+    /// Notes what was charged for each of these calls.
+    fn note<'a>(&mut self, calls: impl Iterator<Item = &'a Arc<str>>, spent: Amounts) {
+        for call in calls {
+            *self.calls.entry(call.clone()).or_default() += spent;
+        }
+    }
+}
+
+/// Amounts that calls have used or reserved. It serialises.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct Spent {
+    /// Number of model calls that were allowed, failed ones included.
+    pub model_calls: u64,
+    /// Number of tool calls that were allowed, failed ones included.
+    pub tool_calls: u64,
+    /// Input and output tokens.
+    pub tokens: u64,
+    /// Cost, in the currency of the price function or the price table.
+    pub cost: f64,
+    /// Number of model calls whose model has no price in the [price table](super::PriceTable), so
+    /// that another price was charged.
+    pub unpriced_calls: u64,
+    /// Time since the first call.
+    pub time: Duration,
+}
+
+/// [`Spent`] in whole units, so that sums are exact.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Amounts {
+    pub(super) model_calls: u64,
+    pub(super) tool_calls: u64,
+    pub(super) tokens: u64,
+    pub(super) cost: u64,
+    pub(super) unpriced_calls: u64,
+}
+
+impl Account {
+    /// Creates an empty account. Its time starts with the first call.
+    #[must_use]
+    pub fn new(limits: Limits) -> Self {
+        Self::restored(limits, Spent::default())
+    }
+
+    /// Creates an account that has used this much already, such as what
+    /// [`used`](Self::used) returned in another process. Its time goes on with the first call.
+    ///
+    /// What calls had reserved is not part of it: save the account when they have ended. A warning
+    /// about a limit is not repeated.
+    ///
+    /// ```
+    /// use tower_agent_middleware::budget::{Account, Limit, Limits, Spent};
+    ///
+    /// # fn main() -> Result<(), serde_json::Error> {
+    /// let saved = r#"{ "model_calls": 20, "tokens": 1200 }"#;
+    /// let used: Spent = serde_json::from_str(saved)?;
+    /// let account = Account::restored(Limits::new().model_calls(50), used);
+    /// assert_eq!(account.left(), [Limit::ModelCalls(30)]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn restored(limits: Limits, used: Spent) -> Self {
+        let earlier = used.time;
+        let used = Amounts {
+            model_calls: used.model_calls,
+            tool_calls: used.tool_calls,
+            tokens: used.tokens,
+            cost: Limit::Cost(used.cost).units(),
+            unpriced_calls: used.unpriced_calls,
+        };
+        let mut ledger = Ledger {
+            used,
+            ..Ledger::default()
+        };
+        if let Some((share, _)) = limits.warning() {
+            let is_reached = |limit: &Limit| used.share(*limit, nanos(earlier)) >= *share;
+            ledger.warned = limits.each().filter(is_reached).collect();
+        }
+        let (ledger, begun) = (Mutex::new(ledger), OnceLock::new());
+        Self(Arc::new(Inner {
+            limits,
+            ledger,
+            begun,
+            earlier,
+        }))
+    }
+
+    /// Returns the limits of the account.
+    pub fn limits(&self) -> &Limits {
+        &self.0.limits
+    }
+
+    /// Returns what finished calls have used.
+    #[must_use]
+    pub fn used(&self) -> Spent {
+        self.spent(self.ledger().used)
+    }
+
+    /// Returns what running calls have reserved.
+    #[must_use]
+    pub fn reserved(&self) -> Spent {
+        Spent {
+            time: Duration::ZERO,
+            ..self.spent(self.ledger().reserved)
+        }
+    }
+
+    /// Returns each limit with the amount that is neither used nor reserved.
+    #[must_use]
+    pub fn left(&self) -> Vec<Limit> {
+        let time = self.time();
+        // Read under one lock: a call that finishes meanwhile is counted once.
+        let taken = self.ledger().taken();
+        let left = |limit: Limit| limit.of(limit.units().saturating_sub(taken.of(limit, time)));
+        self.0.limits.each().map(left).collect()
+    }
+
+    /// Starts the clock, if it has not started.
+    pub(super) fn begin(&self) {
+        self.0.begun.get_or_init(Instant::now);
+    }
+
+    /// Reserves what a call may use, if the limits allow it.
+    pub(super) fn reserve(&self, wanted: Amounts) -> Result<Reservation, Exceeded> {
+        self.begin();
+        let time = self.time();
+        let mut ledger = self.ledger();
+        let mut taken = ledger.taken();
+        taken += wanted;
+        let is_broken = |limit: &Limit| match limit {
+            Limit::Time(_) => time >= limit.units(),
+            _ => taken.of(*limit, time) > limit.units(),
+        };
+        match self.0.limits.each().find(is_broken) {
+            Some(limit) => Err(Exceeded {
+                limit,
+                wanted: limit.of(wanted.of(limit, time)),
+            }),
+            None => Ok(self.hold(&mut ledger, wanted)),
+        }
+    }
+
+    /// Reserves what a call may use, even beyond the limits.
+    pub(super) fn reserve_beyond(&self, wanted: Amounts) -> Reservation {
+        self.begin();
+        self.hold(&mut self.ledger(), wanted)
+    }
+
+    fn hold(&self, ledger: &mut Ledger, wanted: Amounts) -> Reservation {
+        ledger.reserved += wanted;
+        Reservation {
+            account: self.clone(),
+            held: Mutex::new(Some(wanted)),
+            log: None,
+        }
+    }
+
+    /// Reports, once for each limit, that the configured fraction of it is used.
+    fn warn(&self) {
+        let Some((share, warn)) = self.0.limits.warning() else {
+            return;
+        };
+        let time = self.time();
+        let mut reached = Vec::new();
+        let mut ledger = self.ledger();
+        for limit in self.0.limits.each() {
+            let used = ledger.used.share(limit, time);
+            if used >= *share && !ledger.warned.contains(&limit) {
+                ledger.warned.push(limit);
+                reached.push((limit, used));
+            }
+        }
+        drop(ledger);
+        for (limit, used) in reached {
+            tracing::warn!(%limit, used, "budget nearly exhausted");
+            warn(limit, used);
+        }
+    }
+
+    /// Returns the time used, in nanoseconds.
+    fn time(&self) -> u64 {
+        let now = self.0.begun.get().map_or(Duration::ZERO, Instant::elapsed);
+        nanos(self.0.earlier.saturating_add(now))
+    }
+
+    fn spent(&self, amounts: Amounts) -> Spent {
+        let Amounts {
+            model_calls,
+            tool_calls,
+            tokens,
+            cost,
+            unpriced_calls,
+        } = amounts;
+        let (cost, time) = (money(cost), Duration::from_nanos(self.time()));
+        Spent {
+            model_calls,
+            tool_calls,
+            tokens,
+            cost,
+            unpriced_calls,
+            time,
+        }
+    }
+
+    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        lock(&self.0.ledger)
+    }
+}
+
+impl fmt::Debug for Account {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Account")
+            .field("used", &self.used())
+            .field("reserved", &self.reserved())
+            .field("limits", self.limits())
+            .finish()
+    }
+}
+
+impl Amounts {
+    fn of(&self, limit: Limit, time: u64) -> u64 {
+        match limit {
+            Limit::ModelCalls(_) => self.model_calls,
+            Limit::ToolCalls(_) => self.tool_calls,
+            Limit::Tokens(_) => self.tokens,
+            Limit::Cost(_) => self.cost,
+            Limit::Time(_) => time,
+        }
+    }
+}
+
+impl Amounts {
+    /// Returns the share of a limit that is used.
+    fn share(&self, limit: Limit, time: u64) -> f64 {
+        self.of(limit, time) as f64 / limit.units() as f64
+    }
+}
+
+impl AddAssign for Amounts {
+    fn add_assign(&mut self, other: Self) {
+        self.model_calls = self.model_calls.saturating_add(other.model_calls);
+        self.tool_calls = self.tool_calls.saturating_add(other.tool_calls);
+        self.tokens = self.tokens.saturating_add(other.tokens);
+        self.cost = self.cost.saturating_add(other.cost);
+        self.unpriced_calls = self.unpriced_calls.saturating_add(other.unpriced_calls);
+    }
+}
+
+impl SubAssign for Amounts {
+    fn sub_assign(&mut self, other: Self) {
+        self.model_calls = self.model_calls.saturating_sub(other.model_calls);
+        self.tool_calls = self.tool_calls.saturating_sub(other.tool_calls);
+        self.tokens = self.tokens.saturating_sub(other.tokens);
+        self.cost = self.cost.saturating_sub(other.cost);
+        self.unpriced_calls = self.unpriced_calls.saturating_sub(other.unpriced_calls);
+    }
+}
+
+/// What one call has reserved, until the call ends.
+pub(super) struct Reservation {
+    account: Account,
+    held: Mutex<Option<Amounts>>,
+    /// The log that what it spends belongs to, and the name of the budget there.
+    log: Option<(EffectLog, Arc<str>)>,
+}
+
+impl Reservation {
+    /// Makes what it spends part of the effects of a call.
+    pub(super) fn log(&mut self, effects: EffectLog, budget: Arc<str>) {
+        self.log = Some((effects, budget));
+    }
+
+    /// Records what a finished call has used, computed by `spent` from what it reserved.
+    pub(super) fn settle(&self, spent: impl FnOnce(Amounts) -> Amounts) {
+        if self.close(spent) {
+            self.account.warn();
+        }
+    }
+
+    /// Gives back everything: the call did not run.
+    pub(super) fn release(&self) {
+        self.close(|_| Amounts::default());
+    }
+
+    /// Records a call that ran and failed.
+    pub(super) fn fail(&self) {
+        self.settle(Amounts::without_tokens);
+    }
+
+    fn close(&self, spent: impl FnOnce(Amounts) -> Amounts) -> bool {
+        let held = lock(&self.held).take();
+        let Some(held) = held else { return false };
+        let spent = spent(held);
+        let mut ledger = self.account.ledger();
+        ledger.reserved -= held;
+        ledger.used += spent;
+        if let Some((effects, budget)) = &self.log {
+            ledger.note(effects.calls(), spent);
+            drop(ledger);
+            effects.record(budget, &spent.recorded());
+        }
+        true
+    }
+}
+
+impl Account {
+    /// Charges what a replayed call has spent. `calls` are the call and those around it.
+    pub(super) fn charge_replayed(&self, calls: &[Arc<str>], recorded: &Recorded) {
+        self.begin();
+        let mut ledger = self.ledger();
+        let mut spent = Amounts::from(recorded);
+        // This process may have made the call itself, before the run was started again: what it
+        // charged then is in the account.
+        let charged = calls.first().and_then(|call| ledger.calls.get(call));
+        spent -= charged.copied().unwrap_or_default();
+        ledger.used += spent;
+        ledger.note(calls.iter(), spent);
+    }
+}
+
+impl Amounts {
+    /// Returns the form that is recorded with a call, without what is zero.
+    fn recorded(self) -> Recorded {
+        let Amounts {
+            model_calls,
+            tool_calls,
+            tokens,
+            cost,
+            unpriced_calls,
+        } = self;
+        let all = [
+            ("model_calls", model_calls),
+            ("tool_calls", tool_calls),
+            ("tokens", tokens),
+            ("cost", cost),
+            ("unpriced_calls", unpriced_calls),
+        ];
+        let some = all.into_iter().filter(|(_, amount)| *amount > 0);
+        some.map(|(name, amount)| (name.to_owned(), amount))
+            .collect()
+    }
+}
+
+impl From<&Recorded> for Amounts {
+    fn from(charge: &Recorded) -> Self {
+        let of = |name: &str| charge.get(name).copied().unwrap_or_default();
+        Self {
+            model_calls: of("model_calls"),
+            tool_calls: of("tool_calls"),
+            tokens: of("tokens"),
+            cost: of("cost"),
+            unpriced_calls: of("unpriced_calls"),
+        }
+    }
+}
+
+impl Amounts {
+    fn without_tokens(self) -> Self {
+        Self {
+            tokens: 0,
+            cost: 0,
+            ..self
+        }
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        // That of an attempt that has failed: a call that is dropped has ended. Calls no user code: a
+        // panic may be what drops this.
+        self.close(Amounts::without_tokens);
+    }
+}

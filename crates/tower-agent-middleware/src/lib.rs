@@ -1,0 +1,75 @@
+//! Middleware: ready-made callbacks, layers and services for production.
+//!
+//! | when | use |
+//! |---|---|
+//! | a provider fails now and then | [`retry`] |
+//! | a provider is down, or a conversation is too long for a model | [`fallback`] |
+//! | a call hangs or stalls | [`timeout`] |
+//! | a run must not exceed a cost | [`budget`] |
+//! | personal data or keys must not be exposed | [`redact`] |
+//! | a person must approve a tool call | [`approval`] |
+//! | model input or output must be checked | [`guardrail`] |
+//!
+//! [The guide](tower_agent::guide::guards) says which to use for which problem, in which order, and how
+//! to write your own. All of them act through `tower-agent`'s public API alone, so each also serves as
+//! an example. When in doubt a guard fails closed: the call does not run. A callback whose
+//! [`is_guard`](tower_agent::Callback::is_guard) returns `true` runs whatever another callback decided,
+//! and under every [semantics](tower_agent::AgentBuilder::semantics).
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use tower::ServiceBuilder;
+//! use tower_agent_middleware::approval::Approval;
+//! use tower_agent_middleware::budget::{Budget, Limits};
+//! use tower_agent_middleware::fallback::Fallback;
+//! use tower_agent_middleware::redact::{Detector, Redact};
+//! use tower_agent_middleware::retry::CallRetryLayer;
+//! use tower_agent_middleware::timeout::CallTimeoutLayer;
+//! # use tower_agent::testing::{ScriptedModel, Turn};
+//! # use tower_agent::{Agent, BoxError, Error, ErrorKind};
+//!
+//! # #[tokio::main(flavor = "current_thread", start_paused = true)]
+//! # async fn main() -> Result<(), BoxError> {
+//! # let busy = Error::new(ErrorKind::Overloaded, "busy");
+//! # let large = ScriptedModel::new([Turn::error(busy.clone()), Turn::error(busy)]);
+//! # let small = ScriptedModel::new([Turn::from_text("It rains.")]);
+//! let large = ServiceBuilder::new()
+//!     .layer(CallRetryLayer::new().max_attempts(2))
+//!     .layer(CallTimeoutLayer::new(Duration::from_secs(60)).idle(Duration::from_secs(10)))
+//!     .service(large);
+//!
+//! let agent = Agent::builder(Fallback::new(large).or(small))
+//!     .global_callbacks(Redact::new([Detector::email(), Detector::secret()])?)
+//!     .global_callbacks(Budget::new(Limits::new().model_calls(50)))
+//!     .on_tool(Approval::of_effects())
+//!     .tool_layer(CallTimeoutLayer::new(Duration::from_secs(60)))
+//!     .build()?;
+//! assert_eq!(agent.run("How is the weather?").await?.text(), "It rains.");
+//! # Ok(())
+//! # }
+//! ```
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
+// Tests may; the library may not.
+#![cfg_attr(
+    not(test),
+    warn(clippy::expect_used, clippy::panic, clippy::unwrap_used)
+)]
+
+/// The example of the README, compiled as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
+mod lock;
+mod predicate;
+
+pub mod approval;
+pub mod budget;
+pub mod fallback;
+pub mod guardrail;
+#[cfg(feature = "redact")]
+pub mod redact;
+pub mod retry;
+pub mod timeout;

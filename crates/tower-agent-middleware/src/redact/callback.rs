@@ -1,0 +1,298 @@
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use super::hide::{self, Change};
+use super::mapper::RedactMapper;
+use super::vault::Vault;
+use super::{Hider, Redact, UnknownPlaceholder};
+use tower_agent::call::Request;
+use tower_agent::callback::{Action, Bundle, Callback, Recovery};
+use tower_agent::context::RunContext;
+use tower_agent::error::{Error, ErrorKind, Result};
+use tower_agent::message::{Messages, Part, Role};
+use tower_agent::model::{ModelRequest, ModelResponse};
+use tower_agent::tool::{ToolDeclaration, ToolRequest, ToolResponse};
+use tower_agent::{AgentRequest, AgentResponse};
+
+impl Redact {
+    fn in_run(&self, context: &RunContext) -> Result<Hider> {
+        let vault = if self.is_numbered() {
+            Some(Vault::of(context)?)
+        } else {
+            None
+        };
+        Ok(Hider {
+            redact: self.clone(),
+            vault,
+        })
+    }
+
+    /// Fails if a placeholder has no original text; otherwise restores the originals if the tool
+    /// may receive them.
+    fn restore(&self, request: &mut ToolRequest) -> Result<()> {
+        let vault = Vault::of(request.context())?;
+        let unknown = RefCell::new(None);
+        let restored = hide::value(request.arguments(), &|text| {
+            vault
+                .restore(self.rules.kinds(), text)
+                .unwrap_or_else(|placeholder| {
+                    unknown.borrow_mut().get_or_insert(placeholder);
+                    None
+                })
+        });
+        if let Some(placeholder) = unknown.into_inner() {
+            let unknown = UnknownPlaceholder { placeholder };
+            let error = Error::new(ErrorKind::InvalidArguments, unknown.to_string());
+            return Err(error.with_source(unknown));
+        }
+        let is_restored = self.restore_when.as_ref().is_some_and(|when| when(request));
+        if let Some(restored) = restored.filter(|_| is_restored) {
+            *request.arguments_mut() = restored;
+        }
+        Ok(())
+    }
+}
+
+impl Hider {
+    /// Redacts the conversation of a request.
+    fn input(&self, request: &mut ModelRequest, tools: &[Arc<ToolDeclaration>]) {
+        if self.messages(request.messages_mut(), tools) {
+            // A recording outside has seen the texts: it must not write them to its file.
+            request.extensions().note_hidden_input();
+        }
+    }
+
+    /// Returns whether a message contained a match.
+    fn messages(&self, messages: &mut Messages, tools: &[Arc<ToolDeclaration>]) -> bool {
+        let mut is_changed = false;
+        for index in 0..messages.len() {
+            let hidden = messages
+                .get(index)
+                .filter(|message| message.role() != Role::System)
+                .and_then(|message| hide::message(message, &self.change(tools)));
+            if let (Some(hidden), Some(message)) = (hidden, messages.get_mut(index)) {
+                *message = hidden;
+                is_changed = true;
+            }
+        }
+        is_changed
+    }
+
+    /// Redacts every text, and the names of tools that are not among `tools`.
+    fn change<'a>(&'a self, tools: &'a [Arc<ToolDeclaration>]) -> Change<'a> {
+        Change {
+            text: Box::new(|text| self.text(text)),
+            name: Box::new(|name| self.tool_name(tools, name)),
+        }
+    }
+
+    /// Reserves the placeholders that occur in a conversation.
+    fn reserve(&self, messages: &Messages) {
+        let Some(vault) = &self.vault else { return };
+        let reserve = |text: &str| {
+            vault.reserve(self.redact.rules.kinds(), text);
+            None
+        };
+        let look = Change {
+            text: Box::new(reserve),
+            name: Box::new(|_| None),
+        };
+        for message in messages {
+            // The result is dropped: this only visits every text.
+            drop(hide::message(message, &look));
+        }
+    }
+
+    fn recovery<T>(&self, error: &Error) -> Recovery<T> {
+        self.error(error)
+            .map_or(Recovery::Propagate, Recovery::Fail)
+    }
+}
+
+/// A resumed run may start with a tool call, before any model call.
+#[diagnostic::do_not_recommend]
+impl Callback<AgentRequest> for Redact {
+    async fn before(&self, request: &mut AgentRequest) -> Result<Action<AgentResponse>> {
+        self.in_run(request.context())?.reserve(request.messages());
+        Ok(Action::Continue)
+    }
+
+    async fn on_error(
+        &self,
+        request: &mut AgentRequest,
+        error: &Error,
+    ) -> Result<Recovery<AgentResponse>> {
+        Ok(self.in_run(request.context())?.recovery(error))
+    }
+
+    fn is_guard(&self) -> bool {
+        true
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl Callback<ModelRequest> for Redact {
+    async fn before(&self, request: &mut ModelRequest) -> Result<Action<ModelResponse>> {
+        let hider = self.in_run(request.context())?;
+        if request.context().iteration() == 0 {
+            hider.reserve(request.messages());
+        }
+        let tools: Arc<[_]> = request.tools().into();
+        if self.has_input {
+            hider.input(request, &tools);
+        }
+        request.extensions_mut().note_hidden_output();
+        request.map_deltas(move || RedactMapper::new(hider.clone(), tools.clone()));
+        Ok(Action::Continue)
+    }
+
+    async fn after(
+        &self,
+        request: &ModelRequest,
+        response: &ModelResponse,
+    ) -> Result<Action<ModelResponse>> {
+        let hider = self.in_run(request.context())?;
+        let hidden = hide::message(response.message(), &hider.change(request.tools()));
+        Ok(hidden.map_or(Action::Continue, |message| {
+            let mut response = response.clone();
+            *response.message_mut() = message;
+            Action::Respond(response)
+        }))
+    }
+
+    async fn on_error(
+        &self,
+        request: &mut ModelRequest,
+        error: &Error,
+    ) -> Result<Recovery<ModelResponse>> {
+        Ok(self.in_run(request.context())?.recovery(error))
+    }
+
+    fn is_guard(&self) -> bool {
+        true
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl Callback<ToolRequest> for Redact {
+    async fn before(&self, request: &mut ToolRequest) -> Result<Action<ToolResponse>> {
+        if self.is_numbered() {
+            self.restore(request)?;
+        }
+        request.extensions_mut().note_hidden_output();
+        Ok(Action::Continue)
+    }
+
+    async fn after(
+        &self,
+        request: &ToolRequest,
+        response: &ToolResponse,
+    ) -> Result<Action<ToolResponse>> {
+        let hider = self.in_run(request.context())?;
+        let mut hidden = None;
+        if let Some(value) = hide::value(response.value(), &|text| hider.text(text)) {
+            *hidden.get_or_insert_with(|| response.clone()).value_mut() = value;
+        }
+        // The model is sent the value, unless the response has parts of its own.
+        let shown = response.parts();
+        if shown != [Part::from(response.value())]
+            && let Some(shown) = hide::parts(&shown, &hider.change(&[]))
+        {
+            hidden = Some(hidden.unwrap_or_else(|| response.clone()).with_parts(shown));
+        }
+        Ok(hidden.map_or(Action::Continue, Action::Respond))
+    }
+
+    async fn on_error(
+        &self,
+        request: &mut ToolRequest,
+        error: &Error,
+    ) -> Result<Recovery<ToolResponse>> {
+        Ok(self.in_run(request.context())?.recovery(error))
+    }
+
+    fn is_guard(&self) -> bool {
+        true
+    }
+}
+
+/// The part of a bundle that acts where it is registered. It hides requests from everything inside,
+/// and what callbacks and layers add to responses from everything outside.
+struct Outside(Redact);
+
+#[diagnostic::do_not_recommend]
+impl Callback<ModelRequest> for Outside {
+    async fn before(&self, request: &mut ModelRequest) -> Result<Action<ModelResponse>> {
+        let hider = self.0.in_run(request.context())?;
+        if request.context().iteration() == 0 {
+            hider.reserve(request.messages());
+        }
+        if self.0.has_input {
+            let tools: Arc<[_]> = request.tools().into();
+            hider.input(request, &tools);
+        }
+        Ok(Action::Continue)
+    }
+
+    async fn after(
+        &self,
+        request: &ModelRequest,
+        response: &ModelResponse,
+    ) -> Result<Action<ModelResponse>> {
+        self.0.after(request, response).await
+    }
+
+    async fn on_error(
+        &self,
+        request: &mut ModelRequest,
+        error: &Error,
+    ) -> Result<Recovery<ModelResponse>> {
+        self.0.on_error(request, error).await
+    }
+
+    fn name(&self) -> std::borrow::Cow<'static, str> {
+        "Redact".into()
+    }
+
+    fn is_guard(&self) -> bool {
+        true
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl Callback<ToolRequest> for Outside {
+    async fn after(
+        &self,
+        request: &ToolRequest,
+        response: &ToolResponse,
+    ) -> Result<Action<ToolResponse>> {
+        self.0.after(request, response).await
+    }
+
+    async fn on_error(
+        &self,
+        request: &mut ToolRequest,
+        error: &Error,
+    ) -> Result<Recovery<ToolResponse>> {
+        self.0.on_error(request, error).await
+    }
+
+    fn name(&self) -> std::borrow::Cow<'static, str> {
+        "Redact".into()
+    }
+
+    fn is_guard(&self) -> bool {
+        true
+    }
+}
+
+impl From<Redact> for Bundle {
+    fn from(redact: Redact) -> Self {
+        Self::new()
+            .on_agent(redact.clone())
+            .on_model(Outside(redact.clone()))
+            .on_tool(Outside(redact.clone()))
+            .innermost_model(redact.clone())
+            .innermost_tool(redact)
+    }
+}

@@ -1,0 +1,95 @@
+//! Redacts errors.
+
+use std::error::Error as StdError;
+use std::fmt;
+
+use super::Hider;
+use tower_agent::error::Error;
+use tower_agent::message::Metadata;
+
+/// The text of an error's cause.
+struct Words {
+    words: String,
+    cause: Option<Box<Words>>,
+}
+
+impl fmt::Display for Words {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.words)
+    }
+}
+
+impl fmt::Debug for Words {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Words").field(&self.words).finish()
+    }
+}
+
+impl StdError for Words {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        Some(self.cause.as_deref()?)
+    }
+}
+
+impl Hider {
+    /// Returns the redacted error, or `None` if it contains no match. Its causes then keep only
+    /// their text, since their types may reveal more.
+    pub(super) fn error(&self, error: &Error) -> Option<Error> {
+        let words = || causes(error).into_iter().map(ToString::to_string);
+        let is_clean = !self.finds(error.message())
+            && !words().any(|words| self.finds(&words))
+            && !self.finds(&format!("{error:?}"));
+        if is_clean {
+            return None;
+        }
+        let mut hidden = Error::new(error.kind(), self.seen(error.message()))
+            .with_retryable(error.is_retryable())
+            .with_metadata(self.metadata(error.metadata()));
+        let said: Vec<_> = words().map(|words| self.seen(&words)).collect();
+        let cause = said
+            .into_iter()
+            .rev()
+            .fold(None, |cause, words| Some(Box::new(Words { words, cause })));
+        if let Some(cause) = cause {
+            hidden = hidden.with_source(*cause);
+        }
+        if let Some(call) = error.call() {
+            hidden = hidden.with_call(call.clone());
+        }
+        Some(match error.retry_after() {
+            Some(after) => hidden.with_retry_after(after),
+            None => hidden,
+        })
+    }
+
+    fn metadata(&self, said: &Metadata) -> Metadata {
+        let mut hidden = Metadata::default();
+        if let Some(status) = said.status() {
+            hidden = hidden.with_status(status);
+        }
+        if let Some(id) = said.request_id() {
+            hidden = hidden.with_request_id(self.seen(id));
+        }
+        if let Some(model) = said.model() {
+            hidden = hidden.with_model(self.seen(model));
+        }
+        for (name, value) in said.rate_limits() {
+            hidden = hidden.with_rate_limit(self.seen(name), self.seen(value));
+        }
+        hidden
+    }
+
+    fn seen(&self, text: &str) -> String {
+        self.text(text).unwrap_or_else(|| text.to_owned())
+    }
+}
+
+fn causes(error: &Error) -> Vec<&(dyn StdError + 'static)> {
+    let mut causes = Vec::new();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        causes.push(cause);
+        next = cause.source();
+    }
+    causes
+}

@@ -1,0 +1,347 @@
+//! Redaction: replaces personal data and secrets in model and tool calls by placeholders.
+//!
+//! ```text
+//! Redact: Callback<AgentRequest> + Callback<ModelRequest> + Callback<ToolRequest>
+//! ```
+//!
+//! ```
+//! use tower_agent_middleware::redact::{Detector, Redact};
+//! # use tower_agent::{Agent, BoxError, ModelRequest, ModelResponse};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), BoxError> {
+//! # let model = tower::service_fn(|_: ModelRequest| async {
+//! #     Ok::<_, BoxError>(ModelResponse::from_text("Ask jo@example.com."))
+//! # });
+//! let redact = Redact::new([Detector::email(), Detector::card(), Detector::secret()])?;
+//! let agent = Agent::builder(model).global_callbacks(redact).build()?;
+//!
+//! assert_eq!(agent.run("Whom shall I ask?").await?.text(), "Ask [email].");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What is redacted
+//!
+//! Redaction covers the model's text and reasoning, the arguments of its tool calls, tool results,
+//! and the errors of both. With [`redact_input`](Redact::redact_input) it also covers the conversation
+//! sent to the model. Consumers, the transcript and callbacks outside see placeholders only. In
+//! JSON, every string, number and key is a text of its own.
+//!
+//! The name of a tool that does not exist is redacted like a text. The metadata of an error is
+//! redacted, and so are its causes, which then keep their text but not their types.
+//!
+//! These are not redacted: images, audio and documents except for a document's name, parts specific
+//! to a provider, the instructions, the session's state, events that tools
+//! [emit](tower_agent::RunContext::emit), the reason of an abort and the question of an interrupt. Provider data of a redacted text or reasoning part, such as a
+//! signature, is dropped, since it may repeat or sign the original; that of a tool call or of a
+//! whole message is kept. Placeholders that the middleware inserted are left unchanged; the result
+//! of [`replace_with`](Redact::replace_with) is redacted again if it contains a match.
+//!
+//! # Where to register it
+//!
+//! Pass it to [`global_callbacks`](tower_agent::AgentBuilder::global_callbacks), or to
+//! [`callbacks`](tower_agent::AgentBuilder::callbacks) for one agent, before everything else. It then acts in
+//! two places: where it is registered, and directly around the model and the tools. The output of
+//! the model and the tools is redacted before any other callback or layer sees it. Their input is
+//! redacted from where it is registered inwards, and placeholders are restored directly before the
+//! tool. Callbacks registered earlier see the original input of the model. Redaction does not cover
+//! a retry, fallback or callback that is part of the model or of one tool, since these are inside
+//! it.
+//!
+//! Registered as a single callback with [`on_model`](tower_agent::AgentBuilder::on_model) or
+//! [`on_tool`](tower_agent::AgentBuilder::on_tool) it hides output only from what is outside it, and
+//! [`build`](tower_agent::AgentBuilder::build) warns about what is inside.
+//!
+//! # Streams
+//!
+//! While a response is streamed, text that may still be part of a match is held back; it is emitted
+//! as soon as no continuation can change it. A text or reasoning part ends where another part
+//! starts. A tool call is emitted at once, its arguments when the response is complete, because
+//! only then they are valid JSON. The response equals what was streamed, so nothing has to be
+//! replaced. A match is at most [`max_len`](Redact::max_len) bytes long, so no more than that is
+//! held back.
+//!
+//! # Numbered placeholders
+//!
+//! With [`numbered`](Redact::numbered) the model can tell one address from another, and with
+//! [`restore_when`](Redact::restore_when) tools receive the original texts. A call with a
+//! placeholder that has no original fails with [`UnknownPlaceholder`], whatever the tool. The
+//! originals are kept in the conversation's [private state](tower_agent::RunContext::private_state) and
+//! therefore in its [`Checkpoint`](tower_agent::Checkpoint): numbers stay the same across runs, and a
+//! call that waits for an approval can restore what was redacted before. All redactions and agents
+//! of a run share them.
+//!
+//! # Cost
+//!
+//! A match is at most [`max_len`](Redact::max_len) bytes long, an address at most 320, and a match
+//! with a [check](Detector::check) at most 512. Text in which a match may start at every byte,
+//! such as a long word, is read about once.
+
+mod built_in;
+mod callback;
+mod detector;
+mod faults;
+mod hide;
+mod mapper;
+mod scanner;
+mod table;
+mod vault;
+mod walk;
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+pub use self::detector::{Detector, DetectorError};
+
+use self::scanner::{IsPlaceholder, Rules, Scanner};
+use self::vault::Vault;
+use tower_agent::tool::{ToolDeclaration, ToolRequest};
+
+/// Replaces what its detectors find in model and tool calls by placeholders.
+///
+/// See the [module](self) for what is covered. Cloning is cheap.
+#[derive(Clone)]
+#[must_use = "a guard does nothing until an agent has it"]
+pub struct Redact {
+    rules: Arc<Rules>,
+    max_len: usize,
+    has_input: bool,
+    replacement: Replacement,
+    restore_when: Option<Arc<RestoreWhen>>,
+}
+
+/// A tool call contains a placeholder that has no original text. This is the cause of the call's
+/// error, whose kind is [`InvalidArguments`](tower_agent::ErrorKind::InvalidArguments).
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "unknown placeholder `{placeholder}`; use placeholders exactly as they appear in the conversation"
+)]
+#[non_exhaustive]
+pub struct UnknownPlaceholder {
+    /// The placeholder.
+    pub placeholder: String,
+}
+
+type ReplaceWith = dyn Fn(&str, &str) -> String + Send + Sync;
+type RestoreWhen = dyn Fn(&ToolRequest) -> bool + Send + Sync;
+
+#[derive(Clone)]
+enum Replacement {
+    Kind,
+    Numbered,
+    Function(Arc<ReplaceWith>),
+}
+
+impl Redact {
+    /// Creates a redaction with these detectors. If two find the same text, the first wins.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a pattern is invalid.
+    pub fn new(detectors: impl IntoIterator<Item = Detector>) -> Result<Self, DetectorError> {
+        Ok(Self {
+            rules: Arc::new(Rules::new(detectors)?),
+            max_len: 8192,
+            has_input: false,
+            replacement: Replacement::Kind,
+            restore_when: None,
+        })
+    }
+
+    /// Also redacts the conversation before it is sent to the model. Instructions and transcript
+    /// stay unchanged.
+    pub fn redact_input(mut self) -> Self {
+        self.has_input = true;
+        self
+    }
+
+    /// Numbers the placeholders, such as `[email-2]`: the same text has the same placeholder
+    /// throughout a run. Placeholders that already occur in the conversation are not assigned
+    /// again. For runs that resume with a tool call, register it as a
+    /// [`Bundle`](tower_agent::callback::Bundle), which reads the conversation before the first model
+    /// call.
+    pub fn numbered(mut self) -> Self {
+        self.replacement = Replacement::Numbered;
+        self
+    }
+
+    /// Replaces matches by the result of `replace`, which receives the kind and the text. It must
+    /// return the same result for the same text.
+    ///
+    /// ```
+    /// use tower_agent_middleware::redact::{Detector, Redact};
+    ///
+    /// # fn main() -> Result<(), tower_agent::BoxError> {
+    /// let redact = Redact::new([Detector::card()])?
+    ///     .replace_with(|kind, text| format!("{kind} ..{}", &text[text.len() - 4..]));
+    /// assert_eq!(redact.text("4111 1111 1111 1111"), "card ..1111");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn replace_with(
+        mut self,
+        replace: impl Fn(&str, &str) -> String + Send + Sync + 'static,
+    ) -> Self {
+        self.replacement = Replacement::Function(Arc::new(replace));
+        self
+    }
+
+    /// [Numbers](Self::numbered) the placeholders and restores the original texts before a tool
+    /// runs for which `when` returns `true`. A call with a placeholder that has no original fails
+    /// with an [`UnknownPlaceholder`] as its cause.
+    ///
+    /// An attacker who can make the model call such a tool can pass it any placeholder, so enable
+    /// this for as few tools as possible. Callbacks inside this one see the originals. A redacted
+    /// number is restored as a string.
+    ///
+    /// ```
+    /// use tower_agent_middleware::redact::{Detector, Redact};
+    ///
+    /// # fn main() -> Result<(), tower_agent::BoxError> {
+    /// let redact = Redact::new([Detector::email()])?
+    ///     .redact_input()
+    ///     .restore_when(|call| call.name() == "send_mail");
+    /// # drop(redact);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn restore_when(self, when: impl Fn(&ToolRequest) -> bool + Send + Sync + 'static) -> Self {
+        Self {
+            restore_when: Some(Arc::new(when)),
+            ..self.numbered()
+        }
+    }
+
+    /// Sets the maximum length of a match. Longer matches are ignored, or shortened where the
+    /// pattern allows it. Defaults to 8192 bytes.
+    pub fn with_max_len(mut self, bytes: usize) -> Self {
+        self.max_len = bytes;
+        self
+    }
+
+    /// Returns the maximum length of a match, which is also the most text held back.
+    #[must_use]
+    pub fn max_len(&self) -> usize {
+        self.max_len
+    }
+
+    /// Redacts one text; numbered placeholders start at 1 each time.
+    ///
+    /// Use it for texts that do not pass through an agent, such as log lines.
+    #[must_use]
+    pub fn text<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        self.new_hider()
+            .text(text)
+            .map_or(Cow::Borrowed(text), Cow::Owned)
+    }
+
+    /// Redacts JSON: every string, number and key is a text of its own. Numbered placeholders start at
+    /// 1 each time.
+    #[must_use]
+    pub fn json<'v>(&self, value: &'v Value) -> Cow<'v, Value> {
+        let hider = self.new_hider();
+        hide::value(value, &|text| hider.text(text)).map_or(Cow::Borrowed(value), Cow::Owned)
+    }
+
+    fn new_hider(&self) -> Hider {
+        Hider {
+            redact: self.clone(),
+            vault: self.new_vault(),
+        }
+    }
+
+    fn new_vault(&self) -> Option<Vault> {
+        self.is_numbered().then(Vault::default)
+    }
+
+    fn is_numbered(&self) -> bool {
+        matches!(self.replacement, Replacement::Numbered)
+    }
+}
+
+impl fmt::Debug for Redact {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Redact")
+            .field("kinds", &self.rules.kinds())
+            .field("max_len", &self.max_len)
+            .field("has_input", &self.has_input)
+            .field("restores", &self.restore_when.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Redacts the texts of one run.
+#[derive(Clone)]
+struct Hider {
+    redact: Redact,
+    /// Set if placeholders are numbered.
+    vault: Option<Vault>,
+}
+
+impl Hider {
+    fn placeholder(&self, kind: &str, text: &str) -> String {
+        match (&self.redact.replacement, &self.vault) {
+            (Replacement::Function(replace), _) => replace(kind, text),
+            (Replacement::Numbered, Some(vault)) => vault.placeholder(kind, text),
+            _ => format!("[{kind}]"),
+        }
+    }
+
+    fn scanner(&self) -> Scanner {
+        let (rules, vault) = (self.redact.rules.clone(), self.vault.clone());
+        let is_placeholder: IsPlaceholder = match (&self.redact.replacement, vault) {
+            (Replacement::Numbered, Some(vault)) => Arc::new(move |text| vault.has(text)),
+            (Replacement::Kind, _) => {
+                let rules = rules.clone();
+                Arc::new(move |text| {
+                    let kind = text.get(1..text.len() - 1);
+                    rules
+                        .kinds()
+                        .iter()
+                        .any(|known| Some(known.as_str()) == kind)
+                })
+            }
+            _ => Arc::new(|_| false),
+        };
+        Scanner::new(rules, self.redact.max_len, is_placeholder)
+    }
+
+    /// Returns the redacted name of a tool that is not among `tools`, since a model may make up a
+    /// name that contains any text. The result is a name that providers accept.
+    fn tool_name(&self, tools: &[Arc<ToolDeclaration>], name: &str) -> Option<String> {
+        if tools.iter().any(|tool| tool.name() == name) {
+            return None;
+        }
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+        let plain = |c: char| if is_plain(c) { c } else { '_' };
+        self.text(name)
+            .map(|hidden| hidden.chars().map(plain).collect())
+    }
+
+    /// Returns whether a text contains a match.
+    fn finds(&self, text: &str) -> bool {
+        let (mut hidden, mut has_found) = (String::new(), false);
+        let mut scanner = self.scanner();
+        let found = &mut |_: &str, _: &str, _: &mut String| has_found = true;
+        scanner.push(text, found, &mut hidden);
+        scanner.finish(found, &mut hidden);
+        has_found
+    }
+
+    /// Returns the redacted text, or `None` if it contains no match.
+    fn text(&self, text: &str) -> Option<String> {
+        let (mut hidden, mut has_found) = (String::new(), false);
+        let mut scanner = self.scanner();
+        let replace = &mut |kind: &str, found: &str, out: &mut String| {
+            has_found = true;
+            out.push_str(&self.placeholder(kind, found));
+        };
+        scanner.push(text, replace, &mut hidden);
+        scanner.finish(replace, &mut hidden);
+        has_found.then_some(hidden)
+    }
+}

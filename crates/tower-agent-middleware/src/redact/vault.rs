@@ -1,0 +1,199 @@
+//! The original texts of numbered placeholders.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::lock::lock;
+use tower_agent::context::{RunContext, State};
+use tower_agent::error::{Error, ErrorKind, Result};
+
+const KEY: &str = "tower_agent.guard.redact";
+
+/// The placeholders of one conversation and their original texts. Clones share one vault. It is
+/// stored in the conversation's private state.
+#[derive(Clone, Default)]
+pub(super) struct Vault {
+    inner: Arc<Mutex<Inner>>,
+    /// Where this call stores what it adds.
+    state: Option<State>,
+}
+
+#[derive(Default)]
+struct Inner {
+    is_open: bool,
+    /// Indexed by kind and text.
+    placeholders: HashMap<(String, String), String>,
+    originals: HashMap<String, String>,
+    /// The last number used for each kind.
+    numbers: HashMap<String, u32>,
+}
+
+/// The stored form.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
+struct Kept {
+    originals: HashMap<String, String>,
+    numbers: HashMap<String, u32>,
+}
+
+impl Vault {
+    /// Returns the vault of a run.
+    pub(super) fn of(context: &RunContext) -> Result<Self> {
+        let mut vault = context
+            .values()
+            .update(KEY, |vault: &mut Self| vault.clone())?;
+        vault.inner().open(context.private_state())?;
+        vault.state = Some(context.private_state().clone());
+        Ok(vault)
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        lock(&self.inner)
+    }
+
+    /// Returns the placeholder for a text, always the same one.
+    pub(super) fn placeholder(&self, kind: &str, text: &str) -> String {
+        let mut inner = self.inner();
+        let of = (kind.to_owned(), text.to_owned());
+        if let Some(placeholder) = inner.placeholders.get(&of) {
+            return placeholder.clone();
+        }
+        let number = inner.numbers.entry(kind.to_owned()).or_default();
+        *number = number.saturating_add(1);
+        let number = *number;
+        let placeholder = format!("[{kind}-{number}]");
+        inner.placeholders.insert(of, placeholder.clone());
+        inner
+            .originals
+            .entry(placeholder.clone())
+            .or_insert_with(|| text.to_owned());
+        self.keep("originals", &placeholder, text.into());
+        self.keep("numbers", kind, number.into());
+        placeholder
+    }
+
+    fn keep(&self, what: &str, key: &str, value: Value) {
+        let Some(state) = &self.state else { return };
+        state.update(KEY, |kept| {
+            if let Some(kept) = object(kept)
+                && let Some(kept) = object(kept.entry(what).or_insert(Value::Null))
+            {
+                kept.insert(key.to_owned(), value);
+            }
+        });
+    }
+
+    /// Returns whether this placeholder has an original text.
+    pub(super) fn has(&self, placeholder: &str) -> bool {
+        self.inner().originals.contains_key(placeholder)
+    }
+
+    /// Reserves the placeholders that occur in a text, so that they are not assigned again.
+    pub(super) fn reserve(&self, kinds: &[String], text: &str) {
+        for (_, inside) in brackets(text) {
+            if let Some((kind, number)) = inside.rsplit_once('-')
+                && let Ok(number) = number.parse::<u32>()
+                // A number too large to be reached by counting was made up.
+                && number < u32::MAX / 2
+                && kinds.iter().any(|known| known == kind)
+            {
+                let mut inner = self.inner();
+                let last = inner.numbers.entry(kind.to_owned()).or_default();
+                if number > *last {
+                    *last = number;
+                    self.keep("numbers", kind, number.into());
+                }
+            }
+        }
+    }
+
+    /// Returns the text with its placeholders replaced by the original texts, or `None` if it has
+    /// none. `Err` contains a placeholder of one of these kinds that has no original.
+    pub(super) fn restore(&self, kinds: &[String], text: &str) -> Result<Option<String>, String> {
+        let inner = self.inner();
+        let mut restored = String::new();
+        let mut done = 0;
+        for (at, inside) in brackets(text) {
+            let end = at + inside.len() + 2;
+            if let Some(original) = inner.originals.get(&text[at..end]) {
+                restored.push_str(&text[done..at]);
+                restored.push_str(original);
+                done = end;
+            } else if is_numbered(kinds, inside) {
+                return Err(text[at..end].to_owned());
+            }
+        }
+        Ok((done > 0).then(|| restored + &text[done..]))
+    }
+}
+
+impl Inner {
+    /// Reads the stored vault: once, and again if a call that was not made has added to it.
+    fn open(&mut self, state: &State) -> Result<()> {
+        let count = |kept: Option<&Value>| {
+            kept.and_then(|kept| kept.get("originals")?.as_object())
+                .map_or(0, serde_json::Map::len)
+        };
+        if self.is_open && state.read(KEY, count) == self.originals.len() {
+            return Ok(());
+        }
+        let kept: Kept = match state.get(KEY) {
+            Some(kept) => serde_json::from_value(kept).map_err(|error| {
+                let message = "cannot read the stored placeholders of the conversation";
+                Error::new(ErrorKind::InvalidRequest, message).with_source(error)
+            })?,
+            None => Kept::default(),
+        };
+        for (placeholder, original) in &kept.originals {
+            let inside = placeholder.trim_matches(['[', ']']);
+            if let Some((kind, _)) = inside.rsplit_once('-') {
+                self.placeholders
+                    .insert((kind.into(), original.clone()), placeholder.clone());
+            }
+        }
+        let stored = kept.originals.len();
+        self.originals.extend(kept.originals);
+        for (kind, number) in kept.numbers {
+            let last = self.numbers.entry(kind).or_default();
+            *last = number.max(*last);
+        }
+        if self.originals.len() > stored {
+            // Of two calls that were not made, the second has stored the vault as it knew it.
+            state.set(
+                KEY,
+                json!({ "originals": self.originals, "numbers": self.numbers }),
+            );
+        }
+        self.is_open = true;
+        Ok(())
+    }
+}
+
+fn object(value: &mut Value) -> Option<&mut serde_json::Map<String, Value>> {
+    if !value.is_object() {
+        *value = json!({});
+    }
+    value.as_object_mut()
+}
+
+/// Returns whether this is the content of a placeholder of one of these kinds, in any spelling.
+fn is_numbered(kinds: &[String], inside: &str) -> bool {
+    inside.rsplit_once('-').is_some_and(|(kind, number)| {
+        let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+        is_number && kinds.iter().any(|known| known.eq_ignore_ascii_case(kind))
+    })
+}
+
+/// Returns where brackets open, and their content.
+fn brackets(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    text.match_indices('[').filter_map(|(at, _)| {
+        let inside = &text[at + 1..];
+        let end = inside
+            .find(['[', ']'])
+            .filter(|end| inside[*end..].starts_with(']'))?;
+        Some((at, &inside[..end]))
+    })
+}

@@ -1,0 +1,460 @@
+//! Builds the agent of a case, and keeps what is to be looked at afterwards.
+
+use std::future::{Ready, pending, ready};
+use std::marker::PhantomData;
+use std::sync::{Arc, LazyLock, Mutex};
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::json;
+use tower::buffer::BufferLayer;
+use tower::filter::FilterLayer;
+use tower::hedge::Hedge;
+use tower::limit::ConcurrencyLimitLayer;
+use tower::load_shed::LoadShedLayer;
+use tower::util::{MapErrLayer, MapResponseLayer};
+use tower::{Service, ServiceBuilder};
+use tower_agent::message::ToolCall;
+use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
+use tower_agent::{
+    Agent, AgentBuilder, AgentRequest, BoxError, Effect, Error, ErrorKind, Message, ModelRequest,
+    ModelResponse, Part, Request, Role, Tool, ToolRequest, ToolResponse, Usage,
+};
+use tower_agent_middleware::approval::Approval;
+use tower_agent_middleware::budget::{Account, Budget, Limits, OnExceeding};
+use tower_agent_middleware::fallback::Fallback;
+use tower_agent_middleware::guardrail::{Guardrail, OnTrip, Verdict};
+use tower_agent_middleware::redact::{Detector, Redact};
+use tower_agent_middleware::retry::CallRetryLayer;
+use tower_agent_middleware::timeout::CallTimeoutLayer;
+use tower_layer::{Layer, layer_fn};
+
+use crate::guard_stacks::case::{
+    self, Around, Case, Check, Do, Ends, Item, OF_MODEL, OF_OTHER, OF_TOOL, Say,
+};
+use crate::guard_stacks::watch::{Counts, Watch};
+
+/// What a model call takes, and what a budget reserves for it.
+const TOKENS: u64 = 10;
+
+fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// What a case leaves behind.
+#[derive(Default)]
+pub(crate) struct World {
+    /// Around both models.
+    pub(crate) probe: ProbeLayer,
+    pub(crate) watches: Vec<Arc<Counts>>,
+    /// Inside of everything around the agent: how often the loop has run.
+    pub(crate) loops: Arc<Counts>,
+    pub(crate) budgets: Vec<Charged>,
+    /// Names of the calls that tools were run for.
+    pub(crate) ran: Arc<Mutex<Vec<String>>>,
+}
+
+/// A budget with what was let through to its inside.
+pub(crate) struct Charged {
+    pub(crate) account: Account,
+    pub(crate) inside: ProbeLayer,
+    pub(crate) calls: u64,
+    pub(crate) tokens: Option<u64>,
+    pub(crate) finish: bool,
+    /// How often what stands outside may make a call.
+    pub(crate) attempts: u64,
+}
+
+/// Puts what may stand around any call.
+macro_rules! anywhere {
+    ($builder:expr, $world:expr, $around:expr, $limit:expr, $call:ty, $on:ident, $layer:ident) => {
+        match $around {
+            Around::Retry { restart } => {
+                $builder.$layer(CallRetryLayer::new().restart_streams(restart))
+            }
+            Around::Timeout => $builder.$layer(CallTimeoutLayer::new(secs(7))),
+            Around::Watch => $builder.$on(Watch::new(&mut $world.watches)),
+            Around::TowerTimeout => $builder.$layer(tower::timeout::TimeoutLayer::new(secs(8))),
+            Around::TowerRetry => $builder.$layer(tower::retry::RetryLayer::new(Again(2))),
+            Around::TowerLimit => $builder.$layer(ConcurrencyLimitLayer::new($limit)),
+            Around::TowerShed => {
+                let layers = ServiceBuilder::new().layer(LoadShedLayer::new());
+                $builder.$layer(
+                    layers
+                        .layer(ConcurrencyLimitLayer::new($limit))
+                        .into_inner(),
+                )
+            }
+            Around::TowerBuffer => $builder.$layer(BufferLayer::<$call>::new(1)),
+            Around::TowerHedge => {
+                let layers = ServiceBuilder::new().layer(BufferLayer::<$call>::new(8));
+                $builder.$layer(layers.layer(HedgeLayer::<$call>(PhantomData)).into_inner())
+            }
+            Around::TowerFilter => {
+                $builder.$layer(FilterLayer::new(|request: $call| {
+                    match request.context().iteration() {
+                        2 => Err(Error::new(ErrorKind::InvalidRequest, "filtered")),
+                        _ => Ok(request),
+                    }
+                }))
+            }
+            Around::TowerMapError => $builder.$layer(MapErrLayer::new(|error: Error| {
+                let message = format!("mapped: {}", error.message());
+                error.with_message(message)
+            })),
+            around => unreachable!("{around:?} stands elsewhere"),
+        }
+    };
+}
+
+/// Puts what may stand around a model or a tool, or what may stand anywhere.
+macro_rules! on_call {
+    ($builder:expr, $world:expr, $around:expr, $outside:expr, $call:ty, $on:ident, $layer:ident) => {
+        match $around {
+            Around::Budget {
+                calls,
+                tokens,
+                finish,
+            } => {
+                let mut limits = Limits::new()
+                    .reservation(TOKENS)
+                    .on_exceeding(match finish {
+                        true => OnExceeding::Finish,
+                        false => OnExceeding::Fail,
+                    });
+                limits = limits.model_calls(calls).tool_calls(calls);
+                if let Some(tokens) = tokens {
+                    limits = limits.tokens(tokens);
+                }
+                let (account, inside) = (Account::new(limits), ProbeLayer::new());
+                let builder = $builder
+                    .$on(Budget::of(account.clone()))
+                    .$layer(inside.clone());
+                let attempts = attempts($outside);
+                $world.budgets.push(Charged {
+                    account,
+                    inside,
+                    calls,
+                    tokens,
+                    finish,
+                    attempts,
+                });
+                builder
+            }
+            Around::Redact { numbered } => $builder.$on(redact(numbered)),
+            around => anywhere!(
+                $builder,
+                $world,
+                around,
+                limit($outside),
+                $call,
+                $on,
+                $layer
+            ),
+        }
+    };
+}
+
+impl World {
+    pub(crate) fn build(case: &Case) -> (Agent, Self) {
+        let mut world = Self {
+            probe: ProbeLayer::new().pending_polls(case.pending_polls),
+            ..Self::default()
+        };
+        let mut builder = Agent::builder(world.probe.layer(model(case)))
+            .tool(tool("do", &world.ran).effect(Effect::Pure))
+            .tool(tool("pay", &world.ran));
+        builder = builder.on_model(Watch::new(&mut world.watches));
+        builder = builder.on_tool(Watch::new(&mut world.watches));
+        builder = builder.on_agent(Watch::new(&mut world.watches));
+        for (index, item) in case.stack.iter().enumerate() {
+            builder = world.put(builder, *item, &case.stack[..index]);
+        }
+        builder = builder.on_model(Watch::new(&mut world.watches));
+        builder = builder.on_tool(Watch::new(&mut world.watches));
+        builder = builder.on_agent(Watch::new(&mut world.watches));
+        world.loops = world.watches.last().unwrap().clone();
+        (builder.build().unwrap(), world)
+    }
+
+    fn put(&mut self, builder: AgentBuilder, item: Item, outside: &[Item]) -> AgentBuilder {
+        match item {
+            Item::Agent(around) => {
+                anywhere!(
+                    builder,
+                    self,
+                    around,
+                    1,
+                    AgentRequest,
+                    on_agent,
+                    agent_layer
+                )
+            }
+            Item::Tool(around) => match around {
+                Around::Approval => builder.on_tool(Approval::of_tools(["pay"]).allow_edits()),
+                Around::TowerMapResponse => builder.tool_layer(MapResponseLayer::new(
+                    |response: ToolResponse| match response.is_error() {
+                        true => ToolResponse::new("replaced"),
+                        false => response,
+                    },
+                )),
+                around => {
+                    on_call!(
+                        builder,
+                        self,
+                        around,
+                        outside,
+                        ToolRequest,
+                        on_tool,
+                        tool_layer
+                    )
+                }
+            },
+            Item::Model(around) => {
+                match around {
+                    Around::Fallback { restart } => {
+                        let other = ScriptedModel::always(
+                            Turn::from_text(format!("other words {OF_OTHER} and so on"))
+                                .usage(Usage::new(TOKENS / 2, TOKENS / 2)),
+                        );
+                        let other = self.probe.layer(other);
+                        builder.model_layer(layer_fn(move |inner| {
+                            Fallback::new(inner)
+                                .or(other.clone())
+                                .restart_streams(restart)
+                        }))
+                    }
+                    Around::TimeoutBetweenDeltas => builder.model_layer(
+                        CallTimeoutLayer::new(secs(60))
+                            .first_delta(secs(4))
+                            .idle(secs(4)),
+                    ),
+                    Around::GuardrailBefore(check) => builder
+                        .model_layer(on_trip(Guardrail::before(move |_| checking(check)), check)),
+                    Around::GuardrailBeside(check) => builder
+                        .model_layer(on_trip(Guardrail::beside(move |_| checking(check)), check)),
+                    Around::GuardrailAfter(check) => builder.model_layer(on_trip(
+                        Guardrail::after(move |_, _| checking(check)),
+                        check,
+                    )),
+                    Around::TowerMapResponse => {
+                        builder.model_layer(MapResponseLayer::new(|response: ModelResponse| {
+                            match response.message().text().len() % 2 {
+                                0 => response,
+                                _ => ModelResponse::from_text("replaced"),
+                            }
+                        }))
+                    }
+                    around => {
+                        on_call!(
+                            builder,
+                            self,
+                            around,
+                            outside,
+                            ModelRequest,
+                            on_model,
+                            model_layer
+                        )
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A hedge gets two services ready before it needs the second; a limit of one would never let it.
+fn limit(outside: &[Item]) -> usize {
+    let is_hedge = |item: &Item| {
+        matches!(
+            item,
+            Item::Model(Around::TowerHedge) | Item::Tool(Around::TowerHedge)
+        )
+    };
+    if outside.iter().any(is_hedge) { 256 } else { 1 }
+}
+
+/// How often those outside make a call at most, for one call of the loop.
+fn attempts(outside: &[Item]) -> u64 {
+    let times = |item: &Item| match item {
+        Item::Model(Around::Retry { .. } | Around::TowerRetry) => 3,
+        Item::Model(Around::TowerHedge) => 2,
+        _ => 1,
+    };
+    outside.iter().map(times).product()
+}
+
+fn redact(numbered: bool) -> Redact {
+    static REDACT: LazyLock<Redact> =
+        LazyLock::new(|| Redact::new([Detector::email()]).expect("it is built in"));
+    if numbered {
+        REDACT.clone().numbered()
+    } else {
+        REDACT.clone()
+    }
+}
+
+async fn checking(check: Check) -> Result<Verdict, Error> {
+    match check {
+        Check::Passes => {}
+        Check::PassesLate => tokio::time::sleep(secs(1)).await,
+        Check::Trips | Check::TripsWithAnswer | Check::Aborts => return Ok(Verdict::trip("no")),
+        Check::TripsLate => {
+            tokio::time::sleep(secs(1)).await;
+            return Ok(Verdict::trip("no"));
+        }
+        Check::Fails => return Err(Error::new(ErrorKind::Overloaded, "the check is busy")),
+        Check::Panics => panic!("boom"),
+        Check::Hangs => pending().await,
+    }
+    Ok(Verdict::Pass)
+}
+
+fn on_trip(guardrail: Guardrail, check: Check) -> Guardrail {
+    guardrail.with_timeout(secs(2)).with_on_trip(match check {
+        Check::TripsWithAnswer => OnTrip::answer("refused"),
+        Check::Aborts => OnTrip::Abort,
+        _ => OnTrip::Fail,
+    })
+}
+
+/// Makes a call again, so often, where its error says that this may help.
+#[derive(Clone)]
+struct Again(u32);
+
+impl<R: Clone, T> tower::retry::Policy<R, T, Error> for Again {
+    type Future = Ready<()>;
+
+    fn retry(&mut self, _: &mut R, result: &mut Result<T, Error>) -> Option<Ready<()>> {
+        result.as_ref().err().filter(|error| error.is_retryable())?;
+        self.0 = self.0.checked_sub(1)?;
+        Some(ready(()))
+    }
+
+    fn clone_request(&mut self, request: &R) -> Option<R> {
+        Some(request.clone())
+    }
+}
+
+struct HedgeLayer<R>(PhantomData<fn(R)>);
+
+/// A second attempt after 100 ms.
+#[derive(Clone)]
+struct Impatient;
+
+impl<R: Clone> tower::hedge::Policy<R> for Impatient {
+    fn clone_request(&self, request: &R) -> Option<R> {
+        Some(request.clone())
+    }
+
+    fn can_retry(&self, _: &R) -> bool {
+        true
+    }
+}
+
+impl<R, S> Layer<S> for HedgeLayer<R>
+where
+    R: Clone,
+    S: Service<R, Error: Into<BoxError>> + Clone,
+{
+    type Service = Hedge<S, Impatient>;
+
+    fn layer(&self, service: S) -> Self::Service {
+        Hedge::new_with_mock_latencies(service, Impatient, 1, 0.9, secs(10), &[100])
+    }
+}
+
+fn model(case: &Case) -> ScriptedModel {
+    let turns = case
+        .turns
+        .iter()
+        .enumerate()
+        .map(|(index, turn)| scripted(index, turn));
+    let usage = Usage::new(TOKENS / 2, TOKENS / 2);
+    let end = Turn::from_text("main: the end").usage(usage);
+    ScriptedModel::new(turns.chain([end])).chunk_size(case.chunk)
+}
+
+fn scripted(index: usize, turn: &case::Turn) -> Turn {
+    let parts = turn.says.iter().enumerate().map(|(number, say)| match say {
+        Say::Words => Part::from_text("main words "),
+        Say::Secret => Part::from_text(format!("main {OF_MODEL} says ")),
+        Say::Thought => Part::reasoning("main thought"),
+        Say::SecretThought => Part::reasoning(format!("main thought of {OF_MODEL} again")),
+        Say::Call(what) => Part::from(tool_call(format!("main-{index}-{number}"), *what)),
+    });
+    let message = Message::new(Role::Assistant, parts.collect::<Vec<_>>());
+    let turn_ =
+        Turn::response(ModelResponse::new(message)).usage(Usage::new(TOKENS / 2, TOKENS / 2));
+    let broken = |kind| Error::new(kind, format!("the model of {OF_MODEL} broke off"));
+    match turn.ends {
+        Ends::Well => turn_,
+        Ends::Late => turn_.latency(secs(3)),
+        Ends::Fails { after } => turn_.failing_after(after, broken(ErrorKind::Overloaded)),
+        Ends::FailsForGood { after } => turn_.failing_after(after, broken(ErrorKind::Auth)),
+        Ends::Hangs { after } => turn_.hanging_after(after),
+        Ends::Panics => Turn::function(|_| panic!("boom")),
+    }
+}
+
+fn tool_call(id: String, what: Do) -> ToolCall {
+    let text = if what == Do::EchoSecret {
+        OF_MODEL
+    } else {
+        "hello"
+    };
+    let (name, what) = match what {
+        Do::Echo | Do::EchoSecret => ("do", json!("Echo")),
+        Do::Leak => ("do", json!("Leak")),
+        Do::LeakAndFail => ("do", json!("LeakAndFail")),
+        Do::Slow => ("do", json!("Slow")),
+        Do::Hang => ("do", json!("Hang")),
+        Do::Fail => ("do", json!("Fail")),
+        Do::Panic => ("do", json!("Panic")),
+        Do::Wrong => ("do", json!(12)),
+        Do::Unknown => ("undo", json!("Echo")),
+        Do::Pay => ("pay", json!("Echo")),
+    };
+    ToolCall::new(id, name, json!({ "what": what, "text": text }))
+}
+
+#[derive(Deserialize, schemars::JsonSchema)]
+struct Work {
+    what: What,
+    text: String,
+}
+
+#[derive(Deserialize, schemars::JsonSchema)]
+enum What {
+    Echo,
+    Leak,
+    LeakAndFail,
+    Slow,
+    Hang,
+    Fail,
+    Panic,
+}
+
+/// A tool that follows its script, and notes for which call it ran.
+fn tool(name: &'static str, ran: &Arc<Mutex<Vec<String>>>) -> Tool {
+    let ran = ran.clone();
+    Tool::function_with(name, "", move |work: Work, request: ToolRequest| {
+        ran.lock()
+            .unwrap()
+            .push(format!("{name} {} {}", request.id(), work.text));
+        async move {
+            let failed = |message| Err(Error::new(ErrorKind::Overloaded, message));
+            match work.what {
+                What::Echo => Ok(work.text),
+                What::Leak => Ok(format!("ask {OF_TOOL} about it")),
+                What::LeakAndFail => failed(format!("{OF_TOOL} is busy")),
+                What::Slow => {
+                    tokio::time::sleep(secs(3)).await;
+                    Ok("slow".to_owned())
+                }
+                What::Hang => pending().await,
+                What::Fail => failed("busy".to_owned()),
+                What::Panic => panic!("boom"),
+            }
+        }
+    })
+}

@@ -1,0 +1,234 @@
+//! The prices of a published table.
+
+use tower::ServiceExt;
+use tower_agent::message::Metadata;
+use tower_agent::model::{BoxModel, CacheRetention, PromptCache};
+use tower_agent::testing::{ScriptedModel, Turn};
+use tower_agent::{ErrorKind, ModelRequest, ModelResponse, Usage};
+use tower_agent_middleware::budget::{
+    Account, Limits, ModelPrice, PriceTable, UnknownModel, UnknownPrice,
+};
+
+use super::charged;
+
+fn table() -> PriceTable {
+    PriceTable::from_litellm(include_str!("prices.json")).unwrap()
+}
+
+/// In millionths, so that the numbers are readable.
+fn cost(model: &str, usage: Usage) -> f64 {
+    let price = table()
+        .price(model)
+        .unwrap_or_else(|| panic!("no price for {model}"))
+        .clone();
+    (price.cost(usage) * 1e9).round() / 1e3
+}
+
+fn usage(input: u64, read: u64, written: u64, output: u64, reasoning: u64) -> Usage {
+    let mut usage = Usage::new(input, output);
+    usage.cached_input_tokens = read;
+    usage.cache_write_tokens = written;
+    usage.reasoning_tokens = reasoning;
+    usage
+}
+
+#[test]
+fn each_kind_of_token_has_its_price() {
+    assert_eq!(cost("plain", Usage::new(100, 10)), 120.0);
+    // Without a price of its own, a kind costs what its side costs.
+    assert_eq!(cost("plain", usage(100, 50, 20, 10, 5)), 120.0);
+    assert_eq!(
+        cost("careful", usage(100, 50, 20, 10, 5)),
+        120.0 + 20.0 + 100.0 + 200.0
+    );
+    assert_eq!(
+        cost("thinker", usage(100, 50, 0, 10, 4)),
+        100.0 + 12.0 + 12.0
+    );
+    assert_eq!(cost("ollama/local", Usage::new(100, 10)), 0.0);
+    // More parts than there is of the whole cost no less than the parts.
+    assert_eq!(cost("careful", usage(10, 50, 0, 1, 2)), 20.0 + 40.0);
+}
+
+#[test]
+fn a_long_prompt_has_another_price_for_the_whole_call() {
+    assert_eq!(cost("careful", Usage::new(200_000, 10)), 800_000.0 + 200.0);
+    assert_eq!(
+        cost("careful", Usage::new(200_001, 10)),
+        1_600_008.0 + 300.0
+    );
+    let cached = usage(200_001, 200_000, 1, 0, 0);
+    // What the tier does not say is as it was.
+    assert_eq!(cost("careful", cached), 160_000.0 + 5.0);
+    assert_eq!(cost("dashscope/stepped", Usage::new(1000, 1)), 1002.0);
+    assert_eq!(cost("dashscope/stepped", Usage::new(1001, 1)), 3007.0);
+}
+
+#[test]
+fn what_has_no_price_is_not_in_the_table() {
+    let table = table();
+    for name in [
+        "sample_spec",
+        "fallback_generalizations",
+        "by-the-picture",
+        "half",
+        "in-words",
+        "a-gift",
+        "vectors",
+        "",
+        "plain-2026-01-01",
+        "plai",
+    ] {
+        assert_eq!(table.price(name), None, "{name}");
+    }
+}
+
+#[test]
+fn a_name_is_found_exactly_and_then_by_its_providers_prefix() {
+    let table = table();
+    let found = |name: &str| table.price(name).map(|price| price.output);
+    let plain = found("plain");
+    assert!(plain.is_some());
+    assert_eq!(found("openai/plain"), plain);
+    assert_eq!(found("resold/openai/plain"), Some(7e-6));
+    assert_eq!(found("azure/plain"), None);
+    assert_eq!(found("local"), Some(0.0));
+    assert_eq!(found("stepped"), found("dashscope/stepped"));
+    // Which of two is meant cannot be known, unless it does not matter.
+    assert_eq!(found("twice"), None);
+    assert_eq!(found("there/twice"), Some(9e-6));
+    assert_eq!(found("same"), Some(1e-6));
+    // The caller's own price replaces that of the table.
+    let own = table.clone().model("plain", ModelPrice::new(0.0, 7.0));
+    assert_eq!(own.price("plain").unwrap().output, 7.0);
+    assert_eq!(own.price("openai/plain").unwrap().output, 7.0);
+    assert_eq!(found("plain"), plain);
+}
+
+#[test]
+fn a_text_that_is_no_table_is_an_error() {
+    for text in [
+        "",
+        "[]",
+        "{",
+        "{}",
+        r#"{ "a": 1, "b": { "mode": "chat" } }"#,
+    ] {
+        let error = PriceTable::from_litellm(text).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{text}");
+    }
+}
+
+/// A model that answers with this name, and an account that is charged.
+fn served(limits: Limits, by: Option<&str>, usage: Usage) -> (Account, BoxModel) {
+    let mut answer = ModelResponse::from_text("hi").with_usage(usage);
+    if let Some(by) = by {
+        answer = answer.with_metadata(Metadata::default().with_model(by));
+    }
+    let account = Account::new(limits);
+    let model = BoxModel::new(ScriptedModel::new([Turn::response(answer)]));
+    (account.clone(), charged(&account, model))
+}
+
+fn asks(model: Option<&str>) -> ModelRequest {
+    let mut request = ModelRequest::default();
+    request.settings_mut().model = model.map(str::to_owned);
+    request.settings_mut().max_tokens = Some(1000);
+    request
+}
+
+async fn spent(
+    limits: Limits,
+    asked: Option<&str>,
+    by: Option<&str>,
+) -> Result<(f64, u64), tower_agent::Error> {
+    let (account, model) = served(limits, by, Usage::new(100, 10));
+    model.oneshot(asks(asked)).await?;
+    Ok((
+        (account.used().cost * 1e9).round() / 1e3,
+        account.used().unpriced_calls,
+    ))
+}
+
+fn fails() -> Limits {
+    Limits::new().cost_at(9.0, table(), UnknownModel::Fail)
+}
+
+#[tokio::test]
+async fn the_table_prices_the_calls_of_a_budget() {
+    assert_eq!(
+        spent(fails(), Some("plain"), None).await.unwrap(),
+        (120.0, 0)
+    );
+    assert_eq!(
+        spent(fails(), Some("plain"), Some("careful"))
+            .await
+            .unwrap(),
+        (600.0, 0)
+    );
+    // A call reserves the price of the output that it may make.
+    let few = Limits::new().cost_at(0.001, table(), UnknownModel::Fail);
+    let error = spent(few, Some("plain"), None).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::BudgetExceeded);
+}
+
+#[tokio::test]
+async fn a_model_without_a_price_does_not_run() {
+    for (asked, what) in [(Some("new-model"), "`new-model`"), (None, "names no model")] {
+        let error = spent(fails(), asked, None).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidRequest);
+        assert!(error.message().contains(what), "{error}");
+        let unknown = error.downcast_ref::<UnknownPrice>().unwrap();
+        assert_eq!(unknown.model, asked.unwrap_or_default());
+    }
+}
+
+#[tokio::test]
+async fn a_default_model_stands_for_requests_that_name_none() {
+    let limits = || {
+        let table = table().default_model("plain");
+        Limits::new().cost_at(9.0, table, UnknownModel::Fail)
+    };
+    assert_eq!(spent(limits(), None, None).await.unwrap(), (120.0, 0));
+    assert_eq!(
+        spent(limits(), None, Some("careful")).await.unwrap(),
+        (600.0, 0)
+    );
+    assert!(spent(limits(), Some("new-model"), None).await.is_err());
+}
+
+#[tokio::test]
+async fn a_call_that_another_model_served_is_marked_and_never_free() {
+    let answered = spent(fails(), Some("plain"), Some("plain-2026-01-01"))
+        .await
+        .unwrap();
+    assert_eq!(answered, (120.0, 1));
+
+    let assumes = || {
+        let price = UnknownModel::Assume(ModelPrice::new(1e-5, 1e-5));
+        Limits::new().cost_at(9.0, table(), price)
+    };
+    assert_eq!(
+        spent(assumes(), Some("new-model"), None).await.unwrap(),
+        (1100.0, 1)
+    );
+    assert_eq!(
+        spent(assumes(), None, Some("newer")).await.unwrap(),
+        (1100.0, 1)
+    );
+    assert_eq!(
+        spent(assumes(), Some("plain"), None).await.unwrap(),
+        (120.0, 0)
+    );
+}
+
+#[tokio::test]
+async fn a_cache_that_is_kept_for_long_costs_more_to_write() {
+    for (retention, price) in [(CacheRetention::Short, 5.0), (CacheRetention::Long, 8.0)] {
+        let (account, model) = served(fails(), None, usage(100, 0, 100, 0, 0));
+        let mut request = asks(Some("careful"));
+        request.settings_mut().prompt_cache = Some(PromptCache::new().with_retention(retention));
+        model.oneshot(request).await.unwrap();
+        assert_eq!((account.used().cost * 1e9).round() / 1e3, 100.0 * price);
+    }
+}

@@ -1,0 +1,4 @@
+//! Each middleware alone, and in stacks.
+
+mod guard_stacks;
+mod guards;
