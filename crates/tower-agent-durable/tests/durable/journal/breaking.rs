@@ -17,7 +17,7 @@ use tower_agent_durable::journal::{
     StepKind, Unfinished,
 };
 
-use super::{durable, request};
+use crate::support::{durable, request};
 
 /// What happens around a run: the operations of its journal, and what is really done.
 #[derive(Clone, Default)]

@@ -28,7 +28,7 @@ use tower_agent_durable::journal::Durable;
 use tower_agent_mcp::client::McpClient;
 use tower_agent_mcp::server::McpServer;
 
-use crate::database::Folder;
+use crate::support::folder::Folder;
 
 const FOLDER: &str = "TOWER_AGENT_TEST_FOLDER";
 const CASE: &str = "TOWER_AGENT_TEST_CASE";

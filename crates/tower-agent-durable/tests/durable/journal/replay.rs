@@ -14,7 +14,7 @@ use tower_agent::{
 use tower_agent_durable::Sqlite;
 use tower_agent_durable::journal::Durable;
 
-use super::{Count, calling, counting, durable, request, saying};
+use crate::support::{Count, calling, counting, durable, request, saying};
 
 #[tokio::test]
 async fn a_run_that_is_made_again_calls_neither_model_nor_tools_nor_their_callbacks() {
