@@ -23,6 +23,8 @@
 //! | [`tower-agent-agui`](https://docs.rs/tower-agent-agui) | serves an agent over HTTP to AG-UI clients |
 //! | [`tower-agent-durable`](https://docs.rs/tower-agent-durable) | sessions and durable runs, in SQLite or PostgreSQL |
 //! | [`tower-agent-middleware`](https://docs.rs/tower-agent-middleware) | retry, fallback, timeout, budget, redaction, approval, guardrails |
+//! | [`tower-agent-dbos`](https://docs.rs/tower-agent-dbos) | durable runs over several machines, with DBOS in PostgreSQL |
+//! | [`tower-agent-restate`](https://docs.rs/tower-agent-restate) | durable runs over several machines, with Restate |
 //! | [`tower-agent-mcp`](https://docs.rs/tower-agent-mcp) | tools of MCP servers, and agents served as MCP servers |
 //! | [`tower-agent-otel`](https://docs.rs/tower-agent-otel) | OpenTelemetry spans and metrics of runs, by the GenAI conventions |
 //!

@@ -1,12 +1,15 @@
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use tower_agent::error::{BoxError, Error, ErrorKind};
 
 /// An error of a store.
 ///
 /// As an [`Error`] its kind is [`Conflict`](ErrorKind::Conflict) or [`Store`](ErrorKind::Store), and
-/// [`downcast_ref`](Error::downcast_ref) finds it.
-#[derive(Clone, Debug, thiserror::Error)]
+/// [`downcast_ref`](Error::downcast_ref) finds it. It serialises with the text of its source.
+#[derive(Clone, Debug, thiserror::Error, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum StoreError {
     /// The stored version is not the expected one, because another writer has written. Nothing was
@@ -26,10 +29,18 @@ pub enum StoreError {
     },
     /// The data cannot be read or written as JSON.
     #[error("the data does not have the expected form: {0}")]
-    Data(#[source] Arc<dyn std::error::Error + Send + Sync>),
+    Data(
+        #[source]
+        #[serde(with = "as_text")]
+        Arc<dyn std::error::Error + Send + Sync>,
+    ),
     /// The database failed or cannot be reached. Whether it has written may be unknown.
     #[error("the database failed: {0}")]
-    Database(#[source] Arc<dyn std::error::Error + Send + Sync>),
+    Database(
+        #[source]
+        #[serde(with = "as_text")]
+        Arc<dyn std::error::Error + Send + Sync>,
+    ),
 }
 
 impl StoreError {
@@ -57,5 +68,30 @@ impl From<StoreError> for Error {
             _ => ErrorKind::Store,
         };
         Self::new(kind, error.to_string()).with_source(error)
+    }
+}
+
+/// The source of an error as its text: its type exists only in the process that failed.
+mod as_text {
+    use std::error::Error;
+    use std::sync::Arc;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+    use tower_agent::error::BoxError;
+
+    type Source = Arc<dyn Error + Send + Sync>;
+
+    pub(super) fn serialize<S: Serializer>(
+        source: &Source,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(source)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Source, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Ok(BoxError::from(text).into())
     }
 }

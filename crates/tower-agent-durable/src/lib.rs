@@ -3,13 +3,18 @@
 //! ```text
 //! SessionLayer      ->  AgentRequest with its conversation, which is stored after the run
 //! journal::Durable  ->  model and tool calls that are not repeated after a crash
-//! engine            ->  the same on several machines
 //! ```
 //!
 //! [`SessionLayer`] keeps the conversations of an agent in a [`SessionStore`], so that a request
-//! carries only what is new. A [journal] keeps the results of the calls of a run. With an `engine`
-//! (features `dbos` and `restate`), another machine continues a run whose machine is lost. The guide on
-//! [keeping](guide::keeping) says which of the three you need.
+//! carries only what is new. A [journal] keeps the results of the calls of a run. With an
+//! engine, which is a crate of its own, another machine continues a run whose machine is lost. The guide
+//! on [keeping](guide::keeping) says which of the three you need.
+//!
+//! | engine | [`tower-agent-dbos`](https://docs.rs/tower-agent-dbos) | [`tower-agent-restate`](https://docs.rs/tower-agent-restate) |
+//! |---|---|---|
+//! | needs | PostgreSQL | a Restate server, or a cluster of them |
+//! | the journal is | `Postgres` | the engine itself |
+//! | lost machines are detected by | your own health checks | the server |
 //!
 //! `Sqlite` is for one machine and needs no server; `Postgres` (feature `postgres`) is for several.
 //! Both create their tables when they are opened, under names that start with `tower_agent_`, so
@@ -25,8 +30,6 @@
 
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod database;
-#[cfg(any(feature = "dbos", feature = "restate"))]
-pub mod engine;
 mod error;
 pub mod guide;
 pub mod journal;

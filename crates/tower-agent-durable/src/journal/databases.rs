@@ -1,8 +1,9 @@
 //! The databases as journals. Each operation is a task of its own, which goes on to its end.
 
 use super::error::JournalError;
+use super::input::Input;
 use super::intent::Intent;
-use super::journal::{Begun, Input, Journal, Lease, OpenRun};
+use super::journal::{Begun, Journal, Lease, OpenRun};
 use super::record::Record;
 use super::run_end::RunEnd;
 use super::runs::Runs;

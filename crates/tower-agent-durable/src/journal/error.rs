@@ -1,5 +1,7 @@
+use std::borrow::Cow;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use tower_agent::Error;
 
 use super::step_id::StepId;
@@ -9,14 +11,18 @@ use crate::error::StoreError;
 ///
 /// As an [`Error`] it is an abort, since the model must not read it and no other step may follow;
 /// [`downcast_ref`](Error::downcast_ref) finds it.
-#[derive(Clone, Debug, thiserror::Error)]
+///
+/// It serialises, so that a journal on another machine can refuse a call. The source of a
+/// [`StoreError`] becomes its text.
+#[derive(Clone, Debug, thiserror::Error, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum JournalError {
     /// The program does not do what it did before: it was changed, or depends on something besides the
     /// run's steps.
     #[error(
-        "{step} differs from what the journal has: `{part}` is another; run it with the program that \
-         began it, or delete the run"
+        "{step} does not match the journal: `{part}` differs; run it with the program that began it, or \
+         delete the run"
     )]
     NonDeterminism {
         /// The step.
@@ -55,8 +61,8 @@ pub enum JournalError {
     /// The run has had this request, or a different answer to what this one answers, or has gone on from
     /// where this one continues. It would repeat the calls after it.
     #[error(
-        "run `{run}` has had this request, or a different answer, or has gone on since; take the request \
-         that the journal has for the run, or use another run id"
+        "run `{run}` has moved past this request; take the request that the journal has for the run, or \
+         use another run id"
     )]
     EarlierRequest {
         /// The run.
@@ -68,7 +74,7 @@ pub enum JournalError {
         /// The call.
         call: String,
         /// The reason, and what to do.
-        why: &'static str,
+        why: Cow<'static, str>,
     },
     /// A model call that has failed is repeated from outside the journal.
     #[error(

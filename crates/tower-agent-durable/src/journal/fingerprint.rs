@@ -20,13 +20,17 @@ pub(super) fn hash(part: &impl Serialize, before: &[u8]) -> Result<[u8; LENGTH],
     Ok(hash)
 }
 
-/// The hashes of the parts of a request, by which a request that differs is known, and where.
+/// The hashes of the parts of a request, to compare it with another one part by part.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Fingerprint(Vec<(String, String)>);
 
 impl Fingerprint {
-    /// Adds a part.
-    pub(crate) fn add(
+    /// Adds a part of a request.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the part cannot be written as JSON.
+    pub fn add(
         &mut self,
         name: impl Into<String>,
         part: &impl Serialize,

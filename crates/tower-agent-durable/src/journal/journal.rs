@@ -1,14 +1,16 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use tower_agent::agent::SavedRequest;
+use serde::{Deserialize, Serialize};
+use tower_agent::RunContext;
 
 use super::error::JournalError;
-use super::fingerprint::Fingerprint;
+use super::input::Input;
 use super::intent::Intent;
 use super::record::Record;
 use super::run_end::RunEnd;
 use super::step_id::StepId;
+use super::steps::Steps;
 
 /// Keeps the steps of runs. Implemented by `Sqlite` and `Postgres`.
 ///
@@ -31,7 +33,7 @@ pub trait Journal: Clone + Send + Sync + 'static {
     /// was cancelled.
     fn start(&self, input: &Input) -> impl Future<Output = Result<OpenRun, JournalError>> + Send;
 
-    /// Begins a step, or says how it went.
+    /// Begins a step, or returns its recorded outcome.
     ///
     /// # Errors
     ///
@@ -51,7 +53,7 @@ pub trait Journal: Clone + Send + Sync + 'static {
     fn begin_again(&self, lease: Lease)
     -> impl Future<Output = Result<Lease, JournalError>> + Send;
 
-    /// Keeps how a step has ended.
+    /// Records a step's outcome.
     ///
     /// # Errors
     ///
@@ -62,14 +64,14 @@ pub trait Journal: Clone + Send + Sync + 'static {
         record: &Record,
     ) -> impl Future<Output = Result<(), JournalError>> + Send;
 
-    /// Makes a step one that was never begun.
+    /// Forgets a step.
     ///
     /// # Errors
     ///
     /// Fails if the run was taken over.
     fn release(&self, lease: &Lease) -> impl Future<Output = Result<(), JournalError>> + Send;
 
-    /// Keeps how the run has ended, for now.
+    /// Records the current end of the run.
     ///
     /// # Errors
     ///
@@ -81,23 +83,8 @@ pub trait Journal: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Result<(), JournalError>> + Send;
 }
 
-/// A request that starts or resumes a run.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Input {
-    /// The outermost agent.
-    pub agent: Arc<str>,
-    /// The request.
-    pub request: SavedRequest,
-    /// The fingerprint of the request.
-    pub fingerprint: Fingerprint,
-    /// Whether the request has started the run before in this process, as in a retry around the agent. It
-    /// then has what the run has left.
-    pub is_retried: bool,
-}
-
 /// A run that this process executes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct OpenRun {
     /// Its id.
@@ -111,7 +98,7 @@ pub struct OpenRun {
 }
 
 impl OpenRun {
-    /// Creates one, for a journal of your own.
+    /// Creates an open run, for a journal of your own.
     #[must_use]
     pub fn new(id: impl Into<Arc<str>>, epoch: u64, input: u32, conversation: u32) -> Self {
         Self {
@@ -120,6 +107,13 @@ impl OpenRun {
             input,
             conversation,
         }
+    }
+
+    /// Returns the journaled run that a call belongs to, or `None` if its agent has no journal.
+    #[must_use]
+    pub fn of(context: &RunContext) -> Option<Self> {
+        let steps = Steps::find(context)?;
+        Some(steps.run.clone())
     }
 }
 
@@ -136,7 +130,7 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// Creates one, for a journal of your own.
+    /// Creates a lease, for a journal of your own.
     #[must_use]
     pub fn new(run: OpenRun, step: StepId, attempt: u32) -> Self {
         Self { run, step, attempt }

@@ -3,74 +3,109 @@ use tower_agent::{Interrupt, Resolution};
 
 use super::error::JournalError;
 use super::fingerprint::Fingerprint;
-use super::journal::{Input, OpenRun};
+use super::input::Input;
+use super::journal::OpenRun;
 use super::run_status::RunStatus;
 
-/// What a journal has of a run that is started.
-pub(crate) struct KnownRun {
-    /// Not that of a run which was cancelled.
-    pub(crate) status: RunStatus,
-    pub(crate) epoch: u64,
-    /// The number of its latest request.
-    pub(crate) input: u32,
-    /// The number of the request that began its conversation.
-    pub(crate) conversation: u32,
-    /// Those of the requests of its conversation; the last is that of the latest.
-    pub(crate) fingerprints: Vec<Fingerprint>,
-    /// What these have answered, in order.
-    pub(crate) answers: Vec<Resolution>,
-    /// The turn from which its latest request continued.
-    pub(crate) turn: u64,
-    /// What it waits for.
-    pub(crate) interrupts: Vec<Interrupt>,
+/// A run as a journal has stored it. A journal of your own decides with it whether a request may start,
+/// resume or continue the run.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct KnownRun {
+    /// The run as its latest process had it.
+    pub run: OpenRun,
+    /// The status, of [a run that may continue](RunStatus::of_open_run).
+    pub status: RunStatus,
+    /// The fingerprints of the conversation's requests, latest last.
+    pub fingerprints: Vec<Fingerprint>,
+    /// The resolutions in these requests, in order.
+    pub answers: Vec<Resolution>,
+    /// The turn from which the latest request continued.
+    pub turn: u64,
+    /// The open interrupts.
+    pub interrupts: Vec<Interrupt>,
 }
 
 impl KnownRun {
-    /// Returns the run as the process that starts it has it. Its `input` is another one if the request
-    /// is.
-    pub(crate) fn start(self, input: &Input) -> Result<OpenRun, JournalError> {
-        let run = || input.request.run_id().into();
-        let epoch = self.epoch.saturating_add(1);
-        if self.fingerprints.last() == Some(&input.fingerprint) {
-            return Ok(OpenRun::new(run(), epoch, self.input, self.conversation));
+    /// Creates a run without requests, answers and interrupts.
+    #[must_use]
+    pub fn new(run: OpenRun, status: RunStatus) -> Self {
+        Self {
+            run,
+            status,
+            fingerprints: Vec::new(),
+            answers: Vec::new(),
+            turn: 0,
+            interrupts: Vec::new(),
         }
-        if self.fingerprints.contains(&input.fingerprint) {
-            return Err(JournalError::EarlierRequest { run: run() });
+    }
+
+    /// Returns the run as the process that starts it has it. Its `input` is a new number if the request
+    /// is another one than the latest.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`Journal::start`](super::Journal::start) does.
+    pub fn start(self, input: &Input) -> Result<OpenRun, JournalError> {
+        let has_moved_past = self.has_moved_past(&input.request);
+        let Self {
+            run,
+            status,
+            fingerprints,
+            turn: latest_turn,
+            ..
+        } = self;
+        let epoch = run.epoch.saturating_add(1);
+        // A request that is delivered again, or a process that takes over: the same steps, under a new
+        // epoch that shuts out the previous process.
+        if fingerprints.last() == Some(&input.fingerprint) {
+            return Ok(OpenRun { epoch, ..run });
+        }
+        // An older request of the conversation would repeat the calls that followed it.
+        if fingerprints.contains(&input.fingerprint) {
+            return Err(JournalError::EarlierRequest { run: run.id });
         }
         let turn = input.request.checkpoint().turn;
-        let is_retried = input.is_retried && self.status == RunStatus::Failed;
-        if self.status == RunStatus::Running || turn == 0 && !is_retried {
-            return Err(JournalError::OtherRequest { run: run() });
+        // A retry in the same process changes the request, since it has what the failed try left.
+        let is_retried = input.is_retried && status == RunStatus::Failed;
+        // Turn 0 means that the request continues no checkpoint, so it would begin a second conversation.
+        if status == RunStatus::Running || turn == 0 && !is_retried {
+            return Err(JournalError::OtherRequest { run: run.id });
         }
-        if turn <= self.turn && !is_retried || self.has_gone_on(&input.request) {
-            return Err(JournalError::EarlierRequest { run: run() });
+        if turn <= latest_turn && !is_retried || has_moved_past {
+            return Err(JournalError::EarlierRequest { run: run.id });
         }
         // The checkpoint that the latest request has left is one turn later.
-        if turn > self.turn.saturating_add(1) {
-            return Err(JournalError::OtherRequest { run: run() });
+        if turn > latest_turn.saturating_add(1) {
+            return Err(JournalError::OtherRequest { run: run.id });
         }
-        let number = self.input.saturating_add(1);
-        let conversation = match self.status {
-            RunStatus::Completed => number,
-            _ => self.conversation,
+        let number = run.input.saturating_add(1);
+        // After a completed run a new conversation begins, so that its steps get names of their own.
+        let conversation = if status == RunStatus::Completed {
+            number
+        } else {
+            run.conversation
         };
-        Ok(OpenRun::new(run(), epoch, number, conversation))
+        Ok(OpenRun::new(run.id, epoch, number, conversation))
     }
 
-    /// Returns whether a request answers what was answered.
-    fn has_gone_on(&self, request: &SavedRequest) -> bool {
+    /// Returns whether a request answers an interrupt that was answered differently, or is closed.
+    fn has_moved_past(&self, request: &SavedRequest) -> bool {
         let answers = request.resolutions();
-        match self.status {
-            // It was answered before, or the run would not have completed.
-            RunStatus::Completed => !answers.is_empty(),
-            _ => answers.iter().any(|answer| self.has_another(answer)),
+        if self.status == RunStatus::Completed {
+            // Every interrupt was answered before, or the run would not have completed.
+            return !answers.is_empty();
         }
+        answers.iter().any(|answer| self.contradicts(answer))
     }
 
-    /// Returns whether a question has another answer, and is not asked again.
-    fn has_another(&self, answer: &Resolution) -> bool {
-        let is_asked = self.interrupts.iter().any(|asked| asked.id == answer.id);
+    /// Returns whether an interrupt that is no longer open has another answer.
+    fn contradicts(&self, answer: &Resolution) -> bool {
+        let is_open = self
+            .interrupts
+            .iter()
+            .any(|interrupt| interrupt.id == answer.id);
         let earlier = self.answers.iter().rfind(|earlier| earlier.id == answer.id);
-        !is_asked && earlier.is_some_and(|earlier| earlier != answer)
+        !is_open && earlier.is_some_and(|earlier| earlier != answer)
     }
 }

@@ -148,20 +148,18 @@ mod databases;
 mod durable;
 mod error;
 mod fingerprint;
+mod input;
 mod intent;
 #[expect(
     clippy::module_inception,
     reason = "a trait is in the file of its name"
 )]
 mod journal;
-#[cfg(any(feature = "postgres", feature = "restate", feature = "sqlite"))]
 mod known_run;
-#[cfg(any(feature = "postgres", feature = "restate", feature = "sqlite"))]
 mod next_request;
 mod question;
 mod record;
 mod run_end;
-#[cfg(any(feature = "postgres", feature = "restate", feature = "sqlite"))]
 mod run_info;
 mod run_service;
 mod run_status;
@@ -181,24 +179,18 @@ mod version;
 pub use self::durable::Durable;
 pub use self::error::JournalError;
 pub use self::fingerprint::Fingerprint;
+pub use self::input::Input;
 pub use self::intent::Intent;
-pub use self::journal::{Begun, Input, Journal, Lease, OpenRun};
-#[cfg(feature = "restate")]
-pub(crate) use self::known_run::KnownRun;
-#[cfg(feature = "restate")]
-pub(crate) use self::next_request::next_request;
+pub use self::journal::{Begun, Journal, Lease, OpenRun};
+pub use self::known_run::KnownRun;
+pub use self::next_request::next_request;
 pub use self::record::{Outcome, Record};
 pub use self::run_end::RunEnd;
-#[cfg(any(feature = "postgres", feature = "restate", feature = "sqlite"))]
 pub use self::run_info::RunInfo;
-#[cfg(feature = "dbos")]
-pub(crate) use self::run_service::input;
 pub use self::run_status::RunStatus;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub use self::runs::Runs;
 pub use self::step_id::{StepId, StepKind};
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub use self::step_info::StepInfo;
-#[cfg(any(feature = "dbos", feature = "restate"))]
-pub(crate) use self::steps::Steps;
 pub use self::unfinished::Unfinished;

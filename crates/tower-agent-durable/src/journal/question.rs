@@ -152,7 +152,6 @@ impl Question {
 }
 
 /// Returns the path of the call that an interrupt asks about.
-#[cfg(any(feature = "postgres", feature = "restate", feature = "sqlite"))]
 pub(super) fn path_of(interrupt: &Interrupt) -> Option<&str> {
     let is_ours = interrupt.reason == Unfinished::REASON;
     let rest = interrupt

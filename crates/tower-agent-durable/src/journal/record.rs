@@ -4,27 +4,26 @@ use tower_agent::Error;
 use tower_agent::context::Effects;
 
 use super::version;
-#[cfg(any(feature = "postgres", feature = "restate", feature = "sqlite"))]
 use crate::error::StoreError;
 
-/// How a step has ended: its response or error, and its effects on the run.
+/// The end of a step: its response or error, and its effects on the run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Record {
     /// The version of the form.
     #[serde(deserialize_with = "version::known::<1, _>")]
     pub version: u32,
-    /// What it has returned.
+    /// The outcome.
     pub outcome: Outcome,
-    /// What it has changed in the run.
+    /// The effects on the run.
     #[serde(default)]
     pub effects: Effects,
-    /// What a callback has ended after the response, such as the agent.
+    /// The ending that an `after` raised, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ending: Option<Error>,
 }
 
-/// What a step has returned.
+/// The outcome of a step.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -39,9 +38,12 @@ impl Record {
     /// The version that this crate writes, and the latest that it reads.
     pub const VERSION: u32 = 1;
 
-    /// Reads one from JSON, unless it is of a later version.
-    #[cfg(any(feature = "postgres", feature = "restate", feature = "sqlite"))]
-    pub(crate) fn read(text: &str) -> Result<Self, StoreError> {
+    /// Reads a record from JSON.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`NewerFormat`](StoreError::NewerFormat) if a later version of this crate wrote it.
+    pub fn from_json(text: &str) -> Result<Self, StoreError> {
         version::read(text, Self::VERSION)
     }
 

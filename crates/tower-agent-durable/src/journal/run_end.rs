@@ -2,11 +2,11 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 use tower_agent::{Checkpoint, Error, Interrupt};
 
+use super::run_status::RunStatus;
 use super::version;
-#[cfg(any(feature = "postgres", feature = "restate", feature = "sqlite"))]
 use crate::error::StoreError;
 
-/// How a run has ended, for now.
+/// The current end of a run: it may continue.
 ///
 /// It serialises with its [version](Self::VERSION).
 #[derive(Clone, Debug)]
@@ -21,7 +21,7 @@ pub enum RunEnd {
     },
     /// It waits for the resolutions of the checkpoint's interrupts.
     Waiting {
-        /// From where it continues.
+        /// The checkpoint from which it continues.
         checkpoint: Checkpoint,
         /// The session's state.
         state: Map<String, Value>,
@@ -34,21 +34,36 @@ impl RunEnd {
     /// The version that this crate writes, and the latest that it reads.
     pub const VERSION: u32 = 1;
 
-    /// Returns the end of a run that has not failed.
-    pub(crate) fn new(checkpoint: Checkpoint, state: Map<String, Value>) -> Self {
-        match checkpoint.interrupts[..] {
-            [] => Self::Completed { checkpoint, state },
-            _ => Self::Waiting { checkpoint, state },
+    /// Creates the end of a run that has not failed: it waits if the checkpoint has open interrupts.
+    #[must_use]
+    pub fn new(checkpoint: Checkpoint, state: Map<String, Value>) -> Self {
+        if checkpoint.interrupts.is_empty() {
+            Self::Completed { checkpoint, state }
+        } else {
+            Self::Waiting { checkpoint, state }
         }
     }
 
-    /// Reads one from JSON, unless it is of a later version.
-    #[cfg(any(feature = "postgres", feature = "restate", feature = "sqlite"))]
-    pub(crate) fn read(text: &str) -> Result<Self, StoreError> {
+    /// Returns the status of a run with this end.
+    #[must_use]
+    pub const fn status(&self) -> RunStatus {
+        match self {
+            Self::Completed { .. } => RunStatus::Completed,
+            Self::Waiting { .. } => RunStatus::Waiting,
+            Self::Failed(_) => RunStatus::Failed,
+        }
+    }
+
+    /// Reads the end of a run from JSON.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`NewerFormat`](StoreError::NewerFormat) if a later version of this crate wrote it.
+    pub fn from_json(text: &str) -> Result<Self, StoreError> {
         version::read(text, Self::VERSION)
     }
 
-    /// Returns what the run waits for.
+    /// Returns the open interrupts.
     #[must_use]
     pub fn interrupts(&self) -> &[Interrupt] {
         match self {

@@ -3,26 +3,55 @@ use std::time::SystemTime;
 
 use tower_agent::{Error, Interrupt};
 
+use super::run_end::RunEnd;
 use super::run_status::RunStatus;
 
-/// A run.
+/// A summary of a run.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RunInfo {
-    /// Its id.
+    /// The id.
     pub id: Arc<str>,
     /// The outermost agent.
     pub agent: Arc<str>,
-    /// Where it is.
+    /// The status.
     pub status: RunStatus,
-    /// What it waits for.
+    /// The open interrupts.
     pub interrupts: Vec<Interrupt>,
-    /// Why it has failed.
+    /// The error, if the run has failed.
     pub error: Option<Error>,
-    /// How often it was started, resumed or taken over.
+    /// The number of times that it was started, resumed or taken over.
     pub epoch: u64,
-    /// When it was started.
+    /// The time of the first start.
     pub started_at: SystemTime,
-    /// When the journal last wrote to it.
+    /// The time of the last write.
     pub updated_at: SystemTime,
+}
+
+impl RunInfo {
+    /// Creates the summary of a run from its current end, if it has one, for a journal of your own. The
+    /// run has epoch 0 and started at `at`.
+    #[must_use]
+    pub fn new(
+        id: impl Into<Arc<str>>,
+        agent: impl Into<Arc<str>>,
+        status: RunStatus,
+        end: Option<&RunEnd>,
+        at: SystemTime,
+    ) -> Self {
+        let error = match end {
+            Some(RunEnd::Failed(error)) => Some(error.clone()),
+            _ => None,
+        };
+        Self {
+            id: id.into(),
+            agent: agent.into(),
+            status,
+            interrupts: end.map_or_else(Vec::new, |end| end.interrupts().to_vec()),
+            error,
+            epoch: 0,
+            started_at: at,
+            updated_at: at,
+        }
+    }
 }

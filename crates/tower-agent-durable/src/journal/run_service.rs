@@ -1,19 +1,16 @@
 use std::task::{Context, Poll};
 
 use futures_util::future::BoxFuture;
-use serde_json::Value;
 use tower::{Service, ServiceExt};
-use tower_agent::agent::SavedRequest;
 use tower_agent::call::{CallService, Origin};
 use tower_agent::{AgentRequest, AgentResponse, Checkpoint, Error, Request, Result};
 use tower_layer::Layer;
 
 use super::error::JournalError;
-use super::fingerprint::Fingerprint;
-use super::journal::{Input, Journal};
+use super::input::Input;
+use super::journal::Journal;
 use super::run_end::RunEnd;
 use super::steps::Steps;
-use crate::error::StoreError;
 use crate::sessions::OpenCalls;
 
 /// Journals runs.
@@ -73,7 +70,7 @@ where
     if let Some(open) = &open {
         open.note_journal().await?;
     }
-    let run = journal.start(&input(&request)?).await?;
+    let run = journal.start(&Input::new(&request)?).await?;
     if let Some(open) = &open {
         open.take_over().await;
     }
@@ -104,45 +101,4 @@ fn left(response: &AgentResponse, asked: &AgentRequest) -> Checkpoint {
     let mut response = response.clone();
     asked.mark(&mut response, None, Origin::Service);
     response.checkpoint_in(context)
-}
-
-/// Returns the request as a journal starts a run with it.
-pub(crate) fn input(request: &AgentRequest) -> Result<Input, JournalError> {
-    let saved = SavedRequest::from(request);
-    let mut fingerprint = Fingerprint::default();
-    let mut data = serde_json::to_value(&saved).map_err(StoreError::data)?;
-    // The same request can come through another stream, whose messages have other ids.
-    if let Some(Value::Array(messages)) = data.pointer_mut("/checkpoint/messages") {
-        for message in messages.iter_mut().filter_map(Value::as_object_mut) {
-            message.remove("id");
-        }
-    }
-    for (part, value) in parts(&data) {
-        match &**part {
-            "checkpoint" => {
-                for (part, value) in parts(value) {
-                    fingerprint.add(part, value)?;
-                }
-            }
-            part => fingerprint.add(part, value)?,
-        }
-    }
-    let context = request.context();
-    let is_retried =
-        Steps::of(context, String::new).is_ok_and(|it| *it.run.id == *context.run_id());
-    Ok(Input {
-        agent: context.agent().into(),
-        request: saved,
-        fingerprint,
-        is_retried,
-    })
-}
-
-/// Returns the parts of what is stored. Of another version it is still the same.
-fn parts(stored: &Value) -> impl Iterator<Item = (&String, &Value)> {
-    stored
-        .as_object()
-        .into_iter()
-        .flatten()
-        .filter(|(part, _)| *part != "version")
 }

@@ -1,13 +1,9 @@
 use std::fmt;
 
-#[cfg(any(feature = "postgres", feature = "restate", feature = "sqlite"))]
 use super::error::JournalError;
-#[cfg(any(feature = "postgres", feature = "restate", feature = "sqlite"))]
-use super::run_end::RunEnd;
-#[cfg(any(feature = "postgres", feature = "restate", feature = "sqlite"))]
 use crate::error::StoreError;
 
-/// Where a run is.
+/// The status of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RunStatus {
@@ -40,9 +36,9 @@ impl RunStatus {
         }
     }
 
-    /// Returns the status of this name.
-    #[cfg(any(feature = "postgres", feature = "restate", feature = "sqlite"))]
-    pub(crate) fn from_name(name: &str) -> Self {
+    /// Returns the status of this name, or [`Unreadable`](Self::Unreadable) for a name of a later version.
+    #[must_use]
+    pub fn from_name(name: &str) -> Self {
         let all = [
             Self::Running,
             Self::Waiting,
@@ -55,9 +51,13 @@ impl RunStatus {
             .unwrap_or(Self::Unreadable)
     }
 
-    /// Returns the status of this name, or why its run cannot continue.
-    #[cfg(any(feature = "postgres", feature = "restate", feature = "sqlite"))]
-    pub(crate) fn of_open(run: &str, name: &str) -> Result<Self, JournalError> {
+    /// Returns the status of this name, of a run that is to continue.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`Cancelled`](JournalError::Cancelled) if the run was cancelled, and with
+    /// [`Store`](JournalError::Store) if a later version of this crate wrote the name.
+    pub fn of_open_run(run: &str, name: &str) -> Result<Self, JournalError> {
         match Self::from_name(name) {
             Self::Cancelled => Err(JournalError::Cancelled { run: run.into() }),
             Self::Unreadable => {
@@ -67,16 +67,6 @@ impl RunStatus {
                 Err(StoreError::data(why).into())
             }
             status => Ok(status),
-        }
-    }
-
-    /// Returns that of a run that has ended so.
-    #[cfg(any(feature = "postgres", feature = "restate", feature = "sqlite"))]
-    pub(crate) const fn of(end: &RunEnd) -> Self {
-        match end {
-            RunEnd::Completed { .. } => Self::Completed,
-            RunEnd::Waiting { .. } => Self::Waiting,
-            RunEnd::Failed(_) => Self::Failed,
         }
     }
 }

@@ -77,16 +77,22 @@ impl Runs {
     /// Fails if the database does.
     pub async fn list(&self) -> Result<Vec<RunInfo>, JournalError> {
         let rows = self.0.read(ALL, &[]).await?;
-        let seen = rows.iter().map(|row| match ended(row) {
-            Err(JournalError::Store(StoreError::NewerFormat { .. } | StoreError::Data(_))) => {
-                Ok(RunInfo {
-                    status: RunStatus::Unreadable,
-                    ..RunInfo::read(row, None)?
-                })
-            }
-            ended => RunInfo::read(row, ended?),
-        });
-        seen.collect()
+        let mut runs = Vec::with_capacity(rows.len());
+        for row in &rows {
+            let run = match ended(row) {
+                Ok(end) => RunInfo::read(row, end.as_ref())?,
+                // A run of a later version must not hide the others from the operator.
+                Err(JournalError::Store(StoreError::NewerFormat { .. } | StoreError::Data(_))) => {
+                    RunInfo {
+                        status: RunStatus::Unreadable,
+                        ..RunInfo::read(row, None)?
+                    }
+                }
+                Err(error) => return Err(error),
+            };
+            runs.push(run);
+        }
+        Ok(runs)
     }
 
     /// Returns a run.
@@ -96,7 +102,7 @@ impl Runs {
     /// Fails if the run does not exist, or its end cannot be read.
     pub async fn get(&self, run: &str) -> Result<RunInfo, JournalError> {
         let row = self.row(run).await?;
-        RunInfo::read(&row, ended(&row)?)
+        RunInfo::read(&row, ended(&row)?.as_ref())
     }
 
     async fn row(&self, run: &str) -> Result<Row, JournalError> {
@@ -136,7 +142,7 @@ impl Runs {
     pub async fn request(&self, run: &str) -> Result<AgentRequest, JournalError> {
         let rows = self.0.read(REQUEST, &[run.into()]).await?;
         let row = rows.first().ok_or_else(|| unknown(run))?;
-        RunStatus::of_open(run, row.text("status")?)?;
+        RunStatus::of_open_run(run, row.text("status")?)?;
         let saved: SavedRequest = from_json(row.text("request")?)?;
         Ok(next_request(saved, ended(row)?))
     }
@@ -148,13 +154,17 @@ impl Runs {
     ///
     /// Fails if the run does not exist.
     pub async fn cancel(&self, run: &str) -> Result<(), JournalError> {
-        let [cancelled, completed] =
-            [RunStatus::Cancelled, RunStatus::Completed].map(|it| it.as_str());
-        let values = [run.into(), cancelled.into(), now().into(), completed.into()];
-        match self.write(CANCEL, &values).await? {
-            0 => self.row(run).await.map(drop),
-            _ => Ok(()),
+        let values = [
+            run.into(),
+            RunStatus::Cancelled.as_str().into(),
+            now().into(),
+            RunStatus::Completed.as_str().into(),
+        ];
+        if self.write(CANCEL, &values).await? == 0 {
+            // The run has completed, which is no error, or there is none.
+            self.row(run).await?;
         }
+        Ok(())
     }
 
     /// Deletes a run with its steps. Its process, if there is one, stops before its next step.
@@ -163,14 +173,14 @@ impl Runs {
     ///
     /// Fails if the run does not exist.
     pub async fn delete(&self, run: &str) -> Result<(), JournalError> {
-        match self.write(DELETE, &[run.into()]).await? {
-            0 => Err(unknown(run)),
-            _ => Ok(()),
+        if self.write(DELETE, &[run.into()]).await? == 0 {
+            return Err(unknown(run));
         }
+        Ok(())
     }
 
     /// Deletes the runs that have completed, failed or were cancelled before this time, with their
-    /// steps; returns their number. Call it now and then: nothing else deletes runs.
+    /// steps; returns their number. Call it periodically: nothing else deletes runs.
     ///
     /// A run that is running or waits is never deleted. A deleted run is forgotten: started again under
     /// the same id, it makes all of its calls. So keep runs for longer than anyone may start them again.
@@ -193,14 +203,13 @@ impl Runs {
     ///
     /// Fails if the database does.
     pub async fn delete_ended(&self, before: SystemTime) -> Result<u64, JournalError> {
-        let ended = [
-            RunStatus::Completed,
-            RunStatus::Failed,
-            RunStatus::Cancelled,
+        let values = [
+            millis(before).into(),
+            RunStatus::Completed.as_str().into(),
+            RunStatus::Failed.as_str().into(),
+            RunStatus::Cancelled.as_str().into(),
         ];
-        let [one, two, three] = ended.map(|status| status.as_str().into());
-        self.write(DELETE_ENDED, &[millis(before).into(), one, two, three])
-            .await
+        self.write(DELETE_ENDED, &values).await
     }
 
     async fn write(&self, sql: &'static str, values: &[Value<'_>]) -> Result<u64, JournalError> {
@@ -212,20 +221,19 @@ impl Runs {
 }
 
 impl RunInfo {
-    fn read(row: &Row, ended: Option<RunEnd>) -> Result<Self, JournalError> {
-        Ok(Self {
-            id: row.text("run")?.into(),
-            agent: row.text("agent")?.into(),
-            status: RunStatus::from_name(row.text("status")?),
-            interrupts: ended.iter().flat_map(RunEnd::interrupts).cloned().collect(),
-            error: match ended {
-                Some(RunEnd::Failed(error)) => Some(error),
-                _ => None,
-            },
-            epoch: row.number("epoch")?,
-            started_at: time(row.number("started_at")?),
-            updated_at: time(row.number("updated_at")?),
-        })
+    fn read(row: &Row, end: Option<&RunEnd>) -> Result<Self, JournalError> {
+        let status = RunStatus::from_name(row.text("status")?);
+        let started_at = time(row.number("started_at")?);
+        let mut info = Self::new(
+            row.text("run")?,
+            row.text("agent")?,
+            status,
+            end,
+            started_at,
+        );
+        info.epoch = row.number("epoch")?;
+        info.updated_at = time(row.number("updated_at")?);
+        Ok(info)
     }
 }
 

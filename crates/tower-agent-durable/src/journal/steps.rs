@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -12,8 +13,8 @@ use crate::lock::lock;
 const KEY: &str = "tower_agent_durable.steps";
 
 /// The steps of a run in this process.
-pub(crate) struct Steps {
-    pub(crate) run: OpenRun,
+pub(super) struct Steps {
+    pub(super) run: OpenRun,
     seen: Mutex<Seen>,
 }
 
@@ -26,7 +27,7 @@ struct Seen {
 }
 
 impl Steps {
-    /// Begins those of a run.
+    /// Begins the steps of a run.
     pub(super) fn begin(context: &RunContext, run: OpenRun) {
         let steps = Self {
             run,
@@ -35,17 +36,22 @@ impl Steps {
         context.values().set(KEY, Arc::new(steps));
     }
 
-    /// Returns those of the run of a call.
-    pub(crate) fn of(
+    /// Returns the steps of the run that a call belongs to.
+    pub(super) fn of(
         context: &RunContext,
         call: impl FnOnce() -> String,
     ) -> Result<Arc<Self>, JournalError> {
-        let steps = context.values().get::<Arc<Self>>(KEY).ok().flatten();
-        steps.map(|steps| (*steps).clone()).ok_or_else(|| JournalError::NoRun {
+        Self::find(context).ok_or_else(|| JournalError::NoRun {
             call: call(),
-            why: "pass the journal to `global_callbacks` of the outermost agent, or to \
-                  `with_callbacks` of its request; a layer must pass on the request that it received",
+            why: Cow::Borrowed("pass the journal to `global_callbacks` of the outermost agent, or to \
+                  `with_callbacks` of its request; a layer must pass on the request that it received"),
         })
+    }
+
+    /// Returns the steps of the run that a call belongs to, if it is journaled.
+    pub(super) fn find(context: &RunContext) -> Option<Arc<Self>> {
+        let steps = context.values().get::<Arc<Self>>(KEY).ok().flatten()?;
+        Some((*steps).clone())
     }
 
     /// Names a step.

@@ -5,8 +5,9 @@ use serde::de::DeserializeOwned;
 use tower_agent::agent::SavedRequest;
 
 use super::error::JournalError;
+use super::input::Input;
 use super::intent::Intent;
-use super::journal::{Begun, Input, Lease, OpenRun};
+use super::journal::{Begun, Lease, OpenRun};
 use super::known_run::KnownRun;
 use super::record::Record;
 use super::run_end::RunEnd;
@@ -62,8 +63,10 @@ const RELEASE: &str = "\
 const END: &str = "UPDATE tower_agent_runs SET status = $2, ended = $3 WHERE run = $1";
 
 pub(super) async fn start(database: &dyn Sql, input: &Input) -> Result<OpenRun, JournalError> {
-    let (id, running) = (input.request.run_id(), RunStatus::Running.as_str());
+    let id = input.request.run_id();
+    let running = RunStatus::Running.as_str();
     let mut tx = database.begin().await?;
+    // Creates the row of a new run, and locks the row of a known one until the commit.
     let known = [
         id.into(),
         (&*input.agent).into(),
@@ -73,25 +76,31 @@ pub(super) async fn start(database: &dyn Sql, input: &Input) -> Result<OpenRun, 
     let Some(row) = tx.fetch_all(KNOW, &known).await?.pop() else {
         return Err(unknown(id));
     };
+    // Requests are numbered from 1, so 0 is a row that this transaction has created.
     let latest: u32 = row.number("input")?;
-    let run = match latest {
-        0 => OpenRun::new(id, 1, 1, 1),
-        _ => known_run(&mut *tx, id, &row).await?.start(input)?,
+    let run = if latest == 0 {
+        OpenRun::new(id, 1, 1, 1)
+    } else {
+        known_run(&mut *tx, id, &row).await?.start(input)?
     };
-    let (agent, epoch) = ((&*input.agent).into(), run.epoch.into());
-    let (number, conversation) = (run.input.into(), run.conversation.into());
     let start = [
         id.into(),
-        agent,
-        epoch,
-        number,
-        conversation,
+        (&*input.agent).into(),
+        run.epoch.into(),
+        run.input.into(),
+        run.conversation.into(),
         running.into(),
     ];
     tx.execute(START, &start).await?;
     if run.input != latest {
-        let (fingerprint, request) = (to_json(&input.fingerprint)?, to_json(&input.request)?);
-        let add = [id.into(), number, (&fingerprint).into(), (&request).into()];
+        let fingerprint = to_json(&input.fingerprint)?;
+        let request = to_json(&input.request)?;
+        let add = [
+            id.into(),
+            run.input.into(),
+            (&fingerprint).into(),
+            (&request).into(),
+        ];
         tx.execute(ADD_INPUT, &add).await?;
     }
     tx.commit().await?;
@@ -103,34 +112,25 @@ async fn known_run(
     id: &str,
     row: &Row,
 ) -> Result<KnownRun, JournalError> {
-    let status = RunStatus::of_open(id, row.text("status")?)?;
+    let status = RunStatus::of_open_run(id, row.text("status")?)?;
     let conversation: u32 = row.number("conversation")?;
+    let run = OpenRun::new(id, row.number("epoch")?, row.number("input")?, conversation);
+    let mut known = KnownRun::new(run, status);
     let rows = tx
         .fetch_all(REQUESTS, &[id.into(), conversation.into()])
         .await?;
-    let (mut fingerprints, mut answers, mut turn) = (Vec::new(), Vec::new(), 0);
     for row in &rows {
-        fingerprints.push(from_json(row.text("fingerprint")?)?);
+        known
+            .fingerprints
+            .push(from_json(row.text("fingerprint")?)?);
         let request: SavedRequest = from_json(row.text("request")?)?;
-        answers.extend_from_slice(request.resolutions());
-        turn = request.checkpoint().turn;
+        known.answers.extend_from_slice(request.resolutions());
+        known.turn = request.checkpoint().turn;
     }
-    let interrupts = ended(row)?
-        .iter()
-        .flat_map(RunEnd::interrupts)
-        .cloned()
-        .collect();
-    let (epoch, input) = (row.number("epoch")?, row.number("input")?);
-    Ok(KnownRun {
-        status,
-        epoch,
-        input,
-        conversation,
-        fingerprints,
-        answers,
-        turn,
-        interrupts,
-    })
+    if let Some(end) = ended(row)? {
+        known.interrupts = end.interrupts().to_vec();
+    }
+    Ok(known)
 }
 
 pub(super) async fn begin(
@@ -142,19 +142,27 @@ pub(super) async fn begin(
     let key = step.key();
     let mut tx = database.begin().await?;
     check(&mut *tx, run).await?;
-    let (id, key) = ((&*run.id).into(), (&key).into());
-    if let Some(row) = tx.fetch_all(STEP, &[id, key]).await?.pop() {
+    let step_key = [(&*run.id).into(), (&key).into()];
+    if let Some(row) = tx.fetch_all(STEP, &step_key).await?.pop() {
+        // Nothing was written but the time of the check, so the transaction is dropped.
         let then = from_json(row.text("intent")?)?;
         return match row.optional_text("record")? {
-            Some(record) => Ok(Begun::Done(then, Record::read(record)?)),
+            Some(record) => Ok(Begun::Done(then, Record::from_json(record)?)),
             None => {
                 let lease = Lease::new(run.clone(), step.clone(), row.number("attempt")?);
                 Ok(Begun::Unfinished(lease, then))
             }
         };
     }
-    let (name, intent) = (to_json(step)?, to_json(intent)?);
-    let add = [id, key, (&name).into(), (&intent).into(), now().into()];
+    let name = to_json(step)?;
+    let intent = to_json(intent)?;
+    let add = [
+        (&*run.id).into(),
+        (&key).into(),
+        (&name).into(),
+        (&intent).into(),
+        now().into(),
+    ];
     tx.execute(ADD_STEP, &add).await?;
     tx.commit().await?;
     Ok(Begun::Fresh(Lease::new(run.clone(), step.clone(), 1)))
@@ -186,7 +194,8 @@ pub(super) async fn end(
     run: &OpenRun,
     end: &RunEnd,
 ) -> Result<(), JournalError> {
-    let (status, ended) = (RunStatus::of(end).as_str(), to_json(end)?);
+    let status = end.status().as_str();
+    let ended = to_json(end)?;
     let mut tx = database.begin().await?;
     check(&mut *tx, run).await?;
     tx.execute(END, &[(&*run.id).into(), status.into(), (&ended).into()])
@@ -223,22 +232,25 @@ async fn check(tx: &mut dyn Transaction, run: &OpenRun) -> Result<(), JournalErr
     let Some(row) = rows.pop() else {
         return Err(unknown(&run.id));
     };
-    RunStatus::of_open(&run.id, row.text("status")?)?;
-    match row.number::<u64>("epoch")? == run.epoch {
-        true => Ok(()),
-        false => Err(JournalError::TakenOver {
+    RunStatus::of_open_run(&run.id, row.text("status")?)?;
+    if row.number::<u64>("epoch")? != run.epoch {
+        return Err(JournalError::TakenOver {
             run: run.id.clone(),
-        }),
+        });
     }
+    Ok(())
 }
 
 pub(super) fn unknown(run: &str) -> JournalError {
     JournalError::UnknownRun { run: run.into() }
 }
 
-/// Returns how a run has ended, if it has.
+/// Returns the end of a run, if it has one.
 pub(super) fn ended(row: &Row) -> Result<Option<RunEnd>, JournalError> {
-    Ok(row.optional_text("ended")?.map(RunEnd::read).transpose()?)
+    Ok(row
+        .optional_text("ended")?
+        .map(RunEnd::from_json)
+        .transpose()?)
 }
 
 fn to_json(value: &impl Serialize) -> Result<String, JournalError> {

@@ -1,13 +1,11 @@
-//! The versions of what is kept: a later one than this crate knows is not read.
+//! Versions of stored data: data of a later version than this crate knows is refused.
 
-#[cfg(any(feature = "postgres", feature = "restate", feature = "sqlite"))]
 use serde::de::DeserializeOwned;
 use serde::de::{Deserialize, Deserializer, Error};
 
 use crate::error::StoreError;
 
 /// Reads data with a version from JSON.
-#[cfg(any(feature = "postgres", feature = "restate", feature = "sqlite"))]
 pub(super) fn read<T: DeserializeOwned>(text: &str, newest: u32) -> Result<T, StoreError> {
     #[derive(serde::Deserialize)]
     struct Head {
@@ -26,11 +24,9 @@ where
     D: Deserializer<'de>,
 {
     let found = u32::deserialize(deserializer)?;
-    match found > NEWEST {
-        true => Err(D::Error::custom(StoreError::NewerFormat {
-            found,
-            newest: NEWEST,
-        })),
-        false => Ok(found),
+    if found > NEWEST {
+        let newest = NEWEST;
+        return Err(D::Error::custom(StoreError::NewerFormat { found, newest }));
     }
+    Ok(found)
 }

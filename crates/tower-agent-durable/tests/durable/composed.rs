@@ -15,8 +15,8 @@ use tower_agent_durable::journal::{Durable, JournalError};
 use tower_agent_durable::{Append, Session, SessionKey, SessionLayer, SessionStore, Sqlite};
 use tower_agent_middleware::approval::{Approval, Decision};
 
-use crate::journal::{Count, counting, journal_error};
 use crate::memory::Memory;
+use crate::support::{Count, counting, journal_error};
 
 fn key() -> SessionKey {
     SessionKey::new("shop", "ada", "1")

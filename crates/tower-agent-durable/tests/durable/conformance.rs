@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use tower_agent_durable::{Append, SessionKey, SessionQuery, SessionStore, Sqlite, StoreError};
 
-use crate::server::Server;
+use crate::support::server::Server;
 
 #[tokio::test]
 async fn sqlite_conforms() {

@@ -1,37 +1,13 @@
 //! What a file keeps, and who may open it.
 
 use std::net::Ipv4Addr;
-use std::path::PathBuf;
 
 use tokio::net::TcpSocket;
 use tower_agent::Effect;
 use tower_agent_durable::{Append, Postgres, SessionKey, SessionStore, Sqlite};
 
-use crate::journal::{Count, calling, counting, durable, request};
-
-/// A folder of its own, removed at the end.
-pub(crate) struct Folder(PathBuf);
-
-impl Folder {
-    pub(crate) fn new(name: &str) -> Self {
-        let folder =
-            std::env::temp_dir().join(format!("tower-agent-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&folder);
-        std::fs::create_dir_all(&folder).unwrap();
-        Self(folder)
-    }
-
-    /// Returns the path of a file, or of the folder itself.
-    pub(crate) fn file(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
+use crate::support::folder::Folder;
+use crate::support::{Count, calling, counting, durable, request};
 
 #[tokio::test]
 async fn a_file_is_created_and_opened_again_also_twice_at_once() {

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::database::Folder;
+use crate::support::folder::Folder;
 
 const SIZE: u64 = 4 << 20;
 

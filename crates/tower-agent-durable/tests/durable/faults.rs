@@ -15,7 +15,7 @@ use tower_agent_durable::{
 
 use crate::disk::SmallDisk;
 use crate::memory::Memory;
-use crate::server::Server;
+use crate::support::server::Server;
 
 fn key() -> SessionKey {
     SessionKey::new("shop", "ada", "1")

@@ -3,16 +3,15 @@
 mod composed;
 mod conformance;
 mod database;
-mod dbos;
 mod disk;
 mod faults;
 mod journal;
 mod memory;
 mod proxy;
-mod restate;
 mod served;
-mod server;
 mod sessions;
 mod stored;
+#[path = "../support/mod.rs"]
+mod support;
 mod threads;
 mod writers;

@@ -22,7 +22,7 @@ use tower_agent_agui::AgUi;
 use tower_agent_durable::journal::Durable;
 use tower_agent_durable::{SessionThreads, Sqlite};
 
-use crate::database::Folder;
+use crate::support::folder::Folder;
 
 const FOLDER: &str = "TOWER_AGENT_TEST_FOLDER";
 const HANGS: &str = "TOWER_AGENT_TEST_HANGS";

@@ -20,8 +20,8 @@ use tower_agent_agui::threads::{Thread, ThreadKey, ThreadStore};
 use tower_agent_durable::{SessionKey, SessionStore, SessionThreads, Sqlite};
 use tower_agent_middleware::approval::Approval;
 
-use crate::database::Folder;
 use crate::memory::Memory;
+use crate::support::folder::Folder;
 
 /// A server process: its database and its socket.
 struct Served {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use tower_agent_durable::{Append, SessionKey, SessionStore, Sqlite};
 
-use crate::database::Folder;
-use crate::server::Server;
+use crate::support::folder::Folder;
+use crate::support::server::Server;
 
 const ROUNDS: usize = 1000;
 

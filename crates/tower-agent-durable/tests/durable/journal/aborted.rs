@@ -13,7 +13,7 @@ use tower_agent::{
 use tower_agent_durable::Sqlite;
 use tower_agent_durable::journal::Unfinished;
 
-use super::{Count, durable, request};
+use crate::support::{Count, durable, request};
 
 #[tokio::test]
 async fn a_tool_that_has_finished_is_kept_although_one_beside_it_aborts_the_run() {

@@ -7,9 +7,9 @@ use tower_agent_durable::journal::JournalError;
 use tower_agent_durable::{Postgres, StoreError};
 
 use super::breaking::World;
-use super::{journal_error, request};
 use crate::proxy::{Lost, Proxy};
-use crate::server::Server;
+use crate::support::server::Server;
+use crate::support::{journal_error, request};
 
 fn check(error: &Error) {
     let database = matches!(

@@ -17,7 +17,7 @@ use tower_agent_durable::journal::{
 };
 use tower_agent_middleware::approval::{Approval, Decision};
 
-use super::{durable, request};
+use crate::support::{durable, request};
 
 /// What happens around a run: the operations of its journal, and what is really done.
 #[derive(Clone, Default)]

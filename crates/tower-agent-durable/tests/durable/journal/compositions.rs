@@ -28,7 +28,7 @@ use tower_agent_mcp::server::McpServer;
 use tower_agent_middleware::budget::{Budget, Limits};
 use tower_agent_middleware::redact::{Detector, Redact};
 
-use crate::database::Folder;
+use crate::support::folder::Folder;
 
 const FOLDER: &str = "TOWER_AGENT_TEST_FOLDER";
 const CASE: &str = "TOWER_AGENT_TEST_CASE";

@@ -13,9 +13,9 @@ use tower_agent_durable::journal::{JournalError, RunStatus, Unfinished};
 use tower_agent_durable::{SessionKey, SessionLayer, Sqlite};
 use tower_agent_middleware::approval::{Approval, Decision};
 
-use super::rules::{waiting, waiting_as};
-use super::{Count, calling, counting, durable, journal_error, request};
 use crate::memory::Memory;
+use crate::support::{Count, calling, counting, durable, journal_error, request};
+use crate::support::{waiting, waiting_as};
 
 /// The results of the tools, in order.
 fn results(response: &AgentResponse) -> Vec<String> {

@@ -6,7 +6,7 @@ use tower_agent_durable::Sqlite;
 use tower_agent_durable::journal::{Journal, JournalError};
 
 use super::remembering::Remembering;
-use super::{Count, calling, counting, durable, journal_error, request};
+use crate::support::{Count, calling, counting, durable, journal_error, request};
 
 /// Twelve turns, the last of which fails.
 const CALLS: [&str; 12] = {

@@ -7,8 +7,8 @@ use tower_agent_durable::journal::JournalError;
 use tower_agent_durable::{Sqlite, StoreError};
 
 use super::breaking::World;
-use super::journal_error;
 use crate::disk::SmallDisk;
+use crate::support::journal_error;
 
 fn check(error: &Error) {
     let database = matches!(

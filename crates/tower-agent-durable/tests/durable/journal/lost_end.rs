@@ -11,7 +11,7 @@ use tower_agent_durable::Sqlite;
 use tower_agent_durable::journal::JournalError;
 
 use super::breaking::{World, name};
-use crate::database::Folder;
+use crate::support::folder::Folder;
 
 const HEAD: usize = 32;
 const FRAME_HEAD: usize = 24;

@@ -6,11 +6,11 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 
 use tower_agent_durable::{Postgres, Sqlite};
 
-use super::fate::{self, Fate, report};
-use super::place::number;
-use super::world::{RUN, World};
-use crate::database::Folder;
-use crate::server::Server;
+use crate::support::fate::{self, Fate, report};
+use crate::support::folder::Folder;
+use crate::support::place::number;
+use crate::support::server::Server;
+use crate::support::world::{RUN, World};
 
 const FOLDER: &str = "TOWER_AGENT_TEST_FOLDER";
 const DATABASE: &str = "TOWER_AGENT_TEST_DATABASE";

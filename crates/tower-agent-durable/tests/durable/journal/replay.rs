@@ -14,7 +14,7 @@ use tower_agent_durable::journal::Durable;
 use tower_agent_middleware::budget::{Account, Budget, Limits};
 use tower_agent_middleware::redact::{Detector, Redact};
 
-use super::{Count, calling, counting, durable, request, saying};
+use crate::support::{Count, calling, counting, durable, request, saying};
 
 #[tokio::test]
 async fn a_run_that_is_made_again_calls_neither_model_nor_tools_nor_their_callbacks() {

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::{Value, json};
-use tokio::sync::{Notify, oneshot};
 use tower_agent::callback::{Bundle, on_agent_error};
 use tower_agent::{
     Agent, AgentRequest, AgentResponse, Effect, EndReason, Error, ErrorKind, Message, Recovery,
@@ -18,8 +17,8 @@ use tower_agent_durable::{Sqlite, StoreError};
 use tower_agent_middleware::approval::{Approval, Decision};
 use tower_agent_middleware::budget::{Account, Budget, Limits};
 
-use super::{Count, calling, counting, durable, journal_error, request, saying};
-use crate::database::Folder;
+use crate::support::folder::Folder;
+use crate::support::{Count, calling, counting, durable, journal_error, request, saying, waiting};
 
 #[tokio::test]
 async fn a_changed_program_is_told_what_differs_and_where() {
@@ -374,33 +373,6 @@ async fn a_database_that_is_closed_in_the_middle_stops_the_run() {
     let paused = agent.run(request()).await.unwrap();
     assert_eq!(paused.interrupts()[0].reason, Unfinished::REASON);
     assert_eq!((pay.get(), models.get()), (1, 1));
-}
-
-/// A tool that waits until it is told to return.
-pub(crate) fn waiting(count: &Count) -> (Tool, Arc<Notify>, oneshot::Receiver<()>) {
-    waiting_as("pay", count)
-}
-
-/// One of this name.
-pub(super) fn waiting_as(
-    name: &'static str,
-    count: &Count,
-) -> (Tool, Arc<Notify>, oneshot::Receiver<()>) {
-    let (notify, count) = (Arc::<Notify>::default(), count.clone());
-    let (begun, has_begun) = oneshot::channel();
-    let begun = std::sync::Mutex::new(Some(begun));
-    let wait = notify.clone();
-    let tool = move |_: Value| {
-        count.one();
-        let begun = begun.lock().unwrap().take();
-        let wait = wait.clone();
-        async move {
-            begun.map(|begun| begun.send(()));
-            wait.notified().await;
-            "paid"
-        }
-    };
-    (Tool::function(name, "Does it.", tool), notify, has_begun)
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use tower_agent_durable::Sqlite;
 use tower_agent_middleware::redact::{Detector, Redact};
 
 use super::remembering::Remembering;
-use super::{Count, calling, durable, request};
+use crate::support::{Count, calling, durable, request};
 
 /// Removes the private state, wherever it is.
 fn without_private_state(value: &mut Value) {

@@ -5,12 +5,13 @@ use std::time::Duration;
 use tokio::runtime::{self, Runtime};
 use tower_agent_durable::journal::{Begun, Journal, JournalError};
 
-use super::Count;
-use super::conformance::{input, intent, step};
-use super::fate::Fate;
-use super::kill::{apart, at_each, end, lines};
+use super::kill::at_each;
 use super::program::{Process, Program};
-use crate::server::Server;
+use crate::support::Count;
+use crate::support::conformance::{input, intent, step};
+use crate::support::fate::Fate;
+use crate::support::kills::{apart, end, lines};
+use crate::support::server::Server;
 
 const ASKS: &str = "stops at asks";
 

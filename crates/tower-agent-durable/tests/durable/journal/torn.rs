@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use super::fate::Fate;
-use super::kill::{end, lines, spent};
 use super::program::Program;
+use crate::support::fate::Fate;
+use crate::support::kills::{end, lines, spent};
 
 fn copy(from: &Path, to: &Path, log: &[u8]) {
     for entry in std::fs::read_dir(from).unwrap() {

@@ -6,9 +6,9 @@ use tower_agent_durable::journal::{Begun, Journal, JournalError, Record, RunEnd,
 use tower_agent_durable::{Sqlite, StoreError};
 use tower_agent_middleware::approval::Approval;
 
-use super::conformance::{input, intent, record, step};
-use super::{Count, calling, counting, durable, request};
-use crate::database::Folder;
+use crate::support::conformance::{input, intent, record, step};
+use crate::support::folder::Folder;
+use crate::support::{Count, calling, counting, durable, request};
 
 fn is_newer<T>(read: Result<T, JournalError>) -> bool {
     let newer = StoreError::NewerFormat {

@@ -1,0 +1,419 @@
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dbos::sysdb::types::{WorkflowFilter, WorkflowStatus};
+use dbos::sysdb::{INTERNAL_QUEUE, SystemDatabase, postgres};
+use dbos::{
+    Client, ClientConfig, EnqueueOptions, QueueConflict, QueueOptions, ResumeOptions,
+    WorkflowHandle,
+};
+use tower_agent::{AgentRequest, Error, Resolution};
+
+use crate::error::DbosError;
+use crate::run_handle::RunHandle;
+use crate::submission::{Label, Submission, answers};
+use tower_agent_durable::journal::{Input, JournalError, RunEnd, RunStatus, Runs};
+
+/// The application name of these workflows in DBOS.
+pub(crate) const APPLICATION: &str = "tower-agent";
+
+/// The version of what a worker is given and returns. Whether the program does what it did before is
+/// for the journal to say.
+pub(crate) const VERSION: &str = "tower-agent 1";
+
+/// How often the database is asked.
+pub(crate) const INTERVAL: Duration = Duration::from_millis(100);
+
+/// The runs of agents on several machines: starts, resumes and cancels them, in any process.
+///
+/// A [`Worker`](super::Worker) makes them. Clones share the connections.
+#[derive(Clone)]
+pub struct Engine {
+    client: Client,
+    runs: Runs,
+    url: Arc<str>,
+}
+
+impl Engine {
+    /// Connects to a PostgreSQL database, such as `postgres://user:password@host/name`, and creates
+    /// the tables of DBOS if they do not exist, in a schema of their own.
+    ///
+    /// `runs` are those in the journal of the agents, which all processes share.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the database cannot be reached, or its tables cannot be created.
+    pub async fn connect(url: &str, runs: Runs) -> Result<Self, DbosError> {
+        system(url, true).await?.close().await;
+        let config = ClientConfig {
+            app_name: Some(APPLICATION.to_owned()),
+            use_listen_notify: false,
+            outcome_poll_interval: Some(INTERVAL),
+            ..ClientConfig::new(url)
+        };
+        let client = Client::connect(config).await.map_err(DbosError::engine)?;
+        Ok(Self {
+            client,
+            runs,
+            url: url.into(),
+        })
+    }
+
+    /// Starts a run, which the next free worker with this agent executes.
+    ///
+    /// The same request of the same [run](AgentRequest::with_run_id) is one run: started again, it
+    /// returns that run. If it has failed, it continues with the call that failed.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`NotSaved`](DbosError::NotSaved) for a request with tools, callbacks or an answer
+    /// format, with [`OtherRequest`](DbosError::OtherRequest) if the run was started with another one,
+    /// and with [`Cancelled`](JournalError::Cancelled) if it was cancelled.
+    pub async fn start(
+        &self,
+        agent: &str,
+        request: impl Into<AgentRequest>,
+    ) -> Result<RunHandle, DbosError> {
+        let input = saved(&request.into())?;
+        let earlier = self.submissions(input.request.run_id()).await?;
+        self.check_not_cancelled(input.request.run_id(), &earlier)
+            .await?;
+        let Some(last) = earlier.last() else {
+            return self.submit(agent, &input, 1).await;
+        };
+        match earlier
+            .iter()
+            .rfind(|it| it.label.request == input.fingerprint)
+        {
+            None => Err(other_request(input.request.run_id())),
+            Some(same) if same.label.number == last.label.number && same.has_failed() => {
+                self.submit(agent, &input, next(last)).await
+            }
+            Some(same) => Ok(self.handle(&same.label)),
+        }
+    }
+
+    /// Resumes a run that waits, with the resolutions of its interrupts. Without any, a run that has
+    /// failed continues with the call that failed.
+    ///
+    /// The same resolutions resume a run once: delivered again, they return that run.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`NotAsked`](DbosError::NotAsked) if the run waits for something else, with
+    /// [`OtherRequest`](DbosError::OtherRequest) if it was resumed with another resolution, with
+    /// [`UnknownRun`](JournalError::UnknownRun) if it was not started, and with
+    /// [`Cancelled`](JournalError::Cancelled) if it was cancelled.
+    pub async fn resume(
+        &self,
+        run: &str,
+        resolutions: impl IntoIterator<Item = Resolution>,
+    ) -> Result<RunHandle, DbosError> {
+        let resolutions = Vec::from_iter(resolutions);
+        let answers = answers(&resolutions)?;
+        let earlier = self.submissions(run).await?;
+        self.check_not_cancelled(run, &earlier).await?;
+        let last = earlier.last().ok_or_else(|| unknown(run))?;
+        if last.is_open() {
+            return match last.answers(&answers) {
+                true => Ok(self.handle(&last.label)),
+                false => Err(other_request(run)),
+            };
+        }
+        let asked = self.runs.get(run).await?.interrupts;
+        let not_asked = resolutions
+            .iter()
+            .find(|it| asked.iter().all(|asked| asked.id != it.id));
+        let goes_on = match not_asked {
+            None if !resolutions.is_empty() => true,
+            _ => last.has_failed() && last.answers(&answers),
+        };
+        if goes_on {
+            let request = self.runs.request(run).await?.with_resolutions(resolutions);
+            let input = Input::new(&request)?;
+            return self.submit(&last.agent, &input, next(last)).await;
+        }
+        match (earlier.iter().rfind(|it| it.answers(&answers)), not_asked) {
+            (Some(earlier), _) => Ok(self.handle(&earlier.label)),
+            (None, not_asked) => Err(DbosError::NotAsked {
+                run: run.into(),
+                interrupt: not_asked.map(|it| it.id.clone()).unwrap_or_default(),
+            }),
+        }
+    }
+
+    /// Returns the latest request of a run.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`UnknownRun`](JournalError::UnknownRun) if the run was not started.
+    pub async fn get(&self, run: &str) -> Result<RunHandle, DbosError> {
+        let submissions = self.submissions(run).await?;
+        let last = submissions.last().ok_or_else(|| unknown(run))?;
+        Ok(self.handle(&last.label))
+    }
+
+    /// Cancels a run: its worker stops before its next step, and the run cannot continue. A run that has
+    /// completed stays completed.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`UnknownRun`](JournalError::UnknownRun) if the run was not started.
+    pub async fn cancel(&self, run: &str) -> Result<(), DbosError> {
+        let submissions = self.submissions(run).await?;
+        // In this order: a worker that begins in between sees one of them.
+        for open in submissions.iter().filter(|it| it.is_open()) {
+            self.cancel_workflow(&open.label.workflow()).await?;
+        }
+        match self.runs.cancel(run).await {
+            // No worker has begun.
+            Err(JournalError::UnknownRun { .. }) if !submissions.is_empty() => Ok(()),
+            cancelled => Ok(cancelled?),
+        }
+    }
+
+    /// Gives the runs of a worker that has stopped to the others, and returns which.
+    ///
+    /// Call it when something that knows has said that the worker's machine or process is gone: an
+    /// orchestrator, a health check, a person. Neither DBOS nor this crate notices. A worker that
+    /// starts again under the same id takes its own runs itself, and one that was
+    /// [stopped](super::Worker::stop) has given them away.
+    ///
+    /// If the worker has not stopped, the journal refuses what it still writes, and it gives up the run
+    /// at its next step: no step counts twice. What it was doing at that moment may be done twice,
+    /// except by a mutating tool, about which the run asks: that it is to
+    /// [run again](tower_agent_durable::journal::Unfinished::RunAgain) can only be said once the worker has stopped.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the database does.
+    pub async fn take_over(&self, worker: &str) -> Result<Vec<String>, DbosError> {
+        let system = system(&self.url, false).await?;
+        let moved = system
+            .reenqueue_for_recovery(&[worker], VERSION, INTERNAL_QUEUE)
+            .await;
+        system.close().await;
+        let moved = moved.map_err(DbosError::engine)?;
+        Ok(moved
+            .iter()
+            .map(|workflow| run_of(workflow).to_owned())
+            .collect())
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    pub(crate) fn runs(&self) -> &Runs {
+        &self.runs
+    }
+
+    /// Creates the queue of an agent, or changes how many of its runs a worker makes at once.
+    pub(crate) async fn open_queue(&self, agent: &str, runs: usize) -> Result<(), DbosError> {
+        let options = QueueOptions {
+            worker_concurrency: Some(i32::try_from(runs).unwrap_or(i32::MAX)),
+            polling_interval: INTERVAL,
+            ..QueueOptions::default()
+        };
+        let (name, always) = (queue(agent), QueueConflict::AlwaysUpdate);
+        let opened = self.client.register_queue(&name, options, always).await;
+        opened.map(drop).map_err(DbosError::engine)
+    }
+
+    pub(crate) async fn is_cancelled(&self, workflow: &str) -> Result<bool, DbosError> {
+        let status = self
+            .client
+            .workflow_status(workflow)
+            .await
+            .map_err(DbosError::engine)?;
+        Ok(status == Some(WorkflowStatus::Cancelled))
+    }
+
+    /// Marks a run that was cancelled in the journal alone, or in DBOS alone, in both.
+    pub(crate) async fn cancel_both(&self, workflow: &str) -> Result<(), DbosError> {
+        self.cancel_workflow(workflow).await?;
+        Ok(self.runs.cancel(run_of(workflow)).await?)
+    }
+
+    /// Gives a request that a worker could not go on with to any of them, unless another has it.
+    pub(crate) async fn give_back(
+        &self,
+        agent: &str,
+        worker: &str,
+        workflow: &str,
+    ) -> Result<(), DbosError> {
+        let filter = WorkflowFilter {
+            workflow_ids: vec![workflow],
+            executor_ids: vec![worker],
+            status: vec![WorkflowStatus::Pending],
+            ..without_payload()
+        };
+        let own = self
+            .client
+            .list_workflows(&filter)
+            .await
+            .map_err(DbosError::engine)?;
+        if own.is_empty() {
+            return Ok(());
+        }
+        let queue = queue(agent);
+        let options = ResumeOptions {
+            queue: Some(&queue),
+        };
+        let given = self
+            .client
+            .resume_with::<RunEnd, Error>(workflow, options)
+            .await;
+        given.map(drop).map_err(DbosError::engine)
+    }
+
+    async fn cancel_workflow(&self, workflow: &str) -> Result<(), DbosError> {
+        self.client
+            .cancel(workflow)
+            .await
+            .map_err(DbosError::engine)
+    }
+
+    fn handle(&self, label: &Label) -> RunHandle {
+        RunHandle::new(self.client.clone(), label.run.clone(), label.workflow())
+    }
+
+    /// Returns the requests of a run, in order.
+    async fn submissions(&self, run: &str) -> Result<Vec<Submission>, DbosError> {
+        let pattern = Label::pattern(run);
+        let filter = WorkflowFilter {
+            attributes: Some(&pattern),
+            ..without_payload()
+        };
+        let found = self
+            .client
+            .list_workflows(&filter)
+            .await
+            .map_err(DbosError::engine)?;
+        let mut found: Vec<_> = found.into_iter().filter_map(Submission::read).collect();
+        found.sort_by_key(|it| it.label.number);
+        Ok(found)
+    }
+
+    async fn check_not_cancelled(
+        &self,
+        run: &str,
+        earlier: &[Submission],
+    ) -> Result<(), DbosError> {
+        let is_cancelled = match self.runs.get(run).await {
+            Ok(seen) => seen.status == RunStatus::Cancelled,
+            Err(JournalError::UnknownRun { .. }) => false,
+            Err(error) => return Err(error.into()),
+        };
+        match is_cancelled
+            || earlier
+                .iter()
+                .any(|it| it.status == WorkflowStatus::Cancelled)
+        {
+            true => Err(JournalError::Cancelled { run: run.into() }.into()),
+            false => Ok(()),
+        }
+    }
+
+    /// Leaves a request to the workers. If somebody else was first with this number, it must be the
+    /// same request.
+    async fn submit(
+        &self,
+        agent: &str,
+        input: &Input,
+        number: u32,
+    ) -> Result<RunHandle, DbosError> {
+        let label = Label::new(input, number)?;
+        let (workflow, queue) = (label.workflow(), queue(agent));
+        let attributes = label.attributes()?;
+        let options = EnqueueOptions {
+            workflow_id: Some(&workflow),
+            app_version: Some(VERSION),
+            attributes: Some(&attributes),
+            ..EnqueueOptions::new(&queue)
+        };
+        let submitted = self
+            .client
+            .enqueue_with(agent, &input.request, options)
+            .await;
+        let _: WorkflowHandle<RunEnd, Error> = submitted.map_err(DbosError::engine)?;
+        let filter = WorkflowFilter {
+            workflow_ids: vec![&workflow],
+            ..without_payload()
+        };
+        let stored = self
+            .client
+            .list_workflows(&filter)
+            .await
+            .map_err(DbosError::engine)?;
+        let stored = stored.into_iter().find_map(Submission::read);
+        match stored.is_some_and(|it| it.label.request == label.request) {
+            true => Ok(self.handle(&label)),
+            false => Err(other_request(input.request.run_id())),
+        }
+    }
+}
+
+/// Returns the run of a workflow.
+fn run_of(workflow: &str) -> &str {
+    workflow.rsplit_once('/').map_or(workflow, |(run, _)| run)
+}
+
+/// Returns the name of an agent's queue.
+pub(crate) fn queue(agent: &str) -> String {
+    format!("tower_agent {agent}")
+}
+
+async fn system(url: &str, migrate: bool) -> Result<postgres::PostgresSystemDatabase, DbosError> {
+    let mut config = postgres::Config::new(url);
+    // Notifications, which occupy a connection, are part of the tables, for others that share them.
+    (
+        config.migrate,
+        config.use_listen_notify,
+        config.max_connections,
+    ) = (migrate, migrate, 2);
+    config.settings.application_name = Some(APPLICATION);
+    postgres::PostgresSystemDatabase::connect(&config)
+        .await
+        .map_err(DbosError::engine)
+}
+
+fn without_payload<'a>() -> WorkflowFilter<'a> {
+    WorkflowFilter {
+        load_input: false,
+        load_output: false,
+        ..WorkflowFilter::default()
+    }
+}
+
+/// Fails for a request that another process would get without some of its parts.
+fn saved(request: &AgentRequest) -> Result<Input, DbosError> {
+    let what = match request {
+        it if !it.tools().is_empty() => "the tools",
+        it if it.answer_format().is_some() => "the answer format",
+        it if it.has_callbacks() => "the callbacks",
+        it if !it.extensions().is_empty() => "the extensions",
+        _ => return Ok(Input::new(request)?),
+    };
+    Err(DbosError::NotSaved { what })
+}
+
+fn next(last: &Submission) -> u32 {
+    last.label.number.saturating_add(1)
+}
+
+fn unknown(run: &str) -> DbosError {
+    JournalError::UnknownRun { run: run.into() }.into()
+}
+
+fn other_request(run: &str) -> DbosError {
+    DbosError::OtherRequest { run: run.into() }
+}
+
+impl fmt::Debug for Engine {
+    /// Omits the URL, which has the password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,143 @@
+//! What a worker does with a request.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use tower_agent::agent::SavedRequest;
+use tower_agent::callback::Bundle;
+use tower_agent::stream::Event;
+use tower_agent::{Action, Agent, AgentRequest, AgentResponse, Callback, Error, Request, Result};
+
+use crate::engine::Engine;
+use crate::error::DbosError;
+use tower_agent_durable::StoreError;
+use tower_agent_durable::journal::{JournalError, OpenRun, RunEnd};
+
+/// How long a run waits for a journal that cannot be reached.
+const WAIT: Duration = Duration::from_secs(1);
+
+/// Gets the events of runs.
+pub(crate) type OnEvent = Arc<dyn Fn(Arc<str>, Event) -> BoxFuture<'static, ()> + Send + Sync>;
+
+/// Makes the run, or goes on with it, and returns how it has ended. An error that is not the agent's
+/// leaves the request open.
+pub(crate) async fn make(
+    engine: Engine,
+    worker: String,
+    agent: Agent,
+    events: Option<OnEvent>,
+    request: SavedRequest,
+) -> dbos::Result<RunEnd, Error> {
+    let workflow = dbos::workflow_id().unwrap_or_default();
+    let here = Here {
+        engine: engine.clone(),
+        workflow: workflow.clone(),
+    };
+    let request = AgentRequest::from(request).with_callbacks(Bundle::new().on_agent(here));
+    let result = match &events {
+        None => agent.run(request).await,
+        Some(events) => stream(&agent, request, events).await,
+    };
+    let error = match result {
+        Ok(response) => {
+            return Ok(RunEnd::new(
+                response.checkpoint(),
+                response.state().snapshot(),
+            ));
+        }
+        Err(error) => error,
+    };
+    let open = match error.downcast_ref() {
+        // Who has it says how it ends.
+        Some(JournalError::TakenOver { .. }) => Open::Elsewhere,
+        Some(JournalError::Cancelled { .. }) => Open::Cancelled,
+        Some(JournalError::Store(StoreError::Database(_))) => Open::Again,
+        _ => return Err(dbos::Error::Application(error)),
+    };
+    while let Err(error) = leave(&engine, &open, agent.name(), &worker, &workflow).await {
+        tracing::warn!(workflow, %error, "waiting for the database");
+        tokio::time::sleep(WAIT).await;
+    }
+    Err(dbos::Error::Interrupted {
+        workflow_id: workflow,
+    })
+}
+
+/// Why a request is left without an end.
+enum Open {
+    Elsewhere,
+    Cancelled,
+    /// The journal could not be reached. Not made again here: another may have made it meanwhile.
+    Again,
+}
+
+async fn leave(
+    engine: &Engine,
+    open: &Open,
+    agent: &str,
+    worker: &str,
+    workflow: &str,
+) -> Result<(), DbosError> {
+    match open {
+        Open::Elsewhere => Ok(()),
+        Open::Cancelled => engine.cancel_both(workflow).await,
+        Open::Again => {
+            tokio::time::sleep(WAIT).await;
+            engine.give_back(agent, worker, workflow).await
+        }
+    }
+}
+
+async fn stream(agent: &Agent, request: AgentRequest, events: &OnEvent) -> Result<AgentResponse> {
+    let run: Arc<str> = request.context().run_id().into();
+    let mut stream = agent.stream(request);
+    while let Some(event) = stream.next().await {
+        events(run.clone(), event).await;
+    }
+    stream.response().await
+}
+
+/// Refuses a run before its first call unless it is in the engine's journal and not cancelled.
+struct Here {
+    engine: Engine,
+    workflow: String,
+}
+
+impl Callback<AgentRequest> for Here {
+    async fn before(&self, request: &mut AgentRequest) -> Result<Action<AgentResponse>> {
+        let context = request.context();
+        if context.path().contains('/') {
+            return Ok(Action::Continue);
+        }
+        let run = OpenRun::of(context).ok_or_else(|| DbosError::OtherJournal {
+            run: context.run_id().into(),
+        })?;
+        let known = self.engine.runs().get(&run.id).await;
+        match known {
+            Ok(known) if known.epoch == run.epoch => {}
+            Ok(known) if known.epoch > run.epoch => {
+                Err(JournalError::TakenOver {
+                    run: run.id.clone(),
+                })?;
+            }
+            Ok(_) | Err(JournalError::UnknownRun { .. }) => {
+                Err(DbosError::OtherJournal {
+                    run: run.id.clone(),
+                })?;
+            }
+            Err(error) => Err(error)?,
+        }
+        match self.engine.is_cancelled(&self.workflow).await? {
+            true => Err(JournalError::Cancelled {
+                run: run.id.clone(),
+            })?,
+            false => Ok(Action::Continue),
+        }
+    }
+
+    fn is_guard(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,61 @@
+use std::fmt;
+use std::sync::Arc;
+
+use dbos::{Client, WorkflowHandle};
+use tower_agent::Error;
+
+use crate::error::DbosError;
+use tower_agent_durable::journal::{JournalError, RunEnd};
+
+/// A request of a run, which a worker makes. Created by [`Engine::start`](super::Engine::start),
+/// [`resume`](super::Engine::resume) and [`get`](super::Engine::get).
+#[derive(Clone)]
+pub struct RunHandle {
+    client: Client,
+    run: Arc<str>,
+    workflow: String,
+}
+
+impl RunHandle {
+    pub(crate) fn new(client: Client, run: Arc<str>, workflow: String) -> Self {
+        Self {
+            client,
+            run,
+            workflow,
+        }
+    }
+
+    /// Returns the run's id.
+    #[must_use]
+    pub fn run_id(&self) -> &str {
+        &self.run
+    }
+
+    /// Waits until the request has been made, and returns how it has ended. It may be asked again.
+    ///
+    /// Without a worker that has the agent, it waits for one.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`Cancelled`](JournalError::Cancelled) if the run was cancelled.
+    pub async fn end(&self) -> Result<RunEnd, DbosError> {
+        let workflow: WorkflowHandle<RunEnd, Error> = self.client.retrieve_workflow(&self.workflow);
+        match workflow.result().await {
+            Ok(end) => Ok(end),
+            Err(dbos::Error::Application(error)) => Ok(RunEnd::Failed(error)),
+            Err(dbos::Error::WorkflowCancelled { .. }) => Err(JournalError::Cancelled {
+                run: self.run.clone(),
+            }
+            .into()),
+            Err(error) => Err(DbosError::engine(error)),
+        }
+    }
+}
+
+impl fmt::Debug for RunHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunHandle")
+            .field("run", &self.run)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,113 @@
+//! A request of a run as a workflow of DBOS.
+
+use std::sync::Arc;
+
+use dbos::sysdb::types::{WorkflowRecord, WorkflowStatus};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use tower_agent::Resolution;
+
+use crate::error::DbosError;
+use tower_agent_durable::StoreError;
+use tower_agent_durable::journal::{Fingerprint, Input, JournalError};
+
+/// The key of the label among the attributes of a workflow.
+const KEY: &str = "tower_agent";
+
+/// What is known of a request without reading it. The requests of a run are numbered: each begins when
+/// the one before it has ended.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Label {
+    pub(crate) run: Arc<str>,
+    pub(crate) number: u32,
+    /// The request.
+    pub(crate) request: Fingerprint,
+    /// Its resolutions, each by itself.
+    pub(crate) answers: Vec<Fingerprint>,
+}
+
+impl Label {
+    pub(crate) fn new(input: &Input, number: u32) -> Result<Self, DbosError> {
+        let answers = answers(input.request.resolutions())?;
+        let (run, request) = (input.request.run_id().into(), input.fingerprint.clone());
+        Ok(Self {
+            run,
+            number,
+            request,
+            answers,
+        })
+    }
+
+    /// The same request of a run has the same id, so that it is made once.
+    pub(crate) fn workflow(&self) -> String {
+        format!("{}/{}", self.run, self.number)
+    }
+
+    pub(crate) fn attributes(&self) -> Result<Map<String, Value>, DbosError> {
+        let label = serde_json::to_value(self).map_err(StoreError::data);
+        let label = label.map_err(JournalError::from)?;
+        Ok(Map::from_iter([(KEY.to_owned(), label)]))
+    }
+
+    /// Returns what the attributes of every request of a run contain.
+    pub(crate) fn pattern(run: &str) -> String {
+        json!({ KEY: { "run": run } }).to_string()
+    }
+}
+
+/// Returns the fingerprints of resolutions.
+pub(crate) fn answers(resolutions: &[Resolution]) -> Result<Vec<Fingerprint>, DbosError> {
+    let fingerprint = |it: &Resolution| {
+        let mut fingerprint = Fingerprint::default();
+        fingerprint
+            .add(&*it.id, &it.outcome)
+            .map_err(JournalError::from)?;
+        Ok(fingerprint)
+    };
+    resolutions.iter().map(fingerprint).collect()
+}
+
+/// A request that was submitted.
+#[derive(Clone, Debug)]
+pub(crate) struct Submission {
+    pub(crate) agent: String,
+    pub(crate) label: Label,
+    pub(crate) status: WorkflowStatus,
+}
+
+impl Submission {
+    /// Returns none for a workflow that is not a request of a run, such as one that an operator has
+    /// forked.
+    pub(crate) fn read(record: WorkflowRecord) -> Option<Self> {
+        let attributes: Value = serde_json::from_str(record.attributes.as_deref()?).ok()?;
+        let label: Label = serde_json::from_value(attributes.get(KEY)?.clone()).ok()?;
+        let is_ours = record.workflow_id == label.workflow();
+        is_ours.then_some(Self {
+            agent: record.name?,
+            label,
+            status: record.status,
+        })
+    }
+
+    /// Whether it waits for a worker, or one works on it.
+    pub(crate) fn is_open(&self) -> bool {
+        matches!(
+            self.status,
+            WorkflowStatus::Enqueued | WorkflowStatus::Delayed | WorkflowStatus::Pending
+        )
+    }
+
+    /// Whether it continues when it is submitted again.
+    pub(crate) fn has_failed(&self) -> bool {
+        matches!(
+            self.status,
+            WorkflowStatus::Error | WorkflowStatus::MaxRecoveryAttemptsExceeded
+        )
+    }
+
+    pub(crate) fn answers(&self, answers: &[Fingerprint]) -> bool {
+        answers
+            .iter()
+            .all(|answer| self.label.answers.contains(answer))
+    }
+}

@@ -1,0 +1,75 @@
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tower_agent::agent::SavedRequest;
+use tower_agent::{AgentRequest, Request};
+
+use super::error::JournalError;
+use super::fingerprint::Fingerprint;
+use super::journal::OpenRun;
+use crate::error::StoreError;
+
+/// A request that starts or resumes a run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Input {
+    /// The outermost agent.
+    pub agent: Arc<str>,
+    /// The request.
+    pub request: SavedRequest,
+    /// The fingerprint of the request.
+    pub fingerprint: Fingerprint,
+    /// Whether the request has started the run before in this process, as in a retry around the agent. It
+    /// then has what the run has left.
+    pub is_retried: bool,
+}
+
+impl Input {
+    /// Creates the input of a run from its request, for example to submit it to another process.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the request cannot be written as JSON.
+    pub fn new(request: &AgentRequest) -> Result<Self, JournalError> {
+        let saved = SavedRequest::from(request);
+        let mut data = serde_json::to_value(&saved).map_err(StoreError::data)?;
+        // The same request can come through another stream, whose messages have other ids.
+        if let Some(Value::Array(messages)) = data.pointer_mut("/checkpoint/messages") {
+            for message in messages.iter_mut().filter_map(Value::as_object_mut) {
+                message.remove("id");
+            }
+        }
+        let mut fingerprint = Fingerprint::default();
+        for (part, value) in parts(&data) {
+            // The checkpoint is the bulk of a request: its parts are hashed one by one, so that an
+            // error can name the part that differs.
+            if part == "checkpoint" {
+                for (part, value) in parts(value) {
+                    fingerprint.add(part, value)?;
+                }
+            } else {
+                fingerprint.add(part, value)?;
+            }
+        }
+        let context = request.context();
+        // The values of a run outlive a call of its agent, so a retry finds the steps of the first try.
+        let is_retried = OpenRun::of(context).is_some_and(|run| *run.id == *context.run_id());
+        Ok(Self {
+            agent: context.agent().into(),
+            request: saved,
+            fingerprint,
+            is_retried,
+        })
+    }
+}
+
+/// Returns the parts of stored data without its version: the same request in a later format is the
+/// same request.
+fn parts(stored: &Value) -> impl Iterator<Item = (&String, &Value)> {
+    stored
+        .as_object()
+        .into_iter()
+        .flatten()
+        .filter(|(part, _)| *part != "version")
+}

@@ -1,0 +1,229 @@
+//! What every journal has to do.
+
+pub(crate) mod questions;
+mod races;
+pub(crate) mod runs;
+
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+use tower_agent::AgentRequest;
+use tower_agent_durable::StoreError;
+use tower_agent_durable::journal::{
+    Begun, Input, Intent, Journal, JournalError, Lease, OpenRun, Outcome, Record, RunEnd, StepId,
+};
+
+use super::place::{Place, Seen};
+use super::{durable, saying};
+
+/// Runs all cases that need only the journal.
+pub(crate) async fn keeps_runs<P: Place>(new: impl AsyncFn() -> P) {
+    a_step_is_begun_once_until_it_is_released(new().await).await;
+    a_step_is_kept_as_it_was_committed_and_once(new().await).await;
+    whoever_starts_a_run_takes_it_over(new().await).await;
+    a_request_is_the_same_or_another(new().await).await;
+    runs::another_request_of_a_run_that_has_ended_is_refused(new().await).await;
+    runs::a_run_that_has_completed_has_a_next_turn(new().await).await;
+    runs::another_answer_is_refused_while_the_run_waits_for_more_or_has_failed(new().await).await;
+    runs::an_answer_from_before_another_one_repeats_nothing(new().await).await;
+    questions::an_answer_counts_in_a_run_of_any_id(new().await).await;
+    questions::an_attempt_in_another_run_has_a_question_of_its_own(new().await).await;
+    questions::what_is_around_the_tool_changes_nothing(new().await).await;
+    races::of_two_that_work_on_a_run_the_later_wins_and_the_other_can_write_no_more(new().await)
+        .await;
+    races::runs_that_start_at_once_have_one_winner(new().await).await;
+    races::starts_at_once_have_an_epoch_each(new().await).await;
+    races::a_commit_during_a_takeover_is_seen_or_refused(new().await).await;
+}
+
+/// Receives the request that starts a run, and does not start it.
+#[derive(Clone, Default)]
+struct Receiver(Arc<Mutex<Option<Input>>>);
+
+impl Journal for Receiver {
+    async fn start(&self, input: &Input) -> Result<OpenRun, JournalError> {
+        *self.0.lock().unwrap() = Some(input.clone());
+        Err(StoreError::database("it only receives").into())
+    }
+
+    async fn begin(&self, _: &OpenRun, _: &StepId, _: &Intent) -> Result<Begun, JournalError> {
+        unreachable!("the run was not started")
+    }
+
+    async fn begin_again(&self, _: Lease) -> Result<Lease, JournalError> {
+        unreachable!("the run was not started")
+    }
+
+    async fn commit(&self, _: &Lease, _: &Record) -> Result<(), JournalError> {
+        unreachable!("the run was not started")
+    }
+
+    async fn release(&self, _: &Lease) -> Result<(), JournalError> {
+        unreachable!("the run was not started")
+    }
+
+    async fn end(&self, _: &OpenRun, _: &RunEnd) -> Result<(), JournalError> {
+        unreachable!("the run was not started")
+    }
+}
+
+pub(crate) async fn input(text: &str, run: &str) -> Input {
+    let receiver = Receiver::default();
+    let agent = durable(saying("Done."), receiver.clone()).build().unwrap();
+    agent
+        .run(AgentRequest::new(text).with_run_id(run))
+        .await
+        .unwrap_err();
+    receiver.0.lock().unwrap().take().unwrap()
+}
+
+pub(crate) fn step(run: &str, path: &str) -> StepId {
+    let kind = json!({ "tool": "pay" });
+    let step =
+        json!({ "run": run, "input": 1, "path": path, "iteration": 0, "kind": kind, "nth": 0 });
+    serde_json::from_value(step).unwrap()
+}
+
+pub(crate) fn intent() -> Intent {
+    let intent = json!({ "fingerprint": [["tool", "00ff"]], "is_repeatable": false });
+    serde_json::from_value(intent).unwrap()
+}
+
+pub(crate) fn record(response: Value) -> Record {
+    let record = json!({ "version": 1, "outcome": { "response": response } });
+    serde_json::from_value(record).unwrap()
+}
+
+fn fresh(begun: Begun) -> Lease {
+    match begun {
+        Begun::Fresh(lease) => lease,
+        begun => panic!("{begun:?}"),
+    }
+}
+
+fn unfinished(begun: Begun) -> Lease {
+    match begun {
+        Begun::Unfinished(lease, then) => {
+            assert_eq!(then, intent());
+            lease
+        }
+        begun => panic!("{begun:?}"),
+    }
+}
+
+fn is_taken_over<T>(result: Result<T, JournalError>) -> bool {
+    matches!(result, Err(JournalError::TakenOver { run }) if &*run == "run 1")
+}
+
+async fn a_step_is_begun_once_until_it_is_released(place: impl Place) {
+    let journal = place.open().await;
+    let run = journal
+        .start(&input("Do it.", "run 1").await)
+        .await
+        .unwrap();
+    let step = step("run 1", "agent/c1");
+    let begin = async || journal.begin(&run, &step, &intent()).await.unwrap();
+    let first = fresh(begin().await);
+    assert_eq!((first.attempt, unfinished(begin().await).attempt), (1, 1));
+    let again = journal.begin_again(first.clone()).await.unwrap();
+    assert_eq!((again.attempt, unfinished(begin().await).attempt), (2, 2));
+    // The first attempt has nothing to say any more.
+    assert!(is_taken_over(journal.begin_again(first.clone()).await));
+    assert!(is_taken_over(
+        journal.commit(&first, &record(json!(1))).await
+    ));
+    assert!(is_taken_over(journal.release(&first).await));
+    assert_eq!(unfinished(begin().await).attempt, 2);
+    journal.release(&again).await.unwrap();
+    assert_eq!(fresh(begin().await).attempt, 1);
+}
+
+async fn a_step_is_kept_as_it_was_committed_and_once(place: impl Place) {
+    let journal = place.open().await;
+    let run = journal
+        .start(&input("Do it.", "run 1").await)
+        .await
+        .unwrap();
+    let kept = json!({ "\u{0}\u{1f600}'; --": [0.1, 1e300, u64::MAX, null, "\u{e9}"] });
+    for path in [
+        "agent/c1",
+        "agent/C1",
+        "agent/c1 ",
+        "agent/c%",
+        "agent/c\u{e9}",
+    ] {
+        let step = step("run 1", path);
+        let begin = async || journal.begin(&run, &step, &intent()).await.unwrap();
+        let lease = fresh(begin().await);
+        journal.commit(&lease, &record(kept.clone())).await.unwrap();
+        assert!(is_taken_over(
+            journal.commit(&lease, &record(json!(2))).await
+        ));
+        assert!(is_taken_over(journal.release(&lease).await));
+        assert!(is_taken_over(journal.begin_again(lease).await));
+        let Begun::Done(
+            then,
+            Record {
+                outcome: Outcome::Response(response),
+                ..
+            },
+        ) = begin().await
+        else {
+            panic!("it is not kept")
+        };
+        assert_eq!((then, &response), (intent(), &kept));
+    }
+}
+
+async fn whoever_starts_a_run_takes_it_over(place: impl Place) {
+    let (one, other) = (place.open().await, place.open().await);
+    let input = input("Do it.", "run 1").await;
+    let old = one.start(&input).await.unwrap();
+    let step = step("run 1", "agent/c1");
+    let lease = fresh(one.begin(&old, &step, &intent()).await.unwrap());
+    let new = other.start(&input).await.unwrap();
+    assert_eq!((old.epoch, new.epoch), (1, 2));
+    assert!(is_taken_over(one.begin(&old, &step, &intent()).await));
+    assert!(is_taken_over(one.commit(&lease, &record(json!(1))).await));
+    assert!(is_taken_over(one.release(&lease).await));
+    assert!(is_taken_over(one.begin_again(lease).await));
+    let end = RunEnd::Failed(tower_agent::Error::new(
+        tower_agent::ErrorKind::Tool,
+        "broken",
+    ));
+    assert!(is_taken_over(one.end(&old, &end).await));
+    // Nothing of that was written.
+    assert_eq!(other.info("run 1").await.status.as_str(), "running");
+    let lease = unfinished(other.begin(&new, &step, &intent()).await.unwrap());
+    assert_eq!((lease.attempt, lease.run.epoch), (1, 2));
+    other.commit(&lease, &record(json!(1))).await.unwrap();
+    other.end(&new, &end).await.unwrap();
+    assert_eq!(one.info("run 1").await.error.unwrap().message(), "broken");
+}
+
+async fn a_request_is_the_same_or_another(place: impl Place) {
+    let journal = place.open().await;
+    let (one, other) = (
+        input("Do it.", "run 1").await,
+        input("Do more.", "run 1").await,
+    );
+    let numbers = |run: &OpenRun| (run.epoch, run.input, run.conversation);
+    assert_eq!(numbers(&journal.start(&one).await.unwrap()), (1, 1, 1));
+    let refused = journal.start(&other).await;
+    assert!(matches!(refused, Err(JournalError::OtherRequest { run }) if &*run == "run 1"));
+    // What was refused has taken nothing over.
+    let run = journal.start(&one).await.unwrap();
+    assert_eq!(numbers(&run), (2, 1, 1));
+    let end = RunEnd::Failed(tower_agent::Error::new(
+        tower_agent::ErrorKind::Tool,
+        "broken",
+    ));
+    journal.end(&run, &end).await.unwrap();
+    assert_eq!(numbers(&journal.start(&one).await.unwrap()), (3, 1, 1));
+    let run = journal.start(&one).await.unwrap();
+    journal.end(&run, &end).await.unwrap();
+    // It continues nothing.
+    let refused = journal.start(&other).await;
+    assert!(matches!(refused, Err(JournalError::OtherRequest { run }) if &*run == "run 1"));
+    assert_eq!(numbers(&journal.start(&one).await.unwrap()), (5, 1, 1));
+}

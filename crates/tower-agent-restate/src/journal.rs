@@ -1,0 +1,97 @@
+use std::time::SystemTime;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::engine::Engine;
+use crate::error::RestateError;
+use crate::wire::{Begin, Change, End, HasBegun, Start, Write};
+use tower_agent_durable::StoreError;
+use tower_agent_durable::journal::{
+    Begun, Input, Intent, Journal, JournalError, Lease, OpenRun, Record, RunEnd, StepId,
+};
+
+impl Journal for Engine {
+    async fn start(&self, input: &Input) -> Result<OpenRun, JournalError> {
+        let start = Start {
+            input: input.clone(),
+            at: SystemTime::now(),
+        };
+        write(self, input.request.run_id(), "start", &start).await
+    }
+
+    async fn begin(
+        &self,
+        run: &OpenRun,
+        step: &StepId,
+        intent: &Intent,
+    ) -> Result<Begun, JournalError> {
+        let begin = Begin {
+            epoch: run.epoch,
+            step: step.clone(),
+            intent: intent.clone(),
+            at: SystemTime::now(),
+        };
+        match write(self, &run.id, "begin", &begin).await? {
+            HasBegun::Fresh => Ok(Begun::Fresh(Lease::new(run.clone(), begin.step, 1))),
+            HasBegun::Done { intent, record } => {
+                Ok(Begun::Done(intent, Record::from_json(&record)?))
+            }
+            HasBegun::Unfinished { intent, attempt } => {
+                let lease = Lease::new(run.clone(), begin.step, attempt);
+                Ok(Begun::Unfinished(lease, intent))
+            }
+        }
+    }
+
+    async fn begin_again(&self, lease: Lease) -> Result<Lease, JournalError> {
+        change(self, &lease, Change::BeginAgain).await?;
+        let attempt = lease.attempt.saturating_add(1);
+        Ok(Lease::new(lease.run, lease.step, attempt))
+    }
+
+    async fn commit(&self, lease: &Lease, record: &Record) -> Result<(), JournalError> {
+        let record = serde_json::to_string(record).map_err(StoreError::data)?;
+        change(self, lease, Change::Commit(record)).await
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<(), JournalError> {
+        change(self, lease, Change::Release).await
+    }
+
+    async fn end(&self, run: &OpenRun, end: &RunEnd) -> Result<(), JournalError> {
+        let status = end.status().as_str().to_owned();
+        let end = serde_json::to_string(end).map_err(StoreError::data)?;
+        let end = End {
+            epoch: run.epoch,
+            status,
+            end,
+            at: SystemTime::now(),
+        };
+        write(self, &run.id, "end", &end).await
+    }
+}
+
+async fn change(engine: &Engine, lease: &Lease, change: Change) -> Result<(), JournalError> {
+    let change = Write {
+        epoch: lease.run.epoch,
+        step: lease.step.key(),
+        attempt: lease.attempt,
+        change,
+        at: SystemTime::now(),
+    };
+    write(engine, &lease.run.id, "write", &change).await
+}
+
+async fn write<O: DeserializeOwned>(
+    engine: &Engine,
+    run: &str,
+    handler: &str,
+    input: &impl Serialize,
+) -> Result<O, JournalError> {
+    engine
+        .ingress
+        .write(run, handler, input)
+        .await
+        .map_err(RestateError::into_journal)
+}
