@@ -21,7 +21,7 @@ use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
 use tower_agent::{AgentRequest, Error, ErrorKind, ModelRequest, ModelResponse, RunStream};
 use tower_layer::Layer;
 
-use crate::tower_layers::{WAYS, around_each, of_model, run, secs};
+use crate::{WAYS, around_each, of_model, run, secs};
 
 #[tokio::test]
 async fn a_buffer_passes_calls_and_their_streams_on() {
@@ -219,9 +219,7 @@ async fn a_hedge_around_an_agent_shows_both_until_one_has_answered() {
         Turn::from_text("first").hanging_after(3),
         Turn::from_text("second"),
     ];
-    let agent = crate::tower_layers::plain(ScriptedModel::new(turns))
-        .build()
-        .unwrap();
+    let agent = crate::plain(ScriptedModel::new(turns)).build().unwrap();
     let hedge = HedgeLayer::<AgentRequest>(PhantomData).layer(agent);
     let mut stream = RunStream::new(Buffer::new(hedge, 1), "?".into());
     let mut seen = Vec::new();
@@ -361,7 +359,7 @@ async fn boxed_layers_fit_as_they_are_or_in_a_buffer() {
 #[tokio::test]
 async fn a_buffer_is_an_agent_to_a_stream() {
     let model = ScriptedModel::new([Turn::from_text("done")]);
-    let agent = crate::tower_layers::plain(model).build().unwrap();
+    let agent = crate::plain(model).build().unwrap();
     let (buffer, worker) = Buffer::<AgentRequest, _>::pair(agent, 1);
     let worker = tokio::spawn(worker);
     let agent = BoxAgent::new(buffer);

@@ -8,8 +8,8 @@ use tower::util::{MapErrLayer, option_layer};
 use tower_agent::testing::{ProbeLayer, Turn};
 use tower_agent::{Error, ErrorKind};
 
-use crate::tower_layers::retries::Again;
-use crate::tower_layers::{WAYS, around_each, busy, run, secs};
+use crate::retries::Again;
+use crate::{WAYS, around_each, busy, run, secs};
 
 /// `option_layer` wants one type of error on both sides, and a timeout's is not the service's: it
 /// is made ours.

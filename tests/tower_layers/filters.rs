@@ -5,7 +5,7 @@ use tower::filter::{AsyncFilterLayer, FilterLayer};
 use tower_agent::testing::Turn;
 use tower_agent::{Error, ErrorKind};
 
-use crate::tower_layers::{WAYS, around_each, run};
+use crate::{WAYS, around_each, run};
 
 #[tokio::test]
 async fn a_filter_refuses_with_an_error_that_keeps_its_kind() {

@@ -10,7 +10,7 @@ use tower_agent::stream::Event;
 use tower_agent::testing::{ProbeLayer, Turn};
 use tower_agent::{ErrorKind, RunStream};
 
-use crate::tower_layers::{WAYS, around_each, check, read, reads_words, run, secs};
+use crate::{WAYS, around_each, check, read, reads_words, run, secs};
 
 fn answers(count: usize) -> Vec<Turn> {
     vec![Turn::from_text("a long answer, many words").latency(secs(1)); count]

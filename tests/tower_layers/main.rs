@@ -31,7 +31,7 @@ macro_rules! around_each {
     ($turns:expr, $layer:expr) => {{
         use tower_agent::agent::BoxAgent;
         use tower_agent::{AgentRequest, ModelRequest, ToolRequest};
-        use $crate::tower_layers::{asking, plain, worker};
+        use $crate::{asking, plain, worker};
         let script = || tower_agent::testing::ScriptedModel::new($turns);
         let around_model = {
             #[allow(dead_code, reason = "most layers do not name it")]
@@ -72,17 +72,14 @@ macro_rules! around_each {
 /// The same function of two services around two models, two tools and two agents.
 macro_rules! of_two {
     ([$one:expr, $two:expr], $join:path) => {{
-        let agents =
-            || [$one, $two].map(|script| $crate::tower_layers::plain(script).build().unwrap());
-        let tools = [$one, $two].map(|script| $crate::tower_layers::worker(script).into_service());
+        let agents = || [$one, $two].map(|script| $crate::plain(script).build().unwrap());
+        let tools = [$one, $two].map(|script| $crate::worker(script).into_service());
         [
             (
                 "model",
-                $crate::tower_layers::of_model($join(
-                    [$one, $two].map(tower_agent::model::BoxModel::new),
-                )),
+                $crate::of_model($join([$one, $two].map(tower_agent::model::BoxModel::new))),
             ),
-            ("tool", $crate::tower_layers::of_tool($join(tools))),
+            ("tool", $crate::of_tool($join(tools))),
             ("agent", $join(agents().map(BoxAgent::new))),
         ]
     }};

@@ -14,7 +14,7 @@ use tower_agent::{
 
 use tower_layer::Layer;
 
-use crate::tower_layers::{WAYS, around_each, busy, plain, run};
+use crate::{WAYS, around_each, busy, plain, run};
 
 /// Says something else.
 trait Say {
@@ -162,12 +162,11 @@ async fn a_request_is_mapped() {
                 request.messages_mut().push(Message::user("changed"));
                 request
             }));
-        let tool = crate::tower_layers::worker(repeat()).layer(MapRequestLayer::new(
-            |mut request: ToolRequest| {
+        let tool =
+            crate::worker(repeat()).layer(MapRequestLayer::new(|mut request: ToolRequest| {
                 request.arguments_mut()["request"] = "changed".into();
                 request
-            },
-        ));
+            }));
         let agent =
             plain(repeat()).agent_layer(MapRequestLayer::new(|mut request: AgentRequest| {
                 request.messages_mut().push(Message::user("changed"));
@@ -175,7 +174,7 @@ async fn a_request_is_mapped() {
             }));
         let agents = [
             tower_agent::agent::BoxAgent::new(model.build().unwrap()),
-            tower_agent::agent::BoxAgent::new(crate::tower_layers::asking(tool).build().unwrap()),
+            tower_agent::agent::BoxAgent::new(crate::asking(tool).build().unwrap()),
             tower_agent::agent::BoxAgent::new(agent.build().unwrap()),
         ];
         for agent in agents {

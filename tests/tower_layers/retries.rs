@@ -12,7 +12,7 @@ use tower::util::rng::HasherRng;
 use tower_agent::testing::Turn;
 use tower_agent::{Error, ErrorKind, ModelRequest, ModelResponse, Request};
 
-use crate::tower_layers::{WAYS, around_each, busy, run, secs};
+use crate::{WAYS, around_each, busy, run, secs};
 
 /// Makes a call again, so often, where its error says that this may help.
 #[derive(Clone)]

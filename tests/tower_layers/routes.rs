@@ -21,8 +21,8 @@ use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, Error, ErrorKind, ModelRequest, Request};
 use tower_layer::Layer;
 
-use crate::tower_layers::retries::Again;
-use crate::tower_layers::{WAYS, busy, of_model, of_two, run, secs};
+use crate::retries::Again;
+use crate::{WAYS, busy, of_model, of_two, run, secs};
 
 fn says(text: &str) -> ScriptedModel {
     ScriptedModel::always(Turn::from_text(text).latency(secs(1)))

@@ -8,8 +8,8 @@ use tower_agent::stream::EventKind;
 use tower_agent::testing::Turn;
 use tower_agent::{Error, ErrorKind, Message, ModelResponse, Part, Role, RunStream};
 
-use crate::tower_layers::retries::Again;
-use crate::tower_layers::{WAYS, around_each, check, run, secs};
+use crate::retries::Again;
+use crate::{WAYS, around_each, check, run, secs};
 
 #[tokio::test(start_paused = true)]
 async fn a_timeout_bounds_the_whole_answer() {
