@@ -159,7 +159,7 @@ impl Untold {
 impl StateData {
     /// Records a change of a key for the streams.
     fn note(&mut self, key: &str, was_there: bool, now: impl Fn() -> Option<Value>) {
-        // A stream that was dropped does not unregister itself, so it is removed here.
+        // A stream that was dropped without `unwatch` is removed here.
         self.watchers.retain(|watcher| match watcher.upgrade() {
             Some(untold) => {
                 untold.note(key, was_there, now());

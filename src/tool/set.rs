@@ -161,8 +161,7 @@ impl ToolSet {
 
     /// Makes a call of the tool that was found for it, or of the one that it names.
     pub(crate) fn make(&self, mut request: ToolRequest) -> BoxCallFuture<ToolRequest> {
-        // The loop has looked the tool up already. A request from elsewhere, or one whose tool a retry
-        // has taken, names it.
+        // The loop has looked the tool up already; a request from elsewhere only names it.
         let tool = request
             .take_tool()
             .or_else(|| Some(self.find(request.name())?.1.clone()));
