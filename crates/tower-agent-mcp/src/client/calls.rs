@@ -11,107 +11,120 @@ use rmcp::service::InboundStreamOrigin;
 use tokio::sync::{mpsc, oneshot};
 use tower_agent::RunContext;
 
-/// What the server says about a call under way.
+/// A message of the server about an active call.
 #[derive(Debug)]
 pub(super) enum CallEvent {
     Progress(ProgressNotificationParam),
-    /// A question for the user, and where its answer goes.
+    /// A question for the user, and the channel for its answer.
     Question(Box<ElicitRequestParams>, oneshot::Sender<ElicitResult>),
 }
 
-/// A call under way; it travels with the request to the transport, where its id is known before
-/// anything can answer.
+/// A call that waits for its answer. It travels with the request to the transport, where its id is
+/// known before anything can answer.
 #[derive(Clone, Debug)]
-pub(super) struct UnderWay {
+pub(super) struct ActiveCall {
     pub(super) events: mpsc::Sender<CallEvent>,
     pub(super) context: RunContext,
 }
 
-/// The calls under way on one connection.
+/// An active call, and the token by which the server reports its progress.
+#[derive(Debug)]
+struct Registered {
+    token: Option<ProgressToken>,
+    call: ActiveCall,
+}
+
+/// The active calls of one connection.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
-    by_id: Mutex<HashMap<RequestId, (Option<ProgressToken>, UnderWay)>>,
-    /// Whether the server has other tools than when this was last asked for.
+    by_id: Mutex<HashMap<RequestId, Registered>>,
+    /// Set by a report of changed tools, until it is taken.
     tools_changed: AtomicBool,
-    /// Whether a stream ended that could not be continued.
+    /// Set when a stream ended and could not be resumed.
     has_lost_stream: AtomicBool,
 }
 
 impl Calls {
     /// Registers a call that is about to be sent.
-    pub(super) fn sent(&self, id: &RequestId, request: &ClientRequest) {
+    pub(super) fn register(&self, id: &RequestId, request: &ClientRequest) {
         let ClientRequest::CallToolRequest(call) = request else {
             return;
         };
-        let Some(under_way) = call.extensions().get::<UnderWay>() else {
+        let Some(call) = call.extensions().get::<ActiveCall>() else {
             return;
         };
         let token = request.get_meta().get_progress_token();
         let mut by_id = self.lock();
-        // It may have been dropped while it waited to be sent.
-        if !under_way.events.is_closed() {
-            by_id.insert(id.clone(), (token, under_way.clone()));
+        // The caller may have dropped the call while it waited to be sent: nothing would remove its
+        // entry then.
+        if !call.events.is_closed() {
+            let call = call.clone();
+            by_id.insert(id.clone(), Registered { token, call });
         }
     }
 
-    /// Forgets a call. Its receiver of events must have been dropped before.
-    pub(super) fn ended(&self, id: &RequestId) {
+    /// Removes a call. Its receiver of events must have been dropped before.
+    pub(super) fn remove(&self, id: &RequestId) {
         self.lock().remove(id);
     }
 
-    pub(super) fn progress(&self, progress: &ProgressNotificationParam) {
+    /// Sends progress to the call with its token.
+    pub(super) fn report_progress(&self, progress: &ProgressNotificationParam) {
         let token = &progress.progress_token;
-        let events = {
-            let by_id = self.lock();
-            let mut calls = by_id.values();
-            let call = calls.find(|(of, _)| of.as_ref() == Some(token));
-            call.map(|(_, call)| call.events.clone())
-        };
+        let events = self
+            .lock()
+            .values()
+            .find(|registered| registered.token.as_ref() == Some(token))
+            .map(|registered| registered.call.events.clone());
         let Some(events) = events else { return };
+        // The transport must not wait for one slow reader: it carries the answers of all calls.
         if events
             .try_send(CallEvent::Progress(progress.clone()))
             .is_err()
         {
-            tracing::debug!("dropped progress: the call has not read the last");
+            tracing::debug!("dropped progress notification: the receiver is full");
         }
     }
 
     /// Returns the call that a request of the server belongs to, if that is known: the call on
     /// whose stream it came, or else the only one.
-    pub(super) fn find(&self, origin: Option<&InboundStreamOrigin>) -> Option<UnderWay> {
+    pub(super) fn find(&self, origin: Option<&InboundStreamOrigin>) -> Option<ActiveCall> {
         let by_id = self.lock();
-        let call = match origin {
+        let registered = match origin {
             Some(InboundStreamOrigin::OutboundRequest(id)) => by_id.get(id),
             _ if by_id.len() == 1 => by_id.values().next(),
+            // A guess could show one user's question to another.
             _ => None,
         };
-        call.map(|(_, call)| call.clone())
+        registered.map(|registered| registered.call.clone())
     }
 
     /// Returns the run that a request of the server belongs to, if that is known: that of the call,
-    /// or else the only one that calls belong to.
-    pub(super) fn run(&self, origin: Option<&InboundStreamOrigin>) -> Option<RunContext> {
+    /// or else the only one with active calls.
+    pub(super) fn find_run(&self, origin: Option<&InboundStreamOrigin>) -> Option<RunContext> {
         if matches!(origin, Some(InboundStreamOrigin::OutboundRequest(_))) {
             return self.find(origin).map(|call| call.context);
         }
         let by_id = self.lock();
-        let mut runs = by_id.values().map(|(_, call)| &call.context);
+        let mut runs = by_id.values().map(|registered| &registered.call.context);
         let first = runs.next()?;
+        // Several calls of one run are no ambiguity here: the run pays for the completion.
         runs.all(|other| other.run_id() == first.run_id())
             .then(|| first.clone())
     }
 
-    pub(super) fn tools_changed(&self) {
+    /// Marks the list of tools as changed.
+    pub(super) fn set_tools_changed(&self) {
         self.tools_changed.store(true, Ordering::SeqCst);
     }
 
-    /// Returns whether the tools have changed since the last call of this.
+    /// Returns `true` if the tools have changed since the last call of this.
     pub(super) fn take_tools_changed(&self) -> bool {
         self.tools_changed.swap(false, Ordering::SeqCst)
     }
 
-    /// Notes that a stream is lost: what the server says on it no longer arrives.
-    pub(super) fn stream_lost(&self) {
+    /// Marks a stream as lost: messages of the server on it no longer arrive.
+    pub(super) fn set_stream_lost(&self) {
         self.has_lost_stream.store(true, Ordering::SeqCst);
     }
 
@@ -119,20 +132,20 @@ impl Calls {
         self.has_lost_stream.load(Ordering::SeqCst)
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<RequestId, (Option<ProgressToken>, UnderWay)>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<RequestId, Registered>> {
         lock(&self.by_id)
     }
 }
 
-/// Removes a call when it has ended.
+/// Removes a call from the active ones on drop.
 #[derive(Debug)]
-pub(super) struct Registered {
+pub(super) struct CallRegistration {
     pub(super) calls: Arc<Calls>,
     pub(super) id: RequestId,
 }
 
-impl Drop for Registered {
+impl Drop for CallRegistration {
     fn drop(&mut self) {
-        self.calls.ended(&self.id);
+        self.calls.remove(&self.id);
     }
 }

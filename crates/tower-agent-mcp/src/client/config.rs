@@ -33,7 +33,7 @@ impl Config {
             server: server.into(),
             prefix: Arc::from(""),
             filter: Arc::new(|_| true),
-            // Annotations are the server's own word.
+            // Annotations are the server's own word, and an approval or a retry relies on the effect.
             effect: Arc::new(|_| Effect::Mutating),
             sampling: None,
             lifecycle: Lifecycle::default(),
@@ -43,20 +43,22 @@ impl Config {
         }
     }
 
-    /// Returns what the server learns about this client.
+    /// Returns the client's description of itself for the server.
     pub(super) fn info(&self) -> ClientConfig {
         let elicitation = ElicitationCapability::new()
             .with_form(FormElicitationCapability::new())
             .with_url(UrlElicitationCapability::new());
         let mut capabilities = ClientCapabilities::default();
         capabilities.elicitation = Some(elicitation);
+        // Announced only with a model: a server that reads this does not try in vain.
         capabilities.sampling = self.sampling.is_some().then(Default::default);
+        // A server may answer with a task only if the client says that it can poll one.
         let tasks = (TASKS_EXTENSION_ID.to_owned(), Default::default());
         capabilities.extensions = Some([tasks].into());
-        let this = Implementation::new(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"));
-        // A server that speaks a later version is not asked with `initialize`.
+        let client = Implementation::new(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"));
+        // Later versions have no `initialize`, where this version is read.
         let version = ProtocolVersion::LATEST_WITH_INITIALIZE;
-        ClientConfig::new(capabilities, this).with_protocol_version(version)
+        ClientConfig::new(capabilities, client).with_protocol_version(version)
     }
 }
 

@@ -2,7 +2,7 @@ use std::io;
 
 use rmcp::service::ClientInitializeError;
 
-/// Why a connection could not be made.
+/// A failed attempt to connect.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ConnectError {
     #[error(transparent)]
@@ -18,9 +18,10 @@ impl From<ClientInitializeError> for ConnectError {
 }
 
 impl ConnectError {
-    /// Returns whether a server of an earlier version may fail `server/discover` like this: it may
-    /// close the connection at a request that it does not know.
+    /// Returns `true` if a server of an earlier version may fail `server/discover` like this: some
+    /// close the connection at an unknown request.
     pub(super) fn may_be_legacy(&self) -> bool {
+        // A process that does not start, or a socket that does not open, says nothing of a version.
         let Self::Handshake(error) = self else {
             return false;
         };

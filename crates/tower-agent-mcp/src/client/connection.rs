@@ -14,21 +14,22 @@ use tower_agent::{Error, ErrorKind, Result};
 use super::calls::Calls;
 use super::config::Config;
 use super::error;
-use super::handler::{Handler, Running};
+use super::handler::{McpClientHandler, Running};
 use super::transport::Endpoint;
 use crate::lock::lock;
 
-/// The wait before a server is asked again to report changes.
-const AGAIN: Duration = Duration::from_secs(1);
+/// The wait before a new subscription to changes of the tools.
+const RESUBSCRIBE_AFTER: Duration = Duration::from_secs(1);
 
 /// One connection to a server, until either side closes it.
 pub(super) struct Connection {
     peer: Peer<RoleClient>,
     calls: Arc<Calls>,
-    /// Whether the server has answered a call.
+    /// Set once the server has answered a call.
     has_answered: AtomicBool,
     service: Mutex<Option<Running>>,
-    _listening: DropGuard,
+    /// Ends the subscription to changes of the tools with the connection.
+    _subscription: DropGuard,
 }
 
 impl Connection {
@@ -36,26 +37,24 @@ impl Connection {
     pub(super) async fn open(endpoint: &Endpoint, config: &Arc<Config>) -> Result<Self> {
         let mode = config.lifecycle.mode();
         let is_auto = matches!(mode, ClientLifecycleMode::Auto { .. });
-        match Self::attempt(endpoint, config, mode).await {
-            Err(Failed {
-                may_be_legacy: true,
-                ..
-            }) if is_auto => {
-                let mode = ClientLifecycleMode::Initialize;
-                Self::attempt(endpoint, config, mode)
-                    .await
-                    .map_err(|failed| failed.error)
-            }
-            other => other.map_err(|failed| failed.error),
+        let mut attempted = Self::attempt(endpoint, config, mode).await;
+        // rmcp falls back within a connection. A server that closed it needs a new one, and would
+        // close that as well if `server/discover` came first again.
+        if is_auto
+            && let Err(failed) = &attempted
+            && failed.may_be_legacy
+        {
+            attempted = Self::attempt(endpoint, config, ClientLifecycleMode::Initialize).await;
         }
+        attempted.map_err(|failed| failed.error)
     }
 
     async fn attempt(
         endpoint: &Endpoint,
         config: &Arc<Config>,
         mode: ClientLifecycleMode,
-    ) -> Result<Self, Failed> {
-        let handler = Handler::new(config.clone());
+    ) -> Result<Self, FailedAttempt> {
+        let handler = McpClientHandler::new(config.clone());
         let calls = handler.calls().clone();
         let connecting = endpoint.connect(handler, mode, config.max_message_size);
         let service = match timeout(config.connect_timeout, connecting).await {
@@ -63,30 +62,31 @@ impl Connection {
             Ok(Err(failed)) => {
                 let may_be_legacy = failed.may_be_legacy();
                 let error = error::connecting(&config.server, failed);
-                return Err(Failed {
+                return Err(FailedAttempt {
                     error,
                     may_be_legacy,
                 });
             }
             Err(_) => {
-                let (server, after) = (&config.server, config.connect_timeout);
-                let message =
-                    format!("connecting to MCP server `{server}` took longer than {after:?}");
-                return Err(Failed {
+                let message = format!(
+                    "connecting to MCP server `{}` took longer than {:?}",
+                    config.server, config.connect_timeout,
+                );
+                return Err(FailedAttempt {
                     error: Error::new(ErrorKind::Timeout, message),
                     may_be_legacy: false,
                 });
             }
         };
         let peer = service.peer().clone();
-        let listening = CancellationToken::new();
-        tokio::spawn(listen(peer.clone(), calls.clone(), listening.clone()));
+        let stop = CancellationToken::new();
+        tokio::spawn(watch_tools(peer.clone(), calls.clone(), stop.clone()));
         Ok(Self {
             peer,
             calls,
             has_answered: AtomicBool::new(false),
             service: Mutex::new(Some(service)),
-            _listening: listening.drop_guard(),
+            _subscription: stop.drop_guard(),
         })
     }
 
@@ -98,11 +98,14 @@ impl Connection {
         &self.calls
     }
 
-    /// Returns whether calls can be made on it, and all that the server says arrives.
+    /// Returns `true` if calls can be made on it, and every message of the server arrives.
     pub(super) fn is_open(&self) -> bool {
+        // A connection without its stream still answers calls, but loses questions and changes of
+        // the tools without a sign. A new one is cheaper than that.
         !self.peer.is_transport_closed() && !self.calls.has_lost_stream()
     }
 
+    /// Records that the server has answered a call.
     pub(super) fn note_answer(&self) {
         self.has_answered.store(true, Ordering::Relaxed);
     }
@@ -111,7 +114,7 @@ impl Connection {
         self.has_answered.load(Ordering::Relaxed)
     }
 
-    /// Closes the connection, and waits until the server has been told.
+    /// Closes the connection, and waits for the end of the transport.
     pub(super) async fn close(&self) {
         let service = lock(&self.service).take();
         if let Some(service) = service
@@ -123,45 +126,48 @@ impl Connection {
 }
 
 /// A failed attempt to connect.
-struct Failed {
+struct FailedAttempt {
     error: Error,
-    /// Whether a server of an earlier version may fail like this.
+    /// Set if a server of an earlier version may fail like this.
     may_be_legacy: bool,
 }
 
-/// Asks a server to report changes of its tools, and again if it ends the report: since 2026-07-28
-/// it does so only on request. The transport sees the reports.
-async fn listen(peer: Peer<RoleClient>, calls: Arc<Calls>, stop: CancellationToken) {
+/// Subscribes to changes of the tools, and again after the server ends the subscription. Servers
+/// since 2026-07-28 report changes only to subscribers; the transport reads the reports.
+async fn watch_tools(peer: Peer<RoleClient>, calls: Arc<Calls>, stop: CancellationToken) {
     let Some(server) = peer.peer_info() else {
         return;
     };
     let tools = server.capabilities.tools.as_ref();
-    let reports = tools
+    let has_reports = tools
         .and_then(|tools| tools.list_changed)
         .unwrap_or_default();
-    if server.protocol_version < ProtocolVersion::V_2026_07_28 || !reports {
+    if server.protocol_version < ProtocolVersion::V_2026_07_28 || !has_reports {
         return;
     }
-    let listening = async {
-        let mut reports = subscribe(&peer).await?;
-        loop {
-            while let Ok(Some(_)) = reports.next().await {}
-            tracing::debug!("the server reports no more changes of its tools; asking again");
-            sleep(AGAIN).await;
-            reports = subscribe(&peer).await?;
-            // There may have been one in between.
-            calls.tools_changed();
-        }
-    };
     tokio::select! {
         () = stop.cancelled() => {}
-        Err::<Infallible, ServiceError>(error) = listening => {
+        Err::<Infallible, ServiceError>(error) = read_reports(&peer, &calls) => {
             tracing::warn!(%error, "the server does not report changes of its tools");
-            // It may only have been out of reach.
+            // A rejected subscription would be rejected again. Any other failure may only mean that
+            // the server was out of reach: the next call connects again, and then subscribes.
             if !matches!(error, ServiceError::McpError(_)) {
-                calls.stream_lost();
+                calls.set_stream_lost();
             }
         }
+    }
+}
+
+/// Reads reports of changed tools until the server cannot be subscribed to.
+async fn read_reports(peer: &Peer<RoleClient>, calls: &Calls) -> Result<Infallible, ServiceError> {
+    let mut reports = subscribe(peer).await?;
+    loop {
+        while let Ok(Some(_)) = reports.next().await {}
+        tracing::debug!("the server reports no more changes of its tools; asking again");
+        sleep(RESUBSCRIBE_AFTER).await;
+        reports = subscribe(peer).await?;
+        // The tools may have changed while there was no subscription.
+        calls.set_tools_changed();
     }
 }
 

@@ -5,44 +5,58 @@ use serde_json::Value;
 use tower_agent::message::{Document, MediaSource};
 use tower_agent::{Part, ToolResponse};
 
+/// Converts the result of a tool.
 pub(super) fn response(result: CallToolResult) -> ToolResponse {
     let is_error = result.is_error.unwrap_or_default();
     let mut parts: Vec<Part> = result.content.into_iter().map(part).collect();
-    let text: Vec<&str> = parts.iter().filter_map(Part::as_text).collect();
+    let texts: Vec<&str> = parts.iter().filter_map(Part::as_text).collect();
     let value = match &result.structured_content {
         Some(structured) => structured.clone(),
-        None => text.join("\n").into(),
+        None => texts.join("\n").into(),
     };
     // Most servers send structured content as text as well; the model reads it once.
     if let Some(structured) = &result.structured_content
-        && !text
-            .iter()
-            .any(|text| serde_json::from_str::<Value>(text).is_ok_and(|it| it == *structured))
+        && !texts.iter().any(|text| is_json_of(text, structured))
     {
         parts.push(Part::from(structured));
     }
-    let response = match (is_error, value) {
-        (false, value) => ToolResponse::new(value),
-        (true, Value::String(message)) => ToolResponse::error(message),
-        (true, value) => {
-            let mut response = ToolResponse::error(String::new());
-            *response.value_mut() = value;
-            response
-        }
+    let response = if is_error {
+        error_response(value)
+    } else {
+        ToolResponse::new(value)
     };
     match &parts[..] {
+        // The value alone is the same text: parts would only be a second copy.
         [] | [Part::Text(_)] if response.value().is_string() => response,
         _ => response.with_parts(parts),
     }
 }
 
-pub(super) fn part(content: ContentBlock) -> Part {
+/// Returns `true` if the text is JSON of this value, in any spelling.
+fn is_json_of(text: &str, value: &Value) -> bool {
+    serde_json::from_str::<Value>(text).is_ok_and(|parsed| parsed == *value)
+}
+
+fn error_response(value: Value) -> ToolResponse {
+    match value {
+        Value::String(message) => ToolResponse::error(message),
+        value => {
+            let mut response = ToolResponse::error(String::new());
+            *response.value_mut() = value;
+            response
+        }
+    }
+}
+
+fn part(content: ContentBlock) -> Part {
     match content {
         ContentBlock::Text(text) => Part::from_text(text.text),
         ContentBlock::Image(image) => Part::image_base64(image.mime_type, image.data),
         ContentBlock::Audio(audio) => Part::audio_base64(audio.mime_type, audio.data),
         ContentBlock::Resource(embedded) => resource(embedded.resource),
+        // The client cannot read resources for the model, so that it sees the address alone.
         ContentBlock::ResourceLink(link) => Part::from_text(link_text(&link)),
+        // A kind of a later protocol version: the model can still read its JSON.
         other => Part::from(&serde_json::to_value(other).unwrap_or_default()),
     }
 }
@@ -56,6 +70,7 @@ fn resource(contents: ResourceContents) -> Part {
             blob,
             ..
         } => {
+            // Providers reject media without a type.
             let media_type = mime_type.unwrap_or_else(|| "application/octet-stream".to_owned());
             let kind = media_type.split('/').next().unwrap_or_default();
             match kind {
@@ -70,6 +85,7 @@ fn resource(contents: ResourceContents) -> Part {
     }
 }
 
+/// Returns a link as Markdown, with its type and description.
 fn link_text(link: &Resource) -> String {
     let mut text = format!(
         "[{}]({})",

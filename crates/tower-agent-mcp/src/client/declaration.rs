@@ -7,17 +7,19 @@ use tower_agent::tool::ToolDeclaration;
 /// Converts a declaration, with the server's own name. Returns the reason if an agent cannot offer
 /// the tool.
 pub(super) fn declaration(tool: &rmcp::model::Tool) -> Result<ToolDeclaration, &'static str> {
-    let description = match (&tool.description, &tool.title) {
-        (Some(description), _) => description.to_string(),
-        (None, title) => title.clone().unwrap_or_default(),
+    let description = match &tool.description {
+        Some(description) => description.to_string(),
+        // A title is better than nothing for a model that has to choose.
+        None => tool.title.clone().unwrap_or_default(),
     };
-    let declared = ToolDeclaration::new(&*tool.name, description);
-    Ok(declared
-        .with_parameters(parameters(&tool.input_schema)?)
-        .with_effect(effect(tool)))
+    let parameters = parameters(&tool.input_schema)?;
+    Ok(ToolDeclaration::new(&*tool.name, description)
+        .with_parameters(parameters)
+        .with_effect(annotated_effect(tool)))
 }
 
-/// The schema as it is. A schema without a type is that of an object, since arguments are one.
+/// Returns the schema, unchanged but for its type: one without a type is that of an object, since
+/// arguments are an object.
 fn parameters(schema: &Map<String, Value>) -> Result<Value, &'static str> {
     let mut schema = schema.clone();
     match schema.entry("type").or_insert_with(|| "object".into()) {
@@ -26,24 +28,32 @@ fn parameters(schema: &Map<String, Value>) -> Result<Value, &'static str> {
     }
 }
 
-fn effect(tool: &rmcp::model::Tool) -> Effect {
+/// Returns the effect that the server's hints declare.
+fn annotated_effect(tool: &rmcp::model::Tool) -> Effect {
     let Some(hints) = &tool.annotations else {
         return Effect::Mutating;
     };
-    match (hints.read_only_hint, hints.idempotent_hint) {
-        (Some(true), _) => Effect::Pure,
-        (_, Some(true)) => Effect::Idempotent,
-        _ => Effect::Mutating,
+    // A tool that changes nothing can be repeated, whatever the second hint says.
+    if hints.read_only_hint == Some(true) {
+        Effect::Pure
+    } else if hints.idempotent_hint == Some(true) {
+        Effect::Idempotent
+    } else {
+        Effect::Mutating
     }
 }
 
-/// Returns the name for the model: with the prefix, and without what providers reject.
+/// Returns the name for the model: the prefix and the server's name, with `_` for characters that
+/// providers reject.
 pub(super) fn name(prefix: &str, name: &str) -> Result<String, &'static str> {
-    let is_taken = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    let whole = prefix.chars().chain(name.chars());
-    let whole: String = whole.map(|c| if is_taken(c) { c } else { '_' }).collect();
-    match whole.len() {
-        1..=64 => Ok(whole),
+    let mut model_name = String::with_capacity(prefix.len() + name.len());
+    for character in prefix.chars().chain(name.chars()) {
+        let is_accepted = character.is_ascii_alphanumeric() || matches!(character, '_' | '-');
+        model_name.push(if is_accepted { character } else { '_' });
+    }
+    // OpenAI allows 64 characters. A shortened name could be that of another tool.
+    match model_name.len() {
+        1..=64 => Ok(model_name),
         _ => Err("its name with the prefix is empty or longer than 64 characters"),
     }
 }

@@ -23,7 +23,7 @@ pub(super) fn request(server: &str, error: ServiceError) -> Error {
             Error::new(ErrorKind::Connection, message)
         }
         ServiceError::UnexpectedResponse => {
-            let message = format!("MCP server `{server}` answered with something else");
+            let message = format!("MCP server `{server}` sent an unexpected response");
             Error::new(ErrorKind::Protocol, message)
         }
         ServiceError::Cancelled { reason } => {

@@ -17,16 +17,16 @@ use super::config::Config;
 use super::sampling;
 
 /// A connection of rmcp.
-pub(super) type Running = RunningService<RoleClient, Handler>;
+pub(super) type Running = RunningService<RoleClient, McpClientHandler>;
 
 /// Answers the server's own requests.
 #[derive(Clone, Debug)]
-pub(super) struct Handler {
+pub(super) struct McpClientHandler {
     config: Arc<Config>,
     calls: Arc<Calls>,
 }
 
-impl Handler {
+impl McpClientHandler {
     pub(super) fn new(config: Arc<Config>) -> Self {
         Self {
             config,
@@ -39,7 +39,7 @@ impl Handler {
     }
 }
 
-impl ClientHandler for Handler {
+impl ClientHandler for McpClientHandler {
     async fn create_message(
         &self,
         params: CreateMessageRequestParams,
@@ -47,11 +47,11 @@ impl ClientHandler for Handler {
     ) -> Result<CreateMessageResult, ErrorData> {
         let Some(run) = self
             .calls
-            .run(context.extensions.get::<InboundStreamOrigin>())
+            .find_run(context.extensions.get::<InboundStreamOrigin>())
         else {
             let server = &self.config.server;
             tracing::warn!(%server, "refused a sampling request: several runs, or none, may have raised it");
-            let message = "it is not known which run this request belongs to";
+            let message = "cannot tell which run this request belongs to";
             return Err(ErrorData::invalid_request(message, None));
         };
         let answer = sampling::answer(&self.config, params, run);
@@ -72,7 +72,7 @@ impl ClientHandler for Handler {
         let Some(call) = call else {
             let server = &self.config.server;
             tracing::warn!(%server, "refused a question: several calls, or none, may have raised it");
-            let message = "it is not known which call this question belongs to; \
+            let message = "cannot tell which call this question belongs to; \
                            call the tool again while no other call is running";
             return Err(ErrorData::invalid_request(message, None));
         };

@@ -90,7 +90,8 @@ impl Link {
         });
         let task = task.map(|ended| {
             let gone = |error| {
-                Error::new(ErrorKind::Connection, "connecting broke off").with_source(error)
+                Error::new(ErrorKind::Connection, "the connection attempt was aborted")
+                    .with_source(error)
             };
             ended.map_err(|error| gone(tower::BoxError::from(error)))?
         });

@@ -22,7 +22,7 @@ const PAGES: usize = 1000;
 
 /// A tool of the server.
 #[derive(Clone, Debug)]
-pub(super) struct Listed {
+pub(super) struct ListedTool {
     /// With the name for the model.
     pub(super) declaration: Arc<ToolDeclaration>,
     /// The server's own name.
@@ -30,7 +30,7 @@ pub(super) struct Listed {
 }
 
 /// The server's tools, by their names for the model.
-pub(super) type Tools = Arc<BTreeMap<Arc<str>, Listed>>;
+pub(super) type Tools = Arc<BTreeMap<Arc<str>, ListedTool>>;
 
 /// The list of a server's tools, as it was last read.
 #[derive(Debug, Default)]
@@ -154,7 +154,7 @@ async fn page(
 }
 
 /// Adds a tool, if the caller and the agents take it.
-fn list(tool: &rmcp::model::Tool, config: &Config, tools: &mut BTreeMap<Arc<str>, Listed>) {
+fn list(tool: &rmcp::model::Tool, config: &Config, tools: &mut BTreeMap<Arc<str>, ListedTool>) {
     let (server, own) = (&config.server, &*tool.name);
     let declared = declaration::declaration(tool);
     let named = declaration::name(&config.prefix, own);
@@ -171,7 +171,7 @@ fn list(tool: &rmcp::model::Tool, config: &Config, tools: &mut BTreeMap<Arc<str>
     let declaration = ToolDeclaration::new(&*name, declared.description())
         .with_parameters(declared.parameters().clone())
         .with_effect(effect);
-    let listed = Listed {
+    let listed = ListedTool {
         declaration: Arc::new(declaration),
         name: own.into(),
     };

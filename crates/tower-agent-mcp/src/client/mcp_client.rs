@@ -12,7 +12,7 @@ use tower_agent::{
 
 use super::config::Config;
 use super::link::Link;
-use super::list::{List, Listed};
+use super::list::{List, ListedTool};
 use super::remote_tool::RemoteTool;
 use super::transport::Endpoint;
 
@@ -22,9 +22,9 @@ use super::transport::Endpoint;
 /// Clones share the connection, which is closed when the last clone and the last tool are dropped.
 /// As a callback of an agent it adds the server's current tools to every run.
 #[derive(Clone)]
-pub struct McpClient(Arc<Inner>);
+pub struct McpClient(Arc<ClientInner>);
 
-struct Inner {
+struct ClientInner {
     link: Arc<Link>,
     list: List,
 }
@@ -32,7 +32,7 @@ struct Inner {
 impl McpClient {
     pub(super) async fn connect(endpoint: Endpoint, config: Config) -> Result<Self> {
         let link = Link::open(endpoint, config).await?;
-        let client = Self(Arc::new(Inner {
+        let client = Self(Arc::new(ClientInner {
             link,
             list: List::default(),
         }));
@@ -72,12 +72,12 @@ impl McpClient {
         Ok(())
     }
 
-    fn tool(&self, listed: &Listed) -> Tool {
+    fn tool(&self, listed: &ListedTool) -> Tool {
         let declaration = Arc::unwrap_or_clone(listed.declaration.clone());
         Tool::service(declaration, self.remote(listed))
     }
 
-    fn remote(&self, listed: &Listed) -> RemoteTool {
+    fn remote(&self, listed: &ListedTool) -> RemoteTool {
         RemoteTool::new(self.0.link.clone(), listed)
     }
 

@@ -89,7 +89,6 @@
 //! answers, as a part of the run whose call it is. Without a model, or without a call, it is refused.
 
 mod builder;
-mod call;
 mod calls;
 mod config;
 mod connect_error;
@@ -103,6 +102,7 @@ mod link;
 mod list;
 mod mcp_client;
 mod questions;
+mod remote_call;
 mod remote_tool;
 mod run;
 mod sampling;

@@ -13,7 +13,7 @@ use tower_agent::call::Request;
 use tower_agent::error::ResolutionOutcome;
 use tower_agent::{Error, Interrupt, Resolution, Result, RunContext};
 
-use super::call::Call;
+use super::remote_call::RemoteCall;
 use super::{error, sampling};
 
 /// The name of the data about a call, in the conversation's private state.
@@ -58,7 +58,7 @@ struct Open {
 }
 
 impl Questions {
-    pub(super) fn of(call: &Call<'_>) -> Self {
+    pub(super) fn of(call: &RemoteCall<'_>) -> Self {
         let (context, arguments) = (call.request.context(), call.request.arguments());
         let key = context.call_key(NAME);
         let record = context.private_state().get(&key);
@@ -82,7 +82,7 @@ impl Questions {
 
     /// Takes the answers of the run's caller. Interrupts the run again if there is a question
     /// without one.
-    pub(super) fn resolve(&mut self, call: &Call<'_>) -> Result<()> {
+    pub(super) fn resolve(&mut self, call: &RemoteCall<'_>) -> Result<()> {
         let context = call.request.context();
         if self.record.open.is_empty() {
             return Ok(());
@@ -149,7 +149,7 @@ impl Questions {
     /// Takes the questions of a task, except those that were answered.
     pub(super) async fn ask_task(
         &mut self,
-        call: &Call<'_>,
+        call: &RemoteCall<'_>,
         task: &str,
         mut requests: InputRequests,
     ) -> Result<()> {
@@ -165,7 +165,7 @@ impl Questions {
     /// questions for the user interrupt the run.
     pub(super) async fn ask_inputs(
         &mut self,
-        call: &Call<'_>,
+        call: &RemoteCall<'_>,
         requests: InputRequests,
         state: Option<String>,
     ) -> Result<()> {
@@ -187,7 +187,7 @@ impl Questions {
                     serde_json::to_value(answer)
                 }
                 InputRequest::ListRoots(_) => serde_json::to_value(ListRootsResult::default()),
-                _ => return Err(call.broken("asks for input of a kind that is not known")),
+                _ => return Err(call.protocol_error("asks for input of a kind that is not known")),
             };
             let answer = answer.map_err(tower::BoxError::from)?;
             self.record.answers.insert(key, answer);
@@ -207,17 +207,22 @@ impl Questions {
     }
 
     /// Returns the error that asks the user a question during the call.
-    pub(super) fn ask(&mut self, call: &Call<'_>, question: &ElicitRequestParams) -> Error {
+    pub(super) fn ask(&mut self, call: &RemoteCall<'_>, question: &ElicitRequestParams) -> Error {
         self.record.round += 1;
         let open = self.open(call, question, None);
         self.record.open.push(open);
         match self.interrupt(call.request.context()) {
             Err(interrupt) => interrupt,
-            Ok(()) => call.broken("asked a question that was lost"),
+            Ok(()) => call.protocol_error("asked a question that was lost"),
         }
     }
 
-    fn open(&self, call: &Call<'_>, question: &ElicitRequestParams, key: Option<String>) -> Open {
+    fn open(
+        &self,
+        call: &RemoteCall<'_>,
+        question: &ElicitRequestParams,
+        key: Option<String>,
+    ) -> Open {
         let path = call.request.context().call_path();
         // A later question of the call must not find the answer to this one.
         let id = format!(

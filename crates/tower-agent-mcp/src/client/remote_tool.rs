@@ -6,9 +6,9 @@ use futures_util::future::BoxFuture;
 use tower::Service;
 use tower_agent::{Effect, Error, Result, ToolRequest, ToolResponse};
 
-use super::call::Call;
 use super::link::Link;
-use super::list::Listed;
+use super::list::ListedTool;
+use super::remote_call::RemoteCall;
 use super::run::run;
 
 /// The service of one tool of a server.
@@ -21,7 +21,7 @@ pub(super) struct RemoteTool {
 }
 
 impl RemoteTool {
-    pub(super) fn new(link: Arc<Link>, listed: &Listed) -> Self {
+    pub(super) fn new(link: Arc<Link>, listed: &ListedTool) -> Self {
         Self {
             link,
             name: listed.name.clone(),
@@ -42,7 +42,7 @@ impl Service<ToolRequest> for RemoteTool {
     fn call(&mut self, request: ToolRequest) -> Self::Future {
         let Self { link, name, effect } = self.clone();
         async move {
-            let call = Call::new(&link, &name, &request, effect)?;
+            let call = RemoteCall::new(&link, &name, &request, effect)?;
             run(call).await
         }
         .boxed()

@@ -4,8 +4,8 @@ use rmcp::model::CallToolResponse;
 use tokio::time::sleep;
 use tower_agent::{Result, ToolResponse};
 
-use super::call::Call;
 use super::questions::Questions;
+use super::remote_call::RemoteCall;
 use super::send::send;
 use super::{content, task};
 
@@ -13,7 +13,7 @@ use super::{content, task};
 const ROUNDS: u32 = 10;
 
 /// Makes a call, with all requests that it takes.
-pub(super) async fn run(call: Call<'_>) -> Result<ToolResponse> {
+pub(super) async fn run(call: RemoteCall<'_>) -> Result<ToolResponse> {
     let mut questions = Questions::of(&call);
     questions.resolve(&call)?;
     let connection = call.link.connection().await?;
@@ -38,8 +38,8 @@ pub(super) async fn run(call: Call<'_>) -> Result<ToolResponse> {
                 let id = created.task.task_id;
                 return task::follow(&call, connection, id, &mut questions).await;
             }
-            _ => return Err(call.broken("answered with something else")),
+            _ => return Err(call.protocol_error("sent an unexpected response")),
         }
     }
-    Err(call.broken("asks for input again and again"))
+    Err(call.protocol_error(&format!("asked for input more than {ROUNDS} times")))
 }

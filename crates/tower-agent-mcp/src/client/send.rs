@@ -13,18 +13,18 @@ use tokio::time::{Instant, sleep};
 use tower_agent::Result;
 use tower_agent::call::Request;
 
-use super::call::Call;
-use super::calls::{CallEvent, Registered, UnderWay};
+use super::calls::{ActiveCall, CallEvent, CallRegistration};
 use super::connection::Connection;
 use super::error;
 use super::questions::Questions;
+use super::remote_call::RemoteCall;
 
 /// How many events of a call may wait.
 const EVENTS: usize = 64;
 
 /// Sends one request, and waits for its answer.
 pub(super) async fn send(
-    call: &Call<'_>,
+    call: &RemoteCall<'_>,
     connection: &Arc<Connection>,
     questions: &mut Questions,
 ) -> Result<CallToolResponse> {
@@ -33,7 +33,7 @@ pub(super) async fn send(
     let params = CallToolRequestParams::new(call.tool.to_string());
     let mut wanted = CallToolRequest::new(questions.answered(params));
     wanted.params.arguments = Some(call.arguments.clone());
-    wanted.extensions.insert(UnderWay {
+    wanted.extensions.insert(ActiveCall {
         events,
         context: call.request.context().clone(),
     });
@@ -42,11 +42,11 @@ pub(super) async fn send(
     let sent = peer.send_request_with_option(wanted, options).await;
     let sent = sent.map_err(|failed| error::request(&call.config().server, failed))?;
 
-    let mut abandoned = Abandoned {
+    let mut abandoned = CancelOnDrop {
         peer,
         id: Some(sent.id.clone()),
     };
-    let _registered = Registered {
+    let _registered = CallRegistration {
         calls: connection.calls().clone(),
         id: sent.id.clone(),
     };
@@ -59,7 +59,7 @@ pub(super) async fn send(
             biased;
             answer = &mut answer => break answer,
             Some(event) = happened.recv() => match event {
-                CallEvent::Progress(progress) => call.progress(progress).await,
+                CallEvent::Progress(progress) => call.emit_progress(progress).await,
                 CallEvent::Question(question, reply) => match questions.answer_to(&question) {
                     Some(answer) => drop(reply.send(answer)),
                     None => {
@@ -83,7 +83,7 @@ pub(super) async fn send(
     abandoned.id = None;
     while let Ok(event) = happened.try_recv() {
         if let CallEvent::Progress(progress) = event {
-            call.progress(progress).await;
+            call.emit_progress(progress).await;
         }
     }
     match answer {
@@ -95,7 +95,7 @@ pub(super) async fn send(
                     Ok(CallToolResponse::InputRequired(asked))
                 }
                 ServerResult::CreateTaskResult(created) => Ok(CallToolResponse::Task(created)),
-                _ => Err(call.broken("answered with something else")),
+                _ => Err(call.protocol_error("sent an unexpected response")),
             }
         }
         Err(failed) => {
@@ -108,12 +108,12 @@ pub(super) async fn send(
 }
 
 /// A request that is cancelled at the server unless it was answered.
-struct Abandoned<'a> {
+struct CancelOnDrop<'a> {
     peer: &'a Peer<RoleClient>,
     id: Option<RequestId>,
 }
 
-impl Abandoned<'_> {
+impl CancelOnDrop<'_> {
     async fn cancel(&mut self, reason: &str) {
         if let Some(id) = self.id.take()
             && let Err(error) = self.peer.send_notification(cancelled(id, reason)).await
@@ -123,7 +123,7 @@ impl Abandoned<'_> {
     }
 }
 
-impl Drop for Abandoned<'_> {
+impl Drop for CancelOnDrop<'_> {
     fn drop(&mut self) {
         if let Some(id) = self.id.take() {
             // Polled once, it puts the notification into the queue, unless that is full.

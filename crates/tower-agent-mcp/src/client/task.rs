@@ -14,9 +14,9 @@ use tokio::time::{sleep, timeout};
 use tower_agent::call::Request;
 use tower_agent::{Error, ErrorKind, Result, ToolResponse};
 
-use super::call::Call;
 use super::connection::Connection;
 use super::questions::Questions;
+use super::remote_call::RemoteCall;
 use super::{content, error};
 use crate::progress::PROGRESS;
 
@@ -32,7 +32,7 @@ const FAILURES: u32 = 3;
 /// Waits for the result of a task. If the run is interrupted by a question of it, it goes on; if the
 /// call is dropped, it is cancelled.
 pub(super) async fn follow(
-    call: &Call<'_>,
+    call: &RemoteCall<'_>,
     connection: Arc<Connection>,
     id: String,
     questions: &mut Questions,
@@ -83,13 +83,13 @@ pub(super) async fn follow(
             TaskPayload::Completed { result } => {
                 dropped.id = None;
                 let result: CallToolResult = serde_json::from_value(Value::Object(result))
-                    .map_err(|_| call.broken("completed a task without a result"))?;
+                    .map_err(|_| call.protocol_error("completed a task without a result"))?;
                 return Ok(content::response(result));
             }
             TaskPayload::Failed { error } => {
                 dropped.id = None;
                 let said: ErrorData = serde_json::from_value(Value::Object(error))
-                    .map_err(|_| call.broken("failed a task without a reason"))?;
+                    .map_err(|_| call.protocol_error("failed a task without a reason"))?;
                 return Err(error::rejected(&call.config().server, &said));
             }
             _ => {
@@ -105,7 +105,7 @@ pub(super) async fn follow(
     }
 }
 
-async fn poll(call: &Call<'_>, connection: &Connection, id: &str) -> Result<GetTaskResult> {
+async fn poll(call: &RemoteCall<'_>, connection: &Connection, id: &str) -> Result<GetTaskResult> {
     let polled = connection
         .peer()
         .get_task(GetTaskParams::new(id.to_owned()));

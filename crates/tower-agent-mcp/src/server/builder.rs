@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tower_agent::{Agent, Tool};
 
-use super::handler::Inner;
+use super::handler::ServerInner;
 use super::mcp_server::McpServer;
 use super::seal::Seal;
 use super::served::Served;
@@ -101,7 +101,7 @@ impl McpServerBuilder {
                 }
             }
         }
-        Ok(McpServer::new(Inner {
+        Ok(McpServer::new(ServerInner {
             name: self.name,
             version: self.version,
             instructions: self.instructions,

@@ -11,16 +11,16 @@ use serde_json::Value;
 use tower_agent::Effect;
 use tower_agent::tool::ToolDeclaration;
 
-use super::call::Call;
 use super::seal::Seal;
 use super::served::Served;
+use super::served_call::ServedCall;
 
 /// How long a client may keep the list of tools, in milliseconds: it does not change.
 const LIST_VALID: u64 = 60 * 60 * 1000;
 
 /// What is served.
 #[derive(Debug)]
-pub(super) struct Inner {
+pub(super) struct ServerInner {
     pub(super) name: String,
     pub(super) version: String,
     pub(super) instructions: Option<String>,
@@ -31,9 +31,9 @@ pub(super) struct Inner {
 
 /// Answers a client's requests.
 #[derive(Clone, Debug)]
-pub(super) struct Handler(pub(super) Arc<Inner>);
+pub(super) struct McpServerHandler(pub(super) Arc<ServerInner>);
 
-impl ServerHandler for Handler {
+impl ServerHandler for McpServerHandler {
     fn get_info(&self) -> ServerConfig {
         let capabilities = ServerCapabilities::builder().enable_tools().build();
         let this = Implementation::new(self.0.name.clone(), self.0.version.clone());
@@ -77,7 +77,7 @@ impl ServerHandler for Handler {
             ));
         };
         let dropped = context.ct.clone();
-        let call = Call::new(&self.0.seal, served, params, &context)?;
+        let call = ServedCall::new(&self.0.seal, served, params, &context)?;
         tokio::select! {
             biased;
             () = dropped.cancelled() => Err(ErrorData::internal_error("the call was cancelled", None)),

@@ -14,17 +14,17 @@ use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use tower::Service;
 use tower_agent::BoxError;
 
-use super::handler::Handler;
+use super::handler::McpServerHandler;
 
 /// An [`McpServer`](super::McpServer) as an HTTP service, over streamable HTTP; it always responds.
 ///
 /// Clients since protocol version 2026-07-28 need no sessions: any process with the same agents can
 /// answer. Sessions of earlier clients live in this process.
 #[derive(Clone)]
-pub struct McpHttp(StreamableHttpService<Handler, LocalSessionManager>);
+pub struct McpHttp(StreamableHttpService<McpServerHandler, LocalSessionManager>);
 
 impl McpHttp {
-    pub(super) fn new(handler: Handler) -> Self {
+    pub(super) fn new(handler: McpServerHandler) -> Self {
         let config = StreamableHttpServerConfig::default();
         let config = match handler.0.hosts.clone() {
             Some(hosts) => config.with_allowed_hosts(hosts),

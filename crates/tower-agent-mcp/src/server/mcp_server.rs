@@ -6,17 +6,17 @@ use rmcp::transport::async_rw::AsyncRwTransport;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tower_agent::{Error, ErrorKind, Result};
 
-use super::handler::{Handler, Inner};
+use super::handler::{McpServerHandler, ServerInner};
 use super::mcp_http::McpHttp;
 
 /// Agents and tools as an MCP server. See the [module](super).
 ///
 /// Clones share what was served: a checkpoint is accepted once.
 #[derive(Clone, Debug)]
-pub struct McpServer(Arc<Inner>);
+pub struct McpServer(Arc<ServerInner>);
 
 impl McpServer {
-    pub(super) fn new(inner: Inner) -> Self {
+    pub(super) fn new(inner: ServerInner) -> Self {
         Self(Arc::new(inner))
     }
 
@@ -41,7 +41,7 @@ impl McpServer {
     pub async fn serve(&self, stream: impl AsyncRead + AsyncWrite + Send + 'static) -> Result<()> {
         let (read, write) = tokio::io::split(stream);
         let transport = AsyncRwTransport::<RoleServer, _, _>::new(read, write);
-        let handler = Handler(self.0.clone());
+        let handler = McpServerHandler(self.0.clone());
         let running = handler.serve(transport).await.map_err(|error| {
             let message = format!("the MCP client could not be served: {error}");
             Error::new(ErrorKind::Protocol, message).with_source(error)
@@ -56,6 +56,6 @@ impl McpServer {
     /// Converts the server to an HTTP service.
     #[must_use]
     pub fn into_http(self) -> McpHttp {
-        McpHttp::new(Handler(self.0))
+        McpHttp::new(McpServerHandler(self.0))
     }
 }

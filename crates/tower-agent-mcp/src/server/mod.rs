@@ -64,7 +64,6 @@
 
 mod answers;
 mod builder;
-mod call;
 mod content;
 mod form;
 mod handler;
@@ -74,6 +73,7 @@ mod progress;
 mod saved;
 mod seal;
 mod served;
+mod served_call;
 
 pub use self::builder::{McpServerBuilder, ServerBuildError};
 pub use self::mcp_http::{McpHttp, ResponseBody, ResponseFuture};

@@ -275,7 +275,7 @@ async fn sampling_without_a_call_is_refused_and_costs_nothing() {
         refused["error"]["message"]
             .as_str()
             .unwrap()
-            .contains("not known which run")
+            .contains("cannot tell which run")
     );
     assert!(model.requests().is_empty());
 }
@@ -391,7 +391,7 @@ async fn a_server_that_samples_forever_is_stopped() {
     let error = ask(&client, "echo", json!({})).await.unwrap_err();
     assert_eq!(
         error.message(),
-        "MCP server `test` asks for input again and again"
+        "MCP server `test` asked for input more than 10 times"
     );
     assert_eq!(sampled.requests().len(), 10);
 }

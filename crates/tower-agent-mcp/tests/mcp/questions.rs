@@ -299,7 +299,7 @@ async fn a_question_that_may_belong_to_several_calls_is_refused() {
     for answer in futures::future::join_all(calls).await {
         let answer = answer.unwrap();
         let text = answer.value().as_str().unwrap();
-        assert!(text.contains("not known which call"), "{text}");
+        assert!(text.contains("cannot tell which call"), "{text}");
     }
 }
 
@@ -384,7 +384,7 @@ async fn a_server_that_only_wants_to_be_asked_again_is_asked_again_up_to_a_limit
         .unwrap_err();
     assert_eq!(
         error.message(),
-        "MCP server `test` asks for input again and again"
+        "MCP server `test` asked for input more than 10 times"
     );
 }
 

@@ -22,7 +22,7 @@ use tower::{BoxError, ServiceExt};
 use tower_agent::{Error, ErrorKind};
 
 use super::http_fault::HttpFault;
-use super::http_service::{HttpService, ResponseBody};
+use super::http_service::{BoxedBody, HttpService};
 use super::limited::{BodyError, Limited};
 use crate::client::calls::Calls;
 
@@ -58,7 +58,7 @@ impl HttpClient {
 
     /// The session will be made again. The server was, too: it may have other tools.
     fn expired(&self) -> StreamableHttpError<HttpFault> {
-        self.calls.tools_changed();
+        self.calls.set_tools_changed();
         StreamableHttpError::SessionExpired
     }
 
@@ -68,7 +68,7 @@ impl HttpClient {
         url: &str,
         headers: Headers,
         body: Option<Vec<u8>>,
-    ) -> Result<http::Response<ResponseBody>> {
+    ) -> Result<http::Response<BoxedBody>> {
         let accept = format!("{JSON_MIME_TYPE}, {EVENT_STREAM_MIME_TYPE}");
         let mut request = http::Request::builder()
             .method(method)
@@ -102,7 +102,7 @@ impl HttpClient {
     }
 
     /// Reads a body that is not a stream.
-    async fn read(&self, body: ResponseBody, max: usize) -> Result<Vec<u8>> {
+    async fn read(&self, body: BoxedBody, max: usize) -> Result<Vec<u8>> {
         let mut bytes = body.into_data_stream();
         let mut read = Vec::new();
         while let Some(piece) = bytes.next().await {
@@ -116,7 +116,7 @@ impl HttpClient {
         Ok(read)
     }
 
-    fn events(&self, body: ResponseBody) -> BoxStream<'static, Result<Sse, SseError>> {
+    fn events(&self, body: BoxedBody) -> BoxStream<'static, Result<Sse, SseError>> {
         let bytes = Limited::new(body.into_data_stream(), self.max_message_size);
         SseStream::from_bytes_stream(bytes).boxed()
     }
@@ -125,7 +125,7 @@ impl HttpClient {
     /// the server, anything else as a failure.
     async fn refused(
         &self,
-        response: http::Response<ResponseBody>,
+        response: http::Response<BoxedBody>,
         message: &ClientJsonRpcMessage,
         had_session: bool,
     ) -> Result<StreamableHttpPostResponse> {

@@ -9,8 +9,8 @@ use tower::{Service, ServiceBuilder};
 use tower_agent::BoxError;
 
 use super::http_client::HttpClient;
-use super::http_service::{HttpService, ResponseBody};
-use super::patience::Patience;
+use super::http_service::{BoxedBody, HttpService};
+use super::stream_retry_policy::StreamRetryPolicy;
 use crate::client::calls::Calls;
 
 /// How many requests may wait for an answer that is not a stream. rmcp allows 16.
@@ -55,12 +55,12 @@ impl HttpEndpoint {
         let config = StreamableHttpClientTransportConfig::with_uri(self.url.clone());
         let mut config = config.max_concurrent_requests(AT_ONCE);
         config.max_sse_event_size = max_message_size;
-        config.retry_config = Arc::new(Patience { calls });
+        config.retry_config = Arc::new(StreamRetryPolicy { calls });
         config
     }
 }
 
-fn boxed<B>(body: B) -> ResponseBody
+fn boxed<B>(body: B) -> BoxedBody
 where
     B: http_body::Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
 {

@@ -6,8 +6,8 @@ mod http_endpoint;
 mod http_fault;
 mod http_service;
 mod limited;
-mod patience;
 mod routed;
+mod stream_retry_policy;
 
 use std::fmt;
 use std::future::Future;
@@ -28,7 +28,7 @@ pub(super) use self::http_fault::HttpFault;
 use self::child_transport::ChildTransport;
 use self::routed::Routed;
 use super::connect_error::ConnectError;
-use super::handler::{Handler, Running};
+use super::handler::{McpClientHandler, Running};
 use crate::lock::lock;
 
 /// A stream in both directions.
@@ -67,7 +67,7 @@ impl Endpoint {
     /// Opens a new transport, and agrees with the server on a protocol version.
     pub(super) async fn connect(
         &self,
-        handler: Handler,
+        handler: McpClientHandler,
         lifecycle: ClientLifecycleMode,
         max_message_size: usize,
     ) -> Result<Running, ConnectError> {

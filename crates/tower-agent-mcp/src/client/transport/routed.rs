@@ -36,7 +36,7 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for Routed<T> {
         item: TxJsonRpcMessage<RoleClient>,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
         if let JsonRpcMessage::Request(request) = &item {
-            self.calls.sent(&request.id, &request.request);
+            self.calls.register(&request.id, &request.request);
         }
         self.inner.send(item)
     }
@@ -46,9 +46,11 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for Routed<T> {
         if let JsonRpcMessage::Notification(notification) = &item {
             match &notification.notification {
                 ServerNotification::ProgressNotification(progress) => {
-                    self.calls.progress(&progress.params);
+                    self.calls.report_progress(&progress.params);
                 }
-                ServerNotification::ToolListChangedNotification(_) => self.calls.tools_changed(),
+                ServerNotification::ToolListChangedNotification(_) => {
+                    self.calls.set_tools_changed()
+                }
                 _ => {}
             }
         }

@@ -10,7 +10,7 @@ use super::link::Link;
 use crate::progress::PROGRESS;
 
 /// One call of a server's tool, with all requests that it takes.
-pub(super) struct Call<'a> {
+pub(super) struct RemoteCall<'a> {
     pub(super) link: &'a Arc<Link>,
     /// The server's own name of the tool.
     pub(super) tool: &'a Arc<str>,
@@ -19,7 +19,7 @@ pub(super) struct Call<'a> {
     is_repeatable: bool,
 }
 
-impl<'a> Call<'a> {
+impl<'a> RemoteCall<'a> {
     pub(super) fn new(
         link: &'a Arc<Link>,
         tool: &'a Arc<str>,
@@ -28,6 +28,7 @@ impl<'a> Call<'a> {
     ) -> Result<Self> {
         let arguments = match request.arguments() {
             Value::Object(arguments) => arguments.clone(),
+            // Models send `null` to a tool without parameters; MCP has only objects.
             Value::Null => JsonObject::default(),
             _ => {
                 let message = format!("the arguments of `{}` must be an object", request.name());
@@ -48,7 +49,7 @@ impl<'a> Call<'a> {
     }
 
     /// Emits progress on the run.
-    pub(super) async fn progress(&self, progress: ProgressNotificationParam) {
+    pub(super) async fn emit_progress(&self, progress: ProgressNotificationParam) {
         let mut value = json!({ "tool": self.request.name(), "progress": progress.progress });
         if let Some(total) = progress.total {
             value["total"] = total.into();
@@ -59,12 +60,14 @@ impl<'a> Call<'a> {
         self.request.context().emit(PROGRESS, value).await;
     }
 
-    /// Marks an error of a call that the server may have carried out.
+    /// Marks an error of a call that was sent as retryable only if the effect allows it.
     pub(super) fn after_sending(&self, error: Error) -> Error {
+        // The server may have acted before the failure: a repeated mutation would act twice.
         let retryable = error.is_retryable() && self.is_repeatable;
         error.with_retryable(retryable)
     }
 
+    /// Returns the error of a call whose time is over.
     pub(super) fn timed_out(&self) -> Error {
         let Config {
             server,
@@ -79,8 +82,9 @@ impl<'a> Call<'a> {
         self.after_sending(Error::new(ErrorKind::Timeout, message))
     }
 
-    pub(super) fn broken(&self, what: &str) -> Error {
-        let message = format!("MCP server `{}` {what}", self.config().server);
+    /// Returns the error of a server that violates the protocol; `violation` is a predicate.
+    pub(super) fn protocol_error(&self, violation: &str) -> Error {
+        let message = format!("MCP server `{}` {violation}", self.config().server);
         self.after_sending(Error::new(ErrorKind::Protocol, message))
     }
 }

@@ -20,7 +20,7 @@ use super::{answers, content, form};
 const TOLD: usize = 16;
 
 /// One request of a client to call a tool.
-pub(super) struct Call<'a> {
+pub(super) struct ServedCall<'a> {
     seal: &'a Seal,
     served: &'a Served,
     arguments: Value,
@@ -29,7 +29,7 @@ pub(super) struct Call<'a> {
     context: &'a RequestContext<RoleServer>,
 }
 
-impl<'a> Call<'a> {
+impl<'a> ServedCall<'a> {
     pub(super) fn new(
         seal: &'a Seal,
         served: &'a Served,

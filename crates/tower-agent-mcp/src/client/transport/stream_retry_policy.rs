@@ -16,15 +16,15 @@ const WAITS: [Duration; 3] = [
 /// How long a client tries to go on with a stream. rmcp would never give up, and a call to a server
 /// that died would wait for its timeout.
 #[derive(Debug)]
-pub(super) struct Patience {
+pub(super) struct StreamRetryPolicy {
     pub(super) calls: Arc<Calls>,
 }
 
-impl SseRetryPolicy for Patience {
+impl SseRetryPolicy for StreamRetryPolicy {
     fn retry(&self, times: usize) -> Option<Duration> {
         let wait = WAITS.get(times).copied();
         if wait.is_none() {
-            self.calls.stream_lost();
+            self.calls.set_stream_lost();
         }
         wait
     }
