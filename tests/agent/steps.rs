@@ -13,7 +13,6 @@ use tower_agent::{
 };
 use tower_agent_middleware::approval::{Approval, Decision};
 use tower_agent_middleware::budget::{Budget, Limits};
-use tower_agent_middleware::retry::CallRetryLayer;
 
 /// A journal whose layers note what they see.
 fn journal(trace: &Trace) -> Bundle {

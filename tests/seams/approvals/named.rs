@@ -8,7 +8,6 @@ use tower_agent::compat::Hooks;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentBuilder, AgentRequest, Callbacks, ErrorKind, Result, Tool, ToolSet};
 use tower_agent_middleware::approval::Approval;
-use tower_agent_middleware::timeout::CallTimeoutLayer;
 
 fn pay() -> Tool {
     Tool::function("pay", "Pays.", |amount: u32| amount)

@@ -9,7 +9,7 @@ use tower_agent::{Agent, AgentRequest};
 use tower_agent_agui::AgUi;
 use tower_agent_durable::journal::{JournalError, Unfinished};
 use tower_agent_durable::{SessionKey, SessionLayer, SessionThreads, Sqlite};
-use tower_agent_middleware::approval::{Approval, Decision};
+use tower_agent_middleware::approval::Approval;
 
 use crate::memory::Memory;
 use crate::support::conformance::questions::{Keys, answer, asked, go_on, keys, slow, told};
