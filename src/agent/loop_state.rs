@@ -1,17 +1,17 @@
 //! The loop: executes the steps that [`step`](super::step) returns.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::agent::{Agent, boxed};
 use super::answer_calls::take_calls;
 use super::answering::Answering;
+use super::loop_config::Config;
 use super::progress::Progress;
-use super::tool_messages::ShowTool;
+use super::tools::ToolTurn;
 use super::transfer::{self, take_over};
 use super::waiting::whose_turn;
 use crate::call::{BoxCallFuture, CallKind, Origin, Request};
-use crate::callback::{LayerInner, LoopRules, Tree};
+use crate::callback::{LoopRules, Tree};
 use crate::context::RunContext;
 use crate::conversation::{CallName, Step, Transcript, make_whole, next_step, refusal};
 use crate::error::{Error, ErrorKind, Result};
@@ -21,22 +21,7 @@ use crate::on_drop::OnDrop;
 use crate::panic::catch;
 use crate::run::{AgentRequest, AgentResponse, BoxAgent, EndReason};
 use crate::stream::{DeltaSender, EventEmitter, EventKind};
-use crate::tool::{InvalidTool, ToolDeclaration, ToolRequest, ToolSet};
-
-pub(super) struct Config {
-    pub(super) model: LayerInner<ModelRequest>,
-    pub(super) tools: LayerInner<ToolRequest>,
-    pub(super) tool_set: ToolSet,
-    pub(super) instructions: Option<Arc<str>>,
-    pub(super) settings: Arc<Settings>,
-    pub(super) tool_concurrency: usize,
-    pub(super) show_tool: Option<ShowTool>,
-    pub(super) tool_failure_message: Option<Cow<'static, str>>,
-    pub(super) stop_when: Option<StopWhen>,
-    pub(super) sub_agents: Vec<Agent>,
-}
-
-pub(super) type StopWhen = Box<dyn Fn(&Progress<'_>) -> bool + Send + Sync>;
+use crate::tool::{InvalidTool, ToolDeclaration, ToolSet};
 
 /// The loop at the bottom of an agent's stack.
 pub(super) fn service(config: Config) -> BoxAgent {
@@ -59,23 +44,23 @@ fn call(config: Arc<Config>, mut request: AgentRequest) -> BoxCallFuture<AgentRe
 
 /// One run of the loop.
 pub(super) struct LoopState<'a> {
-    pub(super) config: &'a Config,
+    config: &'a Config,
     request: &'a AgentRequest,
     context: &'a RunContext,
-    pub(super) rules: LoopRules,
+    rules: LoopRules,
     settings: Arc<Settings>,
     /// The agent's tools, and those of the run.
-    pub(super) tools: ToolSet,
+    tools: ToolSet,
     /// The tools that the model receives.
     declarations: Arc<Vec<Arc<ToolDeclaration>>>,
-    pub(super) answering: Option<Box<Answering>>,
-    pub(super) transcript: Transcript,
+    answering: Option<Box<Answering>>,
+    transcript: Transcript,
     new_from: usize,
     iterations: u32,
     /// The serialised messages for the model's protocol.
     written: Written,
     /// The context of the current turn.
-    pub(super) turn: RunContext,
+    turn: RunContext,
     /// Set between the events for the start and the end of a turn.
     step: Option<OnDrop<(EventEmitter, u32)>>,
 }
@@ -175,7 +160,11 @@ impl<'a> LoopState<'a> {
                     self.step = None;
                     self.ask().await
                 }
-                Step::Tools(calls) => self.run_tools(&calls).await.and_then(|()| self.stopped()),
+                Step::Tools(pending) => self
+                    .tool_turn()
+                    .run(&pending)
+                    .await
+                    .and_then(|()| self.stopped()),
             };
             if !matches!(done, Ok(None)) {
                 self.step = None;
@@ -183,9 +172,35 @@ impl<'a> LoopState<'a> {
         }
     }
 
-    /// Ends the current turn.
-    pub(super) fn end_step(&mut self) {
+    /// Returns the end of the run, unless the model must repair its final answer.
+    async fn judge(&mut self) -> Result<Option<EndReason>> {
+        let Some(answering) = &mut self.answering else {
+            return Ok(Some(EndReason::Completed));
+        };
+        let answer = self
+            .transcript
+            .read(|messages: &Messages| messages.last().cloned());
+        let judged = answering.judge(&answer.unwrap_or_else(|| Message::assistant("")))?;
+        let Some((again, error)) = judged else {
+            return Ok(Some(EndReason::Completed));
+        };
+        self.transcript.push(again);
         self.step = None;
+        if let Some(emitter) = self.turn.emitter() {
+            emitter.tell(EventKind::AnswerRejected { error }).await;
+        }
+        Ok(None)
+    }
+
+    /// Returns what the tool calls of this turn need.
+    fn tool_turn(&self) -> ToolTurn<'_> {
+        ToolTurn {
+            config: self.config,
+            rules: &self.rules,
+            tools: &self.tools,
+            transcript: &self.transcript,
+            context: &self.turn,
+        }
     }
 
     async fn take_over(&mut self, agent: &Agent) -> Result<AgentResponse> {

@@ -31,7 +31,7 @@ mod as_tool;
 mod build_error;
 mod builder;
 mod explain;
-mod judge;
+mod loop_config;
 mod loop_state;
 mod named_tools;
 mod outline;

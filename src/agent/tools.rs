@@ -6,15 +6,16 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use serde_json::Value;
 
 use super::agent::boxed;
-use super::loop_state::LoopState;
+use super::loop_config::Config;
 use super::tool_messages::{ShowTool, ToolAnswer};
 use super::transfer;
 use crate::call::CallKind;
+use crate::callback::LoopRules;
 use crate::context::RunContext;
-use crate::conversation::{CallName, PendingCalls, Slot, refusal};
+use crate::conversation::{CallName, PendingCalls, Slot, Transcript, refusal};
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::{Message, ToolCall, ToolResult};
-use crate::tool::{BoxTool, Effect, ToolDeclaration, ToolRequest, ToolResponse};
+use crate::tool::{BoxTool, Effect, ToolDeclaration, ToolRequest, ToolResponse, ToolSet};
 
 /// One call of a turn.
 struct Call<'a> {
@@ -39,9 +40,20 @@ impl Call<'_> {
     }
 }
 
-impl LoopState<'_> {
+/// The tool calls of one turn of an agent's loop.
+pub(super) struct ToolTurn<'a> {
+    pub(super) config: &'a Config,
+    pub(super) rules: &'a LoopRules,
+    /// The agent's tools, and those of the run.
+    pub(super) tools: &'a ToolSet,
+    pub(super) transcript: &'a Transcript,
+    /// The context of the turn.
+    pub(super) context: &'a RunContext,
+}
+
+impl ToolTurn<'_> {
     /// Runs the tool calls of the model and adds the results in the model's order.
-    pub(super) async fn run_tools(&mut self, pending: &PendingCalls) -> Result<()> {
+    pub(super) async fn run(&self, pending: &PendingCalls) -> Result<()> {
         let names = pending.calls().map(|(index, _)| pending.name(index));
         self.transcript.begin_turn(names);
         let result = match only(pending.calls()) {
@@ -51,7 +63,7 @@ impl LoopState<'_> {
         // Results are kept even if another call fails the run: the run may have been interrupted as
         // well, and resume.
         let stopped = self.transcript.end_turn();
-        if let Some(emitter) = self.turn.emitter() {
+        if let Some(emitter) = self.context.emitter() {
             for (name, result) in &stopped {
                 emitter.note_answer(name, result);
             }
@@ -79,7 +91,7 @@ impl LoopState<'_> {
     /// Records a call's result, and then emits it.
     async fn run_tool(&self, index: usize, name: CallName, call: &ToolCall) -> Result<()> {
         let (declaration, tool) = self.tools.find(&call.name).unzip();
-        let context = self.turn.in_tool_call(name.clone(), &call.id);
+        let context = self.context.in_tool_call(name.clone(), &call.id);
         let made = Call {
             index,
             name,
@@ -93,7 +105,10 @@ impl LoopState<'_> {
         };
         slot.identify(&made.name);
         let is_answered = !slot.answers().is_empty();
-        let shown = self.turn.emitter().map(|emitter| (emitter, slot.clone()));
+        let shown = self
+            .context
+            .emitter()
+            .map(|emitter| (emitter, slot.clone()));
         self.transcript.keep(index, slot);
         if is_answered {
             made.context.forget_call();
@@ -120,7 +135,7 @@ impl LoopState<'_> {
         made.name.identify(std::iter::once(&mut result));
         let results = self.transcript.fail(made.index, result);
         made.context.forget_call();
-        if let Some(emitter) = self.turn.emitter() {
+        if let Some(emitter) = self.context.emitter() {
             for result in &results {
                 emitter.note_answer(&made.name, result);
             }
@@ -238,9 +253,7 @@ impl LoopState<'_> {
         tracing::warn!(%error, "tool failed; hiding the error from the model");
         refusal(call, message)
     }
-}
 
-impl LoopState<'_> {
     /// Returns the text of an error, with the tool's parameters if the arguments do not match.
     fn with_parameters(&self, call: &ToolCall, error: &Error) -> String {
         let text = format!("{}: {}", error.kind(), error.message());

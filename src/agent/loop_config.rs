@@ -1,0 +1,25 @@
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use super::agent::Agent;
+use super::progress::Progress;
+use super::tool_messages::ShowTool;
+use crate::callback::LayerInner;
+use crate::model::{ModelRequest, Settings};
+use crate::tool::{ToolRequest, ToolSet};
+
+/// What the loop of an agent is made of.
+pub(super) struct Config {
+    pub(super) model: LayerInner<ModelRequest>,
+    pub(super) tools: LayerInner<ToolRequest>,
+    pub(super) tool_set: ToolSet,
+    pub(super) instructions: Option<Arc<str>>,
+    pub(super) settings: Arc<Settings>,
+    pub(super) tool_concurrency: usize,
+    pub(super) show_tool: Option<ShowTool>,
+    pub(super) tool_failure_message: Option<Cow<'static, str>>,
+    pub(super) stop_when: Option<StopWhen>,
+    pub(super) sub_agents: Vec<Agent>,
+}
+
+pub(super) type StopWhen = Box<dyn Fn(&Progress<'_>) -> bool + Send + Sync>;
