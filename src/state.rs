@@ -108,7 +108,7 @@ pub(crate) struct Untold {
 /// The change of one key.
 #[derive(Debug)]
 struct KeyChange {
-    /// Whether the key existed when the stream last emitted the state.
+    /// The key existed when the stream last emitted the state.
     was_there: bool,
     now: Option<Value>,
 }

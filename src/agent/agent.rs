@@ -75,7 +75,7 @@ pub(super) struct AgentInner {
     pub(super) known_tools: KnownTools,
     pub(super) outline: Arc<Outline>,
     pub(super) explanation: Explanation,
-    /// Whether the agent gives one final answer.
+    /// The agent gives one final answer.
     pub(super) gives_one_answer: bool,
     pub(super) stack: LayerInner<AgentRequest>,
 }
@@ -89,7 +89,8 @@ impl Agent {
     pub(super) fn join(&self, mut request: AgentRequest) -> (RunContext, ResponseFuture) {
         let checked = self.0.check(&request);
         let open = self.0.enter(&mut request, RunContext::enter_member);
-        let (agent, context) = (self.0.clone(), request.context().clone());
+        let agent = self.0.clone();
+        let context = request.context().clone();
         let future = boxed(|| async move {
             let _open = open;
             run(&agent, &request, checked).await
@@ -253,7 +254,7 @@ async fn run(
     let context = request.context();
     let entered = context
         .emitter()
-        .map(|it| OnDrop::new(it.clone(), |it| dropped(it)));
+        .map(|emitter| OnDrop::new(emitter.clone(), |emitter| dropped(emitter)));
     if let Some(emitter) = &entered {
         emitter.tell(EventKind::AgentStarted).await;
     }
@@ -285,7 +286,7 @@ async fn leave(mut emitter: OnDrop<EventEmitter>, result: &Result<AgentResponse>
     }
     let interrupts = result
         .as_ref()
-        .map(|it| it.interrupts().into())
+        .map(|response| response.interrupts().into())
         .unwrap_or_default();
     let error = result
         .as_ref()

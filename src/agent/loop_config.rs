@@ -8,7 +8,7 @@ use crate::callback::LayerInner;
 use crate::model::{ModelRequest, Settings};
 use crate::tool::{ToolRequest, ToolSet};
 
-/// What the loop of an agent is made of.
+/// The parts of an agent's loop.
 pub(super) struct Config {
     pub(super) model: LayerInner<ModelRequest>,
     pub(super) tools: LayerInner<ToolRequest>,

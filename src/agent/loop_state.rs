@@ -424,7 +424,8 @@ impl<'a> LoopState<'a> {
 
     fn response(&self, end: EndReason) -> AgentResponse {
         self.context.responded(self.request.messages());
-        let (messages, ordered) = (self.transcript.chronological(), self.transcript.ordered());
+        let messages = self.transcript.chronological();
+        let ordered = self.transcript.ordered();
         AgentResponse::of_run(messages, ordered, self.new_from, self.context)
             .with_iterations(self.iterations)
             .with_end_reason(end)

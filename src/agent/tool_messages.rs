@@ -102,7 +102,8 @@ impl ShowTool {
     /// Returns the messages for a result. One of them is the call's result, by default the default
     /// message.
     pub(crate) async fn show(&self, answer: ToolAnswer) -> Result<Vec<Message>> {
-        let (default, id) = (answer.default.clone(), answer.call.id.clone());
+        let default = answer.default.clone();
+        let id = answer.call.id.clone();
         let shown = match catch(|| (self.0)(answer)) {
             Ok(future) => CatchPanic::new(future).await,
             Err(panic) => Err(panic),

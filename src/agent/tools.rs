@@ -159,7 +159,7 @@ impl ToolTurn<'_> {
                 self.told(call, &self.tools.unknown(&call.name)),
             ));
         }
-        let is_repeatable = declaration.is_none_or(|it| it.effect() != Effect::Mutating);
+        let is_repeatable = declaration.is_none_or(|tool| tool.effect() != Effect::Mutating);
         if !is_repeatable {
             self.transcript.keep(index, Slot::Begun(call.clone()));
         }
@@ -261,7 +261,7 @@ impl ToolTurn<'_> {
             .tools
             .find(&call.name)
             .map(|(declaration, _)| declaration);
-        // That of a transfer names what there is.
+        // The error of a transfer names the agents that exist.
         let is_told =
             error.kind() == ErrorKind::InvalidArguments && call.name.as_ref() != transfer::NAME;
         let Some(tool) = tool.filter(|_| is_told) else {

@@ -37,7 +37,8 @@ pub(super) fn whose_turn(
                 .calls()
                 .map(|(_, call)| format!("`{}` ({})", call.name, call.id))
                 .collect();
-            let (calls, agent) = (calls.join(", "), context.agent());
+            let calls = calls.join(", ");
+            let agent = context.agent();
             let message = format!("agent `{agent}` cannot continue with open calls {calls}: {why}");
             Err(Error::new(ErrorKind::InvalidRequest, message))
         }

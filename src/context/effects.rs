@@ -11,7 +11,7 @@ use crate::lock::lock;
 use crate::message::Usage;
 use crate::state::{LoggedChanges, State, StateLog};
 
-/// What a call has changed in its run besides returning a response: the tokens that it used, the
+/// The effects of a call on its run, besides its response: the tokens that it used, the
 /// state and the private state, the amounts that were recorded, and whether it has ended its agent.
 ///
 /// It serialises, so that a call that is answered from a journal has the effects of the call that

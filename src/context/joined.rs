@@ -16,7 +16,7 @@ use crate::state::State;
 pub(crate) struct Joined {
     /// The call whose run it is part of; `None` for a new run.
     caller: Option<RunContext>,
-    /// What was set on the request.
+    /// The settings of the request.
     given: Option<Arc<Given>>,
     /// The context of its own run before the last change. Data that was read or written is kept.
     earlier: Option<Arc<RunContext>>,

@@ -7,7 +7,7 @@ use super::run_context::RunContext;
 use crate::conversation::{Checkpoint, Record, Transcript};
 use crate::message::{Message, Messages};
 
-/// Which agent continues a conversation.
+/// The agent that continues a conversation.
 #[derive(Debug)]
 pub(crate) enum Turn {
     /// This agent.
@@ -64,7 +64,8 @@ impl RunContext {
     pub(crate) fn joining(mut self, caller: &Self, joined: usize) -> Self {
         if let Some(scope) = Arc::get_mut(&mut self.scope) {
             let above = &caller.scope.place;
-            let (record, path) = (above.record.clone(), above.below(scope.name()));
+            let record = above.record.clone();
+            let path = above.below(scope.name());
             scope.place = RecordPlace {
                 record,
                 path,
@@ -161,7 +162,7 @@ impl RunContext {
     pub(crate) fn working(&self, agent: &str, asked: &Message) -> Record {
         let at = self.holds(agent);
         let held = self.record().held(&at);
-        held.filter(|held| held.request().get(0).is_none_or(|it| it == asked))
+        held.filter(|held| held.request().get(0).is_none_or(|earlier| earlier == asked))
             .unwrap_or_else(|| {
                 let record = Record::default();
                 self.record().hold(at, record.clone());

@@ -54,7 +54,8 @@ impl Messages {
     /// nothing between them, and no turn that is over holds messages.
     fn are_in_order(&self, at: usize) -> bool {
         let mut open = None;
-        let (mut are_over, mut holds) = (false, false);
+        let mut are_over = false;
+        let mut holds = false;
         let are_sorted = self.range(at).all(|message| match result(message) {
             _ if message.role() != Role::Tool => {
                 (open, are_over) = (Some(message.tool_calls()), false);

@@ -62,7 +62,7 @@ struct Writer {
     /// The view in the order of calls, if results came in another: those of a resumed turn come
     /// after the ones that it had.
     ordered: Option<Messages>,
-    /// Whether the agent has given its response while its loop was writing.
+    /// The agent has given its response while its loop was writing.
     has_answered: bool,
 }
 
@@ -407,8 +407,11 @@ impl Record {
             drop(state);
             return self.anew().open(request, prefix);
         }
-        let is_other = |earlier: &Messages| earlier != request;
-        if matches!(state.phase, Phase::Over) || state.request.as_ref().is_some_and(is_other) {
+        let is_other = match &state.request {
+            Some(earlier) => earlier != request,
+            None => false,
+        };
+        if is_other || matches!(state.phase, Phase::Over) {
             // Another conversation begins. Ids go on, since the messages of both can be in one
             // stream.
             *state = State {
@@ -525,8 +528,11 @@ impl Record {
 
     /// Returns whether a message has this id.
     pub(crate) fn has(&self, id: &MessageId) -> bool {
-        let is_it = |message: &Message| message.id() == Some(id);
-        lock(&self.0).messages.iter().any(is_it)
+        let state = lock(&self.0);
+        state
+            .messages
+            .iter()
+            .any(|message| message.id() == Some(id))
     }
 
     /// Returns whether it, or a conversation that it holds, has open calls.

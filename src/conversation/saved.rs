@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::message::{Message, Messages, Role};
+use crate::message::{Messages, Role};
 
 /// A conversation in its saved form.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -63,8 +63,8 @@ impl Head {
 
     /// Returns the head if it still describes these messages: if only tool results were added.
     pub(super) fn for_messages(self, messages: &Messages) -> Self {
-        let is_result = |message: &Message| message.role() == Role::Tool;
-        if messages.len() >= self.length && messages.range(self.length).all(is_result) {
+        let mut added = messages.range(self.length);
+        if messages.len() >= self.length && added.all(|message| message.role() == Role::Tool) {
             self
         } else {
             self.for_branch()

@@ -58,7 +58,7 @@ pub(super) struct ErrorFields {
     pub(super) interrupts: Option<Arc<[Interrupt]>>,
     /// The text for the model, instead of kind and message.
     pub(super) model_message: Option<Cow<'static, str>>,
-    /// What a floor above this one sets and reads.
+    /// The checkpoint of a failed run, whose type is on a floor above this one.
     pub(super) attachment: Option<AnyValue>,
 }
 

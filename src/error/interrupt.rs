@@ -27,7 +27,7 @@ pub struct Interrupt {
     /// Further data for answering.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub payload: Value,
-    /// Whether an operator answers, and not the user of a front end. The user can still cancel it.
+    /// An operator answers, and not the user of a front end. The user can still cancel it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_for_operator: bool,
 }

@@ -177,7 +177,8 @@ impl PartialEq for Message {
             return true;
         }
         // The id says which message it is, and is no part of what it says.
-        let (one, two) = (&*self.0, &*other.0);
+        let one = &*self.0;
+        let two = &*other.0;
         one.role == two.role && one.parts == two.parts && one.provider == two.provider
     }
 }

@@ -135,7 +135,8 @@ impl Messages {
     /// Returns an iterator over the messages from `start` on.
     #[must_use]
     pub fn range(&self, start: usize) -> Iter<'_> {
-        let (full, tail) = (self.full(), self.tail());
+        let full = self.full();
+        let tail = self.tail();
         let len = self.len().saturating_sub(start);
         match full.get(start / CHUNK..) {
             Some([first, rest @ ..]) => Iter {

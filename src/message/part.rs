@@ -107,7 +107,7 @@ pub struct ToolResult {
     pub name: Arc<str>,
     /// The parts that the model reads.
     pub parts: Vec<Part>,
-    /// Whether the tool failed.
+    /// The tool failed.
     #[serde(default)]
     pub is_error: bool,
 }
@@ -297,7 +297,7 @@ impl From<&Value> for Part {
     fn from(value: &Value) -> Self {
         Self::from_text(match value {
             Value::String(text) => text.clone(),
-            // What `to_string` writes, without the machinery of `Display`; it cannot fail.
+            // The same text as `to_string` writes, without the machinery of `Display`; it cannot fail.
             other => serde_json::to_string(other).unwrap_or_default(),
         })
     }

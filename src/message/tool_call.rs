@@ -37,7 +37,9 @@ impl ToolCall {
         name: impl Into<Arc<str>>,
         arguments: impl Into<Arguments>,
     ) -> Self {
-        let (id, name, arguments) = (id.into(), name.into(), arguments.into());
+        let id = id.into();
+        let name = name.into();
+        let arguments = arguments.into();
         Self {
             id,
             name,

@@ -31,9 +31,9 @@ pub struct ModelRequest {
     context: RunContext,
     /// The id of the response, in a run.
     response_id: Option<MessageId>,
-    /// Whether a response from `after_model` replaces the whole response, tool calls included.
+    /// A response from `after_model` replaces the whole response, tool calls included.
     after_replaces_all: bool,
-    /// Whether a tool gives the final answer of the run.
+    /// A tool gives the final answer of the run.
     answered_by_tool: bool,
     earlier: Earlier,
 }

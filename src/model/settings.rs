@@ -41,10 +41,10 @@ pub struct Settings {
     /// Seed for reproducible sampling, where the provider supports it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
-    /// Which tools the model may or must call.
+    /// The tools that the model may or must call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_choice: Option<ToolChoice>,
-    /// Whether one response may contain several tool calls.
+    /// One response may contain several tool calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parallel_tool_calls: Option<bool>,
     /// How much a reasoning model should reason.
@@ -93,7 +93,7 @@ impl Settings {
     }
 }
 
-/// Which tools the model may or must call.
+/// The tools that the model may or must call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -142,7 +142,7 @@ pub enum ResponseFormat {
         name: String,
         /// The JSON Schema.
         schema: Value,
-        /// Whether the provider must guarantee that the response matches.
+        /// The provider must guarantee that the response matches.
         strict: bool,
     },
 }

@@ -56,7 +56,7 @@ pub struct AgentRequest {
     run: Joined,
     record: Record,
     joins_at: Option<usize>,
-    /// Whether a response from `after_agent` replaces all messages of the agent.
+    /// A response from `after_agent` replaces all messages of the agent.
     after_says_all: bool,
     takes_turn: bool,
     is_for_team: bool,
@@ -321,7 +321,8 @@ impl AgentRequest {
         let messages = messages
             .in_call_order(self.messages.len())
             .unwrap_or(messages);
-        let (extensions, takes_turn) = (Extensions::new(), true);
+        let extensions = Extensions::new();
+        let takes_turn = true;
         let record = self.context().record().clone();
         let joins_at = Some(record.len());
         Self {

@@ -48,9 +48,10 @@ struct Kept {
 
 impl Kept {
     fn of(context: &RunContext) -> Arc<Self> {
-        let private_state = match context.is_outermost() {
-            true => context.private_state().clone(),
-            false => State::default(),
+        let private_state = if context.is_outermost() {
+            context.private_state().clone()
+        } else {
+            State::default()
         };
         Arc::new(Self {
             head: context.record().head(),
@@ -374,7 +375,7 @@ impl AgentResponse {
         let said = self
             .chronological()
             .range(from)
-            .filter(|it| it.role() == Role::Assistant);
+            .filter(|message| message.role() == Role::Assistant);
         let is_call = |part: &Part| matches!(part, Part::ToolCall(_));
         let parts = said.flat_map(Message::parts).filter(|part| !is_call(part));
         let words: Vec<_> = parts.cloned().collect();

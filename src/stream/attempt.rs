@@ -30,7 +30,7 @@ struct Reader {
     /// The error of a mapper that could not be created is returned at the first delta; that of a
     /// mapper that has failed, at every later delta.
     mappers: Result<Mappers>,
-    /// What the mappers let through, while it is emitted.
+    /// The deltas that the mappers let through, while they are emitted.
     mapped: Vec<Delta>,
     /// The message after the mappers, if there are any.
     seen: MessageBuilder,
@@ -101,13 +101,12 @@ impl Attempt {
             call,
             number,
         };
-        let (ids, mapped, seen) = Default::default();
         let reader = Reader {
             emitter,
-            ids,
+            ids: CallIds::new(),
             mappers,
-            mapped,
-            seen,
+            mapped: Vec::new(),
+            seen: MessageBuilder::default(),
         };
         let reader = OnDrop::new(reader, |Reader { emitter, .. }| {
             emitter.call.look(|call| call.abandon(emitter.number));
@@ -165,10 +164,10 @@ impl Attempt {
                 Shown::Told { has_room } => has_room,
                 Shown::ToMappers => poll_fn(|cx| reader.poll_map(cx, false)).await?,
             };
-            match has_room {
-                true => Ok(()),
-                false => reader.emitter.room().await,
+            if has_room {
+                return Ok(());
             }
+            reader.emitter.room().await
         }
     }
 

@@ -140,7 +140,7 @@ impl Call {
         match response.id() {
             // A layer has chosen it, such as one that replays a response.
             Some(id) if Some(id) != shown && !self.is_of_attempt(id) => id.clone(),
-            // What an attempt has shown is taken back, and its id with it.
+            // The output of an attempt is taken back, and its id with it.
             _ => self.message(self.attempts),
         }
     }

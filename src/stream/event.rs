@@ -40,7 +40,7 @@ pub struct Invocation {
     pub caller: Option<Arc<Invocation>>,
     /// The id of the tool call that it is made in: that of an agent used as a tool.
     pub tool_call: Option<Arc<str>>,
-    /// Whether it continues its caller's conversation, as members of a team and sub-agents after a
+    /// It continues its caller's conversation, as members of a team and sub-agents after a
     /// transfer do.
     pub goes_on: bool,
 }
@@ -190,7 +190,7 @@ pub enum EventKind {
         name: Arc<str>,
         /// The parts that the model receives.
         parts: Vec<Part>,
-        /// Whether the tool refused or failed.
+        /// The tool refused or failed.
         is_error: bool,
     },
     /// The session's state at the start of the run.

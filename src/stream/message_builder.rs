@@ -41,7 +41,9 @@ impl MessageBuilder {
                 _ => self.pieces.push(Piece::Reasoning(more.clone())),
             },
             Delta::ToolCall { index, id, name } => {
-                let (index, id, name) = (*index, id.clone(), name.clone());
+                let index = *index;
+                let id = id.clone();
+                let name = name.clone();
                 // The last one, if two start with the same index.
                 self.places.insert(index, self.pieces.len());
                 let arguments = String::new();
@@ -137,7 +139,9 @@ impl MessageBuilder {
                     name,
                     arguments,
                 } => {
-                    let (index, id, name) = (*index, id.clone(), name.clone());
+                    let index = *index;
+                    let id = id.clone();
+                    let name = name.clone();
                     deltas.push(Delta::ToolCall { index, id, name });
                     deltas.push(Delta::Arguments {
                         index,
@@ -191,7 +195,8 @@ pub(super) fn of_part(index: usize, part: &Part) -> impl Iterator<Item = Delta> 
         Part::Text(text) => (Some(Delta::Text(text.text.clone())), None),
         Part::Reasoning(reasoning) => (Some(Delta::Reasoning(reasoning.text.clone())), None),
         Part::ToolCall(call) => {
-            let (id, name) = (call.id.clone(), call.name.clone());
+            let id = call.id.clone();
+            let name = call.name.clone();
             let json = call.arguments.as_str().to_owned();
             (
                 Some(Delta::ToolCall { index, id, name }),
@@ -235,7 +240,8 @@ fn is_same_text<'a>(
     mut one: impl Iterator<Item = &'a str>,
     mut other: impl Iterator<Item = &'a str>,
 ) -> bool {
-    let (mut left, mut right): (&[u8], &[u8]) = Default::default();
+    let mut left: &[u8] = &[];
+    let mut right: &[u8] = &[];
     loop {
         if left.is_empty()
             && let Some(more) = one.next()

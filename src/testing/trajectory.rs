@@ -55,7 +55,7 @@ pub struct Step {
     pub arguments: Arguments,
     /// The text of the result, or `None` if the call has none.
     pub result: Option<String>,
-    /// Whether the tool refused or failed.
+    /// The tool refused or failed.
     pub is_error: bool,
 }
 

@@ -13,7 +13,7 @@ pub(crate) struct Answer {
     parameters: Parameters,
     /// The schema for the provider.
     pub(crate) schema: Value,
-    /// Whether every object in it is closed.
+    /// Every object in it is closed.
     pub(crate) strict: bool,
 }
 

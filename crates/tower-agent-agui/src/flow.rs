@@ -32,7 +32,8 @@ impl Flow {
             EventKind::ReasoningDelta { id, .. } => (id, true),
             _ => return None,
         };
-        let (invocation, id) = (event.invocation.clone(), id.clone());
+        let invocation = event.invocation.clone();
+        let id = id.clone();
         let subagent = subagent(&invocation).cloned();
         Some(Self {
             invocation,
@@ -67,7 +68,8 @@ impl Flow {
 
     /// Takes the text that is not yet noted, as one event.
     pub(crate) fn said(&mut self) -> Option<Event> {
-        let (id, said) = (self.id.clone(), std::mem::take(&mut self.said));
+        let id = self.id.clone();
+        let said = std::mem::take(&mut self.said);
         match self.is_thought {
             _ if said.is_empty() => None,
             false => Some(Event::text_content(id, said)),

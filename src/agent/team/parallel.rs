@@ -75,9 +75,10 @@ pub(super) async fn run(team: &Config, request: &AgentRequest) -> Result<AgentRe
     let count = turns.len();
     for (place, turn) in turns.into_iter().enumerate() {
         // A transcript has room for one interrupted member, at its end.
-        let is_told = match goes_on_later {
-            true => turn.goes_on,
-            false => !turn.waits() || place + 1 == count,
+        let is_told = if goes_on_later {
+            turn.goes_on
+        } else {
+            !turn.waits() || place + 1 == count
         };
         if is_told {
             turn.tell(&mut tally);
@@ -110,9 +111,9 @@ struct Turn {
     /// The member's request, and how much of it is in the team's transcript.
     asked: Messages,
     told: usize,
-    /// Whether it had finished before.
+    /// It had finished before.
     is_done: bool,
-    /// Whether the transcript ends with its open calls.
+    /// The transcript ends with its open calls.
     goes_on: bool,
     last: bool,
     /// `None` if it had finished before.
@@ -158,9 +159,10 @@ impl Turn {
         let length = response.messages().len();
         // A `before_agent` may have shortened the member's request.
         let begun = length - response.new_messages().len();
-        self.record.tell(match is_told {
-            true => length,
-            false => (self.told + begun).saturating_sub(self.asked.len()),
+        self.record.tell(if is_told {
+            length
+        } else {
+            (self.told + begun).saturating_sub(self.asked.len())
         });
     }
 }

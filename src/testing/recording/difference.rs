@@ -35,7 +35,7 @@ fn first(field: String, recorded: &Value, received: &Value) -> Option<Difference
         return None;
     }
     match (recorded, received) {
-        // What is of another type or role has no fields in common.
+        // Values of different types or roles have no fields in common.
         (Value::Object(old), Value::Object(new))
             if ["type", "role"]
                 .iter()

@@ -33,7 +33,7 @@ pub enum RecordingError {
     Format {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
     /// The file is a recording of another version.
@@ -92,7 +92,7 @@ pub enum RecordingError {
     Data {
         /// The call.
         call: Site,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
     /// The recording stands where it would contain what a redaction hides.

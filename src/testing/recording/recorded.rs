@@ -82,7 +82,8 @@ where
                 let witness = extensions(&mut request).map(Witness::enter);
                 let any: &mut dyn Any = &mut request;
                 let tape = any.downcast_mut().and_then(Tape::of);
-                let (recording, open) = (self.recording.clone(), Some(open));
+                let recording = self.recording.clone();
+                let open = Some(open);
                 let meter = Meter::start(&request);
                 let running = Running {
                     recording,
@@ -195,7 +196,8 @@ impl Running {
         match whole {
             Ok(outcome) => open.end(outcome.into()),
             Err(error) => {
-                let (call, reason) = (self.site.clone(), error.to_string());
+                let call = self.site.clone();
+                let reason = error.to_string();
                 return Err(self
                     .recording
                     .fail(RecordingError::Data { call, reason })

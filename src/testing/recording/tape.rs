@@ -10,15 +10,15 @@ use crate::lock::lock;
 use crate::model::ModelRequest;
 use crate::stream::{Attempt, Delta, DeltaSender, Mapper};
 
-/// What the attempts of one call have streamed.
+/// The output that the attempts of one call have streamed.
 #[derive(Clone, Default)]
 pub(super) struct Tape(Arc<Mutex<Vec<Track>>>);
 
-/// What one attempt has streamed.
+/// The output of one attempt.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Track {
     deltas: Vec<Delta>,
-    /// Whether the attempt was complete.
+    /// The attempt was complete.
     #[serde(default)]
     finished: bool,
 }
@@ -95,9 +95,10 @@ pub(super) async fn play(
     sink: &DeltaSender,
     tracks: Vec<Track>,
 ) -> Result<(Option<u32>, Option<Attempt>)> {
-    let (mut number, mut open) = (None, None);
+    let mut number = None;
+    let mut open = None;
     for track in tracks {
-        // One that broke off is over before the next begins.
+        // An attempt that broke off is over before the next begins.
         drop(open.take());
         let mut attempt = sink.open();
         for delta in track.deltas {

@@ -339,7 +339,8 @@ impl Conversation {
         let has = |which: fn(&MessageKind) -> bool| snapshot.iter().any(|it| which(&it.kind));
         let is_activity = |kind: &MessageKind| matches!(kind, MessageKind::Activity { .. });
         let is_thought = |kind: &MessageKind| matches!(kind, MessageKind::Reasoning { .. });
-        let (activities, thoughts) = (has(is_activity), has(is_thought));
+        let activities = has(is_activity);
+        let thoughts = has(is_thought);
         let new: HashMap<&Arc<str>, &Message> = snapshot
             .iter()
             .map(|message| (&message.id, message))

@@ -41,7 +41,8 @@ impl Drop for Claim {
         let Some(saving) = self.saving.take() else {
             return;
         };
-        let (store, key) = (self.store.clone(), self.key.clone());
+        let store = self.store.clone();
+        let key = self.key.clone();
         let version = self.thread.version + 1;
         let thread = Thread {
             version,

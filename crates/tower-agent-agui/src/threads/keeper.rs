@@ -9,7 +9,7 @@ use super::claim::Claim;
 use super::seal::{SealKeys, Used, is_sealed};
 use super::store::{BoxStore, ThreadKey};
 use super::take::{self, Allowed, Taken};
-use super::thread::{Answered, Asked, Entry, Open, Speaker, Thread};
+use super::thread::{Asked, Entry, Open, Speaker, Thread};
 use crate::conversation::Conversation;
 use crate::lock::lock;
 use crate::translate::TranslateRun;
@@ -86,11 +86,15 @@ pub(crate) async fn begin(
         Keeping::Sealed(_, used) => {
             // An answer repeated after a run that broke off counts once for what that run has left.
             let (version, earlier) = earlier.unwrap_or_default();
-            let name = |it: &Answered| match earlier.iter().any(|earlier| earlier.id == it.id) {
-                true => format!("{} {version}", it.id).into(),
-                false => it.id.clone(),
-            };
-            let answers: Vec<_> = thread.answered.iter().map(name).collect();
+            let mut answers = Vec::new();
+            for answered in &thread.answered {
+                let is_repeated = earlier.iter().any(|earlier| earlier.id == answered.id);
+                answers.push(if is_repeated {
+                    format!("{} {version}", answered.id).into()
+                } else {
+                    answered.id.clone()
+                });
+            }
             if !used.claim(&answers) {
                 let why = "the interrupt was answered before";
                 return Err(InputError::new("resume", why).of(InputErrorKind::NotOpen));
@@ -156,7 +160,7 @@ pub(crate) enum Progress {
     Cut,
 }
 
-/// What is emitted at the end of a run, or saved.
+/// The progress that is emitted at the end of a run, or saved.
 pub(crate) enum Kept {
     Saving(BoxFuture<'static, Result<(), BoxError>>),
     Sealed(Option<Event>),
@@ -199,7 +203,8 @@ impl Keeper {
         let mut thread = self.thread(checkpoint, run, progress);
         match &self.keeping {
             Keeping::Store(store) => {
-                let (store, key) = (store.clone(), self.key.clone());
+                let store = store.clone();
+                let key = self.key.clone();
                 let version = self.version.clone();
                 Kept::Saving(Box::pin(async move {
                     thread.version = version.load(Ordering::Acquire);
@@ -221,7 +226,7 @@ impl Keeper {
                     .messages()
                     .iter()
                     .find(is_place)
-                    .map(|it| it.id.clone());
+                    .map(|message| message.id.clone());
                 let sealed = place.and_then(|place| Some((place, keys.seal(&self.key, &thread)?)));
                 Kept::Sealed(sealed.map(|(place, sealed)| {
                     let of = EncryptedEntity::Message;

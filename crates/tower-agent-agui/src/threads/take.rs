@@ -20,7 +20,7 @@ pub(super) struct Taken {
     pub(super) request: AgentRequest,
 }
 
-/// What a server allows its clients beyond the rules.
+/// The exceptions that a server allows its clients.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Allowed {
     /// An input without known messages continues the conversation.
@@ -70,7 +70,7 @@ pub(super) fn go_on(
     let mut answers_now = answered.iter().filter(is_answer);
     // A repeated input may omit the messages of the run that broke off.
     let is_open = |it: &Answered| thread.open.iter().any(|open| open.id == it.id);
-    if answers_now.any(|it| speaks || !is_whole && is_open(it)) {
+    if answers_now.any(|answered| speaks || !is_whole && is_open(answered)) {
         let why = "an interrupt must be answered in the conversation that raised it: omit new \
                    messages, and send the dropped ones";
         return Err(InputError::new("resume", why).of(InputErrorKind::NotOpen));
@@ -111,19 +111,20 @@ pub(super) fn go_on(
     let head = with_answers(&thread, &stand, &head, is_wanted);
     let messages = thread.messages(&head);
     let mut checkpoint = std::mem::take(&mut thread.rest);
-    match is_whole {
-        true => checkpoint.messages = messages,
-        false => checkpoint = checkpoint.with_messages(messages),
+    if is_whole {
+        checkpoint.messages = messages;
+    } else {
+        checkpoint = checkpoint.with_messages(messages);
     }
     thread.head = head;
     let goes_on = is_whole && !speaks;
-    let resolutions = match goes_on {
-        true => answered.iter().map(|it| it.answer.clone()).collect(),
-        false => Vec::new(),
-    };
+    let mut resolutions = Vec::new();
+    if goes_on {
+        resolutions.extend(answered.iter().map(|answered| answered.answer.clone()));
+    }
     thread
         .open
-        .retain(|open| goes_on && !answered.iter().any(|it| it.id == open.id));
+        .retain(|open| goes_on && !answered.iter().any(|answered| answered.id == open.id));
     thread.answered = answered;
     thread.rest = checkpoint.clone();
     thread.rest.messages = Messages::new();
@@ -217,7 +218,7 @@ impl<'a> Told<'a> {
         let is_told = |index: &&usize| {
             thread
                 .entry(**index)
-                .is_some_and(|it| it.id.is_some() && it.answers.is_none())
+                .is_some_and(|entry| entry.id.is_some() && entry.answers.is_none())
         };
         self.kept = thread.head.iter().filter(is_told).copied().collect();
         self.last = self.kept.last().copied();
@@ -303,7 +304,9 @@ impl<'a> Told<'a> {
                 continue;
             };
             let call = &entry.calls[number];
-            let known = stand.to(asks, &call.id).and_then(|it| thread.entry(it));
+            let known = stand
+                .to(asks, &call.id)
+                .and_then(|index| thread.entry(index));
             match (known, call.is_client) {
                 // The server's own result counts, whatever the client has changed.
                 (Some(_), false) => continue,
@@ -324,7 +327,7 @@ impl<'a> Told<'a> {
                 return Err(InputError::new(path(), why));
             }
             let mut asked = entry.message.iter().flat_map(message::Message::tool_calls);
-            let Some(asked) = asked.find(|it| it.id == call.id) else {
+            let Some(asked) = asked.find(|asked| asked.id == call.id) else {
                 continue;
             };
             let (parts, is_failed) = account::tool_answer(message, index)?;
@@ -358,7 +361,7 @@ fn close(thread: &mut Thread, stand: &mut Answers, head: &[usize]) {
             let is_server = entry
                 .calls
                 .iter()
-                .any(|it| it.id == call.id && !it.is_client);
+                .any(|asked| asked.id == call.id && !asked.is_client);
             is_server && stand.to(asks, &call.id).is_none()
         };
         let calls = entry.message.iter().flat_map(message::Message::tool_calls);
@@ -433,7 +436,7 @@ fn answered(
         } else if let Some(first) = thread
             .answered
             .iter()
-            .find(|it| thread.is_cut && it.id == *id)
+            .find(|answered| thread.is_cut && answered.id == *id)
         {
             // The run broke off. Its answer still counts for the calls that it did not start.
             answered.push(first.clone());

@@ -121,9 +121,10 @@ pub(crate) fn translate(event: stream::Event, run: &TranslateRun, out: &mut Vec<
             ..
         } => {
             let result = Event::tool_call_result(message, id, conversation::content(&parts));
-            out.push(match is_error {
-                true => result.with_metadata(conversation::failure()),
-                false => result,
+            out.push(if is_error {
+                result.with_metadata(conversation::failure())
+            } else {
+                result
             });
         }
         EventKind::StateSnapshot { state } => out.push(run.state.snapshot(state)),
@@ -175,7 +176,7 @@ fn interrupted(
     // Clients of earlier versions reject the list, and find the calls without it.
     let calls = pending
         .iter()
-        .filter(|it| is_client(it) && run.speaks_1_0());
+        .filter(|interrupt| is_client(interrupt) && run.speaks_1_0());
     let calls = calls.filter_map(call_of);
     let pending_tool_call_ids = calls.collect();
     let interrupt = |pending: &tower_agent::error::Interrupt| {
@@ -185,7 +186,7 @@ fn interrupted(
     };
     let interrupts: Vec<_> = pending
         .iter()
-        .filter(|it| !is_client(it))
+        .filter(|interrupt| !is_client(interrupt))
         .map(interrupt)
         .collect();
     let outcome = match interrupts {

@@ -151,7 +151,7 @@ pub enum EventKind {
         activity_type: Arc<str>,
         /// The content.
         content: Map<String, Value>,
-        /// Whether it replaces an activity with the same id. Defaults to `true`.
+        /// It replaces an activity with the same id. Defaults to `true`.
         #[serde(skip_serializing_if = "Option::is_none")]
         replace: Option<bool>,
     },

@@ -102,7 +102,8 @@ impl Questions {
         context
             .values()
             .update(KEY, |asked: &mut HashSet<String>| asked.insert(id.clone()))?;
-        let (tool, arguments) = (request.name().to_owned(), request.arguments().clone());
+        let tool = request.name().to_owned();
+        let arguments = request.arguments().clone();
         let payload = json!({ "tool": tool, "arguments": arguments });
         self.asked.retain(|asked| asked.decision.is_some());
         self.asked.push(Asked {

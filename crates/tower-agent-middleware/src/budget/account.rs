@@ -38,7 +38,7 @@ struct Ledger {
     used: Amounts,
     reserved: Amounts,
     warned: Vec<Limit>,
-    /// What was charged for each call of a durable run, with the calls in it.
+    /// The charges of each call of a durable run, with the calls in it.
     calls: HashMap<Arc<str>, Amounts>,
 }
 
@@ -129,7 +129,8 @@ impl Account {
             let is_reached = |limit: &Limit| used.share(*limit, nanos(earlier)) >= *share;
             ledger.warned = limits.each().filter(is_reached).collect();
         }
-        let (ledger, begun) = (Mutex::new(ledger), OnceLock::new());
+        let ledger = Mutex::new(ledger);
+        let begun = OnceLock::new();
         Self(Arc::new(Inner {
             limits,
             ledger,
@@ -244,7 +245,8 @@ impl Account {
             cost,
             unpriced_calls,
         } = amounts;
-        let (cost, time) = (money(cost), Duration::from_nanos(self.time()));
+        let cost = money(cost);
+        let time = Duration::from_nanos(self.time());
         Spent {
             model_calls,
             tool_calls,
@@ -309,7 +311,7 @@ impl SubAssign for Amounts {
     }
 }
 
-/// What one call has reserved, until the call ends.
+/// The reservation of one call, until the call ends.
 pub(super) struct Reservation {
     account: Account,
     held: Mutex<Option<Amounts>>,
@@ -419,7 +421,7 @@ impl Amounts {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        // That of an attempt that has failed: a call that is dropped has ended. Calls no user code: a
+        // The reservation of a failed attempt: a call that is dropped has ended. Calls no user code: a
         // panic may be what drops this.
         self.close(Amounts::without_tokens);
     }

@@ -65,7 +65,7 @@ pub enum Limit {
     Time(Duration),
 }
 
-/// What happens to a call that would exceed the budget.
+/// The fate of a call that would exceed the budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnExceeding {
@@ -280,7 +280,8 @@ impl Limits {
     pub(super) fn cost_of(&self, request: &ModelRequest, response: &ModelResponse) -> Cost {
         let usage = response.usage();
         let settings = request.settings();
-        let (asked, served) = (settings.model.as_deref(), response.metadata().model());
+        let asked = settings.model.as_deref();
+        let served = response.metadata().model();
         match &self.cost {
             None => Cost {
                 billionths: Some(0),
@@ -321,7 +322,7 @@ impl Limits {
 pub(super) struct Cost {
     /// `None` if there is no valid price.
     pub(super) billionths: Option<u64>,
-    /// Whether the price is that of the model.
+    /// The price is that of the model.
     pub(super) is_priced: bool,
 }
 

@@ -299,7 +299,7 @@ impl Budget {
                 reservation.release();
             }
             Outcome::Failed(_) => reservation.fail(),
-            // What a dropped call has used is not known, so it is charged what it reserved; so is
+            // The use of a dropped call is not known, so it is charged what it reserved; so is
             // a call with an outcome that is newer than this crate.
             _ => reservation.settle(|held| held),
         }

@@ -75,7 +75,8 @@ impl ModelPrice {
         if let Some((_, price)) = reached {
             return price.cost_with(usage, is_long);
         }
-        let (read, written) = (usage.cached_input_tokens, usage.cache_write_tokens);
+        let read = usage.cached_input_tokens;
+        let written = usage.cache_write_tokens;
         let new = usage
             .input_tokens
             .saturating_sub(read.saturating_add(written));

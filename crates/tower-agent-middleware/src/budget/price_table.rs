@@ -56,7 +56,7 @@ struct Entry {
     price: ModelPrice,
 }
 
-/// What happens to a call of a model without a price.
+/// The treatment of a model without a price.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum UnknownModel {
@@ -147,7 +147,7 @@ impl Inner {
     fn insert(&mut self, name: String, provider: Option<String>, price: ModelPrice) {
         let prefixed = provider
             .as_deref()
-            .and_then(|it| name.strip_prefix(it)?.strip_prefix('/'));
+            .and_then(|provider| name.strip_prefix(provider)?.strip_prefix('/'));
         let names = self
             .unprefixed
             .entry(prefixed.unwrap_or(&name).to_owned())

@@ -245,7 +245,8 @@ impl Guardrail {
                 request.enter_band();
                 request.map_deltas(|| map_fn(|_| None::<Delta>));
                 let response = next.run(request).await?;
-                let (asked, given) = (checked.clone(), response.clone());
+                let asked = checked.clone();
+                let given = response.clone();
                 match self.tripped(move || check(checked, given)).await {
                     None => Ok(response),
                     Some(trip) => trip.map(|answer| in_place_of(Some(&response), answer, &asked)),

@@ -52,7 +52,7 @@ impl<E: Into<BoxError>> IntoVerdict for Result<Verdict, E> {
     }
 }
 
-/// What happens when a guardrail trips.
+/// The consequence when a guardrail trips.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum OnTrip {

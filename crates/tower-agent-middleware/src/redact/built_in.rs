@@ -88,7 +88,8 @@ pub(super) fn word(word: &str) -> String {
         Some(c) if c.is_ascii_alphanumeric() || c == '_' => r"(?-u:\b)",
         _ => "",
     };
-    let (front, back) = (edge(word.chars().next()), edge(word.chars().next_back()));
+    let front = edge(word.chars().next());
+    let back = edge(word.chars().next_back());
     format!("{front}{}{back}", regex_syntax::escape(word))
 }
 

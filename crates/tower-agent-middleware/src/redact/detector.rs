@@ -129,7 +129,8 @@ impl Detector {
         let check = Arc::new(check);
         for source in &mut self.sources {
             source.max = source.max.min(CHECKED_LEN);
-            let (also, check) = (source.check.take(), check.clone());
+            let also = source.check.take();
+            let check = check.clone();
             source.check = Some(Arc::new(move |text: &str, found: Range<usize>| {
                 also.as_ref().is_none_or(|also| also(text, found.clone())) && check(&text[found])
             }));
@@ -196,7 +197,7 @@ pub enum DetectorError {
     Pattern {
         /// The detector's kind.
         kind: String,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
     /// The pattern matches the empty text, which occurs everywhere.

@@ -186,7 +186,8 @@ fn object(entries: &Map<String, Value>, change: Text<'_>) -> Option<Map<String, 
     let mut is_changed = false;
     let mut changed = Map::new();
     for (key, item) in entries {
-        let (other_key, other) = (change(key), value(item, change));
+        let other_key = change(key);
+        let other = value(item, change);
         is_changed |= other_key.is_some() || other.is_some();
         let mut key = other_key.unwrap_or_else(|| key.clone());
         // Two keys may have become equal.

@@ -292,7 +292,8 @@ impl Hider {
     }
 
     fn scanner(&self) -> Scanner {
-        let (rules, vault) = (self.redact.rules.clone(), self.vault.clone());
+        let rules = self.redact.rules.clone();
+        let vault = self.vault.clone();
         let is_placeholder: IsPlaceholder = match (&self.redact.replacement, vault) {
             (Replacement::Numbered, Some(vault)) => Arc::new(move |text| vault.has(text)),
             (Replacement::Kind, _) => {
@@ -324,7 +325,8 @@ impl Hider {
 
     /// Returns whether a text contains a match.
     fn finds(&self, text: &str) -> bool {
-        let (mut hidden, mut has_found) = (String::new(), false);
+        let mut hidden = String::new();
+        let mut has_found = false;
         let mut scanner = self.scanner();
         let found = &mut |_: &str, _: &str, _: &mut String| has_found = true;
         scanner.push(text, found, &mut hidden);
@@ -334,7 +336,8 @@ impl Hider {
 
     /// Returns the redacted text, or `None` if it contains no match.
     fn text(&self, text: &str) -> Option<String> {
-        let (mut hidden, mut has_found) = (String::new(), false);
+        let mut hidden = String::new();
+        let mut has_found = false;
         let mut scanner = self.scanner();
         let replace = &mut |kind: &str, found: &str, out: &mut String| {
             has_found = true;

@@ -31,14 +31,17 @@ impl Rules {
     pub(super) fn new(
         detectors: impl IntoIterator<Item = Detector>,
     ) -> Result<Self, DetectorError> {
-        let (mut kinds, mut patterns) = (Vec::new(), Vec::new());
+        let mut kinds = Vec::new();
+        let mut patterns = Vec::new();
         for Detector { kind, sources } in detectors {
             if kind.is_empty() || kind.contains(['[', ']']) {
                 return Err(DetectorError::Kind(kind.into_owned()));
             }
             for source in sources {
                 let table = Table::new(&kind, &source.pattern)?;
-                let (max, begins, check) = (source.max, source.begins, source.check);
+                let max = source.max;
+                let begins = source.begins;
+                let check = source.check;
                 patterns.push(Pattern {
                     kind: kinds.len(),
                     table,
@@ -51,7 +54,9 @@ impl Rules {
         }
         if !kinds.is_empty() {
             let table = Table::new("placeholder", &built_in::placeholder(&kinds))?;
-            let (kind, max, check) = (kinds.len(), usize::MAX, None);
+            let kind = kinds.len();
+            let max = usize::MAX;
+            let check = None;
             patterns.push(Pattern {
                 kind,
                 table,

@@ -27,16 +27,16 @@ pub(super) struct Table {
     starts: Vec<u32>,
 }
 
-/// What is known in one state.
+/// The facts about one state.
 #[derive(Clone, Copy)]
 pub(super) struct Facts {
     /// A match ended before the byte that led here.
     pub(super) reveals: bool,
     /// A match ends here if the text does.
     pub(super) ends_text: bool,
-    /// Whether a match ends here.
+    /// A match ends here.
     pub(super) ends: Ends,
-    /// Whether a longer match may follow.
+    /// A longer match may follow.
     pub(super) goes_on: bool,
 }
 
@@ -172,7 +172,7 @@ impl States {
 
 fn facts(next: &[u32], stride: usize, reveals: &[bool], ends_text: &[bool]) -> Vec<Facts> {
     let rows = || next.chunks(stride).enumerate();
-    // Whether a match may end in a state or after it.
+    // True where a match may end in a state or after it.
     let mut hopeful = ends_text.to_vec();
     let mut is_settled = false;
     while !is_settled {

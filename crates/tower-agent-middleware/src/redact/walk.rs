@@ -168,7 +168,8 @@ impl Walk {
 
     /// Jumps to the end of a track that it has met.
     fn meets(&mut self, tracks: &Tracks, found: &mut dyn FnMut(usize)) -> bool {
-        let (at, state) = (self.at, self.state);
+        let at = self.at;
+        let state = self.state;
         let Some(index) = tracks
             .kept
             .iter()
