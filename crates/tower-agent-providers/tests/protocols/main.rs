@@ -67,6 +67,7 @@ macro_rules! column {
             ten_thousand_events,
             the_other_form_is_read,
             each_body_begins_with_the_bytes_of_the_one_before,
+            no_body_has_the_ids_of_messages,
             what_the_protocol_lacks_is_an_error_before_anything_is_sent,
             every_setting_is_sent_or_refused,
         );

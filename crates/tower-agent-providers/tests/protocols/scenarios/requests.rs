@@ -6,7 +6,9 @@ use serde_json::json;
 use tower_agent::message::{ProviderData, Reasoning, Text, ToolCall, ToolResult};
 use tower_agent::model::{ReasoningEffort, ResponseFormat, ToolChoice};
 use tower_agent::tool::ToolDeclaration;
-use tower_agent::{Agent, Error, ErrorKind, Message, ModelRequest, Part, Role, Settings, Tool};
+use tower_agent::{
+    Agent, AgentRequest, Error, ErrorKind, Message, ModelRequest, Part, Role, Settings, Tool,
+};
 use tower_agent_providers::Protocol;
 use tower_agent_providers::protocol::Call;
 
@@ -254,6 +256,36 @@ pub(crate) async fn each_body_begins_with_the_bytes_of_the_one_before<C: Column>
             bodies[1]
         );
         assert!(conversation::<C>(&bodies[1]).len() > before.len());
+    }
+}
+
+pub(crate) async fn no_body_has_the_ids_of_messages<C: Column>() {
+    let replies = [
+        reply(
+            200,
+            &C::body(&Answer::new([call("call_1", "look", &["{}"])])),
+        ),
+        reply(200, &C::body(&Answer::new([text(&["Done."])]))),
+    ];
+    let server = Server::start(replies).await;
+    let look = Tool::function("look", "Looks.", |_: serde_json::Value| "a cat");
+    let agent = Agent::builder(model::<C>(&server))
+        .tool(look)
+        .build()
+        .unwrap();
+    let question = Message::user("What do you see?").with_id("of-the-client");
+    let request = AgentRequest::conversation([question]).with_run_id("of-the-run");
+    let response = agent.run(request).await.unwrap();
+    assert!(
+        response
+            .messages()
+            .iter()
+            .all(|message| message.id().is_some())
+    );
+    let bodies: Vec<_> = server.seen().into_iter().map(|seen| seen.text).collect();
+    assert_eq!(bodies.len(), 2);
+    for body in bodies {
+        assert!(!body.contains("of-the-"), "{body}");
     }
 }
 
