@@ -15,7 +15,7 @@ use tower_agent::{
 };
 use tower_agent_middleware::approval::{Approval, Decision};
 use tower_agent_middleware::budget::{Budget, Limits};
-use tower_agent_middleware::retry::CallRetryLayer;
+use tower_agent_middleware::retry::{CallRetry, CallRetryLayer};
 
 #[derive(Clone, Copy)]
 struct Journaled;
@@ -31,6 +31,19 @@ impl<S> Layer<S> for Journaled {
 
 fn journaled() -> Bundle {
     Bundle::new().model_layer(Journaled).tool_layer(Journaled)
+}
+
+/// A retry that states its purpose while an agent is built.
+#[derive(Clone)]
+struct NotedRetry;
+
+impl<S> Layer<S> for NotedRetry {
+    type Service = CallRetry<S>;
+
+    fn layer(&self, inner: S) -> CallRetry<S> {
+        layer_has_purpose("NotedRetry", Purpose::Retry);
+        CallRetryLayer::new().layer(inner)
+    }
 }
 
 fn model() -> ScriptedModel {
@@ -58,9 +71,7 @@ async fn a_journal_is_outside_everything_else_or_the_agent_is_not_built() {
         "`Journaled` does not see each model call once: `CallRetryLayer` is outside; register that \
          after it",
     );
-    let composed = ServiceBuilder::new()
-        .layer(CallRetryLayer::new())
-        .layer(Journaled);
+    let composed = ServiceBuilder::new().layer(NotedRetry).layer(Journaled);
     let composed = Bundle::new().model_layer(composed.into_inner());
     assert!(
         Agent::builder(model())

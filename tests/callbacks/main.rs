@@ -4,7 +4,6 @@ mod adk_elixir;
 mod adk_python;
 mod bundles;
 mod forms;
-mod guard_order;
 mod hook_matrix;
 mod ordering;
 mod potato;
