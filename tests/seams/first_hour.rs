@@ -61,7 +61,7 @@ async fn a_buffer_wraps_models_tools_and_agents() {
 }
 
 #[test]
-fn explain_shows_the_types_of_layers_each_model_of_a_fallback_and_the_names_of_wraps() {
+fn explain_shows_the_types_of_layers_and_models_and_the_names_of_wraps() {
     let stack = ServiceBuilder::new()
         .concurrency_limit(4)
         .layer(CallRetryLayer::new());
@@ -106,10 +106,6 @@ agent `agent`
           brief, polite
             [(ConcurrencyLimitLayer, CallTimeoutLayer<ModelRequest>)]
               Fallback
-                CallRetry<Timeout<CallbackService<ScriptedModel, ModelRequest>>>
-                ScriptedModel
-                Fallback
-                  ScriptedModel
     tool calls, 8 at a time
       [Stack<ConcurrencyLimitLayer, Stack<TimeoutLayer, Identity>>]
         [timed]

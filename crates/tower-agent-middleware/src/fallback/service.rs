@@ -191,10 +191,10 @@ impl Progress {
         let kind = error.kind();
         self.errors.push(error);
         let call = CallSite::of(&self.request);
-        let failed = self.errors.len();
-        let models = plan.others.len() + 1;
+        let asked = self.errors.len();
+        let of = plan.others.len() + 1;
         // Not the error itself: an outer layer may redact its text.
-        tracing::warn!(%call, failed, models, %kind, "falling back to next model");
+        tracing::warn!(%call, asked, of, %kind, "falling back to next model");
         Ok(model.clone().oneshot(for_another(&self.request)))
     }
 
