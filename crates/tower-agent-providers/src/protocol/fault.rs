@@ -221,9 +221,11 @@ impl Fault {
     }
 
     fn is_too_long(&self, code: u16) -> bool {
-        let is_in = |text: &str| TOO_LONG.iter().any(|words| text.contains(words));
-        self.words.iter().any(|word| is_in(word))
-            || code < 500 && is_in(&self.message.to_ascii_lowercase())
+        if self.words.iter().any(|word| says_too_long(word)) {
+            return true;
+        }
+        // The message of a server that failed may name a limit that is not the cause.
+        code < 500 && says_too_long(&self.message.to_ascii_lowercase())
     }
 
     fn kind_of_words(&self) -> ErrorKind {
@@ -256,6 +258,10 @@ impl Fault {
             .iter()
             .any(|word| parts.iter().any(|part| word.contains(part)))
     }
+}
+
+fn says_too_long(text: &str) -> bool {
+    TOO_LONG.iter().any(|words| text.contains(words))
 }
 
 /// Without the quote, which may contain secrets.

@@ -110,19 +110,18 @@ pub(super) fn tool_result(
     out: &mut Vec<u8>,
 ) -> Result<()> {
     let fields = with_breakpoint(None, breakpoint);
-    let parts = || {
-        result
-            .parts
-            .iter()
-            .enumerate()
-            .filter(|(_, part)| is_sent(part))
-    };
+    let mut parts = result
+        .parts
+        .iter()
+        .enumerate()
+        .filter(|(_, part)| is_sent(part))
+        .peekable();
     let mut json = Object::with_extra(out, fields.as_deref());
     json.field("type", "tool_result")?;
     json.field("tool_use_id", id)?;
-    if parts().next().is_some() {
+    if parts.peek().is_some() {
         json.field_with("content", |out| {
-            json::array(out, parts(), |(number, part), out| {
+            json::array(out, parts, |(number, part), out| {
                 write(part, &format_args!("{place}.parts[{number}]"), None, out)
             })
         })?;

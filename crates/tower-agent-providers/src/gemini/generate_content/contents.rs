@@ -13,6 +13,8 @@ use tower_agent::model::ModelRequest;
 pub(super) fn contents(request: &ModelRequest, is_signed: bool, out: &mut Vec<u8>) -> Result<()> {
     let messages = request.messages();
     let protocol = if is_signed { SIGNED_PROTOCOL } else { PROTOCOL };
+    // Each message writes only what follows the ones before it, so that its bytes can be cached: the
+    // end of the last content is written by the next one.
     out.push(b'[');
     request.write_messages(protocol, out, |index, out| {
         message(messages, index, is_signed, out)
@@ -105,6 +107,7 @@ fn message(messages: &Messages, index: usize, is_signed: bool, out: &mut Vec<u8>
     }
     let own = message.parts().iter().filter(|part| is_sent(part));
     if message.role() == Role::Assistant {
+        // The model went on without the results, so that none will let these through.
         contents.rest(turn.waiting)?;
         let mut must_be_signed = is_signed;
         for part in own {
@@ -114,6 +117,7 @@ fn message(messages: &Messages, index: usize, is_signed: bool, out: &mut Vec<u8>
         }
         return Ok(());
     }
+    // Nothing waits, so the message need not be sorted into what does and what does not.
     if turn.unanswered.is_empty() && turn.waiting.is_empty() {
         contents.rest(message.tool_results().flat_map(media_of))?;
         return contents.rest(own.map(Rest::Part));
@@ -168,7 +172,7 @@ impl<'a> Turn<'a> {
     fn before(messages: &'a Messages, index: usize, next: Option<&Message>) -> Self {
         let last = (0..index).rev().find(|&at| is_said(&messages[at]));
         let start = last.map_or(0, |last| last + 1);
-        let added = || messages.range(start).take(index - start);
+        let added = messages.range(start).take(index - start);
         let mut turn = Self {
             open: last.map(|_| Group::Model),
             unanswered: HashSet::new(),
@@ -176,7 +180,9 @@ impl<'a> Turn<'a> {
             ready: Vec::new(),
         };
         let next = next.filter(|next| next.role() != Role::Assistant);
-        if added().chain(next).any(has_rest) {
+        // Looking for unanswered calls costs a search of the turn, and most messages only bring
+        // results: nothing of theirs has to wait.
+        if added.clone().chain(next).any(has_rest) {
             // Neighbouring messages of the model are one content.
             let said = (0..start)
                 .rev()
@@ -193,7 +199,9 @@ impl<'a> Turn<'a> {
                 .find_map(|at| last_group(&messages[at]));
             turn.open = group.or(turn.open);
         } else {
-            added().for_each(|message| turn.add(message));
+            for message in added {
+                turn.add(message);
+            }
         }
         turn
     }
@@ -220,11 +228,11 @@ impl<'a> Turn<'a> {
 
 /// Returns the media of a result, after a line that names it.
 fn media_of(result: &ToolResult) -> impl Iterator<Item = Rest<'_>> {
-    let is_media = |part: &&Part| !matches!(part, Part::Text(_)) && is_sent(part);
+    // Texts are in the result itself, which has no place for anything else.
     let mut media = result
         .parts
         .iter()
-        .filter(is_media)
+        .filter(|part| !matches!(part, Part::Text(_)) && is_sent(part))
         .map(Rest::Part)
         .peekable();
     media

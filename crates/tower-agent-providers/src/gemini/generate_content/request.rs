@@ -72,9 +72,8 @@ struct Extra<'a> {
 impl<'a> Extra<'a> {
     fn of(settings: &'a Settings) -> Self {
         let extra = &settings.extra;
-        let fields = |name: &str| extra.get(name).and_then(Value::as_object);
-        let generation_config = fields("generationConfig");
-        let tool_config = fields("toolConfig");
+        let generation_config = extra.get("generationConfig").and_then(Value::as_object);
+        let tool_config = extra.get("toolConfig").and_then(Value::as_object);
         let tools = extra
             .get("tools")
             .and_then(Value::as_array)

@@ -14,9 +14,9 @@ pub(super) fn url(host: &str) -> String {
         Some((other, rest)) => (other, rest, "11434"),
     };
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-    let is_whole = |name: &str| !name.contains(':') || name.starts_with('[') && name.ends_with(']');
     let (name, port) = match authority.rsplit_once(':') {
         Some((name, port)) if is_whole(name) => (name, Some(port)),
+        // The last colon is one of an IPv6 address without brackets.
         _ => (authority, None),
     };
     let port = port
@@ -29,4 +29,9 @@ pub(super) fn url(host: &str) -> String {
         _ => name.to_owned(),
     };
     format!("{scheme}://{name}:{port}/{path}")
+}
+
+/// Returns whether the text before a port is a host: a name, IPv4, or IPv6 in brackets.
+fn is_whole(name: &str) -> bool {
+    !name.contains(':') || name.starts_with('[') && name.ends_with(']')
 }
