@@ -89,6 +89,7 @@ impl Fault {
             Some(Value::Null) | None => {}
             Some(error) => return Some(Self::of(error, body)),
         }
+        // Some servers send the error itself, without an object around it.
         let says = ["message", "detail"]
             .iter()
             .any(|key| !body[*key].is_null());
@@ -112,6 +113,7 @@ impl Fault {
             .find_map(Value::as_str);
         let message = match said {
             Some(text) => text.to_owned(),
+            // FastAPI reports a list of what is invalid.
             None if !error["detail"].is_null() => error["detail"].to_string(),
             None => error.to_string(),
         };
@@ -123,6 +125,7 @@ impl Fault {
             &around["code"],
         ] {
             match value {
+                // Some servers send the HTTP status as text.
                 Value::String(word) => match word.parse() {
                     Ok(number) => fault.number = fault.number.or(Some(number)),
                     Err(_) => fault.words.push(word.to_ascii_lowercase()),
@@ -249,6 +252,7 @@ impl Fault {
                 ErrorKind::InvalidRequest,
             ),
         ];
+        // The first that matches counts, so the more certain words come first.
         let found = table.into_iter().find(|(words, _)| self.says(words));
         found.map_or(ErrorKind::Provider, |(_, kind)| kind)
     }

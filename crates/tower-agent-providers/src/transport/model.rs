@@ -120,6 +120,7 @@ where
 
     fn call(&mut self, request: ModelRequest) -> Self::Future {
         let call = call_of(&request, self.model.as_deref(), &self.config);
+        // Set before the call, so that a layer outside can name the model even if it fails.
         if let Some(target) = request.extensions().get::<ModelTarget>() {
             target.set(P::PROVIDER, call.model());
         }

@@ -105,7 +105,7 @@ impl Writer<'_> {
         self.after_results(before)?;
         let messages = self.messages;
         for index in since(messages, before, is_answer) {
-            // Those before all others are sent apart.
+            // System messages before all others are sent apart.
             let is_system = messages[index].role() == Role::System;
             if is_system && leading(messages).nth(index).is_none() {
                 self.parts(Turn::System, index, |_| true)?;

@@ -41,6 +41,7 @@ pub(super) fn guaranteed(schema: &Value) -> Value {
     for (name, value) in fields {
         let is_moved = match &**name {
             "format" => !FORMATS.iter().any(|known| value == known),
+            // Only 0 and 1 are accepted.
             "minItems" => value.as_u64().is_none_or(|count| count > 1),
             other => REJECTED.contains(&other),
         };
@@ -55,6 +56,7 @@ pub(super) fn guaranteed(schema: &Value) -> Value {
                     .map(|(name, value)| (name.clone(), guaranteed(value)));
                 (&**name, Value::Object(all.collect()))
             }
+            // `oneOf` is rejected; `anyOf` says nearly the same.
             ("oneOf", Value::Array(all)) if !fields.contains_key("anyOf") => {
                 ("anyOf", all.iter().map(guaranteed).collect())
             }
