@@ -80,9 +80,9 @@ impl CallIdFormat {
             return Cow::Borrowed(id);
         }
         let hash = format!("_{:016x}", fnv1a(id));
-        let kept = id.bytes().take(self.max.saturating_sub(hash.len()));
-        let kept = kept.map(|byte| if is_word(byte) { byte.into() } else { '_' });
-        Cow::Owned(kept.chain(hash.chars()).collect())
+        let start = id.bytes().take(self.max.saturating_sub(hash.len()));
+        let start = start.map(|byte| if is_word(byte) { byte.into() } else { '_' });
+        Cow::Owned(start.chain(hash.chars()).collect())
     }
 }
 

@@ -79,9 +79,13 @@ impl Secrets {
         // No spelling of a secret is shorter than the secret.
         let shortest = self.0.last().map_or(usize::MAX, Vec::len);
         while text.len() - at >= shortest {
-            let rest = &text.as_bytes()[at..];
+            let following = &text.as_bytes()[at..];
             // A secret consists of whole characters; a match that does not would cut one in two.
-            match self.0.iter().find_map(|secret| begins_with(rest, secret)) {
+            match self
+                .0
+                .iter()
+                .find_map(|secret| begins_with(following, secret))
+            {
                 Some(length)
                     if [at, at + length]
                         .iter()
@@ -124,14 +128,18 @@ fn hex(high: u8, low: u8) -> Option<u8> {
 fn decoded(text: &str) -> Vec<u8> {
     // An escape that is none is kept as it is: a proxy may do the same.
     let mut bytes = Vec::new();
-    let mut rest = text.as_bytes();
-    while let [first, after @ ..] = rest {
-        let escaped = match rest {
+    let mut remaining = text.as_bytes();
+    while let [first, after @ ..] = remaining {
+        let escaped = match remaining {
             [b'%', high, low, ..] => hex(*high, *low),
             _ => None,
         };
         bytes.push(escaped.unwrap_or(*first));
-        rest = if escaped.is_some() { &rest[3..] } else { after };
+        remaining = if escaped.is_some() {
+            &remaining[3..]
+        } else {
+            after
+        };
     }
     bytes
 }
@@ -170,17 +178,18 @@ fn shortest_secret(name: &str) -> Option<usize> {
 /// Returns a URL without parts that may contain a key: credentials, query, an invalid port. Returns
 /// nothing of a text that is not an HTTP URL.
 pub(super) fn without_secrets(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://").filter(|(scheme, _)| is_word(scheme)) else {
+    let Some((scheme, address)) = url.split_once("://").filter(|(scheme, _)| is_word(scheme))
+    else {
         return HIDDEN.to_owned();
     };
     // Credentials may contain a `/` or a `?`, at which some parsers end the host and others do not.
-    if rest.contains('@') {
+    if address.contains('@') {
         return format!("{scheme}://{HIDDEN}");
     }
-    let rest = rest.split(['?', '#']).next().unwrap_or_default();
-    let (authority, path) = rest
+    let address = address.split(['?', '#']).next().unwrap_or_default();
+    let (authority, path) = address
         .find('/')
-        .map_or((rest, ""), |slash| rest.split_at(slash));
+        .map_or((address, ""), |slash| address.split_at(slash));
     // A password can stand in the place of the port, as in `name:password` without an `@`.
     match port(authority) {
         Some(port) if !is_number(port) => {

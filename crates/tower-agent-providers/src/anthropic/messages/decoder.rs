@@ -32,7 +32,7 @@ pub struct MessagesDecoder {
     extra: Vec<(Arc<str>, Map<String, Value>)>,
     count: usize,
     /// The length of the conversation, which makes ids unique across turns.
-    asked: usize,
+    message_count: usize,
 }
 
 /// A block that is being read.
@@ -70,7 +70,7 @@ impl MessagesDecoder {
             ids: CallIds::new(),
             extra: Vec::new(),
             count: 0,
-            asked: request.messages().len(),
+            message_count: request.messages().len(),
         }
     }
 }
@@ -265,9 +265,9 @@ impl MessagesDecoder {
                 }
                 // Servers that imitate the protocol omit ids or send one twice; results are matched
                 // by them.
-                let id = self
-                    .ids
-                    .claim(&block.id.into(), || format!("call_{}_{call}", self.asked));
+                let id = self.ids.claim(&block.id.into(), || {
+                    format!("call_{}_{call}", self.message_count)
+                });
                 let fields = fields_beside(&["type", "id", "name", "input"], raw);
                 if !fields.is_empty() {
                     self.extra.push((id.clone(), fields));

@@ -27,7 +27,7 @@ pub struct GenerateContentDecoder {
     ids: CallIds,
     calls: usize,
     /// The length of the conversation, which makes ids unique across turns.
-    asked: usize,
+    message_count: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ impl GenerateContentDecoder {
             open: None,
             ids: CallIds::new(),
             calls: 0,
-            asked: request.messages().len(),
+            message_count: request.messages().len(),
         }
     }
 }
@@ -261,13 +261,13 @@ impl GenerateContentDecoder {
             let message = "the server sent a part of a function call instead of a whole one";
             return Err(Fault::protocol(message));
         }
-        let asked = self.asked;
+        let message_count = self.message_count;
         let number = self.calls;
         self.calls += 1;
         // Not every model sends an id; results are matched by it.
         let id = self
             .ids
-            .claim(&call.id.into(), || format!("call_{asked}_{number}"));
+            .claim(&call.id.into(), || format!("call_{message_count}_{number}"));
         let mut call = ToolCall::from_text(id, call.name, call.args);
         call.provider = data;
         Ok(call)

@@ -34,7 +34,7 @@ pub struct InteractionsDecoder {
     calls: Vec<ProviderData>,
     ids: CallIds,
     /// The length of the conversation, which makes ids unique across turns.
-    asked: usize,
+    message_count: usize,
 }
 
 /// The head of a step.
@@ -60,7 +60,7 @@ impl InteractionsDecoder {
             open: None,
             calls: Vec::new(),
             ids: CallIds::new(),
-            asked: request.messages().len(),
+            message_count: request.messages().len(),
         }
     }
 }
@@ -394,9 +394,9 @@ impl InteractionsDecoder {
             .and_then(Value::as_str)
             .unwrap_or_default();
         // Some servers send no id, or the same one for each call; results are matched by it.
-        let id = self
-            .ids
-            .claim(&id.into(), || format!("call_{}_{index}", self.asked));
+        let id = self.ids.claim(&id.into(), || {
+            format!("call_{}_{index}", self.message_count)
+        });
         step.fields.retain(|name, _| name != "id" && name != "name");
         self.calls.push(ProviderData::default());
         self.close(out);

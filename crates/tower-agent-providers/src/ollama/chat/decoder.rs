@@ -20,7 +20,7 @@ pub struct ChatDecoder {
     ids: CallIds,
     calls: usize,
     /// The length of the conversation, which makes ids unique across turns.
-    asked: usize,
+    message_count: usize,
 }
 
 impl ChatDecoder {
@@ -32,7 +32,7 @@ impl ChatDecoder {
             is_thinking: false,
             ids: CallIds::new(),
             calls: 0,
-            asked: request.messages().len(),
+            message_count: request.messages().len(),
         }
     }
 }
@@ -130,13 +130,13 @@ impl ChatDecoder {
                 "the server sent a tool call without a name",
             ));
         }
-        let asked = self.asked;
+        let message_count = self.message_count;
         let number = self.calls;
         self.calls += 1;
         // Older servers send no id; results are matched by it.
         let id = self
             .ids
-            .claim(&id.into(), || format!("call_{asked}_{number}"));
+            .claim(&id.into(), || format!("call_{message_count}_{number}"));
         Ok(ToolCall::from_text(id, function.name, function.arguments))
     }
 }

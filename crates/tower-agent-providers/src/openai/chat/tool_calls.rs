@@ -22,7 +22,7 @@ pub(super) struct ToolCalls {
     waiting: BTreeSet<usize>,
     ids: CallIds,
     /// The length of the conversation, which makes ids unique across turns.
-    asked: usize,
+    message_count: usize,
 }
 
 #[derive(Debug, Default)]
@@ -36,9 +36,9 @@ struct Open {
 }
 
 impl ToolCalls {
-    pub(super) fn new(asked: usize) -> Self {
+    pub(super) fn new(message_count: usize) -> Self {
         Self {
-            asked,
+            message_count,
             ..Self::default()
         }
     }
@@ -84,7 +84,14 @@ impl ToolCalls {
             call.id = piece.id().to_owned();
             call.arguments.text = json;
         } else {
-            let id = announce(at, piece.id(), piece.name(), &mut self.ids, self.asked, out);
+            let id = announce(
+                at,
+                piece.id(),
+                piece.name(),
+                &mut self.ids,
+                self.message_count,
+                out,
+            );
             call.announced = Some(id);
             send_arguments(at, json, out);
         }
@@ -154,7 +161,14 @@ impl ToolCalls {
 
     fn announce(&mut self, at: usize, out: &mut Vec<Piece>) {
         let call = &mut self.calls[at];
-        let id = announce(at, &call.id, &call.name, &mut self.ids, self.asked, out);
+        let id = announce(
+            at,
+            &call.id,
+            &call.name,
+            &mut self.ids,
+            self.message_count,
+            out,
+        );
         call.announced = Some(id);
         self.waiting.remove(&at);
         send_arguments(at, call.arguments.text.clone(), out);
@@ -228,10 +242,10 @@ fn announce(
     id: &str,
     name: &str,
     ids: &mut CallIds,
-    asked: usize,
+    message_count: usize,
     out: &mut Vec<Piece>,
 ) -> Arc<str> {
-    let id = ids.claim(&id.into(), || format!("call_{asked}_{index}"));
+    let id = ids.claim(&id.into(), || format!("call_{message_count}_{index}"));
     out.push(
         Delta::ToolCall {
             index,

@@ -28,7 +28,7 @@ pub struct ResponsesDecoder {
     ids: CallIds,
     calls: usize,
     /// The length of the conversation, which makes ids unique across turns.
-    asked: usize,
+    message_count: usize,
 }
 
 /// Where a part comes from: an item by its number, and the place in it.
@@ -53,7 +53,7 @@ impl ResponsesDecoder {
             is_open: false,
             ids: CallIds::new(),
             calls: 0,
-            asked: request.messages().len(),
+            message_count: request.messages().len(),
         }
     }
 }
@@ -388,9 +388,9 @@ impl ResponsesDecoder {
             return;
         }
         let number = self.calls;
-        let id = self
-            .ids
-            .claim(&id.into(), || format!("call_{}_{number}", self.asked));
+        let id = self.ids.claim(&id.into(), || {
+            format!("call_{}_{number}", self.message_count)
+        });
         let name = name.into();
         self.items[at].kind = Kind::Call {
             number: Some(number),
