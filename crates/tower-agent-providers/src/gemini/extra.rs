@@ -7,13 +7,15 @@ pub(super) fn without<'a>(
     extra: &'a Map<String, Value>,
     merged: &[(&str, bool)],
 ) -> Cow<'a, Map<String, Value>> {
-    let is_merged = |name: &String| merged.iter().any(|(it, is)| *is && it == name);
-    if !extra.keys().any(is_merged) {
+    // Most requests have none of them, and copy nothing.
+    if !extra.keys().any(|name| is_merged(name, merged)) {
         return Cow::Borrowed(extra);
     }
-    let rest = extra.iter().filter(|(name, _)| !is_merged(name));
-    Cow::Owned(
-        rest.map(|(name, value)| (name.clone(), value.clone()))
-            .collect(),
-    )
+    let mut fields = extra.clone();
+    fields.retain(|name, _| !is_merged(name, merged));
+    Cow::Owned(fields)
+}
+
+fn is_merged(name: &str, merged: &[(&str, bool)]) -> bool {
+    merged.contains(&(name, true))
 }

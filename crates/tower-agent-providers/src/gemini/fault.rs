@@ -42,6 +42,7 @@ fn with_details(mut fault: Fault, error: &Value) -> Fault {
     } else if let Some(kind) = failure(code) {
         fault = fault.with_kind(kind);
     }
+    // Last: it overrules the wait, with which a retry would be tried in vain all day.
     if details.iter().any(is_daily_quota) || code == "quota_exceeded" {
         fault = fault.with_retryable(false);
     }
@@ -93,8 +94,8 @@ fn is_daily_quota(detail: &Value) -> bool {
     let violations = detail["violations"]
         .as_array()
         .map_or(&[][..], Vec::as_slice);
-    violations.iter().any(|it| {
-        it["quotaId"]
+    violations.iter().any(|violation| {
+        violation["quotaId"]
             .as_str()
             .is_some_and(|id| id.contains("PerDay"))
     })

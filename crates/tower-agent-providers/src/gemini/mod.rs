@@ -115,6 +115,7 @@ mod interactions;
 mod media;
 mod model;
 mod seed;
+mod tokens;
 
 pub use self::generate_content::{GenerateContent, GenerateContentDecoder};
 pub use self::interactions::{Interactions, InteractionsDecoder};

@@ -23,6 +23,7 @@ pub(crate) struct CallIdFormat {
 impl CallIdFormat {
     /// Marks the ids of a response as the provider's own, where it makes a difference.
     pub(crate) fn keep(&self, message: &mut Message) {
+        // Asking for mutable parts copies them if they are shared, and most ids are accepted.
         if message.tool_calls().all(|call| self.accepts(&call.id)) {
             return;
         }
@@ -56,6 +57,7 @@ impl CallIdFormat {
         }
         let before = (0..=index).rev().filter_map(|index| messages.get(index));
         let mut calls = before.flat_map(Message::tool_calls);
+        // The latest call of that id: an id may be used again in a later turn.
         let call = calls.find(|call| call.id == result.call_id);
         match call.and_then(|call| self.own_id(call)) {
             Some(id) => Cow::Borrowed(id),
@@ -78,9 +80,9 @@ impl CallIdFormat {
             return Cow::Borrowed(id);
         }
         let hash = format!("_{:016x}", fnv1a(id));
-        let kept = id.bytes().take(self.max.saturating_sub(hash.len()));
-        let kept = kept.map(|byte| if is_word(byte) { byte.into() } else { '_' });
-        Cow::Owned(kept.chain(hash.chars()).collect())
+        let start = id.bytes().take(self.max.saturating_sub(hash.len()));
+        let start = start.map(|byte| if is_word(byte) { byte.into() } else { '_' });
+        Cow::Owned(start.chain(hash.chars()).collect())
     }
 }
 

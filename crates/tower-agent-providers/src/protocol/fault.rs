@@ -89,6 +89,7 @@ impl Fault {
             Some(Value::Null) | None => {}
             Some(error) => return Some(Self::of(error, body)),
         }
+        // Some servers send the error itself, without an object around it.
         let says = ["message", "detail"]
             .iter()
             .any(|key| !body[*key].is_null());
@@ -112,6 +113,7 @@ impl Fault {
             .find_map(Value::as_str);
         let message = match said {
             Some(text) => text.to_owned(),
+            // FastAPI reports a list of what is invalid.
             None if !error["detail"].is_null() => error["detail"].to_string(),
             None => error.to_string(),
         };
@@ -123,6 +125,7 @@ impl Fault {
             &around["code"],
         ] {
             match value {
+                // Some servers send the HTTP status as text.
                 Value::String(word) => match word.parse() {
                     Ok(number) => fault.number = fault.number.or(Some(number)),
                     Err(_) => fault.words.push(word.to_ascii_lowercase()),
@@ -221,9 +224,11 @@ impl Fault {
     }
 
     fn is_too_long(&self, code: u16) -> bool {
-        let is_in = |text: &str| TOO_LONG.iter().any(|words| text.contains(words));
-        self.words.iter().any(|word| is_in(word))
-            || code < 500 && is_in(&self.message.to_ascii_lowercase())
+        if self.words.iter().any(|word| says_too_long(word)) {
+            return true;
+        }
+        // The message of a server that failed may name a limit that is not the cause.
+        code < 500 && says_too_long(&self.message.to_ascii_lowercase())
     }
 
     fn kind_of_words(&self) -> ErrorKind {
@@ -247,6 +252,7 @@ impl Fault {
                 ErrorKind::InvalidRequest,
             ),
         ];
+        // The first that matches counts, so the more certain words come first.
         let found = table.into_iter().find(|(words, _)| self.says(words));
         found.map_or(ErrorKind::Provider, |(_, kind)| kind)
     }
@@ -256,6 +262,10 @@ impl Fault {
             .iter()
             .any(|word| parts.iter().any(|part| word.contains(part)))
     }
+}
+
+fn says_too_long(text: &str) -> bool {
+    TOO_LONG.iter().any(|words| text.contains(words))
 }
 
 /// Without the quote, which may contain secrets.

@@ -71,14 +71,21 @@ impl Providers {
         provider: impl Into<String>,
         connect: impl Fn(&str) -> Result<M, BoxError> + Send + Sync + 'static,
     ) -> Self {
-        let connect = move |model: &str| connect(model).map(BoxModel::new);
-        self.connect.insert(provider.into(), Arc::new(connect));
+        self.connect.insert(
+            provider.into(),
+            Arc::new(move |model| connect(model).map(BoxModel::new)),
+        );
         self
     }
 
     /// Returns the names of the providers, in alphabetical order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.connect.keys().map(String::as_str)
+    }
+
+    /// Returns the names for an error's text, which outlives the list.
+    fn known(&self) -> Vec<String> {
+        self.names().map(str::to_owned).collect()
     }
 
     /// Returns the model named `<provider>:<model>`. Nothing is sent yet.
@@ -88,12 +95,12 @@ impl Providers {
     /// Fails for a name without provider or model, for an unknown provider, and for one that is not
     /// configured correctly.
     pub fn model(&self, name: &str) -> Result<BoxModel, ProvidersError> {
+        // Names come from configuration files and command lines, with blanks around them.
         let name = name.trim();
-        let known = || self.names().map(str::to_owned).collect();
         let Some((provider, model)) = name.split_once(':') else {
             return Err(ProvidersError::NoProvider {
                 name: name.to_owned(),
-                known: known(),
+                known: self.known(),
             });
         };
         let provider = provider.trim();
@@ -101,7 +108,7 @@ impl Providers {
         let Some(connect) = self.connect.get(provider) else {
             return Err(ProvidersError::Unknown {
                 provider: provider.to_owned(),
-                known: known(),
+                known: self.known(),
             });
         };
         if model.is_empty() {

@@ -73,6 +73,7 @@ where
                 };
                 Poll::Ready(Some(match frame {
                     Ok(frame) => {
+                        // A frame of trailers has no data and passes unchanged.
                         let frame = frame.map_data(|mut data| data.copy_to_bytes(data.remaining()));
                         if let Some(data) = frame.data_ref() {
                             reading.frame(data.clone());
@@ -92,6 +93,7 @@ where
                 unread,
             } => match frames.pop_front() {
                 Some(frame) => Poll::Ready(Some(Ok(Frame::data(frame)))),
+                // The recorded call was dropped here, and so must this one be.
                 None if *unread => Poll::Pending,
                 None => Poll::Ready(error.take().map(Err)),
             },

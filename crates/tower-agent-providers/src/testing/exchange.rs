@@ -82,6 +82,7 @@ impl Reading {
 
 impl Drop for Reading {
     fn drop(&mut self) {
+        // Without effect after the end, which has taken the call.
         self.outcome.unread = true;
         self.close();
     }

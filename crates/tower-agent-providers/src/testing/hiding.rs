@@ -27,6 +27,7 @@ impl Hiding {
     }
 
     pub(super) fn text(&self, text: &str) -> String {
+        // Secrets first, whole, before a redaction can change a part of one.
         let hidden = self.secrets.hide(text);
         match &self.scrub {
             Some(scrub) => scrub.text(&hidden).unwrap_or(hidden),
@@ -49,6 +50,7 @@ impl Hiding {
         let Some(scrub) = &self.scrub else {
             return Some(self.without_secrets(frames, &whole));
         };
+        // Secrets first: a redaction could cut one in two, and a part of a secret is not found.
         let text = self.secrets.hide(std::str::from_utf8(&whole).ok()?);
         Some(match scrub.body(&text) {
             Some(pieces) => pieces.into_iter().map(Text::Plain).collect(),

@@ -105,14 +105,10 @@ impl Scrub {
     /// Redacts a text in pieces. If a match stands across two of them, the first piece becomes the
     /// whole text.
     fn pieces(&self, mut pieces: Vec<&mut String>) {
-        let hide = |text: &str| self.text(text).unwrap_or_else(|| text.to_owned());
-        let whole = hide(
-            &pieces
-                .iter()
-                .map(|piece| piece.as_str())
-                .collect::<String>(),
-        );
-        let mut one_by_one: Vec<_> = pieces.iter().map(|piece| hide(piece)).collect();
+        let whole: String = pieces.iter().map(|piece| piece.as_str()).collect();
+        let whole = self.hidden(&whole);
+        let mut one_by_one: Vec<_> = pieces.iter().map(|piece| self.hidden(piece)).collect();
+        // A secret that stands across two pieces is found only in the whole text.
         if one_by_one.concat() != whole {
             one_by_one.fill(String::new());
             one_by_one[0] = whole;
@@ -120,6 +116,10 @@ impl Scrub {
         for (piece, hidden) in pieces.iter_mut().zip(one_by_one) {
             **piece = hidden;
         }
+    }
+
+    fn hidden(&self, text: &str) -> String {
+        self.text(text).unwrap_or_else(|| text.to_owned())
     }
 
     fn finds(&self, text: &str) -> bool {

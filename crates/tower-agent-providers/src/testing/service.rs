@@ -49,6 +49,7 @@ where
     type Future = ResponseFuture<S::Future, B>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        // A replay must work where the server cannot be reached.
         if self.recording.is_replay() {
             return Poll::Ready(Ok(()));
         }
@@ -59,6 +60,7 @@ where
 
     fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
         let hiding = Hiding::of(&request, self.redact.clone());
+        // Recorded before the call, so that calls stand in the order in which they were made.
         let state = match self.recording.begin(exchange::recorded(&request, &hiding)) {
             Ok(CallStart::Record(open)) => State::Record {
                 future: self.inner.call(request),
@@ -128,6 +130,7 @@ where
         match self.project().state.project() {
             Projected::Record { future, exchange } => {
                 let result = ready!(future.poll(cx)).map_err(|error| failed(error.into()));
+                // Polled again after its end, which tower leaves open.
                 let Some(exchange) = exchange.take() else {
                     return Poll::Pending;
                 };

@@ -31,6 +31,7 @@ impl BaseUrl {
             return Err("it must start with `http://` or `https://`".into());
         };
         let authority = match parts.authority {
+            // The text of a URL is logged in many places, a header with a secret is not.
             Some(authority) if authority.as_str().contains('@') => {
                 return Err("it contains credentials; send them in a header".into());
             }
@@ -41,6 +42,7 @@ impl BaseUrl {
             _ => return Err("it has no host".into()),
         };
         let old = parts.path_and_query.as_ref();
+        // The paths of protocols begin with a `/`.
         let path = old
             .map_or("", PathAndQuery::path)
             .trim_end_matches('/')

@@ -139,13 +139,8 @@ impl<P: Protocol> HttpModelBuilder<P> {
                 Some(self.protocol.base_url(&variable).into_owned())
             })
             .unwrap_or_else(|| P::BASE_URL.into());
-        let invalid = |url: &str, reason| BuildError::BaseUrl {
-            url: without_secrets(url),
-            reason,
-        };
-        let base = base_url.trim();
-        let base = BaseUrl::parse(base).map_err(|reason| invalid(base, reason))?;
-        let own = BaseUrl::parse(P::BASE_URL).map_err(|reason| invalid(P::BASE_URL, reason))?;
+        let base = parse_base_url(base_url.trim())?;
+        let own = parse_base_url(P::BASE_URL)?;
 
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -153,6 +148,8 @@ impl<P: Protocol> HttpModelBuilder<P> {
         headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
         let given = self.given_headers()?;
         let (key_name, _) = self.protocol.key_header("");
+        // A caller with an own way to authenticate must not also send the key of the environment,
+        // perhaps to another provider's server.
         let has_own = given.contains_key(AUTHORIZATION)
             || given.contains_key("api-key")
             || given.contains_key(key_name);
@@ -168,6 +165,7 @@ impl<P: Protocol> HttpModelBuilder<P> {
                 None => (None, KeySource::Nowhere),
             },
         };
+        // A key read from a file ends with a newline, which no header may contain.
         let key = key
             .map(|key| key.trim().to_owned())
             .filter(|key| !key.is_empty());
@@ -175,6 +173,7 @@ impl<P: Protocol> HttpModelBuilder<P> {
             let (name, value) = self.protocol.key_header(key);
             headers.insert(name, sensitive(&value).ok_or(BuildError::ApiKey)?);
         }
+        // Before the headers are merged: the protocol's own ones are no secrets.
         let secrets = Secrets::new(key, &given, base.query());
         // A header that is given replaces all values of its name.
         for more in [self.protocol.headers(), given] {
@@ -210,6 +209,14 @@ impl<P: Protocol> HttpModelBuilder<P> {
         }
         Ok(given)
     }
+}
+
+/// Reads a base URL, which may contain a key and is shown in the error without it.
+fn parse_base_url(url: &str) -> Result<BaseUrl, BuildError> {
+    BaseUrl::parse(url).map_err(|reason| BuildError::BaseUrl {
+        url: without_secrets(url),
+        reason,
+    })
 }
 
 /// Servers may send a plain response even if a stream was requested.

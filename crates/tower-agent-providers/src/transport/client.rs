@@ -50,6 +50,7 @@ impl HttpClient {
             return Ok(client.clone());
         }
         let client = Self::new()?;
+        // If another thread was first, its client is the shared one and ours is dropped unused.
         Ok(SHARED.get_or_init(|| client).clone())
     }
 
@@ -60,7 +61,9 @@ impl HttpClient {
     /// Fails if TLS cannot be set up.
     pub fn new() -> Result<Self, TlsError> {
         let mut tcp = HttpConnector::new();
+        // A request is written at once, and need not wait for more bytes to fill a packet.
         tcp.set_nodelay(true);
+        // Otherwise the connector rejects `https`, which the one around it handles.
         tcp.enforce_http(false);
         // The crypto provider is explicit, since requesting the process default may panic.
         let connector = HttpsConnectorBuilder::new()

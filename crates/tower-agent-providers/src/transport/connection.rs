@@ -30,10 +30,13 @@ fn connection_error(error: BoxError, otherwise: &'static str) -> Error {
         if let Some(ours) = link.downcast_ref::<Error>() {
             return ours.clone();
         }
+        // A layer of tower below the model says more with its type than we could with its text.
         if is_tower(link) {
             return Error::from(error);
         }
         let text = link.to_string();
+        // The deepest cause wins: an error of the client wraps those of TLS, of the socket and of
+        // the name's look-up, the last of which has no type but this text.
         if is_tls(link) {
             tls = true;
             what = "TLS failed";
@@ -51,6 +54,7 @@ fn connection_error(error: BoxError, otherwise: &'static str) -> Error {
         next = below(link);
     }
     let connection = Error::new(ErrorKind::Connection, format!("{what}{words}")).with_source(error);
+    // A certificate does not get better by another try.
     if tls {
         connection.with_retryable(false)
     } else {

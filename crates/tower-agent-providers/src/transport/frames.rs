@@ -79,6 +79,7 @@ impl Lines {
     }
 
     fn next(&mut self) -> Result<Option<Sse>, Broken> {
+        // Bytes that were searched are not searched again, however small the pieces of a long line.
         let found = self.bytes[self.searched..]
             .iter()
             .position(|byte| *byte == b'\n');
@@ -95,6 +96,7 @@ impl Lines {
     fn last(&mut self) -> Result<Option<Sse>, Broken> {
         let line = self.bytes.split();
         self.searched = 0;
+        // The last line may lack its end; one that was cut off is no event.
         match serde_json::from_slice::<IgnoredAny>(&line) {
             Ok(_) => event(&line).map(Some),
             Err(_) => Ok(None),
@@ -105,6 +107,7 @@ impl Lines {
 fn event(line: &[u8]) -> Result<Sse, Broken> {
     match std::str::from_utf8(line) {
         Ok(line) => Ok(Sse::default().data(line)),
+        // Not replaced character by character: it would be an answer that nobody gave.
         Err(error) => {
             let message = format!("cannot read the stream: {error}");
             Err(Broken::Format(Fault::protocol(message)))

@@ -37,6 +37,7 @@ impl Head {
     pub(super) fn new(status: StatusCode, headers: HeaderMap, config: Arc<Config>) -> Self {
         let secrets = &config.secrets;
         let mut metadata = Metadata::default().with_status(status.as_u16());
+        // A server can put anything into its headers, also the key that it received.
         if let Some(id) = REQUEST_IDS.iter().find_map(|name| text(&headers, name)) {
             metadata = metadata.with_request_id(secrets.hide(id));
         }
@@ -80,6 +81,7 @@ impl Head {
     /// Returns the error for a body that broke off.
     pub(super) fn broke(&self, error: BoxError) -> Error {
         let error = connection::broke(error);
+        // An error of a layer below may come from a response of its own, and knows its status.
         match error.metadata().status() {
             Some(_) => error,
             None => error.with_metadata(self.metadata.clone()),
@@ -107,6 +109,7 @@ impl Head {
             message.push_str(": ");
             message.push_str(&quote);
         }
+        // The most common mistake of a first call is a missing key or the wrong one.
         if kind == ErrorKind::Auth {
             message.push_str(&self.config.key_hint());
         }
@@ -116,6 +119,8 @@ impl Head {
         if let Some(retryable) = fault.retryable().or(should_retry) {
             error = error.with_retryable(retryable);
         }
+        // The headers may come from a proxy in front of the provider, which knows better when it
+        // will let the call through.
         match retry_after(&self.headers).or(fault.retry_after()) {
             Some(after) => error.with_retry_after(after),
             None => error,
@@ -142,7 +147,10 @@ impl Head {
 }
 
 fn completed(mut metadata: Metadata, decoder: &impl Decoder, config: &Config) -> Metadata {
-    if let (None, Some(id)) = (metadata.request_id(), decoder.id()) {
+    // The header's id is the one that a provider's support asks for.
+    if metadata.request_id().is_none()
+        && let Some(id) = decoder.id()
+    {
         metadata = metadata.with_request_id(config.secrets.hide(id));
     }
     if let Some(model) = decoder.model() {
@@ -176,6 +184,7 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     match text.parse::<f64>() {
         Ok(seconds) => Duration::try_from_secs_f64(seconds).ok(),
         Err(_) => {
+            // A date that has passed is a wait of zero.
             let date = httpdate::parse_http_date(text).ok()?;
             Some(date.duration_since(SystemTime::now()).unwrap_or_default())
         }

@@ -120,6 +120,7 @@ where
 
     fn call(&mut self, request: ModelRequest) -> Self::Future {
         let call = call_of(&request, self.model.as_deref(), &self.config);
+        // Set before the call, so that a layer outside can name the model even if it fails.
         if let Some(target) = request.extensions().get::<ModelTarget>() {
             target.set(P::PROVIDER, call.model());
         }
@@ -181,11 +182,17 @@ where
 
 /// Returns whether the body is a stream: by its media type, or else by what was requested.
 fn is_stream(framing: Framing, headers: &HeaderMap, was_asked_for: bool) -> bool {
-    let is = |media_type: &&str| is_media_type(headers.get(CONTENT_TYPE), media_type);
-    framing.media_types().iter().any(is)
-        || was_asked_for
-            && (!headers.contains_key(CONTENT_TYPE)
-                || ["text/plain", "application/octet-stream"].iter().any(is))
+    let Some(content_type) = headers.get(CONTENT_TYPE) else {
+        return was_asked_for;
+    };
+    let mut media_types = framing.media_types().iter();
+    if media_types.any(|media_type| is_media_type(Some(content_type), media_type)) {
+        return true;
+    }
+    // Some servers send a stream under the media type of an unknown file.
+    was_asked_for
+        && (is_media_type(Some(content_type), "text/plain")
+            || is_media_type(Some(content_type), "application/octet-stream"))
 }
 
 impl<P, S: Clone> Clone for HttpModel<P, S> {

@@ -26,6 +26,7 @@ where
         .await
         .map_err(|error| head.broke(error.into()))?
         .to_bytes();
+    // Read whole before anything is sent: a body that is an error must not begin an attempt.
     let mut pieces = Vec::new();
     let read = decoder.response(&body, &mut pieces);
     read.map_err(|fault| head.fault(&fault, &decoder))?;
@@ -102,16 +103,19 @@ where
     let mut pieces = Vec::new();
     while let Some(frame) = frames.next().await? {
         let data = frame.data.as_deref().unwrap_or_default().trim();
+        // Comments and blank events keep a connection alive.
         if data.is_empty() {
             continue;
         }
         let event = Event::new(data).with_name(frame.event.as_deref());
         let progress = decoder.event(event, &mut pieces).map_err(Unread::Fault)?;
+        // Before the next event is read, so that a slow consumer slows down the connection.
         send(attempt, &mut pieces).await?;
         if progress == Progress::Done {
             return Ok(());
         }
     }
+    // The body ended without the protocol's last event; the decoder knows whether that is the end.
     decoder.end(&mut pieces).map_err(Unread::Fault)?;
     Ok(send(attempt, &mut pieces).await?)
 }

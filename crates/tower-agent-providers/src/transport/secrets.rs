@@ -22,31 +22,30 @@ impl Secrets {
             let Some(shortest) = shortest_secret(name.as_str()) else {
                 continue;
             };
-            let words = value.as_bytes().split(|byte| b" ;,=\"".contains(byte));
-            let words = words.filter(|word| word.len() >= SHORTEST_UNNAMED);
-            let token = value
-                .as_bytes()
-                .splitn(2, |byte| *byte == b' ')
-                .nth(1)
-                .into_iter();
-            let all = words
-                .chain(token)
-                .chain([value.as_bytes()])
-                .map(<[u8]>::trim_ascii);
-            secrets.extend(
-                all.filter(|part| part.len() >= shortest)
-                    .map(<[u8]>::to_vec),
-            );
+            let value = value.as_bytes();
+            // A server may repeat a part of the value alone: one cookie of several, or the token
+            // without its scheme.
+            let words = value
+                .split(|byte| b" ;,=\"".contains(byte))
+                .filter(|word| word.len() >= SHORTEST_UNNAMED);
+            let token = value.splitn(2, |byte| *byte == b' ').nth(1);
+            for part in words.chain(token).chain([value]) {
+                let part = part.trim_ascii();
+                if part.len() >= shortest {
+                    secrets.push(part.to_vec());
+                }
+            }
         }
         for pair in query.split('&') {
+            // A query without names is a value, as in `?key`.
             let (name, value) = pair.split_once('=').unwrap_or(("", pair));
-            let name = String::from_utf8_lossy(&decoded(name)).into_owned();
+            let name = decoded(name);
             let value = decoded(value);
-            secrets.extend(
-                shortest_secret(&name)
-                    .filter(|shortest| value.len() >= *shortest)
-                    .map(|_| value),
-            );
+            if let Some(shortest) = shortest_secret(&String::from_utf8_lossy(&name))
+                && value.len() >= shortest
+            {
+                secrets.push(value);
+            }
         }
         secrets.retain(|secret| secret.len() >= SHORTEST);
         // Longest first: one secret may be part of another.
@@ -55,14 +54,17 @@ impl Secrets {
         Self(secrets)
     }
 
-    /// Adds a secret, and what stands after a scheme in it, as in `Bearer ..`.
+    /// Adds a secret, and its token if it begins with a scheme, as in `Bearer ..`.
     #[cfg(feature = "testing")]
     pub(crate) fn add(&mut self, value: &str) {
         let token = value.split_once(' ').map(|(_, token)| token);
-        let added = [value].into_iter().chain(token).map(str::trim);
-        let added = added.filter(|secret| secret.len() >= SHORTEST_UNNAMED);
-        self.0
-            .extend(added.map(|secret| secret.as_bytes().to_vec()));
+        for secret in [value].into_iter().chain(token) {
+            let secret = secret.trim();
+            if secret.len() >= SHORTEST_UNNAMED {
+                self.0.push(secret.as_bytes().to_vec());
+            }
+        }
+        // `hide` relies on the order.
         self.0
             .sort_unstable_by_key(|secret| std::cmp::Reverse(secret.len()));
     }
@@ -77,9 +79,13 @@ impl Secrets {
         // No spelling of a secret is shorter than the secret.
         let shortest = self.0.last().map_or(usize::MAX, Vec::len);
         while text.len() - at >= shortest {
-            let rest = &text.as_bytes()[at..];
-            // A secret consists of whole characters.
-            match self.0.iter().find_map(|secret| begins_with(rest, secret)) {
+            let following = &text.as_bytes()[at..];
+            // A secret consists of whole characters; a match that does not would cut one in two.
+            match self
+                .0
+                .iter()
+                .find_map(|secret| begins_with(following, secret))
+            {
                 Some(length)
                     if [at, at + length]
                         .iter()
@@ -114,20 +120,26 @@ fn begins_with(text: &[u8], secret: &[u8]) -> Option<usize> {
 }
 
 fn hex(high: u8, low: u8) -> Option<u8> {
-    let digit = |byte: u8| char::from(byte).to_digit(16);
-    u8::try_from(digit(high)? * 16 + digit(low)?).ok()
+    let high = char::from(high).to_digit(16)?;
+    let low = char::from(low).to_digit(16)?;
+    u8::try_from(high * 16 + low).ok()
 }
 
 fn decoded(text: &str) -> Vec<u8> {
+    // An escape that is none is kept as it is: a proxy may do the same.
     let mut bytes = Vec::new();
-    let mut rest = text.as_bytes();
-    while let [first, after @ ..] = rest {
-        let escaped = match rest {
+    let mut remaining = text.as_bytes();
+    while let [first, after @ ..] = remaining {
+        let escaped = match remaining {
             [b'%', high, low, ..] => hex(*high, *low),
             _ => None,
         };
         bytes.push(escaped.unwrap_or(*first));
-        rest = if escaped.is_some() { &rest[3..] } else { after };
+        remaining = if escaped.is_some() {
+            &remaining[3..]
+        } else {
+            after
+        };
     }
     bytes
 }
@@ -153,28 +165,32 @@ fn shortest_secret(name: &str) -> Option<usize> {
         "version",
     ];
     let name = name.to_ascii_lowercase();
-    let says = |words: &[&str]| words.iter().any(|word| name.contains(word));
-    match () {
-        () if says(&SECRET) => Some(SHORTEST),
-        () if says(&PLAIN) => None,
-        () => Some(SHORTEST_UNNAMED),
+    // Secret words first: `x-project-key` is a secret, though a project is not.
+    if SECRET.iter().any(|word| name.contains(word)) {
+        Some(SHORTEST)
+    } else if PLAIN.iter().any(|word| name.contains(word)) {
+        None
+    } else {
+        Some(SHORTEST_UNNAMED)
     }
 }
 
 /// Returns a URL without parts that may contain a key: credentials, query, an invalid port. Returns
 /// nothing of a text that is not an HTTP URL.
 pub(super) fn without_secrets(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://").filter(|(scheme, _)| is_word(scheme)) else {
+    let Some((scheme, address)) = url.split_once("://").filter(|(scheme, _)| is_word(scheme))
+    else {
         return HIDDEN.to_owned();
     };
     // Credentials may contain a `/` or a `?`, at which some parsers end the host and others do not.
-    if rest.contains('@') {
+    if address.contains('@') {
         return format!("{scheme}://{HIDDEN}");
     }
-    let rest = rest.split(['?', '#']).next().unwrap_or_default();
-    let (authority, path) = rest
+    let address = address.split(['?', '#']).next().unwrap_or_default();
+    let (authority, path) = address
         .find('/')
-        .map_or((rest, ""), |slash| rest.split_at(slash));
+        .map_or((address, ""), |slash| address.split_at(slash));
+    // A password can stand in the place of the port, as in `name:password` without an `@`.
     match port(authority) {
         Some(port) if !is_number(port) => {
             let host = &authority[..authority.len() - port.len()];
@@ -186,6 +202,7 @@ pub(super) fn without_secrets(url: &str) -> String {
 
 /// Returns the text at the position of an authority's port.
 pub(super) fn port(authority: &str) -> Option<&str> {
+    // The colons of an IPv6 address stand in brackets.
     let after = authority.rfind(']').map_or(0, |end| end + 1);
     authority[after..].split_once(':').map(|(_, port)| port)
 }

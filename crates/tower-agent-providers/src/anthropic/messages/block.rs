@@ -31,35 +31,35 @@ pub(super) fn write(
     out: &mut Vec<u8>,
 ) -> Result<()> {
     let fields = match part {
-        Part::Text(it) => added(&it.provider),
-        Part::Reasoning(it) => added(&it.provider),
-        Part::Image(it) => added(&it.provider),
-        Part::Document(it) => added(&it.provider),
-        Part::ToolCall(it) => added(&it.provider),
+        Part::Text(text) => added(&text.provider),
+        Part::Reasoning(reasoning) => added(&reasoning.provider),
+        Part::Image(image) => added(&image.provider),
+        Part::Document(document) => added(&document.provider),
+        Part::ToolCall(call) => added(&call.provider),
         Part::Provider(data) => added(data),
         _ => None,
     };
     let fields = with_breakpoint(fields, breakpoint);
     let fields = fields.as_deref();
     match part {
-        Part::Text(it) => text(&it.text, fields, out),
-        Part::Reasoning(it) => thinking(it, fields, out),
-        Part::Image(it) => {
-            let source = Source::of_image(it).map_err(|error| at(place, error))?;
+        Part::Text(part) => text(&part.text, fields, out),
+        Part::Reasoning(reasoning) => thinking(reasoning, fields, out),
+        Part::Image(image) => {
+            let source = Source::of_image(image).map_err(|error| at(place, error))?;
             let mut json = Object::with_extra(out, fields);
             json.field("type", "image")?;
             json.field("source", source)?;
             json.end_with_nulls()
         }
-        Part::Document(it) => {
-            let source = Source::of_document(it).map_err(|error| at(place, error))?;
+        Part::Document(document) => {
+            let source = Source::of_document(document).map_err(|error| at(place, error))?;
             let mut json = Object::with_extra(out, fields);
             json.field("type", "document")?;
             json.field("source", source)?;
-            json.optional("title", it.name.as_deref())?;
+            json.optional("title", document.name.as_deref())?;
             json.end_with_nulls()
         }
-        Part::ToolCall(it) => tool_use(it, fields, out),
+        Part::ToolCall(call) => tool_use(call, fields, out),
         Part::ToolResult(_) => Err(at(place, unsupported("part of a result"))),
         Part::Provider(_) => json::write(out, fields),
         Part::Audio(_) => Err(at(place, invalid("the protocol has no audio"))),
@@ -110,19 +110,18 @@ pub(super) fn tool_result(
     out: &mut Vec<u8>,
 ) -> Result<()> {
     let fields = with_breakpoint(None, breakpoint);
-    let parts = || {
-        result
-            .parts
-            .iter()
-            .enumerate()
-            .filter(|(_, part)| is_sent(part))
-    };
+    let mut parts = result
+        .parts
+        .iter()
+        .enumerate()
+        .filter(|(_, part)| is_sent(part))
+        .peekable();
     let mut json = Object::with_extra(out, fields.as_deref());
     json.field("type", "tool_result")?;
     json.field("tool_use_id", id)?;
-    if parts().next().is_some() {
+    if parts.peek().is_some() {
         json.field_with("content", |out| {
-            json::array(out, parts(), |(number, part), out| {
+            json::array(out, parts, |(number, part), out| {
                 write(part, &format_args!("{place}.parts[{number}]"), None, out)
             })
         })?;

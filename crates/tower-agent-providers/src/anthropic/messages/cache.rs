@@ -44,10 +44,13 @@ pub(super) fn check(request: &ModelRequest) -> Result<()> {
         .filter(|tool| breakpoint(tool.provider()).is_some());
     let mut count = tools.count() + usize::from(is_automatic);
     for message in request.messages() {
-        let sent = || message.parts().iter().filter(|part| block::is_sent(part));
-        let own = breakpoint(message.provider()).filter(|_| sent().next().is_some());
-        count += usize::from(own.is_some());
-        count += sent().map(in_part).sum::<usize>();
+        let mut is_sent = false;
+        for part in message.parts().iter().filter(|part| block::is_sent(part)) {
+            is_sent = true;
+            count += in_part(part);
+        }
+        // The breakpoint of a message goes to its last block, so one without blocks has none.
+        count += usize::from(is_sent && breakpoint(message.provider()).is_some());
     }
     if count <= MAX {
         return Ok(());
@@ -66,13 +69,13 @@ pub(super) fn check(request: &ModelRequest) -> Result<()> {
 
 fn in_part(part: &Part) -> usize {
     let data = match part {
-        Part::Text(it) => &it.provider,
-        Part::Image(it) => &it.provider,
-        Part::Document(it) => &it.provider,
-        Part::ToolCall(it) => &it.provider,
+        Part::Text(text) => &text.provider,
+        Part::Image(image) => &image.provider,
+        Part::Document(document) => &document.provider,
+        Part::ToolCall(call) => &call.provider,
         Part::Provider(data) => data,
-        Part::ToolResult(it) => {
-            return it
+        Part::ToolResult(result) => {
+            return result
                 .parts
                 .iter()
                 .filter(|part| block::is_sent(part))

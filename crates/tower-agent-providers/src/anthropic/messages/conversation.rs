@@ -105,6 +105,7 @@ impl Writer<'_> {
         self.after_results(before)?;
         let messages = self.messages;
         for index in since(messages, before, is_answer) {
+            // System messages before all others are sent apart.
             let is_system = messages[index].role() == Role::System;
             if is_system && leading(messages).nth(index).is_none() {
                 self.parts(Turn::System, index, |_| true)?;
@@ -116,10 +117,7 @@ impl Writer<'_> {
     /// Writes what tool messages directly before a message contain beside results.
     fn after_results(&mut self, before: usize) -> Result<()> {
         let messages = self.messages;
-        let ends = |message: &Message| {
-            is_answer(message) || message.role() == Role::User && !is_of_results(message)
-        };
-        for index in since(messages, before, ends) {
+        for index in since(messages, before, ends_results) {
             if messages[index].role() == Role::Tool {
                 self.parts(Turn::User, index, |part| !is_result(part))?;
             }
@@ -129,8 +127,9 @@ impl Writer<'_> {
 
     /// Writes some parts of a message.
     fn parts(&mut self, turn: Turn, index: usize, takes: impl Fn(&Part) -> bool) -> Result<()> {
-        for (number, it) in self.messages[index].parts().iter().enumerate() {
-            if block::is_sent(it) && takes(it) {
+        for (number, candidate) in self.messages[index].parts().iter().enumerate() {
+            // Nothing is begun for a message without such parts: an empty array is rejected.
+            if block::is_sent(candidate) && takes(candidate) {
                 self.separate(turn)?;
                 part(self.messages, turn, index, number, self.out)?;
             }
@@ -148,6 +147,7 @@ impl Writer<'_> {
         let begin = match turn {
             Turn::System => br#"{"role":"system","content":["#.as_slice(),
             Turn::User => br#"{"role":"user","content":["#,
+            // Said here, where it is known, rather than by the provider after the request.
             Turn::Assistant if before.is_none() => {
                 return Err(invalid("the protocol requires a first message of the user"));
             }
@@ -175,9 +175,9 @@ fn part(
     if turn == Turn::System && !matches!(part, Part::Text(_) | Part::Provider(_)) {
         return Err(at(&place, invalid("a system message contains only text")));
     }
-    let breakpoint = breakpoint(message.provider());
-    let is_last = || !message.parts()[number + 1..].iter().any(block::is_sent);
-    let breakpoint = breakpoint.filter(|_| is_last());
+    // The breakpoint of a message covers all of it, so it goes to its last block.
+    let breakpoint = breakpoint(message.provider())
+        .filter(|_| !message.parts()[number + 1..].iter().any(block::is_sent));
     match part {
         Part::ToolResult(result) => {
             let id = CALL_IDS.of_result(result, messages, index);
@@ -208,6 +208,11 @@ fn since(messages: &Messages, before: usize, ends: impl Fn(&Message) -> bool) ->
 
 fn is_answer(message: &Message) -> bool {
     message.role() == Role::Assistant && !is_blank(message)
+}
+
+/// Returns whether a message ends the results of a turn: no other can follow it in the same turn.
+fn ends_results(message: &Message) -> bool {
+    is_answer(message) || message.role() == Role::User && !is_of_results(message)
 }
 
 fn is_blank(message: &Message) -> bool {

@@ -32,7 +32,7 @@ pub struct MessagesDecoder {
     extra: Vec<(Arc<str>, Map<String, Value>)>,
     count: usize,
     /// The length of the conversation, which makes ids unique across turns.
-    asked: usize,
+    message_count: usize,
 }
 
 /// A block that is being read.
@@ -70,13 +70,14 @@ impl MessagesDecoder {
             ids: CallIds::new(),
             extra: Vec::new(),
             count: 0,
-            asked: request.messages().len(),
+            message_count: request.messages().len(),
         }
     }
 }
 
 impl Decoder for MessagesDecoder {
     fn event(&mut self, event: Event<'_>, out: &mut Vec<Piece>) -> Result<Progress, Fault> {
+        // By the event's name first: the data of an error may not be JSON at all.
         let said: Said<'_> = match event.name {
             Some("error") => return Err(reported(event.data)),
             _ => json::read(event.data.as_bytes(), "an event of the response")?,
@@ -103,6 +104,7 @@ impl Decoder for MessagesDecoder {
             }
             Some("content_block_stop") => self.stop(out),
             Some("message_delta") => {
+                // Some servers do not send the end of the last block.
                 self.stop(out);
                 let ending = said
                     .delta
@@ -141,6 +143,7 @@ impl Decoder for MessagesDecoder {
     fn finish(self, streamed: Streamed) -> ModelResponse {
         let mut response = ModelResponse::from(streamed);
         let message = response.message_mut();
+        // Most answers have none, and the parts need not be searched.
         if !self.extra.is_empty() {
             for part in message.parts_mut() {
                 let Part::ToolCall(call) = part else { continue };
@@ -150,6 +153,7 @@ impl Decoder for MessagesDecoder {
             }
         }
         CALL_IDS.keep(message);
+        // Read first, since asking for mutable parts copies them if they are shared.
         if message.parts().last().is_some_and(is_unsigned)
             && let Some(Part::Reasoning(last)) = message.parts_mut().last_mut()
         {
@@ -213,6 +217,7 @@ impl MessagesDecoder {
 
     fn complete(&mut self, out: &mut Vec<Piece>) -> Result<(), Fault> {
         self.stop(out);
+        // A stream of nothing but `message_stop` is no empty answer.
         if !self.has_begun {
             return Err(Fault::protocol("the response has no message"));
         }
@@ -243,6 +248,7 @@ impl MessagesDecoder {
                 }
             }
             "redacted_thinking" => {
+                // It comes whole, so that no block stays open.
                 out.push(Piece::ReasoningEnd(data(fields(raw))));
                 return Ok(());
             }
@@ -257,8 +263,11 @@ impl MessagesDecoder {
                 if let Some(index) = index {
                     self.calls.insert(index, call);
                 }
-                let other = || format!("call_{}_{call}", self.asked);
-                let id = self.ids.claim(&block.id.into(), other);
+                // Servers that imitate the protocol omit ids or send one twice; results are matched
+                // by them.
+                let id = self.ids.claim(&block.id.into(), || {
+                    format!("call_{}_{call}", self.message_count)
+                });
                 let fields = fields_beside(&["type", "id", "name", "input"], raw);
                 if !fields.is_empty() {
                     self.extra.push((id.clone(), fields));
@@ -272,6 +281,8 @@ impl MessagesDecoder {
                     }
                     .into(),
                 );
+                // A stream begins with `{}` and sends the arguments in fragments. Other servers send
+                // them whole here, which is known only once the block ends without a fragment.
                 let whole = block.input.map(|input| input.get().to_owned());
                 Open::ToolUse {
                     call,
@@ -292,6 +303,7 @@ impl MessagesDecoder {
         raw: &RawValue,
         out: &mut Vec<Piece>,
     ) -> Result<(), Fault> {
+        // Before its kind is read: the deltas of a block that does not exist yet are added blindly.
         if let Some(Open::Other { block, input }) = &mut self.open {
             add(block, input, fields_beside(&["type"], raw));
             return Ok(());
@@ -333,6 +345,7 @@ impl MessagesDecoder {
         if json.is_empty() {
             return Ok(());
         }
+        // Fragments of two calls may be mixed; without an index they belong to the open one.
         let known = index.and_then(|index| self.calls.get(&index).copied());
         let call = match &mut self.open {
             Some(Open::ToolUse { call, whole }) if known.is_none_or(|known| known == *call) => {
@@ -351,10 +364,11 @@ impl MessagesDecoder {
     fn stop(&mut self, out: &mut Vec<Piece>) {
         match self.open.take() {
             None => {}
-            Some(Open::Text { fields }) => out.push(Piece::TextEnd(match fields.is_empty() {
-                true => ProviderData::default(),
-                false => data(fields),
-            })),
+            // Plain text gets no data, not even an empty object.
+            Some(Open::Text { fields }) if fields.is_empty() => {
+                out.push(Piece::TextEnd(ProviderData::default()));
+            }
+            Some(Open::Text { fields }) => out.push(Piece::TextEnd(data(fields))),
             Some(Open::Thinking { fields }) => out.push(Piece::ReasoningEnd(data(fields))),
             Some(Open::ToolUse { whole: None, .. }) => {}
             Some(Open::ToolUse {
@@ -365,6 +379,7 @@ impl MessagesDecoder {
             }
             Some(Open::Other { mut block, input }) => {
                 if !input.is_empty() {
+                    // Fragments that were cut off are kept as the text that they are.
                     let input = serde_json::from_str(&input).unwrap_or(Value::String(input));
                     block.insert("input".into(), input);
                 }

@@ -42,6 +42,7 @@ pub(super) fn body(call: &Call<'_>, thinking: Thinking, out: &mut Vec<u8>) -> Re
     if !request.tools().is_empty() {
         json.field_with("tools", |out| tools(request, out))?;
     }
+    // A choice without tools is rejected; the caller's own tools stand in `extra`.
     if !request.tools().is_empty() || settings.extra.contains_key("tools") {
         json.optional("tool_choice", choice(settings)?)?;
     }

@@ -36,11 +36,12 @@ pub(super) fn guaranteed(schema: &Value) -> Value {
     let Value::Object(fields) = schema else {
         return schema.clone();
     };
-    let mut kept = Map::new();
+    let mut accepted = Map::new();
     let mut moved = Vec::new();
     for (name, value) in fields {
         let is_moved = match &**name {
             "format" => !FORMATS.iter().any(|known| value == known),
+            // Only 0 and 1 are accepted.
             "minItems" => value.as_u64().is_none_or(|count| count > 1),
             other => REJECTED.contains(&other),
         };
@@ -55,6 +56,7 @@ pub(super) fn guaranteed(schema: &Value) -> Value {
                     .map(|(name, value)| (name.clone(), guaranteed(value)));
                 (&**name, Value::Object(all.collect()))
             }
+            // `oneOf` is rejected; `anyOf` says nearly the same.
             ("oneOf", Value::Array(all)) if !fields.contains_key("anyOf") => {
                 ("anyOf", all.iter().map(guaranteed).collect())
             }
@@ -64,15 +66,15 @@ pub(super) fn guaranteed(schema: &Value) -> Value {
             ("items" | "additionalProperties", value) => (&**name, guaranteed(value)),
             (name, value) => (name, value.clone()),
         };
-        kept.insert(name.to_owned(), value);
+        accepted.insert(name.to_owned(), value);
     }
     if !moved.is_empty() {
         let moved = format!("{{{}}}", moved.join(", "));
-        let description = match kept.get("description").and_then(Value::as_str) {
+        let description = match accepted.get("description").and_then(Value::as_str) {
             Some(text) => format!("{text}\n\n{moved}"),
             None => moved,
         };
-        kept.insert("description".into(), description.into());
+        accepted.insert("description".into(), description.into());
     }
-    Value::Object(kept)
+    Value::Object(accepted)
 }

@@ -84,6 +84,7 @@ impl Thinking {
             ReasoningEffort::Other(word) => (word.parse().ok(), &**word),
             _ => return Err(unsupported("reasoning effort")),
         };
+        // A number is a budget for every model: the caller asks for exactly so many tokens.
         let is_number = matches!(effort, ReasoningEffort::Other(_)) && budget.is_some();
         let is_adaptive = self == Self::Adaptive && !is_number;
         if settings.extra.contains_key("thinking") {
@@ -152,6 +153,7 @@ fn check_budget(budget: u32, settings: &Settings) -> Result<u32> {
         return Err(invalid(message));
     }
     match settings.max_tokens {
+        // The budget counts as output, so the default limit grows by it.
         None => Ok(MAX_TOKENS.saturating_add(budget)),
         Some(max_tokens) if max_tokens > budget => Ok(max_tokens),
         Some(max_tokens) => Err(invalid(format!(

@@ -13,13 +13,15 @@ use tower_agent::model::ModelRequest;
 pub(super) fn contents(request: &ModelRequest, is_signed: bool, out: &mut Vec<u8>) -> Result<()> {
     let messages = request.messages();
     let protocol = if is_signed { SIGNED_PROTOCOL } else { PROTOCOL };
+    // Each message writes only what follows the ones before it, so that its bytes can be cached: the
+    // end of the last content is written by the next one.
     out.push(b'[');
     request.write_messages(protocol, out, |index, out| {
         message(messages, index, is_signed, out)
     })?;
     let Turn { open, waiting, .. } = Turn::before(messages, messages.len(), None);
     let mut contents = Contents { open, out };
-    contents.rest(waiting)?;
+    contents.user_parts(waiting)?;
     contents.end();
     Ok(())
 }
@@ -65,14 +67,14 @@ impl Contents<'_> {
         write_part(self.out)
     }
 
-    fn rest<'a>(&mut self, all: impl IntoIterator<Item = Rest<'a>>) -> Result<()> {
+    fn user_parts<'a>(&mut self, all: impl IntoIterator<Item = UserPart<'a>>) -> Result<()> {
         for one in all {
             self.part(Group::User, |out| match one {
-                Rest::Source(of) => {
+                UserPart::Source(of) => {
                     let text = format!("Shown by the tool `{}` (call {}):", of.name, of.call_id);
                     write_text(&text, &ProviderData::default(), out)
                 }
-                Rest::Part(part) => write_part(part, false, out),
+                UserPart::Part(part) => write_part(part, false, out),
             })?;
         }
         Ok(())
@@ -105,7 +107,8 @@ fn message(messages: &Messages, index: usize, is_signed: bool, out: &mut Vec<u8>
     }
     let own = message.parts().iter().filter(|part| is_sent(part));
     if message.role() == Role::Assistant {
-        contents.rest(turn.waiting)?;
+        // The model went on without the results, so that none will let these through.
+        contents.user_parts(turn.waiting)?;
         let mut must_be_signed = is_signed;
         for part in own {
             contents.part(Group::Model, |out| write_part(part, must_be_signed, out))?;
@@ -114,12 +117,13 @@ fn message(messages: &Messages, index: usize, is_signed: bool, out: &mut Vec<u8>
         }
         return Ok(());
     }
+    // Nothing waits, so the message need not be sorted into what does and what does not.
     if turn.unanswered.is_empty() && turn.waiting.is_empty() {
-        contents.rest(message.tool_results().flat_map(media_of))?;
-        return contents.rest(own.map(Rest::Part));
+        contents.user_parts(message.tool_results().flat_map(media_of))?;
+        return contents.user_parts(own.map(UserPart::Part));
     }
     turn.add(message);
-    contents.rest(turn.ready)
+    contents.user_parts(turn.ready)
 }
 
 /// Returns whether a message of the model writes anything.
@@ -130,14 +134,14 @@ fn is_said(message: &Message) -> bool {
 /// Returns the group of the last part of a message that is not the model's, if nothing waits.
 fn last_group(message: &Message) -> Option<Group> {
     match message.role() {
-        Role::User | Role::Tool if has_rest(message) => Some(Group::User),
+        Role::User | Role::Tool if has_user_parts(message) => Some(Group::User),
         Role::User | Role::Tool => message.tool_results().next().map(|_| Group::Results),
         _ => None,
     }
 }
 
 /// Returns whether a message that is not the model's has anything besides results.
-fn has_rest(message: &Message) -> bool {
+fn has_user_parts(message: &Message) -> bool {
     message.parts().iter().any(|part| match part {
         Part::ToolResult(result) => media_of(result).next().is_some(),
         part => is_sent(part),
@@ -151,13 +155,13 @@ struct Turn<'a> {
     open: Option<Group>,
     /// The calls that have no result yet. Only found if something could wait for them.
     unanswered: HashSet<&'a str>,
-    waiting: Vec<Rest<'a>>,
+    waiting: Vec<UserPart<'a>>,
     /// The parts that the last message lets through.
-    ready: Vec<Rest<'a>>,
+    ready: Vec<UserPart<'a>>,
 }
 
 /// A part of a user's content.
-enum Rest<'a> {
+enum UserPart<'a> {
     /// The line that names the source of the following parts.
     Source(&'a ToolResult),
     Part(&'a Part),
@@ -168,7 +172,7 @@ impl<'a> Turn<'a> {
     fn before(messages: &'a Messages, index: usize, next: Option<&Message>) -> Self {
         let last = (0..index).rev().find(|&at| is_said(&messages[at]));
         let start = last.map_or(0, |last| last + 1);
-        let added = || messages.range(start).take(index - start);
+        let added = messages.range(start).take(index - start);
         let mut turn = Self {
             open: last.map(|_| Group::Model),
             unanswered: HashSet::new(),
@@ -176,7 +180,9 @@ impl<'a> Turn<'a> {
             ready: Vec::new(),
         };
         let next = next.filter(|next| next.role() != Role::Assistant);
-        if added().chain(next).any(has_rest) {
+        // Looking for unanswered calls costs a search of the turn, and most messages only bring
+        // results: nothing of theirs has to wait.
+        if added.clone().chain(next).any(has_user_parts) {
             // Neighbouring messages of the model are one content.
             let said = (0..start)
                 .rev()
@@ -193,7 +199,9 @@ impl<'a> Turn<'a> {
                 .find_map(|at| last_group(&messages[at]));
             turn.open = group.or(turn.open);
         } else {
-            added().for_each(|message| turn.add(message));
+            for message in added {
+                turn.add(message);
+            }
         }
         turn
     }
@@ -210,7 +218,7 @@ impl<'a> Turn<'a> {
             self.waiting.extend(media_of(result));
         }
         let own = message.parts().iter().filter(|part| is_sent(part));
-        self.waiting.extend(own.map(Rest::Part));
+        self.waiting.extend(own.map(UserPart::Part));
         if self.unanswered.is_empty() && !self.waiting.is_empty() {
             self.open = Some(Group::User);
             self.ready = std::mem::take(&mut self.waiting);
@@ -219,18 +227,18 @@ impl<'a> Turn<'a> {
 }
 
 /// Returns the media of a result, after a line that names it.
-fn media_of(result: &ToolResult) -> impl Iterator<Item = Rest<'_>> {
-    let is_media = |part: &&Part| !matches!(part, Part::Text(_)) && is_sent(part);
+fn media_of(result: &ToolResult) -> impl Iterator<Item = UserPart<'_>> {
+    // Texts are in the result itself, which has no place for anything else.
     let mut media = result
         .parts
         .iter()
-        .filter(is_media)
-        .map(Rest::Part)
+        .filter(|part| !matches!(part, Part::Text(_)) && is_sent(part))
+        .map(UserPart::Part)
         .peekable();
     media
         .peek()
         .is_some()
-        .then_some(Rest::Source(result))
+        .then_some(UserPart::Source(result))
         .into_iter()
         .chain(media)
 }

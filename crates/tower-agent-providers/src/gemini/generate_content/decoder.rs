@@ -27,13 +27,23 @@ pub struct GenerateContentDecoder {
     ids: CallIds,
     calls: usize,
     /// The length of the conversation, which makes ids unique across turns.
-    asked: usize,
+    message_count: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Open {
     Text,
     Reasoning,
+}
+
+impl Open {
+    /// Returns the piece that ends such a part.
+    fn end(self, data: ProviderData) -> Piece {
+        match self {
+            Self::Text => Piece::TextEnd(data),
+            Self::Reasoning => Piece::ReasoningEnd(data),
+        }
+    }
 }
 
 impl GenerateContentDecoder {
@@ -49,7 +59,7 @@ impl GenerateContentDecoder {
             open: None,
             ids: CallIds::new(),
             calls: 0,
-            asked: request.messages().len(),
+            message_count: request.messages().len(),
         }
     }
 }
@@ -72,6 +82,7 @@ impl Decoder for GenerateContentDecoder {
 
     fn response(&mut self, body: &[u8], out: &mut Vec<Piece>) -> Result<(), Fault> {
         self.read(body, "the response", out)?;
+        // A blocked prompt has no candidates, and is an answer.
         if self.has_candidate || self.is_prompt_blocked {
             Ok(())
         } else {
@@ -146,6 +157,7 @@ impl GenerateContentDecoder {
                 self.about.insert("promptFeedback".into(), feedback.into());
             }
         }
+        // Settings of the caller can ask for several answers; a message has room for one.
         let candidate = answer
             .candidates
             .into_iter()
@@ -155,6 +167,7 @@ impl GenerateContentDecoder {
 
     fn candidate(&mut self, candidate: Candidate<'_>, out: &mut Vec<Piece>) -> Result<(), Fault> {
         self.has_candidate = true;
+        // Before the reason: what the model wrote up to a failure is passed on.
         for part in &candidate.content.parts {
             self.part(part, out)?;
         }
@@ -191,6 +204,7 @@ impl GenerateContentDecoder {
         {
             data.set(PROVIDER, json!({ "thoughtSignature": signature }));
         }
+        // A part is one thing: a call counts more than a text beside it.
         match part.text {
             _ if part.function_call.is_some() => {}
             Some(text) => {
@@ -224,12 +238,9 @@ impl GenerateContentDecoder {
     fn words(&mut self, text: String, thought: bool, data: ProviderData, out: &mut Vec<Piece>) {
         let kind = if thought { Open::Reasoning } else { Open::Text };
         let is_signed = !data.is_empty();
-        let end = |data| match kind {
-            Open::Text => Piece::TextEnd(data),
-            Open::Reasoning => Piece::ReasoningEnd(data),
-        };
+        // The words before, which have no signature, must not get this one.
         if is_signed && self.open == Some(kind) {
-            out.push(end(ProviderData::default()));
+            out.push(kind.end(ProviderData::default()));
         }
         if !text.is_empty() {
             out.push(match kind {
@@ -239,22 +250,24 @@ impl GenerateContentDecoder {
             self.open = Some(kind);
         }
         if is_signed {
-            out.push(end(data));
+            out.push(kind.end(data));
             self.open = None;
         }
     }
 
     fn call(&mut self, call: FunctionCall, data: ProviderData) -> Result<ToolCall, Fault> {
+        // Fragments of arguments come only if the caller's extra fields ask for them.
         if call.name.is_empty() || call.will_continue {
             let message = "the server sent a part of a function call instead of a whole one";
             return Err(Fault::protocol(message));
         }
-        let asked = self.asked;
+        let message_count = self.message_count;
         let number = self.calls;
         self.calls += 1;
+        // Not every model sends an id; results are matched by it.
         let id = self
             .ids
-            .claim(&call.id.into(), || format!("call_{asked}_{number}"));
+            .claim(&call.id.into(), || format!("call_{message_count}_{number}"));
         let mut call = ToolCall::from_text(id, call.name, call.args);
         call.provider = data;
         Ok(call)
@@ -271,10 +284,9 @@ fn media(blob: Blob, provider: ProviderData) -> Part {
 /// Returns whether a part has no content besides a signature: it is read like an empty text.
 fn is_signature_alone(json: &RawValue) -> bool {
     let fields: Map<String, Value> = serde_json::from_str(json.get()).unwrap_or_default();
-    let is_content = |name: &String| !matches!(&**name, "thought" | "thoughtSignature" | "text");
-    !fields
-        .iter()
-        .any(|(name, value)| is_content(name) && !value.is_null())
+    fields.iter().all(|(name, value)| {
+        value.is_null() || matches!(&**name, "thought" | "thoughtSignature" | "text")
+    })
 }
 
 /// Returns whether a reason is one: some servers send the default in every chunk.

@@ -27,7 +27,7 @@ pub(super) fn body(call: &Call<'_>, out: &mut Vec<u8>) -> Result<()> {
         return Err(unsupported("setting as `parallel_tool_calls: false`"));
     }
     let extra = Extra::of(settings);
-    let mut json = Object::with_extra(out, &*extra.rest);
+    let mut json = Object::with_extra(out, &*extra.others);
     json.field_with("contents", |out| contents(request, !is_before_3, out))?;
     let instructions = instructions(request)?;
     if !instructions.is_empty() {
@@ -63,7 +63,7 @@ pub(super) fn body(call: &Call<'_>, out: &mut Vec<u8>) -> Result<()> {
 
 /// The extra fields of the settings, without those that are merged with ours.
 struct Extra<'a> {
-    rest: Cow<'a, Map<String, Value>>,
+    others: Cow<'a, Map<String, Value>>,
     generation_config: Option<&'a Map<String, Value>>,
     tool_config: Option<&'a Map<String, Value>>,
     tools: Option<&'a [Value]>,
@@ -72,9 +72,8 @@ struct Extra<'a> {
 impl<'a> Extra<'a> {
     fn of(settings: &'a Settings) -> Self {
         let extra = &settings.extra;
-        let fields = |name: &str| extra.get(name).and_then(Value::as_object);
-        let generation_config = fields("generationConfig");
-        let tool_config = fields("toolConfig");
+        let generation_config = extra.get("generationConfig").and_then(Value::as_object);
+        let tool_config = extra.get("toolConfig").and_then(Value::as_object);
         let tools = extra
             .get("tools")
             .and_then(Value::as_array)
@@ -87,7 +86,7 @@ impl<'a> Extra<'a> {
             ("tools", tools.is_some()),
         ];
         Self {
-            rest: without(extra, &merged),
+            others: without(extra, &merged),
             generation_config,
             tool_config,
             tools,

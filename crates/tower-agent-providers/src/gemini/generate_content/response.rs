@@ -2,6 +2,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
+use super::super::tokens::sum;
 use crate::json::lenient::{exact_json_text, null_default, object, or_default};
 use tower_agent::message;
 
@@ -116,6 +117,7 @@ impl Usage {
             (tool_use, later.tool_use_prompt_token_count),
             (cached, later.cached_content_token_count),
         ] {
+            // Chunks bring only some of the counts.
             *count = later.or(*count);
         }
     }
@@ -123,10 +125,6 @@ impl Usage {
     /// Returns the usage in our terms: prompts of the provider's own tools are input, and thoughts,
     /// which the provider counts apart, are output.
     pub(super) fn total(&self) -> message::Usage {
-        let sum = |one: Option<u64>, other: Option<u64>| {
-            one.unwrap_or_default()
-                .saturating_add(other.unwrap_or_default())
-        };
         let input = sum(self.prompt_token_count, self.tool_use_prompt_token_count);
         let output = sum(self.candidates_token_count, self.thoughts_token_count);
         let mut usage = message::Usage::new(input, output);

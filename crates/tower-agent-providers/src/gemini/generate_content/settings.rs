@@ -60,17 +60,8 @@ struct Thinking<'a> {
 }
 
 fn thinking(effort: &ReasoningEffort, is_before_3: bool) -> Result<Thinking<'_>> {
-    let level = |word, budget| match is_before_3 {
-        true => Thinking {
-            thinking_budget: Some(budget),
-            ..Thinking::default()
-        },
-        false => Thinking {
-            thinking_level: Some(word),
-            ..Thinking::default()
-        },
-    };
-    let thinking = match effort {
+    let (word, budget) = match effort {
+        // Without thoughts, whatever a server's default is.
         ReasoningEffort::None if is_before_3 => {
             return Ok(Thinking {
                 thinking_budget: Some(0),
@@ -82,25 +73,19 @@ fn thinking(effort: &ReasoningEffort, is_before_3: bool) -> Result<Thinking<'_>>
                 "reasoning effort as `None` from Gemini 3 on: use `Minimal`",
             ));
         }
-        ReasoningEffort::Minimal => level("minimal", 1024),
-        ReasoningEffort::Low => level("low", 1024),
-        ReasoningEffort::Medium => level("medium", 8192),
-        ReasoningEffort::High => level("high", 24_576),
-        ReasoningEffort::Other(word) => match word.parse() {
-            Ok(budget) => Thinking {
-                thinking_budget: Some(budget),
-                ..Thinking::default()
-            },
-            Err(_) => Thinking {
-                thinking_level: Some(word),
-                ..Thinking::default()
-            },
-        },
+        ReasoningEffort::Minimal => ("minimal", is_before_3.then_some(1024)),
+        ReasoningEffort::Low => ("low", is_before_3.then_some(1024)),
+        ReasoningEffort::Medium => ("medium", is_before_3.then_some(8192)),
+        ReasoningEffort::High => ("high", is_before_3.then_some(24_576)),
+        // The caller knows the model: a number is a budget, any other word a level.
+        ReasoningEffort::Other(word) => (&**word, word.parse().ok()),
         _ => return Err(unsupported("reasoning effort")),
     };
     Ok(Thinking {
+        // Only one of the two: a request with both is rejected.
+        thinking_level: budget.is_none().then_some(word),
+        thinking_budget: budget,
         include_thoughts: true,
-        ..thinking
     })
 }
 

@@ -62,15 +62,19 @@ pub(super) fn content_step<'a>(
     json.end()
 }
 
+/// Returns whether a part is nothing but text.
+fn is_plain(part: &Part) -> bool {
+    matches!(part, Part::Text(text) if added(&text.provider).is_none())
+}
+
 /// Writes the step of a result. Its name is required, although the reference says otherwise.
 pub(super) fn function_result(result: &ToolResult, out: &mut Vec<u8>) -> Result<()> {
     let parts = result.parts.iter().filter(|part| is_content(part));
-    let is_plain =
-        |part: &Part| matches!(part, Part::Text(text) if added(&text.provider).is_none());
     let mut json = Object::new(out);
     json.field("type", "function_result")?;
     json.field("call_id", &*result.call_id)?;
     json.field("name", tool_name(&result.name))?;
+    // One text where it says everything; parts with media or data of their own stay apart.
     if parts.clone().all(is_plain) {
         json.field("result", joined(&result.parts, "\n"))?;
     } else {

@@ -34,7 +34,7 @@ pub struct InteractionsDecoder {
     calls: Vec<ProviderData>,
     ids: CallIds,
     /// The length of the conversation, which makes ids unique across turns.
-    asked: usize,
+    message_count: usize,
 }
 
 /// The head of a step.
@@ -60,7 +60,7 @@ impl InteractionsDecoder {
             open: None,
             calls: Vec::new(),
             ids: CallIds::new(),
-            asked: request.messages().len(),
+            message_count: request.messages().len(),
         }
     }
 }
@@ -71,6 +71,8 @@ impl Decoder for InteractionsDecoder {
             return Err(Fault::incomplete());
         }
         let is_error = event.name == Some("error");
+        // An error is reported even if it is plain text: its text is worth more than the complaint
+        // that it is no JSON.
         let read: StreamEvent<'_> = match json::read(event.data.as_bytes(), "an event") {
             Err(_) if is_error => return Err(Fault::reported(event.data)),
             read => read?,
@@ -78,13 +80,14 @@ impl Decoder for InteractionsDecoder {
         if let Some(usage) = read.usage {
             self.usage.set(usage);
         }
+        // The data names its own kind; only servers that omit it are read by the event's name.
         let named = event.name.filter(|_| read.kind.is_empty());
         match (named.unwrap_or(&read.kind), read.step, read.delta) {
             ("step.delta", _, Some(delta)) => self.delta(read.index, delta, event.data, out),
             ("step.start", Some(step), _) => drop(self.start(read.index, step, out)?),
             ("step.stop", ..) => {
-                let is_it = |step: &Step| step.is_open_at(read.index);
-                if let Some(at) = self.steps.iter().rposition(is_it) {
+                // The latest step, since without an index every open step would match.
+                if let Some(at) = self.open_step(read.index) {
                     self.stop(at, out);
                 }
             }
@@ -94,6 +97,7 @@ impl Decoder for InteractionsDecoder {
             }
             (kind, ..) if kind == "error" || read.error.as_ref().is_some_and(Value::is_object) => {
                 self.failed(read.error.unwrap_or_else(|| event.data.into()))?;
+                // Not a fault: the answer was blocked, and the steps so far belong to it.
                 self.close_all(out)?;
                 return Ok(Progress::Done);
             }
@@ -110,6 +114,8 @@ impl Decoder for InteractionsDecoder {
         if let Some(error) = response.error.filter(|error| !error.is_null()) {
             return Err(fault::read(body).unwrap_or_else(|| fault::of(&error)));
         }
+        // Every field is optional in what is read, so any JSON object gets here: one without both is
+        // no answer of this protocol.
         if response.steps.is_none() && response.status.is_none() {
             let fault = fault::read(body);
             return Err(fault.unwrap_or_else(|| Fault::protocol("the response has no steps")));
@@ -131,6 +137,7 @@ impl Decoder for InteractionsDecoder {
                 .provider_mut()
                 .set(PROVIDER, Value::Object(self.about));
         }
+        // Calls were passed on in the order in which their data was kept.
         let mut data = self.calls.into_iter();
         for part in message.parts_mut() {
             if let Part::ToolCall(call) = part {
@@ -185,12 +192,14 @@ impl InteractionsDecoder {
         let errors = std::mem::take(&mut interaction.errors);
         let steps = interaction.steps.take().unwrap_or_default();
         self.learn(interaction);
+        // The last event of a stream repeats all steps; they are read only if nothing was streamed.
         if self.steps.is_empty() {
             for (step, index) in steps.into_iter().zip(0..) {
                 let at = self.start(Some(index), step, out)?;
                 self.stop(at, out);
             }
         }
+        // Before the status: the pieces of a response that failed are passed on as well.
         self.close_all(out)?;
         match self.status.as_deref() {
             Some("failed") => {
@@ -228,6 +237,7 @@ impl InteractionsDecoder {
     ) -> Result<usize, Fault> {
         let head: Head = json::read(step.get().as_bytes(), "a step of the response")?;
         let kind = Kind::of(&head.kind, head.arguments);
+        // A model can nest arguments deeper than a JSON value may be, so those of a call stay text.
         let fields = match kind {
             Kind::Call { .. } => fields_of_call(step)?,
             _ => json::read(step.get().as_bytes(), "a step of the response")?,
@@ -255,12 +265,17 @@ impl InteractionsDecoder {
         self.steps.len() - 1
     }
 
+    /// Returns the latest step that an event with this index, or without one, can be about.
+    fn open_step(&self, index: Option<u64>) -> Option<usize> {
+        self.steps.iter().rposition(|step| step.is_open_at(index))
+    }
+
     /// Returns the step that a piece belongs to, or else a new one.
     fn place(&mut self, index: Option<u64>, kind: Kind) -> usize {
-        let found = self.steps.iter().rposition(|step| step.is_open_at(index));
-        match found.filter(|&at| self.steps[at].kind.is(&kind)) {
-            Some(at) => at,
-            None => self.push(kind, index, Map::new()),
+        match self.open_step(index) {
+            Some(at) if self.steps[at].kind.is(&kind) => at,
+            // A piece of another kind: the server omitted the start of its step.
+            _ => self.push(kind, index, Map::new()),
         }
     }
 
@@ -293,12 +308,15 @@ impl InteractionsDecoder {
             }
             // Deltas of the provider's own tools contain what their steps lack.
             _ => {
-                let is_it = |step: &Step| step.is_open_at(index) && step.kind.is(&Kind::Other);
-                if let Some(at) = self.steps.iter().rposition(is_it) {
-                    let more = fields_of(whole)
-                        .into_iter()
-                        .filter(|(name, _)| name != "type");
-                    self.steps[at].fields.extend(more);
+                let found = self
+                    .steps
+                    .iter_mut()
+                    .rfind(|step| step.is_open_at(index) && step.kind.is(&Kind::Other));
+                if let Some(step) = found {
+                    // The type of a delta is not that of its step.
+                    let mut more = fields_of(whole);
+                    more.remove("type");
+                    step.fields.extend(more);
                 }
             }
         }
@@ -309,6 +327,7 @@ impl InteractionsDecoder {
         if text.is_empty() {
             return;
         }
+        // Deltas belong to the part that was begun last, so the other one must end first.
         if self.open != Some(at) {
             self.close(out);
             self.open = Some(at);
@@ -334,6 +353,7 @@ impl InteractionsDecoder {
             self.words(at, text, out);
         }
         let data = data(fields);
+        // Data belongs to this text alone: text that follows must not be joined with it.
         if !data.is_empty() {
             out.push(Piece::TextEnd(data));
             self.open = None;
@@ -373,9 +393,10 @@ impl InteractionsDecoder {
             .get("id")
             .and_then(Value::as_str)
             .unwrap_or_default();
-        let id = self
-            .ids
-            .claim(&id.into(), || format!("call_{}_{index}", self.asked));
+        // Some servers send no id, or the same one for each call; results are matched by it.
+        let id = self.ids.claim(&id.into(), || {
+            format!("call_{}_{index}", self.message_count)
+        });
         step.fields.retain(|name, _| name != "id" && name != "name");
         self.calls.push(ProviderData::default());
         self.close(out);
@@ -404,6 +425,7 @@ impl InteractionsDecoder {
 
     /// Ends a step, and passes on what has not been yet.
     fn stop(&mut self, at: usize, out: &mut Vec<Piece>) {
+        // The name may have come in a delta, after the start.
         self.begin_call(at, out);
         let step = &mut self.steps[at];
         step.is_done = true;
@@ -432,6 +454,7 @@ impl InteractionsDecoder {
                 if let Some(call) = number.and_then(|number| self.calls.get_mut(number)) {
                     *call = data;
                 }
+                // Empty if deltas replaced them.
                 self.arguments(at, arguments, out);
             }
             Kind::Other => {
@@ -478,11 +501,13 @@ impl InteractionsDecoder {
                 self.stop(at, out);
             }
         }
-        let is_nameless = |step: &Step| matches!(step.kind, Kind::Call { number: None, .. });
-        if self.steps.iter().any(is_nameless) {
-            return Err(Fault::protocol(
-                "the server sent a tool call without a name",
-            ));
+        for step in &self.steps {
+            // Without a name the call cannot run, and an answer without it would look complete.
+            if let Kind::Call { number: None, .. } = step.kind {
+                return Err(Fault::protocol(
+                    "the server sent a tool call without a name",
+                ));
+            }
         }
         Ok(())
     }

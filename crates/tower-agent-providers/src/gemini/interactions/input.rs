@@ -54,6 +54,7 @@ fn steps(messages: &Messages, index: usize, is_signed: bool, items: &mut Items<'
         turn.unanswered.remove(&*result.call_id);
         items.item_with(|out| function_result(result, out))?;
     }
+    // Its own parts are written with those of the message that brings the last result.
     if !turn.unanswered.is_empty() {
         return Ok(());
     }
@@ -91,9 +92,11 @@ impl<'a> Turn<'a> {
     fn before(messages: &'a Messages, index: usize, next: Option<&Message>) -> Self {
         let last = (0..index).rev().find(|&at| is_said(&messages[at]));
         let start = last.map_or(0, |last| last + 1);
-        let added = || messages.range(start).take(index - start);
         let range = start..index;
-        if !added().chain(next).any(is_input) {
+        let added = messages.range(start).take(index - start);
+        // Looking for unanswered calls costs a search of the turn, and most messages only bring
+        // results: nothing of theirs has to wait.
+        if !added.chain(next).any(is_input) {
             return Self {
                 range,
                 unanswered: HashSet::new(),
@@ -109,7 +112,8 @@ impl<'a> Turn<'a> {
             .map(|call| &*call.id)
             .collect();
         if !unanswered.is_empty() {
-            for result in added().flat_map(Message::tool_results) {
+            let added = messages.range(start).take(index - start);
+            for result in added.flat_map(Message::tool_results) {
                 unanswered.remove(&*result.call_id);
             }
         }
@@ -124,12 +128,13 @@ fn is_input(message: &Message) -> bool {
 
 /// Returns whether a message of the model writes anything.
 fn is_said(message: &Message) -> bool {
-    let is_sent = |part: &Part| match part {
-        Part::Reasoning(reasoning) => is_signed(reasoning),
-        Part::ToolCall(_) => true,
-        part => is_content(part),
-    };
-    message.role() == Role::Assistant && message.parts().iter().any(is_sent)
+    let mut parts = message.parts().iter();
+    message.role() == Role::Assistant
+        && parts.any(|part| match part {
+            Part::Reasoning(reasoning) => is_signed(reasoning),
+            Part::ToolCall(_) => true,
+            part => is_content(part),
+        })
 }
 
 /// Without a signature, reasoning is rejected.
@@ -160,6 +165,8 @@ fn said(parts: &[Part], must_be_signed: bool, items: &mut Items<'_>) -> Result<(
                 needs_reasoning = false;
             }
             Part::ToolCall(call) => {
+                // Calls that another model made have no signature, and without one the protocol
+                // rejects the request.
                 if std::mem::take(&mut needs_reasoning) {
                     items.item_with(no_thought)?;
                 }

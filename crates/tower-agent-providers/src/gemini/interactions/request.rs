@@ -26,7 +26,7 @@ pub(super) fn body(call: &Call<'_>, out: &mut Vec<u8>) -> Result<()> {
         return Err(unsupported("setting as `parallel_tool_calls: false`"));
     }
     let extra = Extra::of(settings);
-    let mut json = Object::with_extra(out, &*extra.rest);
+    let mut json = Object::with_extra(out, &*extra.others);
     json.array("input", |items| input(request, !is_before_3(model), items))?;
     json.field("model", model)?;
     // Nothing is kept by the server, so that each request says all.
@@ -59,7 +59,7 @@ pub(super) fn body(call: &Call<'_>, out: &mut Vec<u8>) -> Result<()> {
 
 /// The extra fields of the settings, without those that are merged with ours.
 struct Extra<'a> {
-    rest: Cow<'a, Map<String, Value>>,
+    others: Cow<'a, Map<String, Value>>,
     generation_config: Option<&'a Map<String, Value>>,
     tools: Option<&'a [Value]>,
 }
@@ -77,7 +77,7 @@ impl<'a> Extra<'a> {
             ("tools", tools.is_some()),
         ];
         Self {
-            rest: without(extra, &merged),
+            others: without(extra, &merged),
             generation_config,
             tools,
         }

@@ -2,6 +2,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::super::tokens::sum;
 use crate::json::lenient::{exact_json_text, object, or_default};
 use tower_agent::message;
 
@@ -99,6 +100,7 @@ impl Usage {
             (tool_use, later.total_tool_use_tokens),
             (cached, later.total_cached_tokens),
         ] {
+            // Events bring only some of the counts.
             *count = later.or(*count);
         }
     }
@@ -106,10 +108,6 @@ impl Usage {
     /// Returns the usage in our terms: prompts of the provider's own tools are input, and thoughts,
     /// which the provider counts apart, are output.
     pub(super) fn total(&self) -> message::Usage {
-        let sum = |one: Option<u64>, other: Option<u64>| {
-            one.unwrap_or_default()
-                .saturating_add(other.unwrap_or_default())
-        };
         let input = sum(self.total_input_tokens, self.total_tool_use_tokens);
         let output = sum(self.total_output_tokens, self.total_thought_tokens);
         let mut usage = message::Usage::new(input, output);

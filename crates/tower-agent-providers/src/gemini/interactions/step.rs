@@ -124,17 +124,13 @@ fn text_mut(content: &mut Value) -> Option<&mut String> {
 }
 
 /// Returns fields as provider data, without those that are null or empty.
-pub(super) fn data(fields: Map<String, Value>) -> ProviderData {
-    let is_kept = |value: &Value| match value {
+pub(super) fn data(mut fields: Map<String, Value>) -> ProviderData {
+    fields.retain(|_, value| match value {
         Value::Null => false,
         Value::String(text) => !text.is_empty(),
         Value::Array(items) => !items.is_empty(),
         _ => true,
-    };
-    let fields: Map<_, _> = fields
-        .into_iter()
-        .filter(|(_, value)| is_kept(value))
-        .collect();
+    });
     let mut data = ProviderData::default();
     if !fields.is_empty() {
         data.set(PROVIDER, Value::Object(fields));
@@ -144,14 +140,14 @@ pub(super) fn data(fields: Map<String, Value>) -> ProviderData {
 
 /// Returns an image, audio or a document that the model made, or else the content as a step.
 pub(super) fn media(mut fields: Map<String, Value>) -> Part {
-    let text = |name: &str| {
+    let [kind, media_type, base64, uri] = ["type", "mime_type", "data", "uri"].map(|name| {
         fields
             .get(name)
             .and_then(Value::as_str)
             .unwrap_or_default()
             .to_owned()
-    };
-    let [kind, media_type, base64, uri] = ["type", "mime_type", "data", "uri"].map(text);
+    });
+    // A content that has neither bytes with their type nor an address goes back as it came.
     let source = match (base64.is_empty(), uri.is_empty(), media_type.is_empty()) {
         (false, _, false) => MediaSource::base64(media_type, base64),
         (true, false, true) => MediaSource::url(uri),
@@ -161,6 +157,7 @@ pub(super) fn media(mut fields: Map<String, Value>) -> Part {
     if !matches!(&*kind, "image" | "audio" | "document") {
         return as_step(fields);
     }
+    // The rest is data of the part, since a later request must contain it again.
     fields.retain(|name, _| !["type", "mime_type", "data", "uri"].contains(&&**name));
     media::media(&kind, source, data(fields))
 }

@@ -20,7 +20,7 @@ pub struct ChatDecoder {
     ids: CallIds,
     calls: usize,
     /// The length of the conversation, which makes ids unique across turns.
-    asked: usize,
+    message_count: usize,
 }
 
 impl ChatDecoder {
@@ -32,7 +32,7 @@ impl ChatDecoder {
             is_thinking: false,
             ids: CallIds::new(),
             calls: 0,
-            asked: request.messages().len(),
+            message_count: request.messages().len(),
         }
     }
 }
@@ -51,6 +51,7 @@ impl Decoder for ChatDecoder {
     fn response(&mut self, body: &[u8], out: &mut Vec<Piece>) -> Result<(), Fault> {
         let done = self.read(body, "the response", out)?;
         self.end_thinking(out);
+        // A proxy may return the first line of a stream as if it were the whole response.
         match done {
             Some(false) => Err(Fault::protocol("the response is incomplete")),
             _ => Ok(()),
@@ -92,11 +93,13 @@ impl ChatDecoder {
             self.usage.output_tokens = tokens;
         }
         self.done_reason = answer.done_reason.or(self.done_reason.take());
+        // The last line can bring words as well.
         self.said(answer.message, out)?;
         Ok(answer.done)
     }
 
     fn said(&mut self, said: Said, out: &mut Vec<Piece>) -> Result<(), Fault> {
+        // The model thinks before it answers, so a line with both is read in this order.
         if !said.thinking.is_empty() {
             out.push(Delta::Reasoning(said.thinking).into());
             self.is_thinking = true;
@@ -127,12 +130,13 @@ impl ChatDecoder {
                 "the server sent a tool call without a name",
             ));
         }
-        let asked = self.asked;
+        let message_count = self.message_count;
         let number = self.calls;
         self.calls += 1;
+        // Older servers send no id; results are matched by it.
         let id = self
             .ids
-            .claim(&id.into(), || format!("call_{asked}_{number}"));
+            .claim(&id.into(), || format!("call_{message_count}_{number}"));
         Ok(ToolCall::from_text(id, function.name, function.arguments))
     }
 }

@@ -6,17 +6,17 @@ use std::net::Ipv6Addr;
 /// that of this machine.
 pub(super) fn url(host: &str) -> String {
     let host = host.trim();
-    let (scheme, rest, default_port) = match host.split_once("://") {
+    let (scheme, address, default_port) = match host.split_once("://") {
         None if host == "ollama.com" => ("https", host, "443"),
         None => ("http", host, "11434"),
-        Some(("http", rest)) => ("http", rest, "80"),
-        Some(("https", rest)) => ("https", rest, "443"),
-        Some((other, rest)) => (other, rest, "11434"),
+        Some(("http", address)) => ("http", address, "80"),
+        Some(("https", address)) => ("https", address, "443"),
+        Some((other, address)) => (other, address, "11434"),
     };
-    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-    let is_whole = |name: &str| !name.contains(':') || name.starts_with('[') && name.ends_with(']');
+    let (authority, path) = address.split_once('/').unwrap_or((address, ""));
     let (name, port) = match authority.rsplit_once(':') {
         Some((name, port)) if is_whole(name) => (name, Some(port)),
+        // The last colon is one of an IPv6 address without brackets.
         _ => (authority, None),
     };
     let port = port
@@ -29,4 +29,9 @@ pub(super) fn url(host: &str) -> String {
         _ => name.to_owned(),
     };
     format!("{scheme}://{name}:{port}/{path}")
+}
+
+/// Returns whether the text before a port is a host: a name, IPv4, or IPv6 in brackets.
+fn is_whole(name: &str) -> bool {
+    !name.contains(':') || name.starts_with('[') && name.ends_with(']')
 }

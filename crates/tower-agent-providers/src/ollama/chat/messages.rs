@@ -22,7 +22,9 @@ pub(super) fn messages(request: &ModelRequest, items: &mut Items<'_>) -> Result<
     let messages = request.messages();
     items.messages(request, PROTOCOL, |index, items| {
         let message = &messages[index];
+        // A part that is left out below would be lost without an error.
         check(index, message)?;
+        // Results come before the message's other parts: they must follow their calls.
         for result in message.tool_results() {
             items.item_with(|out| tool_message(result, out))?;
         }
@@ -54,6 +56,7 @@ fn plain_message(message: &Message, out: &mut Vec<u8>) -> Result<()> {
         Part::Reasoning(reasoning) => Some(&reasoning.provider),
         _ => None,
     });
+    // The protocol has one message where we have several parts, so the data of all of them goes there.
     let more = merged(data.chain([message.provider()]));
     let mut json = Object::with_extra(out, more.as_deref());
     json.field("role", role)?;
@@ -125,21 +128,26 @@ fn images(parts: &[Part], json: &mut Object<'_>) -> Result<()> {
 
 /// Returns an error that names the first part that the protocol cannot carry.
 fn check(index: usize, message: &Message) -> Result<()> {
-    let at = |error: Error, place: String| {
-        let text = format!("messages[{index}].{place}: {}", error.message());
-        error.with_message(text)
-    };
     for (number, part) in message.parts().iter().enumerate() {
-        check_part(part).map_err(|error| at(error, format!("parts[{number}]")))?;
+        check_part(part)
+            .map_err(|error| at(format_args!("messages[{index}].parts[{number}]"), error))?;
         let Part::ToolResult(result) = part else {
             continue;
         };
         for (inner, part) in result.parts.iter().enumerate() {
-            let place = || format!("parts[{number}].parts[{inner}]");
-            check_part(part).map_err(|error| at(error, place()))?;
+            check_part(part).map_err(|error| {
+                let path = format_args!("messages[{index}].parts[{number}].parts[{inner}]");
+                at(path, error)
+            })?;
         }
     }
     Ok(())
+}
+
+/// Returns an error that says where in the request the problem is.
+fn at(path: std::fmt::Arguments<'_>, error: Error) -> Error {
+    let message = format!("{path}: {}", error.message());
+    error.with_message(message)
 }
 
 fn check_part(part: &Part) -> Result<()> {

@@ -40,6 +40,7 @@ impl ChatDecoder {
 impl Decoder for ChatDecoder {
     fn event(&mut self, event: Event<'_>, out: &mut Vec<Piece>) -> Result<Progress, Fault> {
         match event.data {
+            // Not the finish reason: the usage comes in a chunk after it.
             "[DONE]" => {
                 self.complete(out)?;
                 return Ok(Progress::Done);
@@ -55,12 +56,12 @@ impl Decoder for ChatDecoder {
 
     fn response(&mut self, body: &[u8], out: &mut Vec<Piece>) -> Result<(), Fault> {
         let mut said = self.answer(body, "the response")?;
-        // Each is complete, whatever its number.
+        // Each is complete, whatever its number: two calls with the same one are not pieces of one.
         let calls = std::mem::take(&mut said.tool_calls);
         self.said(said, out);
-        calls
-            .into_iter()
-            .for_each(|call| self.calls.push_whole(call, out));
+        for call in calls {
+            self.calls.push_whole(call, out);
+        }
         self.complete(out)
     }
 
@@ -121,6 +122,7 @@ impl ChatDecoder {
     fn answer<'a>(&mut self, json: &'a [u8], what: &str) -> Result<Said<'a>, Fault> {
         let mut answer: Answer<'a> = json::read(json, what)?;
         let usage = answer.usage();
+        // Before the error, so that its report names the request and the model.
         keep(&mut self.id, answer.id.take());
         keep(&mut self.model, answer.model.take());
         if is_error(answer.error.as_ref()) || answer.object.as_deref() == Some("error") {
@@ -130,6 +132,7 @@ impl ChatDecoder {
         if let Some(usage) = usage {
             self.usage = usage;
         }
+        // The chunk with the usage has no choice.
         let Some(choice) = answer.choice.as_mut() else {
             return Ok(Said::default());
         };
@@ -142,6 +145,8 @@ impl ChatDecoder {
             .as_deref()
             .filter(|word| !word.is_empty());
         self.finish_reason = word.map(finish_reason).or(self.finish_reason.take());
+        // Some servers send a whole message in the chunks of a stream, others a delta in a plain
+        // response.
         Ok(choice
             .delta
             .take()
@@ -153,6 +158,7 @@ impl ChatDecoder {
         if !said.thoughts().is_empty() {
             out.push(Delta::Reasoning(said.thoughts().to_owned()).into());
         }
+        // The model refuses in words of its own, which are its answer.
         self.is_refusal |= !said.refusal.is_empty();
         for text in [said.content, said.refusal] {
             if !text.is_empty() {

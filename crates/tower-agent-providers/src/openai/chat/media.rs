@@ -45,9 +45,9 @@ impl<'a> Media<'a> {
     /// Returns the media of a part, or nothing for other parts.
     pub(super) fn of(part: &'a Part) -> Result<Option<Self>> {
         let (kind, provider) = match part {
-            Part::Image(it) => (image(it)?, &it.provider),
-            Part::Audio(it) => (audio(it)?, &it.provider),
-            Part::Document(it) => (document(it)?, &it.provider),
+            Part::Image(part) => (image(part)?, &part.provider),
+            Part::Audio(part) => (audio(part)?, &part.provider),
+            Part::Document(part) => (document(part)?, &part.provider),
             _ => return Ok(None),
         };
         Ok(Some(Self {
@@ -101,6 +101,7 @@ fn document(document: &Document) -> Result<Kind<'_>> {
     Ok(Kind::File(match &document.source {
         MediaSource::Base64 { media_type, data } => File {
             file_data: Some(MediaUrl::Data { media_type, data }),
+            // The protocol requires a name for data, though not for a file that was uploaded.
             filename: Some(name.unwrap_or(file_name(media_type))),
             file_id: None,
         },

@@ -22,6 +22,7 @@ pub(super) fn body(call: &Call<'_>, out: &mut Vec<u8>) -> Result<()> {
         json.field("model", call.require_model()?)?;
     }
     set(&mut json, settings, limit_field(call.host()))?;
+    // A choice without tools is rejected.
     if !request.tools().is_empty() {
         json.field_with("tools", |out| tools(request, out))?;
         json.optional(
@@ -32,6 +33,7 @@ pub(super) fn body(call: &Call<'_>, out: &mut Vec<u8>) -> Result<()> {
     }
     if call.is_streamed() {
         json.field("stream", true)?;
+        // Without it a stream says nothing about its usage.
         json.field(
             "stream_options",
             StreamOptions {

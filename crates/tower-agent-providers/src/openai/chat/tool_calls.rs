@@ -22,7 +22,7 @@ pub(super) struct ToolCalls {
     waiting: BTreeSet<usize>,
     ids: CallIds,
     /// The length of the conversation, which makes ids unique across turns.
-    asked: usize,
+    message_count: usize,
 }
 
 #[derive(Debug, Default)]
@@ -36,9 +36,9 @@ struct Open {
 }
 
 impl ToolCalls {
-    pub(super) fn new(asked: usize) -> Self {
+    pub(super) fn new(message_count: usize) -> Self {
         Self {
-            asked,
+            message_count,
             ..Self::default()
         }
     }
@@ -57,6 +57,7 @@ impl ToolCalls {
         }
         let call = &mut self.calls[at];
         let more = piece.take_arguments();
+        // The first id counts: some servers send another one with each piece.
         if call.id.is_empty() && !piece.id().is_empty() {
             self.by_id.insert(piece.id().to_owned(), at);
             call.id = piece.id().to_owned();
@@ -83,7 +84,14 @@ impl ToolCalls {
             call.id = piece.id().to_owned();
             call.arguments.text = json;
         } else {
-            let id = announce(at, piece.id(), piece.name(), &mut self.ids, self.asked, out);
+            let id = announce(
+                at,
+                piece.id(),
+                piece.name(),
+                &mut self.ids,
+                self.message_count,
+                out,
+            );
             call.announced = Some(id);
             send_arguments(at, json, out);
         }
@@ -94,11 +102,12 @@ impl ToolCalls {
     /// Announces the calls that are still waiting for an id. Fails if a call has no name.
     pub(super) fn end(&mut self, out: &mut Vec<Piece>) -> Result<(), &'static str> {
         self.announce_all(out);
-        let is_nameless = |call: &Open| {
-            call.announced.is_none() && !(call.id.is_empty() && call.arguments.is_empty())
-        };
-        if self.calls.iter().any(is_nameless) {
-            return Err("the server sent a tool call without a name");
+        for call in &self.calls {
+            // A piece with neither id nor arguments may be nothing but an empty start.
+            let is_empty = call.id.is_empty() && call.arguments.is_empty();
+            if call.announced.is_none() && !is_empty {
+                return Err("the server sent a tool call without a name");
+            }
         }
         Ok(())
     }
@@ -122,6 +131,7 @@ impl ToolCalls {
         let name = piece.name();
         if let Some(index) = piece.index {
             let found = self.by_index.get(&index).copied();
+            // Servers that number all calls 0 are noticed by a new id and name.
             return found
                 .filter(|&at| !self.calls[at].is_another(id, name))
                 .unwrap_or(new);
@@ -151,7 +161,14 @@ impl ToolCalls {
 
     fn announce(&mut self, at: usize, out: &mut Vec<Piece>) {
         let call = &mut self.calls[at];
-        let id = announce(at, &call.id, &call.name, &mut self.ids, self.asked, out);
+        let id = announce(
+            at,
+            &call.id,
+            &call.name,
+            &mut self.ids,
+            self.message_count,
+            out,
+        );
         call.announced = Some(id);
         self.waiting.remove(&at);
         send_arguments(at, call.arguments.text.clone(), out);
@@ -184,6 +201,7 @@ struct Arguments {
 
 impl Arguments {
     fn push_str(&mut self, more: &str) {
+        // Brackets are counted without parsing, so that many small pieces cost no more than one.
         for byte in more.bytes() {
             match byte {
                 _ if self.is_escaped => self.is_escaped = false,
@@ -210,6 +228,7 @@ impl Arguments {
         match serde_json::from_str::<IgnoredAny>(&self.text) {
             Ok(_) => true,
             Err(error) => {
+                // More text can still mend an early end, but nothing else.
                 self.is_broken = !error.is_eof();
                 false
             }
@@ -223,10 +242,10 @@ fn announce(
     id: &str,
     name: &str,
     ids: &mut CallIds,
-    asked: usize,
+    message_count: usize,
     out: &mut Vec<Piece>,
 ) -> Arc<str> {
-    let id = ids.claim(&id.into(), || format!("call_{asked}_{index}"));
+    let id = ids.claim(&id.into(), || format!("call_{message_count}_{index}"));
     out.push(
         Delta::ToolCall {
             index,

@@ -28,7 +28,7 @@ pub struct ResponsesDecoder {
     ids: CallIds,
     calls: usize,
     /// The length of the conversation, which makes ids unique across turns.
-    asked: usize,
+    message_count: usize,
 }
 
 /// Where a part comes from: an item by its number, and the place in it.
@@ -53,7 +53,7 @@ impl ResponsesDecoder {
             is_open: false,
             ids: CallIds::new(),
             calls: 0,
-            asked: request.messages().len(),
+            message_count: request.messages().len(),
         }
     }
 }
@@ -74,6 +74,8 @@ impl Decoder for ResponsesDecoder {
         match kind {
             "error" => return Err(Fault::reported(event.data)),
             "response.completed" | "response.incomplete" | "response.failed" | "response.done" => {
+                // The event's name counts more than the status in its data, which servers omit. Only
+                // `response.done` does not say how the response ended.
                 let status = kind
                     .strip_prefix("response.")
                     .filter(|status| *status != "done");
@@ -85,6 +87,7 @@ impl Decoder for ResponsesDecoder {
             "response.created" | "response.in_progress" | "response.queued" => {
                 self.learn(&mut read.response);
             }
+            // Without its item the event says nothing; the deltas create the item.
             "response.output_item.added" | "response.output_item.done" if read.item.is_empty() => {}
             "response.output_item.added" => {
                 let at = self.items.len();
@@ -134,6 +137,7 @@ impl Decoder for ResponsesDecoder {
 
     fn finish(self, streamed: Streamed) -> ModelResponse {
         let mut response = ModelResponse::from(streamed);
+        // Before the ids are kept, which adds to the data of calls.
         self.add_data(response.message_mut());
         CALL_IDS.keep(response.message_mut());
         let response = match self.finish_reason {
@@ -159,6 +163,7 @@ impl ResponsesDecoder {
     fn learn(&mut self, response: &mut Response) {
         self.id = response.id.take().or(self.id.take());
         self.model = response.model.take().or(self.model.take());
+        // The first events say zero or nothing; the last that says anything counts.
         self.usage = response.usage().unwrap_or(self.usage);
     }
 
@@ -186,22 +191,30 @@ impl ResponsesDecoder {
                 }
             }
         }
+        // The end repeats the whole output: only what no event brought is passed on. Items that are
+        // added here cannot be repeated by it, so only the streamed ones are compared.
         let streamed = self.items.len();
         for (fields, index) in response.output.into_iter().flatten().zip(0..) {
             let kind = Kind::of(&fields);
             let id = id(&fields);
             let items = &self.items[..streamed];
-            let by_index = items.iter().position(|item| item.index == Some(index));
-            let by_id = || {
-                items
-                    .iter()
-                    .position(|item| !id.is_empty() && item.id == id)
-            };
-            let unended = || items.iter().position(|item| item.can_be(&kind));
-            let at = match by_index.or_else(by_id) {
+            let found = items
+                .iter()
+                .position(|item| item.index == Some(index))
+                // Some servers count the output anew here, or send no index with their events.
+                .or_else(|| {
+                    items
+                        .iter()
+                        .position(|item| !id.is_empty() && item.id == id)
+                });
+            let at = match found {
                 Some(at) if items[at].is_done => continue,
                 Some(at) if items[at].can_be(&kind) => at,
-                _ => unended().unwrap_or_else(|| self.push(kind, Some(index), id)),
+                _ => match items.iter().position(|item| item.can_be(&kind)) {
+                    // Neither index nor id is known: an item that never ended is the same one.
+                    Some(at) => at,
+                    None => self.push(kind, Some(index), id),
+                },
             };
             self.item(at, fields, out);
         }
@@ -210,6 +223,7 @@ impl ResponsesDecoder {
             self.call(at, out);
         }
         self.close(out);
+        // Without a name the call cannot run, and an answer without it would look complete.
         let is_nameless = self
             .items
             .iter()
@@ -231,31 +245,45 @@ impl ResponsesDecoder {
     fn place(&mut self, event: &StreamEvent, kind: Kind, id: Option<&str>) -> usize {
         let id = id.unwrap_or(&event.item_id);
         let index = event.output_index;
-        let items = || self.items.iter();
-        let by_index = index.and_then(|_| items().rposition(|item| item.index == index));
-        let by_id = || {
-            items()
-                .rposition(|item| item.id == id)
-                .filter(|_| !id.is_empty())
-        };
-        // One of which no event has said where it is, or the last one if this one does not either.
-        let unnamed = || items().rposition(|item| item.index.is_none() && item.id.is_empty());
-        let last = || {
-            items()
-                .len()
-                .checked_sub(1)
-                .filter(|_| index.is_none() && id.is_empty())
-        };
-        let found = by_index.or_else(by_id).or_else(unnamed).or_else(last);
+        let found = self.find(index, id);
         let Some(at) = found.filter(|&at| self.items[at].can_be(&kind)) else {
             return self.push(kind, index, id.to_owned());
         };
+        // The first event of an item may lack what a later one says.
         let item = &mut self.items[at];
         item.index = item.index.or(index);
         if item.id.is_empty() {
             item.id = id.to_owned();
         }
         at
+    }
+
+    /// Returns the latest item with this index, or else with this id.
+    fn find(&self, index: Option<u64>, id: &str) -> Option<usize> {
+        // The index comes first: some servers send a new id with each event.
+        if index.is_some()
+            && let Some(at) = self.items.iter().rposition(|item| item.index == index)
+        {
+            return Some(at);
+        }
+        if !id.is_empty()
+            && let Some(at) = self.items.iter().rposition(|item| item.id == id)
+        {
+            return Some(at);
+        }
+        // An item that no event has named can be the one that this event names.
+        let unnamed = self
+            .items
+            .iter()
+            .rposition(|item| item.index.is_none() && item.id.is_empty());
+        if unnamed.is_some() {
+            return unnamed;
+        }
+        // An event that names none continues the last one.
+        if index.is_none() && id.is_empty() {
+            return self.items.len().checked_sub(1);
+        }
+        None
     }
 
     /// Reads a complete item and passes on what has not been yet.
@@ -312,6 +340,7 @@ impl ResponsesDecoder {
         if text.is_empty() {
             return;
         }
+        // The message has one reasoning for each item, so its paragraphs are joined by a blank line.
         let is_first = self.items[at].shown.is_empty();
         let is_next = self.items[at].show(place) && !is_first;
         self.begin(Source::Reasoning(at), out);
@@ -354,13 +383,14 @@ impl ResponsesDecoder {
         let id = Some(item.text("call_id"))
             .filter(|id| !id.is_empty())
             .unwrap_or(&item.id);
+        // The item's own id is not that of the call: it serves only once nothing better can come.
         if name.is_empty() || !is_last && item.text("call_id").is_empty() {
             return;
         }
         let number = self.calls;
-        let id = self
-            .ids
-            .claim(&id.into(), || format!("call_{}_{number}", self.asked));
+        let id = self.ids.claim(&id.into(), || {
+            format!("call_{}_{number}", self.message_count)
+        });
         let name = name.into();
         self.items[at].kind = Kind::Call {
             number: Some(number),
@@ -412,6 +442,7 @@ impl ResponsesDecoder {
         if !std::mem::take(&mut self.is_open) {
             return;
         }
+        // Calls and parts of the provider's own are pieces without an end.
         match self.parts.last() {
             Some(Source::Text(..)) => out.push(Piece::TextEnd(ProviderData::default())),
             Some(Source::Reasoning(_)) => out.push(Piece::ReasoningEnd(ProviderData::default())),
@@ -439,6 +470,7 @@ impl ResponsesDecoder {
         if data.iter().all(Map::is_empty) {
             return;
         }
+        // Each source began one part of the message, in this order.
         for (part, data) in message.parts_mut().iter_mut().zip(data) {
             let provider = match part {
                 Part::Text(text) => &mut text.provider,

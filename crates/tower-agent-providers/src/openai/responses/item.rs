@@ -81,30 +81,28 @@ impl Item {
     /// Returns the texts of the item in order, with their places. The content of reasoning counts
     /// only if there is no summary.
     pub(super) fn texts(&self) -> Vec<(Place, String)> {
-        let list = |name: &str| self.fields.get(name).and_then(Value::as_array);
-        let place = |name| {
-            if name == "summary" {
-                Place::Summary
-            } else {
-                Place::Content
-            }
-        };
-        let texts = |name: &'static str| {
-            let parts = list(name).into_iter().flatten().zip(0..);
-            let texts = parts.filter_map(move |(part, at)| {
-                let text = ["text", "refusal"]
-                    .iter()
-                    .find_map(|key| part.get(*key)?.as_str())?;
-                (!text.is_empty()).then(|| (place(name)(at), text.to_owned()))
-            });
-            texts.collect::<Vec<_>>()
-        };
-        let summary = texts("summary");
+        let summary = self.texts_of("summary", Place::Summary);
         if summary.is_empty() {
-            texts("content")
+            self.texts_of("content", Place::Content)
         } else {
             summary
         }
+    }
+
+    /// Returns the texts of one list of the item.
+    fn texts_of(&self, name: &str, place: fn(u64) -> Place) -> Vec<(Place, String)> {
+        let mut texts = Vec::new();
+        let parts = self.fields.get(name).and_then(Value::as_array);
+        for (part, at) in parts.into_iter().flatten().zip(0..) {
+            // A refusal is the answer's text under another name.
+            let text = ["text", "refusal"]
+                .iter()
+                .find_map(|key| part.get(*key)?.as_str());
+            if let Some(text) = text.filter(|text| !text.is_empty()) {
+                texts.push((place(at), text.to_owned()));
+            }
+        }
+        texts
     }
 
     pub(super) fn text(&self, name: &str) -> &str {
@@ -116,15 +114,18 @@ impl Item {
 
     /// Returns the fields without these and without those that are null, which some servers reject.
     pub(super) fn fields_without(&self, names: &[&str]) -> Map<String, Value> {
-        let kept = |(name, value): &(&String, &Value)| match name.as_str() {
-            // One that did not end is not in progress any more.
-            "status" => self.is_done && !value.is_null(),
-            name => !value.is_null() && !names.contains(&name),
-        };
-        let fields = self.fields.iter().filter(kept);
+        let mut fields = Map::new();
+        for (name, value) in &self.fields {
+            let is_sent = match name.as_str() {
+                // An item that did not end is not in progress any more.
+                "status" => self.is_done,
+                name => !names.contains(&name),
+            };
+            if is_sent && !value.is_null() {
+                fields.insert(name.clone(), value.clone());
+            }
+        }
         fields
-            .map(|(name, value)| (name.clone(), value.clone()))
-            .collect()
     }
 
     /// Returns the fields of a content part other than its text.
@@ -133,15 +134,20 @@ impl Item {
         let part = part.and_then(|parts| parts.get(usize::try_from(at).ok()?)?.as_object());
         let is_refusal =
             part.is_some_and(|part| part.get("type").is_some_and(|kind| kind == "refusal"));
-        let kept = |(name, value): &(&String, &Value)| match (name.as_str(), value) {
-            ("type", _) => is_refusal,
-            ("text" | "refusal" | "logprobs", _) | (_, Value::Null) => false,
-            (_, Value::Array(list)) => !list.is_empty(),
-            _ => true,
-        };
-        let fields = part.into_iter().flatten().filter(kept);
+        let mut fields = Map::new();
+        for (name, value) in part.into_iter().flatten() {
+            let is_sent = match (name.as_str(), value) {
+                // Any other text goes back as `output_text`, so only a refusal needs its type.
+                ("type", _) => is_refusal,
+                // Log probabilities are long and tell the model nothing.
+                ("text" | "refusal" | "logprobs", _) | (_, Value::Null) => false,
+                (_, Value::Array(list)) => !list.is_empty(),
+                _ => true,
+            };
+            if is_sent {
+                fields.insert(name.clone(), value.clone());
+            }
+        }
         fields
-            .map(|(name, value)| (name.clone(), value.clone()))
-            .collect()
     }
 }

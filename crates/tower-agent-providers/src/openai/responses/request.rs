@@ -54,6 +54,7 @@ fn may_reason(model: &str) -> bool {
 }
 
 fn set(json: &mut Object<'_>, settings: &Settings) -> Result<()> {
+    // Not dropped silently: the answer would look as if the setting had been used.
     if !settings.stop.is_empty() {
         return Err(unsupported("setting as `stop`"));
     }

@@ -40,6 +40,7 @@ const FORMATS: [&str; 9] = [
 /// Returns whether the schema is one that strict mode accepts as it is: every object is closed and
 /// requires all its properties, and no keyword is unsupported.
 pub(super) fn is_strict(schema: &Value) -> bool {
+    // `true` and `false` are schemas, but not for strict mode.
     let Value::Object(schema) = schema else {
         return false;
     };
@@ -78,9 +79,13 @@ fn is_closed(schema: &Map<String, Value>) -> bool {
     let Some(Value::Object(properties)) = schema.get("properties") else {
         return false;
     };
-    let required = schema.get("required").and_then(Value::as_array);
-    let is_required =
-        |name: &String| required.is_some_and(|required| required.iter().any(|one| one == name));
+    // Without a list nothing is required, which is enough for an object without properties.
+    let required = schema
+        .get("required")
+        .and_then(Value::as_array)
+        .map_or(&[][..], Vec::as_slice);
     schema.get("additionalProperties") == Some(&Value::Bool(false))
-        && properties.keys().all(is_required)
+        && properties
+            .keys()
+            .all(|name| required.iter().any(|one| one == name))
 }
