@@ -41,7 +41,7 @@ pub(crate) trait Recorded: Request {
     fn emit_exception(error_type: &'static str, message: Option<&str>);
 }
 
-/// How a call ended.
+/// The error type and the duration of a call that has ended.
 pub(crate) struct Ending {
     pub(crate) error_type: Option<&'static str>,
     pub(crate) duration: Duration,

@@ -15,7 +15,7 @@ use super::seal::Seal;
 use super::served::Served;
 use super::served_call::ServedCall;
 
-/// How long a client may keep the list of tools, in milliseconds: it does not change.
+/// The time that a client may cache the list of tools, in milliseconds: it does not change.
 const LIST_VALID: u64 = 60 * 60 * 1000;
 
 /// The configuration of a server, and the seal that its clones share.
