@@ -51,37 +51,41 @@ pub async fn stream<M: ModelService>(
 
 /// Returns the deltas in these events, with the tool calls of each message numbered.
 pub fn deltas(events: impl IntoIterator<Item = Event>) -> Vec<Delta> {
+    let mut deltas = Vec::new();
     let mut calls = Vec::new();
-    let mut message_now = None;
-    let delta = |event: Event| match event.kind {
-        EventKind::TextDelta { text, .. } => Some(Delta::Text(text)),
-        EventKind::ReasoningDelta { text, .. } => Some(Delta::Reasoning(text)),
-        EventKind::ToolCallStart {
-            id,
-            name,
-            message,
-            call_id,
-        } => {
-            if message_now.replace(message.clone()) != Some(message) {
-                calls.clear();
-            }
-            calls.push(id);
-            Some(Delta::ToolCall {
-                index: calls.len() - 1,
-                id: call_id,
+    let mut current_message = None;
+    for event in events {
+        match event.kind {
+            EventKind::TextDelta { text, .. } => deltas.push(Delta::Text(text)),
+            EventKind::ReasoningDelta { text, .. } => deltas.push(Delta::Reasoning(text)),
+            EventKind::ToolCallStart {
+                id,
                 name,
-            })
+                message,
+                call_id,
+            } => {
+                // Events name a call by its id, and deltas by its number in the message.
+                if current_message.replace(message.clone()) != Some(message) {
+                    calls.clear();
+                }
+                calls.push(id);
+                deltas.push(Delta::ToolCall {
+                    index: calls.len() - 1,
+                    id: call_id,
+                    name,
+                });
+            }
+            EventKind::ToolCallDelta { id, json } => {
+                let index = calls
+                    .iter()
+                    .rposition(|call| *call == id)
+                    .expect("the call has begun");
+                deltas.push(Delta::Arguments { index, json });
+            }
+            _ => {}
         }
-        EventKind::ToolCallDelta { id, json } => {
-            let index = calls
-                .iter()
-                .rposition(|call| *call == id)
-                .expect("the call has begun");
-            Some(Delta::Arguments { index, json })
-        }
-        _ => None,
-    };
-    events.into_iter().filter_map(delta).collect()
+    }
+    deltas
 }
 
 pub fn text(text: &str) -> Delta {

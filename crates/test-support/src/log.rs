@@ -45,7 +45,8 @@ impl Log {
 
     /// Returns a function that logs this.
     pub fn line(&self, entry: &str) -> impl Fn() + Clone + Send + Sync + use<> {
-        let (log, entry) = (self.clone(), entry.to_owned());
+        let log = self.clone();
+        let entry = entry.to_owned();
         move || log.note(&entry)
     }
 

@@ -12,8 +12,8 @@ pub struct Process {
     pub address: SocketAddr,
 }
 
-/// Returns whether a file that a test needs and `script` installs exists; prints a message if not,
-/// and fails if it is required.
+/// Returns `true` if a file exists that a test needs and `script` installs. Prints a message if not,
+/// and panics if it is required.
 pub fn is_installed(name: &str, file: &Path, script: &str) -> bool {
     if file.exists() {
         return true;
@@ -30,21 +30,24 @@ pub fn is_installed(name: &str, file: &Path, script: &str) -> bool {
 
 /// Returns a port of the loopback on which nothing listens.
 ///
-/// The system gives it to no connection, and to nobody who asks for any port: it stays free until
-/// whoever is told of it listens, also if that stops and starts again.
+/// It lies below the ports that the system assigns by itself, so that it stays free until the caller
+/// listens on it, also if a server there stops and starts again.
 pub fn free_port() -> u16 {
-    // Below those that Linux, macOS and Windows give away.
+    // Linux, macOS and Windows assign ports from 32768 upwards.
     const FIRST: u16 = 16384;
     const COUNT: u32 = 16384;
     static NEXT: AtomicU16 = AtomicU16::new(0);
-    // Processes at the same time begin at different ones.
+    // Test binaries that run at the same time begin at different ports.
     let start = std::process::id().wrapping_mul(64);
-    let mut ports = (0..COUNT).map(|_| {
+    for _ in 0..COUNT {
         let next = start.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed).into());
-        FIRST + (next % COUNT) as u16
-    });
-    let is_free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
-    ports.find(is_free).unwrap()
+        let port = FIRST + (next % COUNT) as u16;
+        // Another program may listen there.
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return port;
+        }
+    }
+    panic!("all ports are in use");
 }
 
 impl Process {
@@ -63,18 +66,18 @@ impl Process {
             address: (Ipv4Addr::LOCALHOST, port).into(),
         };
         let mut lines = BufReader::new(output).lines().map_while(Result::ok);
-        let mut said = String::new();
+        let mut printed = String::new();
         loop {
             let Some(line) = lines.next() else {
-                panic!("the server did not start: {said}")
+                panic!("the server did not start: {printed}")
             };
-            said.push_str(&line);
-            said.push('\n');
+            printed.push_str(&line);
+            printed.push('\n');
             if line.contains(ready) {
                 break;
             }
         }
-        // A full pipe would block the server.
+        // A full pipe would block the server, so that its output is read to the end.
         std::thread::spawn(move || lines.for_each(drop));
         process
     }
@@ -82,6 +85,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
+        // Both may fail for a server that has exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -9,9 +9,9 @@ use tower_agent::model::BoxModel;
 use tower_agent::stream::{Event, EventKind};
 use tower_agent::{Agent, AgentRequest, AgentResponse, Result, RunStream};
 
-use crate::transcript::{Answer, left, said};
+use crate::transcript::{left, said};
 
-/// Streamed or not.
+/// The values of `streamed` for [`run`].
 pub const WAYS: [bool; 2] = [false, true];
 
 pub fn secs(seconds: u64) -> Duration {
@@ -39,18 +39,20 @@ pub async fn read(mut stream: RunStream) -> Result<AgentResponse> {
 }
 
 pub fn check(events: &[Event], response: Result<AgentResponse>) -> Result<AgentResponse> {
-    let in_tool = |event: &&Event| event.invocation.tool_call.is_some();
-    let main: Vec<_> = events.iter().filter(|event| !in_tool(event)).collect();
-    let from_tool = left(events.iter().filter(in_tool));
-    let entered = events
+    // The run's own messages become the response; those of an agent in a tool become its result.
+    let (in_tool, main): (Vec<_>, Vec<_>) = events
+        .iter()
+        .partition(|event| event.invocation.tool_call.is_some());
+    let from_tool = left(in_tool);
+    let started = events
         .iter()
         .filter(|event| matches!(event.kind, EventKind::AgentStarted));
-    let gone = events
+    let finished = events
         .iter()
         .filter(|event| matches!(event.kind, EventKind::AgentFinished { .. }));
     assert_eq!(
-        entered.count(),
-        gone.count(),
+        started.count(),
+        finished.count(),
         "every agent that came has left"
     );
     match &response {
@@ -64,15 +66,14 @@ pub fn check(events: &[Event], response: Result<AgentResponse>) -> Result<AgentR
         }
         Err(error) => {
             // Every response that breaks off in these tests starts with `half`.
-            let half = |answer: &Answer| answer.0.starts_with("ha");
-            assert!(
-                !left(main).iter().chain(&from_tool).any(half),
-                "half an answer is left"
-            );
-            let EventKind::RunFailed { error: told } = &events.last().unwrap().kind else {
+            for answer in left(main).iter().chain(&from_tool) {
+                let text: &str = &answer.0;
+                assert!(!text.starts_with("ha"), "half an answer is left");
+            }
+            let EventKind::RunFailed { error: reported } = &events.last().unwrap().kind else {
                 panic!("a run that fails says so last");
             };
-            assert_eq!(told.kind(), error.kind());
+            assert_eq!(reported.kind(), error.kind());
         }
     }
     response

@@ -26,19 +26,18 @@ pub fn saying(text: &str, seconds: u64) -> ScriptedModel {
 
 /// Returns the texts of the messages, including tool results.
 pub fn texts(response: &AgentResponse) -> Vec<String> {
-    let text = |part: &Part| match part {
-        Part::ToolResult(result) => Some(result.text()),
-        part => part.as_text().map(str::to_owned),
-    };
-    let texts = |message: &Message| {
-        message
-            .parts()
-            .iter()
-            .filter_map(text)
-            .collect::<Vec<_>>()
-            .concat()
-    };
-    response.new_messages().map(texts).collect()
+    response.new_messages().map(text).collect()
+}
+
+fn text(message: &Message) -> String {
+    let mut text = String::new();
+    for part in message.parts() {
+        match part {
+            Part::ToolResult(result) => text.push_str(&result.text()),
+            part => text.push_str(part.as_text().unwrap_or_default()),
+        }
+    }
+    text
 }
 
 /// Writes `name>` before, `<name` after, `name=how` at the end.

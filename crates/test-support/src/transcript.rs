@@ -1,25 +1,21 @@
 //! Compares what a consumer ends up with and the response.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use tower_agent::stream::{Event, EventKind};
-use tower_agent::{Message, Role};
+use tower_agent::{Message, Part, Role};
 
 /// A response as text, reasoning and tool calls.
 pub type Answer = (String, String, Vec<String>);
 
 /// Returns the responses that a consumer ends up with, as text, reasoning and tool calls.
 pub fn left<'a>(events: impl IntoIterator<Item = &'a Event>) -> Vec<Answer> {
-    let mut messages: Vec<std::sync::Arc<str>> = Vec::new();
+    let mut messages: Vec<Arc<str>> = Vec::new();
     let mut seen = BTreeMap::<_, Answer>::new();
     let mut owner = BTreeMap::new();
-    let mut places = BTreeMap::new();
+    let mut indices = BTreeMap::new();
     let mut open = Vec::new();
-    let begin = |messages: &mut Vec<std::sync::Arc<str>>, message: &std::sync::Arc<str>| {
-        if !messages.contains(message) {
-            messages.push(message.clone());
-        }
-    };
     for event in events {
         match &event.kind {
             EventKind::TextStart { message } => {
@@ -58,13 +54,13 @@ pub fn left<'a>(events: impl IntoIterator<Item = &'a Event>) -> Vec<Answer> {
                 open.push(id.clone());
                 let calls = &mut seen.entry(message.clone()).or_default().2;
                 owner.insert(id.clone(), message.clone());
-                places.insert(id.clone(), calls.len());
+                indices.insert(id.clone(), calls.len());
                 calls.push(format!("{call_id} {name} "));
             }
             EventKind::ToolCallDelta { id, json } => {
                 assert!(open.contains(id), "arguments outside their call");
                 let calls = &mut seen.entry(owner[id].clone()).or_default().2;
-                calls[places[id]].push_str(json);
+                calls[indices[id]].push_str(json);
             }
             EventKind::AttemptDiscarded { message } | EventKind::ResponseReplaced { message } => {
                 assert!(
@@ -83,23 +79,32 @@ pub fn left<'a>(events: impl IntoIterator<Item = &'a Event>) -> Vec<Answer> {
         .collect()
 }
 
+/// Adds a message that begins with this part.
+fn begin(messages: &mut Vec<Arc<str>>, message: &Arc<str>) {
+    if !messages.contains(message) {
+        messages.push(message.clone());
+    }
+}
+
+/// Returns the responses in these messages, as text, reasoning and tool calls.
 pub fn said<'a>(messages: impl Iterator<Item = &'a Message>) -> Vec<Answer> {
-    let answers = messages.filter(|message| message.role() == Role::Assistant);
-    let answers = answers.map(|message| {
-        let thoughts = message.parts().iter().filter_map(|part| match part {
-            tower_agent::Part::Reasoning(reasoning) => Some(reasoning.text.as_str()),
-            _ => None,
-        });
-        let call = |call: &tower_agent::message::ToolCall| {
-            format!("{} {} {}", call.id, call.name, call.arguments)
-        };
-        (
-            message.text(),
-            thoughts.collect(),
-            message.tool_calls().map(call).collect(),
-        )
-    });
+    let mut answers = Vec::new();
+    for message in messages.filter(|message| message.role() == Role::Assistant) {
+        let mut thoughts = String::new();
+        for part in message.parts() {
+            if let Part::Reasoning(reasoning) = part {
+                thoughts.push_str(&reasoning.text);
+            }
+        }
+        let calls = message
+            .tool_calls()
+            .map(|call| format!("{} {} {}", call.id, call.name, call.arguments))
+            .collect();
+        let answer: Answer = (message.text(), thoughts, calls);
+        // An empty response emits no events, so that a consumer has no message for it.
+        if answer != Answer::default() {
+            answers.push(answer);
+        }
+    }
     answers
-        .filter(|answer: &Answer| *answer != Default::default())
-        .collect()
 }

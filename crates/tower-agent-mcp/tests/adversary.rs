@@ -69,17 +69,14 @@ fn clerk(name: &'static str, paid: &Paid) -> Agent {
         let is_done = request
             .messages()
             .iter()
-            .any(|it| it.tool_results().next().is_some());
+            .any(|message| message.tool_results().next().is_some());
         let asked = request.messages().iter().next().unwrap().text();
         let amount: u64 = asked.parse().unwrap();
-        Ok(match is_done {
-            true => ModelResponse::from_text("Done."),
-            false => ModelResponse::from_tool_calls([ToolCall::new(
-                "call_1",
-                "pay",
-                json!({ "value": amount }),
-            )]),
-        })
+        if is_done {
+            return Ok(ModelResponse::from_text("Done."));
+        }
+        let call = ToolCall::new("call_1", "pay", json!({ "value": amount }));
+        Ok(ModelResponse::from_tool_calls([call]))
     }));
     let paid = paid.clone();
     let pay = Tool::function("pay", "Pays.", move |amount: u64| {
@@ -113,7 +110,7 @@ fn answer(asked: &Asked, known: &[Asked], rng: &mut Rng) -> Answer {
         clerk: asked.clerk,
         amount: asked.amount,
         state: Some(asked.state.clone()),
-        key: format!("{}/call_1", asked.clerk),
+        key: format!("{}/m1.0", asked.clerk),
         answer: Some(json!({ "action": "accept", "content": { "approved": true } })),
     };
     for _ in 0..rng.below(3) {
@@ -134,7 +131,7 @@ fn answer(asked: &Asked, known: &[Asked], rng: &mut Rng) -> Answer {
                 answer.state = Some(state[..rng.below(state.len() + 1)].to_owned());
             }
             5 => answer.state = None,
-            6 => answer.key = "clerk/call_2".to_owned(),
+            6 => answer.key = "clerk/m1.1".to_owned(),
             7 => answer.answer = None,
             8 => answer.answer = Some(json!({ "action": "decline" })),
             _ => {
@@ -169,7 +166,8 @@ async fn a_payment_needs_an_approval_of_its_own() {
     let mut expected: Vec<(&str, u64)> = Vec::new();
     for input in 0..inputs {
         if known.is_empty() || rng.below(10) < 3 {
-            let (clerk, amount) = (CLERKS[rng.below(2)], input as u64);
+            let clerk = CLERKS[rng.below(2)];
+            let amount = input as u64;
             let response = client.call_tool_once(call(clerk, amount)).await.unwrap();
             let CallToolResponse::InputRequired(asked) = response else {
                 panic!("{response:?}")
@@ -192,15 +190,15 @@ async fn a_payment_needs_an_approval_of_its_own() {
             } = answer(&asked, &known, &mut rng);
             let mut params = call(clerk, amount);
             params.request_state = state.clone();
-            params.input_responses = answer.clone().map(|it| [(key.clone(), it)].into());
+            params.input_responses = answer.clone().map(|answer| [(key.clone(), answer)].into());
             let response = client.call_tool_once(params).await;
 
             let of = known
                 .iter_mut()
-                .find(|it| Some(&it.state) == state.as_ref());
-            let of = of.filter(|it| it.is_open && it.clerk == clerk && it.amount == amount);
-            let is_approval = key == format!("{clerk}/call_1")
-                && answer.is_some_and(|it| it["content"]["approved"] == true);
+                .find(|call| Some(&call.state) == state.as_ref());
+            let of = of.filter(|call| call.is_open && call.clerk == clerk && call.amount == amount);
+            let is_approval = key == format!("{clerk}/m1.0")
+                && answer.is_some_and(|answer| answer["content"]["approved"] == true);
             match (&of, state.is_some()) {
                 (None, true) => assert!(response.is_err(), "{response:?}"),
                 _ => assert!(response.is_ok(), "{response:?}"),

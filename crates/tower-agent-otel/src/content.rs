@@ -19,15 +19,15 @@ pub(crate) fn input(request: &ModelRequest) -> Vec<KeyValue> {
             text(vec![part]),
         ));
     }
-    let tools = request.tools().iter().map(|tool| {
-        json!({
+    let mut tools = Vec::new();
+    for tool in request.tools() {
+        tools.push(json!({
             "type": "function",
             "name": tool.name(),
             "description": tool.description(),
             "parameters": tool.parameters(),
-        })
-    });
-    let tools: Vec<_> = tools.collect();
+        }));
+    }
     if !tools.is_empty() {
         attributes.push(KeyValue::new(attribute::TOOL_DEFINITIONS, text(tools)));
     }
@@ -36,10 +36,10 @@ pub(crate) fn input(request: &ModelRequest) -> Vec<KeyValue> {
 
 /// Returns the message of a response.
 pub(crate) fn output(response: &ModelResponse) -> String {
-    let mut said = message(response.message());
+    let mut output = message(response.message());
     // The conventions have deprecated it, but readers of older revisions drop a message without.
-    said["finish_reason"] = response.finish_reason().to_string().into();
-    text(vec![said])
+    output["finish_reason"] = response.finish_reason().to_string().into();
+    text(vec![output])
 }
 
 fn text(list: Vec<Value>) -> String {
@@ -60,25 +60,28 @@ fn message(message: &Message) -> Value {
 
 fn part(part: &Part) -> Value {
     match part {
-        Part::Text(it) => json!({ "type": "text", "content": it.text }),
-        Part::Reasoning(it) => json!({ "type": "reasoning", "content": it.text }),
-        Part::Image(it) => media("image", &it.source),
-        Part::Audio(it) => media("audio", &it.source),
-        Part::Document(it) => media("document", &it.source),
-        Part::ToolCall(it) => json!({
+        Part::Text(text) => json!({ "type": "text", "content": text.text }),
+        Part::Reasoning(reasoning) => json!({ "type": "reasoning", "content": reasoning.text }),
+        Part::Image(image) => media("image", &image.source),
+        Part::Audio(audio) => media("audio", &audio.source),
+        Part::Document(document) => media("document", &document.source),
+        Part::ToolCall(call) => json!({
             "type": "tool_call",
-            "id": &*it.id,
-            "name": &*it.name,
-            "arguments": it.arguments.value(),
+            "id": &*call.id,
+            "name": &*call.name,
+            "arguments": call.arguments.value(),
         }),
-        Part::ToolResult(it) => {
-            let said: Value = match it.parts.iter().all(|part| part.as_text().is_some()) {
-                true => it.text().into(),
-                false => it.parts.iter().map(self::part).collect(),
+        Part::ToolResult(result) => {
+            // The schema allows any value, and text alone is easiest to read as a string.
+            let is_text = result.parts.iter().all(|part| part.as_text().is_some());
+            let response: Value = if is_text {
+                result.text().into()
+            } else {
+                result.parts.iter().map(self::part).collect()
             };
-            json!({ "type": "tool_call_response", "id": &*it.call_id, "response": said })
+            json!({ "type": "tool_call_response", "id": &*result.call_id, "response": response })
         }
-        // Only the provider knows what is in it.
+        // A provider's own part is opaque and may be large, such as encrypted reasoning.
         _ => json!({ "type": "provider" }),
     }
 }
@@ -93,6 +96,7 @@ fn media(modality: &str, source: &MediaSource) -> Value {
         MediaSource::File { id, .. } => {
             json!({ "type": "file", "modality": modality, "mime_type": mime_type, "file_id": id })
         }
+        // The schema requires `content`, and bytes would make spans too large to export.
         _ => json!({ "type": "blob", "modality": modality, "mime_type": mime_type, "content": "" }),
     }
 }

@@ -35,6 +35,7 @@ impl<S> Layer<S> for OpenTelemetryLayer {
     }
 }
 
+/// The service of [`OpenTelemetryLayer`].
 #[derive(Clone)]
 pub(crate) struct RecordCalls<S> {
     inner: S,
@@ -56,6 +57,7 @@ where
 
     fn call(&mut self, mut request: R) -> Self::Future {
         let call = OpenCall::begin(&mut request, self.telemetry.clone());
+        // Services may do their work in `call` already, and its spans are children of this one.
         let inner = call.inside(|| self.inner.call(request));
         ResponseFuture {
             inner: Some(inner),
@@ -65,6 +67,7 @@ where
 }
 
 pin_project! {
+    /// The future of a recorded call. It ends the call with the result, or as cancelled on drop.
     pub(crate) struct ResponseFuture<F, R: Recorded> {
         // `None` once it has ended.
         #[pin]
@@ -75,7 +78,8 @@ pin_project! {
     impl<F, R: Recorded> PinnedDrop for ResponseFuture<F, R> {
         fn drop(this: Pin<&mut Self>) {
             let mut this = this.project();
-            // What is dropped with a call may have something to say about it.
+            // Destructors of a cancelled call may emit events, and these belong to its span:
+            // `inner` has to go before `call`, whose drop ends the span.
             if this.inner.is_some() {
                 this.call.inside(|| this.inner.set(None));
             }
@@ -96,6 +100,7 @@ where
             Some(inner) => inner.poll(cx),
             None => Poll::Pending,
         }));
+        // For the same reason as in `drop`: destructors run while the span is open.
         this.call.inside(|| this.inner.set(None));
         this.call.end(&result);
         Poll::Ready(result)

@@ -28,101 +28,101 @@ pub(crate) struct Metrics {
 
 impl Metrics {
     pub(crate) fn new(meter: &Meter) -> Self {
-        let seconds = |name, bounds: Vec<f64>, description| {
-            let histogram = meter.f64_histogram(name).with_unit("s");
-            histogram
-                .with_description(description)
-                .with_boundaries(bounds)
-                .build()
-        };
-        let counts = |name, unit, bounds: Vec<f64>, description| {
-            let histogram = meter.u64_histogram(name).with_unit(unit);
-            histogram
-                .with_description(description)
-                .with_boundaries(bounds)
-                .build()
-        };
-        let tokens = |name, description| {
-            meter
-                .u64_counter(name)
-                .with_unit("{token}")
-                .with_description(description)
-                .build()
-        };
-        let (call, run) = (|| doubling(0.01, 14), || doubling(0.1, 13));
-        let (few, many) = (|| doubling(1.0, 8), || quadrupling(1.0, 14));
+        // The SDK's own bounds suit milliseconds: with seconds, most calls would share the lowest
+        // bucket.
+        let call_bounds = powers(2.0, 0.01, 14);
+        let run_bounds = powers(2.0, 0.1, 13);
+        let call_count_bounds = powers(2.0, 1.0, 8);
+        let token_bounds = powers(4.0, 1.0, 14);
         Self {
             inference_duration: seconds(
+                meter,
                 metric::INFERENCE_DURATION,
-                call(),
+                &call_bounds,
                 "Duration of a model call.",
             ),
             time_to_first_chunk: seconds(
+                meter,
                 metric::TIME_TO_FIRST_CHUNK,
-                call(),
+                &call_bounds,
                 "Time from a streamed model call to its first chunk.",
             ),
             time_per_output_chunk: seconds(
+                meter,
                 metric::TIME_PER_OUTPUT_CHUNK,
-                call(),
+                &call_bounds,
                 "Time from one chunk of a streamed model call to the next.",
             ),
             tool_duration: seconds(
+                meter,
                 metric::EXECUTE_TOOL_DURATION,
-                call(),
+                &call_bounds,
                 "Duration of a tool call.",
             ),
             agent_duration: seconds(
+                meter,
                 metric::INVOKE_AGENT_DURATION,
-                run(),
+                &run_bounds,
                 "Duration of an agent's call.",
             ),
             workflow_duration: seconds(
+                meter,
                 metric::INVOKE_WORKFLOW_DURATION,
-                run(),
+                &run_bounds,
                 "Duration of a team's call.",
             ),
             inference_calls: counts(
+                meter,
                 metric::INVOKE_AGENT_INFERENCE_CALLS,
                 "{inference_call}",
-                few(),
+                &call_count_bounds,
                 "Model calls that an agent has made.",
             ),
             tool_calls: counts(
+                meter,
                 metric::INVOKE_AGENT_TOOL_CALLS,
                 "{tool_call}",
-                few(),
+                &call_count_bounds,
                 "Tool calls that an agent has made.",
             ),
             input_tokens: counts(
+                meter,
                 metric::INFERENCE_INPUT_TOKENS,
                 "{token}",
-                many(),
+                &token_bounds,
                 "Input tokens of a model call.",
             ),
             output_tokens: counts(
+                meter,
                 metric::INFERENCE_OUTPUT_TOKENS,
                 "{token}",
-                many(),
+                &token_bounds,
                 "Output tokens of a model call.",
             ),
-            usage_input: tokens(metric::USAGE_INPUT, "Input tokens spent."),
-            usage_output: tokens(metric::USAGE_OUTPUT, "Output tokens spent."),
+            usage_input: tokens(meter, metric::USAGE_INPUT, "Input tokens spent."),
+            usage_output: tokens(meter, metric::USAGE_OUTPUT, "Output tokens spent."),
             usage_cache_read: tokens(
+                meter,
                 metric::USAGE_CACHE_READ,
                 "Input tokens read from the provider's cache.",
             ),
             usage_cache_write: tokens(
+                meter,
                 metric::USAGE_CACHE_WRITE,
                 "Input tokens written to the provider's cache.",
             ),
-            usage_reasoning: tokens(metric::USAGE_REASONING, "Output tokens spent on reasoning."),
+            usage_reasoning: tokens(
+                meter,
+                metric::USAGE_REASONING,
+                "Output tokens spent on reasoning.",
+            ),
         }
     }
 
     /// Counts the tokens of a model call. The conventions count a call without usage as zero.
     pub(crate) fn count(&self, usage: Usage, attributes: &[KeyValue]) {
         let mut attributes = attributes.to_vec();
+        // The conventions split tokens by modality, which a usage of the core does not do.
         attributes.push(KeyValue::new(attribute::TOKEN_MODALITY, UNKNOWN_MODALITY));
         for (counter, tokens) in [
             (&self.usage_input, usage.input_tokens),
@@ -146,10 +146,44 @@ pub(crate) fn record(histogram: &Histogram<f64>, time: Duration, attributes: &[K
     histogram.record(time.as_secs_f64(), attributes);
 }
 
-fn doubling(first: f64, count: i32) -> Vec<f64> {
-    (0..count).map(|power| first * 2_f64.powi(power)).collect()
+fn seconds(
+    meter: &Meter,
+    name: &'static str,
+    bounds: &[f64],
+    description: &'static str,
+) -> Histogram<f64> {
+    meter
+        .f64_histogram(name)
+        .with_unit("s")
+        .with_description(description)
+        .with_boundaries(bounds.to_vec())
+        .build()
 }
 
-fn quadrupling(first: f64, count: i32) -> Vec<f64> {
-    (0..count).map(|power| first * 4_f64.powi(power)).collect()
+fn counts(
+    meter: &Meter,
+    name: &'static str,
+    unit: &'static str,
+    bounds: &[f64],
+    description: &'static str,
+) -> Histogram<u64> {
+    meter
+        .u64_histogram(name)
+        .with_unit(unit)
+        .with_description(description)
+        .with_boundaries(bounds.to_vec())
+        .build()
+}
+
+fn tokens(meter: &Meter, name: &'static str, description: &'static str) -> Counter<u64> {
+    meter
+        .u64_counter(name)
+        .with_unit("{token}")
+        .with_description(description)
+        .build()
+}
+
+/// Returns `count` bounds, each `base` times the one before.
+fn powers(base: f64, first: f64, count: i32) -> Vec<f64> {
+    (0..count).map(|power| first * base.powi(power)).collect()
 }

@@ -1,7 +1,7 @@
 //! Names of `open-telemetry/semantic-conventions-genai`, revision
 //! `024a4f944a1291fcb627c9c47da69e79868dd15e`, and of the general conventions 1.44.
 
-/// What is recorded is recorded by this.
+/// The instrumentation scope of the metrics.
 pub(crate) const SCOPE: &str = "tower-agent-otel";
 
 pub(crate) mod operation {
@@ -95,16 +95,16 @@ pub(crate) mod error_type {
     pub(crate) const OTHER: &str = "_OTHER";
 }
 
-/// The modality of tokens, which no usage of the core tells.
+/// The modality of tokens. The core's `Usage` does not distinguish modalities.
 pub(crate) const UNKNOWN_MODALITY: &str = "unknown";
 
-/// The provider of a model that does not tell its own.
+/// The provider of a model that does not report one.
 pub(crate) const UNKNOWN_PROVIDER: &str = "unknown";
 
 /// The type of the tools that an agent executes itself.
 pub(crate) const FUNCTION: &str = "function";
 
-/// The finish reason of a response that did not come.
+/// The finish reason of a call that ended without a response.
 pub(crate) const NO_RESPONSE: &str = "error";
 
 /// Returns the conventions' name of a provider, which may have several protocols.

@@ -11,12 +11,12 @@ use crate::names::{attribute, error_type};
 use crate::recorded::{Ending, Recorded};
 use crate::telemetry::Telemetry;
 
-/// A call that has begun. It ends once: with its result, or when it is dropped.
+/// A call in progress. It ends once: with its result, or as cancelled when it is dropped.
 pub(crate) struct OpenCall<R: Recorded> {
     telemetry: Arc<Telemetry>,
     record: R::Record,
     span: Span,
-    /// The context of what is inside, with the span.
+    /// The context, with the span, that is current while the call is polled.
     context: Context,
     began: Instant,
     has_ended: bool,
@@ -27,11 +27,12 @@ impl<R: Recorded> OpenCall<R> {
         let span = R::span(request, &telemetry);
         let mut context = span.context();
         if !context.span().span_context().is_valid() {
-            // Without a subscriber, spans of `opentelemetry` alone go on.
+            // Without a subscriber that exports, the span has no context. Keeping the caller's
+            // leaves a trace that `opentelemetry` alone has begun unbroken.
             context = Context::current();
         }
         let record = R::begin(request, &telemetry, &mut context);
-        let this = Self {
+        let call = Self {
             telemetry,
             record,
             span,
@@ -39,25 +40,31 @@ impl<R: Recorded> OpenCall<R> {
             began: Instant::now(),
             has_ended: false,
         };
-        if let Some(span) = this.recording() {
+        // Attributes cost allocations, and the user's function runs for the id: not for a span
+        // that is filtered out or not sampled.
+        if let Some(span) = call.recording() {
             let run = request.context();
-            if let Some(id) = this.telemetry.conversation_id(run) {
+            if let Some(id) = call.telemetry.conversation_id(run) {
                 span.set_attribute(KeyValue::new(attribute::CONVERSATION_ID, id));
             }
-            R::describe(request, &this.telemetry, &span);
+            R::describe(request, &call.telemetry, &span);
         }
-        this
+        call
     }
 
     /// Returns the span, if it is recorded.
     fn recording(&self) -> Option<SpanRef<'_>> {
-        (!self.span.is_disabled())
-            .then(|| self.context.span())
-            .filter(SpanRef::is_recording)
+        // A disabled span has the caller's context, whose span is not this call's to change.
+        if self.span.is_disabled() {
+            return None;
+        }
+        Some(self.context.span()).filter(SpanRef::is_recording)
     }
 
     /// Runs code of the call in its span.
     pub(crate) fn inside<T>(&self, code: impl FnOnce() -> T) -> T {
+        // Both: `tracing` takes parents from the entered span, and code that uses `opentelemetry`
+        // directly takes them from the attached context.
         let _entered = self.span.enter();
         let _attached = self.context.clone().attach();
         code()
@@ -77,6 +84,7 @@ impl<R: Recorded> OpenCall<R> {
         error_type: Option<&'static str>,
         error: Option<&Error>,
     ) {
+        // `drop` comes here as well, after a call that has ended.
         if std::mem::replace(&mut self.has_ended, true) {
             return;
         }
@@ -84,8 +92,12 @@ impl<R: Recorded> OpenCall<R> {
             error_type,
             duration: self.began.elapsed(),
         };
-        let span = (!self.span.is_disabled()).then(|| self.context.span());
-        let span = span.filter(SpanRef::is_recording);
+        // Not `recording()`, which would borrow all of `self`: `end` takes the record mutably.
+        let span = if self.span.is_disabled() {
+            None
+        } else {
+            Some(self.context.span()).filter(SpanRef::is_recording)
+        };
         R::end(
             &mut self.record,
             response,
@@ -94,23 +106,25 @@ impl<R: Recorded> OpenCall<R> {
             span.as_ref(),
         );
         if let (Some(error), Some(error_type)) = (error, error_type) {
+            // The text of an error may quote a prompt or a result, so that it counts as content.
             let message = self.telemetry.has_content.then(|| error.message());
             self.span
-                .in_scope(|| R::tell_exception(error_type, message));
+                .in_scope(|| R::emit_exception(error_type, message));
         }
         let Some(span) = span else { return };
         if let Some(error_type) = error_type {
             span.set_attribute(KeyValue::new(attribute::ERROR_TYPE, error_type));
             span.set_status(Status::error(error_type));
         }
-        // Not when the last handle of it is dropped: a task that a tool has left behind may have
-        // one.
+        // Explicitly, and not when the last handle is dropped: a task that a tool has left behind
+        // may hold one for as long as it runs.
         span.end();
     }
 }
 
 fn error_type_of(error: &Error) -> Option<&'static str> {
     match error.kind() {
+        // Neither is a failure: the run goes on later, or a callback has ended it on purpose.
         ErrorKind::Interrupted | ErrorKind::InvocationEnded => None,
         ErrorKind::Other => Some(error_type::OTHER),
         kind => Some(kind.code()),

@@ -10,23 +10,25 @@ use crate::telemetry::Telemetry;
 
 /// A kind of call that is recorded.
 pub(crate) trait Recorded: Request {
-    /// What is known of a call before it ends.
+    /// The data of a call in progress, from which its end is recorded.
     type Record: Send;
 
-    /// Creates the span, with what a sampler may look at.
+    /// Creates the span, with the attributes that a sampler decides by: later ones come too late
+    /// for it.
     fn span(request: &Self, telemetry: &Telemetry) -> Span;
 
-    /// Begins a call. `context` is that of everything inside.
+    /// Begins a call. `context` is the context of everything that runs inside it.
     fn begin(request: &mut Self, telemetry: &Arc<Telemetry>, context: &mut Context)
     -> Self::Record;
 
-    /// Sets what is known of the request.
+    /// Sets the attributes of the request that no sampler needs; called for recorded spans only.
     fn describe(request: &Self, telemetry: &Telemetry, span: &SpanRef<'_>);
 
-    /// Returns the type of the error that a response is.
+    /// Returns the `error.type` of a response that reports a failure.
     fn error_type(response: &Self::Response) -> Option<&'static str>;
 
-    /// Ends a call: sets what is known of the response, and records the metrics.
+    /// Ends a call: sets the attributes of the response, and records the metrics. `span` is
+    /// `None` if it is not recorded.
     fn end(
         record: &mut Self::Record,
         response: Option<&Self::Response>,
@@ -36,10 +38,10 @@ pub(crate) trait Recorded: Request {
     );
 
     /// Emits the event of a failed call.
-    fn tell_exception(error_type: &'static str, message: Option<&str>);
+    fn emit_exception(error_type: &'static str, message: Option<&str>);
 }
 
-/// How a call ended.
+/// The error type and the duration of a call that has ended.
 pub(crate) struct Ending {
     pub(crate) error_type: Option<&'static str>,
     pub(crate) duration: Duration,

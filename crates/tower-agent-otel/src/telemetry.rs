@@ -8,7 +8,7 @@ use crate::metrics::Metrics;
 /// Returns the id of a run's conversation.
 pub(crate) type ConversationId = dyn Fn(&RunContext) -> Option<String> + Send + Sync;
 
-/// What all calls share.
+/// The options and instruments that all calls share.
 pub(crate) struct Telemetry {
     pub(crate) has_content: bool,
     pub(crate) provider: Arc<str>,

@@ -2,7 +2,6 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use crate::lock::lock;
 use rmcp::model::{
     ClientRequest, ElicitRequestParams, ElicitResult, GetExtensions, GetMeta,
     ProgressNotificationParam, ProgressToken, RequestId,
@@ -10,6 +9,8 @@ use rmcp::model::{
 use rmcp::service::InboundStreamOrigin;
 use tokio::sync::{mpsc, oneshot};
 use tower_agent::RunContext;
+
+use crate::lock::lock;
 
 /// A message of the server about an active call.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use std::error::Error as StdError;
 use std::io;
 
 use rmcp::ServiceError;
-use rmcp::model::{ErrorCode, ErrorData};
+use rmcp::model::{ErrorCode, ErrorData, ProtocolVersion};
 use rmcp::service::ClientInitializeError;
 use rmcp::transport::DynamicTransportError;
 use rmcp::transport::streamable_http_client::StreamableHttpError;
@@ -16,7 +16,7 @@ use super::transport::HttpFault;
 /// Converts the failure of a request to a server.
 pub(super) fn request(server: &str, error: ServiceError) -> Error {
     match error {
-        ServiceError::McpError(said) => rejected(server, &said),
+        ServiceError::McpError(rejection) => rejected(server, &rejection),
         ServiceError::TransportSend(error) => transport(server, error),
         ServiceError::TransportClosed => {
             let message = format!("MCP server `{server}` closed the connection");
@@ -41,15 +41,15 @@ pub(super) fn request(server: &str, error: ServiceError) -> Error {
 }
 
 /// Converts a JSON-RPC error of the server. Repeating the request would change nothing.
-pub(super) fn rejected(server: &str, said: &ErrorData) -> Error {
-    let kind = match said.code {
+pub(super) fn rejected(server: &str, rejection: &ErrorData) -> Error {
+    let kind = match rejection.code {
         ErrorCode::INVALID_PARAMS => ErrorKind::InvalidArguments,
         ErrorCode::METHOD_NOT_FOUND => ErrorKind::UnknownTool,
         _ => ErrorKind::Tool,
     };
     let message = format!(
         "MCP server `{server}`: {} (code {})",
-        said.message, said.code.0
+        rejection.message, rejection.code.0
     );
     Error::new(kind, message).with_retryable(false)
 }
@@ -59,14 +59,15 @@ pub(super) fn connecting(server: &str, error: ConnectError) -> Error {
     let begin = format!("cannot connect to MCP server `{server}`");
     match error {
         ConnectError::Open(error) => {
-            let will_not_be_there = matches!(
+            // A program that is not installed will not be there at the next attempt either.
+            let is_permanent = matches!(
                 error.kind(),
                 io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied
             );
             let message = format!("{begin}: {error}");
             let kind = ErrorKind::Connection;
             Error::new(kind, message)
-                .with_retryable(!will_not_be_there)
+                .with_retryable(!is_permanent)
                 .with_source(error)
         }
         ConnectError::Handshake(error) => handshake(server, *error),
@@ -81,11 +82,12 @@ fn handshake(server: &str, error: ClientInitializeError) -> Error {
             let message = format!("{begin}: {}", error.message());
             error.with_message(message)
         }
+        // The first failure only means that the server is of an earlier version.
         ClientInitializeError::LegacyFallbackFailed { fallback, .. } => {
             handshake(server, *fallback)
         }
-        ClientInitializeError::JsonRpcError(said) => {
-            let message = format!("{begin}: {} (code {})", said.message, said.code.0);
+        ClientInitializeError::JsonRpcError(rejection) => {
+            let message = format!("{begin}: {} (code {})", rejection.message, rejection.code.0);
             Error::new(ErrorKind::Protocol, message).with_retryable(false)
         }
         ClientInitializeError::ConnectionClosed(_) => Error::new(
@@ -96,11 +98,8 @@ fn handshake(server: &str, error: ClientInitializeError) -> Error {
             client_supported,
             server_supported,
         } => {
-            let list = |versions: &[_]| {
-                let versions: Vec<_> = versions.iter().map(ToString::to_string).collect();
-                versions.join(", ")
-            };
-            let (ours, its) = (list(&client_supported), list(&server_supported));
+            let ours = joined(&client_supported);
+            let its = joined(&server_supported);
             let message = format!("{begin}: it speaks the protocol versions {its}, and not {ours}");
             Error::new(ErrorKind::Protocol, message).with_retryable(false)
         }
@@ -108,18 +107,24 @@ fn handshake(server: &str, error: ClientInitializeError) -> Error {
     }
 }
 
+fn joined(versions: &[ProtocolVersion]) -> String {
+    let versions: Vec<_> = versions.iter().map(ToString::to_string).collect();
+    versions.join(", ")
+}
+
 fn transport(server: &str, error: DynamicTransportError) -> Error {
-    let of_http = error.error.downcast_ref::<StreamableHttpError<HttpFault>>();
-    let Some(of_http) = of_http else {
+    let http_error = error.error.downcast_ref::<StreamableHttpError<HttpFault>>();
+    let Some(http_error) = http_error else {
         let message = format!(
             "the connection to MCP server `{server}` broke: {}",
-            words(&*error.error)
+            with_sources(&*error.error)
         );
         return Error::new(ErrorKind::Connection, message).with_source(error);
     };
-    match of_http {
+    match http_error {
         StreamableHttpError::Client(HttpFault(fault)) => {
             let message = format!("MCP server `{server}`: {}", fault.message());
+            // The kind and the retry-after of the HTTP service's own error stay.
             fault.clone().with_message(message)
         }
         StreamableHttpError::AuthRequired(_) | StreamableHttpError::InsufficientScope(_) => {
@@ -129,7 +134,7 @@ fn transport(server: &str, error: DynamicTransportError) -> Error {
         StreamableHttpError::UnexpectedServerResponse(_)
         | StreamableHttpError::UnexpectedContentType(_)
         | StreamableHttpError::Deserialize(_) => {
-            let message = format!("MCP server `{server}`: {of_http}");
+            let message = format!("MCP server `{server}`: {http_error}");
             Error::new(ErrorKind::Protocol, message).with_source(error)
         }
         other => {
@@ -140,13 +145,13 @@ fn transport(server: &str, error: DynamicTransportError) -> Error {
 }
 
 /// Returns the texts of an error and its sources.
-fn words(error: &(dyn StdError + 'static)) -> String {
-    let mut words = error.to_string();
+fn with_sources(error: &(dyn StdError + 'static)) -> String {
+    let mut text = error.to_string();
     let mut next = error.source();
     while let Some(source) = next {
-        words.push_str(": ");
-        words.push_str(&source.to_string());
+        text.push_str(": ");
+        text.push_str(&source.to_string());
         next = source.source();
     }
-    words
+    text
 }

@@ -55,6 +55,7 @@ impl ClientHandler for McpClientHandler {
             return Err(ErrorData::invalid_request(message, None));
         };
         let answer = sampling::answer(&self.config, params, run);
+        // rmcp does not drop this future when the server cancels, and a completion costs money.
         tokio::select! {
             answer = answer => answer,
             () = context.ct.cancelled() => Err(ErrorData::internal_error("cancelled", None)),
@@ -78,12 +79,19 @@ impl ClientHandler for McpClientHandler {
         };
         let (answer, answered) = oneshot::channel();
         let question = CallEvent::Question(Box::new(question), answer);
-        let gone = || ErrorData::invalid_request("the call has ended", None);
-        call.events.send(question).await.map_err(|_| gone())?;
-        answered.await.map_err(|_| gone())
+        // The call answers, and not this task: only the call can interrupt its run.
+        call.events
+            .send(question)
+            .await
+            .map_err(|_| call_has_ended())?;
+        answered.await.map_err(|_| call_has_ended())
     }
 
     fn get_info(&self) -> ClientConfig {
         self.config.info()
     }
+}
+
+fn call_has_ended() -> ErrorData {
+    ErrorData::invalid_request("the call has ended", None)
 }

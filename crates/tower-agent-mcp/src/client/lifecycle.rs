@@ -1,7 +1,7 @@
 use rmcp::ClientLifecycleMode;
 use rmcp::model::ProtocolVersion;
 
-/// How the client and the server agree on a protocol version.
+/// The way in which client and server agree on a protocol version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Lifecycle {

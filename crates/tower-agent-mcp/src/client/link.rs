@@ -53,9 +53,10 @@ impl Link {
         &self.config
     }
 
-    /// Returns the connection, after connecting again if it was closed. All that wait for it share
-    /// the attempts.
+    /// Returns the connection, after connecting again if it was closed. Concurrent calls share the
+    /// attempts.
     pub(super) async fn connection(self: &Arc<Self>) -> Result<Arc<Connection>> {
+        // The lock ends with this block, before the wait.
         let connecting = {
             let mut state = self.lock();
             match &*state {
@@ -63,7 +64,8 @@ impl Link {
                 State::Closed => return Err(self.closed()),
                 State::Connecting(connecting) => connecting.clone(),
                 State::Down | State::Up(_) => {
-                    // A server that died without an answer may do so again.
+                    // A server that died without an answer may do so again: then the first
+                    // attempt waits as well.
                     let at_once = !matches!(&*state, State::Up(last) if !last.has_answered());
                     let connecting = self.clone().connect(at_once);
                     *state = State::Connecting(connecting.clone());
@@ -74,11 +76,13 @@ impl Link {
         connecting.await
     }
 
-    /// Connects in a task of its own, so that it goes on whoever waits for it.
+    /// Connects in a task of its own: a call that is dropped must not stop the attempts that other
+    /// calls wait for.
     fn connect(self: Arc<Self>, at_once: bool) -> Connecting {
         let task = tokio::spawn(async move {
             let connected = self.attempts(at_once).await.map(Arc::new);
             let mut state = self.lock();
+            // Closed meanwhile: the new connection is dropped, which closes it.
             if matches!(*state, State::Closed) {
                 return Err(self.closed());
             }
@@ -88,14 +92,14 @@ impl Link {
             };
             connected
         });
-        let task = task.map(|ended| {
-            let gone = |error| {
+        let connected = task.map(|joined| {
+            // The task panicked, or the runtime is shutting down.
+            joined.map_err(|error| {
                 Error::new(ErrorKind::Connection, "the connection attempt was aborted")
-                    .with_source(error)
-            };
-            ended.map_err(|error| gone(tower::BoxError::from(error)))?
+                    .with_source(tower::BoxError::from(error))
+            })?
         });
-        task.boxed().shared()
+        connected.boxed().shared()
     }
 
     async fn attempts(&self, at_once: bool) -> Result<Connection> {
@@ -109,6 +113,7 @@ impl Link {
                 Ok(connection) => return Ok(connection),
                 Err(error) => error,
             };
+            // A missing program or a wrong key fails the same way every time.
             match waits.next().filter(|_| error.is_retryable()) {
                 Some(wait) => {
                     tracing::warn!(%server, %error, ?wait, "connecting again");
@@ -121,6 +126,7 @@ impl Link {
 
     /// Closes the connection for good.
     pub(super) async fn close(&self) {
+        // First the state: no call may begin a connection that nobody closes.
         let last = std::mem::replace(&mut *self.lock(), State::Closed);
         if let State::Up(connection) = last {
             connection.close().await;

@@ -17,7 +17,7 @@ use super::connection::Connection;
 use super::{declaration, error};
 use crate::lock::lock;
 
-/// How many pages a list may have.
+/// The maximum number of pages of a list: a server could make up cursors without end.
 const PAGES: usize = 1000;
 
 /// A tool of the server.
@@ -56,7 +56,7 @@ impl List {
         self.lock().tools.clone()
     }
 
-    /// Returns whether the tools must be read again.
+    /// Returns `true` if the tools must be read again.
     pub(super) fn is_stale(&self, connection: &Arc<Connection>) -> bool {
         let mut read = self.lock();
         if connection.calls().take_tools_changed() {
@@ -65,9 +65,11 @@ impl List {
         let Some(valid) = &read.valid else {
             return true;
         };
-        std::ptr::addr_eq(valid.connection.as_ptr(), Arc::as_ptr(connection))
-            .then_some(())
-            .is_none_or(|()| valid.until.is_some_and(|until| until <= Instant::now()))
+        // By address, which is unique: the weak reference keeps the allocation from being reused.
+        if !std::ptr::addr_eq(valid.connection.as_ptr(), Arc::as_ptr(connection)) {
+            return true;
+        }
+        valid.until.is_some_and(|until| until <= Instant::now())
     }
 
     /// Reads the tools. The list stays as it was if that fails.
@@ -76,15 +78,17 @@ impl List {
         let read = timeout(config.call_timeout, reading)
             .await
             .unwrap_or_else(|_| {
-                let (server, after) = (&config.server, config.call_timeout);
-                let message =
-                    format!("MCP server `{server}` did not list its tools within {after:?}");
+                let message = format!(
+                    "MCP server `{}` did not list its tools within {:?}",
+                    config.server, config.call_timeout,
+                );
                 Err(Error::new(ErrorKind::Timeout, message))
             });
         let mut list = self.lock();
         match read {
             Ok((tools, valid_for)) => {
-                let until = valid_for.and_then(|it| Instant::now().checked_add(it));
+                // A time beyond the clock's range counts as no limit.
+                let until = valid_for.and_then(|time| Instant::now().checked_add(time));
                 let connection = Arc::downgrade(connection);
                 *list = Read {
                     tools,
@@ -93,6 +97,7 @@ impl List {
                 Ok(())
             }
             Err(error) => {
+                // The tools stay, and the next call tries to read them again.
                 list.valid = None;
                 Err(error)
             }
@@ -107,19 +112,22 @@ impl List {
 async fn read_all(peer: &Peer<RoleClient>, config: &Config) -> Result<(Tools, Option<Duration>)> {
     let mut tools = BTreeMap::new();
     let mut valid_for = None;
-    let (mut cursor, mut cursors) = (None, BTreeSet::new());
+    let mut cursor = None;
+    let mut seen_cursors = BTreeSet::new();
     for _ in 0..PAGES {
-        let page = page(peer, cursor).await;
-        let page = page.map_err(|failed| error::request(&config.server, failed))?;
+        let page = page(peer, cursor)
+            .await
+            .map_err(|failed| error::request(&config.server, failed))?;
         for tool in &page.tools {
             list(tool, config, &mut tools);
         }
         if let Some(ttl) = page.ttl_ms {
             let ttl = Duration::from_millis(ttl);
+            // The list is as old as its oldest page.
             valid_for = Some(valid_for.map_or(ttl, |others: Duration| others.min(ttl)));
         }
         match page.next_cursor {
-            Some(next) if cursors.insert(next.clone()) => cursor = Some(next),
+            Some(next) if seen_cursors.insert(next.clone()) => cursor = Some(next),
             Some(_) => {
                 let message = format!("MCP server `{}` repeats pages of its tools", config.server);
                 return Err(Error::new(ErrorKind::Protocol, message));
@@ -134,7 +142,7 @@ async fn read_all(peer: &Peer<RoleClient>, config: &Config) -> Result<(Tools, Op
     Err(Error::new(ErrorKind::Protocol, message))
 }
 
-/// Asks for one page. The method of rmcp has a cache, which may not know yet that the tools changed.
+/// Requests one page. The method of rmcp has a cache, which may not know yet that the tools changed.
 async fn page(
     peer: &Peer<RoleClient>,
     cursor: Option<String>,
@@ -155,13 +163,15 @@ async fn page(
 
 /// Adds a tool, if the caller and the agents take it.
 fn list(tool: &rmcp::model::Tool, config: &Config, tools: &mut BTreeMap<Arc<str>, ListedTool>) {
-    let (server, own) = (&config.server, &*tool.name);
+    let server = &config.server;
+    let own_name = &*tool.name;
     let declared = declaration::declaration(tool);
-    let named = declaration::name(&config.prefix, own);
+    let named = declaration::name(&config.prefix, own_name);
     let (declared, name) = match (declared, named) {
         (Ok(declared), Ok(name)) => (declared, name),
+        // One bad declaration must not take the server's other tools away.
         (Err(reason), _) | (_, Err(reason)) => {
-            return tracing::warn!(%server, tool = own, reason, "tool left out");
+            return tracing::warn!(%server, tool = own_name, reason, "tool left out");
         }
     };
     if !(config.filter)(&declared) {
@@ -173,12 +183,13 @@ fn list(tool: &rmcp::model::Tool, config: &Config, tools: &mut BTreeMap<Arc<str>
         .with_effect(effect);
     let listed = ListedTool {
         declaration: Arc::new(declaration),
-        name: own.into(),
+        name: own_name.into(),
     };
     let name: Arc<str> = name.into();
-    // The same one whatever the server's order.
+    // Two names can become the same one. The first in the alphabet wins, so that the order of the
+    // server's list does not decide which tool a model calls.
     let left_out = match tools.get(&name) {
-        Some(other) if *other.name <= *own => Some(own.to_owned()),
+        Some(other) if *other.name <= *own_name => Some(own_name.to_owned()),
         _ => tools
             .insert(name.clone(), listed)
             .map(|other| other.name.to_string()),

@@ -36,6 +36,7 @@ impl McpClient {
             link,
             list: List::default(),
         }));
+        // Here, so that a wrong address or a broken server is an error of `connect`.
         client.refresh().await?;
         Ok(client)
     }
@@ -72,6 +73,10 @@ impl McpClient {
         Ok(())
     }
 
+    fn listed(&self, name: &str) -> Option<ListedTool> {
+        self.0.list.tools().get(name).cloned()
+    }
+
     fn tool(&self, listed: &ListedTool) -> Tool {
         let declaration = Arc::unwrap_or_clone(listed.declaration.clone());
         Tool::service(declaration, self.remote(listed))
@@ -97,17 +102,19 @@ impl Service<ToolRequest> for McpClient {
     type Future = BoxFuture<'static, Result<ToolResponse>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<()>> {
+        // Readiness of one moment says nothing about the connection at the time of the call.
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: ToolRequest) -> Self::Future {
         let client = self.clone();
         async move {
-            let find = |name: &str| client.0.list.tools().get(name).cloned();
-            let mut listed = find(request.name());
+            let mut listed = client.listed(request.name());
+            // Not before every call: a known tool can be called while the list cannot be read, and
+            // the server rejects it if it is gone.
             if listed.is_none() {
                 client.refresh().await?;
-                listed = find(request.name());
+                listed = client.listed(request.name());
             }
             match listed {
                 Some(listed) => client.remote(&listed).call(request).await,
@@ -120,6 +127,7 @@ impl Service<ToolRequest> for McpClient {
 
 impl Callback<AgentRequest> for McpClient {
     async fn before(&self, request: &mut AgentRequest) -> Result<Action<AgentResponse>> {
+        // A copy: all runs of the agent share its own set.
         let mut tools = request.tools().clone();
         for tool in self.tools().await {
             tools

@@ -27,14 +27,16 @@ const INPUT_REQUIRED: &str = "input_required";
 pub(super) struct Questions {
     record: Record,
     key: String,
-    /// Which of the answers to questions during the call were given, in this attempt.
+    /// Marks of the answers in `record.during` that this attempt has given. A server that asks the
+    /// same question twice gets each answer once.
     given: Vec<bool>,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Record {
-    /// Answers for other arguments are not for this call.
+    /// The arguments of the call. A call with others does not get these answers.
     arguments: Value,
+    /// The number of times that questions were asked, for ids that do not repeat.
     round: u32,
     open: Vec<Open>,
     /// The server's own state, which it receives with the answers.
@@ -45,7 +47,7 @@ struct Record {
     during: Vec<(Value, ElicitResult)>,
     /// The task that asked.
     task: Option<String>,
-    /// The keys of its questions that were answered. It may show them for a while.
+    /// The keys of the task's questions that were answered.
     answered: BTreeSet<String>,
 }
 
@@ -58,18 +60,23 @@ struct Open {
 }
 
 impl Questions {
+    /// Returns the questions of a call, as an earlier attempt has saved them.
     pub(super) fn of(call: &RemoteCall<'_>) -> Self {
-        let (context, arguments) = (call.request.context(), call.request.arguments());
+        let context = call.request.context();
+        let arguments = call.request.arguments();
         let key = context.call_key(NAME);
-        let record = context.private_state().get(&key);
-        let record: Option<Record> = record.and_then(|it| serde_json::from_value(it).ok());
-        let record = record.filter(|record| record.arguments == *arguments);
-        let new = || Record {
-            arguments: arguments.clone(),
-            ..Record::default()
-        };
+        let saved = context.private_state().get(&key);
+        let saved: Option<Record> = saved.and_then(|value| serde_json::from_value(value).ok());
+        // The arguments may have been edited since. Answers about the old ones must not be taken for
+        // answers about these.
+        let record = saved
+            .filter(|record| record.arguments == *arguments)
+            .unwrap_or_else(|| Record {
+                arguments: arguments.clone(),
+                ..Record::default()
+            });
         Self {
-            record: record.unwrap_or_else(new),
+            record,
             key,
             given: Vec::new(),
         }
@@ -99,6 +106,7 @@ impl Questions {
     }
 
     fn answer(&mut self, open: Open, resolution: &Resolution) {
+        // An accepted visit of a page has no content, and a form must have some.
         let is_form = !open.interrupt.response_schema.is_null();
         let answer = match &resolution.outcome {
             ResolutionOutcome::Resolved(Value::Null) => {
@@ -121,6 +129,7 @@ impl Questions {
 
     /// Saves the questions, and fails if one is open.
     fn interrupt(&self, context: &RunContext) -> Result<()> {
+        // Saved also without an open question, so that another attempt finds the answers.
         let record = serde_json::to_value(&self.record).map_err(tower::BoxError::from)?;
         context.private_state().set(self.key.clone(), record);
         if self.record.open.is_empty() {
@@ -141,6 +150,7 @@ impl Questions {
 
     /// Returns the answers to questions of a task that have not been sent, and counts them as sent.
     pub(super) fn take_answers(&mut self) -> BTreeMap<String, Value> {
+        // A server may list a question for a while after its answer: it is not asked again.
         let answers = std::mem::take(&mut self.record.answers);
         self.record.answered.extend(answers.keys().cloned());
         answers
@@ -170,7 +180,9 @@ impl Questions {
         state: Option<String>,
     ) -> Result<()> {
         let context = call.request.context();
-        (self.record.state, self.record.answers) = (state, BTreeMap::new());
+        // Answers to an earlier result are used up, and its state is replaced even by none.
+        self.record.state = state;
+        self.record.answers = BTreeMap::new();
         self.record.round += 1;
         for (key, request) in requests {
             let answer = match request {
@@ -179,13 +191,13 @@ impl Questions {
                     self.record.open.push(open);
                     continue;
                 }
-                InputRequest::CreateMessage(asked) => {
-                    let answer = sampling::answer(call.config(), asked.params, context.clone());
-                    let answer = answer
+                InputRequest::CreateMessage(request) => {
+                    let answer = sampling::answer(call.config(), request.params, context.clone())
                         .await
                         .map_err(|refused| error::rejected(&call.config().server, &refused))?;
                     serde_json::to_value(answer)
                 }
+                // The client shows no directories to a server.
                 InputRequest::ListRoots(_) => serde_json::to_value(ListRootsResult::default()),
                 _ => return Err(call.protocol_error("asks for input of a kind that is not known")),
             };
@@ -197,13 +209,15 @@ impl Questions {
 
     /// Returns the answer to a question during the call, if it was given before.
     pub(super) fn answer_to(&mut self, question: &ElicitRequestParams) -> Option<ElicitResult> {
-        let question = asked(question);
+        let question = identity(question);
         self.given.resize(self.record.during.len(), false);
-        let answers = self.record.during.iter().zip(&mut self.given);
-        let mut open = answers.filter(|((answered, _), given)| !**given && *answered == question);
-        let ((_, answer), given) = open.next()?;
-        *given = true;
-        Some(answer.clone())
+        for ((answered, answer), given) in self.record.during.iter().zip(&mut self.given) {
+            if !*given && *answered == question {
+                *given = true;
+                return Some(answer.clone());
+            }
+        }
+        None
     }
 
     /// Returns the error that asks the user a question during the call.
@@ -250,15 +264,16 @@ impl Questions {
             _ => interrupt,
         };
         Open {
-            question: asked(question),
+            question: identity(question),
             interrupt: interrupt.with_payload(payload),
             key,
         }
     }
 }
 
-/// What is the same when a server asks the same again.
-fn asked(question: &ElicitRequestParams) -> Value {
+/// Returns the part of a question that is the same when a server asks it again: ids and metadata are
+/// new each time.
+fn identity(question: &ElicitRequestParams) -> Value {
     match question {
         ElicitRequestParams::FormElicitationParams {
             message,

@@ -36,6 +36,7 @@ impl Service<ToolRequest> for RemoteTool {
     type Future = BoxFuture<'static, Result<ToolResponse>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<()>> {
+        // The call connects if it has to, and any number of calls share the connection.
         Poll::Ready(Ok(()))
     }
 

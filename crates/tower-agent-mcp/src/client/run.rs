@@ -9,29 +9,33 @@ use super::remote_call::RemoteCall;
 use super::send::send;
 use super::{content, task};
 
-/// How often in a row a server may ask for input without asking the user.
+/// The maximum number of requests in a row that the server answers by asking for input that needs
+/// no user. Each may cost a completion.
 const ROUNDS: u32 = 10;
 
 /// Makes a call, with all requests that it takes.
 pub(super) async fn run(call: RemoteCall<'_>) -> Result<ToolResponse> {
     let mut questions = Questions::of(&call);
+    // Before connecting: a question that is still open needs no server to be asked again.
     questions.resolve(&call)?;
     let connection = call.link.connection().await?;
+    // The call of the run before was answered with a task, which still runs at the server: calling
+    // the tool again would do its work twice.
     if let Some(id) = questions.task() {
         return task::follow(&call, connection, id, &mut questions).await;
     }
     for round in 0..ROUNDS {
         match send(&call, &connection, &mut questions).await? {
             CallToolResponse::Complete(result) => return Ok(content::response(result)),
-            CallToolResponse::InputRequired(asked) => {
-                let requests = asked.input_requests.unwrap_or_default();
-                // The server only wants to be asked again later.
+            CallToolResponse::InputRequired(required) => {
+                let requests = required.input_requests.unwrap_or_default();
+                // The server only wants the request again later.
                 if requests.is_empty() {
                     let wait = Duration::from_millis(50 << round.min(3));
                     sleep(wait).await;
                 }
                 questions
-                    .ask_inputs(&call, requests, asked.request_state)
+                    .ask_inputs(&call, requests, required.request_state)
                     .await?;
             }
             CallToolResponse::Task(created) => {

@@ -13,10 +13,10 @@ use tower_agent::{Message, ModelRequest, ModelResponse, Part, RunContext, Settin
 
 use super::config::Config;
 
-/// Has the caller's model answer, as a part of `run`.
+/// Answers with the caller's model, as a part of `run`.
 pub(super) async fn answer(
     config: &Config,
-    asked: CreateMessageRequestParams,
+    params: CreateMessageRequestParams,
     run: RunContext,
 ) -> Result<CreateMessageResult, ErrorData> {
     let Some(model) = &config.sampling else {
@@ -25,33 +25,34 @@ pub(super) async fn answer(
             None,
         ));
     };
-    let request = request(asked)?.with_context(run);
+    let request = request(params)?.with_context(run);
     let response = model.clone().oneshot(request).await.map_err(|error| {
         let server = &config.server;
+        // The server gets the kind alone: the message may quote the run or the provider.
         tracing::warn!(%server, %error, "the model did not answer a sampling request");
         ErrorData::internal_error(format!("the model did not answer: {}", error.kind()), None)
     })?;
     result(&response)
 }
 
-fn request(asked: CreateMessageRequestParams) -> Result<ModelRequest, ErrorData> {
-    if asked.tools.is_some_and(|tools| !tools.is_empty()) {
+fn request(params: CreateMessageRequestParams) -> Result<ModelRequest, ErrorData> {
+    if params.tools.is_some_and(|tools| !tools.is_empty()) {
         return Err(ErrorData::invalid_params(
             "this client offers no tools in sampling",
             None,
         ));
     }
-    let messages = asked
+    let messages = params
         .messages
         .into_iter()
         .map(message)
         .collect::<Result<Vec<_>, _>>()?;
     let mut settings = Settings::default();
-    settings.temperature = asked.temperature.map(f64::from);
-    settings.max_tokens = Some(asked.max_tokens);
-    settings.stop = asked.stop_sequences.unwrap_or_default();
+    settings.temperature = params.temperature.map(f64::from);
+    settings.max_tokens = Some(params.max_tokens);
+    settings.stop = params.stop_sequences.unwrap_or_default();
     let mut request = ModelRequest::new(messages).with_settings(settings);
-    request.set_instructions(asked.system_prompt.map(Into::into));
+    request.set_instructions(params.system_prompt.map(Into::into));
     Ok(request)
 }
 
@@ -96,7 +97,7 @@ fn result(response: &ModelResponse) -> Result<CreateMessageResult, ErrorData> {
     Ok(CreateMessageResult::new(message, model).with_stop_reason(stop))
 }
 
-/// Reasoning is not for the server.
+/// Converts a part for the server. `None` for reasoning, which is not for it.
 fn content(part: &Part) -> Option<Result<SamplingMessageContentBlock, ErrorData>> {
     let content = match part {
         Part::Text(text) => SamplingMessageContentBlock::text(text.text.clone()),

@@ -19,7 +19,7 @@ use super::error;
 use super::questions::Questions;
 use super::remote_call::RemoteCall;
 
-/// How many events of a call may wait.
+/// The capacity of the channel for a call's events. Progress beyond it is dropped.
 const EVENTS: usize = 64;
 
 /// Sends one request, and waits for its answer.
@@ -29,20 +29,23 @@ pub(super) async fn send(
     questions: &mut Questions,
 ) -> Result<CallToolResponse> {
     let peer = connection.peer();
-    let (events, happened) = mpsc::channel(EVENTS);
+    let (events, receiver) = mpsc::channel(EVENTS);
     let params = CallToolRequestParams::new(call.tool.to_string());
-    let mut wanted = CallToolRequest::new(questions.answered(params));
-    wanted.params.arguments = Some(call.arguments.clone());
-    wanted.extensions.insert(ActiveCall {
+    let mut request = CallToolRequest::new(questions.answered(params));
+    request.params.arguments = Some(call.arguments.clone());
+    // Not registered here: the transport does it, which knows the id before the server can answer.
+    request.extensions.insert(ActiveCall {
         events,
         context: call.request.context().clone(),
     });
     let options = PeerRequestOptions::no_options();
-    let wanted = ClientRequest::CallToolRequest(wanted);
-    let sent = peer.send_request_with_option(wanted, options).await;
-    let sent = sent.map_err(|failed| error::request(&call.config().server, failed))?;
+    let request = ClientRequest::CallToolRequest(request);
+    let sent = peer
+        .send_request_with_option(request, options)
+        .await
+        .map_err(|failed| error::request(&call.config().server, failed))?;
 
-    let mut abandoned = CancelOnDrop {
+    let mut cancel_on_drop = CancelOnDrop {
         peer,
         id: Some(sent.id.clone()),
     };
@@ -50,38 +53,41 @@ pub(super) async fn send(
         calls: connection.calls().clone(),
         id: sent.id.clone(),
     };
-    // Dropped before the registration ends.
-    let mut happened = happened;
+    // Bound again, so that it is dropped before the registration ends.
+    let mut receiver = receiver;
     let mut answer = std::pin::pin!(sent.await_response());
     let mut idle = std::pin::pin!(sleep(call.config().call_timeout));
     let answer = loop {
         tokio::select! {
+            // The answer first: once it is here, questions and the timeout no longer matter.
             biased;
             answer = &mut answer => break answer,
-            Some(event) = happened.recv() => match event {
+            Some(event) = receiver.recv() => match event {
                 CallEvent::Progress(progress) => call.emit_progress(progress).await,
                 CallEvent::Question(question, reply) => match questions.answer_to(&question) {
                     Some(answer) => drop(reply.send(answer)),
                     None => {
                         // The server must not take what follows for an answer of the user.
-                        abandoned.cancel("the user is asked first").await;
+                        cancel_on_drop.cancel("the user is asked first").await;
                         drop(reply.send(ElicitResult::new(ElicitationAction::Cancel)));
                         return Err(questions.ask(call, &question));
                     }
                 },
             },
             () = &mut idle => {
-                abandoned.cancel("no answer in time").await;
+                cancel_on_drop.cancel("no answer in time").await;
                 return Err(call.timed_out());
             }
         }
+        // Anything that the server sends about the call shows that it is alive.
         let timeout = call.config().call_timeout;
         if let Some(later) = Instant::now().checked_add(timeout) {
             idle.as_mut().reset(later);
         }
     };
-    abandoned.id = None;
-    while let Ok(event) = happened.try_recv() {
+    cancel_on_drop.id = None;
+    // The transport reads in order: progress that came before the answer is here by now.
+    while let Ok(event) = receiver.try_recv() {
         if let CallEvent::Progress(progress) = event {
             call.emit_progress(progress).await;
         }
@@ -91,14 +97,15 @@ pub(super) async fn send(
             connection.note_answer();
             match answer {
                 ServerResult::CallToolResult(result) => Ok(CallToolResponse::Complete(result)),
-                ServerResult::InputRequiredResult(asked) => {
-                    Ok(CallToolResponse::InputRequired(asked))
+                ServerResult::InputRequiredResult(required) => {
+                    Ok(CallToolResponse::InputRequired(required))
                 }
                 ServerResult::CreateTaskResult(created) => Ok(CallToolResponse::Task(created)),
                 _ => Err(call.protocol_error("sent an unexpected response")),
             }
         }
         Err(failed) => {
+            // A rejection is an answer too: the server is alive.
             if matches!(failed, rmcp::ServiceError::McpError(_)) {
                 connection.note_answer();
             }
@@ -107,7 +114,7 @@ pub(super) async fn send(
     }
 }
 
-/// A request that is cancelled at the server unless it was answered.
+/// Cancels a request at the server on drop, unless it was answered.
 struct CancelOnDrop<'a> {
     peer: &'a Peer<RoleClient>,
     id: Option<RequestId>,
@@ -126,11 +133,12 @@ impl CancelOnDrop<'_> {
 impl Drop for CancelOnDrop<'_> {
     fn drop(&mut self) {
         if let Some(id) = self.id.take() {
-            // Polled once, it puts the notification into the queue, unless that is full.
-            let told = self
+            // `drop` cannot wait. Polled once, it puts the notification into the queue, unless
+            // that is full.
+            let sending = self
                 .peer
                 .send_notification(cancelled(id, "the call was dropped"));
-            drop(told.now_or_never());
+            drop(sending.now_or_never());
         }
     }
 }

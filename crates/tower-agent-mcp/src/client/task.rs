@@ -23,25 +23,25 @@ use crate::progress::PROGRESS;
 /// The wait between two polls, unless the server says otherwise.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The waits between two polls that a server may ask for.
+/// The shortest and the longest wait between two polls that a server can set.
 const INTERVALS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(60));
 
-/// How many polls in a row may fail.
+/// The maximum number of failed polls in a row. A task survives a lost connection.
 const FAILURES: u32 = 3;
 
-/// Waits for the result of a task. If the run is interrupted by a question of it, it goes on; if the
-/// call is dropped, it is cancelled.
+/// Waits for the result of a task. A question of the task interrupts the run, and the task goes on;
+/// dropping the call cancels it.
 pub(super) async fn follow(
     call: &RemoteCall<'_>,
     connection: Arc<Connection>,
     id: String,
     questions: &mut Questions,
 ) -> Result<ToolResponse> {
-    let mut dropped = Dropped {
+    let mut cancel_on_drop = CancelOnDrop {
         connection,
         id: Some(id.clone()),
     };
-    let mut told = None;
+    let mut last_message = None;
     let mut failures = 0;
     loop {
         let answers = questions.take_answers();
@@ -49,51 +49,55 @@ pub(super) async fn follow(
             let params = UpdateTaskParams::new(id.clone(), answers);
             let updated = timeout(
                 call.config().call_timeout,
-                dropped.connection.peer().update_task(params),
+                cancel_on_drop.connection.peer().update_task(params),
             );
             let updated = updated.await.map_err(|_| call.timed_out())?;
             updated.map_err(|failed| error::request(&call.config().server, failed))?;
         }
-        let polled = match poll(call, &dropped.connection, &id).await {
+        let polled = match poll(call, &cancel_on_drop.connection, &id).await {
             Ok(polled) => polled,
             Err(failed) if failed.is_retryable() && failures < FAILURES => {
                 failures += 1;
                 sleep(INTERVAL).await;
-                dropped.connection = call.link.connection().await?;
+                // Polling has no effect, so that it can be repeated whatever the tool does.
+                cancel_on_drop.connection = call.link.connection().await?;
                 continue;
             }
             Err(failed) => return Err(call.after_sending(failed)),
         };
         failures = 0;
         let task = polled.task.task;
-        if task.status_message != told {
+        if task.status_message != last_message {
             let message = task.status_message.clone();
             let value = json!({ "tool": call.request.name(), "task": id, "message": message });
             call.request.context().emit(PROGRESS, value).await;
-            told = task.status_message;
+            last_message = task.status_message;
         }
         match polled.task.payload {
             TaskPayload::Working => {}
             TaskPayload::InputRequired { input_requests } => {
                 if let Err(interrupt) = questions.ask_task(call, &id, input_requests).await {
-                    dropped.id = dropped.id.take().filter(|_| !interrupt.is_ending());
+                    // The resumed run goes on with the same task.
+                    if interrupt.is_ending() {
+                        cancel_on_drop.id = None;
+                    }
                     return Err(interrupt);
                 }
             }
             TaskPayload::Completed { result } => {
-                dropped.id = None;
+                cancel_on_drop.id = None;
                 let result: CallToolResult = serde_json::from_value(Value::Object(result))
                     .map_err(|_| call.protocol_error("completed a task without a result"))?;
                 return Ok(content::response(result));
             }
             TaskPayload::Failed { error } => {
-                dropped.id = None;
-                let said: ErrorData = serde_json::from_value(Value::Object(error))
+                cancel_on_drop.id = None;
+                let rejection: ErrorData = serde_json::from_value(Value::Object(error))
                     .map_err(|_| call.protocol_error("failed a task without a reason"))?;
-                return Err(error::rejected(&call.config().server, &said));
+                return Err(error::rejected(&call.config().server, &rejection));
             }
             _ => {
-                dropped.id = None;
+                cancel_on_drop.id = None;
                 let message = format!("MCP server `{}` cancelled the task", call.config().server);
                 return Err(Error::new(ErrorKind::Tool, message));
             }
@@ -101,6 +105,7 @@ pub(super) async fn follow(
         let wait = task
             .poll_interval_ms
             .map_or(INTERVAL, Duration::from_millis);
+        // Clamped: a server could ask for a busy loop, or for a wait without end.
         sleep(wait.clamp(INTERVALS.0, INTERVALS.1)).await;
     }
 }
@@ -115,24 +120,25 @@ async fn poll(call: &RemoteCall<'_>, connection: &Connection, id: &str) -> Resul
     }
 }
 
-/// Cancels a task that nobody waits for any more.
-struct Dropped {
+/// Cancels a task on drop, unless it has ended or a later run goes on with it.
+struct CancelOnDrop {
     connection: Arc<Connection>,
     id: Option<String>,
 }
 
-impl Drop for Dropped {
+impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         if let Some(id) = self.id.take() {
             let cancel = CancelTaskRequest::new(CancelTaskParams::new(id));
             let cancel = ClientRequest::CancelTaskRequest(cancel);
             let options = PeerRequestOptions::no_options();
-            // Polled once, it puts the request into the queue, unless that is full.
-            let told = self
+            // `drop` cannot wait. Polled once, it puts the request into the queue, unless that is
+            // full.
+            let sending = self
                 .connection
                 .peer()
                 .send_request_with_option(cancel, options);
-            drop(told.now_or_never());
+            drop(sending.now_or_never());
         }
     }
 }

@@ -21,7 +21,7 @@ pub struct McpServerBuilder {
     hosts: Option<Vec<String>>,
 }
 
-/// Why a server cannot be built.
+/// The error of [`McpServerBuilder::build`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServerBuildError {
@@ -90,6 +90,7 @@ impl McpServerBuilder {
     ///
     /// Fails if two tools have the same name.
     pub fn build(self) -> Result<McpServer, ServerBuildError> {
+        // Sorted by name: the list that clients cache does not depend on the order of these calls.
         let mut served: BTreeMap<Arc<str>, Served> = BTreeMap::new();
         for tool in self.served {
             match served.entry(Arc::from(tool.declaration().name())) {

@@ -4,12 +4,15 @@ use rmcp::model::{CallToolResult, ContentBlock, Resource, ResourceContents};
 use tower_agent::message::MediaSource;
 use tower_agent::{Part, ToolResponse};
 
+/// Converts the response of an agent or a tool.
 pub(super) fn result(response: &ToolResponse) -> CallToolResult {
     let content = response.parts().iter().map(block).collect();
-    let mut result = match response.is_error() {
-        true => CallToolResult::error(content),
-        false => CallToolResult::success(content),
+    let mut result = if response.is_error() {
+        CallToolResult::error(content)
+    } else {
+        CallToolResult::success(content)
     };
+    // MCP allows only objects as structured content; other values are in the text.
     result.structured_content = response
         .value()
         .is_object()
@@ -23,6 +26,7 @@ fn block(part: &Part) -> ContentBlock {
         Part::Image(image) => ("image", &image.source, None),
         Part::Audio(audio) => ("audio", &audio.source, None),
         Part::Document(document) => ("document", &document.source, document.name.as_deref()),
+        // MCP has no block for other parts: their JSON loses nothing.
         other => return ContentBlock::text(serde_json::to_string(other).unwrap_or_default()),
     };
     match source {
@@ -30,6 +34,8 @@ fn block(part: &Part) -> ContentBlock {
             "image" => ContentBlock::image(data.clone(), media_type.clone()),
             "audio" => ContentBlock::audio(data.clone(), media_type.clone()),
             _ => {
+                // A resource must have a URI. The name of a document may be one, when it came
+                // from a resource of another server.
                 let name = name.unwrap_or("document");
                 let uri = if name.contains(':') {
                     name.to_owned()

@@ -7,7 +7,7 @@ use tower_agent::Interrupt;
 /// The one field of a form whose schema MCP cannot carry.
 pub(super) const ANSWER: &str = "answer";
 
-/// Converts an interrupt to a question.
+/// Converts an interrupt to a question. `None` if no form can be made of it.
 pub(super) fn question(interrupt: &Interrupt) -> Option<ElicitRequestParams> {
     let message = message(interrupt);
     if let Some(url) = url(interrupt) {
@@ -18,6 +18,8 @@ pub(super) fn question(interrupt: &Interrupt) -> Option<ElicitRequestParams> {
             elicitation_id: interrupt.id.clone(),
         });
     }
+    // MCP allows no nested fields in a form. A text field for JSON is less convenient, but any
+    // interrupt can be answered in it.
     let schema = simple(&interrupt.response_schema).or_else(|| {
         let description = match &interrupt.response_schema {
             Value::Null => "JSON.".to_owned(),
@@ -43,15 +45,15 @@ pub(super) fn is_simple(interrupt: &Interrupt) -> bool {
 
 /// Returns the address of an interrupt that waits for a visit of a page.
 pub(super) fn url(interrupt: &Interrupt) -> Option<&str> {
-    let is_url = interrupt.payload.get("mode").and_then(Value::as_str) == Some("url");
-    interrupt
-        .payload
-        .get("url")
-        .and_then(Value::as_str)
-        .filter(|_| is_url)
+    // The mode decides, since any tool may have a field `url` in its payload.
+    if interrupt.payload.get("mode").and_then(Value::as_str) != Some("url") {
+        return None;
+    }
+    interrupt.payload.get("url").and_then(Value::as_str)
 }
 
-/// The text for the person who answers: the payload says what it is about.
+/// Returns the text for the person who answers, with the payload: a form has no other place for
+/// it.
 pub(super) fn message(interrupt: &Interrupt) -> String {
     let message = interrupt.message.as_ref().unwrap_or(&interrupt.reason);
     match &interrupt.payload {
@@ -65,22 +67,24 @@ pub(super) fn message(interrupt: &Interrupt) -> String {
 fn simple(schema: &Value) -> Option<ElicitationSchema> {
     let mut schema = schema.as_object()?.clone();
     let properties = schema.get("properties")?.as_object()?;
-    let is_primitive = |field: &Value| {
-        field.is_object()
-            && serde_json::from_value::<PrimitiveSchemaDefinition>(field.clone()).is_ok()
-    };
-    let kept: Map<_, _> = properties
-        .clone()
-        .into_iter()
-        .filter(|(_, it)| is_primitive(it))
-        .collect();
+    let mut primitives = Map::new();
+    for (name, field) in properties {
+        if is_primitive(field) {
+            primitives.insert(name.clone(), field.clone());
+        }
+    }
     let required = schema.get("required").and_then(Value::as_array);
     let mut required = required.into_iter().flatten().filter_map(Value::as_str);
-    if kept.is_empty() || !required.all(|name| kept.contains_key(name)) {
+    // Without a required field, no answer would match the interrupt's schema.
+    if primitives.is_empty() || !required.all(|name| primitives.contains_key(name)) {
         return None;
     }
-    schema.insert("properties".to_owned(), kept.into());
+    schema.insert("properties".to_owned(), primitives.into());
     read(schema.into())
+}
+
+fn is_primitive(field: &Value) -> bool {
+    field.is_object() && serde_json::from_value::<PrimitiveSchemaDefinition>(field.clone()).is_ok()
 }
 
 fn read(schema: Value) -> Option<ElicitationSchema> {

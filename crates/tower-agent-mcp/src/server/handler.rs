@@ -15,10 +15,10 @@ use super::seal::Seal;
 use super::served::Served;
 use super::served_call::ServedCall;
 
-/// How long a client may keep the list of tools, in milliseconds: it does not change.
+/// The time that a client may cache the list of tools, in milliseconds: it does not change.
 const LIST_VALID: u64 = 60 * 60 * 1000;
 
-/// What is served.
+/// The configuration of a server, and the seal that its clones share.
 #[derive(Debug)]
 pub(super) struct ServerInner {
     pub(super) name: String,
@@ -36,8 +36,8 @@ pub(super) struct McpServerHandler(pub(super) Arc<ServerInner>);
 impl ServerHandler for McpServerHandler {
     fn get_info(&self) -> ServerConfig {
         let capabilities = ServerCapabilities::builder().enable_tools().build();
-        let this = Implementation::new(self.0.name.clone(), self.0.version.clone());
-        let mut config = ServerConfig::new(capabilities).with_server_info(this);
+        let server = Implementation::new(self.0.name.clone(), self.0.version.clone());
+        let mut config = ServerConfig::new(capabilities).with_server_info(server);
         config.instructions = self.0.instructions.clone();
         config
     }
@@ -54,6 +54,7 @@ impl ServerHandler for McpServerHandler {
             .map(|served| tool(served.declaration()));
         let mut result = ListToolsResult::with_all_items(tools.collect());
         result.ttl_ms = Some(LIST_VALID);
+        // Shared caches may keep it, since the list is the same for every client.
         result.cache_scope = Some(CacheScope::Public);
         Ok(result)
     }
@@ -79,6 +80,7 @@ impl ServerHandler for McpServerHandler {
         let dropped = context.ct.clone();
         let call = ServedCall::new(&self.0.seal, served, params, &context)?;
         tokio::select! {
+            // First: a cancelled call must not go on for as long as it is ready.
             biased;
             () = dropped.cancelled() => Err(ErrorData::internal_error("the call was cancelled", None)),
             ended = call.run() => ended,
@@ -89,13 +91,12 @@ impl ServerHandler for McpServerHandler {
 fn tool(declaration: &ToolDeclaration) -> rmcp::model::Tool {
     let schema = match declaration.parameters() {
         Value::Object(schema) => schema.clone(),
+        // A tool without parameters; MCP requires an object.
         _ => Default::default(),
     };
     let hints = ToolAnnotations::new().read_only(declaration.effect() == Effect::Pure);
     let hints = hints.idempotent(declaration.effect() != Effect::Mutating);
-    let (name, description) = (
-        declaration.name().to_owned(),
-        declaration.description().to_owned(),
-    );
+    let name = declaration.name().to_owned();
+    let description = declaration.description().to_owned();
     rmcp::model::Tool::new(name, description, schema).with_annotations(hints)
 }

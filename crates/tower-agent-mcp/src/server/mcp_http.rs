@@ -26,6 +26,7 @@ pub struct McpHttp(StreamableHttpService<McpServerHandler, LocalSessionManager>)
 impl McpHttp {
     pub(super) fn new(handler: McpServerHandler) -> Self {
         let config = StreamableHttpServerConfig::default();
+        // rmcp's own default, the names of this machine, applies unless hosts were set.
         let config = match handler.0.hosts.clone() {
             Some(hosts) => config.with_allowed_hosts(hosts),
             None => config,
@@ -48,6 +49,7 @@ where
     type Future = ResponseFuture;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        // rmcp's service is always ready, and its `poll_ready` depends on the type of the body.
         Poll::Ready(Ok(()))
     }
 

@@ -46,10 +46,11 @@ impl McpServer {
             let message = format!("the MCP client could not be served: {error}");
             Error::new(ErrorKind::Protocol, message).with_source(error)
         })?;
+        // Not retryable: the stream is used up, and the client would have to open another.
         running.waiting().await.map(drop).map_err(|error| {
-            let error =
-                Error::new(ErrorKind::Other, "serving an MCP client broke off").with_source(error);
-            error.with_retryable(false)
+            Error::new(ErrorKind::Other, "serving an MCP client broke off")
+                .with_source(error)
+                .with_retryable(false)
         })
     }
 

@@ -3,7 +3,7 @@ use tower_agent::stream::EventKind;
 
 use crate::progress::PROGRESS;
 
-/// What a client is told while a call runs.
+/// One progress notification for the client of a call.
 #[derive(Default)]
 pub(super) struct Progress {
     /// `None` for the next number.
@@ -13,7 +13,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// The text that an agent writes.
+    /// Returns the progress of an agent: the text that it writes.
     pub(super) fn of_agent(event: EventKind) -> Option<Self> {
         match event {
             EventKind::TextDelta { text, .. } => Some(Self {
@@ -24,21 +24,19 @@ impl Progress {
         }
     }
 
-    /// What a tool reports.
+    /// Returns the progress that a tool reports as [`PROGRESS`].
     pub(super) fn of_tool(event: &EventKind) -> Option<Self> {
         let EventKind::Custom { name, value } = event else {
             return None;
         };
-        let message = value
-            .get("message")
-            .and_then(Value::as_str)
-            .map(str::to_owned);
-        let number = |field: &str| value.get(field).and_then(Value::as_f64);
-        let progress = Self {
-            progress: number("progress"),
-            total: number("total"),
-            message,
-        };
-        (**name == *PROGRESS).then_some(progress)
+        if **name != *PROGRESS {
+            return None;
+        }
+        let message = value.get("message").and_then(Value::as_str);
+        Some(Self {
+            progress: value.get("progress").and_then(Value::as_f64),
+            total: value.get("total").and_then(Value::as_f64),
+            message: message.map(str::to_owned),
+        })
     }
 }

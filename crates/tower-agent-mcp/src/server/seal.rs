@@ -15,10 +15,11 @@ use crate::lock::lock;
 
 const NONCE: usize = 24;
 
-/// How long an interrupted call can be continued.
+/// The time in which an interrupted call can be continued.
 const LIFE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How many of the calls that were continued are remembered at most.
+/// The maximum number of continued calls that are remembered, so that clients cannot fill the
+/// memory.
 const REMEMBERED: usize = 100_000;
 
 /// Seals the checkpoints of interrupted calls, and accepts each once.
@@ -27,17 +28,18 @@ pub(super) struct Seal {
     used: Mutex<Used>,
 }
 
-/// What was continued and has not expired.
+/// The calls that were continued and have not expired.
 #[derive(Default)]
 struct Used {
-    /// When each expires, and its id.
+    /// The expiry and the id of each: the first is the one to forget next.
     ids: BTreeSet<(u64, String)>,
-    /// What expires no later than this was forgotten: none of it is accepted.
+    /// The latest expiry of a forgotten call. Anything that expires no later is rejected, since it
+    /// may be one that was used.
     forgotten: u64,
 }
 
 impl Used {
-    /// Returns whether it was not used before.
+    /// Adds a call. Returns `false` if it was used before, or may have been.
     fn insert(&mut self, expires: u64, id: String) -> bool {
         if expires <= self.forgotten || !self.ids.insert((expires, id)) {
             return false;
@@ -53,7 +55,7 @@ impl Used {
     }
 }
 
-/// Why a sealed checkpoint is not accepted.
+/// The reason not to accept a sealed checkpoint.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     /// It was not sealed here for this call.
@@ -78,6 +80,7 @@ impl Seal {
         arguments: &Value,
         checkpoint: Checkpoint,
     ) -> Option<String> {
+        // 24 random bytes never repeat, so that the nonce is a unique id as well.
         let nonce = XNonce::generate();
         let id = URL_SAFE_NO_PAD.encode(nonce);
         let saved = Saved {
@@ -86,6 +89,7 @@ impl Seal {
             checkpoint,
         };
         let text = serde_json::to_vec(&saved).ok()?;
+        // Authenticated with the checkpoint: an approval of one call must not continue another.
         let aad = bound_to(tool, arguments);
         let sealed = self
             .key
@@ -102,7 +106,7 @@ impl Seal {
         Some(URL_SAFE_NO_PAD.encode(bytes))
     }
 
-    /// Opens what was sealed for exactly this call.
+    /// Opens a checkpoint that was sealed for exactly this call.
     pub(super) fn open(
         &self,
         tool: &str,
@@ -115,6 +119,7 @@ impl Seal {
         if saved.expires < now() {
             return Err(Refusal::Expired);
         }
+        // Used from now on, even if the call then fails: running it twice is worse.
         let mut used = lock(&self.used);
         if !used.insert(saved.expires, saved.id) {
             return Err(Refusal::Used);
@@ -141,7 +146,8 @@ impl Seal {
     }
 }
 
-/// Each part with its length, so that it is unambiguous.
+/// Returns the data that a seal is bound to: each part with its length, since without it one pair
+/// could be read as another.
 fn bound_to(tool: &str, arguments: &Value) -> Vec<u8> {
     let mut bound = b"tower-agent-mcp.1.".to_vec();
     for part in [tool, &arguments.to_string()] {

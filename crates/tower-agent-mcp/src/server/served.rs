@@ -17,10 +17,10 @@ use tower_agent::{
 use super::progress::Progress;
 use super::saved::paused;
 
-/// How many events of a tool may wait.
+/// The capacity of the channel for a tool's events.
 const EVENTS: usize = 16;
 
-/// What is served as one tool.
+/// An agent or a tool, served as one tool.
 #[derive(Clone)]
 pub(super) struct Served {
     declaration: Arc<ToolDeclaration>,
@@ -40,11 +40,11 @@ pub(super) struct Part {
     pub(super) checkpoint: Option<Checkpoint>,
     pub(super) resolutions: Vec<Resolution>,
     pub(super) token: CancellationToken,
-    /// Where progress goes, if the client asks for it.
+    /// The channel for progress, if the client asks for it.
     pub(super) progress: Option<mpsc::Sender<Progress>>,
 }
 
-/// How a part of a call ends.
+/// The end of a part of a call.
 pub(super) enum Ended {
     Completed(ToolResponse),
     Interrupted(Checkpoint),
@@ -82,6 +82,7 @@ impl Served {
 
     /// Runs a part of a call.
     pub(super) async fn run(&self, part: Part) -> Result<Ended> {
+        // A client may send anything, and no loop of an agent has checked it before.
         self.declaration.check_arguments(&part.arguments)?;
         match &self.kind {
             Kind::Agent(agent) => run_agent(agent, part).await,
@@ -99,6 +100,7 @@ async fn run_agent(agent: &Agent, part: Part) -> Result<Ended> {
         .with_resolutions(part.resolutions)
         .with_cancellation(part.token);
     let response = match part.progress {
+        // Without a reader of events, a stream would be work for nothing.
         None => agent.run(request).await,
         Some(client) => {
             let mut run = agent.stream(request);
@@ -117,7 +119,8 @@ async fn run_agent(agent: &Agent, part: Part) -> Result<Ended> {
     }
 }
 
-/// Runs a tool alone, in a run of its own: its private state is what an interrupt keeps.
+/// Runs a tool alone, in a run of its own. An interrupt keeps the run's private state, and nothing
+/// else.
 async fn run_tool(tool: &BoxTool, declaration: &Arc<ToolDeclaration>, part: Part) -> Result<Ended> {
     let run = AgentRequest::resume(part.checkpoint.unwrap_or_default());
     let run = run
@@ -135,19 +138,16 @@ async fn run_tool(tool: &BoxTool, declaration: &Arc<ToolDeclaration>, part: Part
         Some(client) => {
             let (watched, mut events) = context.watched(declaration.name().into(), EVENTS);
             let mut call = tool.clone().oneshot(request.with_context(watched));
-            let tell = async |event: Event| {
-                if let Some(progress) = Progress::of_tool(&event.kind) {
-                    drop(client.send(progress).await);
-                }
-            };
             let ended = loop {
                 tokio::select! {
-                    Some(event) = events.next() => tell(event).await,
+                    Some(event) = events.next() => send_progress(&client, &event).await,
                     ended = &mut call => break ended,
                 }
             };
+            // Events that the tool emitted just before it returned. Without waiting: a task that it
+            // has left behind may hold the channel open.
             while let Some(Some(event)) = events.next().now_or_never() {
-                tell(event).await;
+                send_progress(&client, &event).await;
             }
             ended
         }
@@ -165,6 +165,13 @@ async fn run_tool(tool: &BoxTool, declaration: &Arc<ToolDeclaration>, part: Part
     }
 }
 
+async fn send_progress(client: &mpsc::Sender<Progress>, event: &Event) {
+    if let Some(progress) = Progress::of_tool(&event.kind) {
+        // A client that reads no more progress still waits for the result.
+        drop(client.send(progress).await);
+    }
+}
+
 impl fmt::Debug for Served {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Served")
@@ -174,7 +181,7 @@ impl fmt::Debug for Served {
 }
 
 /// Returns the text of an error for the model that made the call.
-pub(super) fn told(error: &Error) -> String {
+pub(super) fn error_text(error: &Error) -> String {
     match error.model_message() {
         Some(message) => {
             tracing::warn!(%error, "tool failed; hiding the error from the client");

@@ -13,11 +13,11 @@ use tower_agent::{Checkpoint, Interrupt, Resolution};
 
 use super::progress::Progress;
 use super::seal::{Refusal, Seal};
-use super::served::{Ended, Part, Served, told};
+use super::served::{Ended, Part, Served, error_text};
 use super::{answers, content, form};
 
-/// How much progress may wait for the client.
-const TOLD: usize = 16;
+/// The capacity of the channel for progress. A client that reads slowly slows the run down.
+const PROGRESS_CAPACITY: usize = 16;
 
 /// One request of a client to call a tool.
 pub(super) struct ServedCall<'a> {
@@ -42,8 +42,8 @@ impl<'a> ServedCall<'a> {
             None => None,
             Some(sealed) => {
                 let checkpoint = seal.open(name, &arguments, &sealed).map_err(refused)?;
-                let given = params.input_responses.unwrap_or_default();
-                let resolutions = resolutions(&checkpoint.interrupts, given);
+                let answers = params.input_responses.unwrap_or_default();
+                let resolutions = resolutions(&checkpoint.interrupts, answers);
                 Some((checkpoint, resolutions))
             }
         };
@@ -61,23 +61,22 @@ impl<'a> ServedCall<'a> {
             let checkpoint = match self.part().await {
                 Ok(Ended::Completed(response)) => return Ok(content::result(&response).into()),
                 Ok(Ended::Interrupted(checkpoint)) => checkpoint,
-                Err(error) => return Ok(failed(told(&error))),
+                Err(error) => return Ok(failed(error_text(&error))),
             };
-            // Its client is no operator, and gets no result until there is an answer.
-            if checkpoint
-                .interrupts
-                .iter()
-                .any(|interrupt| interrupt.is_for_operator)
-            {
+            // The client's user is no operator, and must not be able to answer in place of one.
+            let for_operator = for_operator(&checkpoint.interrupts);
+            if !for_operator.is_empty() {
                 return Ok(failed(format!(
                     "interrupted: this call needs the answer of an operator: {}",
-                    messages(checkpoint.interrupts.iter().filter(|it| it.is_for_operator)),
+                    messages(for_operator),
                 )));
             }
-            let is_modern = self.context.protocol_version();
-            let is_modern = is_modern.is_some_and(|it| it >= ProtocolVersion::V_2026_07_28);
+            let version = self.context.protocol_version();
+            let is_modern = version.is_some_and(|version| version >= ProtocolVersion::V_2026_07_28);
             match (self.elicits(), is_modern) {
                 (true, true) => return self.ask(checkpoint),
+                // Clients of earlier versions know no `input_required`: asked below, while the
+                // call is open.
                 (true, false) => {}
                 (false, true) => return Err(unable(&checkpoint.interrupts)),
                 (false, false) => return Ok(failed(waiting(&checkpoint.interrupts))),
@@ -87,6 +86,8 @@ impl<'a> ServedCall<'a> {
                 match self.ask_now(interrupt).await {
                     Ok(answer) => resolutions.push(answers::resolution(interrupt, answer)),
                     Err(error) => {
+                        // The checkpoint is lost with the call: earlier versions have no place
+                        // for it.
                         tracing::warn!(%error, "the client did not answer a question");
                         return Ok(failed(waiting(&checkpoint.interrupts)));
                     }
@@ -99,38 +100,42 @@ impl<'a> ServedCall<'a> {
     /// Runs the call until it ends or is interrupted.
     async fn part(&mut self) -> tower_agent::Result<Ended> {
         let (checkpoint, resolutions) = self.continued.take().unzip();
-        let progress = self.context.meta.get_progress_token();
-        let (tells, mut told) = mpsc::channel(TOLD);
+        let progress_token = self.context.meta.get_progress_token();
+        let (sender, mut receiver) = mpsc::channel(PROGRESS_CAPACITY);
         let part = Part {
             arguments: self.arguments.clone(),
             checkpoint,
             resolutions: resolutions.unwrap_or_default(),
+            // A child: the client can cancel the run, and the run cannot cancel the request.
             token: self.context.ct.child_token(),
-            progress: progress.is_some().then_some(tells),
+            progress: progress_token.is_some().then_some(sender),
         };
-        let Some(token) = progress else {
+        let Some(token) = progress_token else {
             return self.served.run(part).await;
         };
         let peer = &self.context.peer;
         // It drops the receiver when it ends, so that the run does not wait for it.
-        let telling = async move {
+        let notifications = async move {
             let mut count = 0.0;
             while let Some(Progress {
                 progress,
                 total,
                 message,
-            }) = told.recv().await
+            }) = receiver.recv().await
             {
+                // The protocol requires a number that grows, and text has none of its own.
                 count = progress.unwrap_or(count + 1.0);
                 let mut progress = ProgressNotificationParam::new(token.clone(), count);
-                (progress.total, progress.message) = (total, message);
+                progress.total = total;
+                progress.message = message;
                 if peer.notify_progress(progress).await.is_err() {
                     break;
                 }
             }
         };
-        // The run closes the channel.
-        let (ended, ()) = futures_util::join!(self.served.run(part), telling);
+        // The run closes the channel, which ends the notifications: the last ones are sent before
+        // the result.
+        let (ended, ()) = futures_util::join!(self.served.run(part), notifications);
         ended
     }
 
@@ -168,14 +173,25 @@ impl<'a> ServedCall<'a> {
     }
 }
 
-/// Returns what the client's answers resolve. An interrupt without a valid answer stays open.
-fn resolutions(interrupts: &[Interrupt], mut given: BTreeMap<String, Value>) -> Vec<Resolution> {
-    let answered = interrupts.iter().filter_map(|interrupt| {
-        let answer = given.remove(&interrupt.id)?;
-        let answer: ElicitResult = serde_json::from_value(answer).ok()?;
-        Some(answers::resolution(interrupt, answer))
-    });
-    answered.collect()
+/// Returns the resolutions of the interrupts that the client has answered. An interrupt without a
+/// valid answer stays open, so that the run asks for it again.
+fn resolutions(interrupts: &[Interrupt], mut answers: BTreeMap<String, Value>) -> Vec<Resolution> {
+    let mut resolutions = Vec::new();
+    for interrupt in interrupts {
+        if let Some(answer) = answers.remove(&interrupt.id)
+            && let Ok(answer) = serde_json::from_value::<ElicitResult>(answer)
+        {
+            resolutions.push(answers::resolution(interrupt, answer));
+        }
+    }
+    resolutions
+}
+
+fn for_operator(interrupts: &[Interrupt]) -> Vec<&Interrupt> {
+    interrupts
+        .iter()
+        .filter(|interrupt| interrupt.is_for_operator)
+        .collect()
 }
 
 fn refused(refusal: Refusal) -> ErrorData {

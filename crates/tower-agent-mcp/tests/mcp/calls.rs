@@ -58,10 +58,13 @@ async fn progress_is_emitted_on_the_run_in_order_and_before_the_result() {
 
 /// Never answers, and notes which calls were cancelled.
 fn silent() -> (Server, Arc<Notify>, Arc<Notify>) {
-    let (begun, cancelled) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-    let (begins, cancels) = (begun.clone(), cancelled.clone());
+    let begun = Arc::new(Notify::new());
+    let cancelled = Arc::new(Notify::new());
+    let begins = begun.clone();
+    let cancels = cancelled.clone();
     let server = Server::new(move |params, context| {
-        let (begins, cancels) = (begins.clone(), cancels.clone());
+        let begins = begins.clone();
+        let cancels = cancels.clone();
         async move {
             if params
                 .arguments

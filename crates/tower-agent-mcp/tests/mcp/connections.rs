@@ -39,7 +39,8 @@ async fn a_server_that_dies_fails_its_calls_and_the_next_call_connects_again() {
             ask(&client, "write", json!({ "wait": true })),
             async { world.kill.notify_waiters() },
         );
-        let (read, write) = (read.unwrap_err(), write.unwrap_err());
+        let read = read.unwrap_err();
+        let write = write.unwrap_err();
         for error in [&read, &write] {
             assert_eq!(error.kind(), ErrorKind::Connection);
             assert_eq!(error.message(), "MCP server `test` closed the connection");

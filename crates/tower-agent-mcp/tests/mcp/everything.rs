@@ -87,8 +87,8 @@ async fn its_tools_are_listed_and_called_whether_or_not_the_lifecycle_is_known()
                 let declarations = tools.iter().map(|tool| tool.declaration());
                 declarations
                     .into_iter()
-                    .find(|it| it.name() == name)
-                    .map(|it| it.effect())
+                    .find(|declaration| declaration.name() == name)
+                    .map(|declaration| declaration.effect())
             };
             assert_eq!(effect("get-sum"), Some(Effect::Pure));
             assert_eq!(effect("toggle-simulated-logging"), Some(Effect::Mutating));

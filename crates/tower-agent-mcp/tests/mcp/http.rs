@@ -176,7 +176,8 @@ async fn questions_over_http_interrupt_the_run_even_if_several_calls_are_running
         assert_eq!(paused.interrupts().len(), 2 * asked);
         while !paused.interrupts().is_empty() {
             let answers = paused.interrupts().iter();
-            let answers = answers.map(|it| Resolution::resolved(&it.id, json!({ "name": "Ada" })));
+            let answers = answers
+                .map(|interrupt| Resolution::resolved(&interrupt.id, json!({ "name": "Ada" })));
             let answers: Vec<_> = answers.collect();
             let request = AgentRequest::resume(paused.checkpoint()).with_resolutions(answers);
             paused = agent.run(request).await.unwrap();
@@ -225,7 +226,7 @@ async fn a_question_over_http_goes_to_the_run_whose_call_raised_it() {
         let result = done
             .messages()
             .iter()
-            .find_map(|it| it.tool_results().next())
+            .find_map(|message| message.tool_results().next())
             .unwrap();
         assert_eq!(result.text(), json!({ "name": who }).to_string());
     };
@@ -234,10 +235,13 @@ async fn a_question_over_http_goes_to_the_run_whose_call_raised_it() {
 
 #[tokio::test]
 async fn a_dropped_call_over_http_is_cancelled_at_the_server() {
-    let (begun, cancelled) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-    let (begins, cancels) = (begun.clone(), cancelled.clone());
+    let begun = Arc::new(Notify::new());
+    let cancelled = Arc::new(Notify::new());
+    let begins = begun.clone();
+    let cancels = cancelled.clone();
     let server = Server::new(move |_, context| {
-        let (begins, cancels) = (begins.clone(), cancels.clone());
+        let begins = begins.clone();
+        let cancels = cancels.clone();
         async move {
             begins.notify_one();
             context.ct.cancelled().await;
@@ -357,10 +361,13 @@ async fn a_client_that_no_longer_hears_its_server_connects_again() {
         Arc::new(LocalSessionManager::default()),
         StreamableHttpServerConfig::default(),
     );
-    let (cut, is_cut) = (Arc::new(Notify::new()), Arc::new(AtomicBool::new(false)));
-    let (cuts, fails) = (cut.clone(), is_cut.clone());
+    let cut = Arc::new(Notify::new());
+    let is_cut = Arc::new(AtomicBool::new(false));
+    let cuts = cut.clone();
+    let fails = is_cut.clone();
     let http = tower::service_fn(move |request: axum::http::Request<Body>| {
-        let (mut service, cuts) = (service.clone(), cuts.clone());
+        let mut service = service.clone();
+        let cuts = cuts.clone();
         let is_stream = request.method() == "GET";
         let fails = is_stream && fails.load(Ordering::SeqCst);
         async move {
@@ -370,12 +377,12 @@ async fn a_client_that_no_longer_hears_its_server_connects_again() {
             let response = tower::Service::call(&mut service, request).await.unwrap();
             Ok(response.map(|body| {
                 let body = Body::new(body);
-                match is_stream {
-                    true => Body::from_stream(body.into_data_stream().take_until(async move {
-                        cuts.notified().await;
-                    })),
-                    false => body,
+                if !is_stream {
+                    return body;
                 }
+                Body::from_stream(body.into_data_stream().take_until(async move {
+                    cuts.notified().await;
+                }))
             }))
         }
     });
@@ -491,7 +498,7 @@ async fn an_agent_served_over_http_asks_and_goes_on() {
     let result = done
         .messages()
         .iter()
-        .find_map(|it| it.tool_results().next())
+        .find_map(|message| message.tool_results().next())
         .unwrap();
     assert_eq!(result.text(), "Paid.");
 }

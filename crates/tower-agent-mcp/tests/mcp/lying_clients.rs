@@ -30,20 +30,20 @@ async fn answers_that_are_none_leave_the_question_open() {
     let mut state = waits(&running).await;
     let yes = json!({ "action": "accept", "content": { "approved": true } });
     for (key, answer) in [
-        ("clerk/call_1", json!({ "action": "accept" })),
+        ("clerk/m1.0", json!({ "action": "accept" })),
         (
-            "clerk/call_1",
+            "clerk/m1.0",
             json!({ "action": "accept", "content": { "approved": "yes" } }),
         ),
         (
-            "clerk/call_1",
+            "clerk/m1.0",
             json!({ "action": "accept", "content": [true] }),
         ),
         (
-            "clerk/call_1",
+            "clerk/m1.0",
             json!({ "action": "approve", "content": { "approved": true } }),
         ),
-        ("clerk/call_1", json!(true)),
+        ("clerk/m1.0", json!(true)),
         ("clerk/call_2", yes.clone()),
         ("", yes.clone()),
     ] {
@@ -56,14 +56,14 @@ async fn answers_that_are_none_leave_the_question_open() {
         };
         assert_eq!(
             again.input_requests.unwrap().keys().collect::<Vec<_>>(),
-            ["clerk/call_1"]
+            ["clerk/m1.0"]
         );
         state = again.request_state.unwrap();
         assert_eq!(paid.load(Ordering::SeqCst), 0);
     }
     // The right one still counts.
     let answer = running
-        .call_tool_once(answered(&state, "clerk/call_1", yes))
+        .call_tool_once(answered(&state, "clerk/m1.0", yes))
         .await
         .unwrap();
     let CallToolResponse::Complete(result) = answer else {
@@ -82,8 +82,10 @@ async fn each_of_two_equal_calls_is_continued_once_by_its_own_state() {
         .agent(agent)
         .build()
         .unwrap();
-    let (ada, bob) = (asked(&server).await, asked(&server).await);
-    let (of_ada, of_bob) = (waits(&ada).await, waits(&bob).await);
+    let ada = asked(&server).await;
+    let bob = asked(&server).await;
+    let of_ada = waits(&ada).await;
+    let of_bob = waits(&bob).await;
     assert_ne!(of_ada, of_bob);
     ada.call_tool_once(approved(&of_ada)).await.unwrap();
     // Two at once: one of them is first.
@@ -91,7 +93,13 @@ async fn each_of_two_equal_calls_is_continued_once_by_its_own_state() {
         bob.call_tool_once(approved(&of_bob)),
         bob.call_tool_once(approved(&of_bob))
     );
-    assert_eq!([&first, &second].iter().filter(|it| it.is_ok()).count(), 1);
+    assert_eq!(
+        [&first, &second]
+            .iter()
+            .filter(|result| result.is_ok())
+            .count(),
+        1
+    );
     assert!(ada.call_tool_once(approved(&of_bob)).await.is_err());
     assert_eq!(paid.load(Ordering::SeqCst), 2);
 }
@@ -128,7 +136,7 @@ async fn a_refusal_is_no_approval() {
         let state = waits(&running).await;
         // Whatever the content says.
         let answer = json!({ "action": action, "content": { "approved": true } });
-        let params = answered(&state, "clerk/call_1", answer);
+        let params = answered(&state, "clerk/m1.0", answer);
         let answer = running.call_tool_once(params).await.unwrap();
         let CallToolResponse::Complete(result) = answer else {
             panic!("{answer:?}")

@@ -150,9 +150,8 @@ async fn a_flood_of_progress_stops_neither_its_call_nor_the_next() {
             .unwrap();
         let mut run = agent.stream("Go.");
         // The consumer is slower than the server.
-        let is_progress = |kind: &EventKind| matches!(kind, EventKind::Custom { .. });
         while let Some(event) = run.next().await {
-            if is_progress(&event.kind) {
+            if matches!(event.kind, EventKind::Custom { .. }) {
                 tokio::task::yield_now().await;
             }
         }
@@ -251,7 +250,8 @@ async fn pages_without_end_are_an_error() {
 #[tokio::test]
 async fn sampling_without_a_call_is_refused_and_costs_nothing() {
     let refused: Arc<Mutex<Option<Value>>> = Arc::default();
-    let (told, notes) = (Arc::new(Notify::new()), refused.clone());
+    let told = Arc::new(Notify::new());
+    let notes = refused.clone();
     let tells = told.clone();
     let builder = scripted(move |message| {
         if message["id"] == "steal" {
@@ -314,11 +314,14 @@ async fn sampling_over_a_pipe_belongs_to_the_only_run_or_to_none() {
             Agent::builder(model).tools(tools.clone()).build().unwrap()
         };
         let agents: Vec<_> = (0..runs).map(|_| agent()).collect();
-        let ended = futures::future::join_all(agents.iter().map(|it| it.run("Go."))).await;
+        let ended = futures::future::join_all(agents.iter().map(|agent| agent.run("Go."))).await;
         let expected = if runs == 1 { "answered" } else { "refused" };
         for response in ended {
             let response = response.unwrap();
-            let results = response.messages().iter().flat_map(|it| it.tool_results());
+            let results = response
+                .messages()
+                .iter()
+                .flat_map(|message| message.tool_results());
             let texts: Vec<_> = results.map(ToolResult::text).collect();
             assert_eq!(texts, vec![expected; 3 - runs]);
         }
@@ -357,7 +360,8 @@ async fn a_server_that_asks_forever_is_never_answered_with_an_old_answer() {
         .build()
         .unwrap();
     let mut paused = agent.run("Go.").await.unwrap();
-    let (mut answers, mut ids) = (Vec::new(), Vec::new());
+    let mut answers = Vec::new();
+    let mut ids = Vec::new();
     for _ in 0..5 {
         let [question] = paused.interrupts() else {
             panic!("{:?}", paused.messages())

@@ -93,7 +93,7 @@ async fn an_agent_in_a_child_process_asks_and_goes_on() {
         let result = done
             .messages()
             .iter()
-            .find_map(|it| it.tool_results().next())
+            .find_map(|message| message.tool_results().next())
             .unwrap();
         assert_eq!(result.text(), "I paid 100.");
     }

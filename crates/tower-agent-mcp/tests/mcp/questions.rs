@@ -46,7 +46,7 @@ fn asks<const N: usize>(
     InputRequiredResult::new(Some(requests), state.map(str::to_owned)).into()
 }
 
-/// What a server received with each call.
+/// The answers and the state that a server received with each call.
 pub(crate) type Heard = Arc<Mutex<Vec<(Option<InputResponses>, Option<String>)>>>;
 
 /// Asks with a result, as servers do since 2026-07-28.
@@ -132,7 +132,7 @@ async fn input_required_interrupts_the_run_and_the_call_is_repeated_with_answers
         (&*who.reason, who.message.as_deref()),
         ("input_required", Some("Who?"))
     );
-    assert_eq!(who.id, "boss/call_1/who#1");
+    assert_eq!(who.id, "boss/m1.0/who#1");
     assert_eq!(who.response_schema["properties"]["name"]["type"], "string");
     assert_eq!(
         who.payload,
@@ -332,7 +332,7 @@ async fn answers_are_not_for_a_call_with_other_arguments() {
     let answers = paused
         .interrupts()
         .iter()
-        .map(|it| Resolution::resolved(&it.id, json!({})));
+        .map(|interrupt| Resolution::resolved(&interrupt.id, json!({})));
     let request = AgentRequest::resume(stored(&paused)).with_resolutions(answers);
     let paused = agent.run(request).await.unwrap();
     assert_eq!(paused.interrupts().len(), 2);
@@ -406,13 +406,13 @@ async fn a_question_in_both_lifecycles_names_the_call_in_its_id() {
         assert!(
             interrupts
                 .iter()
-                .all(|it| it.id.starts_with("boss/call_1/")),
+                .all(|interrupt| interrupt.id.starts_with("boss/m1.0/")),
             "{interrupts:?}"
         );
         assert!(
             interrupts
                 .iter()
-                .all(|it| it.tool_call_id.as_deref() == Some("call_1"))
+                .all(|interrupt| interrupt.tool_call_id.as_deref() == Some("call_1"))
         );
     }
 }

@@ -1,4 +1,4 @@
-//! What becomes of the results of a server's tools.
+//! Conversion of the results of a server's tools.
 
 use rmcp::model::*;
 use serde_json::json;

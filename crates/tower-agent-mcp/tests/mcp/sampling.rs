@@ -76,7 +76,7 @@ async fn the_callers_model_answers_with_its_guards_and_its_use_counts() {
         let result = response
             .messages()
             .iter()
-            .find_map(|it| it.tool_results().next())
+            .find_map(|message| message.tool_results().next())
             .unwrap();
         assert_eq!(result.text(), "Oslo");
         let expected = r#"Some("Be brief.") Capital of Norway? Some(100) Some(0.5)"#;

@@ -53,7 +53,7 @@ pub(crate) fn clerk() -> (Agent, Arc<AtomicUsize>) {
             let results = request
                 .messages()
                 .iter()
-                .find_map(|it| it.tool_results().next());
+                .find_map(|message| message.tool_results().next());
             Ok(match results {
                 None => tower_agent::ModelResponse::from_tool_calls([
                     tower_agent::message::ToolCall::new("call_1", "pay", json!({ "value": 100 })),
@@ -83,7 +83,7 @@ async fn tools_are_declared_with_their_schemas_and_effects() {
     let put = Tool::function("put", "Puts.", |n: u32| n).effect(Effect::Idempotent);
     let pay = Tool::function("pay", "Pays.", |n: u32| n);
     let expected: Vec<_> = [&add, &pay, &put]
-        .map(|it| (**it.declaration()).clone())
+        .map(|tool| (**tool.declaration()).clone())
         .into_iter()
         .collect();
     let server = serve([pay, put, add]);
@@ -198,7 +198,7 @@ async fn an_agent_is_a_tool_with_its_name_and_tells_its_text_as_progress() {
         let result = result
             .messages()
             .iter()
-            .find_map(|it| it.tool_results().next().cloned());
+            .find_map(|message| message.tool_results().next().cloned());
         assert_eq!(result.unwrap().text(), "It rains.");
     }
 }
@@ -291,7 +291,7 @@ async fn an_interrupt_of_a_served_agent_interrupts_the_client_and_its_answer_com
             let result = done
                 .messages()
                 .iter()
-                .find_map(|it| it.tool_results().next())
+                .find_map(|message| message.tool_results().next())
                 .unwrap();
             assert_eq!(result.text(), text);
             assert_eq!(paid.load(Ordering::SeqCst), times);
@@ -345,7 +345,7 @@ async fn an_interrupt_of_a_served_tool_keeps_its_private_state() {
         let result = done
             .messages()
             .iter()
-            .find_map(|it| it.tool_results().next())
+            .find_map(|message| message.tool_results().next())
             .unwrap();
         let expected = "2 Resolved(Array [Number(1), Number(2)])";
         assert_eq!(result.text(), expected);
@@ -522,7 +522,7 @@ pub(crate) async fn waits(running: &Running) -> String {
 
 pub(crate) fn approved(state: &str) -> CallToolRequestParams {
     let yes = json!({ "action": "accept", "content": { "approved": true } });
-    let answers = [("clerk/call_1".to_owned(), yes)].into();
+    let answers = [("clerk/m1.0".to_owned(), yes)].into();
     pay()
         .with_request_state(state)
         .with_input_responses(answers)
@@ -544,7 +544,9 @@ async fn a_sealed_checkpoint_counts_once_for_its_own_call_and_cannot_be_read_or_
     // Long words: chance writes short ones into a thousand sealed bytes.
     let sealed = URL_SAFE_NO_PAD.decode(&state).unwrap();
     for word in ["call_1", "value", "content", "messages"] {
-        let found = sealed.windows(word.len()).any(|it| it == word.as_bytes());
+        let found = sealed
+            .windows(word.len())
+            .any(|window| window == word.as_bytes());
         assert!(!found && !state.contains(word), "{word}: {state}");
     }
     let refused = async |params: CallToolRequestParams| match running.call_tool_once(params).await {
@@ -632,10 +634,13 @@ async fn a_call_that_its_client_cancels_is_dropped() {
         }
     }
 
-    let (begun, dropped) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-    let (begins, drops) = (begun.clone(), dropped.clone());
+    let begun = Arc::new(Notify::new());
+    let dropped = Arc::new(Notify::new());
+    let begins = begun.clone();
+    let drops = dropped.clone();
     let slow = Tool::function("slow", "", move |_: Value| {
-        let (begins, guard) = (begins.clone(), Dropped(drops.clone()));
+        let begins = begins.clone();
+        let guard = Dropped(drops.clone());
         async move {
             begins.notify_one();
             std::future::pending::<()>().await;

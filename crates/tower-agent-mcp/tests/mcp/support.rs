@@ -33,7 +33,7 @@ pub(crate) enum TaskRequest {
     Cancel,
 }
 
-/// What a test sees and changes while its server runs.
+/// The state of a server that a test reads and changes while it runs.
 #[derive(Default)]
 pub(crate) struct World {
     pub(crate) tools: Mutex<Vec<Tool>>,
@@ -120,10 +120,11 @@ impl Server {
 
     fn accept(&self) -> io::Result<DuplexStream> {
         let world = &self.world;
-        let less = |left: usize| left.checked_sub(1);
         if world
             .refuses
-            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, less)
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| {
+                left.checked_sub(1)
+            })
             .is_ok()
         {
             return Err(io::ErrorKind::ConnectionRefused.into());

@@ -26,7 +26,8 @@ fn completed(text: &str) -> TaskPayload {
 
 /// Answers each poll with the next state; the last stays.
 fn server(states: Vec<TaskPayload>) -> (Server, Arc<Mutex<Vec<String>>>) {
-    let (states, log) = (Mutex::new(states), Arc::<Mutex<Vec<String>>>::default());
+    let states = Mutex::new(states);
+    let log = Arc::<Mutex<Vec<String>>>::default();
     let logs = log.clone();
     let server =
         Server::new(async |_, _| Ok(CreateTaskResult::new(task(TaskPayload::Working).task).into()));
@@ -136,7 +137,7 @@ async fn a_question_of_a_task_interrupts_the_run_once_however_long_it_is_shown()
     let result = done
         .messages()
         .iter()
-        .find_map(|it| it.tool_results().next())
+        .find_map(|message| message.tool_results().next())
         .unwrap();
     assert_eq!(result.text(), "thanks");
     let answers = r#"{"who":{"action":"accept","content":{"name":"Ada"}}}"#;

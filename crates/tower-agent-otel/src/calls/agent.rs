@@ -12,7 +12,7 @@ use crate::names::{attribute, operation};
 use crate::recorded::{Ending, Recorded};
 use crate::telemetry::Telemetry;
 
-/// The calls that an agent makes itself.
+/// The number of calls that an agent makes itself, without those of its subagents.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
     inference: AtomicU64,
@@ -22,6 +22,8 @@ pub(super) struct Calls {
 impl Calls {
     /// Counts a call for the agent that makes it.
     pub(super) fn count(kind: CallKind) {
+        // The context is the only thing that this call shares with its agent's. An agent inside
+        // puts counters of its own there, so the nearest ones are those of the caller.
         Context::map_current(|context| {
             let Some(calls) = context.get::<Arc<Self>>() else {
                 return;
@@ -38,7 +40,7 @@ impl Calls {
 
 pub(crate) struct AgentRecord {
     name: String,
-    /// `None` for a team, which makes none itself.
+    /// `None` for a team: its members make the calls.
     calls: Option<Arc<Calls>>,
 }
 
@@ -111,6 +113,6 @@ impl Recorded for AgentRequest {
         record(duration, ending.duration, &attributes);
     }
 
-    /// The call that failed has told it.
-    fn tell_exception(_: &'static str, _: Option<&str>) {}
+    /// Emits nothing: the model or tool call that failed has emitted the event already.
+    fn emit_exception(_: &'static str, _: Option<&str>) {}
 }

@@ -1,4 +1,4 @@
-//! What is recorded of each kind of call.
+//! The spans, attributes and metrics of each kind of call.
 
 mod agent;
 mod model;

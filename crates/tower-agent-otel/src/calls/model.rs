@@ -21,8 +21,9 @@ use crate::recorded::{Ending, Recorded};
 use crate::telemetry::Telemetry;
 
 pub(crate) struct ModelRecord {
-    asked_for: Option<String>,
-    seen: Watched,
+    /// The model in the settings of the request, which the model itself may overrule.
+    requested_model: Option<String>,
+    watched: Watched,
 }
 
 impl Recorded for ModelRequest {
@@ -41,13 +42,15 @@ impl Recorded for ModelRequest {
     fn begin(request: &mut Self, telemetry: &Arc<Telemetry>, context: &mut Context) -> ModelRecord {
         Calls::count(CallKind::Model);
         let has_span = context.span().is_recording();
-        let seen = Watched::new(telemetry.clone(), has_span, request.consumer_wait());
+        let watched = Watched::new(telemetry.clone(), has_span, request.consumer_wait());
         let extensions = request.extensions_mut();
-        extensions.insert(seen.0.target.clone());
-        extensions.insert(seen.clone());
+        // The first is for the model, which reports its provider and name in it; the second is for
+        // `Innermost`. Retries and fallbacks between here and there send on both.
+        extensions.insert(watched.0.target.clone());
+        extensions.insert(watched.clone());
         ModelRecord {
-            asked_for: request.settings().model.clone(),
-            seen,
+            requested_model: request.settings().model.clone(),
+            watched,
         }
     }
 
@@ -69,8 +72,8 @@ impl Recorded for ModelRequest {
         span: Option<&SpanRef<'_>>,
     ) {
         let metrics = &telemetry.metrics;
-        let mut attributes = call.seen.attributes(call.asked_for.take());
-        let mut seen = call.seen.lock();
+        let mut attributes = call.watched.attributes(call.requested_model.take());
+        let mut seen = call.watched.lock();
         if let Some(span) = span {
             if let Some(model) = value_of(&attributes, attribute::REQUEST_MODEL) {
                 span.update_name(name(&model.as_str()));
@@ -80,11 +83,12 @@ impl Recorded for ModelRequest {
             span.set_attributes(
                 attributes
                     .iter()
-                    .filter(|it| it.key.as_str() != attribute::OPERATION_NAME)
+                    .filter(|attribute| attribute.key.as_str() != attribute::OPERATION_NAME)
                     .cloned(),
             );
             span.set_attributes(std::mem::take(&mut seen.attributes));
             span.set_attributes(usage(seen.usage.unwrap_or_default()));
+            // A response of a callback or a cache has no finish reason of a model.
             if seen.is_sent {
                 let reason = seen.finish_reason.take();
                 let reason = StringValue::from(reason.unwrap_or_else(|| NO_RESPONSE.to_owned()));
@@ -96,8 +100,8 @@ impl Recorded for ModelRequest {
                 span.set_attribute(KeyValue::new(attribute::RESPONSE_TIME_TO_FIRST_CHUNK, time));
             }
             if let (Some(response), true) = (response, telemetry.has_content) {
-                let said = content::output(response);
-                span.set_attribute(KeyValue::new(attribute::OUTPUT_MESSAGES, said));
+                let messages = content::output(response);
+                span.set_attribute(KeyValue::new(attribute::OUTPUT_MESSAGES, messages));
             }
         }
         if let Some(model) = seen.model.take() {
@@ -109,11 +113,12 @@ impl Recorded for ModelRequest {
         if let Some(time) = seen.first_chunk {
             record(&metrics.time_to_first_chunk, time, &attributes);
         }
-        // A call that no model has received has spent nothing.
+        // A call that no model has received has spent nothing, and is not a call of zero tokens.
         let usage = seen.is_sent.then(|| seen.usage.unwrap_or_default());
         if let Some(usage) = usage {
             metrics.count(usage, &attributes);
         }
+        // Only now: the conventions have no `error.type` for the metrics above.
         if let Some(error_type) = ending.error_type {
             attributes.push(KeyValue::new(attribute::ERROR_TYPE, error_type));
         }
@@ -123,7 +128,7 @@ impl Recorded for ModelRequest {
         record(&metrics.inference_duration, ending.duration, &attributes);
     }
 
-    fn tell_exception(error_type: &'static str, message: Option<&str>) {
+    fn emit_exception(error_type: &'static str, message: Option<&str>) {
         exception!(event::CLIENT_EXCEPTION, error_type, message);
     }
 }
@@ -135,10 +140,11 @@ fn name(model: &str) -> String {
 fn value_of<'a>(attributes: &'a [KeyValue], key: &str) -> Option<&'a Value> {
     attributes
         .iter()
-        .find(|it| it.key.as_str() == key)
-        .map(|it| &it.value)
+        .find(|attribute| attribute.key.as_str() == key)
+        .map(|attribute| &attribute.value)
 }
 
+/// Returns the token counts that are not zero.
 fn usage(usage: Usage) -> Vec<KeyValue> {
     let tokens = [
         (attribute::USAGE_INPUT, usage.input_tokens),
@@ -147,19 +153,23 @@ fn usage(usage: Usage) -> Vec<KeyValue> {
         (attribute::USAGE_CACHE_WRITE, usage.cache_write_tokens),
         (attribute::USAGE_REASONING, usage.reasoning_tokens),
     ];
-    let used = tokens.into_iter().filter(|(_, tokens)| *tokens > 0);
-    used.map(|(key, tokens)| KeyValue::new(key, whole(tokens)))
+    tokens
+        .into_iter()
+        .filter(|(_, tokens)| *tokens > 0)
+        .map(|(key, tokens)| KeyValue::new(key, whole(tokens)))
         .collect()
 }
 
+/// Attributes have no unsigned integers.
 fn whole(number: impl TryInto<i64>) -> i64 {
     number.try_into().unwrap_or(i64::MAX)
 }
 
-/// What is seen of a call directly around the model. It travels in the request's extensions.
+/// A handle of a [`Watch`], for the request's extensions. All clones of a request share it.
 #[derive(Clone)]
 struct Watched(Arc<Watch>);
 
+/// The observations of one logical call, made by [`Innermost`] at each of its attempts.
 struct Watch {
     telemetry: Arc<Telemetry>,
     has_span: bool,
@@ -172,11 +182,11 @@ struct Watch {
 #[derive(Default)]
 struct Seen {
     is_sent: bool,
-    /// Those of the request that was sent last.
+    /// The attributes of the request that was sent last.
     attributes: Vec<KeyValue>,
-    /// That of all responses.
+    /// The sum of all responses' usage.
     usage: Option<Usage>,
-    /// That of the response to the request that was sent last.
+    /// The finish reason of the response to the request that was sent last.
     finish_reason: Option<String>,
     model: Option<String>,
     first_chunk: Option<Duration>,
@@ -198,37 +208,40 @@ impl Watched {
         self.0.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the attributes of every metric. `asked_for` is the model that the request names.
-    fn attributes(&self, asked_for: Option<String>) -> Vec<KeyValue> {
+    /// Returns the attributes of every metric. A model that does not report its name gets
+    /// `requested_model`.
+    fn attributes(&self, requested_model: Option<String>) -> Vec<KeyValue> {
         let Watch {
             telemetry, target, ..
         } = &*self.0;
         let provider = match target.provider() {
-            Some(told) => Value::from(names::provider(told)),
+            Some(provider) => Value::from(names::provider(provider)),
             None => Value::from(StringValue::from(telemetry.provider.clone())),
         };
         let model = target
             .model()
             .map(StringValue::from)
-            .or(asked_for.map(StringValue::from));
-        let model = model.map(|model| KeyValue::new(attribute::REQUEST_MODEL, model));
-        [
+            .or(requested_model.map(StringValue::from));
+        let mut attributes = vec![
             KeyValue::new(attribute::OPERATION_NAME, operation::CHAT),
             KeyValue::new(attribute::PROVIDER_NAME, provider),
-        ]
-        .into_iter()
-        .chain(model)
-        .collect()
+        ];
+        if let Some(model) = model {
+            attributes.push(KeyValue::new(attribute::REQUEST_MODEL, model));
+        }
+        attributes
     }
 }
 
-/// Sees the requests that are sent, their chunks and the responses, directly around the model.
+/// Observes the requests that are sent, their chunks and the responses, directly around the model:
+/// inside all callbacks and layers that change, repeat or answer a request.
 pub(crate) struct Innermost;
 
 #[diagnostic::do_not_recommend]
 impl Callback<ModelRequest> for Innermost {
     async fn before(&self, request: &mut ModelRequest) -> Result<Action<ModelResponse>> {
         let Some(watched) = request.extensions().get::<Watched>().cloned() else {
+            // A layer may have sent a request of its own, without the extensions of the call.
             return Ok(Action::Continue);
         };
         let mut attributes = Vec::new();
@@ -241,6 +254,7 @@ impl Callback<ModelRequest> for Innermost {
         let mut seen = watched.lock();
         seen.is_sent = true;
         seen.attributes = attributes;
+        // An attempt that fails has no finish reason, not even that of the attempt before.
         seen.finish_reason = None;
         drop(seen);
         request.map_deltas(move || ChunkClock {
@@ -257,7 +271,7 @@ impl Callback<ModelRequest> for Innermost {
     ) -> Result<Action<ModelResponse>> {
         if let Some(watched) = request.extensions().get::<Watched>() {
             let mut seen = watched.lock();
-            // A layer may send several.
+            // A layer may send several requests in one call, and each has spent tokens.
             seen.usage = Some(seen.usage.unwrap_or_default() + response.usage());
             seen.model = response.metadata().model().map(str::to_owned);
             if watched.0.has_span {
@@ -271,7 +285,7 @@ impl Callback<ModelRequest> for Innermost {
         "OpenTelemetry".into()
     }
 
-    /// Also for a call around which other callbacks are skipped.
+    /// Calls around which other callbacks are skipped are recorded too.
     fn is_guard(&self) -> bool {
         true
     }
@@ -328,10 +342,10 @@ struct ChunkClock {
     last: Option<Chunk>,
 }
 
-/// The chunk before.
+/// The previous chunk.
 struct Chunk {
     at: Instant,
-    /// How long the run had waited for its consumer.
+    /// The time that the run had waited for its consumer by then.
     waited: Duration,
     attributes: Vec<KeyValue>,
 }
@@ -345,22 +359,27 @@ impl Mapper for ChunkClock {
             consumer,
             ..
         } = &*self.watched.0;
-        let (now, waited_now) = (Instant::now(), consumer.elapsed());
+        let now = Instant::now();
+        let waited_now = consumer.elapsed();
         match &mut self.last {
             Some(Chunk {
                 at,
                 waited,
                 attributes,
             }) => {
+                // A slow consumer holds the stream back, and that is not the model's time.
                 let time = now.duration_since(*at).saturating_sub(waited_now - *waited);
                 record(&telemetry.metrics.time_per_output_chunk, time, attributes);
-                (*at, *waited) = (now, waited_now);
+                *at = now;
+                *waited = waited_now;
             }
             None => {
+                // Of the first attempt that streams: a retry does not make the chunk come later.
                 self.watched
                     .lock()
                     .first_chunk
                     .get_or_insert_with(|| now.duration_since(*began));
+                // Built once for each attempt, since chunks come by the thousand.
                 let attributes = self.watched.attributes(None);
                 self.last = Some(Chunk {
                     at: now,

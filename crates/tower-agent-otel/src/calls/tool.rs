@@ -13,7 +13,7 @@ use crate::recorded::{Ending, Recorded};
 use crate::telemetry::Telemetry;
 
 pub(crate) struct ToolRecord {
-    /// `None` for a name that a model has made up.
+    /// `None` for a tool that is not declared: the model has made the name up.
     name: Option<String>,
     agent: String,
 }
@@ -71,7 +71,7 @@ impl Recorded for ToolRequest {
             let result = response.value().to_string();
             span.set_attribute(KeyValue::new(attribute::TOOL_CALL_RESULT, result));
         }
-        // A model can make up any number of names.
+        // A model can make up any number of names, and each would be a time series of its own.
         let name = call
             .name
             .take()
@@ -91,7 +91,7 @@ impl Recorded for ToolRequest {
         );
     }
 
-    fn tell_exception(error_type: &'static str, message: Option<&str>) {
+    fn emit_exception(error_type: &'static str, message: Option<&str>) {
         exception!(event::TOOL_EXCEPTION, error_type, message);
     }
 }

@@ -35,9 +35,10 @@ fn flaky() -> ScriptedModel {
 /// Runs an agent, and checks that its one model call has succeeded after two failures.
 async fn one_span_with_two_failures(world: &World, agent: AgentBuilder, is_streamed: bool) {
     let agent = agent.global_callbacks(world.telemetry()).build().unwrap();
-    match is_streamed {
-        true => assert!(agent.stream("?").count().await > 0),
-        false => assert_eq!(agent.run("?").await.unwrap().text(), "hi"),
+    if is_streamed {
+        assert!(agent.stream("?").count().await > 0);
+    } else {
+        assert_eq!(agent.run("?").await.unwrap().text(), "hi");
     }
     let data = world.received();
     assert_eq!(data.spans.tree(), "invoke_agent agent(chat)");
@@ -129,15 +130,13 @@ async fn a_tools_attempts_are_events_of_its_call() {
         failures -= 1;
         failures >= 0
     });
-    let flaky =
-        Tool::function(
-            "flaky",
-            "Works at the third attempt.",
-            move |_: u32| match (failures.lock().unwrap())() {
-                true => Err(Error::new(ErrorKind::Connection, "gone")),
-                false => Ok("done"),
-            },
-        );
+    let flaky = Tool::function("flaky", "Works at the third attempt.", move |_: u32| {
+        if (failures.lock().unwrap())() {
+            Err(Error::new(ErrorKind::Connection, "gone"))
+        } else {
+            Ok("done")
+        }
+    });
     let turn = Turn::tool("flaky", json!({ "value": 1 }));
     let agent = Agent::builder(ScriptedModel::new([turn, Turn::from_text("hi")]))
         .tool(flaky.effect(Effect::Idempotent))
@@ -294,7 +293,11 @@ async fn what_was_sent_last_is_described_and_its_answer() {
         ("gen_ai.response.finish_reasons", "[stop]"),
         ("gen_ai.response.model", "roadrunner-2"),
     ] {
-        let found: Vec<_> = chat.attributes.iter().filter(|it| it.key == key).collect();
+        let found: Vec<_> = chat
+            .attributes
+            .iter()
+            .filter(|attribute| attribute.key == key)
+            .collect();
         assert_eq!(found.len(), 1, "{key}: {found:?}");
         assert_eq!(chat.get(key).as_deref(), Some(value), "{key}");
     }

@@ -66,8 +66,13 @@ async fn on_request_it_is_what_was_sent_and_answered() {
         builder().global_callbacks(world.telemetry().record_content()),
     )
     .await;
-    let mut chats: Vec<_> = data.spans.0.iter().filter(|it| it.name == "chat").collect();
-    chats.sort_by_key(|it| it.start_time_unix_nano);
+    let mut chats: Vec<_> = data
+        .spans
+        .0
+        .iter()
+        .filter(|span| span.name == "chat")
+        .collect();
+    chats.sort_by_key(|span| span.start_time_unix_nano);
     let json = |text: Option<String>| -> Value { serde_json::from_str(&text.unwrap()).unwrap() };
     let [first, second] = chats[..] else {
         panic!("{}", data.spans.tree())
@@ -241,7 +246,11 @@ async fn settings_are_attributes() {
     }
     // Unset is not streamed.
     assert_eq!(chat.get("gen_ai.request.stream"), None);
-    let mut keys: Vec<_> = chat.attributes.iter().map(|it| &it.key).collect();
+    let mut keys: Vec<_> = chat
+        .attributes
+        .iter()
+        .map(|attribute| &attribute.key)
+        .collect();
     keys.sort();
     let count = keys.len();
     keys.dedup();

@@ -1,6 +1,5 @@
 //! How spans end, and with which type of error.
 
-use opentelemetry_proto::tonic::logs::v1::LogRecord;
 use serde_json::{Value, json};
 use tower_agent::callback::{before_model, before_tool};
 use tower_agent::testing::{ScriptedModel, Turn};
@@ -18,7 +17,7 @@ fn errors(spans: &Spans) -> Vec<(String, Option<String>)> {
     let mut errors: Vec<_> = spans
         .0
         .iter()
-        .map(|it| (it.name.clone(), it.error()))
+        .map(|span| (span.name.clone(), span.error()))
         .collect();
     errors.sort();
     errors
@@ -97,11 +96,10 @@ async fn a_tool_that_fails_panics_or_refuses_has_failed_and_the_agent_has_not() 
     ];
     assert_eq!(errors(&data.spans), expected);
     // An answer that is an error is no exception.
-    let is_exception = |log: &&LogRecord| log.event_name == "gen_ai.execute_tool.exception";
     let types: Vec<_> = data
         .logs
         .iter()
-        .filter(is_exception)
+        .filter(|log| log.event_name == "gen_ai.execute_tool.exception")
         .map(|log| of_log(log, "exception.type"))
         .collect();
     assert_eq!(types.len(), 3);

@@ -386,7 +386,7 @@ async fn a_callback_that_skips_the_rest_does_not_skip_the_tokens() {
     assert_eq!(totals(&sums), [50, 20, 5]);
 }
 
-/// What the reader of a stream saw first, although it was taken back.
+/// The reader of a stream saw this chunk first, although it was taken back.
 #[tokio::test(start_paused = true)]
 async fn the_first_chunk_is_that_of_the_first_attempt() {
     let world = World::new();
@@ -395,10 +395,10 @@ async fn the_first_chunk_is_that_of_the_first_attempt() {
         let fails = is_first.swap(false, std::sync::atomic::Ordering::Relaxed);
         async move {
             let response = slow(request).await?;
-            match fails {
-                true => Err(Error::new(ErrorKind::Overloaded, "busy").into()),
-                false => Ok::<_, BoxError>(response),
+            if fails {
+                return Err(Error::new(ErrorKind::Overloaded, "busy").into());
             }
+            Ok::<_, BoxError>(response)
         }
     });
     let agent = Agent::builder(model)

@@ -23,7 +23,7 @@ fn start() -> Option<Process> {
     is_installed("mlflow-skinny", &uvicorn, ".ci/servers").then(|| {
         Process::start("Uvicorn running on", |port| {
             let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mlflow");
-            // What the last run has left.
+            // A database of an earlier run would have its traces.
             let _ = std::fs::remove_dir_all(&folder);
             std::fs::create_dir_all(&folder).unwrap();
             let database = folder.join("traces.db");
@@ -108,24 +108,29 @@ impl Trace {
 /// Returns an attribute, or what the server has made of several.
 fn made(span: &Value, key: &str) -> Value {
     let attributes = span["attributes"].as_array().unwrap();
-    let found = attributes.iter().find(|it| it["key"] == key);
-    found.map_or(Value::Null, |it| plain(&it["value"]))
+    let found = attributes.iter().find(|attribute| attribute["key"] == key);
+    found.map_or(Value::Null, |attribute| plain(&attribute["value"]))
 }
 
 /// Returns a value of OTLP's JSON as plain JSON.
 fn plain(value: &Value) -> Value {
-    let Some((kind, value)) = value.as_object().and_then(|it| it.iter().next()) else {
+    let Some((kind, value)) = value.as_object().and_then(|object| object.iter().next()) else {
         return Value::Null;
     };
     let values = || value["values"].as_array().into_iter().flatten();
     match &**kind {
         "array_value" => values().map(plain).collect(),
         "kvlist_value" => values()
-            .map(|it| (it["key"].as_str().unwrap().to_owned(), plain(&it["value"])))
+            .map(|entry| {
+                (
+                    entry["key"].as_str().unwrap().to_owned(),
+                    plain(&entry["value"]),
+                )
+            })
             .collect(),
-        "int_value" => value
-            .as_str()
-            .map_or(value.clone(), |it| json!(it.parse::<i64>().unwrap())),
+        "int_value" => value.as_str().map_or(value.clone(), |number| {
+            json!(number.parse::<i64>().unwrap())
+        }),
         _ => value.clone(),
     }
 }
@@ -223,10 +228,8 @@ async fn a_server_that_knows_the_conventions_understands_what_it_receives() {
             assert_ne!(span["status"]["code"], "STATUS_CODE_ERROR", "{name}");
         }
     }
-    let (tool, inner) = (
-        good.named("execute_tool worker"),
-        good.named("invoke_agent worker"),
-    );
+    let tool = good.named("execute_tool worker");
+    let inner = good.named("invoke_agent worker");
     assert_eq!(inner[0]["parent_span_id"], tool[0]["span_id"]);
 
     let [first, second] = good.named("chat gemini-2.5-pro")[..] else {

@@ -1,4 +1,4 @@
-//! What a collector has received, for tests to look at.
+//! The data that a collector has received.
 
 use std::collections::BTreeMap;
 
@@ -44,7 +44,7 @@ pub(crate) fn text(value: Option<&AnyValue>) -> String {
         Some(Value::IntValue(it)) => it.to_string(),
         Some(Value::DoubleValue(it)) => it.to_string(),
         Some(Value::ArrayValue(list)) => {
-            let list: Vec<_> = list.values.iter().map(|it| text(Some(it))).collect();
+            let list: Vec<_> = list.values.iter().map(|value| text(Some(value))).collect();
             format!("[{}]", list.join(", "))
         }
         Some(other) => format!("{other:?}"),
@@ -54,8 +54,8 @@ pub(crate) fn text(value: Option<&AnyValue>) -> String {
 fn find(attributes: &[KeyValue], key: &str) -> Option<String> {
     attributes
         .iter()
-        .find(|it| it.key == key)
-        .map(|it| text(it.value.as_ref()))
+        .find(|attribute| attribute.key == key)
+        .map(|attribute| text(attribute.value.as_ref()))
 }
 
 pub(crate) struct Spans(pub(crate) Vec<Span>);
@@ -228,28 +228,34 @@ impl Metrics {
 
     /// Returns the sums of a histogram, by the value of an attribute.
     pub(crate) fn sums(&self, name: &str, key: &str) -> BTreeMap<String, f64> {
-        let of = |point: &HistogramDataPoint| {
-            (
-                find(&point.attributes, key).unwrap_or_default(),
-                point.sum.unwrap(),
-            )
-        };
-        self.histogram(name).iter().map(of).collect()
+        let mut sums = BTreeMap::new();
+        for point in self.histogram(name) {
+            let value = find(&point.attributes, key).unwrap_or_default();
+            sums.insert(value, point.sum.unwrap());
+        }
+        sums
     }
 
     pub(crate) fn attributes(&self, name: &str) -> Vec<BTreeMap<String, String>> {
-        let of = |attributes: &[KeyValue]| {
-            attributes
-                .iter()
-                .map(|it| (it.key.clone(), text(it.value.as_ref())))
-                .collect()
-        };
         match self.points(name) {
-            Some(Points::Histogram(it)) => {
-                it.data_points.iter().map(|it| of(&it.attributes)).collect()
-            }
-            Some(Points::Sum(it)) => it.data_points.iter().map(|it| of(&it.attributes)).collect(),
+            Some(Points::Histogram(histogram)) => histogram
+                .data_points
+                .iter()
+                .map(|point| texts(&point.attributes))
+                .collect(),
+            Some(Points::Sum(sum)) => sum
+                .data_points
+                .iter()
+                .map(|point| texts(&point.attributes))
+                .collect(),
             _ => Vec::new(),
         }
     }
+}
+
+fn texts(attributes: &[KeyValue]) -> BTreeMap<String, String> {
+    attributes
+        .iter()
+        .map(|attribute| (attribute.key.clone(), text(attribute.value.as_ref())))
+        .collect()
 }

@@ -74,12 +74,12 @@ async fn traces(State(received): State<Shared>, body: Bytes) {
     let scopes = request
         .resource_spans
         .into_iter()
-        .flat_map(|it| it.scope_spans);
+        .flat_map(|resource| resource.scope_spans);
     received
         .lock()
         .unwrap()
         .spans
-        .extend(scopes.flat_map(|it| it.spans));
+        .extend(scopes.flat_map(|scope| scope.spans));
 }
 
 async fn metrics(State(received): State<Shared>, body: Bytes) {
@@ -87,12 +87,12 @@ async fn metrics(State(received): State<Shared>, body: Bytes) {
     let scopes = request
         .resource_metrics
         .into_iter()
-        .flat_map(|it| it.scope_metrics);
+        .flat_map(|resource| resource.scope_metrics);
     received
         .lock()
         .unwrap()
         .metrics
-        .extend(scopes.flat_map(|it| it.metrics));
+        .extend(scopes.flat_map(|scope| scope.metrics));
 }
 
 async fn logs(State(received): State<Shared>, body: Bytes) {
@@ -100,10 +100,10 @@ async fn logs(State(received): State<Shared>, body: Bytes) {
     let scopes = request
         .resource_logs
         .into_iter()
-        .flat_map(|it| it.scope_logs);
+        .flat_map(|resource| resource.scope_logs);
     received
         .lock()
         .unwrap()
         .logs
-        .extend(scopes.flat_map(|it| it.log_records));
+        .extend(scopes.flat_map(|scope| scope.log_records));
 }

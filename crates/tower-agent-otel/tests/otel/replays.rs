@@ -86,7 +86,7 @@ fn model(
             let done = request
                 .messages()
                 .iter()
-                .filter(|it| it.role() == Role::Tool)
+                .filter(|message| message.role() == Role::Tool)
                 .count();
             let usage = Usage::new(tokens + done as u64, 0);
             if let Some(tool) = tools.get(done) {
@@ -136,7 +136,7 @@ fn what_a_killed_process_has_recorded_is_not_recorded_again() {
         .spans
         .outermost()
         .iter()
-        .map(|it| first.spans.under(it))
+        .map(|span| first.spans.under(span))
         .collect();
     assert_eq!(seen, ["chat", "execute_tool look", "chat", worker]);
     assert_eq!(tokens(&first), 1000 + 1001 + 10 + 11);
@@ -205,7 +205,8 @@ async fn telemetry_is_inside_the_journal_wherever_it_is_registered() {
 
 #[tokio::test]
 async fn the_span_of_a_run_that_is_dropped_and_goes_on_ends_each_time() {
-    let (world, journal) = (World::new(), Sqlite::in_memory().await.unwrap());
+    let world = World::new();
+    let journal = Sqlite::in_memory().await.unwrap();
     let model = ScriptedModel::new([
         Turn::tool("look", json!({})).usage(Usage::new(10, 0)),
         Turn::pending(),

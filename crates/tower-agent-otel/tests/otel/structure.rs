@@ -1,4 +1,4 @@
-//! Which span is inside which.
+//! The tree of spans.
 
 use std::time::Duration;
 
@@ -44,10 +44,8 @@ async fn parallel_tool_calls_are_siblings_between_two_model_calls() {
         spans.tree(),
         "invoke_agent clerk(chat, execute_tool echo, execute_tool later, chat)"
     );
-    let (agent, tool) = (
-        spans.one("invoke_agent clerk"),
-        spans.one("execute_tool echo"),
-    );
+    let agent = spans.one("invoke_agent clerk");
+    let tool = spans.one("execute_tool echo");
     assert!(spans.0.iter().all(|span| span.trace_id == agent.trace_id));
     spans
         .0
@@ -174,14 +172,14 @@ async fn what_a_tool_logs_and_the_spans_it_opens_are_inside_its_call() {
     let calls: Vec<_> = spans
         .0
         .iter()
-        .filter(|it| it.name == "execute_tool slow")
+        .filter(|span| span.name == "execute_tool slow")
         .collect();
     assert_eq!(calls.len(), 2);
     for call in calls {
         let inside: Vec<_> = spans
             .0
             .iter()
-            .filter(|it| it.parent_span_id == call.span_id)
+            .filter(|span| span.parent_span_id == call.span_id)
             .collect();
         assert!(
             matches!(inside[..], [query] if query.name == "query"),
@@ -192,7 +190,7 @@ async fn what_a_tool_logs_and_the_spans_it_opens_are_inside_its_call() {
         let said: Vec<_> = call
             .events
             .iter()
-            .map(|it| (&*it.name, crate::received::of_event(it, "n")))
+            .map(|event| (&*event.name, crate::received::of_event(event, "n")))
             .collect();
         assert_eq!(said, [("begins", n.clone()), ("ends", n)]);
     }
@@ -340,7 +338,7 @@ async fn every_span_of_a_conversation_has_its_id() {
         spans
             .0
             .iter()
-            .all(|it| it.get("gen_ai.conversation.id").as_deref() == Some("t1"))
+            .all(|span| span.get("gen_ai.conversation.id").as_deref() == Some("t1"))
     );
 }
 
@@ -358,7 +356,7 @@ async fn two_runs_at_once_are_two_traces() {
     let spans = world.spans();
     let tree = "invoke_agent agent(chat)";
     assert_eq!(spans.tree(), format!("{tree}, {tree}"));
-    let traces: std::collections::BTreeSet<_> = spans.0.iter().map(|it| &it.trace_id).collect();
+    let traces: std::collections::BTreeSet<_> = spans.0.iter().map(|span| &span.trace_id).collect();
     assert_eq!(traces.len(), 2);
 }
 
@@ -384,7 +382,9 @@ async fn without_a_subscriber_the_span_around_a_run_is_that_of_its_tools() {
     let around = opentelemetry::Context::current_with_span(tracer.start("request"));
     let expected = around.span().span_context().trace_id();
     let traced = Tool::function("traced", "Tells its trace.", |_: Value| {
-        opentelemetry::Context::map_current(|it| it.span().span_context().trace_id().to_string())
+        opentelemetry::Context::map_current(|context| {
+            context.span().span_context().trace_id().to_string()
+        })
     });
     let turns = [Turn::tool("traced", json!({})), Turn::from_text("done")];
     let agent = Agent::builder(ScriptedModel::new(turns))

@@ -10,12 +10,12 @@ use rmcp::transport::async_rw::AsyncRwTransport;
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::timeout;
 
-/// How long a process has to exit after its standard input was closed.
+/// The time that a process has to exit after its standard input was closed.
 const EXIT: Duration = Duration::from_secs(3);
 
 /// A child process that speaks MCP on its standard input and output.
 ///
-/// The one of rmcp refuses messages above 16 MiB, and cannot be told otherwise.
+/// The transport of rmcp rejects messages above 16 MiB, and has no option for it.
 pub(super) struct ChildTransport {
     child: Child,
     messages: AsyncRwTransport<RoleClient, ChildStdout, ChildStdin>,
@@ -28,12 +28,15 @@ impl ChildTransport {
             .stdout(Stdio::piped())
             .kill_on_drop(true);
         let mut child = command.spawn()?;
-        let gone = || io::Error::other("the process has no standard input and output");
-        let input = child.stdin.take().ok_or_else(gone)?;
-        let output = child.stdout.take().ok_or_else(gone)?;
+        let input = child.stdin.take().ok_or_else(no_pipes)?;
+        let output = child.stdout.take().ok_or_else(no_pipes)?;
         let messages = AsyncRwTransport::new(output, input).with_max_line_length(max_message_size);
         Ok(Self { child, messages })
     }
+}
+
+fn no_pipes() -> io::Error {
+    io::Error::other("the process has no standard input and output")
 }
 
 impl Transport<RoleClient> for ChildTransport {
@@ -51,6 +54,8 @@ impl Transport<RoleClient> for ChildTransport {
     }
 
     async fn close(&mut self) -> io::Result<()> {
+        // The end of its input asks the process to exit. A wait without limit would let a process
+        // that ignores it hold up `McpClient::close`.
         self.messages.close().await?;
         match timeout(EXIT, self.child.wait()).await {
             Ok(exited) => exited.map(drop),

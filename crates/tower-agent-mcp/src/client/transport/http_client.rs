@@ -26,7 +26,7 @@ use super::http_service::{BoxedBody, HttpService};
 use super::limited::{BodyError, Limited};
 use crate::client::calls::Calls;
 
-/// The most that is read of the body of a response that is an error.
+/// The maximum size of the body of an error response, in bytes.
 const MAX_ERROR_BODY: usize = 64 * 1024;
 
 /// Streamable HTTP over any HTTP service.
@@ -56,7 +56,8 @@ impl HttpClient {
         }
     }
 
-    /// The session will be made again. The server was, too: it may have other tools.
+    /// Returns the error that makes rmcp begin a new session. The server was probably started again,
+    /// and may have other tools.
     fn expired(&self) -> StreamableHttpError<HttpFault> {
         self.calls.set_tools_changed();
         StreamableHttpError::SessionExpired
@@ -121,8 +122,8 @@ impl HttpClient {
         SseStream::from_bytes_stream(bytes).boxed()
     }
 
-    /// Returns what a response that is not a success means: an error of JSON-RPC as the answer of
-    /// the server, anything else as a failure.
+    /// Reads a response that is not a success. A JSON-RPC error is the server's answer, anything else
+    /// is a failure.
     async fn refused(
         &self,
         response: http::Response<BoxedBody>,
@@ -135,13 +136,15 @@ impl HttpClient {
         let body = self
             .read(response.into_body(), MAX_ERROR_BODY)
             .await
+            // The status says enough, and matters more than a body that broke off.
             .unwrap_or_default();
         let is_auth = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
-        let said = match serde_json::from_slice(&body) {
+        let rejection = match serde_json::from_slice(&body) {
             Ok(ServerJsonRpcMessage::Error(error)) if is_json => Some(error),
             _ => None,
         };
-        // A server without sessions that does not know the method is of an earlier version.
+        // A server without sessions that does not know the method is of an earlier version: as an
+        // answer, and not a failure, it makes rmcp fall back to `initialize`.
         if let ClientJsonRpcMessage::Request(request) = message
             && matches!(request.request, ClientRequest::DiscoverRequest(_))
             && !had_session
@@ -152,16 +155,19 @@ impl HttpClient {
                 StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT
             )
         {
-            let unknown = || ErrorData::invalid_request(format!("HTTP {status}"), None);
-            let error = said.map_or_else(unknown, |said| said.error);
+            let error = match rejection {
+                Some(rejection) => rejection.error,
+                None => ErrorData::invalid_request(format!("HTTP {status}"), None),
+            };
             let answer = ServerJsonRpcMessage::error(error, Some(request.id.clone()));
             return Ok(StreamableHttpPostResponse::Json(answer, None));
         }
-        if let Some(said) = said
+        // A rejected login keeps its kind, even if the body is JSON-RPC.
+        if let Some(rejection) = rejection
             && !is_auth
         {
             return Ok(StreamableHttpPostResponse::Json(
-                ServerJsonRpcMessage::Error(said),
+                ServerJsonRpcMessage::Error(rejection),
                 None,
             ));
         }
@@ -189,7 +195,8 @@ impl StreamableHttpClient for HttpClient {
             custom,
         };
         let response = self.send(Method::POST, &uri, headers, Some(body)).await?;
-        let (status, headers) = (response.status(), response.headers());
+        let status = response.status();
+        let headers = response.headers();
         if status == StatusCode::NOT_FOUND && had_session {
             return Err(self.expired());
         }
@@ -204,13 +211,13 @@ impl StreamableHttpClient for HttpClient {
             let events = self.events(response.into_body());
             return Ok(StreamableHttpPostResponse::Sse(events, session));
         }
-        // What is no request has no answer, whatever the server sends.
+        // Notifications and answers have no answer themselves, so that any body is ignored.
         if !is_request || matches!(status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT) {
             return Ok(StreamableHttpPostResponse::Accepted);
         }
         if !is_of(headers, JSON_MIME_TYPE) {
             let media_type = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
-            let media_type = media_type.map(|it| String::from_utf8_lossy(it).into_owned());
+            let media_type = media_type.map(|bytes| String::from_utf8_lossy(bytes).into_owned());
             return Err(StreamableHttpError::UnexpectedContentType(media_type));
         }
         let body = self
@@ -219,9 +226,9 @@ impl StreamableHttpClient for HttpClient {
         match serde_json::from_slice(&body) {
             Ok(answer) => Ok(StreamableHttpPostResponse::Json(answer, session)),
             Err(error) => {
-                let what = format!("the answer is not JSON-RPC: {error}");
+                let message = format!("the answer is not JSON-RPC: {error}");
                 Err(StreamableHttpError::UnexpectedServerResponse(Cow::Owned(
-                    what,
+                    message,
                 )))
             }
         }
@@ -265,7 +272,8 @@ impl StreamableHttpClient for HttpClient {
             custom,
         };
         let response = self.send(Method::GET, &uri, headers, None).await?;
-        let (status, headers) = (response.status(), response.headers());
+        let status = response.status();
+        let headers = response.headers();
         match status {
             StatusCode::METHOD_NOT_ALLOWED => {
                 return Err(StreamableHttpError::ServerDoesNotSupportSse);
@@ -290,13 +298,13 @@ fn client(error: Error) -> StreamableHttpError<HttpFault> {
 }
 
 fn is_of(headers: &HeaderMap, media_type: &str) -> bool {
-    let found = headers
+    let content_type = headers
         .get(CONTENT_TYPE)
-        .and_then(|value| value.to_str().ok());
-    let found = found
-        .and_then(|value| value.split(';').next())
+        .and_then(|value| value.to_str().ok())
         .unwrap_or_default();
-    found.trim().eq_ignore_ascii_case(media_type)
+    // Without parameters such as the character set.
+    let content_type = content_type.split(';').next().unwrap_or_default();
+    content_type.trim().eq_ignore_ascii_case(media_type)
 }
 
 fn challenged(status: StatusCode, headers: &HeaderMap) -> Result<()> {
@@ -311,15 +319,15 @@ fn challenged(status: StatusCode, headers: &HeaderMap) -> Result<()> {
     }
 }
 
-/// An error of the HTTP service. Ours and tower's keep their kind.
+/// Converts an error of the HTTP service. Errors of `tower-agent` and of tower keep their kind.
 fn unreachable(error: BoxError) -> Error {
-    let found = Error::from(error);
-    match found.kind() {
+    let error = Error::from(error);
+    match error.kind() {
         ErrorKind::Other => {
-            let message = format!("the server could not be reached: {}", found.message());
-            Error::new(ErrorKind::Connection, message).with_source(found)
+            let message = format!("the server could not be reached: {}", error.message());
+            Error::new(ErrorKind::Connection, message).with_source(error)
         }
-        _ => found,
+        _ => error,
     }
 }
 
@@ -337,16 +345,15 @@ fn failed(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Error {
         status if status.is_server_error() => ErrorKind::Provider,
         _ => ErrorKind::InvalidRequest,
     };
-    let said: String = String::from_utf8_lossy(body).chars().take(256).collect();
-    let said = if said.trim().is_empty() {
-        String::new()
-    } else {
-        format!(": {}", said.trim())
-    };
-    let error = Error::new(
-        kind,
-        format!("the server answered with HTTP {status}{said}"),
-    );
+    // Proxies answer with whole pages of HTML; the start is enough to find the cause.
+    let start: String = String::from_utf8_lossy(body).chars().take(256).collect();
+    let start = start.trim();
+    let mut message = format!("the server answered with HTTP {status}");
+    if !start.is_empty() {
+        message.push_str(": ");
+        message.push_str(start);
+    }
+    let error = Error::new(kind, message);
     let after = headers
         .get(RETRY_AFTER)
         .and_then(|value| value.to_str().ok());

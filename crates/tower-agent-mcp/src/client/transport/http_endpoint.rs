@@ -13,7 +13,8 @@ use super::http_service::{BoxedBody, HttpService};
 use super::stream_retry_policy::StreamRetryPolicy;
 use crate::client::calls::Calls;
 
-/// How many requests may wait for an answer that is not a stream. rmcp allows 16.
+/// The maximum number of requests that wait for an answer that is not a stream. rmcp allows 16 by
+/// default, and an agent may call more tools at once.
 const AT_ONCE: usize = 256;
 
 /// A server at a URL.
@@ -64,9 +65,9 @@ fn boxed<B>(body: B) -> BoxedBody
 where
     B: http_body::Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
 {
-    let whole = |mut data: B::Data| data.copy_to_bytes(data.remaining());
     body.map_err(Into::into)
-        .map_frame(move |frame| frame.map_data(whole))
+        // Without a copy if the data is `Bytes` already, as in most HTTP clients.
+        .map_frame(|frame| frame.map_data(|mut data| data.copy_to_bytes(data.remaining())))
         .boxed_unsync()
 }
 

@@ -6,7 +6,8 @@ use bytes::Bytes;
 use futures_util::Stream;
 use tower::BoxError;
 
-/// The bytes of a response, as long as no event in them is larger than allowed.
+/// The bytes of an event stream, up to the first event that is larger than allowed. The parser
+/// behind it would buffer an event of any size.
 ///
 /// An event ends with an empty line; carriage returns do not count as one.
 pub(super) struct Limited<S> {
@@ -16,7 +17,7 @@ pub(super) struct Limited<S> {
     line_is_empty: bool,
 }
 
-/// The body of a response could not be read.
+/// A failure to read the body of a response.
 #[derive(Debug)]
 pub(super) enum BodyError {
     TooLarge { max: usize },

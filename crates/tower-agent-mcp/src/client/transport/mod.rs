@@ -1,4 +1,4 @@
-//! How a client reaches its server.
+//! The ways to reach a server: a child process, a stream or HTTP.
 
 mod child_transport;
 mod http_client;
@@ -74,6 +74,7 @@ impl Endpoint {
         let calls = handler.calls().clone();
         match self {
             Self::Child(command) => {
+                // A block, so that the lock is not held across the handshake.
                 let spawned = {
                     let mut command = lock(command);
                     ChildTransport::spawn(&mut command, max_message_size)

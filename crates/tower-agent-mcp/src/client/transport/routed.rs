@@ -9,7 +9,7 @@ use rmcp::transport::Transport;
 
 use crate::client::calls::Calls;
 
-/// A transport that shows its messages to the calls under way, in their order.
+/// A transport that shows its messages to the active calls, in their order.
 ///
 /// rmcp handles each notification in a task of its own: progress could come out of order, or after
 /// the result of its call.
@@ -35,6 +35,7 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for Routed<T> {
         &mut self,
         item: TxJsonRpcMessage<RoleClient>,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
+        // Before sending: the server may answer, or ask, as soon as it has the request.
         if let JsonRpcMessage::Request(request) = &item {
             self.calls.register(&request.id, &request.request);
         }

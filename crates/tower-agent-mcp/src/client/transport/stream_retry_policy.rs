@@ -13,7 +13,7 @@ const WAITS: [Duration; 3] = [
     Duration::from_secs(4),
 ];
 
-/// How long a client tries to go on with a stream. rmcp would never give up, and a call to a server
+/// Limits the attempts to resume a stream. rmcp would never give up, and a call to a server
 /// that died would wait for its timeout.
 #[derive(Debug)]
 pub(super) struct StreamRetryPolicy {
@@ -23,6 +23,7 @@ pub(super) struct StreamRetryPolicy {
 impl SseRetryPolicy for StreamRetryPolicy {
     fn retry(&self, times: usize) -> Option<Duration> {
         let wait = WAITS.get(times).copied();
+        // The connection stays open without its stream. The mark makes the next call replace it.
         if wait.is_none() {
             self.calls.set_stream_lost();
         }

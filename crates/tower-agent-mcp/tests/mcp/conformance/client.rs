@@ -50,7 +50,8 @@ fn calls(request: &ModelRequest) -> Vec<ToolCall> {
     match context["toolCalls"].as_array() {
         Some(calls) => {
             let calls = calls.iter();
-            let calls = calls.map(|it| (it["name"].as_str().unwrap(), it["arguments"].clone()));
+            let calls =
+                calls.map(|call| (call["name"].as_str().unwrap(), call["arguments"].clone()));
             calls.enumerate().map(call).collect()
         }
         None => {

@@ -1,7 +1,7 @@
 //! Both sides against the official conformance suite, in both lifecycles.
 //!
-//! What fails is named in `known-failures-*.yml`, with the reason. The suite fails if anything else
-//! does, and also if something named there passes. Scenarios of extensions belong to no version and
+//! Known failures are named in `known-failures-*.yml`, with the reason. The suite fails if anything
+//! else does, and also if something named there passes. Scenarios of extensions belong to no version and
 //! are not run: our server has no tasks and no skills, our client no skills and no OAuth. Tasks of a
 //! server have tests of their own.
 
@@ -26,7 +26,7 @@ async fn run(side: &str, version: &str, subject: [&str; 2]) {
     };
     let known = format!("tests/mcp/conformance/known-failures-{version}.yml");
     let results = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{side}-{version}"));
-    // Those of the last time.
+    // Results of an earlier run would be read as those of this one.
     let _ = std::fs::remove_dir_all(&results);
     let mut command = Command::new(node());
     command.arg(suite).arg(side).args(subject);
