@@ -364,16 +364,17 @@ async fn a_note_says_which_call_of_a_turn_it_is_about() {
     let noted: Vec<_> = events
         .iter()
         .filter_map(|event| match &event.kind {
-            EventKind::Callback(note) if note.callback.ends_with("Nosy") => {
-                note.tool_call.as_deref().map(super::place)
-            }
+            EventKind::Callback(note) if note.callback.ends_with("Nosy") => note.tool_call.clone(),
             _ => None,
         })
         .collect();
     let response = response.unwrap();
-    let calls = response
-        .new_messages()
-        .flat_map(|message| message.tool_calls());
-    assert_eq!(noted, calls.map(|call| &*call.id).collect::<Vec<_>>());
+    let mut calls = Vec::new();
+    for message in response.new_messages() {
+        for (index, _) in message.tool_calls().enumerate() {
+            calls.push(message.id().unwrap().tool_call(index));
+        }
+    }
+    assert_eq!(noted, calls);
     assert_eq!(noted.len(), 2);
 }
