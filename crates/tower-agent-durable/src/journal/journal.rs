@@ -14,8 +14,8 @@ use super::steps::Steps;
 
 /// Keeps the steps of runs. Implemented by `Sqlite` and `Postgres`.
 ///
-/// Every method has written what it says, so that a power cut does not lose it, when it returns. If it
-/// cannot, it fails, and the run stops.
+/// A method returns once its write is on disk, so that a power cut does not lose it. If it cannot write,
+/// it fails, and the run stops.
 pub trait Journal: Clone + Send + Sync + 'static {
     /// Starts a run, or takes it over from a process that has stopped: from now on, everything that
     /// another process writes to it fails with [`TakenOver`](JournalError::TakenOver).
@@ -89,7 +89,7 @@ pub trait Journal: Clone + Send + Sync + 'static {
 pub struct OpenRun {
     /// Its id.
     pub id: Arc<str>,
-    /// How often it was started or taken over.
+    /// The number of times that it was started or taken over.
     pub epoch: u64,
     /// The number of its latest request.
     pub input: u32,
@@ -145,6 +145,6 @@ pub enum Begun {
     Fresh(Lease),
     /// It has ended.
     Done(Intent, Record),
-    /// It was begun, and whether it has ended is not known.
+    /// It was begun, and may have ended without a record.
     Unfinished(Lease, Intent),
 }
