@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use super::busy::Busy;
 
-/// How sessions are kept.
+/// The store of sessions, and its settings.
 pub(super) struct Keeping<S> {
     pub(super) store: Arc<S>,
     pub(super) ttl: Option<Duration>,
@@ -11,6 +11,7 @@ pub(super) struct Keeping<S> {
     pub(super) busy: Busy,
 }
 
+// By hand, since a derive would ask for `S: Clone`.
 impl<S> Clone for Keeping<S> {
     fn clone(&self) -> Self {
         let Self {

@@ -91,12 +91,11 @@ impl<S: SessionStore> SessionLayer<S> {
     /// Creates a layer with a store.
     #[must_use]
     pub fn new(store: S) -> Self {
-        let (store, busy) = (Arc::new(store), Busy::default());
         Self(Keeping {
-            store,
+            store: Arc::new(store),
             ttl: None,
             lease: LEASE,
-            busy,
+            busy: Busy::default(),
         })
     }
 
