@@ -170,7 +170,7 @@ impl<S: SessionStore> ThreadStore for SessionThreads<S> {
         let Some(known) = self.known(&key, expected).await? else {
             return Ok(false);
         };
-        // Entries are compared as they are written, so that only those that have changed are written again.
+        // Entries are compared as they are written, so that the write begins with the first that differs.
         let mut open = Vec::new();
         for entry in thread.entries().skip(known.settled) {
             open.push(serde_json::to_string(&entry)?);
