@@ -186,8 +186,8 @@ impl Engine {
 
     /// Gives the runs of a worker that has stopped to the others, and returns which.
     ///
-    /// Call it when something that knows has said that the worker's machine or process is gone: an
-    /// orchestrator, a health check, a person. Neither DBOS nor this crate notices. A worker that
+    /// Call it when an orchestrator, a health check or a person reports that the worker's machine or process
+    /// is gone. Neither DBOS nor this crate detects it. A worker that
     /// starts again under the same id takes its own runs itself, and one that was
     /// [stopped](super::Worker::stop) has given them away.
     ///
@@ -334,8 +334,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Leaves a request to the workers. If somebody else was first with this number, it must be the
-    /// same request.
+    /// Submits a request to the workers. If another process has submitted this number, it must be the same
+    /// request.
     async fn submit(
         &self,
         agent: &str,

@@ -21,8 +21,8 @@ const WAIT: Duration = Duration::from_secs(1);
 /// Gets the events of runs.
 pub(crate) type OnEvent = Arc<dyn Fn(Arc<str>, Event) -> BoxFuture<'static, ()> + Send + Sync>;
 
-/// Makes the run, or goes on with it, and returns how it has ended. An error that is not the agent's
-/// leaves the request open.
+/// Starts or continues the run, and returns its end. An error that is not the agent's leaves the request
+/// open.
 pub(crate) async fn make(
     engine: Engine,
     worker: String,

@@ -95,7 +95,7 @@ impl<S: SessionStore> SessionThreads<S> {
         self
     }
 
-    /// Returns what is stored of a thread in the version that the server expects.
+    /// Returns the stored form of a thread, or `None` if its version is not the expected one.
     async fn known(&self, key: &SessionKey, expected: u64) -> Result<Option<Known>, StoreError> {
         let known = self
             .map()

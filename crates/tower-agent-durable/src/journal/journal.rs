@@ -29,7 +29,7 @@ pub trait Journal: Clone + Send + Sync + 'static {
     /// run's and does not continue from its latest checkpoint, or that comes while the run has not ended,
     /// with [`EarlierRequest`](JournalError::EarlierRequest) for one with which its
     /// conversation was begun or resumed before the latest, that continues from before that one, or that
-    /// has a different answer to what was answered, and with [`Cancelled`](JournalError::Cancelled) if it
+    /// contradicts an earlier answer, and with [`Cancelled`](JournalError::Cancelled) if it
     /// was cancelled.
     fn start(&self, input: &Input) -> impl Future<Output = Result<OpenRun, JournalError>> + Send;
 

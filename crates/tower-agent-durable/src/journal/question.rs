@@ -126,7 +126,7 @@ impl Question {
         Ok(answer)
     }
 
-    /// Returns the error that asks. `why` says what was wrong with an answer.
+    /// Returns the interrupt that asks. `why` is the error in an answer, if there was one.
     pub(super) fn ask<R: StepRequest>(&self, request: &R, why: Option<String>) -> Error {
         self.store(request);
         // An agent without a journal that resumes the conversation must not make the call either.

@@ -23,7 +23,7 @@ use crate::error::StoreError;
 #[derive(Clone)]
 pub(super) struct DurableLayer<J>(pub(super) J);
 
-/// Readiness is that of the call: a step that is done does not wait for the service.
+/// Always ready, and waits for the inner service in the call: a step that is replayed does not need it.
 #[derive(Clone)]
 pub(super) struct StepService<S, J> {
     inner: S,

@@ -11,8 +11,8 @@ use tower_agent::message::{Messages, Role};
 use tower_agent::{AgentRequest, AgentResponse, Checkpoint};
 
 use super::busy::Busy;
+use super::config::SessionConfig;
 use super::format::{Head, identify, read_entries};
-use super::keeping::Keeping;
 use super::key::SessionKey;
 use super::mark::Entry;
 use super::not_stored::NotStored;
@@ -54,7 +54,7 @@ struct Claimed<S> {
 impl<S: SessionStore> Running<S> {
     /// Loads the session, and stores the request. Returns the request after the conversation.
     pub(super) async fn begin(
-        keeping: &Keeping<S>,
+        config: &SessionConfig<S>,
         key: SessionKey,
         request: AgentRequest,
         entry: Entry,
@@ -64,15 +64,15 @@ impl<S: SessionStore> Running<S> {
             return Err(Error::new(ErrorKind::Other, message));
         };
         // A run that was dropped just now may still be storing its progress.
-        keeping.busy.wait_for(&key).await;
+        config.busy.wait_for(&key).await;
         let (send, begun) = oneshot::channel();
-        let writing = keeping.busy.write(key.clone());
-        let keeping = keeping.clone();
+        let writing = config.busy.write(key.clone());
+        let config = config.clone();
         let here = runtime.clone();
         runtime.spawn(async move {
-            let claimed = claim(keeping.clone(), key.clone(), request, entry).await;
-            let begun = claimed.map(|claimed| Self::start(&keeping, key, claimed, here));
-            // If nobody waits for it any more, it is dropped and gives the session up.
+            let claimed = claim(config.clone(), key.clone(), request, entry).await;
+            let begun = claimed.map(|claimed| Self::start(&config, key, claimed, here));
+            // If the caller is gone, the run is dropped here, which gives the session up.
             drop(send.send(begun));
             drop(writing);
         });
@@ -83,7 +83,7 @@ impl<S: SessionStore> Running<S> {
     }
 
     fn start(
-        keeping: &Keeping<S>,
+        config: &SessionConfig<S>,
         key: SessionKey,
         claimed: Claimed<S>,
         runtime: Handle,
@@ -119,7 +119,7 @@ impl<S: SessionStore> Running<S> {
             writer,
             key,
             request: request.clone(),
-            busy: keeping.busy.clone(),
+            busy: config.busy.clone(),
             runtime,
             over,
             lost,
@@ -129,7 +129,7 @@ impl<S: SessionStore> Running<S> {
         (running, request)
     }
 
-    /// Renews the lease while the run lasts, also if nobody polls it.
+    /// Renews the lease while the run lasts, in a task, so that a run that is not polled keeps its session.
     fn renew(&self, every: Duration, progress: Progress) {
         let writer = self.writer.clone();
         let over = self.over.clone();
@@ -228,12 +228,12 @@ impl<S: SessionStore> Drop for Running<S> {
 
 /// Loads the session and claims it for a run with this request.
 async fn claim<S: SessionStore>(
-    keeping: Keeping<S>,
+    config: SessionConfig<S>,
     key: SessionKey,
     mut request: AgentRequest,
     mut entry: Entry,
 ) -> Result<Claimed<S>> {
-    let stored = keeping.store.load(&key).await?;
+    let stored = config.store.load(&key).await?;
     let version = stored.as_ref().map_or(0, |stored| stored.version);
     let entries = stored
         .as_ref()
@@ -297,10 +297,10 @@ async fn claim<S: SessionStore>(
     }
     let resumes = has_open_calls(&progress.checkpoint.messages);
     let mut writer = Writer {
-        store: keeping.store,
+        store: config.store,
         key,
-        ttl: keeping.ttl,
-        lease: keeping.lease,
+        ttl: config.ttl,
+        lease: config.lease,
         // Not the run id, which a second process may have at the same time.
         name: uuid::Uuid::new_v4().to_string().into(),
         version,

@@ -8,8 +8,8 @@ use tower_agent::error::{BoxError, Error, ErrorKind, Result};
 use tower_agent::message::Messages;
 use tower_agent::{AgentRequest, AgentResponse, Checkpoint};
 
+use super::config::SessionConfig;
 use super::future::ResponseFuture;
-use super::keeping::Keeping;
 use super::key::SessionKey;
 use super::mark::{self, Entry, Mark};
 use super::running::Running;
@@ -18,12 +18,12 @@ use super::store::SessionStore;
 /// An agent whose conversations are kept; created by [`SessionLayer`](super::SessionLayer).
 pub struct SessionService<A, S> {
     agent: A,
-    keeping: Keeping<S>,
+    config: SessionConfig<S>,
 }
 
 impl<A, S> SessionService<A, S> {
-    pub(super) fn new(agent: A, keeping: Keeping<S>) -> Self {
-        Self { agent, keeping }
+    pub(super) fn new(agent: A, config: SessionConfig<S>) -> Self {
+        Self { agent, config }
     }
 }
 
@@ -39,10 +39,10 @@ impl<A: AgentService, S: SessionStore> Service<AgentRequest> for SessionService<
 
     fn call(&mut self, request: AgentRequest) -> ResponseFuture {
         let agent = self.agent.clone();
-        let keeping = self.keeping.clone();
+        let config = self.config.clone();
         ResponseFuture(Box::pin(async move {
             match mark::enter(request.context())? {
-                Some((entry, mark)) => run(agent, keeping, request, entry, mark).await,
+                Some((entry, mark)) => run(agent, config, request, entry, mark).await,
                 None => agent.oneshot(request).await.map_err(lift),
             }
         }))
@@ -51,7 +51,7 @@ impl<A: AgentService, S: SessionStore> Service<AgentRequest> for SessionService<
 
 async fn run<A: AgentService, S: SessionStore>(
     agent: A,
-    keeping: Keeping<S>,
+    config: SessionConfig<S>,
     mut request: AgentRequest,
     entry: Entry,
     mut mark: Mark,
@@ -69,7 +69,7 @@ async fn run<A: AgentService, S: SessionStore>(
     if entry == Entry::Again {
         *request.messages_mut() = Messages::new();
     }
-    let (mut running, request) = Running::begin(&keeping, key, request, entry).await?;
+    let (mut running, request) = Running::begin(&config, key, request, entry).await?;
     mark.stored();
     // The clone shares the run's conversation, from which the progress is read if the call gives none.
     let outer = request.clone();
@@ -128,7 +128,7 @@ impl<A: Clone, S> Clone for SessionService<A, S> {
     fn clone(&self) -> Self {
         Self {
             agent: self.agent.clone(),
-            keeping: self.keeping.clone(),
+            config: self.config.clone(),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 use super::busy::Busy;
 
 /// The store of sessions, and its settings.
-pub(super) struct Keeping<S> {
+pub(super) struct SessionConfig<S> {
     pub(super) store: Arc<S>,
     pub(super) ttl: Option<Duration>,
     pub(super) lease: Duration,
@@ -12,7 +12,7 @@ pub(super) struct Keeping<S> {
 }
 
 // By hand, since a derive would ask for `S: Clone`.
-impl<S> Clone for Keeping<S> {
+impl<S> Clone for SessionConfig<S> {
     fn clone(&self) -> Self {
         let Self {
             store,
