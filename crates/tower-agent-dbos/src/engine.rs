@@ -18,11 +18,11 @@ use tower_agent_durable::journal::{Input, JournalError, RunEnd, RunStatus, Runs}
 /// The application name of these workflows in DBOS.
 pub(crate) const APPLICATION: &str = "tower-agent";
 
-/// The version of what a worker is given and returns. Whether the program does what it did before is
-/// for the journal to say.
+/// The version of the requests and ends that workers exchange. Not that of the program: the journal finds out
+/// whether a program still does what it did before.
 pub(crate) const VERSION: &str = "tower-agent 1";
 
-/// How often the database is asked.
+/// The time between two looks into the database.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(100);
 
 /// The runs of agents on several machines: starts, resumes and cancels them, in any process.
@@ -45,6 +45,7 @@ impl Engine {
     ///
     /// Fails if the database cannot be reached, or its tables cannot be created.
     pub async fn connect(url: &str, runs: Runs) -> Result<Self, DbosError> {
+        // A client does not create the tables, so this connection does.
         system(url, true).await?.close().await;
         let config = ClientConfig {
             app_name: Some(APPLICATION.to_owned()),
@@ -82,11 +83,13 @@ impl Engine {
         let Some(last) = earlier.last() else {
             return self.submit(agent, &input, 1).await;
         };
-        match earlier
+        let same = earlier
             .iter()
-            .rfind(|it| it.label.request == input.fingerprint)
-        {
+            .rfind(|submission| submission.label.request == input.fingerprint);
+        match same {
             None => Err(other_request(input.request.run_id())),
+            // A failed workflow of DBOS is over, so another try is a new one. An earlier request than the last
+            // is not tried again, since the run has gone on from it.
             Some(same) if same.label.number == last.label.number && same.has_failed() => {
                 self.submit(agent, &input, next(last)).await
             }
@@ -116,31 +119,37 @@ impl Engine {
         self.check_not_cancelled(run, &earlier).await?;
         let last = earlier.last().ok_or_else(|| unknown(run))?;
         if last.is_open() {
-            return match last.answers(&answers) {
-                true => Ok(self.handle(&last.label)),
-                false => Err(other_request(run)),
-            };
+            // The latest request is not done. It is this one, delivered again, or the run has to end first.
+            if last.answers(&answers) {
+                return Ok(self.handle(&last.label));
+            }
+            return Err(other_request(run));
         }
-        let asked = self.runs.get(run).await?.interrupts;
+        let interrupts = self.runs.get(run).await?.interrupts;
         let not_asked = resolutions
             .iter()
-            .find(|it| asked.iter().all(|asked| asked.id != it.id));
-        let goes_on = match not_asked {
-            None if !resolutions.is_empty() => true,
-            _ => last.has_failed() && last.answers(&answers),
-        };
-        if goes_on {
+            .find(|resolution| interrupts.iter().all(|open| open.id != resolution.id));
+        // Either all resolutions are of open interrupts, or this is the request that failed, whose interrupts
+        // are closed.
+        let is_answer = not_asked.is_none() && !resolutions.is_empty();
+        if is_answer || last.has_failed() && last.answers(&answers) {
             let request = self.runs.request(run).await?.with_resolutions(resolutions);
             let input = Input::new(&request)?;
             return self.submit(&last.agent, &input, next(last)).await;
         }
-        match (earlier.iter().rfind(|it| it.answers(&answers)), not_asked) {
-            (Some(earlier), _) => Ok(self.handle(&earlier.label)),
-            (None, not_asked) => Err(DbosError::NotAsked {
-                run: run.into(),
-                interrupt: not_asked.map(|it| it.id.clone()).unwrap_or_default(),
-            }),
+        // The resolutions may have resumed the run before: the same delivery has the same outcome.
+        let delivered = earlier
+            .iter()
+            .rfind(|submission| submission.answers(&answers));
+        if let Some(delivered) = delivered {
+            return Ok(self.handle(&delivered.label));
         }
+        Err(DbosError::NotAsked {
+            run: run.into(),
+            interrupt: not_asked
+                .map(|resolution| resolution.id.clone())
+                .unwrap_or_default(),
+        })
     }
 
     /// Returns the latest request of a run.
@@ -163,8 +172,10 @@ impl Engine {
     pub async fn cancel(&self, run: &str) -> Result<(), DbosError> {
         let submissions = self.submissions(run).await?;
         // In this order: a worker that begins in between sees one of them.
-        for open in submissions.iter().filter(|it| it.is_open()) {
-            self.cancel_workflow(&open.label.workflow()).await?;
+        for submission in &submissions {
+            if submission.is_open() {
+                self.cancel_workflow(&submission.label.workflow()).await?;
+            }
         }
         match self.runs.cancel(run).await {
             // No worker has begun.
@@ -175,8 +186,8 @@ impl Engine {
 
     /// Gives the runs of a worker that has stopped to the others, and returns which.
     ///
-    /// Call it when something that knows has said that the worker's machine or process is gone: an
-    /// orchestrator, a health check, a person. Neither DBOS nor this crate notices. A worker that
+    /// Call it when an orchestrator, a health check or a person reports that the worker's machine or process
+    /// is gone. Neither DBOS nor this crate detects it. A worker that
     /// starts again under the same id takes its own runs itself, and one that was
     /// [stopped](super::Worker::stop) has given them away.
     ///
@@ -216,8 +227,12 @@ impl Engine {
             polling_interval: INTERVAL,
             ..QueueOptions::default()
         };
-        let (name, always) = (queue(agent), QueueConflict::AlwaysUpdate);
-        let opened = self.client.register_queue(&name, options, always).await;
+        // The queue may be there with the setting of an earlier program: the worker that started last decides.
+        let name = queue(agent);
+        let opened = self
+            .client
+            .register_queue(&name, options, QueueConflict::AlwaysUpdate)
+            .await;
         opened.map(drop).map_err(DbosError::engine)
     }
 
@@ -236,7 +251,7 @@ impl Engine {
         Ok(self.runs.cancel(run_of(workflow)).await?)
     }
 
-    /// Gives a request that a worker could not go on with to any of them, unless another has it.
+    /// Puts a request that a worker could not finish back into the queue, unless another worker has it.
     pub(crate) async fn give_back(
         &self,
         agent: &str,
@@ -254,6 +269,7 @@ impl Engine {
             .list_workflows(&filter)
             .await
             .map_err(DbosError::engine)?;
+        // Another worker has taken it over, and may be in the middle of it.
         if own.is_empty() {
             return Ok(());
         }
@@ -292,7 +308,8 @@ impl Engine {
             .await
             .map_err(DbosError::engine)?;
         let mut found: Vec<_> = found.into_iter().filter_map(Submission::read).collect();
-        found.sort_by_key(|it| it.label.number);
+        // Not by time: two processes may submit at once, and only the number says which comes first.
+        found.sort_by_key(|submission| submission.label.number);
         Ok(found)
     }
 
@@ -302,22 +319,23 @@ impl Engine {
         earlier: &[Submission],
     ) -> Result<(), DbosError> {
         let is_cancelled = match self.runs.get(run).await {
-            Ok(seen) => seen.status == RunStatus::Cancelled,
+            Ok(info) => info.status == RunStatus::Cancelled,
+            // No worker has begun it, so only DBOS can have it as cancelled.
             Err(JournalError::UnknownRun { .. }) => false,
             Err(error) => return Err(error.into()),
         };
-        match is_cancelled
+        let is_cancelled = is_cancelled
             || earlier
                 .iter()
-                .any(|it| it.status == WorkflowStatus::Cancelled)
-        {
-            true => Err(JournalError::Cancelled { run: run.into() }.into()),
-            false => Ok(()),
+                .any(|submission| submission.status == WorkflowStatus::Cancelled);
+        if is_cancelled {
+            return Err(JournalError::Cancelled { run: run.into() }.into());
         }
+        Ok(())
     }
 
-    /// Leaves a request to the workers. If somebody else was first with this number, it must be the
-    /// same request.
+    /// Submits a request to the workers. If another process has submitted this number, it must be the same
+    /// request.
     async fn submit(
         &self,
         agent: &str,
@@ -325,7 +343,8 @@ impl Engine {
         number: u32,
     ) -> Result<RunHandle, DbosError> {
         let label = Label::new(input, number)?;
-        let (workflow, queue) = (label.workflow(), queue(agent));
+        let workflow = label.workflow();
+        let queue = queue(agent);
         let attributes = label.attributes()?;
         let options = EnqueueOptions {
             workflow_id: Some(&workflow),
@@ -338,6 +357,7 @@ impl Engine {
             .enqueue_with(agent, &input.request, options)
             .await;
         let _: WorkflowHandle<RunEnd, Error> = submitted.map_err(DbosError::engine)?;
+        // DBOS keeps the first workflow of an id and does not say whose it is: read it back.
         let filter = WorkflowFilter {
             workflow_ids: vec![&workflow],
             ..without_payload()
@@ -348,10 +368,10 @@ impl Engine {
             .await
             .map_err(DbosError::engine)?;
         let stored = stored.into_iter().find_map(Submission::read);
-        match stored.is_some_and(|it| it.label.request == label.request) {
-            true => Ok(self.handle(&label)),
-            false => Err(other_request(input.request.run_id())),
+        if stored.is_some_and(|stored| stored.label.request == label.request) {
+            return Ok(self.handle(&label));
         }
+        Err(other_request(input.request.run_id()))
     }
 }
 
@@ -367,12 +387,11 @@ pub(crate) fn queue(agent: &str) -> String {
 
 async fn system(url: &str, migrate: bool) -> Result<postgres::PostgresSystemDatabase, DbosError> {
     let mut config = postgres::Config::new(url);
-    // Notifications, which occupy a connection, are part of the tables, for others that share them.
-    (
-        config.migrate,
-        config.use_listen_notify,
-        config.max_connections,
-    ) = (migrate, migrate, 2);
+    config.migrate = migrate;
+    // The migration installs the triggers for notifications, which other programs that share the tables may
+    // use. This crate does not: listening occupies a connection.
+    config.use_listen_notify = migrate;
+    config.max_connections = 2;
     config.settings.application_name = Some(APPLICATION);
     postgres::PostgresSystemDatabase::connect(&config)
         .await
@@ -389,12 +408,16 @@ fn without_payload<'a>() -> WorkflowFilter<'a> {
 
 /// Fails for a request that another process would get without some of its parts.
 fn saved(request: &AgentRequest) -> Result<Input, DbosError> {
-    let what = match request {
-        it if !it.tools().is_empty() => "the tools",
-        it if it.answer_format().is_some() => "the answer format",
-        it if it.has_callbacks() => "the callbacks",
-        it if !it.extensions().is_empty() => "the extensions",
-        _ => return Ok(Input::new(request)?),
+    let what = if !request.tools().is_empty() {
+        "the tools"
+    } else if request.answer_format().is_some() {
+        "the answer format"
+    } else if request.has_callbacks() {
+        "the callbacks"
+    } else if !request.extensions().is_empty() {
+        "the extensions"
+    } else {
+        return Ok(Input::new(request)?);
     };
     Err(DbosError::NotSaved { what })
 }

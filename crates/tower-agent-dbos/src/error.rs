@@ -30,7 +30,7 @@ pub enum DbosError {
     /// The request has something that another process cannot get.
     #[error("{what} of a request cannot be sent to a worker: give them to the worker's agent")]
     NotSaved {
-        /// What it has.
+        /// The part of the request.
         what: &'static str,
     },
     /// The run has another request, or another resolution.

@@ -31,7 +31,8 @@
 //! let run = engine.start("clerk", request).await?;
 //! match run.end().await? {
 //!     RunEnd::Waiting { checkpoint, .. } => {
-//!         let answers = checkpoint.interrupts.iter().map(|it| Resolution::resolved(&it.id, true));
+//!         let open = checkpoint.interrupts.iter();
+//!         let answers = open.map(|interrupt| Resolution::resolved(&interrupt.id, true));
 //!         engine.resume(run.run_id(), answers).await?;
 //!     }
 //!     end => println!("{end:?}"),

@@ -1,4 +1,4 @@
-//! What a worker does with a request.
+//! The work of a worker on one request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,14 +15,14 @@ use crate::error::DbosError;
 use tower_agent_durable::StoreError;
 use tower_agent_durable::journal::{JournalError, OpenRun, RunEnd};
 
-/// How long a run waits for a journal that cannot be reached.
+/// The time that a run waits for a journal that cannot be reached.
 const WAIT: Duration = Duration::from_secs(1);
 
 /// Gets the events of runs.
 pub(crate) type OnEvent = Arc<dyn Fn(Arc<str>, Event) -> BoxFuture<'static, ()> + Send + Sync>;
 
-/// Makes the run, or goes on with it, and returns how it has ended. An error that is not the agent's
-/// leaves the request open.
+/// Starts or continues the run, and returns its end. An error that is not the agent's leaves the request
+/// open.
 pub(crate) async fn make(
     engine: Engine,
     worker: String,
@@ -50,12 +50,14 @@ pub(crate) async fn make(
         Err(error) => error,
     };
     let open = match error.downcast_ref() {
-        // Who has it says how it ends.
+        // The process that has it now reports its end.
         Some(JournalError::TakenOver { .. }) => Open::Elsewhere,
         Some(JournalError::Cancelled { .. }) => Open::Cancelled,
         Some(JournalError::Store(StoreError::Database(_))) => Open::Again,
         _ => return Err(dbos::Error::Application(error)),
     };
+    // To return before the database knows would lose the request: DBOS would take it for interrupted, and
+    // nobody would make it until this worker starts again.
     while let Err(error) = leave(&engine, &open, agent.name(), &worker, &workflow).await {
         tracing::warn!(workflow, %error, "waiting for the database");
         tokio::time::sleep(WAIT).await;
@@ -108,6 +110,7 @@ struct Here {
 impl Callback<AgentRequest> for Here {
     async fn before(&self, request: &mut AgentRequest) -> Result<Action<AgentResponse>> {
         let context = request.context();
+        // The run was checked with its outermost agent.
         if context.path().contains('/') {
             return Ok(Action::Continue);
         }
@@ -117,11 +120,14 @@ impl Callback<AgentRequest> for Here {
         let known = self.engine.runs().get(&run.id).await;
         match known {
             Ok(known) if known.epoch == run.epoch => {}
+            // Another worker has started the run since this one did.
             Ok(known) if known.epoch > run.epoch => {
                 Err(JournalError::TakenOver {
                     run: run.id.clone(),
                 })?;
             }
+            // The agent's journal has a run that the engine's has not, or not so far: it is another database,
+            // in which no other worker would find the run.
             Ok(_) | Err(JournalError::UnknownRun { .. }) => {
                 Err(DbosError::OtherJournal {
                     run: run.id.clone(),
@@ -129,12 +135,13 @@ impl Callback<AgentRequest> for Here {
             }
             Err(error) => Err(error)?,
         }
-        match self.engine.is_cancelled(&self.workflow).await? {
-            true => Err(JournalError::Cancelled {
+        // The journal did not know the run when it was cancelled before its first start, so DBOS has it alone.
+        if self.engine.is_cancelled(&self.workflow).await? {
+            Err(JournalError::Cancelled {
                 run: run.id.clone(),
-            })?,
-            false => Ok(Action::Continue),
+            })?;
         }
+        Ok(Action::Continue)
     }
 
     fn is_guard(&self) -> bool {

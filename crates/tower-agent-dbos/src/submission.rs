@@ -14,8 +14,8 @@ use tower_agent_durable::journal::{Fingerprint, Input, JournalError};
 /// The key of the label among the attributes of a workflow.
 const KEY: &str = "tower_agent";
 
-/// What is known of a request without reading it. The requests of a run are numbered: each begins when
-/// the one before it has ended.
+/// The label of a request, with which it is found without reading it. The requests of a run are numbered:
+/// each begins when the one before it has ended.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Label {
     pub(crate) run: Arc<str>,
@@ -28,17 +28,15 @@ pub(crate) struct Label {
 
 impl Label {
     pub(crate) fn new(input: &Input, number: u32) -> Result<Self, DbosError> {
-        let answers = answers(input.request.resolutions())?;
-        let (run, request) = (input.request.run_id().into(), input.fingerprint.clone());
         Ok(Self {
-            run,
+            run: input.request.run_id().into(),
             number,
-            request,
-            answers,
+            request: input.fingerprint.clone(),
+            answers: answers(input.request.resolutions())?,
         })
     }
 
-    /// The same request of a run has the same id, so that it is made once.
+    /// Returns the workflow's id. It is the same for the same request of a run, so that DBOS makes it once.
     pub(crate) fn workflow(&self) -> String {
         format!("{}/{}", self.run, self.number)
     }
@@ -49,7 +47,7 @@ impl Label {
         Ok(Map::from_iter([(KEY.to_owned(), label)]))
     }
 
-    /// Returns what the attributes of every request of a run contain.
+    /// Returns the attributes that every request of a run has, as a filter.
     pub(crate) fn pattern(run: &str) -> String {
         json!({ KEY: { "run": run } }).to_string()
     }
@@ -57,14 +55,16 @@ impl Label {
 
 /// Returns the fingerprints of resolutions.
 pub(crate) fn answers(resolutions: &[Resolution]) -> Result<Vec<Fingerprint>, DbosError> {
-    let fingerprint = |it: &Resolution| {
+    // One for each, so that a request is found again by some of its answers, in any order.
+    let mut fingerprints = Vec::with_capacity(resolutions.len());
+    for resolution in resolutions {
         let mut fingerprint = Fingerprint::default();
         fingerprint
-            .add(&*it.id, &it.outcome)
+            .add(&*resolution.id, &resolution.outcome)
             .map_err(JournalError::from)?;
-        Ok(fingerprint)
-    };
-    resolutions.iter().map(fingerprint).collect()
+        fingerprints.push(fingerprint);
+    }
+    Ok(fingerprints)
 }
 
 /// A request that was submitted.
@@ -81,6 +81,7 @@ impl Submission {
     pub(crate) fn read(record: WorkflowRecord) -> Option<Self> {
         let attributes: Value = serde_json::from_str(record.attributes.as_deref()?).ok()?;
         let label: Label = serde_json::from_value(attributes.get(KEY)?.clone()).ok()?;
+        // A fork has the attributes of its original, and another id.
         let is_ours = record.workflow_id == label.workflow();
         is_ours.then_some(Self {
             agent: record.name?,
@@ -89,7 +90,7 @@ impl Submission {
         })
     }
 
-    /// Whether it waits for a worker, or one works on it.
+    /// Returns whether it waits for a worker, or one works on it.
     pub(crate) fn is_open(&self) -> bool {
         matches!(
             self.status,
@@ -97,7 +98,7 @@ impl Submission {
         )
     }
 
-    /// Whether it continues when it is submitted again.
+    /// Returns whether it continues when it is submitted again.
     pub(crate) fn has_failed(&self) -> bool {
         matches!(
             self.status,
@@ -105,6 +106,7 @@ impl Submission {
         )
     }
 
+    /// Returns whether it has all of these answers.
     pub(crate) fn answers(&self, answers: &[Fingerprint]) -> bool {
         answers
             .iter()

@@ -12,7 +12,7 @@ use crate::error::DbosError;
 use crate::run::{OnEvent, make};
 use tower_agent_durable::journal::RunEnd;
 
-/// How many runs of an agent a worker makes at once, by default.
+/// The default number of runs of an agent that a worker makes at once.
 const CONCURRENCY: usize = 16;
 
 /// A process that makes runs. Created by [`Worker::builder`].
@@ -58,6 +58,7 @@ impl Worker {
     /// Fails if the runs cannot be given away. Another worker with the same id takes them, or
     /// [`take_over`](Engine::take_over).
     pub async fn stop(self) -> Result<(), DbosError> {
+        // In this order: while this worker still works, it would take its runs back.
         self.dbos.shutdown().await;
         self.engine.take_over(&self.id).await?;
         Ok(())
@@ -116,24 +117,29 @@ impl WorkerBuilder {
         let dbos = DBOS::new(config);
         for agent in agents {
             let name = agent.name().to_owned();
+            // Without a journal, another worker would repeat the calls of a run that was interrupted.
             if !agent.is_durable() {
                 return Err(DbosError::NotDurable { agent: name });
             }
-            let (at, worker, events) = (engine.clone(), id.clone(), on_event.clone());
-            let workflow = move |request: SavedRequest| {
+            // DBOS calls the function for each run, so the function keeps its own clones.
+            let run_engine = engine.clone();
+            let worker = id.clone();
+            let events = on_event.clone();
+            let registered = dbos.register_workflow(&name, move |request: SavedRequest| {
                 make(
-                    at.clone(),
+                    run_engine.clone(),
                     worker.clone(),
                     agent.clone(),
                     events.clone(),
                     request,
                 )
-            };
-            let registered = dbos.register_workflow(&name, workflow);
+            });
+            // The annotation gives the types of the workflow's end, which the compiler cannot infer.
             let _: WorkflowRef<SavedRequest, RunEnd, Error> =
                 registered.map_err(DbosError::engine)?;
             engine.open_queue(&name, concurrency).await?;
         }
+        // Last: from here on DBOS takes runs from the queues, which need all agents.
         dbos.launch().await.map_err(DbosError::engine)?;
         Ok(Worker { engine, dbos, id })
     }

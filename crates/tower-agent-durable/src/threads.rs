@@ -16,7 +16,7 @@ use crate::sessions::{Append, SessionKey, SessionStore, StoredSession};
 const KIND: &str = "thread";
 const FORMAT: u32 = 1;
 
-/// How many threads are remembered between two writes.
+/// The maximum number of threads that are remembered between two writes.
 const MOST: usize = 4096;
 
 /// Keeps the threads of an AG-UI server in a store of sessions, so that they survive a restart and
@@ -52,7 +52,7 @@ pub struct SessionThreads<S> {
     known: Mutex<HashMap<SessionKey, Known>>,
 }
 
-/// What is known to be stored of a thread. It saves a load before a write, and nothing hangs on it.
+/// The stored form of a thread, as far as it is known. A cache: avoids a load before a write.
 struct Known {
     /// The version that the server knows.
     thread: u64,
@@ -60,8 +60,8 @@ struct Known {
     version: u64,
     /// The number of entries that do not change any more.
     settled: usize,
-    /// The entries after them.
-    rest: Vec<String>,
+    /// The entries after them, which may still change.
+    open: Vec<String>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -95,7 +95,7 @@ impl<S: SessionStore> SessionThreads<S> {
         self
     }
 
-    /// Returns what is stored of a thread in the version that the server expects.
+    /// Returns the stored form of a thread, or `None` if its version is not the expected one.
     async fn known(&self, key: &SessionKey, expected: u64) -> Result<Option<Known>, StoreError> {
         let known = self
             .map()
@@ -104,7 +104,9 @@ impl<S: SessionStore> SessionThreads<S> {
         if known.is_some() {
             return Ok(known);
         }
-        let (settled, mut rest, mut version) = (0, Vec::new(), 0);
+        // Version 0 is a thread that is not stored yet.
+        let mut open = Vec::new();
+        let mut version = 0;
         if expected > 0 {
             let Some(stored) = self.store.load(key).await? else {
                 return Ok(None);
@@ -112,18 +114,21 @@ impl<S: SessionStore> SessionThreads<S> {
             if head(&stored)?.version() != expected {
                 return Ok(None);
             }
-            (rest, version) = (stored.entries, stored.version);
+            open = stored.entries;
+            version = stored.version;
         }
+        // Nothing is known to be settled, so all entries are compared with the new ones.
         Ok(Some(Known {
             thread: expected,
             version,
-            settled,
-            rest,
+            settled: 0,
+            open,
         }))
     }
 
     fn remember(&self, key: SessionKey, known: Known) {
         let mut map = self.map();
+        // Simpler than to find the oldest: a forgotten thread costs one load.
         if map.len() >= MOST {
             map.clear();
         }
@@ -141,21 +146,20 @@ impl<S: SessionStore> ThreadStore for SessionThreads<S> {
         let Some(stored) = self.store.load(&key).await? else {
             return Ok(None);
         };
-        let entries = stored
-            .entries
-            .iter()
-            .map(|entry| serde_json::from_str(entry));
-        let entries: Vec<ThreadEntry> = entries.collect::<Result<_, _>>()?;
+        let mut entries: Vec<ThreadEntry> = Vec::with_capacity(stored.entries.len());
+        for entry in &stored.entries {
+            entries.push(serde_json::from_str(entry)?);
+        }
         let settled = entries.len();
         let thread = head(&stored)?.with_entries(entries);
-        let (version, rest) = (stored.version, Vec::new());
+        // Entries that were there before a run do not change in it.
         self.remember(
             key,
             Known {
                 thread: thread.version(),
-                version,
+                version: stored.version,
                 settled,
-                rest,
+                open: Vec::new(),
             },
         );
         Ok(Some(thread))
@@ -166,13 +170,14 @@ impl<S: SessionStore> ThreadStore for SessionThreads<S> {
         let Some(known) = self.known(&key, expected).await? else {
             return Ok(false);
         };
-        let new = thread.entries().skip(known.settled);
-        let rest: Vec<_> = new
-            .map(|entry| serde_json::to_string(&entry))
-            .collect::<Result<_, _>>()?;
-        let same = rest
+        // Entries are compared as they are written, so that the write begins with the first that differs.
+        let mut open = Vec::new();
+        for entry in thread.entries().skip(known.settled) {
+            open.push(serde_json::to_string(&entry)?);
+        }
+        let same = open
             .iter()
-            .zip(&known.rest)
+            .zip(&known.open)
             .take_while(|(new, old)| new == old)
             .count();
         let head = Head {
@@ -182,20 +187,21 @@ impl<S: SessionStore> ThreadStore for SessionThreads<S> {
         };
         let append = Append::new(serde_json::to_string(&head)?, known.settled + same);
         let expires_at = self.ttl.and_then(|ttl| SystemTime::now().checked_add(ttl));
-        let append = append.entries(rest[same..].to_vec()).expires_at(expires_at);
+        let append = append.entries(open[same..].to_vec()).expires_at(expires_at);
         let version = match self.store.append(&key, known.version, append).await {
+            // Another server has written. The caller decides what to do; what was known here is gone.
             Err(error) if error.is_conflict() => return Ok(false),
             written => written?,
         };
+        // After the run's last write nobody needs it until the next request, which loads the thread.
         if thread.is_running() {
-            let (thread, settled) = (thread.version(), known.settled);
             self.remember(
                 key,
                 Known {
-                    thread,
+                    thread: thread.version(),
                     version,
-                    settled,
-                    rest,
+                    settled: known.settled,
+                    open,
                 },
             );
         }
@@ -218,10 +224,11 @@ fn key_of(key: &ThreadKey) -> Result<SessionKey, BoxError> {
 
 /// Returns the stored thread without its entries.
 fn head(stored: &StoredSession) -> Result<Thread, StoreError> {
+    // First the label alone: a session of another kind has another head.
     let label: Label = serde_json::from_str(&stored.head).map_err(StoreError::data)?;
     if label.kind != KIND {
         let message = format!(
-            "this is a {}, and not a {KIND}: use another key",
+            "the key holds a {}, not a {KIND}: use another key",
             label.kind
         );
         return Err(StoreError::data(message));

@@ -20,14 +20,14 @@ const CONNECTED: &str = "\
     SELECT set_config('synchronous_commit', 'on', false) \
     WHERE current_setting('synchronous_commit') = 'off'";
 
-// Likewise: a statement that has waited for another process sees what that has written, and a process
-// that is stalled, or cut off, does not keep others out for long.
+// Set here too, whatever the server's defaults are: a statement that has waited for another process sees its
+// writes, and a process that is stalled, or cut off, does not keep others out for long.
 const BEGIN: &str = "\
     BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = '5s'";
 
 /// A PostgreSQL database, which several processes and machines may share.
 ///
-/// What it has written is on disk, also if the server's `synchronous_commit` is off.
+/// A finished write is on disk, also if the server's `synchronous_commit` is off.
 ///
 /// Connections that were lost are replaced. Clones share the connections. A process that is stalled, or
 /// cut off, while it writes keeps the others out for 5 seconds at most, and its write fails.

@@ -38,6 +38,7 @@ pub(crate) trait Transaction: Send {
         values: &'a [Value<'a>],
     ) -> BoxFuture<'a, Result<Vec<Row>, StoreError>>;
 
+    /// Commits the transaction.
     fn commit(self: Box<Self>) -> BoxFuture<'static, Result<(), StoreError>>;
 }
 
@@ -62,6 +63,7 @@ impl From<u32> for Value<'_> {
 
 impl From<u64> for Value<'_> {
     fn from(number: u64) -> Self {
+        // Epochs, which count up from 1, never get there.
         Self::Number(i64::try_from(number).unwrap_or(i64::MAX))
     }
 }

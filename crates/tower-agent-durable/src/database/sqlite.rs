@@ -20,7 +20,7 @@ const READERS: u32 = 4;
 
 /// An SQLite database: a file, or memory.
 ///
-/// What it has written is on disk: neither a killed process nor a power cut loses it. Writers take
+/// A finished write is on disk: neither a killed process nor a power cut loses it. Writers take
 /// turns, and readers do not wait for them. Clones share the connections.
 ///
 /// Several processes of one machine may open the same file. For several machines use
@@ -56,6 +56,7 @@ impl Sqlite {
             .filename(path)
             .journal_mode(SqliteJournalMode::Wal);
         let writer = open_writer(&one_writer(), &options.clone().create_if_missing(true)).await?;
+        // Lazily, and after the writer: a reader cannot create the file or its tables.
         let readers = SqlitePoolOptions::new()
             .max_connections(READERS)
             .acquire_timeout(WAIT);
@@ -69,12 +70,13 @@ impl Sqlite {
     ///
     /// Fails if the tables cannot be created.
     pub async fn in_memory() -> Result<Self, StoreError> {
-        // Each connection would have a database of its own, and it ends with the connection.
+        // A database in memory belongs to one connection and ends with it: there must be exactly one, which
+        // is never replaced.
         let one = one_writer()
             .min_connections(1)
             .max_lifetime(None)
             .idle_timeout(None);
-        // A test that is dropped closes its connection.
+        // sqlx closes a connection whose test is dropped halfway, and the data would go with it.
         let one = one.test_before_acquire(false);
         let writer = open_writer(&one, &options().in_memory(true)).await?;
         Ok(Self {
@@ -99,7 +101,8 @@ impl Sqlite {
     /// Begins a transaction that writes, when it is its turn. Without a commit it has no effect.
     pub(crate) async fn begin(&self) -> Result<SqliteWrite, StoreError> {
         let mut connection = self.writer.acquire().await.or_failure()?;
-        // It would otherwise fail later, when another process writes.
+        // A plain BEGIN takes the lock at the first write, and fails at once if another process has written
+        // since. This one waits for its turn here.
         sqlx::query("BEGIN IMMEDIATE")
             .execute(&mut *connection)
             .await
@@ -238,7 +241,7 @@ async fn try_open_writer(
     Ok(writer)
 }
 
-/// Whether the database was locked, or a table was created in between.
+/// Returns whether the database was locked, or a table was created in between.
 fn has_met_another(error: &MigrateError) -> bool {
     let (MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _)) = error else {
         return false;

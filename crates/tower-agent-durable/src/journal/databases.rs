@@ -1,4 +1,5 @@
-//! The databases as journals. Each operation is a task of its own, which goes on to its end.
+//! The databases as journals. Each operation is a task of its own, which runs to its end even if the
+//! call that waits for it is dropped.
 
 use super::error::JournalError;
 use super::input::Input;
@@ -15,7 +16,8 @@ use crate::database::Postgres;
 use crate::database::Sqlite;
 use crate::database::to_end;
 
-// A blanket implementation would show a trait of this crate's own to who has another journal.
+// A macro, since a blanket implementation over `Sql` would make that private trait public, and keep
+// others from implementing `Journal` for a type of their own.
 macro_rules! keeps_runs {
     ($database:ty) => {
         impl $database {
@@ -28,7 +30,9 @@ macro_rules! keeps_runs {
 
         impl Journal for $database {
             async fn start(&self, input: &Input) -> Result<OpenRun, JournalError> {
-                let (database, input) = (self.clone(), input.clone());
+                // A task needs owned values, so each operation clones its arguments.
+                let database = self.clone();
+                let input = input.clone();
                 to_end(async move { tables::start(&database, &input).await }).await
             }
 
@@ -38,8 +42,10 @@ macro_rules! keeps_runs {
                 step: &StepId,
                 intent: &Intent,
             ) -> Result<Begun, JournalError> {
-                let (database, run) = (self.clone(), run.clone());
-                let (step, intent) = (step.clone(), intent.clone());
+                let database = self.clone();
+                let run = run.clone();
+                let step = step.clone();
+                let intent = intent.clone();
                 to_end(async move { tables::begin(&database, &run, &step, &intent).await }).await
             }
 
@@ -49,17 +55,22 @@ macro_rules! keeps_runs {
             }
 
             async fn commit(&self, lease: &Lease, record: &Record) -> Result<(), JournalError> {
-                let (database, lease, record) = (self.clone(), lease.clone(), record.clone());
+                let database = self.clone();
+                let lease = lease.clone();
+                let record = record.clone();
                 to_end(async move { tables::commit(&database, &lease, &record).await }).await
             }
 
             async fn release(&self, lease: &Lease) -> Result<(), JournalError> {
-                let (database, lease) = (self.clone(), lease.clone());
+                let database = self.clone();
+                let lease = lease.clone();
                 to_end(async move { tables::release(&database, &lease).await }).await
             }
 
             async fn end(&self, run: &OpenRun, end: &RunEnd) -> Result<(), JournalError> {
-                let (database, run, end) = (self.clone(), run.clone(), end.clone());
+                let database = self.clone();
+                let run = run.clone();
+                let end = end.clone();
                 to_end(async move { tables::end(&database, &run, &end).await }).await
             }
         }

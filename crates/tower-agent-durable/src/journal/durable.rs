@@ -66,6 +66,7 @@ impl<J: Journal> Durable<J> {
     {
         let steps = Steps::of(context, || format!("value `{name}`"))?;
         let step = steps.name(StepKind::Value(name.into()), context)?;
+        // `make` takes no arguments that could be compared, so the fingerprint is empty.
         let intent = Intent {
             fingerprint: Fingerprint::default(),
             is_repeatable: true,
@@ -92,14 +93,17 @@ impl<J: Journal> Durable<J> {
         };
         match make().await {
             Ok(value) => {
-                let kept = serde_json::to_value(&value).map_err(StoreError::data);
-                let kept = Outcome::Response(kept.map_err(JournalError::from)?);
+                let json = serde_json::to_value(&value).map_err(StoreError::data);
+                let outcome = Outcome::Response(json.map_err(JournalError::from)?);
+                // The caller gets the value only once it is stored: a crash right after must not let the
+                // run decide by a value that the next process cannot see.
                 self.journal
-                    .commit(&lease, &Record::new(kept, Effects::default(), None))
+                    .commit(&lease, &Record::new(outcome, Effects::default(), None))
                     .await?;
                 Ok(value)
             }
             Err(error) => {
+                // Errors are not replayed: the next try computes the value anew.
                 self.journal.release(&lease).await?;
                 Err(error)
             }
@@ -110,6 +114,8 @@ impl<J: Journal> Durable<J> {
 impl<J: Journal> From<Durable<J>> for Bundle {
     fn from(durable: Durable<J>) -> Self {
         let journal = durable.journal;
+        // The layers stand around everything else, so that a replayed call skips all of it. The answer to
+        // a question stands innermost, since callbacks around the tool must see its response.
         Self::new()
             .journal(
                 DurableRunLayer(journal.clone()),

@@ -8,7 +8,7 @@ use crate::error::StoreError;
 /// The length of a hash, in bytes.
 pub(super) const LENGTH: usize = 12;
 
-/// Returns the hash of a part, and of what was hashed before it.
+/// Returns the hash of a part together with the hash before it, as in a chain.
 pub(super) fn hash(part: &impl Serialize, before: &[u8]) -> Result<[u8; LENGTH], StoreError> {
     let json = serde_json::to_vec(part).map_err(StoreError::data)?;
     let digest = Sha256::new()
@@ -54,13 +54,15 @@ impl Fingerprint {
     pub fn difference(&self, other: &Self) -> Option<String> {
         let most = self.0.len().max(other.0.len());
         let at = (0..most).find(|&at| self.0.get(at) != other.0.get(at))?;
-        let (here, there) = (self.0.get(at), other.0.get(at));
-        // The part that stands where another was added may be the same.
-        let is_added = |part: &&(String, String)| self.0.iter().all(|(name, _)| *name != part.0);
-        there
-            .filter(is_added)
-            .or(here)
-            .or(there)
-            .map(|(name, _)| name.clone())
+        let here = self.0.get(at);
+        let there = other.0.get(at);
+        // An added part moves all that follow: the part that it pushed away may be the same in both, and
+        // its name would send the reader to the wrong place.
+        if let Some((name, _)) = there
+            && self.0.iter().all(|(own, _)| own != name)
+        {
+            return Some(name.clone());
+        }
+        here.or(there).map(|(name, _)| name.clone())
     }
 }

@@ -20,8 +20,8 @@ pub struct Input {
     pub request: SavedRequest,
     /// The fingerprint of the request.
     pub fingerprint: Fingerprint,
-    /// Whether the request has started the run before in this process, as in a retry around the agent. It
-    /// then has what the run has left.
+    /// The request has started the run before in this process, as in a retry around the agent. It then
+    /// contains the messages and state of the failed try.
     pub is_retried: bool,
 }
 

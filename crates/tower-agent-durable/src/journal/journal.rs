@@ -14,8 +14,8 @@ use super::steps::Steps;
 
 /// Keeps the steps of runs. Implemented by `Sqlite` and `Postgres`.
 ///
-/// Every method has written what it says, so that a power cut does not lose it, when it returns. If it
-/// cannot, it fails, and the run stops.
+/// A method returns once its write is on disk, so that a power cut does not lose it. If it cannot write,
+/// it fails, and the run stops.
 pub trait Journal: Clone + Send + Sync + 'static {
     /// Starts a run, or takes it over from a process that has stopped: from now on, everything that
     /// another process writes to it fails with [`TakenOver`](JournalError::TakenOver).
@@ -29,7 +29,7 @@ pub trait Journal: Clone + Send + Sync + 'static {
     /// run's and does not continue from its latest checkpoint, or that comes while the run has not ended,
     /// with [`EarlierRequest`](JournalError::EarlierRequest) for one with which its
     /// conversation was begun or resumed before the latest, that continues from before that one, or that
-    /// has a different answer to what was answered, and with [`Cancelled`](JournalError::Cancelled) if it
+    /// contradicts an earlier answer, and with [`Cancelled`](JournalError::Cancelled) if it
     /// was cancelled.
     fn start(&self, input: &Input) -> impl Future<Output = Result<OpenRun, JournalError>> + Send;
 
@@ -89,7 +89,7 @@ pub trait Journal: Clone + Send + Sync + 'static {
 pub struct OpenRun {
     /// Its id.
     pub id: Arc<str>,
-    /// How often it was started or taken over.
+    /// The number of times that it was started or taken over.
     pub epoch: u64,
     /// The number of its latest request.
     pub input: u32,
@@ -145,6 +145,6 @@ pub enum Begun {
     Fresh(Lease),
     /// It has ended.
     Done(Intent, Record),
-    /// It was begun, and whether it has ended is not known.
+    /// It was begun, and may have ended without a record.
     Unfinished(Lease, Intent),
 }

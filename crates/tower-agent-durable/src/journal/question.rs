@@ -18,7 +18,7 @@ use crate::error::StoreError;
 /// The key of the stored question, in the call.
 const KEY: &str = "tower_agent_durable.unfinished";
 
-/// Who holds the call.
+/// The name under which the call is held open.
 const GUARD: &str = "Durable";
 
 /// The question about one attempt of a tool call, and its answer. It is kept with the conversation until
@@ -38,16 +38,19 @@ pub(super) struct Question {
 }
 
 impl Question {
-    /// Returns the last question about this call, if there is one.
-    pub(super) fn kept<R: StepRequest>(request: &R) -> Result<Option<Self>, JournalError> {
+    /// Returns the stored question about this call, if there is one.
+    pub(super) fn stored<R: StepRequest>(request: &R) -> Result<Option<Self>, JournalError> {
         let private = request.context().private_state();
         // Usually nothing is stored, and every call checks this.
         if R::CALL != CallKind::Tool || private.is_empty() {
             return Ok(None);
         }
-        let kept = private.get(&key(request));
-        let kept = kept.map(serde_json::from_value);
-        Ok(kept.transpose().map_err(StoreError::data)?)
+        let Some(question) = private.get(&key(request)) else {
+            return Ok(None);
+        };
+        Ok(Some(
+            serde_json::from_value(question).map_err(StoreError::data)?,
+        ))
     }
 
     /// Returns the question about this attempt. `earlier` is the number of the last attempt in
@@ -70,9 +73,12 @@ impl Question {
 
     /// Returns the number of the last attempt before this run.
     pub(super) fn number_before(&self, run: &str) -> u32 {
-        match *self.run == *run {
-            true => self.earlier,
-            false => self.number(),
+        // A run counts its attempts from 1, and so does a later run of the same conversation: its numbers
+        // continue those of the run that asked.
+        if *self.run == *run {
+            self.earlier
+        } else {
+            self.number()
         }
     }
 
@@ -96,12 +102,11 @@ impl Question {
         if let Some(answer) = &self.answer {
             return Ok(answer.clone());
         }
-        let answer = match request
-            .context()
-            .resolution(&self.id(request))
-            .map(|it| &it.outcome)
-        {
+        let resolution = request.context().resolution(&self.id(request));
+        let answer = match resolution.map(|resolution| &resolution.outcome) {
             Some(ResolutionOutcome::Resolved(answer)) => {
+                // The answer comes from outside. One that does not fit the schema is asked for again,
+                // with the reason, since the call must not be made or skipped by a guess.
                 let answer = serde_json::from_value(answer.clone());
                 answer.map_err(|error| self.ask(request, Some(error.to_string())))?
             }
@@ -111,21 +116,24 @@ impl Question {
             }
             _ => return Err(self.ask(request, None)),
         };
+        // Kept at once: the run may be interrupted by another call before this one has a result, and the
+        // next request then does not carry the resolution again.
         self.answer = Some(answer.clone());
-        self.keep(request);
+        self.store(request);
         if answer == Unfinished::RunAgain {
             request.context().release_call(GUARD);
         }
         Ok(answer)
     }
 
-    /// Returns the error that asks. `why` says what was wrong with an answer.
+    /// Returns the interrupt that asks. `why` is the error in an answer, if there was one.
     pub(super) fn ask<R: StepRequest>(&self, request: &R, why: Option<String>) -> Error {
-        self.keep(request);
+        self.store(request);
+        // An agent without a journal that resumes the conversation must not make the call either.
         request.context().hold_call(GUARD);
-        let what = request.name().unwrap_or_default();
+        let name = request.name().unwrap_or_default();
         let message = why.unwrap_or_else(|| {
-            format!("`{what}` was running when the run stopped, and may have been done")
+            format!("`{name}` was running when the run stopped, and may have been done")
         });
         Error::interrupt(
             Interrupt::new(self.id(request), Unfinished::REASON)
@@ -136,12 +144,17 @@ impl Question {
         )
     }
 
-    fn keep<R: StepRequest>(&self, request: &R) {
-        let kept = serde_json::json!(self);
-        request.context().private_state().set(key(request), kept);
+    /// Stores the question with the conversation.
+    fn store<R: StepRequest>(&self, request: &R) {
+        let question = serde_json::json!(self);
+        request
+            .context()
+            .private_state()
+            .set(key(request), question);
     }
 
-    /// An answer is about one attempt.
+    /// Returns the id of the interrupt. It names the attempt, so that an answer about an earlier attempt is
+    /// not taken for this one.
     fn id<R: StepRequest>(&self, request: &R) -> String {
         format!(
             "unfinished {} {}",
@@ -153,15 +166,17 @@ impl Question {
 
 /// Returns the path of the call that an interrupt asks about.
 pub(super) fn path_of(interrupt: &Interrupt) -> Option<&str> {
-    let is_ours = interrupt.reason == Unfinished::REASON;
-    let rest = interrupt
-        .id
-        .strip_prefix("unfinished ")
-        .filter(|_| is_ours)?;
-    Some(rest.rsplit_once(' ')?.0)
+    if interrupt.reason != Unfinished::REASON {
+        return None;
+    }
+    let path_and_number = interrupt.id.strip_prefix("unfinished ")?;
+    // From the end, since a path may contain spaces.
+    let (path, _) = path_and_number.rsplit_once(' ')?;
+    Some(path)
 }
 
-/// Agents of one name at once have the same call path.
+/// Returns the key of the stored question. The key of the call alone would not do: agents of one name that
+/// run at once have the same call path.
 fn key<R: StepRequest>(request: &R) -> String {
     let context = request.context();
     context.call_key(&format!("{KEY} {}", context.step_path()))

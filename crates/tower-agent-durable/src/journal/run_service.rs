@@ -60,12 +60,16 @@ where
     let context = request.context().clone();
     let is_outermost = !context.path().contains('/');
     if !is_outermost {
+        // A sub-agent is part of the run: it has no start and no end of its own. But its calls need the
+        // run's steps, so a misplaced journal fails here and not at the first call.
         Steps::of(&context, || format!("agent `{}`", context.path()))?;
         return inner
             .oneshot(request)
             .await
             .map_err(|error| Error::from(error.into()));
     }
+    // The session stores that a journal takes part before the journal starts the run: a crash in between
+    // then leaves the open calls to the journal, and nobody repeats them unseen.
     let open = OpenCalls::of(&context);
     if let Some(open) = &open {
         open.note_journal().await?;
@@ -75,7 +79,7 @@ where
         open.take_over().await;
     }
     Steps::begin(&context, run.clone());
-    let asked = request.clone();
+    let outer = request.clone();
     let result = inner
         .oneshot(request)
         .await
@@ -83,8 +87,8 @@ where
     // A layer may have answered for a run that was aborted.
     let result = context.aborted().map_or(result, |abort| Err(abort.clone()));
     let end = match &result {
-        Ok(response) => RunEnd::new(left(response, &asked), context.state().snapshot()),
-        // What has stopped the run could not be written either.
+        Ok(response) => RunEnd::new(checkpoint_of(response, &outer), context.state().snapshot()),
+        // The journal has failed or refuses this process, so the end could not be written either.
         Err(error) if error.downcast_ref::<JournalError>().is_some() => return result,
         Err(error) => RunEnd::Failed(error.clone()),
     };
@@ -92,13 +96,14 @@ where
     result
 }
 
-/// Returns what a run has left, also if a layer has answered for it.
-fn left(response: &AgentResponse, asked: &AgentRequest) -> Checkpoint {
-    let context = asked.context();
+/// Returns the checkpoint of a run, also if a layer has answered for it.
+fn checkpoint_of(response: &AgentResponse, request: &AgentRequest) -> Checkpoint {
+    let context = request.context();
+    // A layer has replaced the interrupts by a response of its own. The calls still wait, so the run does.
     if response.interrupts().is_empty() && !context.interrupts().is_empty() {
-        return asked.checkpoint();
+        return request.checkpoint();
     }
     let mut response = response.clone();
-    asked.mark(&mut response, None, Origin::Service);
+    request.mark(&mut response, None, Origin::Service);
     response.checkpoint_in(context)
 }

@@ -60,6 +60,7 @@ impl RunStatus {
     pub fn of_open_run(run: &str, name: &str) -> Result<Self, JournalError> {
         match Self::from_name(name) {
             Self::Cancelled => Err(JournalError::Cancelled { run: run.into() }),
+            // A status that is not known could mean that the run must not continue.
             Self::Unreadable => {
                 let why = format!(
                     "`{name}`, the status of run `{run}`, is of a later version of this crate"

@@ -154,6 +154,7 @@ impl Runs {
     ///
     /// Fails if the run does not exist.
     pub async fn cancel(&self, run: &str) -> Result<(), JournalError> {
+        // The statement raises the epoch too, so that the run's process fails at its next write.
         let values = [
             run.into(),
             RunStatus::Cancelled.as_str().into(),

@@ -51,7 +51,9 @@ impl StepId {
         } = self;
         match kind {
             StepKind::Model => format!("{input} {iteration} {nth} model {path}"),
+            // The path ends with the id of the call, which is enough.
             StepKind::Tool(_) => format!("{input} tool {path}"),
+            // Quoted, so that a name with spaces cannot run into the path.
             StepKind::Value(name) => format!("{input} {iteration} {nth} value {name:?} {path}"),
         }
     }

@@ -8,12 +8,12 @@ use super::step_id::StepId;
 pub struct StepInfo {
     /// Its name.
     pub id: StepId,
-    /// Whether it may be repeated if it does not finish.
+    /// The step may be repeated if it does not finish.
     pub is_repeatable: bool,
     /// The number of the attempt.
     pub attempt: u32,
-    /// When it was begun.
+    /// The time at which it was begun.
     pub begun_at: SystemTime,
-    /// When it ended; `None` if it has not.
+    /// The time at which it ended; `None` if it has not.
     pub ended_at: Option<SystemTime>,
 }

@@ -12,7 +12,7 @@ use super::step_id::StepKind;
 /// The name under which a run keeps the hashes of its messages and tools.
 const HASHES: &str = "tower_agent_durable.fingerprint";
 
-/// How many of the latest messages have a part of their own, at most.
+/// The maximum number of latest messages that have a part of their own.
 const LATEST: usize = 8;
 
 /// A call that is a step.
@@ -21,29 +21,30 @@ pub(super) trait StepRequest: Request<Response: Serialize + DeserializeOwned> {
 
     fn fingerprint(&self) -> Result<Fingerprint>;
 
-    /// Whether the step may be repeated if it did not finish.
+    /// Returns whether the step may be repeated if it did not finish.
     fn may_repeat(&self) -> bool;
 
-    /// Whether it is a call of an agent, which has steps of its own.
+    /// Returns whether it is a call of an agent, which has steps of its own.
     fn is_agent(&self) -> bool;
 
     fn in_context(self, context: RunContext) -> Self;
 
     fn data(&mut self) -> &mut Extensions;
 
-    /// Gives the response what it has in the transcript, before it is stored.
+    /// Gives the response the ids that it has in the transcript, before it is stored.
     fn identify(&self, _: &mut Self::Response) {}
 
-    /// Shows a response that was given before.
+    /// Streams a replayed response to the watchers of the call.
     fn show(&self, response: Self::Response)
     -> impl Future<Output = Result<Self::Response>> + Send;
 
-    /// The question about a step that was not finished.
+    /// Describes the call, for the question about an unfinished step.
     fn subject(&self) -> serde_json::Value;
 
-    /// The key for the service that it calls.
+    /// Returns the idempotency key for the service that the tool calls.
     fn key(&self) -> String;
 
+    /// Replaces the idempotency key.
     fn with_key(self, key: &str) -> Self;
 }
 
@@ -82,7 +83,10 @@ impl StepRequest for ModelRequest {
     }
 
     async fn show(&self, response: ModelResponse) -> Result<ModelResponse> {
-        if let (Some(sender), Some(id)) = (self.delta_sender(), response.message().id()) {
+        // The stream names the message as the transcript does, so that a client can match them.
+        if let Some(sender) = self.delta_sender()
+            && let Some(id) = response.message().id()
+        {
             sender.set_message_id(id.clone());
         }
         response.streamed_to(self.delta_sender()).await
@@ -112,16 +116,19 @@ impl StepRequest for ToolRequest {
 
     fn fingerprint(&self) -> Result<Fingerprint> {
         let mut fingerprint = Fingerprint::default();
-        let mut add = || {
-            fingerprint.add("tool", &self.name())?;
-            fingerprint.add("id", &self.id())?;
-            fingerprint.add("arguments", self.arguments())
-        };
-        add().map_err(JournalError::from)?;
+        fingerprint
+            .add("tool", &self.name())
+            .map_err(JournalError::from)?;
+        fingerprint
+            .add("id", &self.id())
+            .map_err(JournalError::from)?;
+        fingerprint
+            .add("arguments", self.arguments())
+            .map_err(JournalError::from)?;
         Ok(fingerprint)
     }
 
-    /// An agent has steps of its own, which are not repeated.
+    /// Allows an agent as well: its own steps that are done are replayed.
     fn may_repeat(&self) -> bool {
         self.is_repeatable() || self.is_agent()
     }
@@ -173,7 +180,9 @@ fn add_messages(request: &ModelRequest, fingerprint: &mut Fingerprint) -> Result
         Ok(())
     })?;
     let hashes: Vec<_> = hashes.chunks_exact(LENGTH).collect();
-    // In whole blocks, so that another message at the end leaves the names of the others.
+    // Each message has a part, so that an error names the one that differs; but a fingerprint of all of
+    // them would make the journal grow with the square of the turns. So all but the latest share one hash,
+    // in whole blocks, so that another message at the end leaves the names of the others.
     let earlier = hashes.len().saturating_sub(1) / LATEST * LATEST;
     if let Some(hash) = hashes[..earlier].last() {
         fingerprint.push(format!("messages[..{earlier}]"), hash);

@@ -23,7 +23,7 @@ use crate::error::StoreError;
 #[derive(Clone)]
 pub(super) struct DurableLayer<J>(pub(super) J);
 
-/// Readiness is that of the call: a step that is done does not wait for the service.
+/// Always ready, and waits for the inner service in the call: a step that is replayed does not need it.
 #[derive(Clone)]
 pub(super) struct StepService<S, J> {
     inner: S,
@@ -70,7 +70,8 @@ where
     J: Journal,
 {
     if request.data().get::<InStep>().is_some() {
-        // A sub-agent has a journal of its own, for when it is not one.
+        // An agent that is durable by itself, here as a sub-agent, has a second layer. The outer one has
+        // named the step; two names would count it twice.
         return inner
             .oneshot(request)
             .await
@@ -86,9 +87,11 @@ where
         let key = format!("{}-{conversation}", request.key());
         request = request.with_key(&key);
     }
-    let kept = Question::kept(&request)?;
-    if let Some(kept) = &kept {
-        request = request.with_key(kept.idempotency_key());
+    // A call that was asked about keeps the key that the question shows, so that `RunAgain` cannot make the
+    // service act twice.
+    let stored = Question::stored(&request)?;
+    if let Some(question) = &stored {
+        request = request.with_key(question.idempotency_key());
     }
     let fingerprint = request.fingerprint()?;
     let intent = Intent {
@@ -96,10 +99,12 @@ where
         is_repeatable: request.may_repeat(),
     };
     let mut earlier = 0;
-    if let Some(kept) = &kept {
-        check(&step, kept.fingerprint(), &intent)?;
-        earlier = kept.number_before(&steps.run.id);
+    if let Some(question) = &stored {
+        // The answer is about the call that was shown, not about one with other arguments.
+        check(&step, question.fingerprint(), &intent)?;
+        earlier = question.number_before(&steps.run.id);
     }
+    // From here on the journal has the start: a crash at any later point leaves an unfinished step.
     let (mut lease, is_unfinished) = match journal.begin(&steps.run, &step, &intent).await? {
         Begun::Fresh(lease) => (lease, false),
         Begun::Done(then, record) => {
@@ -108,32 +113,40 @@ where
         }
         Begun::Unfinished(lease, then) => {
             check(&step, &then.fingerprint, &intent)?;
+            // The tool may have been declared differently when the attempt was made. Both must allow it.
             (lease, !(intent.is_repeatable && then.is_repeatable))
         }
     };
-    let is_fresh = kept.is_some() && !is_unfinished;
+    let is_asked_by_earlier_run = stored.is_some() && !is_unfinished;
     let own = is_unfinished.then(|| Question::about(&request, earlier, &lease, &intent));
-    let known = match known(&request, kept, own) {
+    let known = match known_answer(&request, stored, own) {
         Ok(known) => known,
-        Err(question) => {
-            if is_fresh {
+        Err(interrupt) => {
+            // No attempt of this run is in doubt. Left in the journal, its step would look unfinished and
+            // add a second question.
+            if is_asked_by_earlier_run {
                 journal.release(&lease).await?;
             }
-            return Err(question);
+            return Err(interrupt);
         }
     };
     match &known {
+        // The call still goes through its callbacks and layers; `AnswerUnfinished` answers it innermost.
         Some((_, answer)) => drop(request.data().insert(answer.clone())),
+        // A new attempt has a new number, so that a late commit of the previous one is refused.
         None if is_unfinished => lease = journal.begin_again(lease).await?,
         None => {}
     }
+    // A replay applies these effects instead of running what is inside.
     let (inside, log) = context.collecting_effects(effects_id(&step));
     let made = inner.oneshot(request.clone().in_context(inside)).await;
     let mut result = made.map_err(|error| Error::from(error.into()));
     match end_of(&request, &intent, &lease, &result) {
-        // What is known of it stays so while something around the tool waits.
+        // The operator's answer must survive: something around the tool waits, and without this step the
+        // next request would call the tool.
         End::Release if known.is_some() => {}
         End::Commit => {
+            // Before it is stored, so that the replayed message has the same id.
             if let Ok(response) = &mut result {
                 request.identify(response);
             }
@@ -146,9 +159,12 @@ where
                 .ending_after_response(R::CALL)
                 .filter(|_| result.is_ok());
             if let Outcome::Error(error) = &outcome {
-                // As the journal keeps it, which has no sources: a replay is to go on alike.
-                result = Err(as_kept(error)?);
+                // The journal stores errors without their sources. A callback that looks for a source must
+                // decide now as it will in a replay.
+                result = Err(as_stored(error)?);
             }
+            // The response leaves this function only once it is stored: whoever acts on it, such as the next
+            // model call, must not be ahead of the journal.
             journal
                 .commit(&lease, &Record::new(outcome, log.effects(), ending))
                 .await?;
@@ -171,22 +187,26 @@ where
     result
 }
 
-fn as_kept(error: &Error) -> Result<Error, JournalError> {
-    let kept = serde_json::to_value(error).and_then(serde_json::from_value);
-    Ok(kept.map_err(StoreError::data)?)
+/// Returns the error as a replay will read it from the journal.
+fn as_stored(error: &Error) -> Result<Error, JournalError> {
+    let stored = serde_json::to_value(error).and_then(serde_json::from_value);
+    Ok(stored.map_err(StoreError::data)?)
 }
 
-/// What becomes of a step that was made.
+/// The write to the journal after a step's call.
 enum End {
+    /// Record the outcome.
     Commit,
-    /// It was never begun.
+    /// Forget the step, as if it was never begun.
     Release,
-    /// Whether it has ended is not known.
+    /// Leave it unfinished: the call may have been made.
     Leave,
-    /// Likewise, and the run continues once it is.
+    /// Leave it unfinished, and interrupt the run with the question about it.
     Ask,
 }
 
+/// Decides how a step ends. A result that a replay may repeat is committed; a call that is to be made again
+/// is released; one that may have acted, and must not be repeated, stays in the journal.
 fn end_of<R: StepRequest>(
     request: &R,
     intent: &Intent,
@@ -197,16 +217,19 @@ fn end_of<R: StepRequest>(
     match result {
         // A layer has replaced an interrupt by a response: the call is still to be made.
         Ok(_) if request.context().is_waiting(R::CALL) => End::Release,
-        // Likewise an abort, of which the journal may have been the reason.
+        // A layer inside a sub-agent has answered for an aborted run. The abort may come from the journal,
+        // so the answer is not the agent's.
         Ok(_) if request.is_agent() && request.context().aborted().is_some() => End::Release,
         Ok(_) => End::Commit,
+        // The journal has failed below, as in a sub-agent, and cannot be written here either.
         Err(error) if error.downcast_ref::<JournalError>().is_some() => End::Leave,
         Err(error) => match error.kind() {
             ErrorKind::Interrupted => End::Release,
             ErrorKind::Aborted if intent.is_repeatable => End::Release,
             ErrorKind::Aborted => End::Leave,
+            // The tool may have acted before it was stopped, and the run itself is still alive to ask.
             ErrorKind::Timeout | ErrorKind::Cancelled if !intent.is_repeatable => End::Ask,
-            // The model is told, and the run goes on.
+            // The model reads the error, so a replay must show it the same one.
             _ if is_tool => End::Commit,
             // The agent fails; when it is made again, the call may succeed.
             _ => End::Release,
@@ -214,18 +237,21 @@ fn end_of<R: StepRequest>(
     }
 }
 
-/// Returns how the call went, with the question that has the answer, or none if it is to be made.
-fn known<R: StepRequest>(
+/// Returns the operator's answer about an earlier attempt, with its question; `None` if the call is to be
+/// made.
+fn known_answer<R: StepRequest>(
     request: &R,
-    kept: Option<Question>,
+    stored: Option<Question>,
     own: Option<Question>,
 ) -> Result<Option<(Question, Unfinished)>> {
-    // The attempt that was asked about may be the latest.
+    // The stored question may be about the attempt that is unfinished here: it is asked once.
     let own = own.filter(|own| {
-        kept.as_ref()
-            .is_none_or(|kept| kept.number() != own.number())
+        stored
+            .as_ref()
+            .is_none_or(|stored| stored.number() != own.number())
     });
-    for mut question in kept.into_iter().chain(own) {
+    // The older attempt first. If the operator lets it run again, the later one still needs an answer.
+    for mut question in stored.into_iter().chain(own) {
         match question.answer(request)? {
             Unfinished::RunAgain => {}
             answer => return Ok(Some((question, answer))),
@@ -234,6 +260,7 @@ fn known<R: StepRequest>(
     Ok(None)
 }
 
+/// Fails if the call is not the one that the journal has under this name.
 fn check(step: &StepId, then: &Fingerprint, now: &Intent) -> Result<(), JournalError> {
     match then.difference(&now.fingerprint) {
         Some(part) => Err(JournalError::NonDeterminism {
@@ -244,7 +271,7 @@ fn check(step: &StepId, then: &Fingerprint, now: &Intent) -> Result<(), JournalE
     }
 }
 
-/// Answers a call as it was answered.
+/// Answers a call from its record, with the same effects on the run.
 async fn replay<R: StepRequest>(request: &R, step: &StepId, record: Record) -> Result<R::Response> {
     let Record {
         outcome,

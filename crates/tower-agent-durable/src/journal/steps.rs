@@ -20,7 +20,7 @@ pub(super) struct Steps {
 
 #[derive(Default)]
 struct Seen {
-    /// How many steps of one name there were.
+    /// The number of steps so far of each name.
     counts: HashMap<StepId, u32>,
     /// The places of model calls that have failed.
     failed: HashSet<Arc<str>>,
@@ -63,19 +63,21 @@ impl Steps {
         let path: Arc<str> = context.step_path().into();
         let is_tool = matches!(kind, StepKind::Tool(_));
         let is_value = matches!(kind, StepKind::Value(_));
-        // A tool call may stay open during several requests, and keeps its values.
-        let (input, iteration) = match is_tool || is_value && context.tool_call_id().is_some() {
-            true => (self.run.conversation, 0),
-            false => (self.run.input, context.iteration()),
-        };
         let mut step = StepId {
             run: self.run.id.clone(),
-            input,
+            input: self.run.input,
             path,
-            iteration,
+            iteration: context.iteration(),
             kind,
             nth: 0,
         };
+        // A tool call may stay open during several requests, in which the turns count on. It must find its
+        // step and its values again, so neither the request nor the turn is part of their names.
+        if is_tool || is_value && context.tool_call_id().is_some() {
+            step.input = self.run.conversation;
+            step.iteration = 0;
+        }
+        // The path of a tool call has its id, so there is only one.
         if is_tool {
             return Ok(step);
         }
@@ -83,10 +85,12 @@ impl Steps {
         let count = seen.counts.entry(step.clone()).or_default();
         step.nth = *count;
         *count += 1;
-        match step.kind == StepKind::Model && seen.failed.contains(&step.path) {
-            true => Err(JournalError::Repeated { step }),
-            false => Ok(step),
+        // Retries of the model are inside its step. A second step after a failed one comes from a retry
+        // around the agent, which would read the stored results of the failed try.
+        if step.kind == StepKind::Model && seen.failed.contains(&step.path) {
+            return Err(JournalError::Repeated { step });
         }
+        Ok(step)
     }
 
     /// Notes that a model call has failed, and with it its agent.

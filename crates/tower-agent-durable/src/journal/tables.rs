@@ -216,7 +216,8 @@ async fn write(
     let mut tx = database.begin().await?;
     check(&mut *tx, &lease.run).await?;
     if tx.execute(sql, &values).await? != 1 {
-        // Another attempt has written to it.
+        // Another attempt has begun or ended the step since. The epoch is this process's, so it is a
+        // second call in this process, or a lease that was used twice.
         return Err(JournalError::TakenOver {
             run: lease.run.id.clone(),
         });
@@ -224,7 +225,8 @@ async fn write(
     Ok(tx.commit().await?)
 }
 
-/// Fails unless this process works on the run, which no other takes over before the transaction ends.
+/// Fails unless this process has the run. The update locks its row, so that no other process takes the run
+/// over before the transaction ends.
 async fn check(tx: &mut dyn Transaction, run: &OpenRun) -> Result<(), JournalError> {
     let mut rows = tx
         .fetch_all(CHECK, &[(&*run.id).into(), now().into()])

@@ -66,6 +66,7 @@ pub(super) struct AnswerUnfinished;
 impl Callback<ToolRequest> for AnswerUnfinished {
     async fn before(&self, request: &mut ToolRequest) -> Result<Action<ToolResponse>, Error> {
         match request.extensions().get::<Unfinished>() {
+            // The journal has begun another attempt, so the tool is called as usual.
             None | Some(Unfinished::RunAgain) => Ok(Action::Continue),
             Some(Unfinished::Done(value)) => Ok(Action::Respond(ToolResponse::new(value.clone()))),
             Some(Unfinished::Failed(why)) => Err(Error::new(ErrorKind::Tool, why.clone())),

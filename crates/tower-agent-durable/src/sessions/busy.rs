@@ -26,6 +26,7 @@ impl Busy {
     /// Waits until nothing is written to the session.
     pub(super) async fn wait_for(&self, key: &SessionKey) {
         loop {
+            // The lock is free again before the wait, and a later write may have begun after it: look again.
             let Some(done) = self.map().get(key).cloned() else {
                 return;
             };
@@ -48,6 +49,7 @@ impl Busy {
     }
 }
 
+/// A write that is under way, until it is dropped.
 pub(super) struct Writing {
     busy: Busy,
     key: SessionKey,
@@ -57,13 +59,14 @@ pub(super) struct Writing {
 impl Drop for Writing {
     fn drop(&mut self) {
         let mut map = self.busy.map();
-        // A later write has its own.
+        // A later write of the session may have replaced the entry by its own, which must stay.
         if map
             .get(&self.key)
             .is_some_and(|done| Arc::ptr_eq(done, &self.done))
         {
             map.remove(&self.key);
         }
+        // Waiters look into the map as soon as they wake.
         drop(map);
         self.done.cancel();
     }

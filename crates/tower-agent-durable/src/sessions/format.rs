@@ -12,14 +12,14 @@ use tower_agent::{AgentRequest, Checkpoint};
 use super::store::StoredSession;
 use crate::error::StoreError;
 
-/// What a head of a session says that it is.
+/// The kind in the head of a session. Threads are stored in the same tables.
 const KIND: &str = "session";
 
 /// The format that is written. Increase it when an older version of this crate would misread what
 /// is written, and keep reading the older ones.
 const FORMAT: u32 = 1;
 
-/// What every head says about itself.
+/// The part of a head that every format has.
 #[derive(Deserialize)]
 struct Label {
     kind: String,
@@ -31,11 +31,11 @@ struct Label {
 pub(super) struct Head {
     kind: String,
     format: u32,
-    /// Its messages are those after the entries, which may still change.
+    /// The conversation without the entries: its messages follow them, and may still change.
     pub(super) checkpoint: Checkpoint,
     #[serde(default)]
     pub(super) state: Map<String, Value>,
-    /// Who wrote last.
+    /// The name of the last writer.
     pub(super) writer: Arc<str>,
     /// The run that has the session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -45,27 +45,29 @@ pub(super) struct Head {
 /// A run that has a session.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Claim {
-    /// When it is given up, unless it is renewed, in milliseconds since 1970.
+    /// The end of the claim unless it is renewed, in milliseconds since 1970.
     pub(super) until: i64,
-    /// Whether the run may have started calls that were open before it.
+    /// The run may have started calls that were open before it.
     pub(super) resumes: bool,
     /// The run's id.
     #[serde(default)]
     pub(super) run: Option<Arc<str>>,
-    /// Whether a journal knows which of the calls it has started.
+    /// A journal knows which of the calls it has started.
     #[serde(default)]
     pub(super) is_journaled: bool,
 }
 
 impl Claim {
-    /// Returns whether a request is the one of this run, which has stored these messages, and can be
-    /// made again.
+    /// Returns whether this request began the run, which has stored these messages, and may be made again.
     pub(super) fn is_of(&self, request: &AgentRequest, stored: &Messages) -> bool {
-        let asked = request.messages();
-        let from = stored.len().saturating_sub(asked.len());
+        // The run id alone is not enough: a caller may give it to another message. A claim stores the
+        // request's messages last.
+        let sent = request.messages();
+        let from = stored.len().saturating_sub(sent.len());
         self.run.as_deref() == Some(request.context().run_id())
+            // Without a journal, open calls may have been started, and would be made twice.
             && (self.is_journaled || !self.resumes)
-            && stored.range(from).eq(asked.iter())
+            && stored.range(from).eq(sent.iter())
     }
 }
 
@@ -91,10 +93,11 @@ impl Head {
     }
 
     pub(super) fn read(head: &str) -> Result<Self, StoreError> {
+        // First the label alone, since a head of another kind or a later format may not be readable.
         let label: Label = serde_json::from_str(head).map_err(StoreError::data)?;
         if label.kind != KIND {
             let message = format!(
-                "this is a {}, and not a {KIND}: use another key",
+                "the key holds a {}, not a {KIND}: use another key",
                 label.kind
             );
             return Err(StoreError::data(message));
@@ -124,15 +127,16 @@ pub(super) fn write_entries(
     messages: &Messages,
     range: Range<usize>,
 ) -> Result<Vec<String>, StoreError> {
-    let messages = messages.range(range.start).take(range.len());
-    messages
-        .map(|message| serde_json::to_string(message).map_err(StoreError::data))
-        .collect()
+    let mut entries = Vec::with_capacity(range.len());
+    for message in messages.range(range.start).take(range.len()) {
+        entries.push(serde_json::to_string(message).map_err(StoreError::data)?);
+    }
+    Ok(entries)
 }
 
-/// Returns how many messages, from the first on, stay as they are, given that the first `known` do:
-/// those before a call without a result, and before the last calls until something follows their
-/// results, which a run may still put in order.
+/// Returns the number of messages, from the first on, that no longer change; the first `known` are known
+/// not to. A message with an open call may still change, and so may everything after it. So may the last
+/// calls until a message follows their results, which a run may still put in order.
 pub(super) fn settled(messages: &Messages, known: usize) -> usize {
     let mut open: Vec<(Arc<str>, usize)> = Vec::new();
     for (index, message) in messages.range(known).enumerate() {
@@ -145,6 +149,7 @@ pub(super) fn settled(messages: &Messages, known: usize) -> usize {
                 .map(|call| (call.id.clone(), known + index)),
         );
     }
+    // The trailing results, and the message with their calls.
     let results = messages
         .iter()
         .rev()
@@ -157,8 +162,8 @@ pub(super) fn settled(messages: &Messages, known: usize) -> usize {
         .max(known)
 }
 
-/// Returns how many messages two conversations have in common, from the first on. A message that was
-/// changed since keeps its id.
+/// Returns the number of messages that two conversations have in common, from the first on. The contents
+/// are compared as well as the ids, since a changed message keeps its id.
 pub(super) fn common(one: &Messages, other: &Messages) -> usize {
     one.iter()
         .zip(other.iter())
@@ -166,12 +171,13 @@ pub(super) fn common(one: &Messages, other: &Messages) -> usize {
         .count()
 }
 
-/// Gives an id to each message of a request that has none: what a run stores before it begins has
-/// the id that it keeps. `known` is the number of messages that the session has.
+/// Gives an id to each message of a request that has none, before the request is stored: the run must not
+/// give it another one later. `known` is the number of messages that the session has.
 pub(super) fn identify(request: &mut AgentRequest, known: usize) {
     let run = request.context().run_id().to_owned();
     let messages = request.messages_mut();
     for index in 0..messages.len() {
+        // Looked at first, since `get_mut` copies messages that are shared.
         if messages[index].id().is_none()
             && let Some(message) = messages.get_mut(index)
         {

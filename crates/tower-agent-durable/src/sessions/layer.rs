@@ -5,7 +5,7 @@ use std::time::Duration;
 use tower_layer::Layer;
 
 use super::busy::Busy;
-use super::keeping::Keeping;
+use super::config::SessionConfig;
 use super::service::SessionService;
 use super::store::SessionStore;
 
@@ -85,18 +85,17 @@ const LEASE: Duration = Duration::from_secs(30);
 /// Before the run: the call fails with [`Store`](tower_agent::ErrorKind::Store), and the model is not
 /// called. After the run: the error's source is [`NotStored`](super::NotStored), with the response,
 /// and a method to store it later.
-pub struct SessionLayer<S>(Keeping<S>);
+pub struct SessionLayer<S>(SessionConfig<S>);
 
 impl<S: SessionStore> SessionLayer<S> {
     /// Creates a layer with a store.
     #[must_use]
     pub fn new(store: S) -> Self {
-        let (store, busy) = (Arc::new(store), Busy::default());
-        Self(Keeping {
-            store,
+        Self(SessionConfig {
+            store: Arc::new(store),
             ttl: None,
             lease: LEASE,
-            busy,
+            busy: Busy::default(),
         })
     }
 

@@ -3,18 +3,21 @@ use tower_agent::error::{Error, ErrorKind, Result};
 
 const KEY: &str = "tower_agent_durable.session";
 
-/// What a run says about its session.
+/// The state of a run's session, among the run's values, which clones of the request share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Stage {
+    /// No layer has seen the run.
     #[default]
     None,
+    /// A layer has the session for the run.
     Active,
     /// The request's messages are stored, and its run has failed.
     Failed,
+    /// The run has responded.
     Ended,
 }
 
-/// How a layer finds a run.
+/// The state in which a layer finds a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Entry {
     /// A new run.
@@ -33,28 +36,31 @@ pub(super) struct Mark {
 
 /// Enters a run. Returns nothing for a call that is part of a run that has its session.
 pub(super) fn enter(context: &RunContext) -> Result<Option<(Entry, Mark)>> {
+    // Looked at and changed in one step: two clones of a request may be called at once, and only one of
+    // them may enter.
     let is_inside = !context.path().is_empty() || context.tool_call_id().is_some();
     let before = context.values().update(KEY, |stage: &mut Stage| {
         let next = if is_inside { *stage } else { Stage::Active };
         std::mem::replace(stage, next)
     })?;
-    let refused = |why| Err(Error::new(ErrorKind::InvalidRequest, why));
     let entry = match (is_inside, before) {
         (true, Stage::None) => {
-            return refused(
+            return Err(Error::new(
+                ErrorKind::InvalidRequest,
                 "a session layer has to be around the outermost agent, and not inside its builder \
                  or around one of its parts",
-            );
+            ));
         }
         (true, _) => return Ok(None),
         (false, Stage::None) => Entry::New,
         (false, Stage::Failed) => Entry::Again,
         (false, Stage::Ended) => Entry::Next,
         (false, Stage::Active) => {
-            return refused(
+            return Err(Error::new(
+                ErrorKind::InvalidRequest,
                 "the run has its session already: use one session layer, and do not call a clone \
                  of a request while the request runs",
-            );
+            ));
         }
     };
     Ok(Some((
@@ -78,6 +84,7 @@ impl Mark {
     }
 }
 
+// In a drop, so that a cancelled run can be called again.
 impl Drop for Mark {
     fn drop(&mut self) {
         self.context.values().set(KEY, self.stage);

@@ -3,9 +3,9 @@
 //! Conversations, the stores for them, and the layer that keeps them.
 
 mod busy;
+mod config;
 mod format;
 mod future;
-mod keeping;
 mod key;
 mod layer;
 mod mark;

@@ -1,4 +1,5 @@
-//! What a session and a journal inside it tell each other about the calls that were open before a run.
+//! The agreement of a session and a journal inside it on the calls that were open before a run: the journal
+//! may repeat them, the session alone may not.
 
 use std::sync::Arc;
 
@@ -30,7 +31,7 @@ trait Known: Send + Sync {
 struct InSession<S> {
     writer: Arc<Mutex<Writer<S>>>,
     progress: Progress,
-    /// The run has left its session.
+    /// Cancelled when the run has left its session, which another run may then have.
     over: CancellationToken,
 }
 
@@ -52,44 +53,45 @@ impl OpenCalls {
         context.values().set(KEY, self.clone());
     }
 
-    /// Returns those of the session of a run, if it has one.
+    /// Returns the open calls of a run's session, if the run has one.
     pub(crate) fn of(context: &RunContext) -> Option<Self> {
         let found = context.values().get::<Self>(KEY).ok().flatten();
         found.map(|calls| (*calls).clone())
     }
 
-    /// Stores that a journal is going to know which of them were started, before the first one is.
+    /// Stores that a journal will know which of the calls were started, before the first one is.
     pub(crate) async fn note_journal(&self) -> Result<(), StoreError> {
         self.0.note().await
     }
 
-    /// Notes that the journal has the run. What a lost process has left is now the journal's.
+    /// Notes that the journal has taken over the run of a lost process.
     pub(crate) async fn take_over(&self) {
         self.0.take_over().await;
     }
 
-    /// Returns a guard that fails a run which may repeat them, since it has no journal.
+    /// Returns a guard that fails a run whose journal has not taken it over: it may repeat calls.
     pub(super) fn guard(&self) -> impl Callback<AgentRequest> {
         let calls = self.0.clone();
-        let check = move |request: &mut AgentRequest| {
-            let (calls, run) = (calls.clone(), request.context().run_id().to_owned());
+        // Inside the journal's layer, which has had its chance to take the run over.
+        before_agent(move |request: &mut AgentRequest| {
+            let calls = calls.clone();
+            let run = request.context().run_id().to_owned();
             async move {
-                match calls.are_lost().await {
-                    true => Err(without_journal(&run)),
-                    false => Ok(()),
+                if calls.are_lost().await {
+                    return Err(without_journal(&run));
                 }
+                Ok(())
             }
-        };
-        before_agent(check).guard()
+        })
+        .guard()
     }
 }
 
 /// Returns the error of a run that is made again without the journal that it had.
 pub(super) fn without_journal(run: &str) -> Error {
     let message = format!(
-        "run `{run}` was lost with its process, and which calls it has started is known only to its \
-         journal, which did not take it over: give the agent that journal, or let the model read that \
-         their outcome is unknown, with another run id"
+        "the process of run `{run}` died, and only its journal knows which calls had started: give the \
+         agent that journal, or let the model read that their outcome is unknown, with another run id"
     );
     Error::new(ErrorKind::InvalidRequest, message)
 }
@@ -98,6 +100,7 @@ impl<S: SessionStore> Known for InSession<S> {
     fn note(&self) -> BoxFuture<'_, Result<(), StoreError>> {
         Box::pin(async {
             let mut writer = self.writer.lock().await;
+            // Without open calls there is nothing to agree on, and no write to pay for.
             if self.over.is_cancelled() || !writer.resumes || writer.is_journaled {
                 return Ok(());
             }

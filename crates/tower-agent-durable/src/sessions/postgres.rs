@@ -61,9 +61,13 @@ impl Postgres {
         expected: u64,
         append: Append,
     ) -> Result<u64, StoreError> {
-        let (app, user, name, now) = (&*key.app, &*key.user, &*key.session, now());
+        let app = &*key.app;
+        let user = &*key.user;
+        let name = &*key.session;
+        let now = now();
         let from = signed(append.from as u64);
         let mut tx = self.begin().await?;
+        // An expired session does not exist, but its row would be in the way of the new one.
         if expected == 0 {
             let delete = sqlx::query(DELETE_EXPIRED_ONE)
                 .bind(app)
@@ -84,6 +88,7 @@ impl Postgres {
             tx.rollback().await.or_failure()?;
             return Err(StoreError::Conflict { expected });
         };
+        // The entries from `from` on make room for the new ones.
         if expected != 0 {
             let replace = sqlx::query(REPLACE).bind(id).bind(from).bind(version);
             replace.execute(&mut *tx).await.or_failure()?;
@@ -119,7 +124,8 @@ impl SessionStore for Postgres {
         expected: u64,
         append: Append,
     ) -> Result<u64, StoreError> {
-        let (database, key) = (self.clone(), key.clone());
+        let database = self.clone();
+        let key = key.clone();
         to_end(async move { database.append_to(&key, expected, append).await }).await
     }
 

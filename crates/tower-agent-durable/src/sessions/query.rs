@@ -3,7 +3,7 @@ use std::time::SystemTime;
 
 use super::key::SessionKey;
 
-/// Which sessions to list.
+/// A query for [`list`](super::SessionStore::list).
 ///
 /// ```
 /// use tower_agent_durable::SessionQuery;
@@ -65,9 +65,9 @@ pub struct SessionInfo {
     pub key: SessionKey,
     /// The version.
     pub version: u64,
-    /// When it was last written.
+    /// The time of the last write.
     pub updated_at: SystemTime,
-    /// When it expires, if it does.
+    /// The time at which it expires, if it does.
     pub expires_at: Option<SystemTime>,
 }
 

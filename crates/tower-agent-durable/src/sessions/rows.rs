@@ -1,4 +1,4 @@
-//! What rows of a database mean.
+//! Rows of a database as sessions.
 
 use super::key::SessionKey;
 use super::query::SessionInfo;
@@ -24,6 +24,7 @@ pub(super) fn session(rows: Vec<LoadRow>) -> Result<Option<StoredSession>, Store
     let mut session = StoredSession::new(unsigned(version), head);
     session.entries.reserve(rows.len());
     for (position, _, entry) in rows {
+        // A conversation with a gap must not be continued.
         if usize::try_from(position) != Ok(session.entries.len()) {
             return Err(StoreError::data("an entry of the session is missing"));
         }

@@ -7,12 +7,12 @@ use tokio_util::sync::CancellationToken;
 use tower_agent::call::Request;
 use tower_agent::callback::Bundle;
 use tower_agent::error::{Error, ErrorKind, Result};
-use tower_agent::message::{Message, Messages, Role};
+use tower_agent::message::{Messages, Role};
 use tower_agent::{AgentRequest, AgentResponse, Checkpoint};
 
 use super::busy::Busy;
+use super::config::SessionConfig;
 use super::format::{Head, identify, read_entries};
-use super::keeping::Keeping;
 use super::key::SessionKey;
 use super::mark::Entry;
 use super::not_stored::NotStored;
@@ -22,7 +22,7 @@ use super::writer::{Progress, Writer};
 use crate::error::StoreError;
 use crate::time::now;
 
-/// How often a lease is renewed at most.
+/// The shortest time between two renewals of a lease.
 const LEAST: Duration = Duration::from_millis(100);
 
 /// A run that has its session. Whatever happens to it, its progress is stored.
@@ -32,13 +32,13 @@ const LEAST: Duration = Duration::from_millis(100);
 pub(super) struct Running<S: SessionStore> {
     writer: Arc<Mutex<Writer<S>>>,
     key: SessionKey,
-    /// To read the progress from.
+    /// The request of the run, which has its progress.
     request: AgentRequest,
     busy: Busy,
     runtime: Handle,
-    /// Ends the renewal of the lease.
+    /// Cancelled to end the renewal of the lease.
     over: CancellationToken,
-    /// Another run has the session.
+    /// Cancelled when another run has got the session.
     lost: CancellationToken,
     is_done: bool,
 }
@@ -54,7 +54,7 @@ struct Claimed<S> {
 impl<S: SessionStore> Running<S> {
     /// Loads the session, and stores the request. Returns the request after the conversation.
     pub(super) async fn begin(
-        keeping: &Keeping<S>,
+        config: &SessionConfig<S>,
         key: SessionKey,
         request: AgentRequest,
         entry: Entry,
@@ -63,23 +63,27 @@ impl<S: SessionStore> Running<S> {
             let message = "a session needs a Tokio runtime";
             return Err(Error::new(ErrorKind::Other, message));
         };
-        keeping.busy.wait_for(&key).await;
+        // A run that was dropped just now may still be storing its progress.
+        config.busy.wait_for(&key).await;
         let (send, begun) = oneshot::channel();
-        let writing = keeping.busy.write(key.clone());
-        let (keeping, here) = (keeping.clone(), runtime.clone());
+        let writing = config.busy.write(key.clone());
+        let config = config.clone();
+        let here = runtime.clone();
         runtime.spawn(async move {
-            let claimed = claim(keeping.clone(), key.clone(), request, entry).await;
-            let begun = claimed.map(|claimed| Self::start(&keeping, key, claimed, here));
-            // If nobody waits for it any more, it is dropped and gives the session up.
+            let claimed = claim(config.clone(), key.clone(), request, entry).await;
+            let begun = claimed.map(|claimed| Self::start(&config, key, claimed, here));
+            // If the caller is gone, the run is dropped here, which gives the session up.
             drop(send.send(begun));
             drop(writing);
         });
-        let stopped = || Error::new(ErrorKind::Cancelled, "the runtime is shutting down");
-        begun.await.unwrap_or_else(|_| Err(stopped()))
+        begun.await.unwrap_or_else(|_| {
+            let message = "the runtime is shutting down";
+            Err(Error::new(ErrorKind::Cancelled, message))
+        })
     }
 
     fn start(
-        keeping: &Keeping<S>,
+        config: &SessionConfig<S>,
         key: SessionKey,
         claimed: Claimed<S>,
         runtime: Handle,
@@ -90,19 +94,24 @@ impl<S: SessionStore> Running<S> {
             loaded,
             progress,
         } = claimed;
+        // Only what differs, so that the state does not count as changed by the run.
         let state = request.context().state();
         for (key, value) in &progress.state {
             if state.get(key).as_ref() != Some(value) {
                 state.set(key, value.clone());
             }
         }
-        let (over, lost) = (CancellationToken::new(), CancellationToken::new());
+        let over = CancellationToken::new();
+        let lost = CancellationToken::new();
+        // Half of it leaves time for one more try after a renewal has failed.
         let every = (writer.lease / 2).max(LEAST);
         let is_again = writer.lost.is_some();
         let writer = Arc::new(Mutex::new(writer));
         let open = OpenCalls::new(writer.clone(), progress.clone(), over.clone());
         open.offer(request.context());
         let mut request = request.with_checkpoint(loaded);
+        // The open calls of a lost process are safe only in a journal: fail before the first one if none has
+        // taken the run over.
         if is_again {
             request = request.with_callbacks(Bundle::new().on_agent(open.guard()));
         }
@@ -110,7 +119,7 @@ impl<S: SessionStore> Running<S> {
             writer,
             key,
             request: request.clone(),
-            busy: keeping.busy.clone(),
+            busy: config.busy.clone(),
             runtime,
             over,
             lost,
@@ -120,9 +129,11 @@ impl<S: SessionStore> Running<S> {
         (running, request)
     }
 
-    /// Renews the lease while the run lasts, also if nobody polls it.
+    /// Renews the lease while the run lasts, in a task, so that a run that is not polled keeps its session.
     fn renew(&self, every: Duration, progress: Progress) {
-        let (writer, over, lost) = (self.writer.clone(), self.over.clone(), self.lost.clone());
+        let writer = self.writer.clone();
+        let over = self.over.clone();
+        let lost = self.lost.clone();
         self.runtime.spawn(async move {
             while over
                 .run_until_cancelled(tokio::time::sleep(every))
@@ -130,11 +141,14 @@ impl<S: SessionStore> Running<S> {
                 .is_some()
             {
                 let mut writer = writer.lock().await;
+                // The end of the run may have been written while this task waited for the lock. A claim
+                // after it would lock the session again.
                 if over.is_cancelled() {
                     return;
                 }
                 match writer.claim(&progress).await {
                     Err(error) if error.is_conflict() => return lost.cancel(),
+                    // The lease lasts for another try. If it ends meanwhile, the next write says so.
                     Err(error) => tracing::warn!(%error, "failed to renew the lease of a session"),
                     Ok(()) => {}
                 }
@@ -147,13 +161,13 @@ impl<S: SessionStore> Running<S> {
         self.lost.clone()
     }
 
-    /// Stores nothing: the session is another run's.
+    /// Leaves the session, which another run has, without a write.
     pub(super) fn give_up(&mut self) {
         self.is_done = true;
         self.over.cancel();
     }
 
-    /// Stores what the run has left.
+    /// Stores the progress of a run that has ended.
     pub(super) async fn finish(
         mut self,
         result: Result<AgentResponse>,
@@ -161,7 +175,7 @@ impl<S: SessionStore> Running<S> {
     ) -> Result<AgentResponse> {
         let is_lost = self.writer.lock().await.lost.is_some();
         let result = match result {
-            // Something inside has answered instead of the agent.
+            // A layer or callback has answered before the guard: no journal has taken the run over.
             Ok(_) if is_lost => Err(without_journal(self.request.context().run_id())
                 .with_checkpoint(checkpoint.clone())),
             result => result,
@@ -187,10 +201,12 @@ impl<S: SessionStore> Running<S> {
         self.is_done = true;
         self.over.cancel();
         let (send, stored) = oneshot::channel();
-        let (writer, writing) = (self.writer.clone(), self.busy.write(self.key.clone()));
+        let writer = self.writer.clone();
+        let writing = self.busy.write(self.key.clone());
         self.runtime.spawn(async move {
             let stored = writer.lock().await.finish(&progress).await;
             drop(writing);
+            // Nobody waits for a dropped run, so its error goes to the log.
             if let Err(stored) = send.send(stored) {
                 log(stored);
             }
@@ -212,12 +228,12 @@ impl<S: SessionStore> Drop for Running<S> {
 
 /// Loads the session and claims it for a run with this request.
 async fn claim<S: SessionStore>(
-    keeping: Keeping<S>,
+    config: SessionConfig<S>,
     key: SessionKey,
     mut request: AgentRequest,
-    entry: Entry,
+    mut entry: Entry,
 ) -> Result<Claimed<S>> {
-    let stored = keeping.store.load(&key).await?;
+    let stored = config.store.load(&key).await?;
     let version = stored.as_ref().map_or(0, |stored| stored.version);
     let entries = stored
         .as_ref()
@@ -225,35 +241,43 @@ async fn claim<S: SessionStore>(
         .transpose()?
         .unwrap_or_default();
     let head = stored.map(|stored| Head::read(&stored.head)).transpose()?;
-    let (mut loaded, mut state) = (Checkpoint::default(), serde_json::Map::new());
-    let (mut entry, mut is_lost) = (entry, false);
+    let mut loaded = Checkpoint::default();
+    let mut state = serde_json::Map::new();
+    let mut is_lost = false;
     if let Some(head) = head {
-        (loaded, state) = (head.checkpoint, head.state);
+        loaded = head.checkpoint;
+        state = head.state;
+        // The head has the messages that may still change; the settled ones before them are the entries.
         let open = std::mem::replace(&mut loaded.messages, entries.clone());
         loaded.messages.extend(open.iter().cloned());
         match head.claim {
             Some(claim) if claim.until > now() => return Err(busy(&key)),
+            // The same request after its process has died: its messages are stored.
             Some(claim) if claim.is_of(&request, &loaded.messages) => {
                 *request.messages_mut() = Messages::new();
-                (entry, is_lost) = (Entry::Again, claim.resumes);
+                entry = Entry::Again;
+                is_lost = claim.resumes;
             }
+            // Another request: the calls that the lost run may have started are not made again.
             Some(claim) if claim.resumes => loaded = loaded.with_calls_stopped(),
             _ => {}
         }
     }
     identify(&mut request, loaded.messages.len());
     let context = request.context();
+    // Another attempt repeats its resolutions, whose interrupts the first one may have closed.
     if entry != Entry::Again {
-        let is_open = |id: &str| loaded.interrupts.iter().any(|open| open.id == id);
-        if let Some(closed) = context
-            .resolutions()
-            .into_iter()
-            .find(|it| !is_open(&it.id))
-        {
-            return Err(answered(&key, &closed.id));
+        for resolution in context.resolutions() {
+            let is_open = loaded
+                .interrupts
+                .iter()
+                .any(|open| open.id == resolution.id);
+            if !is_open {
+                return Err(answered(&key, &resolution.id));
+            }
         }
     }
-    // What the request says about the state is newer.
+    // The request's own state is newer than the stored one.
     state.extend(context.state().snapshot());
     let mut progress = Progress {
         checkpoint: loaded.clone(),
@@ -263,28 +287,31 @@ async fn claim<S: SessionStore>(
         .checkpoint
         .messages
         .extend(request.messages().iter().cloned());
-    let is_users = |message: &Message| message.role() == Role::User;
-    if request.messages().iter().any(is_users) {
+    let has_user_message = request
+        .messages()
+        .iter()
+        .any(|message| message.role() == Role::User);
+    // A new message of the user closes the open interrupts, as in a run without a session.
+    if has_user_message {
         progress.checkpoint.interrupts.clear();
     }
     let resumes = has_open_calls(&progress.checkpoint.messages);
-    let (store, ttl, lease) = (keeping.store.clone(), keeping.ttl, keeping.lease);
-    let name = uuid::Uuid::new_v4().to_string().into();
-    let lost = is_lost.then(|| progress.clone());
-    let (run, is_journaled) = (context.run_id().into(), is_lost);
     let mut writer = Writer {
-        store,
+        store: config.store,
         key,
-        ttl,
-        lease,
-        name,
+        ttl: config.ttl,
+        lease: config.lease,
+        // Not the run id, which a second process may have at the same time.
+        name: uuid::Uuid::new_v4().to_string().into(),
         version,
         entries,
         resumes,
-        run,
-        is_journaled,
-        lost,
+        run: context.run_id().into(),
+        // A lost run is made again only if a journal had it.
+        is_journaled: is_lost,
+        lost: is_lost.then(|| progress.clone()),
     };
+    // The compare-and-swap that decides between two runs which have loaded the same version.
     writer.claim(&progress).await?;
     Ok(Claimed {
         writer,

@@ -8,8 +8,8 @@ use tower_agent::error::{BoxError, Error, ErrorKind, Result};
 use tower_agent::message::Messages;
 use tower_agent::{AgentRequest, AgentResponse, Checkpoint};
 
+use super::config::SessionConfig;
 use super::future::ResponseFuture;
-use super::keeping::Keeping;
 use super::key::SessionKey;
 use super::mark::{self, Entry, Mark};
 use super::running::Running;
@@ -18,12 +18,12 @@ use super::store::SessionStore;
 /// An agent whose conversations are kept; created by [`SessionLayer`](super::SessionLayer).
 pub struct SessionService<A, S> {
     agent: A,
-    keeping: Keeping<S>,
+    config: SessionConfig<S>,
 }
 
 impl<A, S> SessionService<A, S> {
-    pub(super) fn new(agent: A, keeping: Keeping<S>) -> Self {
-        Self { agent, keeping }
+    pub(super) fn new(agent: A, config: SessionConfig<S>) -> Self {
+        Self { agent, config }
     }
 }
 
@@ -38,10 +38,11 @@ impl<A: AgentService, S: SessionStore> Service<AgentRequest> for SessionService<
     }
 
     fn call(&mut self, request: AgentRequest) -> ResponseFuture {
-        let (agent, keeping) = (self.agent.clone(), self.keeping.clone());
+        let agent = self.agent.clone();
+        let config = self.config.clone();
         ResponseFuture(Box::pin(async move {
             match mark::enter(request.context())? {
-                Some((entry, mark)) => run(agent, keeping, request, entry, mark).await,
+                Some((entry, mark)) => run(agent, config, request, entry, mark).await,
                 None => agent.oneshot(request).await.map_err(lift),
             }
         }))
@@ -50,7 +51,7 @@ impl<A: AgentService, S: SessionStore> Service<AgentRequest> for SessionService<
 
 async fn run<A: AgentService, S: SessionStore>(
     agent: A,
-    keeping: Keeping<S>,
+    config: SessionConfig<S>,
     mut request: AgentRequest,
     entry: Entry,
     mut mark: Mark,
@@ -64,26 +65,29 @@ async fn run<A: AgentService, S: SessionStore>(
                        what is new";
         return Err(Error::new(ErrorKind::InvalidRequest, message));
     }
+    // The failed attempt has stored the messages; they come back with the conversation.
     if entry == Entry::Again {
         *request.messages_mut() = Messages::new();
     }
-    let (mut running, request) = Running::begin(&keeping, key, request, entry).await?;
+    let (mut running, request) = Running::begin(&config, key, request, entry).await?;
     mark.stored();
-    let asked = request.clone();
+    // The clone shares the run's conversation, from which the progress is read if the call gives none.
+    let outer = request.clone();
     let call = async { agent.oneshot(request).await.map_err(lift) };
     let result = match running.lost().run_until_cancelled(call).await {
         Some(result) => result,
+        // Two runs of one session would answer the same message twice. Dropping the call stops this one.
         None => {
             let message = "another run has taken the session, because this one could not renew its \
                            lease; its progress is in the error's checkpoint, and not stored";
             let lost = Error::new(ErrorKind::Conflict, message);
             running.give_up();
-            return Err(lost.with_checkpoint(asked.checkpoint()));
+            return Err(lost.with_checkpoint(outer.checkpoint()));
         }
     };
     let (result, checkpoint) = match result {
         Ok(response) => {
-            let (response, checkpoint) = placed(response, &asked);
+            let (response, checkpoint) = with_conversation(response, &outer);
             mark.ended();
             (Ok(response), checkpoint)
         }
@@ -92,7 +96,7 @@ async fn run<A: AgentService, S: SessionStore>(
             let checkpoint = error
                 .checkpoint()
                 .cloned()
-                .unwrap_or_else(|| asked.checkpoint());
+                .unwrap_or_else(|| outer.checkpoint());
             (Err(error.with_checkpoint(checkpoint.clone())), checkpoint)
         }
     };
@@ -101,14 +105,19 @@ async fn run<A: AgentService, S: SessionStore>(
 
 /// Returns a response as part of its conversation, also if a layer has created it, and the
 /// checkpoint of that.
-fn placed(mut response: AgentResponse, asked: &AgentRequest) -> (AgentResponse, Checkpoint) {
-    asked.mark(&mut response, None, Origin::Service);
+fn with_conversation(
+    mut response: AgentResponse,
+    request: &AgentRequest,
+) -> (AgentResponse, Checkpoint) {
+    request.mark(&mut response, None, Origin::Service);
     let checkpoint = response.checkpoint();
-    let kept = asked.checkpoint();
-    match checkpoint.turn < kept.turn {
-        true => (response, kept.with_messages(checkpoint.messages)),
-        false => (response, checkpoint),
+    let progress = request.checkpoint();
+    // A response that a layer has created may have an earlier turn. The session's turn must not go back, or
+    // the next request would continue from before this run.
+    if checkpoint.turn < progress.turn {
+        return (response, progress.with_messages(checkpoint.messages));
     }
+    (response, checkpoint)
 }
 
 fn lift(error: impl Into<BoxError>) -> Error {
@@ -119,7 +128,7 @@ impl<A: Clone, S> Clone for SessionService<A, S> {
     fn clone(&self) -> Self {
         Self {
             agent: self.agent.clone(),
-            keeping: self.keeping.clone(),
+            config: self.config.clone(),
         }
     }
 }

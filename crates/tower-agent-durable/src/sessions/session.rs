@@ -29,7 +29,7 @@ pub struct Session {
     pub checkpoint: Checkpoint,
     /// The state.
     pub state: Map<String, Value>,
-    /// Whether a run has the session, and has not been given up.
+    /// A run has the session, and its lease has not ended.
     pub is_running: bool,
 }
 

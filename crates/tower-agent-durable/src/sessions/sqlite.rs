@@ -58,13 +58,19 @@ impl Sqlite {
         expected: u64,
         append: Append,
     ) -> Result<u64, StoreError> {
-        let (app, user, name, now) = (&*key.app, &*key.user, &*key.session, now());
+        let app = &*key.app;
+        let user = &*key.user;
+        let name = &*key.session;
+        let now = now();
         let from = signed(append.from as u64);
         let mut tx = self.begin().await?;
+        // Counted over all sessions and never taken back, so that a version is not used twice for a key,
+        // also after a delete.
         let (version,): (i64,) = sqlx::query_as(NEXT_VERSION)
             .fetch_one(tx.connection())
             .await
             .or_failure()?;
+        // An expired session does not exist, but its row would be in the way of the new one.
         if expected == 0 {
             let delete = sqlx::query(DELETE_EXPIRED_ONE)
                 .bind(app)
@@ -89,6 +95,7 @@ impl Sqlite {
         let Some((id,)) = write.fetch_optional(tx.connection()).await.or_failure()? else {
             return Err(StoreError::Conflict { expected });
         };
+        // The entries from `from` on make room for the new ones.
         if expected != 0 {
             let replace = sqlx::query(REPLACE).bind(id).bind(from).bind(version);
             replace.execute(tx.connection()).await.or_failure()?;
@@ -125,7 +132,8 @@ impl SessionStore for Sqlite {
         expected: u64,
         append: Append,
     ) -> Result<u64, StoreError> {
-        let (database, key) = (self.clone(), key.clone());
+        let database = self.clone();
+        let key = key.clone();
         to_end(async move { database.append_to(&key, expected, append).await }).await
     }
 

@@ -115,7 +115,7 @@ pub trait SessionStore: Send + Sync + 'static {
     /// Fails if the store cannot be written.
     fn delete(&self, key: &SessionKey) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// Deletes what has expired, and returns the number of sessions. Call it now and then.
+    /// Deletes expired sessions, and returns their number. Call it periodically.
     ///
     /// # Errors
     ///
@@ -153,7 +153,7 @@ impl StoredSession {
     }
 }
 
-/// What is written to a session at once.
+/// One atomic write to a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Append {
@@ -164,7 +164,7 @@ pub struct Append {
     pub from: usize,
     /// The new entries.
     pub entries: Vec<String>,
-    /// When the session expires, if it does.
+    /// The time at which the session expires, if it does.
     pub expires_at: Option<SystemTime>,
 }
 

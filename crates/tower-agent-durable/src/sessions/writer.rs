@@ -23,18 +23,17 @@ pub(super) struct Writer<S> {
     pub(super) version: u64,
     /// The messages that are stored as entries.
     pub(super) entries: Messages,
-    /// Whether the run may start calls that were open before it.
+    /// The run may start calls that were open before it.
     pub(super) resumes: bool,
     /// The run's id.
     pub(super) run: Arc<str>,
-    /// Whether a journal knows which of these calls the run has started.
+    /// A journal knows which of these calls the run has started.
     pub(super) is_journaled: bool,
-    /// What a run whose process has died has left to this one, which is the same run, until its
-    /// journal has taken it over.
+    /// The progress that the previous process of this run stored, until the journal takes the run over.
     pub(super) lost: Option<Progress>,
 }
 
-/// What a run writes.
+/// The progress of a run, as it is written.
 #[derive(Clone)]
 pub(super) struct Progress {
     pub(super) checkpoint: Checkpoint,
@@ -53,19 +52,19 @@ impl<S: SessionStore> Writer<S> {
     }
 
     fn claim_until(&self, until: i64) -> Claim {
-        let (resumes, is_journaled) = (self.resumes, self.is_journaled);
         Claim {
             until,
-            resumes,
+            resumes: self.resumes,
             run: Some(self.run.clone()),
-            is_journaled,
+            is_journaled: self.is_journaled,
         }
     }
 
-    /// Writes what the run has left, and gives the session up.
+    /// Writes the progress of a run that has ended, and gives the session up.
     pub(super) async fn finish(&mut self, progress: &Progress) -> Result<(), StoreError> {
         match self.lost.clone() {
-            // It has not been made again: what it may have started is still unknown.
+            // No journal took the run over, so the calls that the previous process may have started are
+            // still unknown. The session stays as that process left it, free for the next try.
             Some(lost) => self.write(&lost, Some(self.claim_until(0))).await,
             None => self.write(progress, None).await,
         }
@@ -73,8 +72,10 @@ impl<S: SessionStore> Writer<S> {
 
     async fn write(&mut self, progress: &Progress, claim: Option<Claim>) -> Result<(), StoreError> {
         match self.try_write(progress, claim.clone()).await {
-            // An earlier write of this run may have come through although it failed.
+            // An earlier write of this run may have been written although its answer was lost. Without this
+            // look, the run would take itself for another one and lose its session.
             Err(error) if error.is_conflict() => match self.adopt().await? {
+                // The last write of a run is the only one without a claim: it was this one.
                 Some(head) if head.claim.is_none() && claim.is_none() => Ok(()),
                 Some(_) => self.try_write(progress, claim).await,
                 None => Err(error),
@@ -92,7 +93,8 @@ impl<S: SessionStore> Writer<S> {
         if head.writer != self.name {
             return Ok(None);
         }
-        (self.version, self.entries) = (stored.version, read_entries(&stored)?);
+        self.entries = read_entries(&stored)?;
+        self.version = stored.version;
         Ok(Some(head))
     }
 
@@ -103,6 +105,8 @@ impl<S: SessionStore> Writer<S> {
     ) -> Result<(), StoreError> {
         let Progress { checkpoint, state } = progress;
         let messages = &checkpoint.messages;
+        // A settled message is written once, as an entry; the head, which is written each time, has only
+        // those that may still change. So the cost of a write does not grow with the conversation.
         let same = common(&self.entries, messages);
         let stays = settled(messages, same);
         let entries = write_entries(messages, same..stays)?;
@@ -114,6 +118,7 @@ impl<S: SessionStore> Writer<S> {
             .entries(entries)
             .expires_at(expires_at);
         self.version = self.store.append(&self.key, self.version, append).await?;
+        // Only after the write: a failed one leaves the writer as the store is.
         self.entries = messages.clone();
         self.entries.truncate(stays);
         Ok(())

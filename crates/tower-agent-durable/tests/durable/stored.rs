@@ -63,7 +63,7 @@ async fn a_newer_format_and_another_kind_are_errors_and_are_left_alone() {
             json!(2),
             "format 2, but this version reads up to 1",
         ),
-        ("kind", json!("thread"), "this is a thread"),
+        ("kind", json!("thread"), "the key holds a thread"),
     ] {
         let mut head: Value = serde_json::from_str(FIRST_FORMAT.0).unwrap();
         head[field] = value;

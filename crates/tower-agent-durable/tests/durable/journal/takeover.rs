@@ -90,7 +90,7 @@ fn overtaken_at_each_point(new: impl Fn() -> Program + Sync) {
 fn is_refused(report: &str) -> bool {
     let refusals = [
         "was taken over by another process",
-        "has had this request",
+        "has moved past this request",
         "was started with another request",
     ];
     refusals.iter().any(|refusal| report.contains(refusal))

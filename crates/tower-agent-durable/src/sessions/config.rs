@@ -3,15 +3,16 @@ use std::time::Duration;
 
 use super::busy::Busy;
 
-/// How sessions are kept.
-pub(super) struct Keeping<S> {
+/// The store of sessions, and its settings.
+pub(super) struct SessionConfig<S> {
     pub(super) store: Arc<S>,
     pub(super) ttl: Option<Duration>,
     pub(super) lease: Duration,
     pub(super) busy: Busy,
 }
 
-impl<S> Clone for Keeping<S> {
+// By hand, since a derive would ask for `S: Clone`.
+impl<S> Clone for SessionConfig<S> {
     fn clone(&self) -> Self {
         let Self {
             store,
