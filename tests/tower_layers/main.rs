@@ -163,7 +163,7 @@ fn the_guide_names_tests_that_there_are() {
             continue;
         };
         if modules.contains(&module) {
-            let file = root.join(format!("tests/middleware/tower_layers/{module}.rs"));
+            let file = root.join(format!("tests/tower_layers/{module}.rs"));
             let source = std::fs::read_to_string(file).unwrap();
             assert!(
                 source.contains(&format!("fn {test}()")),
