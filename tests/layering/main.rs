@@ -27,6 +27,7 @@ const FLOORS: &[&[&str]] = &[
         "version",
     ],
     &["error", "message"],
+    &["conversation"],
     &["stream"],
     &["call", "context"],
     &["tool"],
