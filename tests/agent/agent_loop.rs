@@ -311,7 +311,7 @@ async fn tool_callbacks_see_typed_errors_before_the_model_does() {
 }
 
 #[tokio::test]
-async fn what_the_model_is_shown_may_differ_from_the_value() {
+async fn the_text_for_the_model_may_differ_from_the_value() {
     let values = Arc::new(Mutex::new(Vec::new()));
     let model = ScriptedModel::new([Turn::tool("chart", json!(null)), Turn::from_text("nice")]);
     let chart = Tool::function("chart", "Draws.", |_: Value| {

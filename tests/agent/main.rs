@@ -1,24 +1,22 @@
-//! An agent as a whole: its loop, its teams, its data and its stream.
+//! An agent as a whole: its loop, its teams, its tools, its data, its endings and its stream.
 
 mod agent_loop;
 mod agents_as_tools;
+mod approval;
 mod data;
 mod endings;
-mod endings_kept;
-mod known_failures;
-mod message_ids;
+mod errors;
+mod explain;
+mod faults;
 mod own_calls;
 mod recordings;
 mod semantics;
 mod stable_prefix;
 mod stack;
 mod steps;
-mod stored;
 mod streams;
-mod team_endings;
 mod teams;
 mod testing;
+mod tools;
 mod trajectories;
 mod typed;
-mod vocabulary;
-mod written;

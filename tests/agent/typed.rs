@@ -248,7 +248,7 @@ async fn a_tool_choice_of_the_agent_stays() {
 }
 
 #[tokio::test]
-async fn what_the_model_says_before_the_answer_stays() {
+async fn text_of_the_model_before_the_answer_stays() {
     let call = ToolCall::new("1", "final_answer", serde_json::to_value(oslo()).unwrap());
     let said = [
         Part::reasoning("hm"),

@@ -458,7 +458,7 @@ async fn a_halt_with_an_error_fails_the_run_and_its_list_cannot_recover_it() {
 }
 
 #[tokio::test]
-async fn what_before_model_changes_reaches_the_model_and_after_model_changes_the_answer() {
+async fn changes_of_before_model_reach_the_model_and_after_model_changes_the_answer() {
     let model = ScriptedModel::new([Turn::from_text("base")]);
     let appends = |word: &'static str| {
         after_model(move |_, response| {

@@ -2,7 +2,9 @@
 
 mod adk_elixir;
 mod adk_python;
+mod bands;
 mod bundles;
+mod changes;
 mod forms;
 mod hook_matrix;
 mod ordering;

@@ -6,20 +6,26 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::StreamExt;
+use serde_json::json;
 use tokio::time::Instant;
 use tower::buffer::{Buffer, BufferLayer};
 use tower::hedge::{Hedge, Policy};
+use tower::limit::RateLimitLayer;
 use tower::load_shed::LoadShedLayer;
 use tower::reconnect::Reconnect;
 use tower::spawn_ready::SpawnReadyLayer;
 use tower::util::{BoxCloneServiceLayer, BoxCloneSyncServiceLayer, BoxLayer};
-use tower::{BoxError, Service, ServiceBuilder, service_fn};
-use tower_agent::agent::BoxAgent;
-use tower_agent::model::BoxModel;
+use tower::{BoxError, Layer, Service, ServiceBuilder, ServiceExt, service_fn};
+use tower_agent::agent::{AgentService, BoxAgent};
+use tower_agent::message::ToolCall;
+use tower_agent::model::{BoxModel, ModelService};
 use tower_agent::stream::EventKind;
 use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
-use tower_agent::{AgentRequest, Error, ErrorKind, ModelRequest, ModelResponse, RunStream};
-use tower_layer::Layer;
+use tower_agent::tool::{BoxTool, ToolService};
+use tower_agent::{
+    Agent, AgentRequest, Error, ErrorKind, ModelRequest, ModelResponse, RunStream, Tool,
+    ToolRequest,
+};
 
 use crate::{WAYS, around_each, of_model, run, secs};
 
@@ -366,4 +372,39 @@ async fn a_buffer_is_an_agent_to_a_stream() {
     assert_eq!(run(&agent, true).await.unwrap().text(), "done");
     drop(agent);
     worker.await.unwrap();
+}
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn says(text: &str) -> ScriptedModel {
+    ScriptedModel::always(Turn::from_text(text))
+}
+
+/// A rate limit is not `Clone`, so that it stands under a buffer; whatever the service is.
+fn slow_model(model: impl ModelService) -> impl ModelService {
+    Buffer::new(RateLimitLayer::new(9, MINUTE).layer(model), 8)
+}
+
+fn slow_tool(tool: impl ToolService) -> impl ToolService {
+    Buffer::new(tool, 8)
+}
+
+fn slow_agent(agent: impl AgentService) -> impl AgentService {
+    Buffer::new(agent, 8)
+}
+
+#[tokio::test]
+async fn a_buffer_wraps_models_tools_and_agents() {
+    let model = slow_model(says("hi"));
+    let echo = Tool::function("echo", "Says it again.", |text: String| text);
+    let tool = slow_tool(echo.clone().into_service());
+    let request = ToolRequest::new(ToolCall::new("call", "echo", json!({ "value": "a" })));
+    let answer = BoxTool::new(tool).oneshot(request).await.unwrap();
+    assert_eq!(answer.value(), "a");
+    let agent = Agent::builder(slow_model(model)).build().unwrap();
+    let response = BoxAgent::new(slow_agent(agent))
+        .oneshot(AgentRequest::new("?"))
+        .await
+        .unwrap();
+    assert_eq!(response.text(), "hi");
 }

@@ -2,11 +2,14 @@
 
 use tokio::time::Instant;
 use tower::ServiceBuilder;
-use tower::buffer::BufferLayer;
+use tower::buffer::{Buffer, BufferLayer};
 use tower::timeout::TimeoutLayer;
 use tower::util::{MapErrLayer, option_layer};
-use tower_agent::testing::{ProbeLayer, Turn};
-use tower_agent::{Error, ErrorKind};
+use tower_agent::model::ModelService;
+use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
+use tower_agent::{Agent, AgentRequest, CancellationToken, Error, ErrorKind};
+use tower_agent_middleware::fallback::Fallback;
+use tower_agent_middleware::retry::CallRetryLayer;
 
 use crate::retries::Again;
 use crate::{WAYS, around_each, busy, run, secs};
@@ -71,4 +74,40 @@ async fn a_whole_stack_works_in_each_place() {
         }
         assert_eq!(probe.violations(), 0);
     }
+}
+
+fn says(text: &str) -> ScriptedModel {
+    ScriptedModel::always(Turn::from_text(text))
+}
+
+/// A service: limits of tower's under and around, a second model, a token to stop it all.
+#[tokio::test]
+async fn a_service_with_limits_a_second_model_and_a_token() {
+    fn guarded(model: impl ModelService) -> impl ModelService {
+        let retried = ServiceBuilder::new()
+            .layer(CallRetryLayer::new())
+            .concurrency_limit(2);
+        Buffer::new(retried.service(model), 8)
+    }
+    let down = ScriptedModel::always(Turn::error(Error::new(ErrorKind::Auth, "no")));
+    let model = Fallback::new(guarded(down)).or_each([says("a"), says("b")]);
+    let model = model.fall_back_if(|error| error.kind() == ErrorKind::Auth);
+    let agent = Agent::builder(model)
+        .model_layer(
+            ServiceBuilder::new()
+                .load_shed()
+                .concurrency_limit(8)
+                .into_inner(),
+        )
+        .build()
+        .unwrap();
+    assert_eq!(agent.run("?").await.unwrap().text(), "a");
+
+    let token = CancellationToken::new();
+    token.cancel();
+    let stopped = agent
+        .run(AgentRequest::new("?").with_cancellation(token))
+        .await
+        .unwrap_err();
+    assert_eq!(stopped.kind(), ErrorKind::Cancelled);
 }

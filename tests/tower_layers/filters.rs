@@ -70,7 +70,7 @@ async fn an_error_of_another_type_is_found_again_in_ours() {
 }
 
 #[tokio::test]
-async fn what_a_filter_lets_pass_is_called_as_it_changed_it() {
+async fn a_request_that_a_filter_changes_is_called_as_changed() {
     for streamed in WAYS {
         let turns = || [Turn::from_text("done")];
         for (place, agent) in around_each!(

@@ -1,5 +1,7 @@
 //! Limits of concurrency and rate, and shedding.
 
+use std::time::Duration;
+
 use futures::future::join_all;
 use tokio::time::Instant;
 use tower::ServiceBuilder;
@@ -7,8 +9,8 @@ use tower::buffer::BufferLayer;
 use tower::limit::{ConcurrencyLimitLayer, GlobalConcurrencyLimitLayer, RateLimitLayer};
 use tower::load_shed::LoadShedLayer;
 use tower_agent::stream::Event;
-use tower_agent::testing::{ProbeLayer, Turn};
-use tower_agent::{ErrorKind, RunStream};
+use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
+use tower_agent::{Agent, ErrorKind, RunStream};
 
 use crate::{WAYS, around_each, check, read, reads_words, run, secs};
 
@@ -193,4 +195,23 @@ async fn a_stream_that_is_not_read_holds_up_those_behind_it() {
             .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Overloaded, "{place}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_concurrency_limit_of_one_admits_one_stream_at_a_time() {
+    let probe = ProbeLayer::new();
+    let latency = Duration::from_millis(100);
+    let slow = ScriptedModel::always(Turn::from_text("some words").latency(latency));
+    let agent = Agent::builder(slow.chunk_size(1))
+        .model_layer(ConcurrencyLimitLayer::new(1))
+        .model_layer(probe.clone())
+        .build()
+        .unwrap();
+    let start = Instant::now();
+
+    let runs = join_all((0..3).map(|_| read(agent.stream("?")))).await;
+
+    assert!(runs.iter().all(Result::is_ok));
+    assert_eq!((probe.calls(), probe.max_in_flight()), (3, 1));
+    assert_eq!(start.elapsed(), 3 * latency);
 }

@@ -24,7 +24,7 @@ fn mark(text: impl Into<String>) -> Mark {
 }
 
 #[tokio::test]
-async fn what_a_before_puts_there_the_after_of_the_same_call_finds() {
+async fn data_of_a_before_is_found_by_the_after_of_the_same_call() {
     let notes = Log::default();
     let (agent_notes, model_notes, tool_notes) = (notes.clone(), notes.clone(), notes.clone());
     let agent = Agent::builder(ScriptedModel::new([
@@ -225,4 +225,19 @@ fn extensions_hold_one_value_of_each_type_and_clones_do_not_share_changes() {
     assert_eq!(copy.get::<u8>(), Some(&7), "the others stay");
     assert_eq!(extensions.get::<Mark>(), Some(&mark("second")));
     assert_eq!(extensions.get::<Message>(), None);
+}
+
+#[test]
+fn extensions_hold_one_value_of_each_type() {
+    let mut extensions = Extensions::new();
+    assert!(extensions.insert("first").is_none());
+    assert_eq!(extensions.insert("second").as_deref(), Some(&"first"));
+    extensions.insert(1_u8);
+    let shared = extensions.clone();
+    assert_eq!(extensions.remove::<u8>().as_deref(), Some(&1));
+    assert_eq!(
+        (extensions.get::<u8>(), shared.get::<u8>()),
+        (None, Some(&1))
+    );
+    assert_eq!(extensions.get::<&str>(), Some(&"second"));
 }

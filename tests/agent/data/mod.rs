@@ -3,6 +3,7 @@
 
 mod context;
 mod extensions;
+mod requests;
 mod state;
 mod values;
 

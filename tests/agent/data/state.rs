@@ -216,3 +216,27 @@ async fn the_state_is_returned_wherever_the_response_comes_from() {
         }
     }
 }
+
+#[test]
+fn a_delta_has_what_really_changed() {
+    let state = State::from_iter([
+        ("same".to_owned(), json!(1)),
+        ("changed".to_owned(), json!(1)),
+        ("gone".to_owned(), json!(1)),
+    ]);
+    state.set("same", 2);
+    state.set("same", 1);
+    state.set("changed", 2);
+    state.remove("gone");
+    state.set("brief", 1);
+    state.remove("brief");
+    state.remove("never there");
+    state.set("new", json!([1]));
+
+    let delta = state.delta();
+    assert_eq!(
+        Value::Object(delta.set),
+        json!({ "changed": 2, "new": [1] })
+    );
+    assert_eq!(delta.removed, ["gone"]);
+}

@@ -263,3 +263,24 @@ async fn a_guard_counts_in_a_value() {
         ["0", "1", "enough"]
     );
 }
+
+#[test]
+fn values_and_state_are_separate() {
+    let context = RunContext::default();
+    context.values().set("clock", std::time::Instant::now());
+    assert!(
+        context
+            .values()
+            .get::<std::time::Instant>("clock")
+            .unwrap()
+            .is_some()
+    );
+    let wrong = context.values().get::<String>("clock").unwrap_err();
+    assert_eq!(
+        wrong.to_string(),
+        "the value under `clock` is a `std::time::Instant`, not a `alloc::string::String`"
+    );
+    assert!(context.values().remove("clock") && !context.values().remove("clock"));
+    assert!(context.values().get::<String>("clock").unwrap().is_none());
+    assert_eq!(context.state().get("clock"), None);
+}

@@ -209,7 +209,7 @@ async fn a_response_of_after_agent_is_all_that_the_agent_has_said() {
 }
 
 #[tokio::test]
-async fn what_no_callback_gave_is_not_transformed() {
+async fn an_answer_that_no_callback_gave_is_not_transformed() {
     let semantics = with(|run| run.after_agent_respond = AfterAgentRespond::Transform);
     let turns = [Turn::tool("echo", json!("hi")), Turn::from_text("done")];
     let agent = Agent::builder(ScriptedModel::new(turns));

@@ -1,8 +1,11 @@
-//! `LoopSemantics`: one test for each answer to each question, through a whole run.
+//! `Semantics`: one test for each answer to each question, through a whole run and a tree of agents.
 
 mod answers;
 mod bounds;
+mod global_callbacks;
+mod pauses;
 mod tools;
+mod tree;
 
 use serde_json::{Value, json};
 use tower_agent::compat::LoopSemantics;

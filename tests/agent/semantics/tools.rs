@@ -218,7 +218,7 @@ async fn one_by_one_a_failure_of_the_run_starts_none_of_the_calls_behind_it() {
 
 /// The run waits, whatever else fails it; what had been answered is not asked again.
 #[tokio::test]
-async fn what_had_finished_beside_a_call_that_waits_stays_where_another_fails_the_run() {
+async fn results_beside_a_call_that_waits_stay_where_another_fails_the_run() {
     let turn = Turn::tool("echo", json!("done"))
         .and_tool("wait", json!(null))
         .and_tool("fail", json!(null));

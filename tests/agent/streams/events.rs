@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 
+use futures::StreamExt;
 use serde_json::{Value, json};
 use tower::ServiceBuilder;
 use tower_agent::callback::{after_model, before_agent, before_tool, on_model_error};
@@ -138,7 +139,7 @@ fn team() -> Agent {
 }
 
 #[tokio::test]
-async fn what_is_ready_is_what_the_stream_returns() {
+async fn events_taken_when_ready_are_those_of_the_stream() {
     let seen = |event: &Event| (event.invocation.path.clone(), word(event));
     let (events, _) = read(team().stream("?")).await;
     let mut run = team().stream("?");
@@ -377,4 +378,33 @@ async fn a_note_says_which_call_of_a_turn_it_is_about() {
     }
     assert_eq!(noted, calls);
     assert_eq!(noted.len(), 2);
+}
+
+#[tokio::test]
+async fn a_turn_ends_before_another_agent_takes_over() {
+    let billing = Agent::builder(ScriptedModel::new([Turn::from_text("Paid.")])).name("billing");
+    let hands = Turn::tool("transfer_to_agent", json!({ "agent": "billing" }));
+    let desk = Agent::builder(ScriptedModel::new([hands]))
+        .name("desk")
+        .sub_agent(billing.build().unwrap())
+        .build()
+        .unwrap();
+
+    let events: Vec<_> = desk.stream("?").collect().await;
+
+    let told = events.iter().filter_map(|event| {
+        let agent = event.invocation.agent();
+        match event.kind {
+            EventKind::AgentStarted => Some(format!("{agent}>")),
+            EventKind::AgentFinished { .. } => Some(format!("<{agent}")),
+            EventKind::StepStarted { .. } => Some(format!("{agent}(")),
+            EventKind::StepFinished { .. } => Some(format!("){agent}")),
+            _ => None,
+        }
+    });
+    let told: Vec<_> = told.collect();
+    assert_eq!(
+        told.join(" "),
+        "desk> desk( )desk billing> billing( )billing <billing <desk"
+    );
 }

@@ -7,8 +7,9 @@ use futures::{FutureExt, StreamExt};
 use tokio::sync::{Semaphore, oneshot};
 use tower_agent::callback::{after_model, before_model, on_model_error};
 use tower_agent::stream::{Delta, EventKind, Mapper, map_fn};
-use tower_agent::testing::{ScriptedModel, Turn};
+use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
 use tower_agent::{Action, Agent, Error, ErrorKind, ModelRequest, Recovery, Result};
+use tower_layer::Layer;
 
 use super::{read, words};
 
@@ -52,7 +53,7 @@ async fn mappers_act_from_the_inside_out_and_in_a_band_in_order() {
 }
 
 #[tokio::test]
-async fn what_one_mapper_makes_of_a_delta_reaches_the_next_ones_in_order() {
+async fn deltas_of_one_mapper_reach_the_next_ones_in_order() {
     let letters = before_model(|request| {
         request.map_deltas(|| {
             map_fn(|delta| match delta {
@@ -375,4 +376,56 @@ async fn an_attempt_stays_failed_once_a_mapper_has_failed() {
         .collect();
     assert_eq!(texts, ["+a"]);
     assert!(response.unwrap_err().message().contains("not to be seen"));
+}
+
+/// Fails at a delta that has these words.
+struct Stops {
+    at: &'static str,
+    with: Error,
+}
+
+impl Mapper for Stops {
+    fn map(&mut self, delta: Delta, out: &mut Vec<Delta>) -> Result<()> {
+        match &delta {
+            Delta::Text(text) if text.contains(self.at) => Err(self.with.clone()),
+            _ => {
+                out.push(delta);
+                Ok(())
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_abort_in_the_middle_of_a_stream_ends_it_and_says_so() {
+    let probe = ProbeLayer::new();
+    let agent = Agent::builder(probe.layer(ScriptedModel::new([Turn::from_text("one two three")])))
+        .on_model(before_model(|request| {
+            request.map_deltas(|| Stops {
+                at: "tw",
+                with: Error::abort("enough"),
+            });
+        }))
+        .build()
+        .unwrap();
+
+    let (events, response) = read(agent.stream("?")).await;
+
+    assert_eq!(response.unwrap_err().kind(), ErrorKind::Aborted);
+    let EventKind::RunFailed { error } = &events.last().unwrap().kind else {
+        panic!("it failed")
+    };
+    assert_eq!(
+        (error.kind(), error.message()),
+        (ErrorKind::Aborted, "enough")
+    );
+    let shown: String = events
+        .iter()
+        .filter_map(|event| match &event.kind {
+            EventKind::TextDelta { text, .. } => Some(text.as_str()),
+            _ => None,
+        })
+        .collect();
+    assert!(!shown.contains("three"));
+    assert_eq!(probe.in_flight(), 0);
 }

@@ -210,7 +210,7 @@ async fn answers_are_logged_and_censored() {
 }
 
 #[tokio::test]
-async fn what_the_model_says_in_a_structure_is_kept_in_the_state() {
+async fn a_structured_answer_of_the_model_is_stored_in_the_state() {
     let model = ScriptedModel::new([Turn::from_text(r#"{"city":"Oslo","celsius":4}"#)]);
     let agent = adk(&model)
         .on_model(after_model(|request, response| {

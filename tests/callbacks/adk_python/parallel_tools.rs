@@ -202,7 +202,7 @@ async fn calls_side_by_side_share_the_state_and_the_last_to_write_wins() {
 struct Mine(String);
 
 #[tokio::test]
-async fn what_a_call_keeps_for_itself_is_not_seen_by_the_call_beside_it() {
+async fn data_of_one_call_is_not_seen_by_the_call_beside_it() {
     let log = Log::default();
     let agent = adk(&asks("slow", "fast"))
         .tools(slow_and_fast(&Log::default()))

@@ -375,7 +375,7 @@ fn values(request: &ToolRequest) -> &Values {
 }
 
 #[tokio::test]
-async fn what_a_failing_tool_wrote_to_the_state_stays_there() {
+async fn state_written_by_a_failing_tool_stays() {
     let state = State::default();
     let agent = adk(&asks("broken", json!({})))
         .tool(Tool::function_with(

@@ -149,7 +149,7 @@ async fn after_agent_sees_the_final_answer_and_everything_that_led_to_it() {
 }
 
 #[tokio::test]
-async fn what_before_agent_changes_is_what_the_agent_is_asked() {
+async fn changes_of_before_agent_reach_the_agent() {
     let model = ScriptedModel::new([Turn::from_text("ok")]);
     let agent = agent(model.clone())
         .on_agent(before_agent(|request| {

@@ -325,7 +325,7 @@ async fn after_model_finds_what_before_model_stored_for_the_same_call() {
 }
 
 #[tokio::test]
-async fn what_model_callbacks_set_in_the_run_reaches_the_tools_of_that_turn() {
+async fn values_that_model_callbacks_set_reach_the_tools_of_that_turn() {
     let model = ScriptedModel::new([Turn::tool("act", json!(null)), Turn::from_text("done")]);
     let seen = Log::default();
     let note = |seen: &Log<String>, context: &tower_agent::RunContext| {

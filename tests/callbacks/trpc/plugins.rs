@@ -176,7 +176,7 @@ async fn a_plugin_that_only_looks_keeps_no_other_from_looking() {
 }
 
 #[tokio::test]
-async fn what_a_plugin_replaces_the_agents_own_callbacks_are_not_asked_about() {
+async fn the_agents_own_callbacks_do_not_run_for_a_response_of_a_plugin() {
     let adds = |more: &'static str| {
         after_tool(move |_, response| {
             let text = response.value().as_str().unwrap_or("result");
@@ -197,7 +197,7 @@ async fn what_a_plugin_replaces_the_agents_own_callbacks_are_not_asked_about() {
 }
 
 #[tokio::test]
-async fn what_a_plugin_leaves_in_the_request_the_agents_own_callbacks_find() {
+async fn the_agents_own_callbacks_find_the_data_of_a_plugin_in_the_request() {
     #[derive(Debug, PartialEq)]
     struct Span(u32);
 

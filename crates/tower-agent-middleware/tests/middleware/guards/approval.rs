@@ -109,7 +109,7 @@ async fn another_process_does_as_was_decided() {
 }
 
 #[tokio::test]
-async fn what_waits_says_what_it_is_about_and_what_answer_it_takes() {
+async fn a_call_that_waits_names_its_subject_and_the_answer_that_it_takes() {
     let model = ScriptedModel::new([Turn::tool("pay", json!({ "amount": 10_000 }))]);
     #[derive(serde::Deserialize, schemars::JsonSchema)]
     struct Pay {

@@ -3,6 +3,7 @@
 mod books;
 mod endings;
 mod prices;
+mod runs;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

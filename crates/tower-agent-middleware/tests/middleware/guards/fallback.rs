@@ -349,7 +349,7 @@ async fn it_is_ready_when_the_first_is_and_waits_for_the_others() {
 }
 
 #[tokio::test]
-async fn what_is_dropped_leaves_nothing() {
+async fn a_dropped_call_leaves_nothing() {
     let (first, second) = (ProbeLayer::new(), ProbeLayer::new());
     let model = Fallback::new(first.layer(failing(busy())))
         .or(second.layer(ScriptedModel::new([Turn::pending()])));

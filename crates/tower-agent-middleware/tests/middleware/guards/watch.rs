@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use futures::StreamExt;
 use tower_agent::stream::{Event, EventKind};
@@ -80,4 +81,27 @@ impl Subscriber for Traces {
     fn enter(&self, _: &Id) {}
 
     fn exit(&self, _: &Id) {}
+}
+
+pub(crate) fn ms(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds)
+}
+
+pub(crate) async fn read_events(agent: &Agent) -> (Vec<Event>, Result<AgentResponse>) {
+    let mut run = agent.stream("?");
+    let events = run.by_ref().collect().await;
+    (events, run.response().await)
+}
+
+/// Every word that was ever shown, taken back or not.
+pub(crate) fn shown(events: &[Event]) -> String {
+    let words = events.iter().filter_map(|event| match &event.kind {
+        EventKind::TextDelta { text, .. } => Some(text.as_str()),
+        _ => None,
+    });
+    words.collect()
+}
+
+pub(crate) fn count(events: &[Event], is: fn(&EventKind) -> bool) -> usize {
+    events.iter().filter(|event| is(&event.kind)).count()
 }

@@ -65,7 +65,7 @@ fn a_long_prompt_has_another_price_for_the_whole_call() {
 }
 
 #[test]
-fn what_has_no_price_is_not_in_the_table() {
+fn a_model_without_a_price_is_not_in_the_table() {
     let table = table();
     for name in [
         "sample_spec",

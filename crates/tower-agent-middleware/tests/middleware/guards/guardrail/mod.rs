@@ -1,6 +1,7 @@
 //! Guardrails: before, beside and after a model call.
 
 mod closed;
+mod streams;
 
 use std::future::pending;
 use std::sync::atomic::{AtomicUsize, Ordering};

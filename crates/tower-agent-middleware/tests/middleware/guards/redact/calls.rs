@@ -30,7 +30,7 @@ fn answering(name: &str, given: &Arc<Mutex<Vec<Value>>>, answer: ToolResponse) -
 }
 
 #[tokio::test]
-async fn what_the_model_says_thinks_and_asks_for_is_redacted() {
+async fn text_thoughts_and_calls_of_the_model_are_redacted() {
     let arguments = json!({
         "to": ["jo@example.com", 4_111_111_111_111_111_u64, 7, null],
         "jo@example.com": { "quote": "say \"a@b.co\"\n" },
@@ -87,7 +87,7 @@ async fn what_the_model_says_thinks_and_asks_for_is_redacted() {
 }
 
 #[tokio::test]
-async fn what_a_tool_answers_is_redacted_in_both_its_faces() {
+async fn a_tools_answer_is_redacted_as_value_and_as_text() {
     for (answer, value, shown) in [
         (
             ToolResponse::new(json!({ "mail": "jo@example.com" })),
@@ -142,7 +142,7 @@ async fn what_a_tool_answers_is_redacted_in_both_its_faces() {
 }
 
 #[tokio::test]
-async fn what_calls_fail_with_is_redacted() {
+async fn errors_of_calls_are_redacted() {
     let tool = Tool::function("send", "Sends.", |_: Value| {
         Err::<(), _>(Error::new(ErrorKind::Tool, "jo@example.com is unknown"))
     });

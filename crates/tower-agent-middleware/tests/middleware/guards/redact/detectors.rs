@@ -185,7 +185,7 @@ fn numbered_placeholders_tell_texts_apart() {
 }
 
 #[test]
-fn what_cannot_be_used_is_said_with_the_kind() {
+fn an_unusable_detector_is_refused_with_its_kind() {
     let error = |detector| Redact::new([detector]).unwrap_err();
 
     let broken = error(Detector::pattern("order", "("));

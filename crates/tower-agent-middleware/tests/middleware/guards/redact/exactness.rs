@@ -231,7 +231,7 @@ fn the_longest_card_is_held_back_only_if_its_check_digit_is_right() {
 }
 
 #[test]
-fn what_is_held_back_is_bounded() {
+fn the_text_held_back_is_bounded() {
     let redact = Redact::new([Detector::pattern("open", "<[^>]+>")])
         .unwrap()
         .with_max_len(100);

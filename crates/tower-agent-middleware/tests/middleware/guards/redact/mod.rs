@@ -4,6 +4,7 @@ mod calls;
 mod detectors;
 mod exactness;
 mod recordings;
+mod runs;
 mod streams;
 
 use futures::{FutureExt, StreamExt};

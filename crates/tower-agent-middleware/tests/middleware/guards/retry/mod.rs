@@ -1,6 +1,7 @@
 //! `guard::retry`
 
 mod runs;
+mod streams;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
@@ -441,7 +442,7 @@ async fn each_attempt_waits_until_the_service_is_ready() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_dropped_in_an_attempt_or_between_two_leaves_nothing() {
+async fn a_call_dropped_in_an_attempt_or_between_two_leaves_nothing() {
     let probe = ProbeLayer::new();
     let model = ScriptedModel::new([Turn::pending(), Turn::error(busy()), Turn::from_text("hi")]);
     let retry = CallRetryLayer::new()

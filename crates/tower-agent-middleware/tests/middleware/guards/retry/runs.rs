@@ -91,7 +91,7 @@ impl Mapper for Hold {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_guard_held_back_has_not_been_seen() {
+async fn text_that_a_guard_holds_back_has_not_been_seen() {
     let model = ScriptedModel::new([half(), Turn::from_text("Hello world")]);
     let agent = Agent::builder(model.clone())
         .on_model(before_model(|request| request.map_deltas(Hold::default)))

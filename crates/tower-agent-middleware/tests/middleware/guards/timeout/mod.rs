@@ -175,7 +175,7 @@ async fn deltas_that_another_task_sends_count() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_done_after_the_stream_is_not_waiting_for_a_delta() {
+async fn work_after_the_stream_is_not_waiting_for_a_delta() {
     let layer = CallTimeoutLayer::new(60 * SECOND).idle(SECOND);
     let model = service_fn(|request: ModelRequest| async move {
         let answer = call(talker([MILLI], MILLI), request).await;
@@ -244,7 +244,7 @@ async fn a_gate_that_makes_the_model_wait_counts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_callback_outside_drops_has_come_all_the_same() {
+async fn a_delta_that_a_callback_outside_drops_counts_all_the_same() {
     let silence = before_model(|request| {
         request.map_deltas(|| tower_agent::stream::map_fn(|_| None));
     });
@@ -421,7 +421,7 @@ async fn an_ending_and_a_panic_pass_as_they_are() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_took_too_long_or_was_dropped_is_gone() {
+async fn a_call_that_took_too_long_or_was_dropped_is_gone() {
     let probe = ProbeLayer::new().pending_polls(2);
     let model = ServiceBuilder::new()
         .layer(strict())

@@ -1,0 +1,6 @@
+//! Calls that wait for a person: guards are always asked, and an answer lets one call through once.
+
+mod answers;
+mod guards;
+mod resumes;
+mod tool_names;

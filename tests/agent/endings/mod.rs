@@ -1,0 +1,8 @@
+//! Ends of a run: who may raise one, what it keeps, and how the next run continues.
+
+mod continued;
+mod finished_calls;
+mod layers;
+mod runs;
+mod teams;
+mod transcripts;

@@ -1,0 +1,229 @@
+//! Failures in a band of callbacks, and responses that do not count.
+
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex};
+
+use tower_agent::callback::{after_model, before_model, before_tool, on_model_error};
+use tower_agent::compat::{AfterPolicy, CallbackSemantics, HookFailure, OnErrorPolicy};
+use tower_agent::{
+    Action, Callbacks, Error, ErrorKind, Message, ModelRequest, ModelResponse, Recovery,
+    ToolRequest, ToolResponse,
+};
+use tracing::field::{Field, Visit};
+use tracing::instrument::WithSubscriber;
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+
+use test_support::trace::Trace;
+
+fn says(text: &str) -> ModelResponse {
+    ModelResponse::new(Message::assistant(text))
+}
+
+fn fails(message: &'static str) -> Error {
+    Error::new(ErrorKind::Other, message)
+}
+
+fn by_hand(change: impl FnOnce(&mut CallbackSemantics)) -> CallbackSemantics {
+    let mut semantics = CallbackSemantics::default();
+    change(&mut semantics);
+    semantics
+}
+
+#[tokio::test]
+async fn after_a_failed_hook_the_rest_run_whatever_one_of_them_returns() {
+    let (trace, request) = (Trace::default(), ModelRequest::default());
+    let (one, two) = (trace.clone(), trace.clone());
+    let (three, four) = (trace.clone(), trace.clone());
+    let semantics = by_hand(|band| band.failure = HookFailure::NotifyRest);
+    let callbacks = Callbacks::<ModelRequest>::new()
+        .with_semantics(semantics)
+        .with(before_model(|_| Err::<(), _>(fails("broken"))))
+        .with(before_model(move |_| {
+            one.push("before 2");
+            Action::Respond(says("before"))
+        }))
+        .with(before_model(move |_| two.push("before 3")))
+        .with(after_model(|_, _| Err::<(), _>(fails("broken"))))
+        .with(after_model(move |_, response| {
+            three.push(format!("after 2 of {}", response.message().text()));
+            Action::Respond(says("after"))
+        }))
+        .with(after_model(move |_, response| {
+            four.push(format!("after 3 of {}", response.message().text()));
+        }));
+
+    let before = callbacks
+        .run_before(&mut request.clone())
+        .await
+        .unwrap_err();
+    let after = callbacks.run_after(&request, says("hi")).await.unwrap_err();
+
+    assert_eq!((before.message(), after.message()), ("broken", "broken"));
+    assert_eq!(
+        trace.take(),
+        "before 2 before 3 after 2 of hi after 3 of hi"
+    );
+}
+
+/// What becomes of a failed call whose first `on_error` puts another error in the place of its
+/// own, and the error that the second sees, which recovers if it is to.
+async fn fail(semantics: CallbackSemantics, answers: bool) -> (String, String) {
+    let trace = Trace::default();
+    let second = trace.clone();
+    let callbacks = Callbacks::<ModelRequest>::new()
+        .with_semantics(semantics)
+        .with(on_model_error(|_, _| Recovery::Fail(fails("another"))))
+        .with(on_model_error(move |_, error| {
+            second.push(error.message());
+            if answers {
+                Recovery::Fallback(says("answer"))
+            } else {
+                Recovery::Propagate
+            }
+        }));
+    let recovery = callbacks
+        .run_on_error(&mut ModelRequest::default(), fails("own"))
+        .await;
+    let end = match recovery {
+        Recovery::Fail(error) => error.message().to_owned(),
+        Recovery::Fallback(response) => response.message().text(),
+        other => panic!("{other:?}"),
+    };
+    (end, trace.take())
+}
+
+#[tokio::test]
+async fn a_fail_is_a_failing_hook_where_on_errors_are_asked_like_afters() {
+    let cases = [
+        // Here it changes the error.
+        (CallbackSemantics::default(), false, "another", "another"),
+        (CallbackSemantics::default(), true, "answer", "another"),
+        // Here the rest are not asked.
+        (CallbackSemantics::trpc(false, false), false, "another", ""),
+        (CallbackSemantics::trpc(false, false), true, "another", ""),
+        // Here they are, about the call's own error, and it beats what they answer.
+        (
+            CallbackSemantics::trpc(true, false),
+            false,
+            "another",
+            "own",
+        ),
+        (CallbackSemantics::trpc(true, true), true, "another", "own"),
+    ];
+    for (index, (semantics, answers, end, told)) in cases.into_iter().enumerate() {
+        let became = fail(semantics, answers).await;
+        assert_eq!(became, (end.to_owned(), told.to_owned()), "case {index}");
+    }
+}
+
+#[tokio::test]
+async fn on_errors_follow_the_rule_for_afters_only_where_they_are_asked_like_them() {
+    use OnErrorPolicy::{First, LikeAfter};
+    let cases = [
+        (First, AfterPolicy::Last, "first", ""),
+        (First, AfterPolicy::FirstNotifyRest, "first", ""),
+        (LikeAfter, AfterPolicy::First, "first", ""),
+        (LikeAfter, AfterPolicy::Compose, "first", ""),
+        (LikeAfter, AfterPolicy::FirstNotifyRest, "first", "told"),
+        (LikeAfter, AfterPolicy::Last, "second", "told"),
+    ];
+    for (on_error, after, answer, told) in cases {
+        let trace = Trace::default();
+        let second = trace.clone();
+        let callbacks = Callbacks::<ModelRequest>::new()
+            .with_semantics(by_hand(|band| {
+                (band.on_error, band.after) = (on_error, after)
+            }))
+            .with(on_model_error(|_, _| Recovery::Fallback(says("first"))))
+            .with(on_model_error(move |_, _| {
+                second.push("told");
+                Recovery::Fallback(says("second"))
+            }));
+
+        let recovery = callbacks
+            .run_on_error(&mut ModelRequest::default(), fails("own"))
+            .await;
+
+        let Recovery::Fallback(response) = recovery else {
+            panic!("{recovery:?}")
+        };
+        let became = (response.message().text(), trace.take());
+        assert_eq!(
+            became,
+            (answer.to_owned(), told.to_owned()),
+            "{on_error:?} {after:?}"
+        );
+    }
+}
+
+#[derive(Clone, Default)]
+struct Warnings(Arc<Mutex<Vec<String>>>);
+
+struct Fields(String);
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.0 += &format!("{}={value:?} ", field.name());
+    }
+}
+
+impl Subscriber for Warnings {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("tower_agent") && *metadata.level() == Level::WARN
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut fields = Fields(String::new());
+        event.record(&mut fields);
+        self.0.lock().unwrap().push(fields.0);
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+#[tokio::test]
+async fn a_response_that_does_not_count_is_warned_of() {
+    let warnings = Warnings::default();
+    let callbacks = |semantics| {
+        let answers = before_tool(|_| Action::Respond(ToolResponse::new("mine")));
+        Callbacks::<ToolRequest>::new()
+            .with(answers)
+            .with_semantics(semantics)
+    };
+    let asked = async |semantics| {
+        let call = tower_agent::message::ToolCall::new("1", "look", serde_json::json!({}));
+        let mut request = ToolRequest::new(call);
+        callbacks(semantics).run_before(&mut request).await.unwrap()
+    };
+    let taken = || std::mem::take(&mut *warnings.0.lock().unwrap());
+
+    let counts = asked(CallbackSemantics::default())
+        .with_subscriber(warnings.clone())
+        .await;
+    assert!(counts.is_some());
+    assert_eq!(taken(), [""; 0]);
+
+    let ignored = asked(CallbackSemantics::potato())
+        .with_subscriber(warnings.clone())
+        .await;
+    assert!(ignored.is_none());
+    let warnings = taken();
+    let [warning] = &warnings[..] else {
+        panic!("{warnings:?}")
+    };
+    assert!(
+        warning.contains("tool") && warning.contains("before"),
+        "{warning}"
+    );
+}

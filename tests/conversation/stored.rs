@@ -1,0 +1,318 @@
+//! Stored values are read back as they were.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tower_agent::agent::SavedRequest;
+use tower_agent::call::{CallKind, Origin};
+use tower_agent::error::CallSite;
+use tower_agent::message::{Metadata, ProviderData, ToolCall};
+use tower_agent::model::{
+    CacheRetention, FinishReason, PromptCache, ReasoningEffort, ResponseFormat, ToolChoice,
+};
+use tower_agent::stream::Delta;
+use tower_agent::tool::ToolDeclaration;
+use tower_agent::{
+    AgentRequest, Checkpoint, Effect, Error, ErrorKind, Interrupt, Message, ModelResponse, Part,
+    Request, Settings, ToolResponse, Usage,
+};
+
+#[track_caller]
+fn read_back<T: Serialize + DeserializeOwned>(stored: &T) -> T {
+    serde_json::from_str(&serde_json::to_string(stored).unwrap()).unwrap()
+}
+
+#[track_caller]
+fn assert_kept<T: Serialize + DeserializeOwned + PartialEq + Debug>(stored: &T) {
+    assert_eq!(&read_back(stored), stored);
+}
+
+#[track_caller]
+fn read<T: DeserializeOwned>(stored: Value) -> T {
+    serde_json::from_value(stored).unwrap()
+}
+
+fn metadata() -> Metadata {
+    Metadata::default()
+        .with_status(429)
+        .with_request_id("req_1")
+        .with_model("m-2026")
+        .with_rate_limit("x-ratelimit-remaining", "0")
+}
+
+#[test]
+fn a_model_response_is_kept() {
+    let mut provider = ProviderData::default();
+    provider.set("anthropic", json!({ "signature": "EqQ" }));
+    let mut message = Message::assistant("Let me see.");
+    *message.provider_mut() = provider;
+    let call = ToolCall::from_text(
+        "call_1",
+        "add",
+        r#"{ "b": 100000000000000000000001, "a": 1 }"#,
+    );
+    let mut response = ModelResponse::new(message.with_part(Part::ToolCall(call)))
+        .with_usage(Usage::new(3, 1))
+        .with_metadata(metadata());
+    assert_kept(&response);
+    // Also where it came from.
+    tower_agent::ModelRequest::default().mark(&mut response, None, Origin::Before);
+    assert_kept(&response);
+    assert_eq!(read_back(&response).origin(), Origin::Before);
+
+    let bare: ModelResponse =
+        read(json!({ "message": { "role": "assistant", "parts": [] }, "later": 1 }));
+    assert_eq!(
+        bare,
+        ModelResponse::new(Message::new(tower_agent::Role::Assistant, []))
+    );
+}
+
+#[track_caller]
+fn assert_no_later_version_is_read<T: Serialize + DeserializeOwned>(stored: &T) {
+    let mut stored = serde_json::to_value(stored).unwrap();
+    assert_eq!(stored["version"], 1);
+    stored["version"] = json!(2);
+    let error = serde_json::from_value::<T>(stored)
+        .err()
+        .unwrap()
+        .to_string();
+    assert!(
+        error.contains("format 2, but this version of tower-agent reads up to 1"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_checkpoint_and_a_request_of_a_later_version_are_errors() {
+    assert_no_later_version_is_read(&Checkpoint::new([Message::user("Hi.")]));
+    assert_no_later_version_is_read(&SavedRequest::from(&AgentRequest::new("Hi.")));
+}
+
+#[test]
+fn every_finish_reason_is_kept() {
+    for reason in [
+        FinishReason::Stop,
+        FinishReason::ToolCalls,
+        FinishReason::Length,
+        FinishReason::ContentFilter,
+        FinishReason::Other("stop".into()),
+    ] {
+        assert_kept(&reason);
+    }
+    assert_eq!(
+        serde_json::to_value(FinishReason::ToolCalls).unwrap(),
+        "tool_calls"
+    );
+    let other = serde_json::to_value(FinishReason::Other("pause".into())).unwrap();
+    assert_eq!(other, json!({ "other": "pause" }));
+}
+
+#[test]
+fn a_tool_response_is_kept() {
+    assert_kept(&ToolResponse::new(
+        json!({ "celsius": 21.5, "odd": 0.1 + 0.2 }),
+    ));
+    assert_kept(&ToolResponse::error("no").with_parts([Part::from_text("No.")]));
+    assert_kept(&ToolResponse::new(()).with_parts([]));
+    // With the arguments that a callback had changed.
+    let call = ToolCall::new("call_1", "add", json!({ "a": 1 }));
+    let mut request = tower_agent::ToolRequest::new(call);
+    request.arguments_mut()["a"] = json!(2);
+    let mut response = ToolResponse::new("3");
+    request.mark(&mut response, None, Origin::Fallback);
+    assert_kept(&response);
+    assert_eq!(
+        read::<ToolResponse>(json!({})),
+        ToolResponse::new(Value::Null)
+    );
+}
+
+#[test]
+fn metadata_and_deltas_are_kept() {
+    assert_kept(&metadata());
+    assert_kept(&Metadata::default());
+    assert_eq!(
+        serde_json::to_value(Metadata::default()).unwrap(),
+        json!({})
+    );
+    for delta in [
+        test_support::text("a"),
+        Delta::Reasoning("b".into()),
+        test_support::begins(0, "call_1", "add"),
+        test_support::arguments(0, "{}"),
+    ] {
+        assert_kept(&delta);
+    }
+}
+
+#[test]
+fn settings_are_kept_and_unset_ones_are_not_written() {
+    let mut settings = Settings::default();
+    assert_eq!(serde_json::to_value(&settings).unwrap(), json!({}));
+    assert_eq!(read::<Settings>(json!({ "unknown": 1 })), settings);
+    settings.model = Some("m".into());
+    settings.temperature = Some(0.1 + 0.2);
+    settings.top_p = Some(0.9);
+    settings.max_tokens = Some(7);
+    settings.stop = vec!["END".into()];
+    settings.seed = Some(u64::MAX);
+    settings.parallel_tool_calls = Some(false);
+    settings
+        .extra
+        .insert("logit_bias".into(), json!({ "50256": -100 }));
+    settings.prompt_cache = Some(
+        PromptCache::new()
+            .with_key("k")
+            .with_retention(CacheRetention::Long),
+    );
+    settings.response_format = Some(ResponseFormat::JsonSchema {
+        name: "n".into(),
+        schema: json!({}),
+        strict: true,
+    });
+    for (choice, effort) in [
+        (ToolChoice::Auto, ReasoningEffort::None),
+        (ToolChoice::None, ReasoningEffort::Minimal),
+        (ToolChoice::Required, ReasoningEffort::High),
+        (
+            ToolChoice::Tool("auto".into()),
+            ReasoningEffort::Other("high".into()),
+        ),
+    ] {
+        settings.tool_choice = Some(choice);
+        settings.reasoning_effort = Some(effort);
+        assert_kept(&settings);
+    }
+}
+
+#[test]
+fn a_declaration_is_kept() {
+    let declaration = ToolDeclaration::new("wipe", "Wipes.")
+        .with_arguments::<String>()
+        .with_effect(Effect::Idempotent);
+    assert_kept(&declaration);
+    assert_eq!(
+        read::<ToolDeclaration>(json!({ "name": "wipe" })),
+        ToolDeclaration::new("wipe", "")
+    );
+}
+
+#[test]
+fn an_error_is_kept_as_data() {
+    let site = |kind| CallSite::of(&tower_agent::ModelRequest::default()).with_kind(kind);
+    let error = Error::new(ErrorKind::RateLimited, "slow down")
+        .with_retryable(false)
+        .with_retry_after(Duration::from_millis(1500))
+        .with_metadata(metadata())
+        .with_model_message("Later.")
+        .with_source("the cause")
+        .with_call(site(CallKind::Tool));
+    let read = read_back(&error);
+    // All but the source.
+    assert_eq!(read.to_string(), error.to_string());
+    assert_eq!(
+        (read.kind(), read.is_retryable()),
+        (ErrorKind::RateLimited, false)
+    );
+    assert_eq!(
+        (read.retry_after(), read.metadata()),
+        (error.retry_after(), error.metadata())
+    );
+    assert_eq!(
+        (read.call(), read.model_message()),
+        (error.call(), Some("Later."))
+    );
+    assert!(std::error::Error::source(&read).is_none());
+    // What the kind decides, it goes on deciding.
+    assert!(read_back(&Error::new(ErrorKind::Timeout, "")).is_retryable());
+
+    let interrupt = Interrupt::new("1", "confirmation").with_message("Sure?");
+    let error = read_back(&Error::interrupt(interrupt.clone()));
+    assert!(error.is_ending());
+    assert_eq!(error.interrupts(), [interrupt]);
+    // A call that this crate does not define has a name that cannot be read back.
+    let own = Error::new(ErrorKind::Other, "").with_call(site(CallKind::Other("embed")));
+    assert_eq!(read_back(&own).call(), None);
+}
+
+trait WithKind {
+    fn with_kind(self, kind: CallKind) -> Self;
+}
+
+impl WithKind for CallSite {
+    fn with_kind(mut self, kind: CallKind) -> Self {
+        self.kind = kind;
+        self
+    }
+}
+
+#[tokio::test]
+async fn the_callback_that_raised_an_error_is_kept() {
+    use tower::ServiceExt;
+    use tower_layer::Layer;
+
+    let fails = tower_agent::callback::before_model(|_| Err::<(), _>(Error::from("no")));
+    let model = fails.layer(tower_agent::testing::ScriptedModel::new([]));
+    let error = model
+        .oneshot(tower_agent::ModelRequest::default())
+        .await
+        .unwrap_err();
+    let read = read_back(&error);
+    assert!(error.raised_by().is_some());
+    assert_eq!(
+        (read.raised_by(), read.to_string()),
+        (error.raised_by(), error.to_string())
+    );
+}
+
+#[test]
+fn every_kind_of_error_is_its_code() {
+    use ErrorKind::*;
+    for kind in [
+        Aborted,
+        Interrupted,
+        InvocationEnded,
+        Cancelled,
+        Timeout,
+        RateLimited,
+        Overloaded,
+        Auth,
+        NotFound,
+        InvalidRequest,
+        ContextLength,
+        Provider,
+        Connection,
+        Protocol,
+        Tool,
+        UnknownTool,
+        InvalidArguments,
+        InvalidAnswer,
+        MaxIterations,
+        MaxNesting,
+        BudgetExceeded,
+        Callback,
+        Other,
+    ] {
+        assert_eq!(serde_json::to_value(kind).unwrap(), kind.code());
+        assert_kept(&kind);
+    }
+    assert_eq!(read::<ErrorKind>(json!("from_a_later_version")), Other);
+    assert_eq!(read::<Error>(json!({ "message": "?" })).kind(), Other);
+}
+
+#[test]
+fn an_interrupt_can_be_sent_elsewhere() {
+    let pending = Interrupt::new("1", "confirmation")
+        .with_message("Really?")
+        .with_payload(json!({ "amount": 7 }));
+    let sent = serde_json::to_value(&pending).unwrap();
+    assert_eq!(
+        sent,
+        json!({ "id": "1", "reason": "confirmation", "message": "Really?", "payload": { "amount": 7 } })
+    );
+    assert_eq!(serde_json::from_value::<Interrupt>(sent).unwrap(), pending);
+}
