@@ -2,7 +2,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::run::ToolCallScope;
+use super::tool_call_scope::ToolCallScope;
 use crate::call_kind::CallKind;
 use crate::error::{Error, ErrorKind, Interrupt};
 use crate::lock::lock;

@@ -9,6 +9,7 @@ mod nesting;
 mod replay;
 mod run;
 mod run_context;
+mod tool_call_scope;
 mod turn;
 mod values;
 

@@ -9,8 +9,9 @@ use super::inherited::Inherited;
 use super::latch::Latch;
 use super::nesting::Nesting;
 use super::replay::ReplayHandlers;
+use super::tool_call_scope::ToolCallScope;
 use super::values::Values;
-use crate::conversation::{CallName, Record};
+use crate::conversation::Record;
 use crate::error::{Error, ErrorKind, Resolution};
 use crate::lock::lock;
 use crate::message::{Message, Usage};
@@ -51,15 +52,6 @@ impl Run {
     pub(super) fn next_conversation(&self) -> u32 {
         self.conversations.fetch_add(1, Ordering::Relaxed)
     }
-}
-
-/// The tool call that a call is made in.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct ToolCallScope {
-    /// The provider's id.
-    pub(super) id: Arc<str>,
-    /// The name that is unique in the conversation.
-    pub(super) name: CallName,
 }
 
 /// The place of an agent's messages.

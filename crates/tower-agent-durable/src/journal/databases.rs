@@ -4,7 +4,8 @@
 use super::error::JournalError;
 use super::input::Input;
 use super::intent::Intent;
-use super::journal::{Begun, Journal, Lease, OpenRun};
+use super::journal::{Begun, Journal, Lease};
+use super::open_run::OpenRun;
 use super::record::Record;
 use super::run_end::RunEnd;
 use super::runs::Runs;

@@ -7,7 +7,7 @@ use tower_agent::{AgentRequest, Request};
 
 use super::error::JournalError;
 use super::fingerprint::Fingerprint;
-use super::journal::OpenRun;
+use super::open_run::OpenRun;
 use crate::error::StoreError;
 
 /// A request that starts or resumes a run.

@@ -1,16 +1,12 @@
 use std::future::Future;
-use std::sync::Arc;
-
-use serde::{Deserialize, Serialize};
-use tower_agent::RunContext;
 
 use super::error::JournalError;
 use super::input::Input;
 use super::intent::Intent;
+use super::open_run::OpenRun;
 use super::record::Record;
 use super::run_end::RunEnd;
 use super::step_id::StepId;
-use super::steps::Steps;
 
 /// Keeps the steps of runs. Implemented by `Sqlite` and `Postgres`.
 ///
@@ -81,40 +77,6 @@ pub trait Journal: Clone + Send + Sync + 'static {
         run: &OpenRun,
         end: &RunEnd,
     ) -> impl Future<Output = Result<(), JournalError>> + Send;
-}
-
-/// A run that this process executes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct OpenRun {
-    /// Its id.
-    pub id: Arc<str>,
-    /// The number of times that it was started or taken over.
-    pub epoch: u64,
-    /// The number of its latest request.
-    pub input: u32,
-    /// The number of the request that began its conversation.
-    pub conversation: u32,
-}
-
-impl OpenRun {
-    /// Creates an open run, for a journal of your own.
-    #[must_use]
-    pub fn new(id: impl Into<Arc<str>>, epoch: u64, input: u32, conversation: u32) -> Self {
-        Self {
-            id: id.into(),
-            epoch,
-            input,
-            conversation,
-        }
-    }
-
-    /// Returns the journaled run that a call belongs to, or `None` if its agent has no journal.
-    #[must_use]
-    pub fn of(context: &RunContext) -> Option<Self> {
-        let steps = Steps::find(context)?;
-        Some(steps.run.clone())
-    }
 }
 
 /// The right to make a step and to commit it.

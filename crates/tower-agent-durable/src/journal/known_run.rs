@@ -4,7 +4,7 @@ use tower_agent::{Interrupt, Resolution};
 use super::error::JournalError;
 use super::fingerprint::Fingerprint;
 use super::input::Input;
-use super::journal::OpenRun;
+use super::open_run::OpenRun;
 use super::run_status::RunStatus;
 
 /// A run as a journal has stored it. A journal of your own decides with it whether a request may start,

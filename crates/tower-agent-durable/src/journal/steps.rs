@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tower_agent::RunContext;
 
 use super::error::JournalError;
-use super::journal::OpenRun;
+use super::open_run::OpenRun;
 use super::step_id::{StepId, StepKind};
 use crate::lock::lock;
 
@@ -100,5 +100,14 @@ impl Steps {
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
         lock(&self.seen)
+    }
+}
+
+impl OpenRun {
+    /// Returns the journaled run that a call belongs to, or `None` if its agent has no journal.
+    #[must_use]
+    pub fn of(context: &RunContext) -> Option<Self> {
+        let steps = Steps::find(context)?;
+        Some(steps.run.clone())
     }
 }

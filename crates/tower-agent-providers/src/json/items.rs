@@ -77,3 +77,21 @@ impl Items<'_> {
         request.write_tools(protocol, self.out, |out| write(&mut Items { out }))
     }
 }
+
+/// Appends an array, each item of which is appended by `write`.
+///
+/// # Errors
+///
+/// Returns the error of `write`.
+pub fn array<T>(
+    out: &mut Vec<u8>,
+    items: impl IntoIterator<Item = T>,
+    write: impl Fn(T, &mut Vec<u8>) -> Result<()>,
+) -> Result<()> {
+    Items::array(out, |array| {
+        for item in items {
+            array.item_with(|out| write(item, out))?;
+        }
+        Ok(())
+    })
+}

@@ -34,7 +34,7 @@ mod read;
 mod write;
 
 pub use self::arguments::arguments;
-pub use self::items::Items;
+pub use self::items::{Items, array};
 pub use self::object::Object;
 pub use self::read::read;
-pub use self::write::{array, write};
+pub use self::write::write;
