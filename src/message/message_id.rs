@@ -77,7 +77,7 @@ impl MessageId {
                     ..minted
                 }),
             },
-            None => format!("{}.{attempt}", self.text).into(),
+            None => shared(format_args!("{}.{attempt}", self.text)).into(),
         }
     }
 
@@ -96,7 +96,7 @@ impl MessageId {
                     ..minted
                 }),
             },
-            _ => format!("{self}{answer}").into(),
+            _ => shared(format_args!("{self}{answer}")).into(),
         }
     }
 
@@ -105,14 +105,14 @@ impl MessageId {
     pub fn to_shared(&self) -> Arc<str> {
         match self.minted {
             None => self.text.clone(),
-            Some(_) => self.to_string().into(),
+            Some(_) => shared(format_args!("{self}")),
         }
     }
 
     /// Returns the id that a stream gives to the tool call at this place among those of the message.
     #[must_use]
     pub fn tool_call(&self, index: usize) -> Arc<str> {
-        format!("{self}-t{index}").into()
+        shared(format_args!("{self}-t{index}"))
     }
 
     /// Returns the id of the same message after its text was changed: a consumer that has read it
@@ -126,7 +126,7 @@ impl MessageId {
                     ..minted
                 }),
             },
-            None => format!("{}r1", self.text).into(),
+            None => shared(format_args!("{}r1", self.text)).into(),
         }
     }
 
@@ -139,6 +139,36 @@ impl MessageId {
         let (_, suffix) = self.text.rsplit_once("-m")?;
         let end = suffix.find(|character: char| !character.is_ascii_digit());
         suffix[..end.unwrap_or(suffix.len())].parse().ok()
+    }
+}
+
+/// Returns a formatted text with one allocation: a `String` would be copied into the `Arc`.
+fn shared(text: fmt::Arguments<'_>) -> Arc<str> {
+    let mut buffer = Buffer {
+        bytes: [0; 120],
+        length: 0,
+    };
+    if fmt::write(&mut buffer, text).is_ok()
+        && let Ok(text) = std::str::from_utf8(&buffer.bytes[..buffer.length])
+    {
+        return text.into();
+    }
+    // A client may choose longer ids than a run mints.
+    text.to_string().into()
+}
+
+struct Buffer {
+    bytes: [u8; 120],
+    length: usize,
+}
+
+impl fmt::Write for Buffer {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let end = self.length + text.len();
+        let room = self.bytes.get_mut(self.length..end).ok_or(fmt::Error)?;
+        room.copy_from_slice(text.as_bytes());
+        self.length = end;
+        Ok(())
     }
 }
 
