@@ -290,7 +290,7 @@ impl EventEmitter {
             }
         }
         let mut shown = stays;
-        shown.extend(unseen.iter().map(|message| Message::clone(message)));
+        shown.extend(unseen.iter().copied().cloned());
         self.hand_over(shown);
         let tell = |_: &mut Calls, out: &mut EventBatch<'_>| {
             for message in replaced.iter().filter_map(Message::id) {

@@ -43,10 +43,10 @@ fn shown(events: &[Event]) -> Vec<String> {
             EventKind::TextStart { message }
             | EventKind::ReasoningStart { message, .. }
             | EventKind::ToolCallStart { message, .. }
-            | EventKind::ToolResult { message, .. } => {
-                if !shown.iter().any(|known| **known == **message) {
-                    shown.push(message.to_string());
-                }
+            | EventKind::ToolResult { message, .. }
+                if !shown.iter().any(|known| **known == **message) =>
+            {
+                shown.push(message.to_string());
             }
             EventKind::AttemptDiscarded { message } | EventKind::ResponseReplaced { message } => {
                 shown.retain(|known| **known != **message);
