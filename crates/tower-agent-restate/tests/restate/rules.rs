@@ -1,6 +1,7 @@
 //! What is started, resumed, cancelled, and refused.
 
 use std::net::Ipv4Addr;
+use std::time::SystemTime;
 
 use futures::future::join_all;
 use serde_json::json;
@@ -338,7 +339,8 @@ async fn an_end_of_a_later_version_is_an_error_that_says_so() {
         .unwrap();
     let yes = Resolution::resolved(&end.interrupts()[0].id, Decision::Approve);
     let later = json!({ "version": 2, "end": { "something": "else" } }).to_string();
-    let end = json!({ "epoch": 1, "status": "waiting", "end": later, "at": 0 });
+    let end =
+        json!({ "epoch": 1, "status": "waiting", "end": later, "at": SystemTime::UNIX_EPOCH });
     server.call_journal("later", "end", end).await;
     is(engine.resume("later", [yes]).await, "Store(NewerFormat");
     is(engine.info("later").await, "Store(NewerFormat");
