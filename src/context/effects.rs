@@ -16,7 +16,7 @@ use crate::state::{LoggedChanges, State, StateLog};
 ///
 /// It serialises, so that a call that is answered from a journal has the effects of the call that
 /// was made. Store it where the user can neither read nor change it, as a
-/// [`Checkpoint`](super::Checkpoint): it contains changes of the private state.
+/// [`Checkpoint`](crate::Checkpoint): it contains changes of the private state.
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Effects {

@@ -232,7 +232,7 @@ impl RunContext {
     }
 
     /// Returns the conversation's private state: data that callbacks keep across runs, such as the
-    /// original text of a placeholder. It is part of the [`Checkpoint`](super::Checkpoint), and is
+    /// original text of a placeholder. It is part of the [`Checkpoint`](crate::Checkpoint), and is
     /// never streamed or sent to a client.
     ///
     /// It is shared by everything in a run, sub-agents included. Prefix keys with the name of your
