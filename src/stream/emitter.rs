@@ -269,24 +269,45 @@ impl EventEmitter {
     /// Returns whether a message with this id was shown with another content. It is another message
     /// to the consumer, and needs an id of its own.
     pub(crate) fn has_shown_another(&self, message: &Message) -> bool {
-        let is_other = |shown: &Message| shown.id() == message.id() && !shows_same(shown, message);
-        lock(&self.0.shown).iter().any(is_other)
+        // Results of tools are no responses, and were shown as they are.
+        if message.role() != Role::Assistant {
+            return false;
+        }
+        let shown = lock(&self.0.shown);
+        let same = shown.iter().find(|shown| shown.id() == message.id());
+        same.is_some_and(|shown| !shows_same(shown, message))
     }
 
     /// Makes the agent's visible messages equal its response.
     pub(crate) async fn answered<'a>(&self, response: impl Iterator<Item = &'a Message>) {
         let response: Vec<_> = response.collect();
         let shown = std::mem::take(&mut *lock(&self.0.shown));
-        let (stays, replaced): (Vec<_>, Vec<_>) = shown
-            .into_iter()
-            .partition(|shown| response.iter().any(|message| is_shown_as(message, shown)));
+        let mut stays = Vec::with_capacity(shown.len());
+        let mut replaced = Vec::new();
+        // Both are nearly always in the same order, so a search begins after the last one found.
+        let mut from = 0;
+        for shown in shown {
+            let is_it = |message: &&Message| is_shown_as(message, &shown);
+            let found = response[from..].iter().position(is_it).map(|at| from + at);
+            match found.or_else(|| response[..from].iter().position(is_it)) {
+                Some(at) => {
+                    from = at + 1;
+                    stays.push(shown);
+                }
+                None => replaced.push(shown),
+            }
+        }
         let mut unseen = Vec::new();
+        let mut from = 0;
         for &message in &response {
-            if message.role() == Role::Assistant
-                && message_builder::is_visible(message)
-                && !stays.iter().any(|shown| shown.id() == message.id())
-            {
-                unseen.push(message);
+            if message.role() != Role::Assistant || !message_builder::is_visible(message) {
+                continue;
+            }
+            let is_it = |shown: &Message| shown.id() == message.id();
+            let found = stays[from..].iter().position(is_it).map(|at| from + at);
+            match found.or_else(|| stays[..from].iter().position(is_it)) {
+                Some(at) => from = at + 1,
+                None => unseen.push(message),
             }
         }
         let mut shown = stays;
