@@ -112,25 +112,9 @@ impl<'a> LoopState<'a> {
 
     /// `added` are the results that were added to complete the conversation.
     async fn run(&mut self, added: &[(CallName, Message)]) -> Result<AgentResponse> {
-        if let Some(emitter) = self.context.emitter() {
-            emitter
-                .begin(&self.transcript.messages(), self.new_from)
-                .await;
-            emitter.tell_results(added).await;
+        if let Some(response) = self.begin(added).await? {
+            return Ok(response);
         }
-        let config = self.config;
-        let agents = &config.sub_agents;
-        match whose_turn(self.context, agents, &self.transcript.messages()) {
-            Ok(Some(index)) => return boxed(|| self.take_over(&agents[index])).await,
-            Ok(None) => {}
-            // Another agent made these calls in this run, and was stopped; this agent replaces it.
-            Err(_) if self.transcript.read(Messages::len) > self.new_from => {
-                self.close("not run: the agent that made this call has stopped")
-                    .await;
-            }
-            Err(error) => return Err(error),
-        }
-        self.context.take_turn();
         let mut done = Ok(None);
         loop {
             // Whatever callbacks and layers made of it.
@@ -140,19 +124,13 @@ impl<'a> LoopState<'a> {
             if let Some(end) = done? {
                 return Ok(self.response(end));
             }
-            let successor = |messages: &Messages| transfer::successor(agents, messages);
-            if !agents.is_empty()
-                && let Some(agent) = self.transcript.read(successor)
-            {
+            if let Some(agent) = self.successor() {
                 self.step = None;
                 self.context.give_turn(agent.name());
                 return boxed(|| self.take_over(agent)).await;
             }
-            let step = match self.transcript.read(next_step) {
-                Step::Done if self.is_to_speak() => Step::Model,
-                step => step,
-            };
-            done = match step {
+            // A reference: a value that is moved out of it would take room in the future twice.
+            done = match &self.next_step() {
                 Step::Done if self.answering.is_some() => boxed(|| self.judge()).await,
                 Step::Done => Ok(Some(EndReason::Completed)),
                 Step::Model if self.is_beyond_limit() && !self.asks_beyond_limit() => self.limit(),
@@ -160,15 +138,54 @@ impl<'a> LoopState<'a> {
                     self.step = None;
                     self.ask().await
                 }
-                Step::Tools(pending) => self
-                    .tool_turn()
-                    .run(&pending)
-                    .await
-                    .and_then(|()| self.stopped()),
+                Step::Tools(pending) => match self.tool_turn().run(pending).await {
+                    Ok(()) => self.stopped(),
+                    Err(error) => Err(error),
+                },
             };
             if !matches!(done, Ok(None)) {
                 self.step = None;
             }
+        }
+    }
+
+    /// Begins the run. Returns the response of another agent, if that one continues.
+    async fn begin(&mut self, added: &[(CallName, Message)]) -> Result<Option<AgentResponse>> {
+        if let Some(emitter) = self.context.emitter() {
+            emitter
+                .begin(&self.transcript.messages(), self.new_from)
+                .await;
+            emitter.tell_results(added).await;
+        }
+        let agents = &self.config.sub_agents;
+        match whose_turn(self.context, agents, &self.transcript.messages()) {
+            Ok(Some(index)) => return boxed(|| self.take_over(&agents[index])).await.map(Some),
+            Ok(None) => {}
+            // Another agent made these calls in this run, and was stopped; this agent replaces it.
+            Err(_) if self.transcript.read(Messages::len) > self.new_from => {
+                self.close("not run: the agent that made this call has stopped")
+                    .await;
+            }
+            Err(error) => return Err(error),
+        }
+        self.context.take_turn();
+        Ok(None)
+    }
+
+    /// Returns the agent that the conversation was transferred to.
+    fn successor(&self) -> Option<&'a Agent> {
+        let agents = &self.config.sub_agents;
+        if agents.is_empty() {
+            return None;
+        }
+        self.transcript
+            .read(|messages| transfer::successor(agents, messages))
+    }
+
+    fn next_step(&self) -> Step {
+        match self.transcript.read(next_step) {
+            Step::Done if self.is_to_speak() => Step::Model,
+            step => step,
         }
     }
 

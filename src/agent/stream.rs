@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use futures_util::future::BoxFuture;
-use futures_util::{Stream, StreamExt};
+use futures_util::{Stream, StreamExt, TryFutureExt};
 use tower::ServiceExt;
 
 use crate::call::Request;
@@ -199,34 +199,38 @@ impl RunStream {
     }
 }
 
-async fn run<S: AgentService>(
+fn run<S: AgentService>(
     service: S,
     request: AgentRequest,
     record: Record,
-) -> Result<AgentResponse> {
+) -> impl Future<Output = Result<AgentResponse>> + Send {
     let context = request.context().clone();
-    let Some(emitter) = context.emitter() else {
-        return service.oneshot(request).await.map_err(lift);
-    };
-    // Before the first callback runs: a consumer's copy of the state starts from it.
-    emitter.tell_state().await;
-    let mut result = service.oneshot(request).await.map_err(lift);
-    if let Ok(response) = &mut result {
-        // A layer around the agent may have changed what was streamed, or called the agent again.
-        response.identify(&record, Some(emitter));
-        emitter.answered(response.new_messages()).await;
+    // Outside the block, which would have room for the request beside it. It starts when it is polled.
+    let call = service.oneshot(request).map_err(lift);
+    async move {
+        let Some(emitter) = context.emitter() else {
+            return call.await;
+        };
+        // Before the first callback runs: a consumer's copy of the state starts from it.
+        emitter.tell_state().await;
+        let mut result = call.await;
+        if let Ok(response) = &mut result {
+            // A layer around the agent may have changed what was streamed, or called the agent again.
+            response.identify(&record, Some(emitter));
+            emitter.answered(response.new_messages()).await;
+        }
+        let end = match &result {
+            Ok(response) if response.interrupts().is_empty() => EventKind::RunFinished,
+            Ok(response) => EventKind::RunInterrupted {
+                interrupts: response.interrupts().into(),
+            },
+            Err(error) => EventKind::RunFailed {
+                error: error.clone().without_checkpoint(),
+            },
+        };
+        emitter.end(end).await;
+        result
     }
-    let end = match &result {
-        Ok(response) if response.interrupts().is_empty() => EventKind::RunFinished,
-        Ok(response) => EventKind::RunInterrupted {
-            interrupts: response.interrupts().into(),
-        },
-        Err(error) => EventKind::RunFailed {
-            error: error.clone().without_checkpoint(),
-        },
-    };
-    emitter.end(end).await;
-    result
 }
 
 fn lift(error: impl Into<crate::error::BoxError>) -> Error {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serde_json::Value;
 
-use super::agent::boxed;
 use super::loop_config::Config;
 use super::tool_messages::{ShowTool, ToolAnswer};
 use super::transfer;
@@ -14,6 +13,7 @@ use crate::callback::LoopRules;
 use crate::context::RunContext;
 use crate::conversation::{CallName, PendingCalls, Slot, Transcript, refusal};
 use crate::error::{Error, ErrorKind, Result};
+use crate::maybe_future::MaybeFuture;
 use crate::message::{Message, ToolCall, ToolResult};
 use crate::tool::{BoxTool, Effect, ToolDeclaration, ToolRequest, ToolResponse, ToolSet};
 
@@ -25,18 +25,13 @@ struct Call<'a> {
     call: &'a ToolCall,
     /// `None` for a tool that does not exist.
     declaration: Option<&'a Arc<ToolDeclaration>>,
+    tool: Option<&'a BoxTool>,
     context: RunContext,
 }
 
 impl Call<'_> {
-    fn request(&self, tool: Option<&BoxTool>) -> ToolRequest {
-        let Self {
-            call,
-            declaration,
-            context,
-            ..
-        } = self;
-        ToolRequest::in_run(context, call, *declaration, tool)
+    fn request(&self) -> ToolRequest {
+        ToolRequest::in_run(&self.context, self.call, self.declaration, self.tool)
     }
 }
 
@@ -57,7 +52,11 @@ impl ToolTurn<'_> {
         let names = pending.calls().map(|(index, _)| pending.name(index));
         self.transcript.begin_turn(names);
         let result = match only(pending.calls()) {
-            Some((index, call)) => self.run_tool(0, pending.name(index), call).await,
+            // A reference: an argument of an `async fn` takes its room in the future twice.
+            Some((index, call)) => {
+                self.run_tool(&self.call(0, pending.name(index), call))
+                    .await
+            }
             None => self.run_several(pending).await,
         };
         // Results are kept even if another call fails the run: the run may have been interrupted as
@@ -74,7 +73,8 @@ impl ToolTurn<'_> {
     async fn run_several(&self, pending: &PendingCalls) -> Result<()> {
         let mut running = Vec::new();
         for (slot, (index, call)) in pending.calls().enumerate() {
-            running.push(self.run_tool(slot, pending.name(index), call));
+            let name = pending.name(index);
+            running.push(async move { self.run_tool(&self.call(slot, name, call)).await });
         }
         let at_once = if self.rules.one_tool_at_a_time {
             1
@@ -88,37 +88,48 @@ impl ToolTurn<'_> {
             .await
     }
 
-    /// Records a call's result, and then emits it.
-    async fn run_tool(&self, index: usize, name: CallName, call: &ToolCall) -> Result<()> {
+    /// Returns a call at this place among those of the turn that run.
+    fn call<'a>(&'a self, index: usize, name: CallName, call: &'a ToolCall) -> Call<'a> {
         let (declaration, tool) = self.tools.find(&call.name).unzip();
-        let context = self.context.in_tool_call(name.clone(), &call.id);
-        let made = Call {
+        Call {
             index,
-            name,
             call,
             declaration,
-            context,
-        };
-        let mut slot = match self.answer_call(&made, tool).await {
+            tool,
+            context: self.context.in_tool_call(name.clone(), &call.id),
+            name,
+        }
+    }
+
+    /// Makes a call, records its result, and then emits it.
+    async fn run_tool(&self, made: &Call<'_>) -> Result<()> {
+        let slot = match self.answer_call(made).await {
             Ok(slot) => slot,
-            Err(error) => return Err(self.fail(&made, error)),
+            Err(error) => return Err(self.fail(made, error)),
         };
+        if let Some(told) = self.record(made, slot) {
+            told.await;
+        }
+        Ok(())
+    }
+
+    /// Records the state of a call after it was made, and then emits its result if it has one.
+    /// Returns a future that waits until the consumer has made room.
+    fn record<'a>(
+        &'a self,
+        made: &Call<'_>,
+        mut slot: Slot,
+    ) -> Option<impl Future<Output = ()> + use<'a>> {
         slot.identify(&made.name);
         let is_answered = !slot.answers().is_empty();
-        let shown = self
-            .context
-            .emitter()
-            .map(|emitter| (emitter, slot.clone()));
-        self.transcript.keep(index, slot);
+        let emitter = self.context.emitter().filter(|_| is_answered);
+        let shown = emitter.map(|emitter| (emitter, slot.clone()));
+        self.transcript.keep(made.index, slot);
         if is_answered {
             made.context.forget_call();
         }
-        if let Some((emitter, slot)) = shown
-            && is_answered
-        {
-            emitter.tell_answers(&made.name, slot.answers()).await;
-        }
-        Ok(())
+        let (emitter, slot) = shown?;
+        Some(emitter.tell_answers(&made.name, slot.answers()))
     }
 
     /// Records that a call has failed the run. A resumed run repeats it if that is safe; otherwise
@@ -143,36 +154,43 @@ impl ToolTurn<'_> {
         error
     }
 
-    async fn answer_call(&self, made: &Call<'_>, tool: Option<&BoxTool>) -> Result<Slot> {
-        let Call {
-            index,
-            call,
-            declaration,
-            ref context,
-            ..
-        } = *made;
-        if context.admit::<ToolRequest>().is_err() {
+    async fn answer_call(&self, made: &Call<'_>) -> Result<Slot> {
+        if made.context.admit::<ToolRequest>().is_err() {
             return Ok(Slot::Open);
         }
-        if declaration.is_none() && !self.rules.callbacks_see_unknown_tools {
-            return Ok(Slot::Answered(
-                self.told(call, &self.tools.unknown(&call.name)),
-            ));
+        if made.declaration.is_none() && !self.rules.callbacks_see_unknown_tools {
+            let error = self.tools.unknown(&made.call.name);
+            return Ok(Slot::Answered(self.told(made.call, &error)));
         }
-        let is_repeatable = declaration.is_none_or(|tool| tool.effect() != Effect::Mutating);
+        let is_repeatable = made
+            .declaration
+            .is_none_or(|tool| tool.effect() != Effect::Mutating);
         if !is_repeatable {
-            self.transcript.keep(index, Slot::Begun(call.clone()));
+            let slot = Slot::Begun(made.call.clone());
+            self.transcript.keep(made.index, slot);
         }
-        let result = self.config.tools.make(made.request(tool)).await;
-        let result = result.map(|response| (shown_by_default(call, &response), response));
+        let result = self.config.tools.make(made.request()).await;
+        self.settle(made, result).await
+    }
+
+    /// Returns the state of a call after it was made.
+    //
+    // Not an async fn, which would make room for every value here in the future of the run.
+    fn settle<'a>(
+        &'a self,
+        made: &'a Call<'a>,
+        result: Result<ToolResponse>,
+    ) -> MaybeFuture<'a, Result<Slot>> {
+        let result = result.map(|response| (shown_by_default(made.call, &response), response));
         let answer = result.as_ref().ok().map(|(default, _)| default.clone());
-        match context.settle::<ToolRequest, _>(Some(&call.name), result) {
+        let name = Some(&*made.call.name);
+        let settled = match made.context.settle::<ToolRequest, _>(name, result) {
             // A layer may have replaced the interrupt of a call by a response.
-            Ok(_) if context.waits(CallKind::Tool) => Ok(Slot::Open),
+            Ok(_) if made.context.waits(CallKind::Tool) => Ok(Slot::Open),
             Ok((default, response)) => match &self.config.show_tool {
                 Some(show) => {
                     self.keep_result(made, default.clone());
-                    boxed(|| self.show(show, made, response, default)).await
+                    return MaybeFuture::pending(self.show(show, made, response, default));
                 }
                 None => Ok(Slot::Answered(default)),
             },
@@ -185,8 +203,9 @@ impl ToolTurn<'_> {
             }
             Err(error) if error.is_ending() => Ok(Slot::Open),
             Err(error) if self.fails_run(made, &error) => Err(error),
-            Err(error) => Ok(Slot::Answered(self.told(call, &error))),
-        }
+            Err(error) => Ok(Slot::Answered(self.told(made.call, &error))),
+        };
+        MaybeFuture::ready(settled)
     }
 
     /// Records the result of a call whose messages are not known yet.

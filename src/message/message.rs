@@ -1,11 +1,11 @@
 use std::fmt;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::body::Body;
 use super::message_id::MessageId;
 use super::part::{Part, ToolResult};
-use super::parts::Parts;
 use super::provider_data::ProviderData;
 use super::role::Role;
 use super::tool_call::ToolCall;
@@ -21,17 +21,36 @@ use super::tool_call::ToolCall;
 /// assert_eq!(message.text(), "What is on this picture?");
 /// assert_eq!(message.parts().len(), 2);
 /// ```
-#[derive(Clone, Serialize, Deserialize)]
-#[serde(transparent)]
+#[derive(Clone)]
 pub struct Message(Arc<Content>);
 
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(Clone)]
 struct Content {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     id: Option<MessageId>,
     role: Role,
-    parts: Parts,
-    #[serde(default, skip_serializing_if = "ProviderData::is_empty")]
+    body: Body,
+}
+
+/// A message as it is serialised.
+#[derive(Serialize)]
+struct WrittenMessage<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<&'a MessageId>,
+    role: Role,
+    parts: &'a [Part],
+    #[serde(skip_serializing_if = "ProviderData::is_empty")]
+    provider: &'a ProviderData,
+}
+
+/// A message as it is deserialised.
+#[derive(Deserialize)]
+#[serde(rename = "Message")]
+struct ReadMessage {
+    #[serde(default)]
+    id: Option<MessageId>,
+    role: Role,
+    parts: Vec<Part>,
+    #[serde(default)]
     provider: ProviderData,
 }
 
@@ -42,8 +61,7 @@ impl Message {
         Self(Arc::new(Content {
             id: None,
             role,
-            parts: parts.into_iter().collect(),
-            provider: ProviderData::default(),
+            body: parts.into_iter().collect(),
         }))
     }
 
@@ -120,12 +138,12 @@ impl Message {
     /// Returns the parts.
     #[must_use]
     pub fn parts(&self) -> &[Part] {
-        self.0.parts.as_slice()
+        self.0.body.parts()
     }
 
     /// Returns the parts, to change them. Copies them if another clone shares them.
     pub fn parts_mut(&mut self) -> &mut Vec<Part> {
-        Arc::make_mut(&mut self.0).parts.as_mut_vec()
+        Arc::make_mut(&mut self.0).body.parts_mut()
     }
 
     /// Returns whether both are clones of one another, without later changes.
@@ -161,12 +179,12 @@ impl Message {
     /// Returns provider data that must be sent back.
     #[must_use]
     pub fn provider(&self) -> &ProviderData {
-        &self.0.provider
+        self.0.body.provider()
     }
 
     /// Returns provider data that must be sent back, to change it.
     pub fn provider_mut(&mut self) -> &mut ProviderData {
-        &mut Arc::make_mut(&mut self.0).provider
+        Arc::make_mut(&mut self.0).body.provider_mut()
     }
 }
 
@@ -177,28 +195,46 @@ impl PartialEq for Message {
             return true;
         }
         // The id says which message it is, and is no part of what it says.
-        let one = &*self.0;
-        let two = &*other.0;
-        one.role == two.role && one.parts == two.parts && one.provider == two.provider
+        self.role() == other.role()
+            && self.parts() == other.parts()
+            && self.provider() == other.provider()
     }
 }
 
 impl fmt::Debug for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Content {
-            id,
-            role,
-            parts,
-            provider,
-        } = &*self.0;
         let mut message = f.debug_struct("Message");
-        if let Some(id) = id {
+        if let Some(id) = self.id() {
             message.field("id", id);
         }
         message
-            .field("role", role)
-            .field("parts", &parts.as_slice());
-        message.field("provider", provider).finish()
+            .field("role", &self.role())
+            .field("parts", &self.parts())
+            .field("provider", self.provider())
+            .finish()
+    }
+}
+
+impl Serialize for Message {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let message = WrittenMessage {
+            id: self.id(),
+            role: self.role(),
+            parts: self.parts(),
+            provider: self.provider(),
+        };
+        message.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Message {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let message = ReadMessage::deserialize(deserializer)?;
+        Ok(Self(Arc::new(Content {
+            id: message.id,
+            role: message.role,
+            body: Body::new(message.parts, message.provider),
+        })))
     }
 }
 

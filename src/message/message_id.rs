@@ -1,5 +1,6 @@
 use std::fmt;
 use std::hash::{Hash, Hasher};
+use std::num::{NonZeroU16, NonZeroU32};
 use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -26,38 +27,41 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 pub struct MessageId {
     /// The whole id, or the part of it that is shared by the messages of a conversation.
     text: Arc<str>,
-    /// A run mints an id for every message, so it formats them only where somebody reads them.
+    /// A run mints an id for every message, so it formats them only where they are read.
     minted: Option<Minted>,
 }
 
 /// The part of a minted id that differs between the messages of a conversation.
+///
+/// Each message has one, so it is packed: a number that does not fit here makes the whole id a text.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Minted {
-    number: u32,
+    /// The message's number, from 1 on.
+    number: NonZeroU32,
     /// The attempt at a streamed response: each is a message of its own to the consumer.
-    attempt: u16,
+    attempt: u8,
     /// How often the text was changed after it was shown.
-    revision: u16,
-    answer: Option<Answer>,
-}
-
-/// A message that a tool call has brought.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Answer {
-    call: u32,
-    /// 0 for the call's result, which comes first.
-    number: u32,
+    revision: u8,
+    /// The message is the result of this tool call, from 1 on, of the message with the number.
+    result_of: Option<NonZeroU16>,
 }
 
 impl MessageId {
     /// Creates the id of a conversation's message with this number.
     pub(crate) fn minted(conversation: &Arc<str>, number: u32) -> Self {
+        let Some(number) = NonZeroU32::new(number.wrapping_add(1)) else {
+            return format!("{conversation}-m{number}").into();
+        };
         let minted = Minted {
             number,
             attempt: 0,
             revision: 0,
-            answer: None,
+            result_of: None,
         };
+        Self::packed(conversation, minted)
+    }
+
+    fn packed(conversation: &Arc<str>, minted: Minted) -> Self {
         Self {
             text: conversation.clone(),
             minted: Some(minted),
@@ -69,35 +73,43 @@ impl MessageId {
         if attempt == 0 {
             return self.clone();
         }
-        match self.minted {
-            Some(minted) => Self {
-                text: self.text.clone(),
-                minted: Some(Minted {
-                    attempt: u16::try_from(attempt).unwrap_or(u16::MAX),
-                    ..minted
-                }),
-            },
-            None => shared(format_args!("{}.{attempt}", self.text)).into(),
+        match (self.minted, u8::try_from(attempt)) {
+            (Some(minted), Ok(attempt)) => Self::packed(&self.text, Minted { attempt, ..minted }),
+            _ => format!("{self}.{attempt}").into(),
         }
     }
 
     /// Returns the id of a message that this message's tool call has brought; `number` 0 is the
     /// result.
     pub(crate) fn answer(&self, call: usize, number: usize) -> Self {
-        let answer = Answer {
-            call: u32::try_from(call).unwrap_or(u32::MAX),
-            number: u32::try_from(number).unwrap_or(u32::MAX),
-        };
+        let call_from_one = u16::try_from(call.saturating_add(1))
+            .ok()
+            .and_then(NonZeroU16::new);
         match self.minted {
-            Some(minted) if minted.answer.is_none() => Self {
-                text: self.text.clone(),
-                minted: Some(Minted {
-                    answer: Some(answer),
-                    ..minted
-                }),
-            },
-            _ => shared(format_args!("{self}{answer}")).into(),
+            Some(minted)
+                if number == 0 && minted.result_of.is_none() && call_from_one.is_some() =>
+            {
+                let result_of = call_from_one;
+                Self::packed(
+                    &self.text,
+                    Minted {
+                        result_of,
+                        ..minted
+                    },
+                )
+            }
+            _ if number == 0 => format!("{self}-t{call}-result").into(),
+            _ => format!("{self}-t{call}-result{number}").into(),
         }
+    }
+
+    fn text(&self) -> Text {
+        let mut text = Text::new();
+        text.push(&self.text);
+        if let Some(minted) = self.minted {
+            minted.write(&mut text);
+        }
+        text
     }
 
     /// Returns the id as a string, without a copy if it is one already.
@@ -105,28 +117,29 @@ impl MessageId {
     pub fn to_shared(&self) -> Arc<str> {
         match self.minted {
             None => self.text.clone(),
-            Some(_) => shared(format_args!("{self}")),
+            Some(_) => self.text().as_str().into(),
         }
     }
 
     /// Returns the id that a stream gives to the tool call at this place among those of the message.
     #[must_use]
     pub fn tool_call(&self, index: usize) -> Arc<str> {
-        shared(format_args!("{self}-t{index}"))
+        let mut text = self.text();
+        text.push("-t");
+        text.push_number(index);
+        text.as_str().into()
     }
 
     /// Returns the id of the same message after its text was changed: a consumer that has read it
     /// cannot be told to forget a part of it.
     pub(crate) fn revised(&self) -> Self {
-        match self.minted {
-            Some(minted) => Self {
-                text: self.text.clone(),
-                minted: Some(Minted {
-                    revision: minted.revision.saturating_add(1),
-                    ..minted
-                }),
-            },
-            None => shared(format_args!("{}r1", self.text)).into(),
+        let next = self.minted.and_then(|minted| {
+            let revision = minted.revision.checked_add(1)?;
+            Some(Minted { revision, ..minted })
+        });
+        match next {
+            Some(minted) => Self::packed(&self.text, minted),
+            None => format!("{self}r1").into(),
         }
     }
 
@@ -134,7 +147,7 @@ impl MessageId {
     /// have the same one.
     pub(crate) fn number(&self) -> Option<u32> {
         if let Some(minted) = self.minted {
-            return Some(minted.number);
+            return Some(minted.number());
         }
         let (_, suffix) = self.text.rsplit_once("-m")?;
         let end = suffix.find(|character: char| !character.is_ascii_digit());
@@ -142,68 +155,83 @@ impl MessageId {
     }
 }
 
-/// Returns a formatted text with one allocation: a `String` would be copied into the `Arc`.
-fn shared(text: fmt::Arguments<'_>) -> Arc<str> {
-    let mut buffer = Buffer {
-        bytes: [0; 120],
-        length: 0,
-    };
-    if fmt::write(&mut buffer, text).is_ok()
-        && let Ok(text) = std::str::from_utf8(&buffer.bytes[..buffer.length])
-    {
-        return text.into();
-    }
-    // A client may choose longer ids than a run mints.
-    text.to_string().into()
-}
-
-struct Buffer {
-    bytes: [u8; 120],
+/// The text of an id while it is written. Ids are written for each event, so it needs no
+/// allocation of its own, and not `fmt`, which takes several times as long.
+struct Text {
+    bytes: [u8; Self::ROOM],
     length: usize,
+    /// All of it, once it has no room: a client may choose longer ids than a run mints.
+    long: String,
 }
 
-impl fmt::Write for Buffer {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
+impl Text {
+    const ROOM: usize = 120;
+
+    fn new() -> Self {
+        Self {
+            bytes: [0; Self::ROOM],
+            length: 0,
+            long: String::new(),
+        }
+    }
+
+    fn push(&mut self, text: &str) {
         let end = self.length + text.len();
-        let room = self.bytes.get_mut(self.length..end).ok_or(fmt::Error)?;
-        room.copy_from_slice(text.as_bytes());
-        self.length = end;
-        Ok(())
+        if self.long.is_empty()
+            && let Some(room) = self.bytes.get_mut(self.length..end)
+        {
+            room.copy_from_slice(text.as_bytes());
+            self.length = end;
+            return;
+        }
+        if self.long.is_empty() {
+            self.long = self.as_str().to_owned();
+        }
+        self.long.push_str(text);
+    }
+
+    fn push_number(&mut self, number: impl itoa::Integer) {
+        self.push(itoa::Buffer::new().format(number));
+    }
+
+    fn as_str(&self) -> &str {
+        if self.long.is_empty() {
+            // Only whole strings were copied into it.
+            std::str::from_utf8(&self.bytes[..self.length]).unwrap_or_default()
+        } else {
+            &self.long
+        }
     }
 }
 
-impl fmt::Display for Minted {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "m{}", self.number)?;
+impl Minted {
+    /// Returns the message's number, from 0 on.
+    fn number(self) -> u32 {
+        self.number.get() - 1
+    }
+
+    fn write(self, to: &mut Text) {
+        to.push("-m");
+        to.push_number(self.number());
         if self.attempt > 0 {
-            write!(f, ".{}", self.attempt)?;
+            to.push(".");
+            to.push_number(self.attempt);
         }
         if self.revision > 0 {
-            write!(f, "r{}", self.revision)?;
+            to.push("r");
+            to.push_number(self.revision);
         }
-        match self.answer {
-            Some(answer) => fmt::Display::fmt(&answer, f),
-            None => Ok(()),
+        if let Some(call) = self.result_of {
+            to.push("-t");
+            to.push_number(call.get() - 1);
+            to.push("-result");
         }
-    }
-}
-
-impl fmt::Display for Answer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "-t{}-result", self.call)?;
-        if self.number > 0 {
-            write!(f, "{}", self.number)?;
-        }
-        Ok(())
     }
 }
 
 impl fmt::Display for MessageId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.minted {
-            Some(minted) => write!(f, "{}-{minted}", self.text),
-            None => f.write_str(&self.text),
-        }
+        f.write_str(self.text().as_str())
     }
 }
 
@@ -222,7 +250,7 @@ impl PartialEq for MessageId {
             }
             (None, None) => self.text == other.text,
             // One of them was read from JSON, where it is a string.
-            _ => self.to_shared() == other.to_shared(),
+            _ => self.text().as_str() == other.text().as_str(),
         }
     }
 }
@@ -233,7 +261,7 @@ impl PartialEq<str> for MessageId {
     fn eq(&self, other: &str) -> bool {
         match self.minted {
             None => *self.text == *other,
-            Some(_) => *self.to_shared() == *other,
+            Some(_) => self.text().as_str() == other,
         }
     }
 }
@@ -241,7 +269,7 @@ impl PartialEq<str> for MessageId {
 impl Hash for MessageId {
     fn hash<H: Hasher>(&self, state: &mut H) {
         // As the text, since a minted id equals the same id read from JSON.
-        self.to_shared().hash(state);
+        self.text().as_str().hash(state);
     }
 }
 

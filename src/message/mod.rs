@@ -1,6 +1,7 @@
 //! Messages, made of parts, and lists of messages.
 
 mod arguments;
+mod body;
 mod call_ids;
 mod media_source;
 #[expect(clippy::module_inception, reason = "a type is in the file of its name")]
@@ -8,7 +9,6 @@ mod message;
 mod message_id;
 mod messages;
 mod part;
-mod parts;
 mod provider_data;
 mod role;
 mod tool_call;

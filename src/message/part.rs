@@ -8,6 +8,8 @@ use super::provider_data::ProviderData;
 use super::tool_call::ToolCall;
 
 /// One part of a message.
+//
+// Media are boxed: most parts are none, and every message has room for one part.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 #[non_exhaustive]
@@ -17,11 +19,11 @@ pub enum Part {
     /// The model's reasoning.
     Reasoning(Reasoning),
     /// An image.
-    Image(Image),
+    Image(Box<Image>),
     /// Audio.
-    Audio(Audio),
+    Audio(Box<Audio>),
     /// A document, such as a PDF.
-    Document(Document),
+    Document(Box<Document>),
     /// A tool call of the model.
     ToolCall(ToolCall),
     /// The result of a tool call.
@@ -264,19 +266,19 @@ impl Part {
 
 impl From<Image> for Part {
     fn from(image: Image) -> Self {
-        Self::Image(image)
+        Self::Image(Box::new(image))
     }
 }
 
 impl From<Audio> for Part {
     fn from(audio: Audio) -> Self {
-        Self::Audio(audio)
+        Self::Audio(Box::new(audio))
     }
 }
 
 impl From<Document> for Part {
     fn from(document: Document) -> Self {
-        Self::Document(document)
+        Self::Document(Box::new(document))
     }
 }
 

@@ -22,6 +22,10 @@ use serde_json::Value;
 pub struct ProviderData(Option<Arc<BTreeMap<String, Value>>>);
 
 impl ProviderData {
+    pub(super) const fn none() -> Self {
+        Self(None)
+    }
+
     /// Returns the data of `provider`.
     #[must_use]
     pub fn get(&self, provider: &str) -> Option<&Value> {

@@ -458,9 +458,9 @@ impl AgentResponse {
         let is_ordered = self.chronological.is_some();
         self.unorder();
         if let Some(emitter) = emitter {
-            for index in self.new_from..self.messages.len() {
-                if emitter.has_shown_another(&self.messages[index])
-                    && let Some(message) = self.messages.get_mut(index)
+            let new = (self.new_from..).zip(self.messages.range(self.new_from));
+            for index in emitter.shown_otherwise(new) {
+                if let Some(message) = self.messages.get_mut(index)
                     && let Some(id) = message.id().map(MessageId::revised)
                 {
                     message.set_id(id);

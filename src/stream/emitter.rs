@@ -123,8 +123,14 @@ impl EventEmitter {
         &self,
         tell: impl FnOnce(&mut Calls, &mut EventBatch<'_>),
     ) -> impl Future<Output = ()> {
+        let pushed = self.push(tell);
+        self.made_room(&pushed)
+    }
+
+    /// Waits until the consumer has made room, if the events left none.
+    fn made_room<'a>(&'a self, pushed: &Result<((), bool)>) -> impl Future<Output = ()> + use<'a> {
         // Without a consumer there is nothing to do.
-        let is_full = matches!(self.push(tell), Ok(((), false)));
+        let is_full = matches!(pushed, Ok(((), false)));
         async move {
             if is_full {
                 drop(self.room().await);
@@ -151,13 +157,17 @@ impl EventEmitter {
     }
 
     /// Emits the results in the messages that a tool call has brought.
-    pub(crate) async fn tell_answers(&self, call: &CallName, messages: &[Message]) {
-        let tell = |_: &mut Calls, out: &mut EventBatch<'_>| {
+    pub(crate) fn tell_answers<'a>(
+        &'a self,
+        call: &CallName,
+        messages: &[Message],
+    ) -> impl Future<Output = ()> + use<'a> {
+        let pushed = self.push(|_, out| {
             for message in messages {
                 push_results(call, message, out);
             }
-        };
-        self.tell_all(tell).await;
+        });
+        self.made_room(&pushed)
     }
 
     /// Emits the result of a tool call without waiting.
@@ -266,16 +276,26 @@ impl EventEmitter {
         self.tell_all(tell).await;
     }
 
-    /// Returns whether a message with this id was shown with another content. It is another message
-    /// to the consumer, and needs an id of its own.
-    pub(crate) fn has_shown_another(&self, message: &Message) -> bool {
-        // Results of tools are no responses, and were shown as they are.
-        if message.role() != Role::Assistant {
-            return false;
-        }
+    /// Returns the indices of the messages that were shown with another content. Each is another
+    /// message to the consumer, and needs an id of its own.
+    pub(crate) fn shown_otherwise<'a>(
+        &self,
+        messages: impl Iterator<Item = (usize, &'a Message)>,
+    ) -> Vec<usize> {
+        let mut changed = Vec::new();
         let shown = lock(&self.0.shown);
-        let same = shown.iter().find(|shown| shown.id() == message.id());
-        same.is_some_and(|shown| !shows_same(shown, message))
+        let mut shown = InOrder::new(&shown);
+        for (index, message) in messages {
+            // Results of tools are no responses, and were shown as they are.
+            if message.role() != Role::Assistant {
+                continue;
+            }
+            let same = shown.find(|shown| shown.id() == message.id());
+            if same.is_some_and(|shown| !shows_same(shown, message)) {
+                changed.push(index);
+            }
+        }
+        changed
     }
 
     /// Makes the agent's visible messages equal its response.
@@ -284,30 +304,21 @@ impl EventEmitter {
         let shown = std::mem::take(&mut *lock(&self.0.shown));
         let mut stays = Vec::with_capacity(shown.len());
         let mut replaced = Vec::new();
-        // Both are nearly always in the same order, so a search begins after the last one found.
-        let mut from = 0;
+        let mut in_response = InOrder::new(&response);
         for shown in shown {
-            let is_it = |message: &&Message| is_shown_as(message, &shown);
-            let found = response[from..].iter().position(is_it).map(|at| from + at);
-            match found.or_else(|| response[..from].iter().position(is_it)) {
-                Some(at) => {
-                    from = at + 1;
-                    stays.push(shown);
-                }
+            match in_response.find(|message| is_shown_as(message, &shown)) {
+                Some(_) => stays.push(shown),
                 None => replaced.push(shown),
             }
         }
         let mut unseen = Vec::new();
-        let mut from = 0;
+        let mut in_shown = InOrder::new(&stays);
         for &message in &response {
-            if message.role() != Role::Assistant || !message_builder::is_visible(message) {
-                continue;
-            }
-            let is_it = |shown: &Message| shown.id() == message.id();
-            let found = stays[from..].iter().position(is_it).map(|at| from + at);
-            match found.or_else(|| stays[..from].iter().position(is_it)) {
-                Some(at) => from = at + 1,
-                None => unseen.push(message),
+            if message.role() == Role::Assistant
+                && message_builder::is_visible(message)
+                && in_shown.find(|shown| shown.id() == message.id()).is_none()
+            {
+                unseen.push(message);
             }
         }
         let mut shown = stays;
@@ -360,6 +371,29 @@ impl EventEmitter {
 /// Returns whether this message of a transcript is the one that was shown.
 fn is_shown_as(message: &Message, shown: &Message) -> bool {
     message.id() == shown.id() && shows_same(message, shown)
+}
+
+/// Finds the elements of a list one after another. They are nearly always searched in the order of
+/// the list, so a search begins after the last one found.
+struct InOrder<'a, T> {
+    list: &'a [T],
+    from: usize,
+}
+
+impl<'a, T> InOrder<'a, T> {
+    fn new(list: &'a [T]) -> Self {
+        Self { list, from: 0 }
+    }
+
+    fn find(&mut self, is_it: impl Fn(&T) -> bool) -> Option<&'a T> {
+        let (earlier, later) = self.list.split_at(self.from);
+        let index = match later.iter().position(&is_it) {
+            Some(index) => self.from + index,
+            None => earlier.iter().position(&is_it)?,
+        };
+        self.from = index + 1;
+        self.list.get(index)
+    }
 }
 
 fn push_results(call: &CallName, message: &Message, out: &mut EventBatch<'_>) {

@@ -60,7 +60,7 @@ fn a_conversation_survives_being_saved() {
         image.source,
         message::MediaSource::url("https://example.com/sky.png")
     );
-    assert_eq!(restored[1].parts()[4], Part::Document(report));
+    assert_eq!(restored[1].parts()[4], Part::from(report));
 }
 
 #[test]

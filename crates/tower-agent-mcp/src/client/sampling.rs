@@ -7,7 +7,7 @@ use rmcp::model::{
     SamplingMessage, SamplingMessageContentBlock,
 };
 use tower::ServiceExt;
-use tower_agent::message::{Audio, Image, MediaSource};
+use tower_agent::message::MediaSource;
 use tower_agent::model::FinishReason;
 use tower_agent::{Message, ModelRequest, ModelResponse, Part, RunContext, Settings};
 
@@ -99,25 +99,26 @@ fn result(response: &ModelResponse) -> Result<CreateMessageResult, ErrorData> {
 
 /// Converts a part for the server. `None` for reasoning, which is not for it.
 fn content(part: &Part) -> Option<Result<SamplingMessageContentBlock, ErrorData>> {
+    let cannot_carry = || {
+        let message = "the model answered with something that sampling cannot carry";
+        Some(Err(ErrorData::internal_error(message, None)))
+    };
     let content = match part {
         Part::Text(text) => SamplingMessageContentBlock::text(text.text.clone()),
-        Part::Image(Image {
-            source: MediaSource::Base64 { media_type, data },
-            ..
-        }) => {
-            SamplingMessageContentBlock::Image(ImageContent::new(data.clone(), media_type.clone()))
-        }
-        Part::Audio(Audio {
-            source: MediaSource::Base64 { media_type, data },
-            ..
-        }) => {
-            SamplingMessageContentBlock::Audio(AudioContent::new(data.clone(), media_type.clone()))
-        }
+        Part::Image(image) => match &image.source {
+            MediaSource::Base64 { media_type, data } => SamplingMessageContentBlock::Image(
+                ImageContent::new(data.clone(), media_type.clone()),
+            ),
+            _ => return cannot_carry(),
+        },
+        Part::Audio(audio) => match &audio.source {
+            MediaSource::Base64 { media_type, data } => SamplingMessageContentBlock::Audio(
+                AudioContent::new(data.clone(), media_type.clone()),
+            ),
+            _ => return cannot_carry(),
+        },
         Part::Reasoning(_) => return None,
-        _ => {
-            let message = "the model answered with something that sampling cannot carry";
-            return Some(Err(ErrorData::internal_error(message, None)));
-        }
+        _ => return cannot_carry(),
     };
     Some(Ok(content))
 }

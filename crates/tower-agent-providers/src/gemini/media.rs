@@ -6,17 +6,17 @@ pub(super) fn media(kind: &str, source: MediaSource, provider: ProviderData) -> 
         "image" => {
             let mut image = Image::new(source);
             image.provider = provider;
-            Part::Image(image)
+            image.into()
         }
         "audio" => {
             let mut audio = Audio::new(source);
             audio.provider = provider;
-            Part::Audio(audio)
+            audio.into()
         }
         _ => {
             let mut document = Document::new(source);
             document.provider = provider;
-            Part::Document(document)
+            document.into()
         }
     }
 }

@@ -205,6 +205,6 @@ impl Column for ChatColumn {
     }
 
     fn unsupported_part() -> Part {
-        Part::Audio(Audio::new(MediaSource::url("https://example.com/a.wav")))
+        Part::from(Audio::new(MediaSource::url("https://example.com/a.wav")))
     }
 }

@@ -215,6 +215,6 @@ impl Column for CohereColumn {
     }
 
     fn unsupported_part() -> Part {
-        Part::Image(Image::new(MediaSource::url("https://example.com/a.png")))
+        Part::from(Image::new(MediaSource::url("https://example.com/a.png")))
     }
 }

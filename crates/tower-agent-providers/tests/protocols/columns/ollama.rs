@@ -202,6 +202,6 @@ impl Column for OllamaColumn {
     }
 
     fn unsupported_part() -> Part {
-        Part::Audio(Audio::new(MediaSource::base64("audio/wav", "UklG")))
+        Part::from(Audio::new(MediaSource::base64("audio/wav", "UklG")))
     }
 }

@@ -264,6 +264,6 @@ impl Column for ResponsesColumn {
     }
 
     fn unsupported_part() -> Part {
-        Part::Audio(Audio::new(MediaSource::url("https://example.com/a.wav")))
+        Part::from(Audio::new(MediaSource::url("https://example.com/a.wav")))
     }
 }

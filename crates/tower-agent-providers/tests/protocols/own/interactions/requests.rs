@@ -128,10 +128,10 @@ async fn media_are_contents_and_results_have_theirs() {
         "https://generativelanguage.example/files/1",
     ));
     let question = Message::user("Look.")
-        .with_part(Part::Image(image))
+        .with_part(image.into())
         .with_part(Part::audio_base64("audio/wav", "UklGRg=="))
         .with_part(Part::document_base64("application/pdf", "JVBERi0="))
-        .with_part(Part::Document(file))
+        .with_part(file.into())
         .with_part(Part::Provider(ours(
             json!({ "type": "video", "uri": "https://youtu.be/1" }),
         )));

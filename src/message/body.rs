@@ -1,0 +1,79 @@
+use super::part::Part;
+use super::provider_data::ProviderData;
+
+/// The parts of a message, and the provider data of the whole message.
+///
+/// Most messages have one part and no such data. The part is stored inline: with another allocation,
+/// or with more room, the allocator would take longer for each message of a conversation.
+#[derive(Clone, Default)]
+pub(super) struct Body {
+    /// The only part, if there is one and no data.
+    one: Option<Part>,
+    /// Everything else.
+    other: Option<Box<Other>>,
+}
+
+#[derive(Clone, Default)]
+struct Other {
+    parts: Vec<Part>,
+    provider: ProviderData,
+}
+
+impl Body {
+    pub(super) fn new(parts: Vec<Part>, provider: ProviderData) -> Self {
+        if provider.is_empty() {
+            return parts.into_iter().collect();
+        }
+        let other = Other { parts, provider };
+        Self {
+            one: None,
+            other: Some(Box::new(other)),
+        }
+    }
+
+    pub(super) fn parts(&self) -> &[Part] {
+        match (&self.one, &self.other) {
+            (Some(part), _) => std::slice::from_ref(part),
+            (None, Some(other)) => &other.parts,
+            (None, None) => &[],
+        }
+    }
+
+    pub(super) fn provider(&self) -> &ProviderData {
+        static NONE: ProviderData = ProviderData::none();
+        self.other.as_ref().map_or(&NONE, |other| &other.provider)
+    }
+
+    pub(super) fn parts_mut(&mut self) -> &mut Vec<Part> {
+        &mut self.other_mut().parts
+    }
+
+    pub(super) fn provider_mut(&mut self) -> &mut ProviderData {
+        &mut self.other_mut().provider
+    }
+
+    fn other_mut(&mut self) -> &mut Other {
+        let other = self.other.get_or_insert_default();
+        other.parts.extend(self.one.take());
+        other
+    }
+}
+
+impl FromIterator<Part> for Body {
+    fn from_iter<I: IntoIterator<Item = Part>>(parts: I) -> Self {
+        let mut parts = parts.into_iter();
+        match (parts.next(), parts.next()) {
+            (one, None) => Self { one, other: None },
+            (first, second) => {
+                let other = Other {
+                    parts: first.into_iter().chain(second).chain(parts).collect(),
+                    provider: ProviderData::default(),
+                };
+                Self {
+                    one: None,
+                    other: Some(Box::new(other)),
+                }
+            }
+        }
+    }
+}
