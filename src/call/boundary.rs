@@ -401,6 +401,7 @@ impl<R: Request, S: CallService<R>> Future for Call<S, S::Future, R> {
                     if request.is_none() {
                         return Poll::Pending;
                     }
+                    // Asked last: the run may have ended while the service became ready.
                     if let Err(refusal) = this.side.admit::<R>() {
                         break Err(refusal);
                     }
@@ -423,6 +424,7 @@ impl<R: Request, S: CallService<R>> Future for Call<S, S::Future, R> {
                 Projected::Over { error: None } => return Poll::Pending,
             }
         };
+        // The future is dropped before the result leaves, as an `async fn` would drop it.
         state.set(State::Over { error: None });
         Poll::Ready(this.side.leave::<R>(result))
     }
@@ -463,6 +465,7 @@ impl Side {
             // A handle belongs to its caller, who may use it outside any run.
             CodeKind::Handle { .. } => return,
             CodeKind::Leaf(_) => {}
+            // The request moves into the layer, and an error that comes out needs the name.
             CodeKind::Layer(name) => *name = request.name().map(Into::into),
         }
         self.context = Some(request.context().clone());
@@ -470,6 +473,8 @@ impl Side {
 
     /// Fails if the call is blocked.
     fn admit<R: Request>(&self) -> Result<()> {
+        // Only a target is refused here: callbacks and layers run for a call that is not made, and
+        // may answer it.
         let (CodeKind::Leaf(_), Some(context)) = (&self.kind, &self.context) else {
             return Ok(());
         };
@@ -479,6 +484,8 @@ impl Side {
     /// Runs user code; a panic becomes an error.
     fn watch<R: Request, T>(&self, code: impl FnOnce() -> T) -> Result<T> {
         match self.kind {
+            // A plain handle adds nothing to a panic: it unwinds into the caller, as it would from
+            // the service itself.
             CodeKind::Handle { catches: false } => Ok(code()),
             _ => catch(code).map_err(|panic| self.panicked::<R>(&panic)),
         }
@@ -515,6 +522,8 @@ impl Side {
             }
         }
         result.or_else(|error| {
+            // Only what the tool itself returns is a tool's error: a layer around it fails for
+            // reasons of its own.
             let is_tool = is_leaf && R::CALL == CallKind::Tool;
             let error = if is_tool {
                 error.or_kind(ErrorKind::Tool)

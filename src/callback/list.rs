@@ -42,6 +42,7 @@ use crate::call::Request;
 /// # }
 /// ```
 pub struct Callbacks<R: Request> {
+    // An empty list allocates nothing: most agents lack callbacks for some of their calls.
     list: Option<Arc<Members<R>>>,
     follows: Follows,
 }

@@ -70,6 +70,7 @@ impl<R: Request> StackBuilder<R> {
     /// Adds a list's callbacks to the last band, or starts a new band.
     pub fn callbacks(&mut self, callbacks: &Callbacks<R>) {
         match self.0.last_mut() {
+            // An empty band would be a line without names in `explain`.
             _ if callbacks.is_empty() => {}
             Some(Part::Band(band)) => band.append(callbacks),
             _ => self.0.push(Part::Band(callbacks.clone())),
@@ -82,6 +83,7 @@ impl<R: Request> StackBuilder<R> {
         L: Layer<LayerInner<R>, Service: CallService<R>> + Send + 'static,
     {
         self.0.push(Part::Layer {
+            // Read now: in the closure below, the layer has lost its type.
             names: names_of::<R>(&layer, std::any::type_name::<L>()),
             tools: named_in::<R>(&layer),
             apply: Box::new(move |inner| BoxCallService::layer(layer.layer(inner))),
@@ -176,6 +178,8 @@ impl<R: Request> StackBuilder<R> {
                 }
                 Part::Layer { apply, .. } => {
                     let inside = Place {
+                        // Only the outermost part of a stack goes into the layers of bundles, which
+                        // would otherwise act once for each layer of the agent.
                         is_first: false,
                         ..place.clone()
                     };

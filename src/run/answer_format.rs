@@ -97,6 +97,8 @@ impl AnswerFormat {
         Self {
             name: format_name(&T::schema_name()).into(),
             answer: Arc::new(Answer::of::<T>()),
+            // A plain function, in which the type of the answer lives on: the format itself has no
+            // generics.
             check: |answer, message| parse::<T>(answer, message).map(drop),
             mode: AnswerMode::default(),
             max_repairs: 2,
@@ -171,6 +173,8 @@ impl AnswerFormat {
 
     /// Returns whether both are clones of one another.
     pub(super) fn is_clone_of(&self, other: &Self) -> bool {
+        // By identity, since schemas are large: to take equal formats for different ones only runs
+        // the guards again.
         Arc::ptr_eq(&self.answer, &other.answer)
             && self.mode == other.mode
             && self.max_repairs == other.max_repairs

@@ -133,6 +133,8 @@ impl AgentRequest {
     #[must_use]
     pub fn with_message(mut self, message: impl Into<Message>) -> Self {
         self.messages.push(message.into());
+        // A member writes to the record of its team, which a message for this member must not
+        // replace.
         if self.joins_at.is_none() {
             self.record = self.record.with_messages(&self.messages);
         }
@@ -196,6 +198,7 @@ impl AgentRequest {
         messages.extend(self.messages.iter().cloned());
         self.record = self.record.restart(messages.clone(), head, turn);
         self.messages = messages;
+        // Changed in place: the request stays part of its run, which shares this state.
         let private = self.context().private_state();
         private.remove_all(|key| !private_state.contains_key(key));
         private_state
@@ -215,6 +218,7 @@ impl AgentRequest {
     /// ```
     #[must_use]
     pub fn checkpoint(&self) -> Checkpoint {
+        // An agent that was never called has recorded nothing: the progress is then the request.
         self.record.expect(&self.messages);
         self.context().checkpoint(&self.record)
     }
@@ -321,6 +325,7 @@ impl AgentRequest {
         let messages = messages
             .in_call_order(self.messages.len())
             .unwrap_or(messages);
+        // Extensions are private to one call, and the callbacks are part of the run by now.
         let extensions = Extensions::new();
         let takes_turn = true;
         let record = self.context().record().clone();

@@ -48,6 +48,7 @@ struct Kept {
 
 impl Kept {
     fn of(context: &RunContext) -> Arc<Self> {
+        // Private state belongs to the whole run, so only the outermost agent's checkpoint has it.
         let private_state = if context.is_outermost() {
             context.private_state().clone()
         } else {
@@ -291,6 +292,7 @@ impl AgentResponse {
     #[must_use]
     pub fn with_message(mut self, message: Message) -> Self {
         self.unorder();
+        // Never a message of an earlier run, which the caller has already.
         let last = (self.new_from..self.messages.len())
             .rev()
             .find(|&index| self.messages[index].role() == Role::Assistant);
@@ -341,6 +343,7 @@ impl AgentResponse {
         }
         if std::mem::take(&mut self.is_bare) {
             let given = std::mem::take(&mut self.messages);
+            // Everything is taken from the response that it replaces, except where it came from.
             let origin = self.origin;
             *self = replaced.clone();
             self.unorder();
@@ -371,6 +374,7 @@ impl AgentResponse {
     /// Puts the words of a callback's response in place of the text of a turn of an earlier run, whose
     /// calls a message after it would close.
     fn speak_in(&mut self, replaced: &Self, at: usize) {
+        // A response from nothing consists of new messages only.
         let from = if self.is_bare { 0 } else { self.new_from };
         let said = self
             .chronological()
@@ -383,12 +387,14 @@ impl AgentResponse {
             origin: self.origin,
             ..replaced.clone()
         };
+        // A response without words has nothing to say in place of the turn's text.
         if words.is_empty() {
             return;
         }
         for messages in [Some(&mut self.messages), self.chronological.as_mut()] {
             if let Some(asks) = messages.and_then(|messages| messages.get_mut(at)) {
                 asks.parts_mut().retain(is_call);
+                // Words first: some protocols have no text after a call.
                 asks.parts_mut().splice(0..0, words.iter().cloned());
             }
         }
@@ -414,6 +420,7 @@ impl AgentResponse {
             let mut answers = message.tool_results();
             answers.any(|answer| asks.tool_calls().any(|call| call.id == answer.call_id))
         };
+        // Results of the turn follow it to the end, where they are added again.
         while self.new_messages().next_back().is_some_and(is_of_turn) {
             self.messages.pop();
         }

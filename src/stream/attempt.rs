@@ -95,6 +95,8 @@ impl Attempt {
         frames: Option<&Arc<Frame>>,
     ) -> Self {
         let mappers = Mappers::new(frames);
+        // Numbered when it is opened: an attempt replaces those that finished before it began, and
+        // no others.
         let number = call.look(Call::open);
         let emitter = AttemptEmitter {
             emitter,
@@ -109,6 +111,8 @@ impl Attempt {
             seen: MessageBuilder::default(),
         };
         let reader = OnDrop::new(reader, |Reader { emitter, .. }| {
+            // Not taken back yet: it stays visible until another attempt has output, or the call
+            // ends without one.
             emitter.call.look(|call| call.abandon(emitter.number));
         });
         Self {
@@ -187,6 +191,7 @@ impl Attempt {
         if let (Some(reader), Some(first)) = (&mut self.reader, deltas.first_mut()) {
             reader.claim_id(first);
             if let (Part::ToolCall(call), Delta::ToolCall { id, .. }) = (&mut part, first) {
+                // The message must have the id that was streamed.
                 call.id = id.clone();
             }
         }
@@ -224,6 +229,8 @@ impl Attempt {
             });
         };
         let (message, has_room) = reader.finish(said).await?;
+        // Before the wait: the attempt is complete, and dropping it now must not take back its
+        // output.
         reader.disarm();
         if !has_room {
             reader.emitter.room().await?;
@@ -289,6 +296,8 @@ impl Reader {
         );
         let mappers = self.mappers()?;
         let sent = if mappers.is_empty() {
+            // A clone shares its content, by which the end of the call sees that the two are the
+            // same.
             said.clone()
         } else {
             if !poll_fn(|cx| self.poll_map(cx, true)).await? {

@@ -45,6 +45,8 @@ impl CallHandle {
 
 impl Drop for CallHandle {
     fn drop(&mut self) {
+        // The call is returned from under the lock and dropped outside it. Not `remove`, which may
+        // panic.
         drop(self.channel.look(|calls| calls.try_remove(self.key)));
     }
 }
@@ -168,6 +170,7 @@ impl Call {
         {
             return None;
         }
+        // One attempt is visible at a time, so the earlier one is taken back first.
         if let Some(void) = self.live.take() {
             void.discard(out);
         }
@@ -197,6 +200,7 @@ impl Call {
             Some(live) if live.attempt == attempt => {
                 deltas.for_each(|delta| live.blocks.write(delta, out));
             }
+            // Its message is kept, and shown from the start if the visible attempt fails.
             Some(live) if !live.yields_to(attempt) => {}
             // Without content there is nothing to see yet.
             _ if deltas.all(|delta| delta.is_empty()) => {}
@@ -210,6 +214,7 @@ impl Call {
         if self.is_over || !message_builder::is_visible(&sent) {
             return;
         }
+        // Those that are open by now ran beside this one, which was the first to finish.
         let attempts = self.attempts;
         let live = match &mut self.live {
             Some(live) if live.attempt == attempt => Some(live),
@@ -243,6 +248,7 @@ impl Call {
                 (Phase::Finished { .. }, Some((message, _)))
                     if message.id() == Some(&live.blocks.id) =>
                 {
+                    // Deltas have no place for provider data, and an `after` may have changed it.
                     provider_data(&live.blocks.id, message, out);
                     return;
                 }
@@ -255,6 +261,7 @@ impl Call {
                         message: live.blocks.message,
                     });
                 }
+                // The call has failed, or its response came from an attempt that was not visible.
                 _ => live.discard(out),
             }
         }
@@ -340,6 +347,7 @@ impl Blocks {
         if delta.is_empty() {
             return;
         }
+        // Anything else ends a block of reasoning. Text and calls stay open until the message ends.
         if !matches!(delta, Delta::Reasoning(_)) {
             self.close_reasoning(out);
         }

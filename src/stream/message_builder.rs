@@ -68,6 +68,7 @@ impl MessageBuilder {
                 self.pieces.push(Piece::Text(text));
             }
             Added::Delta(Delta::Arguments { index, json }) => match self.arguments(index)? {
+                // Moved: most arguments come in one piece, and may be long.
                 none if none.is_empty() => *none = json,
                 arguments => arguments.push_str(&json),
             },
@@ -230,6 +231,7 @@ pub(super) fn shows_same(one: &Message, other: &Message) -> bool {
             .tool_calls()
             .map(|call| (&*call.id, &*call.name, &call.arguments))
     }
+    // Provider data is left out: the consumer receives it apart from the deltas.
     is_same_text(words(one), words(other))
         && is_same_text(thoughts(one), thoughts(other))
         && calls(one).eq(calls(other))

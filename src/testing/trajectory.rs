@@ -135,6 +135,7 @@ impl Trajectory {
                     step: Step::new(invocation.path.clone(), call_id.clone(), name.clone()),
                 }),
                 EventKind::ToolCallDelta { id, json } => {
+                    // From the end: deltas belong to one of the latest calls.
                     if let Some(call) = calls.iter_mut().rfind(|call| call.id == *id) {
                         call.arguments.push_str(json);
                     }
@@ -153,6 +154,7 @@ impl Trajectory {
                 }
                 EventKind::AttemptDiscarded { message }
                 | EventKind::ResponseReplaced { message } => {
+                    // The output of a discarded message was taken back, and its calls never ran.
                     calls.retain(|call| call.message != *message);
                 }
                 _ => {}

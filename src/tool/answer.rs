@@ -20,6 +20,7 @@ pub(crate) struct Answer {
 impl Answer {
     pub(crate) fn of<T: JsonSchema>() -> Self {
         let parameters = Parameters::of::<T>();
+        // Wrapped first: the root of a strict schema must be an object.
         let open = Schema::try_from(parameters.schema.clone()).unwrap_or_default();
         let (schema, strict) = closed(open);
         Self {

@@ -69,6 +69,8 @@ macro_rules! function_callback {
         #[must_use = "a callback does nothing until it is registered or layered"]
         pub struct $name<R, $($param),*> {
             named: Named<F>,
+            // A function pointer, so that the callback is `Send` and `Sync` whatever these types
+            // are.
             kind: PhantomData<fn(R, $($param),*)>,
         }
 
@@ -257,6 +259,8 @@ macro_rules! impl_callback {
             }
 
             fn erase(self) -> ArcCallback<R> {
+                // Not through `Callback`, whose hooks are futures: a plain function returns its
+                // decision at once.
                 ArcCallback::erased(self)
             }
         }

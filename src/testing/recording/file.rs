@@ -43,6 +43,8 @@ pub(super) fn read(path: &Path) -> Result<Vec<Recorded>, RecordingError> {
         path: path.to_owned(),
         reason,
     };
+    // The version is read first: a file of another one is named as such, whatever its calls look
+    // like.
     let json: Value = serde_json::from_str(&text).map_err(|error| format(error.to_string()))?;
     match json.get(MARK).and_then(Value::as_u64) {
         Some(VERSION) => {}
@@ -70,6 +72,8 @@ pub(super) fn write(path: &Path, calls: &[Recorded]) -> Result<(), RecordingErro
     };
     let write = || {
         let mut text = serde_json::to_vec_pretty(&written).map_err(io::Error::from)?;
+        // A recording is committed beside its test, where editors and diffs expect a last line
+        // break.
         text.push(b'\n');
         let folder = path
             .parent()
@@ -95,5 +99,6 @@ pub(super) fn write(path: &Path, calls: &[Recorded]) -> Result<(), RecordingErro
 fn put(path: &Path, text: &[u8]) -> io::Result<()> {
     let mut file = fs::File::create_new(path)?;
     file.write_all(text)?;
+    // Before the rename: after a crash, the file has either the old calls or the new ones.
     file.sync_all()
 }

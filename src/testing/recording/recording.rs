@@ -165,6 +165,7 @@ impl Recording {
             })
         });
         let recorded: Vec<_> = recorded.collect();
+        // Not held while a file is written.
         drop(state);
         file::write(&path, &recorded)
     }
@@ -205,6 +206,8 @@ impl Recording {
     ///
     /// When replaying, fails if the call differs from the recorded one, or is not recorded.
     pub fn begin(&self, mut call: RecordedCall) -> Result<CallStart, RecordingError> {
+        // Written and read once, like the recorded calls: a comparison must not fail for what a
+        // file cannot hold.
         call.request = as_read(&call)?;
         let mut state = lock(&self.shared.state);
         if !self.is_replay() {
@@ -219,6 +222,7 @@ impl Recording {
                 index,
             }));
         }
+        // Not by order alone: parallel calls begin in any order.
         if let Some(entry) = state.calls.iter_mut().find(|entry| entry.is_left(&call)) {
             entry.is_used = true;
             let outcome = entry.outcome.clone().unwrap_or_default();
@@ -226,6 +230,7 @@ impl Recording {
             return Ok(CallStart::Replay(outcome));
         }
         let error = self.mismatch(&state.calls, &call);
+        // The code under test may swallow the error, so `finish` reports it again.
         state.fault.get_or_insert_with(|| error.clone());
         Err(error)
     }
@@ -308,6 +313,7 @@ impl OpenCall {
     }
 
     fn close(&mut self, outcome: Value) {
+        // Taken, so that the drop after an `end` does not overwrite the outcome.
         let Some(recording) = self.recording.take() else {
             return;
         };
