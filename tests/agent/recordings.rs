@@ -758,7 +758,7 @@ async fn a_conversation_that_is_transferred_and_a_tool_that_panics_replay() {
         .messages()
         .iter()
         .flat_map(Message::tool_results)
-        .find(|it| it.is_error);
+        .find(|result| result.is_error);
     assert!(failed.unwrap().text().contains("no numbers"));
 
     let recording = Recording::replay(file("transferred")).unwrap();

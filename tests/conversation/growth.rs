@@ -221,7 +221,7 @@ fn an_endless_name_of_a_call_is_replaced_and_one_with_a_signature_is_not() {
                 .flat_map(|message| {
                     let calls = message.tool_calls().map(|call| call.id.clone());
                     calls
-                        .chain(message.tool_results().map(|it| it.call_id.clone()))
+                        .chain(message.tool_results().map(|result| result.call_id.clone()))
                         .collect::<Vec<_>>()
                 })
                 .collect();

@@ -52,7 +52,7 @@ async fn main() -> Result<(), BoxError> {
     let open = checkpoint.interrupts.clone();
     let yes = open
         .iter()
-        .map(|it| Resolution::resolved(&it.id, Decision::Approve));
+        .map(|interrupt| Resolution::resolved(&interrupt.id, Decision::Approve));
     let response = agent_2
         .run(AgentRequest::resume(checkpoint).with_resolutions(yes))
         .await?;

@@ -34,7 +34,7 @@ async fn a_desk_where_people_approve_and_answer() {
 
     let paused = agent.run("I want my money back.").await.unwrap();
     let yes = paused.interrupts().iter();
-    let yes = yes.map(|it| Resolution::resolved(&it.id, json!({ "approved": true })));
+    let yes = yes.map(|interrupt| Resolution::resolved(&interrupt.id, json!({ "approved": true })));
     let request = AgentRequest::resume(paused.checkpoint()).with_resolutions(yes);
     let paused = agent.run(request).await.unwrap();
     let [open] = &paused.open_calls().cloned().collect::<Vec<_>>()[..] else {

@@ -214,6 +214,6 @@ async fn a_hook_that_a_callback_lacks_is_not_shown() {
         events
             .iter()
             .filter_map(decided)
-            .all(|it| matches!(it, Decision::SkipRest))
+            .all(|decision| matches!(decision, Decision::SkipRest))
     );
 }

@@ -15,7 +15,7 @@ async fn told(agent: AgentBuilder, model: &ScriptedModel) -> String {
     messages
         .iter()
         .flat_map(|message| message.tool_results())
-        .map(|it| it.text())
+        .map(|result| result.text())
         .collect()
 }
 

@@ -66,10 +66,11 @@ pub(super) fn go_on(
         && told.new.iter().all(|(after, _)| *after == told.last);
     let answered = answered(&thread, input, allowed)?;
     let speaks = !told.new.is_empty();
-    let is_answer = |it: &&Answered| matches!(it.answer.outcome, ResolutionOutcome::Resolved(_));
+    let is_answer =
+        |answered: &&Answered| matches!(answered.answer.outcome, ResolutionOutcome::Resolved(_));
     let mut answers_now = answered.iter().filter(is_answer);
     // A repeated input may omit the messages of the run that broke off.
-    let is_open = |it: &Answered| thread.open.iter().any(|open| open.id == it.id);
+    let is_open = |answered: &Answered| thread.open.iter().any(|open| open.id == answered.id);
     if answers_now.any(|answered| speaks || !is_whole && is_open(answered)) {
         let why = "an interrupt must be answered in the conversation that raised it: omit new \
                    messages, and send the dropped ones";

@@ -247,7 +247,7 @@ async fn hooks_may_wait_and_events_keep_their_order() {
     assert!(customs(&events).len() > 1);
     let without = events
         .into_iter()
-        .filter(|it| it.kind.name() != "CUSTOM")
+        .filter(|event| event.kind.name() != "CUSTOM")
         .collect::<Vec<_>>();
     assert_eq!(without, run(&plain, input()));
 }

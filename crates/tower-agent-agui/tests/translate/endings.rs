@@ -45,10 +45,9 @@ fn ends(change: impl FnOnce(AgUiBuilder) -> AgUiBuilder) -> Vec<Event> {
 
 fn third_word(request: &TranslateRequest) -> bool {
     matches!(&request.event().kind, Told::TextDelta { .. })
-        && request
-            .messages()
-            .last()
-            .is_some_and(|it| serde_json::to_value(it).unwrap()["content"] == json!("word word "))
+        && request.messages().last().is_some_and(|message| {
+            serde_json::to_value(message).unwrap()["content"] == json!("word word ")
+        })
 }
 
 fn other(message: &'static str) -> Error {
@@ -221,7 +220,8 @@ fn a_panic_in_a_hook_or_in_a_layer_is_one_run_error() {
                 server.translate_layer(tower::util::MapResponseLayer::new(
                     move |response: TranslateResponse| -> TranslateResponse {
                         let deltas = response.events().iter();
-                        let deltas = deltas.filter(|it| it.kind.name() == "TEXT_MESSAGE_CONTENT");
+                        let deltas =
+                            deltas.filter(|event| event.kind.name() == "TEXT_MESSAGE_CONTENT");
                         assert_eq!(deltas.count(), 0, "three words");
                         response
                     },

@@ -43,7 +43,7 @@ fn the_conversation_reaches_the_model_in_order() {
     let said: Vec<_> = request
         .messages()
         .iter()
-        .map(|it| (it.role(), it.text()))
+        .map(|message| (message.role(), message.text()))
         .collect();
     let expected = [
         (Role::User, "One?".to_owned()),
@@ -121,7 +121,7 @@ fn resume_entries_are_the_runs_resolutions() {
         let answer = call
             .context()
             .resolution(&name)
-            .map(|it| it.outcome.clone());
+            .map(|resolution| resolution.outcome.clone());
         if let Some(answer) = &answer {
             found.lock().unwrap().push(answer.clone());
         }

@@ -133,7 +133,7 @@ fn content_for_nothing_is_begun_and_ended() {
         let event = super::wire(&sent);
         event
             .iter()
-            .position(|it| it["type"] == name && it["messageId"] == id)
+            .position(|event| event["type"] == name && event["messageId"] == id)
             .unwrap()
     };
     let start = position("TEXT_MESSAGE_START", "mine");
@@ -212,6 +212,6 @@ fn any_event_may_be_added_activities_too() {
     for event in more {
         assert!(sent.contains(&event), "{event:?}");
     }
-    let is_activity = |it: &&Event| matches!(it.kind, EventKind::ActivitySnapshot { .. });
+    let is_activity = |event: &&Event| matches!(event.kind, EventKind::ActivitySnapshot { .. });
     assert_eq!(sent.iter().filter(is_activity).count(), 1);
 }

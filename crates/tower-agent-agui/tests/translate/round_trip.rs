@@ -53,7 +53,7 @@ fn said<'a>(messages: impl Iterator<Item = &'a Message>) -> Vec<Said> {
             let mut results = message.tool_results();
             let result = results
                 .next()
-                .map(|it| (numbers[&it.call_id], it.parts.clone()));
+                .map(|result| (numbers[&result.call_id], result.parts.clone()));
             let (thoughts, text) = (thoughts.collect::<String>(), message.text());
             // Thoughts that led to nothing are left out.
             let is_empty = text.is_empty() && calls.is_empty();

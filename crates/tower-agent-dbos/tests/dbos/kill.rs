@@ -26,7 +26,7 @@ pub(super) async fn complete(cluster: &Cluster, folder: &Path) {
                 let answers: Vec<_> = checkpoint
                     .interrupts
                     .iter()
-                    .map(|it| world.answer(it))
+                    .map(|interrupt| world.answer(interrupt))
                     .collect();
                 run = cluster.engine.resume(RUN, answers).await.unwrap();
             }

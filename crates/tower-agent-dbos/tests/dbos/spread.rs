@@ -41,7 +41,7 @@ pub(super) fn clerk(world: World, worker: &str, journal: Postgres) -> Agent {
             world.write("paid", &format!("{worker} {}", request.context().run_id()));
             let count = lines(world.folder(), "paid")
                 .into_iter()
-                .filter(|it| it.starts_with(&*worker));
+                .filter(|line| line.starts_with(&*worker));
             world.point(&format!("paid {}", count.count())).await;
             "paid"
         }
@@ -94,7 +94,7 @@ async fn many_runs_end_once_although_one_of_two_workers_is_killed() {
             let id = run.run_id().to_owned();
             let was_paid = lines(&root, "paid")
                 .iter()
-                .any(|it| it.ends_with(&format!(" {id}")));
+                .any(|line| line.ends_with(&format!(" {id}")));
             let answer = match was_paid {
                 true => Unfinished::Done(json!("paid")),
                 false => Unfinished::RunAgain,

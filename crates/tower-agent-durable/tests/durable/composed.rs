@@ -264,7 +264,7 @@ async fn a_callback_that_speaks_while_a_second_call_waits_costs_no_answer() {
             );
             let mut asked = response.interrupts().iter();
             let asked = asked
-                .find(|it| it.tool_call_id.as_deref() == Some(call))
+                .find(|interrupt| interrupt.tool_call_id.as_deref() == Some(call))
                 .unwrap();
             let yes = Resolution::resolved(&asked.id, Decision::Approve);
             let next = match is_kept {
@@ -278,7 +278,7 @@ async fn a_callback_that_speaks_while_a_second_call_waits_costs_no_answer() {
             .messages()
             .iter()
             .flat_map(Message::tool_results)
-            .map(|it| it.text())
+            .map(|result| result.text())
             .collect();
         assert_eq!(
             (results, response.messages().len()),

@@ -148,7 +148,7 @@ impl World {
                 let follows = request
                     .messages()
                     .iter()
-                    .any(|it| it.tool_results().next().is_some());
+                    .any(|message| message.tool_results().next().is_some());
                 if is_first && follows {
                     world.point("a model fails").await;
                     return Err(Error::new(ErrorKind::Overloaded, "busy"));
@@ -238,7 +238,7 @@ impl World {
                 let (world, budget, inner) = (world.clone(), budget.clone(), inner.clone());
                 async move {
                     let (context, start) = (request.context().clone(), request.messages().len());
-                    let response = inner.oneshot(request).await.map_err(|it| it.into())?;
+                    let response = inner.oneshot(request).await.map_err(|error| error.into())?;
                     let (used, end) = (budget.account(&context)?.used(), response.messages().len());
                     let (models, tools) = (used.model_calls, used.tool_calls);
                     let spent = format!("{start}-{end} {models} {tools} {}", used.tokens);
@@ -267,8 +267,11 @@ impl World {
                 Err(JournalError::UnknownRun { .. }) => first_request(run),
                 Err(error) => Err(error)?,
                 Ok(seen) => {
-                    let answers: Vec<_> =
-                        seen.interrupts.iter().map(|it| self.answer(it)).collect();
+                    let answers: Vec<_> = seen
+                        .interrupts
+                        .iter()
+                        .map(|interrupt| self.answer(interrupt))
+                        .collect();
                     runs.request(run).await?.with_resolutions(answers)
                 }
             };
@@ -320,9 +323,11 @@ impl World {
                 Ok(answers) => serde_json::from_str(&answers)?,
                 Err(_) => {
                     let open = session
-                        .map(|it| it.checkpoint.interrupts)
+                        .map(|session| session.checkpoint.interrupts)
                         .unwrap_or_default();
-                    open.iter().map(|it| self.answer(it)).collect()
+                    open.iter()
+                        .map(|interrupt| self.answer(interrupt))
+                        .collect()
                 }
             };
             std::fs::write(&sent, serde_json::to_string(&answers)?)?;

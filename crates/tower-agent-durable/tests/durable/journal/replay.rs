@@ -156,7 +156,7 @@ async fn agents_of_one_name_at_once_are_answered_each_with_its_own() {
     let result = first
         .messages()
         .iter()
-        .flat_map(|it| it.tool_results())
+        .flat_map(|message| message.tool_results())
         .next()
         .unwrap()
         .text();
@@ -200,9 +200,9 @@ async fn a_team_that_a_tool_has_ended_ends_there_again() {
             if rounds.one() == 3 {
                 call.context().escalate();
             }
-            call.context()
-                .state()
-                .update("rounds", |it| *it = json!(it.as_u64().unwrap_or(0) + 1));
+            call.context().state().update("rounds", |value| {
+                *value = json!(value.as_u64().unwrap_or(0) + 1)
+            });
             "worked"
         };
         let member = Agent::builder(model).name("member");

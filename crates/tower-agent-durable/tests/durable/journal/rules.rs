@@ -488,7 +488,7 @@ async fn a_mutating_tool_whose_time_has_run_out_is_asked_about() {
     let told = failed
         .messages()
         .iter()
-        .flat_map(|it| it.tool_results())
+        .flat_map(|message| message.tool_results())
         .next()
         .unwrap()
         .text();

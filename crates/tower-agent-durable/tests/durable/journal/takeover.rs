@@ -125,8 +125,8 @@ fn race(new: impl Fn() -> Program + Sync) {
         while let Some(asks) = reports.iter().position(|report| report == ASKS) {
             reports[asks] = processes[asks].ends();
         }
-        let refused = reports.iter().filter(|it| is_refused(it)).count();
-        let ended = reports.iter().filter(|it| **it == "ended").count();
+        let refused = reports.iter().filter(|report| is_refused(report)).count();
+        let ended = reports.iter().filter(|report| **report == "ended").count();
         assert!(
             ended >= 1 && ended + refused == 2,
             "round {round}: {reports:?}"

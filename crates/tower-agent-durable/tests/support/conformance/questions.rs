@@ -49,7 +49,10 @@ pub(crate) fn answer(paused: &AgentResponse, answer: impl Into<Value>) -> Resolu
 /// What the model reads of the only call.
 pub(crate) fn told(response: &AgentResponse) -> String {
     assert_eq!(response.text(), "Done.");
-    let mut told = response.messages().iter().flat_map(|it| it.tool_results());
+    let mut told = response
+        .messages()
+        .iter()
+        .flat_map(|message| message.tool_results());
     told.next().unwrap().text()
 }
 

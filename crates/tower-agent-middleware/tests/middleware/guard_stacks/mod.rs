@@ -250,7 +250,7 @@ async fn check(case: &Case) -> Result<(), TestCaseError> {
             check_run(case, run)?;
             let response = run.result.as_ref().and_then(|result| result.as_ref().ok());
             response
-                .filter(|it| !it.interrupts().is_empty())
+                .filter(|response| !response.interrupts().is_empty())
                 .map(AgentResponse::checkpoint)
         }
         _ => None,

@@ -222,19 +222,20 @@ async fn what_the_protocol_cannot_do_is_an_error() {
     };
     for (change, word) in [
         (
-            (|it| it.reasoning_effort = Some(ReasoningEffort::Minimal)) as fn(&mut Settings),
+            (|settings| settings.reasoning_effort = Some(ReasoningEffort::Minimal))
+                as fn(&mut Settings),
             "`Minimal`",
         ),
         (
-            |it| it.tool_choice = Some(ToolChoice::Required),
+            |settings| settings.tool_choice = Some(ToolChoice::Required),
             "tool choice",
         ),
         (
-            |it| it.tool_choice = Some(ToolChoice::Tool("now".into())),
+            |settings| settings.tool_choice = Some(ToolChoice::Tool("now".into())),
             "tool choice",
         ),
         (
-            |it| it.parallel_tool_calls = Some(false),
+            |settings| settings.parallel_tool_calls = Some(false),
             "parallel_tool_calls",
         ),
     ] {

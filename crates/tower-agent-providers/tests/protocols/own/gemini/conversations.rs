@@ -54,7 +54,7 @@ async fn two_turns_of_parallel_calls() {
             .as_array()
             .unwrap()
             .iter()
-            .map(|it| &it["role"])
+            .map(|message| &message["role"])
             .collect();
         assert_eq!(roles, ["user", "model", "user", "model", "user"]);
         let ids = |content: &Value, field: &str| -> Vec<Value> {
