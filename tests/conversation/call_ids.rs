@@ -13,9 +13,10 @@ fn calls(ids: &'static [&'static str]) -> impl tower_agent::model::ModelService 
             .last()
             .is_some_and(|message| message.role() == Role::Tool);
         let call = |(n, id): (usize, &&str)| Part::ToolCall(ToolCall::new(*id, "look", json!(n)));
-        let said = match has_called {
-            true => Message::assistant("done"),
-            false => Message::new(Role::Assistant, ids.iter().enumerate().map(call)),
+        let said = if has_called {
+            Message::assistant("done")
+        } else {
+            Message::new(Role::Assistant, ids.iter().enumerate().map(call))
         };
         Ok::<_, BoxError>(ModelResponse::new(said))
     })

@@ -288,9 +288,10 @@ fn flaky(name: &'static str) -> Tool {
         let has_failed = has_failed.clone();
         async move {
             tokio::task::yield_now().await;
-            match has_failed.swap(true, Ordering::SeqCst) {
-                true => Ok(format!("{name} {}", of["of"])),
-                false => Err(Error::new(ErrorKind::Overloaded, "busy")),
+            if has_failed.swap(true, Ordering::SeqCst) {
+                Ok(format!("{name} {}", of["of"]))
+            } else {
+                Err(Error::new(ErrorKind::Overloaded, "busy"))
             }
         }
     };

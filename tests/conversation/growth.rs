@@ -105,9 +105,10 @@ fn a_turn_of_many_calls_costs_as_much_as_its_calls() {
             let model = ScriptedModel::new([Turn::response(turn), Turn::from_text("done")]);
             let agent = Agent::builder(model).tool(tool()).build().unwrap();
             finish(async {
-                match is_streamed {
-                    true => agent.stream("Go.").response().await,
-                    false => agent.run("Go.").await,
+                if is_streamed {
+                    agent.stream("Go.").response().await
+                } else {
+                    agent.run("Go.").await
                 }
             })
         };

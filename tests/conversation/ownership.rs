@@ -74,9 +74,10 @@ async fn a_namesake_without_the_guard_does_not_run_the_call() {
     let wiped = Wiped::default();
     for side_by_side in [false, true] {
         let team = |first: &ScriptedModel, second: &ScriptedModel| {
-            let team = match side_by_side {
-                false => Agent::sequential("team"),
-                true => Agent::parallel("team"),
+            let team = if side_by_side {
+                Agent::parallel("team")
+            } else {
+                Agent::sequential("team")
             };
             let members = [
                 unguarded("first", first, &wiped),

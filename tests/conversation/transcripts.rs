@@ -248,13 +248,14 @@ async fn a_team_makes_a_conversation_whole_once() {
 /// A tool that waits for an answer, and an agent that has asked for it.
 fn asking(change: impl FnOnce(AgentBuilder) -> AgentBuilder) -> Agent {
     let model = strict(|request| {
-        match request
+        if request
             .messages()
             .iter()
             .any(|message| message.tool_calls().count() > 0)
         {
-            false => ModelResponse::from_tool_calls([ToolCall::new("1", "ask", json!({}))]),
-            true => ModelResponse::from_text("done"),
+            ModelResponse::from_text("done")
+        } else {
+            ModelResponse::from_tool_calls([ToolCall::new("1", "ask", json!({}))])
         }
     });
     let ask = Tool::function_with("ask", "Asks.", async |_: Value, _: ToolRequest| {
@@ -287,13 +288,14 @@ async fn a_thread_in_which_a_tool_was_stopped_or_aborted_continues() {
     });
     for tool in [endless, abort] {
         let model = strict(|request| {
-            match request
+            if request
                 .messages()
                 .iter()
                 .any(|message| message.tool_calls().count() > 0)
             {
-                false => ModelResponse::from_tool_calls([ToolCall::new("1", "ask", json!({}))]),
-                true => ModelResponse::from_text("done"),
+                ModelResponse::from_text("done")
+            } else {
+                ModelResponse::from_tool_calls([ToolCall::new("1", "ask", json!({}))])
             }
         });
         let agent = Agent::builder(model)

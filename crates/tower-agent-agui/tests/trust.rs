@@ -687,9 +687,10 @@ fn a_run_of_one_id_in_two_threads_has_calls_of_its_own_in_each() {
     });
     let model = tower::service_fn(|request: ModelRequest| async move {
         let is_asked = request.messages().iter().next_back().unwrap().role() == Role::User;
-        Ok::<_, BoxError>(match is_asked {
-            true => ModelResponse::from_tool_calls([ToolCall::new("c1", "pay", json!({}))]),
-            false => ModelResponse::from_text("Paid."),
+        Ok::<_, BoxError>(if is_asked {
+            ModelResponse::from_tool_calls([ToolCall::new("c1", "pay", json!({}))])
+        } else {
+            ModelResponse::from_text("Paid.")
         })
     });
     let server = AgUi::new(Agent::builder(model).tool(pay).build().unwrap());
@@ -841,9 +842,10 @@ fn a_run_that_nothing_was_heard_of_is_taken_over_and_what_it_may_have_done_is_no
         assert_eq!(bank.paid(), 1);
         let mut again = yes;
         again.run_id = "again".into();
-        match is_taken {
-            true => assert_eq!(said(&page.runs(&server, again)), "I do not know."),
-            false => assert_eq!(refused(&server, again), InputErrorKind::Busy),
+        if is_taken {
+            assert_eq!(said(&page.runs(&server, again)), "I do not know.")
+        } else {
+            assert_eq!(refused(&server, again), InputErrorKind::Busy)
         }
         assert_eq!(bank.paid(), 1);
     }

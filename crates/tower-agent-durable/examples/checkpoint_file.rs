@@ -20,9 +20,10 @@ fn agent(turns: Vec<Turn>) -> Result<Agent, BoxError> {
 }
 
 fn load(file: &Path) -> Result<Checkpoint, BoxError> {
-    match file.exists() {
-        true => Ok(serde_json::from_slice(&std::fs::read(file)?)?),
-        false => Ok(Checkpoint::default()),
+    if file.exists() {
+        Ok(serde_json::from_slice(&std::fs::read(file)?)?)
+    } else {
+        Ok(Checkpoint::default())
     }
 }
 

@@ -118,10 +118,13 @@ impl Ingress {
         let (mut pause, most) = PAUSES;
         loop {
             let failed = match timeout(TRY.min(self.timeout), make()).await {
-                Ok(Ok(response)) => match is_passing(response.status()) {
-                    false => return Ok(response),
-                    true => Failed::With(refusal(&response)),
-                },
+                Ok(Ok(response)) => {
+                    if is_passing(response.status()) {
+                        Failed::With(refusal(&response))
+                    } else {
+                        return Ok(response);
+                    }
+                }
                 Ok(Err(error)) => match error.response() {
                     Some(response) if !is_passing(response.status()) => {
                         return Ok(response.clone());

@@ -281,9 +281,10 @@ async fn replay<R: Recordable>(request: R, site: Site, mut outcome: Value) -> Re
     let mut response: R::Response = serde_json::from_value(response).map_err(unreadable)?;
     let any: &mut dyn Any = &mut response;
     if let (Some(sink), Some(response)) = (&sink, any.downcast_mut::<ModelResponse>()) {
-        match was_streamed {
-            true => response.set_attempt(number),
-            false => *response = response.clone().streamed_to(Some(sink)).await?,
+        if was_streamed {
+            response.set_attempt(number)
+        } else {
+            *response = response.clone().streamed_to(Some(sink)).await?
         }
     }
     Ok(response)

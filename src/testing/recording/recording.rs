@@ -149,9 +149,10 @@ impl Recording {
         };
         if self.is_replay() {
             let calls = numbered(|entry| !entry.is_used && !entry.is_dropped());
-            return match calls.is_empty() {
-                true => Ok(()),
-                false => Err(RecordingError::Unused { path, calls }),
+            return if calls.is_empty() {
+                Ok(())
+            } else {
+                Err(RecordingError::Unused { path, calls })
             };
         }
         let calls = numbered(|entry| entry.outcome.is_none());

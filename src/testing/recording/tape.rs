@@ -106,9 +106,10 @@ pub(super) async fn play(
         for delta in track.deltas {
             attempt.send(delta).await?;
         }
-        match track.finished {
-            true => number = attempt.finish().await?.attempt,
-            false => open = Some(attempt),
+        if track.finished {
+            number = attempt.finish().await?.attempt
+        } else {
+            open = Some(attempt)
         }
     }
     Ok((number, open))

@@ -57,9 +57,10 @@ async fn an_edited_call_passes_the_checks_behind_the_approval() {
         .tool(log.tool("pay"))
         .on_tool(Approval::of_tools(["pay"]).allow_edits())
         .on_tool(before_tool(|request| {
-            match request.arguments().as_u64() > Some(100) {
-                true => Action::Respond(ToolResponse::error("too much")),
-                false => Action::Continue,
+            if request.arguments().as_u64() > Some(100) {
+                Action::Respond(ToolResponse::error("too much"))
+            } else {
+                Action::Continue
             }
         }))
         .build()

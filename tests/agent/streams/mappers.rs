@@ -333,9 +333,10 @@ async fn a_send_that_is_dropped_while_a_mapper_waits_neither_loses_nor_reorders_
             })
         };
         let builder = Agent::builder(model.clone());
-        let agent = match first {
-            true => builder.on_model(turnstile()).on_model(mark('!')),
-            false => builder.on_model(mark('!')).on_model(turnstile()),
+        let agent = if first {
+            builder.on_model(turnstile()).on_model(mark('!'))
+        } else {
+            builder.on_model(mark('!')).on_model(turnstile())
         };
 
         permits.forget_permits(usize::MAX);

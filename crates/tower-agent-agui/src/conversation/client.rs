@@ -97,9 +97,10 @@ impl Conversation {
                 tool_call_name,
                 parent_message_id,
             } => {
-                let call = match self.calls.contains_key(tool_call_id) {
-                    true => self.call(tool_call_id),
-                    false => self.add_call(tool_call_id, parent_message_id.as_ref(), event),
+                let call = if self.calls.contains_key(tool_call_id) {
+                    self.call(tool_call_id)
+                } else {
+                    self.add_call(tool_call_id, parent_message_id.as_ref(), event)
                 };
                 if let Some(call) = call {
                     call.function.name = tool_call_name.clone();

@@ -82,19 +82,18 @@ pub(super) fn go_on(
     for (after, entry) in told.new {
         new.entry(after).or_default().push(thread.push(entry));
     }
-    let mut head = match is_whole {
-        true => thread.head.clone(),
-        false => {
-            let mut head = new.remove(&None).unwrap_or_default();
-            for index in stays
-                .into_iter()
-                .filter(|index| !is_answer_of(&thread, *index))
-            {
-                head.push(index);
-                head.extend(new.remove(&Some(index)).unwrap_or_default());
-            }
-            head
+    let mut head = if is_whole {
+        thread.head.clone()
+    } else {
+        let mut head = new.remove(&None).unwrap_or_default();
+        for index in stays
+            .into_iter()
+            .filter(|index| !is_answer_of(&thread, *index))
+        {
+            head.push(index);
+            head.extend(new.remove(&Some(index)).unwrap_or_default());
         }
+        head
     };
     head.extend(new.remove(&last).unwrap_or_default());
     let mut fresh = HashSet::new();

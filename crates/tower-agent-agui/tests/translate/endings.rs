@@ -57,9 +57,12 @@ fn other(message: &'static str) -> Error {
 #[test]
 fn an_error_of_a_hook_is_one_run_error_and_drops_the_model() {
     let sent = ends(|server| {
-        server.on_translate(before_translate(|request| match third_word(request) {
-            true => Err(other("no more")),
-            false => Ok(()),
+        server.on_translate(before_translate(|request| {
+            if third_word(request) {
+                Err(other("no more"))
+            } else {
+                Ok(())
+            }
         }))
     });
     assert_eq!(text(&sent), "word word ");
@@ -69,9 +72,12 @@ fn an_error_of_a_hook_is_one_run_error_and_drops_the_model() {
     );
 
     let sent = ends(|server| {
-        server.on_translate(after_translate(|request, _| match third_word(request) {
-            true => Err(other("no more")),
-            false => Ok(()),
+        server.on_translate(after_translate(|request, _| {
+            if third_word(request) {
+                Err(other("no more"))
+            } else {
+                Ok(())
+            }
         }))
     });
     assert_eq!(text(&sent), "word word ");
@@ -94,9 +100,12 @@ fn an_abort_of_a_hook_has_a_code_of_its_own_under_every_preset() {
                         next.run(request).await
                     },
                 ))
-                .on_translate(before_translate(|request| match third_word(request) {
-                    true => Err(Error::abort("that is enough")),
-                    false => Ok(()),
+                .on_translate(before_translate(|request| {
+                    if third_word(request) {
+                        Err(Error::abort("that is enough"))
+                    } else {
+                        Ok(())
+                    }
                 }))
         });
         assert_eq!(text(&sent), "word word ", "{preset}");
@@ -281,17 +290,21 @@ fn an_interrupt_or_an_end_of_the_invocation_ends_the_run_with_its_code() {
     for (ending, code) in endings {
         let (in_before, in_after) = (ending.clone(), ending);
         let sent = ends(|server| {
-            server.on_translate(before_translate(move |request| match third_word(request) {
-                true => Err(in_before.clone()),
-                false => Ok(()),
+            server.on_translate(before_translate(move |request| {
+                if third_word(request) {
+                    Err(in_before.clone())
+                } else {
+                    Ok(())
+                }
             }))
         });
         assert_eq!(error(&sent).code.as_deref(), Some(code));
         let sent = ends(|server| {
             server.on_translate(after_translate(move |request, _| {
-                match third_word(request) {
-                    true => Err(in_after.clone()),
-                    false => Ok(()),
+                if third_word(request) {
+                    Err(in_after.clone())
+                } else {
+                    Ok(())
                 }
             }))
         });

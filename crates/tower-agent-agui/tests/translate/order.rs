@@ -16,12 +16,13 @@ fn instead(
     events: impl IntoIterator<Item = Event>,
 ) -> AgUiBuilder {
     let response = TranslateResponse::new(events);
-    server.on_translate(after_translate(
-        move |request: &TranslateRequest, _| match of(&request.event().kind) {
-            true => Action::Respond(response.clone()),
-            false => Action::Continue,
-        },
-    ))
+    server.on_translate(after_translate(move |request: &TranslateRequest, _| {
+        if of(&request.event().kind) {
+            Action::Respond(response.clone())
+        } else {
+            Action::Continue
+        }
+    }))
 }
 
 fn is_delta(event: &Told) -> bool {

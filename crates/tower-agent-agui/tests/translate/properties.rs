@@ -342,12 +342,13 @@ impl Meddler {
                     async move {
                         let response = next.run(request).await?;
                         Yield(!meddler.waits).await;
-                        match acts {
-                            true => Ok(meddler
+                        if acts {
+                            Ok(meddler
                                 .change(&held, response.into_events())?
                                 .into_iter()
-                                .collect()),
-                            false => Ok(response),
+                                .collect())
+                        } else {
+                            Ok(response)
                         }
                     }
                 },

@@ -182,9 +182,10 @@ proptest! {
             let response = futures::FutureExt::now_or_never(local);
             here = response.unwrap().unwrap().messages().clone();
             let server = AgUi::builder(agent(run, script, &asked_there));
-            let server = match sealed {
-                true => server.stateless(key.clone()).build(),
-                false => server.threads(threads.clone()).build(),
+            let server = if sealed {
+                server.stateless(key.clone()).build()
+            } else {
+                server.threads(threads.clone()).build()
             };
             let server = super::started(&server, input.clone());
             let events = futures::StreamExt::collect::<Vec<_>>(server);

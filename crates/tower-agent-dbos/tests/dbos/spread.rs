@@ -29,9 +29,10 @@ pub(super) fn clerk(world: World, worker: &str, journal: Postgres) -> Agent {
             .messages()
             .iter()
             .any(|message| message.role() == Role::Tool);
-        Ok::<_, BoxError>(match has_paid {
-            true => ModelResponse::from_text("Paid."),
-            false => ModelResponse::from_tool_calls([ToolCall::new("c1", "pay", json!({}))]),
+        Ok::<_, BoxError>(if has_paid {
+            ModelResponse::from_text("Paid.")
+        } else {
+            ModelResponse::from_tool_calls([ToolCall::new("c1", "pay", json!({}))])
         })
     });
     let worker = worker.to_owned();
@@ -95,9 +96,10 @@ async fn many_runs_end_once_although_one_of_two_workers_is_killed() {
             let was_paid = lines(&root, "paid")
                 .iter()
                 .any(|line| line.ends_with(&format!(" {id}")));
-            let answer = match was_paid {
-                true => Unfinished::Done(json!("paid")),
-                false => Unfinished::RunAgain,
+            let answer = if was_paid {
+                Unfinished::Done(json!("paid"))
+            } else {
+                Unfinished::RunAgain
             };
             asked += 1;
             run = cluster

@@ -210,9 +210,10 @@ async fn a_client_whose_server_was_killed_gets_the_answer_once() {
             drop(hanging);
 
             let next = Process::start(&folder.file(""), false);
-            let messages = match sends_all {
-                true => heard(&question, &first),
-                false => vec![question.clone()],
+            let messages = if sends_all {
+                heard(&question, &first)
+            } else {
+                vec![question.clone()]
             };
             let body = next.post(&input(run, &messages)).await;
             let second = read(body, |_| false).await;

@@ -265,9 +265,10 @@ fn several(asks: bool) -> (Agent, ScriptedModel) {
     let model = ScriptedModel::new([calls, Turn::from_text("Done.")]);
     let tool = |name: &'static str| Tool::function(name, "Does it.", move |_: Value| name);
     let agent = Agent::builder(model.clone()).tools(["look", "pay", "send"].map(tool));
-    let agent = match asks {
-        true => agent.on_tool(Approval::of_tools(["pay", "send"])),
-        false => agent,
+    let agent = if asks {
+        agent.on_tool(Approval::of_tools(["pay", "send"]))
+    } else {
+        agent
     };
     (agent.build().unwrap(), model)
 }

@@ -92,9 +92,10 @@ impl World {
         let fate = self.fate(what).or_else(|| self.fate(&point.to_string()));
         let Some(fate) = fate else { return };
         // Not in the middle of what another call writes, which would keep others out.
-        let _quiet = match fate.is_stop() {
-            true => Some(self.0.writing.write().await),
-            false => None,
+        let _quiet = if fate.is_stop() {
+            Some(self.0.writing.write().await)
+        } else {
+            None
         };
         fate.happen(self.folder());
     }
@@ -331,11 +332,12 @@ impl World {
                 }
             };
             std::fs::write(&sent, serde_json::to_string(&answers)?)?;
-            let request = match answers.is_empty() {
-                true => first_request(run),
-                false => AgentRequest::default()
+            let request = if answers.is_empty() {
+                first_request(run)
+            } else {
+                AgentRequest::default()
                     .with_resolutions(answers)
-                    .with_run_id(run),
+                    .with_run_id(run)
             };
             let response = stream(agent.clone(), key.request(request)).await?;
             std::fs::remove_file(&sent)?;
@@ -384,9 +386,10 @@ impl World {
         let keys = std::fs::read_to_string(self.file("keys")).unwrap_or_default();
         let was_done = keys.lines().any(|line| line == key);
         self.write("asked", &format!("{tool} {was_done}"));
-        let answer = match was_done {
-            true => Unfinished::Done(json!(format!("{tool} done"))),
-            false => Unfinished::RunAgain,
+        let answer = if was_done {
+            Unfinished::Done(json!(format!("{tool} done")))
+        } else {
+            Unfinished::RunAgain
         };
         Resolution::resolved(&interrupt.id, answer)
     }

@@ -57,15 +57,12 @@ fn overtaken_at_each_point(new: impl Fn() -> Program + Sync) {
             report = other.ends();
         }
         assert_eq!(report, "ended", "overtaken at `{at}`");
-        match is_refused(&last) {
-            true => {
-                refused.one();
-            }
+        if is_refused(&last) {
+            refused.one();
+        } else {
             // It asks for the run's latest request, or has it, and gets the same end.
-            false => {
-                let is_between = at.ends_with(" a run starts") || at.ends_with(" a run has ended");
-                assert!(last == "ended" && is_between, "{last}, at `{at}`");
-            }
+            let is_between = at.ends_with(" a run starts") || at.ends_with(" a run has ended");
+            assert!(last == "ended" && is_between, "{last}, at `{at}`");
         }
         assert_eq!(end(&root), expected, "overtaken at `{at}`");
     });

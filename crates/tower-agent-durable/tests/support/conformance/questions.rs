@@ -21,9 +21,10 @@ pub(crate) fn slow(keys: &Keys, times: usize) -> Tool {
     let pay = move |_: Value, request: ToolRequest| {
         let mut keys = keys.lock().unwrap();
         keys.push(request.idempotency_key());
-        match keys.len() > times {
-            true => Ok("pay done"),
-            false => Err(Error::new(ErrorKind::Timeout, "too slow")),
+        if keys.len() > times {
+            Ok("pay done")
+        } else {
+            Err(Error::new(ErrorKind::Timeout, "too slow"))
         }
     };
     Tool::function_with("pay", "Does it.", pay)
@@ -112,13 +113,12 @@ pub(crate) async fn an_answer_counts_in_a_run_of_any_id(place: impl Place) {
             assert_eq!(told(&done().await.unwrap()), text);
             let is_made = text == "pay done";
             assert_eq!(keys(&paid).len(), 1 + usize::from(is_made));
-            match is_made {
-                true => assert_eq!(keys(&paid)[1], question.1),
+            if is_made {
+                assert_eq!(keys(&paid)[1], question.1);
+            } else {
                 // The same answer again calls nothing either.
-                false => {
-                    assert_eq!(told(&done().await.unwrap()), text);
-                    assert_eq!(keys(&paid).len(), 1);
-                }
+                assert_eq!(told(&done().await.unwrap()), text);
+                assert_eq!(keys(&paid).len(), 1);
             }
         }
     }

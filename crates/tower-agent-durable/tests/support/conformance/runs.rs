@@ -125,9 +125,10 @@ pub(crate) async fn a_run_that_was_cancelled_or_deleted_stops_before_its_next_st
             let tool = move |_: serde_json::Value| {
                 let runs = runs.clone();
                 async move {
-                    match is_deleted {
-                        true => runs.delete("run 1").await,
-                        false => runs.cancel("run 1").await,
+                    if is_deleted {
+                        runs.delete("run 1").await
+                    } else {
+                        runs.cancel("run 1").await
                     }
                 }
             };
@@ -360,9 +361,12 @@ pub(crate) async fn runs_that_have_ended_are_deleted_when_they_are_old(
     let database = place.open().await;
     let runs = database.runs();
     let agent = |works: bool| {
-        let broken = move |_: &mut ModelRequest| match works {
-            true => Ok(()),
-            false => Err(Error::new(ErrorKind::Auth, "no key")),
+        let broken = move |_: &mut ModelRequest| {
+            if works {
+                Ok(())
+            } else {
+                Err(Error::new(ErrorKind::Auth, "no key"))
+            }
         };
         durable(calling(&["pay"], &Count::default()), database.clone())
             .tool(counting("pay", Effect::Mutating, &Count::default()))
