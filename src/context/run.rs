@@ -264,7 +264,10 @@ impl Scope {
     pub(super) fn apply(&mut self, given: &Given) {
         if let Some(more) = &given.resolutions {
             let all = Arc::make_mut(self.resolutions.get_or_insert_default());
-            all.extend(more.iter().map(|(id, it)| (id.clone(), it.clone())));
+            all.extend(
+                more.iter()
+                    .map(|(id, resolution)| (id.clone(), resolution.clone())),
+            );
         }
         if let Some(token) = &given.token {
             self.token = self.token.child_token();

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::message_id::MessageId;
 use super::part::{Part, ToolResult};
-use super::parts::Parts;
+use super::parts::PartList;
 use super::provider_data::ProviderData;
 use super::role::Role;
 use super::tool_call::ToolCall;
@@ -30,7 +30,7 @@ struct Content {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     id: Option<MessageId>,
     role: Role,
-    parts: Parts,
+    parts: PartList,
     #[serde(default, skip_serializing_if = "ProviderData::is_empty")]
     provider: ProviderData,
 }

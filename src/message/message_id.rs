@@ -38,12 +38,12 @@ struct Minted {
     attempt: u16,
     /// How often the text was changed after it was shown.
     revision: u16,
-    answer: Option<Answer>,
+    answer: Option<CallAnswer>,
 }
 
 /// A message that a tool call has brought.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Answer {
+struct CallAnswer {
     call: u32,
     /// 0 for the call's result, which comes first.
     number: u32,
@@ -84,7 +84,7 @@ impl MessageId {
     /// Returns the id of a message that this message's tool call has brought; `number` 0 is the
     /// result.
     pub(crate) fn answer(&self, call: usize, number: usize) -> Self {
-        let answer = Answer {
+        let answer = CallAnswer {
             call: u32::try_from(call).unwrap_or(u32::MAX),
             number: u32::try_from(number).unwrap_or(u32::MAX),
         };
@@ -188,7 +188,7 @@ impl fmt::Display for Minted {
     }
 }
 
-impl fmt::Display for Answer {
+impl fmt::Display for CallAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "-t{}-result", self.call)?;
         if self.number > 0 {

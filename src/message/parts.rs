@@ -5,7 +5,7 @@ use super::part::Part;
 /// The parts of a message. Most messages have one, which is stored inline, without an allocation of
 /// its own.
 #[derive(Clone)]
-pub(super) struct Parts {
+pub(super) struct PartList {
     /// The only part, if there is one.
     one: Option<Part>,
     #[allow(
@@ -15,7 +15,7 @@ pub(super) struct Parts {
     many: Option<Box<Vec<Part>>>,
 }
 
-impl Parts {
+impl PartList {
     pub(super) fn as_slice(&self) -> &[Part] {
         match &self.one {
             Some(part) => std::slice::from_ref(part),
@@ -30,7 +30,7 @@ impl Parts {
     }
 }
 
-impl FromIterator<Part> for Parts {
+impl FromIterator<Part> for PartList {
     fn from_iter<I: IntoIterator<Item = Part>>(parts: I) -> Self {
         let mut parts = parts.into_iter();
         match (parts.next(), parts.next()) {
@@ -46,19 +46,19 @@ impl FromIterator<Part> for Parts {
     }
 }
 
-impl PartialEq for Parts {
+impl PartialEq for PartList {
     fn eq(&self, other: &Self) -> bool {
         self.as_slice() == other.as_slice()
     }
 }
 
-impl Serialize for Parts {
+impl Serialize for PartList {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.as_slice().serialize(serializer)
     }
 }
 
-impl<'de> Deserialize<'de> for Parts {
+impl<'de> Deserialize<'de> for PartList {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Vec::deserialize(deserializer).map(Self::from_iter)
     }

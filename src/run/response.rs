@@ -33,20 +33,20 @@ pub struct AgentResponse {
     iterations: u32,
     end_reason: EndReason,
     state: State,
-    kept: Option<Arc<Kept>>,
+    saved: Option<Arc<SavedParts>>,
     origin: Origin,
     /// Created by a callback and not yet placed in a conversation.
     is_bare: bool,
 }
 
 /// The parts of a response's checkpoint besides the messages.
-struct Kept {
+struct SavedParts {
     head: Head,
     private_state: State,
     turn: u64,
 }
 
-impl Kept {
+impl SavedParts {
     fn of(context: &RunContext) -> Arc<Self> {
         // Private state belongs to the whole run, so only the outermost agent's checkpoint has it.
         let private_state = if context.is_outermost() {
@@ -62,10 +62,10 @@ impl Kept {
     }
 }
 
-impl fmt::Debug for Kept {
+impl fmt::Debug for SavedParts {
     /// Omits the private state.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Kept")
+        f.debug_struct("SavedParts")
             .field("turn", &self.turn)
             .finish_non_exhaustive()
     }
@@ -115,7 +115,7 @@ impl AgentResponse {
             iterations: 0,
             end_reason: EndReason::Completed,
             state: State::default(),
-            kept: None,
+            saved: None,
             origin: Origin::default(),
             is_bare: true,
         }
@@ -141,7 +141,7 @@ impl AgentResponse {
             iterations: 0,
             end_reason: EndReason::Completed,
             state: context.state().clone(),
-            kept: Some(Kept::of(context)),
+            saved: Some(SavedParts::of(context)),
             origin: Origin::default(),
             is_bare: false,
         }
@@ -255,10 +255,10 @@ impl AgentResponse {
     pub fn checkpoint(&self) -> Checkpoint {
         let mut checkpoint = Checkpoint::new(self.messages.clone());
         checkpoint.interrupts = self.interrupts().to_vec();
-        if let Some(kept) = &self.kept {
-            checkpoint.turn = kept.turn;
-            checkpoint.head = kept.head.clone();
-            checkpoint.private_state = kept.private_state.snapshot();
+        if let Some(saved) = &self.saved {
+            checkpoint.turn = saved.turn;
+            checkpoint.head = saved.head.clone();
+            checkpoint.private_state = saved.private_state.snapshot();
         }
         checkpoint
     }
@@ -324,11 +324,11 @@ impl AgentResponse {
     }
 
     /// Appends a callback's response to the conversation of its run.
-    pub(super) fn continue_from(&mut self, asked: &Messages, context: &RunContext) {
+    pub(super) fn continue_from(&mut self, request: &Messages, context: &RunContext) {
         if std::mem::take(&mut self.is_bare) {
-            let said = std::mem::replace(&mut self.messages, asked.clone());
-            self.new_from = asked.len();
-            self.messages.extend(said.iter().cloned());
+            let own = std::mem::replace(&mut self.messages, request.clone());
+            self.new_from = request.len();
+            self.messages.extend(own.iter().cloned());
             self.order();
             self.carry(context);
         }
@@ -352,13 +352,13 @@ impl AgentResponse {
                 .new_messages()
                 .next_back()
                 .is_some_and(|last| last.role() == Role::Assistant);
-            let kept = match waits {
+            let remaining = match waits {
                 // The results of a turn of an earlier run stay.
                 _ if is_all => self.new_from + self.new_messages().take_while(is_tools).count(),
                 Some(at) => at.max(self.new_from),
                 None => self.messages.len() - usize::from(ends_in_words),
             };
-            while self.messages.len() > kept {
+            while self.messages.len() > remaining {
                 self.messages.pop();
             }
             self.messages.extend(given.iter().cloned());
@@ -376,12 +376,14 @@ impl AgentResponse {
     fn speak_in(&mut self, replaced: &Self, at: usize) {
         // A response from nothing consists of new messages only.
         let from = if self.is_bare { 0 } else { self.new_from };
-        let said = self
+        let spoken = self
             .chronological()
             .range(from)
             .filter(|message| message.role() == Role::Assistant);
         let is_call = |part: &Part| matches!(part, Part::ToolCall(_));
-        let parts = said.flat_map(Message::parts).filter(|part| !is_call(part));
+        let parts = spoken
+            .flat_map(Message::parts)
+            .filter(|part| !is_call(part));
         let words: Vec<_> = parts.cloned().collect();
         *self = Self {
             origin: self.origin,
@@ -456,7 +458,7 @@ impl AgentResponse {
     }
 
     fn keep(&mut self, context: &RunContext) {
-        self.kept = Some(Kept::of(context));
+        self.saved = Some(SavedParts::of(context));
     }
 
     /// Gives an id to each new message that has none, and another to each that was shown with

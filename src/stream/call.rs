@@ -67,11 +67,11 @@ pub(super) struct Call {
 struct Live {
     attempt: u32,
     blocks: Blocks,
-    phase: Phase,
+    phase: LivePhase,
 }
 
 #[derive(Debug)]
-enum Phase {
+enum LivePhase {
     Writing,
     /// It was dropped before it finished.
     Abandoned,
@@ -85,9 +85,9 @@ enum Phase {
 impl Live {
     fn yields_to(&self, attempt: u32) -> bool {
         match self.phase {
-            Phase::Writing => false,
-            Phase::Abandoned => true,
-            Phase::Finished { attempts, .. } => attempt >= attempts,
+            LivePhase::Writing => false,
+            LivePhase::Abandoned => true,
+            LivePhase::Finished { attempts, .. } => attempt >= attempts,
         }
     }
 
@@ -134,7 +134,7 @@ impl Call {
     pub(super) fn id_of(&self, response: &Message) -> MessageId {
         let shown = self.live.as_ref().map(|live| &live.blocks.id);
         if let Some(live) = &self.live
-            && let Phase::Finished { sent, .. } = &live.phase
+            && let LivePhase::Finished { sent, .. } = &live.phase
             && shows_same(sent, response)
         {
             return live.blocks.id.clone();
@@ -179,7 +179,7 @@ impl Call {
         Some(self.live.insert(Live {
             attempt,
             blocks,
-            phase: Phase::Writing,
+            phase: LivePhase::Writing,
         }))
     }
 
@@ -214,7 +214,7 @@ impl Call {
         if self.is_over || !message_builder::is_visible(&sent) {
             return;
         }
-        // Those that are open by now ran beside this one, which was the first to finish.
+        // Attempts that are open by now ran beside this one, which was the first to finish.
         let attempts = self.attempts;
         let live = match &mut self.live {
             Some(live) if live.attempt == attempt => Some(live),
@@ -222,15 +222,15 @@ impl Call {
         };
         if let Some(live) = live {
             live.blocks.close(out);
-            live.phase = Phase::Finished { sent, attempts };
+            live.phase = LivePhase::Finished { sent, attempts };
         }
     }
 
     /// Handles an attempt that was dropped before it finished.
     pub(super) fn abandon(&mut self, attempt: u32) {
         match &mut self.live {
-            Some(live) if live.attempt == attempt && matches!(live.phase, Phase::Writing) => {
-                live.phase = Phase::Abandoned;
+            Some(live) if live.attempt == attempt && matches!(live.phase, LivePhase::Writing) => {
+                live.phase = LivePhase::Abandoned;
             }
             _ => {}
         }
@@ -245,7 +245,7 @@ impl Call {
         self.is_over = true;
         if let Some(mut live) = self.live.take() {
             match (&live.phase, answer) {
-                (Phase::Finished { .. }, Some((message, _)))
+                (LivePhase::Finished { .. }, Some((message, _)))
                     if message.id() == Some(&live.blocks.id) =>
                 {
                     // Deltas have no place for provider data, and an `after` may have changed it.
@@ -253,7 +253,7 @@ impl Call {
                     return;
                 }
                 // It is replaced by another response.
-                (Phase::Finished { .. }, Some((_, by)))
+                (LivePhase::Finished { .. }, Some((_, by)))
                     if by.is_none_or(|by| by == live.attempt) =>
                 {
                     live.blocks.close(out);

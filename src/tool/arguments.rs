@@ -133,7 +133,7 @@ pub(super) fn parse<A: DeserializeOwned>(
         .then(|| wrapped(sent, &tool.schema))
         .flatten();
     let arguments = bare.as_ref().unwrap_or(sent);
-    let (place, inside) = match tool.form {
+    let (prefix, inside) = match tool.form {
         ArgumentsForm::Property if !arguments.is_object() => return Err(no_json(arguments, tool)),
         ArgumentsForm::Property => (VALUE, &arguments[VALUE]),
         // `()` deserialises from null, and the model sends an object.
@@ -148,11 +148,11 @@ pub(super) fn parse<A: DeserializeOwned>(
         return Ok(parsed);
     }
     serde_path_to_error::deserialize(inside).map_err(|error| {
-        let path = match (place, error.path().to_string()) {
-            (place, path) if path == "." => place.to_owned(),
+        let path = match (prefix, error.path().to_string()) {
+            (prefix, path) if path == "." => prefix.to_owned(),
             ("", path) => path,
-            (place, path) if path.starts_with('[') => format!("{place}{path}"),
-            (place, path) => format!("{place}.{path}"),
+            (prefix, path) if path.starts_with('[') => format!("{prefix}{path}"),
+            (prefix, path) => format!("{prefix}.{path}"),
         };
         // A string is the model's text that is not JSON.
         if arguments.is_string() {
@@ -161,7 +161,7 @@ pub(super) fn parse<A: DeserializeOwned>(
         // Serde reports the object that lacks a field; the model needs the field itself.
         let (field, problem) = match (arguments, missing(arguments, &tool.schema, &path)) {
             (_, Some(field)) => (field, "is missing".to_owned()),
-            (Value::Object(object), _) if place == VALUE && !object.contains_key(VALUE) => {
+            (Value::Object(object), _) if prefix == VALUE && !object.contains_key(VALUE) => {
                 (path, "is missing".to_owned())
             }
             (_, None) => (path, error.inner().to_string()),

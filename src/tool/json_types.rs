@@ -103,9 +103,9 @@ impl<'a> TypeCheck<'a> {
                 }
             }
             Value::Array(items) => {
-                let places = list(keywords, "prefixItems");
+                let schemas = list(keywords, "prefixItems");
                 for (index, item) in items.iter().enumerate() {
-                    let Some(schema) = places.get(index).or_else(|| keywords.get("items")) else {
+                    let Some(schema) = schemas.get(index).or_else(|| keywords.get("items")) else {
                         continue;
                     };
                     let found = self.fits(item, schema, depth);
@@ -161,9 +161,9 @@ impl<'a> TypeCheck<'a> {
 }
 
 impl Misfit<'_> {
-    fn inside(self, place: &str) -> Self {
+    fn inside(self, step: &str) -> Self {
         Self {
-            field: format!("{place}{}", self.field),
+            field: format!("{step}{}", self.field),
             ..self
         }
     }

@@ -16,25 +16,25 @@ use super::version::VERSION;
 const MARK: &str = "tower_agent_recording";
 
 #[derive(Serialize)]
-struct Written<'a> {
+struct WrittenFile<'a> {
     tower_agent_recording: u64,
-    calls: &'a [Recorded],
+    calls: &'a [CallOutcome],
 }
 
 #[derive(Deserialize)]
-struct Read {
-    calls: Vec<Recorded>,
+struct ReadFile {
+    calls: Vec<CallOutcome>,
 }
 
 /// A call and its outcome.
 #[derive(Clone, Serialize, Deserialize)]
-pub(super) struct Recorded {
+pub(super) struct CallOutcome {
     #[serde(flatten)]
     pub(super) call: RecordedCall,
     pub(super) outcome: Value,
 }
 
-pub(super) fn read(path: &Path) -> Result<Vec<Recorded>, RecordingError> {
+pub(super) fn read(path: &Path) -> Result<Vec<CallOutcome>, RecordingError> {
     let text = fs::read_to_string(path).map_err(|error| RecordingError::Read {
         path: path.to_owned(),
         source: Arc::new(error),
@@ -60,13 +60,13 @@ pub(super) fn read(path: &Path) -> Result<Vec<Recorded>, RecordingError> {
             )));
         }
     }
-    let read: Read = serde_json::from_value(json).map_err(|error| format(error.to_string()))?;
+    let read: ReadFile = serde_json::from_value(json).map_err(|error| format(error.to_string()))?;
     Ok(read.calls)
 }
 
 /// Writes the file beside its place and then moves it there, so that it is never half written.
-pub(super) fn write(path: &Path, calls: &[Recorded]) -> Result<(), RecordingError> {
-    let written = Written {
+pub(super) fn write(path: &Path, calls: &[CallOutcome]) -> Result<(), RecordingError> {
+    let written = WrittenFile {
         tower_agent_recording: VERSION,
         calls,
     };

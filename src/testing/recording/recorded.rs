@@ -67,7 +67,7 @@ where
         let begun = match begin(&self.recording, &mut request) {
             Ok(begun) => begun,
             Err(error) => {
-                return ResponseFuture::of(State::Failed {
+                return ResponseFuture::of(RecordedState::Failed {
                     error: Some(error.into()),
                 });
             }
@@ -75,7 +75,7 @@ where
         match begun {
             (site, CallStart::Replay(outcome)) => {
                 let future = replay(request, site, outcome);
-                ResponseFuture::of(State::Replay {
+                ResponseFuture::of(RecordedState::Replay {
                     future: Box::pin(future),
                 })
             }
@@ -96,7 +96,7 @@ where
                     witness,
                     meter,
                 };
-                ResponseFuture::of(State::Record {
+                ResponseFuture::of(RecordedState::Record {
                     future: self.inner.call(request),
                     running,
                 })
@@ -302,13 +302,13 @@ pin_project! {
     /// The future of a [`Recorded`].
     pub struct ResponseFuture<F, T> {
         #[pin]
-        state: State<F, T>,
+        state: RecordedState<F, T>,
     }
 }
 
 pin_project! {
     #[project = Projected]
-    enum State<F, T> {
+    enum RecordedState<F, T> {
         Record {
             #[pin]
             future: F,
@@ -324,7 +324,7 @@ pin_project! {
 }
 
 impl<F, T> ResponseFuture<F, T> {
-    fn of(state: State<F, T>) -> Self {
+    fn of(state: RecordedState<F, T>) -> Self {
         Self { state }
     }
 }

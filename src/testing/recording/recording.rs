@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::call::RecordedCall;
 use super::difference::Difference;
 use super::error::{RecordingError, Site};
-use super::file::{self, Recorded};
+use super::file::{self, CallOutcome};
 use crate::call::CallKind;
 use crate::lock::lock;
 
@@ -23,23 +23,23 @@ pub struct Recording {
 
 struct Shared {
     path: PathBuf,
-    mode: Mode,
-    state: Mutex<State>,
+    mode: RecordingMode,
+    state: Mutex<RecordingState>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Mode {
+enum RecordingMode {
     Record,
     Replay,
 }
 
 #[derive(Default)]
-struct State {
-    calls: Vec<Entry>,
+struct RecordingState {
+    calls: Vec<RecordingEntry>,
     fault: Option<RecordingError>,
 }
 
-impl State {
+impl RecordingState {
     /// Nothing inside a replayed tool call is called: not the agent that the tool may be.
     fn leave_out_calls_in(&mut self, call: &RecordedCall) {
         let tool = CallKind::Tool.to_string();
@@ -48,7 +48,7 @@ impl State {
         }
         let is_inside = |path: &str| {
             path.strip_prefix(&*call.path)
-                .is_some_and(|rest| rest.starts_with('/'))
+                .is_some_and(|inside| inside.starts_with('/'))
         };
         for entry in self
             .calls
@@ -60,7 +60,7 @@ impl State {
     }
 }
 
-struct Entry {
+struct RecordingEntry {
     call: RecordedCall,
     /// `None` while the call is running.
     outcome: Option<Value>,
@@ -88,7 +88,7 @@ impl Recording {
     /// Creates an empty recording, which [`finish`](Self::finish) writes to this file.
     #[must_use]
     pub fn record(path: impl Into<PathBuf>) -> Self {
-        Self::new(path.into(), Mode::Record, Vec::new())
+        Self::new(path.into(), RecordingMode::Record, Vec::new())
     }
 
     /// Reads a recording, to answer calls from it.
@@ -99,17 +99,17 @@ impl Recording {
     pub fn replay(path: impl Into<PathBuf>) -> Result<Self, RecordingError> {
         let path = path.into();
         let calls = file::read(&path)?;
-        Ok(Self::new(path, Mode::Replay, calls))
+        Ok(Self::new(path, RecordingMode::Replay, calls))
     }
 
-    fn new(path: PathBuf, mode: Mode, calls: Vec<Recorded>) -> Self {
-        let entry = |Recorded { call, outcome }| Entry {
+    fn new(path: PathBuf, mode: RecordingMode, calls: Vec<CallOutcome>) -> Self {
+        let entry = |CallOutcome { call, outcome }| RecordingEntry {
             call,
             outcome: Some(outcome),
             is_used: false,
         };
         let calls = calls.into_iter().map(entry).collect();
-        let state = Mutex::new(State { calls, fault: None });
+        let state = Mutex::new(RecordingState { calls, fault: None });
         Self {
             shared: Arc::new(Shared { path, mode, state }),
         }
@@ -118,7 +118,7 @@ impl Recording {
     /// Returns whether calls are answered from the file.
     #[must_use]
     pub fn is_replay(&self) -> bool {
-        self.shared.mode == Mode::Replay
+        self.shared.mode == RecordingMode::Replay
     }
 
     /// Ends the recording: writes the file, or checks that the run was the recorded one.
@@ -137,7 +137,7 @@ impl Recording {
             return Err(fault.clone());
         }
         let path = self.shared.path.clone();
-        let numbered = |is_left: fn(&Entry) -> bool| {
+        let numbered = |is_left: fn(&RecordingEntry) -> bool| {
             let entries = state
                 .calls
                 .iter()
@@ -160,7 +160,7 @@ impl Recording {
             return Err(RecordingError::Running { path, calls });
         }
         let recorded = state.calls.iter().filter_map(|entry| {
-            Some(Recorded {
+            Some(CallOutcome {
                 call: entry.call.clone(),
                 outcome: entry.outcome.clone()?,
             })
@@ -213,7 +213,7 @@ impl Recording {
         let mut state = lock(&self.shared.state);
         if !self.is_replay() {
             let index = state.calls.len();
-            state.calls.push(Entry {
+            state.calls.push(RecordingEntry {
                 call,
                 outcome: None,
                 is_used: true,
@@ -237,7 +237,7 @@ impl Recording {
     }
 
     /// Returns why no recorded call answers this one.
-    fn mismatch(&self, calls: &[Entry], call: &RecordedCall) -> RecordingError {
+    fn mismatch(&self, calls: &[RecordingEntry], call: &RecordedCall) -> RecordingError {
         let path = self.shared.path.clone();
         let site = Site::from(call);
         let mut left = calls.iter().enumerate().filter(|(_, entry)| !entry.is_used);
@@ -284,7 +284,7 @@ fn as_read(call: &RecordedCall) -> Result<Value, RecordingError> {
         })
 }
 
-impl Entry {
+impl RecordingEntry {
     /// Returns whether the calls are of the same kind and at the same place in the run.
     fn is_at(&self, call: &RecordedCall) -> bool {
         self.call.kind == call.kind && self.call.path == call.path

@@ -135,9 +135,9 @@ fn resume_entries_are_the_runs_resolutions() {
     let asks = ["i1", "i2", "i3"].map(|name| json!({ "value": name }));
     let asks = asks
         .into_iter()
-        .fold(None, |turn: Option<Turn>, it| match turn {
-            None => Some(Turn::tool("ask", it)),
-            Some(turn) => Some(turn.and_tool("ask", it)),
+        .fold(None, |turn: Option<Turn>, arguments| match turn {
+            None => Some(Turn::tool("ask", arguments)),
+            Some(turn) => Some(turn.and_tool("ask", arguments)),
         });
     let model = ScriptedModel::new([asks.unwrap(), Turn::from_text("hi")]);
     let server = AgUi::new(Agent::builder(model).tool(ask).build().unwrap());

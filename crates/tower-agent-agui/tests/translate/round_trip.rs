@@ -127,7 +127,7 @@ fn agent(run: usize, script: &[Vec<Piece>], asked: &Asked) -> Agent {
         let parts = pieces
             .iter()
             .enumerate()
-            .map(|(index, it)| part((run, turn, index), it));
+            .map(|(index, piece)| part((run, turn, index), piece));
         Message::new(Role::Assistant, parts)
     };
     let messages: VecDeque<_> = script.iter().enumerate().map(message).collect();

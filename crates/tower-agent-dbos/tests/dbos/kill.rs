@@ -74,7 +74,7 @@ fn passes(folder: &Path) -> BTreeMap<String, String> {
     passes
         .map(|line| {
             line.split_once(' ')
-                .map(|(at, it)| (at.into(), it.into()))
+                .map(|(at, amount)| (at.into(), amount.into()))
                 .unwrap()
         })
         .collect()

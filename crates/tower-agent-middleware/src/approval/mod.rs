@@ -183,6 +183,7 @@ impl Callback<ToolRequest> for Approval {
         match decision {
             Decision::Approve => {}
             Decision::Edit(arguments) => {
+                // Kept with the call, so that `after` can tell the model what was run.
                 request.extensions_mut().insert(Edited(arguments.clone()));
                 *request.arguments_mut() = arguments;
             }
@@ -234,6 +235,7 @@ impl Approval {
         questions: &mut Questions,
         request: &ToolRequest,
     ) -> Result<Decision, Option<String>> {
+        // No resolution: a plain question, without a word about an earlier answer.
         let resolution = questions.resolution(request).ok_or(None)?;
         let decision = match &resolution.outcome {
             ResolutionOutcome::Resolved(payload) => Decision::from_payload(payload),

@@ -23,9 +23,9 @@ use crate::lock::lock;
 /// assert_eq!(account.left(), [Limit::ModelCalls(50)]);
 /// ```
 #[derive(Clone)]
-pub struct Account(Arc<Inner>);
+pub struct Account(Arc<AccountInner>);
 
-struct Inner {
+struct AccountInner {
     limits: Limits,
     ledger: Mutex<Ledger>,
     begun: OnceLock<Instant>,
@@ -127,11 +127,12 @@ impl Account {
         };
         if let Some((share, _)) = limits.warning() {
             let is_reached = |limit: &Limit| used.share(*limit, nanos(earlier)) >= *share;
+            // The process before has given these warnings.
             ledger.warned = limits.each().filter(is_reached).collect();
         }
         let ledger = Mutex::new(ledger);
         let begun = OnceLock::new();
-        Self(Arc::new(Inner {
+        Self(Arc::new(AccountInner {
             limits,
             ledger,
             begun,
@@ -182,6 +183,7 @@ impl Account {
         let mut taken = ledger.taken();
         taken += wanted;
         let is_broken = |limit: &Limit| match limit {
+            // Time is not reserved: at the limit nothing more may start.
             Limit::Time(_) => time >= limit.units(),
             _ => taken.of(*limit, time) > limit.units(),
         };
@@ -224,6 +226,7 @@ impl Account {
                 reached.push((limit, used));
             }
         }
+        // The caller's function may ask the account, which takes the lock.
         drop(ledger);
         for (limit, used) in reached {
             tracing::warn!(%limit, used, "budget nearly exhausted");
@@ -343,6 +346,7 @@ impl Reservation {
     }
 
     fn close(&self, spent: impl FnOnce(Amounts) -> Amounts) -> bool {
+        // Taken once: a call that was settled is dropped later.
         let held = lock(&self.held).take();
         let Some(held) = held else { return false };
         let spent = spent(held);
@@ -351,6 +355,7 @@ impl Reservation {
         ledger.used += spent;
         if let Some((effects, budget)) = &self.log {
             ledger.note(effects.calls(), spent);
+            // The log has a lock of its own, and the two are never held together.
             drop(ledger);
             effects.record(budget, &spent.recorded());
         }

@@ -35,6 +35,7 @@ impl PriceTable {
             let Value::Object(fields) = entry else {
                 continue;
             };
+            // The first entry of the file describes the format.
             if name == "sample_spec" || !generates_text(&fields) {
                 continue;
             }
@@ -74,6 +75,7 @@ fn price(fields: &Fields) -> Option<ModelPrice> {
     for (above, tier) in tiers.filter(|(above, _)| *above > 0) {
         base = base.above(above, tier);
     }
+    // An entry with a wrong price is left out: its model then counts as unknown.
     base.is_valid().then_some(base)
 }
 
@@ -115,8 +117,8 @@ fn thresholds(fields: &Fields) -> Vec<u64> {
         "cache_creation_input_token_cost",
     ];
     let threshold = |key: &String| {
-        let rest = names.iter().find_map(|name| key.strip_prefix(name))?;
-        let thousands = rest.strip_prefix("_above_")?.strip_suffix("k_tokens")?;
+        let suffix = names.iter().find_map(|name| key.strip_prefix(name))?;
+        let thousands = suffix.strip_prefix("_above_")?.strip_suffix("k_tokens")?;
         thousands.parse::<u64>().ok()?.checked_mul(1000)
     };
     let mut all: Vec<_> = fields.keys().filter_map(threshold).collect();

@@ -200,6 +200,7 @@ impl Guardrail {
         mut request: ModelRequest,
         mut next: Next<ModelRequest>,
     ) -> Result<ModelResponse> {
+        // Without the sink: a check that keeps the request would keep the stream open.
         let checked = request.clone().with_delta_sender(None);
         match self.check.clone() {
             Check::Before(check) => match self.tripped(move || check(checked)).await {
@@ -208,7 +209,9 @@ impl Guardrail {
             },
             Check::Beside(check) => {
                 let (key, gate) = Gate::new();
-                let asked = checked.clone();
+                let original = checked.clone();
+                // In a band of its own, so that the gate is behind the mappers inside, and before
+                // those outside.
                 request.enter_band();
                 request.map_deltas(move || gate.clone());
                 let mut call = pin!(next.run(request));
@@ -222,6 +225,7 @@ impl Guardrail {
                     if answer.is_none()
                         && let Poll::Ready(result) = call.as_mut().poll(cx)
                     {
+                        // An ending does not wait for the verdict: it holds for the whole run.
                         if let Err(ending) = &result
                             && ending.is_ending()
                         {
@@ -232,7 +236,7 @@ impl Guardrail {
                     Poll::Pending
                 });
                 if let Some(trip) = trip.await {
-                    return trip.map(|answer| in_place_of(None, answer, &asked));
+                    return trip.map(|answer| in_place_of(None, answer, &original));
                 }
                 key.open();
                 match answer {
@@ -245,11 +249,13 @@ impl Guardrail {
                 request.enter_band();
                 request.map_deltas(|| map_fn(|_| None::<Delta>));
                 let response = next.run(request).await?;
-                let asked = checked.clone();
+                let original = checked.clone();
                 let given = response.clone();
                 match self.tripped(move || check(checked, given)).await {
                     None => Ok(response),
-                    Some(trip) => trip.map(|answer| in_place_of(Some(&response), answer, &asked)),
+                    Some(trip) => {
+                        trip.map(|answer| in_place_of(Some(&response), answer, &original))
+                    }
                 }
             }
         }
@@ -275,6 +281,7 @@ impl Guardrail {
         let reason = match verdict {
             Ok(Ok(Verdict::Pass)) => return None,
             Ok(Ok(Verdict::Trip(reason))) => reason,
+            // A check may end the run itself, for reasons of its own.
             Ok(Err(error)) if error.is_ending() => return Some(Err(error)),
             Ok(Err(error)) => format!("the check failed: {error}").into(),
             Err(_) => "the check panicked".into(),

@@ -57,6 +57,8 @@ impl Rules {
             let kind = kinds.len();
             let max = usize::MAX;
             let check = None;
+            // The placeholders come last: their kind is the number of detectors, by which they are
+            // told apart.
             patterns.push(Pattern {
                 kind,
                 table,
@@ -71,6 +73,7 @@ impl Rules {
             };
             patterns.iter().enumerate().filter_map(begins).collect()
         };
+        // Most bytes begin no match: looked up once here, they cost one comparison in a text.
         let by_first = (0..=u8::MAX).map(first).collect();
         Ok(Self {
             kinds,
@@ -137,6 +140,7 @@ impl Scanner {
     pub(super) fn push(&mut self, more: &str, replace: Replace<'_>, out: &mut String) {
         self.text.push_str(more);
         self.advance(false, replace, out);
+        // A few emitted bytes stay, since a match may depend on the text before it.
         let mut seen = self.from.saturating_sub(LOOK_BEHIND);
         while !self.text.is_char_boundary(seen) {
             seen -= 1;
@@ -150,6 +154,7 @@ impl Scanner {
     pub(super) fn finish(&mut self, replace: Replace<'_>, out: &mut String) {
         self.advance(true, replace, out);
         self.text.clear();
+        // Tracks are positions in the text that has ended.
         self.tracks.iter_mut().for_each(Tracks::clear);
         (self.from, self.gone) = (0, 0);
     }
@@ -160,6 +165,7 @@ impl Scanner {
             match self.longest() {
                 Some((end, kind)) => {
                     let end = self.from + end;
+                    // A placeholder has no kind here: it is skipped as a whole, and stays as it is.
                     if let Some(kind) = self.rules.kinds.get(kind) {
                         out.push_str(&self.text[plain..self.from]);
                         replace(kind, &self.text[self.from..end], out);
@@ -213,6 +219,7 @@ impl Scanner {
                 &accepts,
             )
         });
+        // A boundary may depend on the byte after it, and the end of the text is one.
         if is_over {
             for walk in open.drain(..) {
                 let pattern = &rules.patterns[walk.pattern()];
@@ -235,11 +242,11 @@ impl Scanner {
             tracks,
             ..
         } = self;
-        let (before, rest) = text.split_at(*from);
+        let (before, after) = text.split_at(*from);
         self.has_begun = true;
         ends.clear();
         open.clear();
-        let Some(first) = rest.bytes().next() else {
+        let Some(first) = after.bytes().next() else {
             return;
         };
         let last = before.bytes().next_back();
@@ -247,6 +254,7 @@ impl Scanner {
             let pattern = &rules.patterns[*index];
             let state = pattern.table.start(last);
             let second = pattern.table.next(state, first);
+            // The cheap test first: `begins` may look at several characters.
             if !pattern.table.facts(second).is_hopeless() && (pattern.begins)(before) {
                 open.push(Walk::begin(
                     *index,
@@ -268,6 +276,7 @@ impl Scanner {
             ends,
             ..
         } = self;
+        // Longest first, and then in the order of the detectors.
         ends.sort_by_key(|(end, index)| (std::cmp::Reverse(*end), *index));
         let mut found = ends
             .iter()

@@ -62,13 +62,16 @@ impl Table {
             reason,
         };
         let hir = regex_syntax::parse(pattern).map_err(|error| fails(error.to_string()))?;
+        // Refused here: an empty match would be found between any two bytes.
         if hir.properties().minimum_len() == Some(0) {
             return Err(DetectorError::MatchesEmpty {
                 kind: kind.to_owned(),
             });
         }
         let config = dense::Config::new()
+            // All matches, since a check may reject the longest one.
             .match_kind(MatchKind::All)
+            // The scanner starts an automaton at each byte itself.
             .start_kind(StartKind::Anchored)
             .dfa_size_limit(Some(MAX_BYTES))
             .determinize_size_limit(Some(MAX_BYTES));
@@ -94,6 +97,7 @@ impl Table {
             .map(|before| Ok(states.number(start(before)?)))
             .collect::<Result<_, _>>()?;
 
+        // One column for each class of bytes that no state tells apart: the table stays small.
         let mut classes = [0; 256];
         let mut representatives = Vec::new();
         for byte in 0..=u8::MAX {
@@ -177,6 +181,7 @@ fn facts(next: &[u32], stride: usize, reveals: &[bool], ends_text: &[bool]) -> V
     let mut is_settled = false;
     while !is_settled {
         is_settled = true;
+        // From the end: most transitions lead to later states, so few passes are needed.
         for (state, row) in rows().rev() {
             let hopes = |to: &u32| reveals[*to as usize] || hopeful[*to as usize];
             if !hopeful[state] && row.iter().any(hopes) {

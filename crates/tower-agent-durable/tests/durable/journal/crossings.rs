@@ -110,7 +110,7 @@ async fn of_two_calls_in_flight_each_is_asked_about_and_answered_by_itself() {
     let tools = [("one", &one), ("two", &two)];
     let agent = pair(
         &database,
-        tools.map(|(name, it)| counting(name, Effect::Mutating, it)),
+        tools.map(|(name, count)| counting(name, Effect::Mutating, count)),
     );
     let asked = agent.run(request()).await.unwrap();
     let ids: Vec<_> = asked
