@@ -120,6 +120,7 @@ impl<R: Request> Callbacks<R> {
 
     /// Sets the rules, unless the list has its own.
     pub(super) fn or_rules(mut self, rules: &dyn Rules) -> Self {
+        // Rules that were set stay, wherever the list ends up.
         if let Follows::Default = self.follows {
             self.follows = Follows::Own(rules.callbacks(R::CALL));
         }

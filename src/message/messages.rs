@@ -139,9 +139,9 @@ impl Messages {
         let tail = self.tail();
         let len = self.len().saturating_sub(start);
         match full.get(start / CHUNK..) {
-            Some([first, rest @ ..]) => Iter {
+            Some([first, others @ ..]) => Iter {
                 front: first[start % CHUNK..].iter(),
-                chunks: rest.iter(),
+                chunks: others.iter(),
                 back: tail.iter(),
                 len,
             },

@@ -231,8 +231,7 @@ impl Attempt {
             });
         };
         let (message, has_room) = reader.finish(draft).await?;
-        // Before the wait: the attempt is complete, and dropping it now must not take back its
-        // output.
+        // Complete from here on: only the wait for the consumer is left.
         reader.disarm();
         if !has_room {
             reader.emitter.room().await?;

@@ -119,9 +119,9 @@ fn any_object() -> Map<String, Value> {
 /// Replaces schemas for single positions of a list, which providers do not support: each position
 /// may then be any of them.
 fn lists_of_any(schema: &mut Schema) {
-    if let Some(Value::Array(places)) = schema.remove("prefixItems") {
+    if let Some(Value::Array(schemas)) = schema.remove("prefixItems") {
         let mut kinds: Vec<Value> = Vec::new();
-        for item in places {
+        for item in schemas {
             if !kinds.contains(&item) {
                 kinds.push(item);
             }
