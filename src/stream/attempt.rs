@@ -97,8 +97,7 @@ impl Attempt {
         frames: Option<&Arc<Frame>>,
     ) -> Self {
         let mappers = Mappers::new(frames);
-        // Numbered when it is opened: an attempt replaces those that finished before it began, and
-        // no others.
+        // Numbered when it is opened: an attempt may replace one that had finished before that.
         let number = call.look(Call::open);
         let emitter = AttemptEmitter {
             emitter,
