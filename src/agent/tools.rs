@@ -103,12 +103,14 @@ impl ToolTurn<'_> {
             Ok(slot) => slot,
             Err(error) => return Err(self.fail(&made, error)),
         };
+        // Before it is recorded, so that the transcript and the stream show the same ids.
         slot.identify(&made.name);
         let is_answered = !slot.answers().is_empty();
         let shown = self
             .context
             .emitter()
             .map(|emitter| (emitter, slot.clone()));
+        // Recorded before it is emitted: a checkpoint has every result that a consumer has seen.
         self.transcript.keep(index, slot);
         if is_answered {
             made.context.forget_call();
@@ -151,6 +153,7 @@ impl ToolTurn<'_> {
             ref context,
             ..
         } = *made;
+        // Not made, so not answered either: a resumed run makes the call.
         if context.admit::<ToolRequest>().is_err() {
             return Ok(Slot::Open);
         }
@@ -161,6 +164,7 @@ impl ToolTurn<'_> {
         }
         let is_repeatable = declaration.is_none_or(|tool| tool.effect() != Effect::Mutating);
         if !is_repeatable {
+            // Before the call: if the run is dropped in it, nobody knows whether it had its effect.
             self.transcript.keep(index, Slot::Begun(call.clone()));
         }
         let result = self.config.tools.make(made.request(tool)).await;
