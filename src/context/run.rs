@@ -125,6 +125,7 @@ impl Scope {
             token,
             resolutions,
         } = given;
+        // Without a token of its own, a changed request is cancelled by the one that it had.
         let token = token
             .or_else(|| Some(earlier?.token.clone()))
             .unwrap_or_default();
@@ -367,6 +368,7 @@ impl Scope {
         let mut next = Some(self);
         while let Some(scope) = next {
             if scope.member {
+                // Only the nearest: outer teams continue.
                 return scope.escalated.store(true, Ordering::Release);
             }
             next = scope.parent.as_deref();
@@ -383,6 +385,7 @@ impl Scope {
 
     pub(super) fn root_usage(&self) -> Usage {
         let mut scope = self;
+        // Counted in every scope, so the outermost has the sum.
         while let Some(parent) = &scope.parent {
             scope = parent;
         }

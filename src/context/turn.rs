@@ -23,6 +23,7 @@ pub(crate) enum Turn {
 impl RunContext {
     /// Returns the context of an agent that opens this record. The context has no other clones yet.
     pub(crate) fn opening(mut self, record: Record) -> Self {
+        // Always: the context has no clones yet.
         if let Some(scope) = Arc::get_mut(&mut self.scope) {
             let path = scope.name().into();
             scope.place = RecordPlace {
