@@ -365,7 +365,7 @@ async fn until_cancelled(
             return call.await;
         };
         own.run_until_cancelled(call).await.unwrap_or_else(|| {
-            // What the agent has started in other tasks has this token, and not the request's.
+            // Tasks that the agent has started have this token, and not the request's.
             context.cancellation().cancel();
             cancelled("the request's token was cancelled")
         })
