@@ -271,9 +271,11 @@ impl Scope {
             );
         }
         if let Some(token) = &given.token {
+            // A child, so that the run's token cancels this part as well.
             self.token = self.token.child_token();
             self.own_token = Some(token.clone());
         }
+        // Settings of a whole run, and this is a part of another.
         let whole = [
             ("a run id", given.id.is_some()),
             ("a state", given.state.is_some()),

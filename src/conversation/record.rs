@@ -688,6 +688,7 @@ impl Record {
         state.replace(messages);
         state.nested.clear();
         state.head = Head {
+            // The caller may not have the response yet, so its part is kept.
             told: state.head.told,
             is_done: true,
             ..Head::default()
