@@ -89,6 +89,7 @@ impl MessageId {
             number: u32::try_from(number).unwrap_or(u32::MAX),
         };
         match self.minted {
+            // The numbers have room for one call: an answer to an answer has its id as text.
             Some(minted) if minted.answer.is_none() => Self {
                 text: self.text.clone(),
                 minted: Some(Minted {
@@ -136,6 +137,7 @@ impl MessageId {
         if let Some(minted) = self.minted {
             return Some(minted.number);
         }
+        // From the end: a run's id may be the caller's own, with anything in it.
         let (_, suffix) = self.text.rsplit_once("-m")?;
         let end = suffix.find(|character: char| !character.is_ascii_digit());
         suffix[..end.unwrap_or(suffix.len())].parse().ok()

@@ -25,6 +25,7 @@ impl PartList {
 
     pub(super) fn as_mut_vec(&mut self) -> &mut Vec<Part> {
         let many = self.many.get_or_insert_default();
+        // In a vector from here on, since the caller may push another part.
         many.extend(self.one.take());
         many
     }

@@ -163,7 +163,8 @@ impl AgentRequest {
 
     /// Starts a run other than that of the request this was cloned from.
     fn in_another_run(mut self) -> Self {
-        (self.record, self.joins_at) = (self.record.anew(), None);
+        self.record = self.record.anew();
+        self.joins_at = None;
         self
     }
 
@@ -306,12 +307,14 @@ impl AgentRequest {
     /// `after_agent` replaces all its messages.
     pub(crate) fn enter(&mut self, context: RunContext, is_team: bool, after_says_all: bool) {
         self.run = Joined::to(context);
-        (self.is_for_team, self.after_says_all) = (is_team, after_says_all);
+        self.is_for_team = is_team;
+        self.after_says_all = after_says_all;
     }
 
     /// Sets the record to which the agent writes its messages.
     pub(crate) fn with_record(mut self, record: Record) -> Self {
-        (self.record, self.joins_at) = (record, None);
+        self.record = record;
+        self.joins_at = None;
         self
     }
 

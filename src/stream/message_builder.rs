@@ -257,12 +257,14 @@ fn is_same_text<'a>(
             right = more.as_bytes();
         } else {
             let length = left.len().min(right.len());
-            let ((of_left, in_left), (of_right, in_right)) =
-                (left.split_at(length), right.split_at(length));
-            if length == 0 || of_left != of_right {
+            let (left_start, left_end) = left.split_at(length);
+            let (right_start, right_end) = right.split_at(length);
+            // Without a start in common, one of them is at its end: equal only if both are.
+            if length == 0 || left_start != right_start {
                 return left == right;
             }
-            (left, right) = (in_left, in_right);
+            left = left_end;
+            right = right_end;
         }
     }
 }

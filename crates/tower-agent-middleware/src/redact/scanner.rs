@@ -156,7 +156,8 @@ impl Scanner {
         self.text.clear();
         // Tracks are positions in the text that has ended.
         self.tracks.iter_mut().for_each(Tracks::clear);
-        (self.from, self.gone) = (0, 0);
+        self.from = 0;
+        self.gone = 0;
     }
 
     fn advance(&mut self, is_over: bool, replace: Replace<'_>, out: &mut String) {

@@ -26,6 +26,7 @@ impl Stopwatch {
     }
 
     fn elapsed(&self) -> Duration {
+        // Saturating: the two are read one after the other.
         self.start.elapsed().saturating_sub(self.wait.elapsed())
     }
 }

@@ -35,6 +35,7 @@ impl CallTimeoutLayer<ModelRequest> {
     /// of the whole call.
     pub fn first_delta(mut self, limit: Duration) -> Self {
         self.limits.first_delta = Some(limit);
+        // Only with such a limit, since a mapper costs something for every delta.
         self.limits.watch = Some(clock::watch);
         self
     }
