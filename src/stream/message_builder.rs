@@ -259,7 +259,7 @@ fn is_same_text<'a>(
             let length = left.len().min(right.len());
             let (left_start, left_end) = left.split_at(length);
             let (right_start, right_end) = right.split_at(length);
-            // Without a start in common, one of them is at its end: equal only if both are.
+            // One of them is at its end, or they differ: equal only if both are at their end.
             if length == 0 || left_start != right_start {
                 return left == right;
             }
