@@ -246,15 +246,10 @@ impl Approval {
                 Err(Error::new(ErrorKind::InvalidRequest, message))
             }
         };
-        let fits = |decision: &Decision| match (decision, request.declaration()) {
-            (Decision::Edit(_), _) if !self.allows_edits => {
-                let why = "the arguments cannot be edited: approve the call as it is, or reject it";
-                Err(Error::new(ErrorKind::InvalidRequest, why))
-            }
-            (Decision::Edit(edited), Some(tool)) => tool.check_arguments(edited),
-            _ => Ok(()),
-        };
-        let decision = decision.and_then(|decision| fits(&decision).map(|()| decision));
+        let decision = decision.and_then(|decision| {
+            self.check(&decision, request)?;
+            Ok(decision)
+        });
         let decision = decision.map_err(|error| {
             tracing::warn!(
                 id = request.context().call_path(),
@@ -264,6 +259,18 @@ impl Approval {
         })?;
         questions.decide(request, &decision);
         Ok(decision)
+    }
+
+    /// Fails if this decision cannot be made about this call.
+    fn check(&self, decision: &Decision, request: &ToolRequest) -> Result<()> {
+        match (decision, request.declaration()) {
+            (Decision::Edit(_), _) if !self.allows_edits => {
+                let why = "the arguments cannot be edited: approve the call as it is, or reject it";
+                Err(Error::new(ErrorKind::InvalidRequest, why))
+            }
+            (Decision::Edit(edited), Some(tool)) => tool.check_arguments(edited),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -74,11 +74,15 @@ impl Questions {
         let context = request.context();
         let id = context.call_path();
         let last = self.all.last()?;
-        let is_open = last.decision.is_none() && last.is_about(request);
-        let is_new = |ids: &mut HashSet<String>| ids.contains(&id);
+        if last.decision.is_some() || !last.is_about(request) {
+            return None;
+        }
+        let is_new = context
+            .values()
+            .update(KEY, |ids: &mut HashSet<String>| ids.contains(&id));
         // A question of this run cannot have been answered yet: the resolution is that of an
         // earlier one. In doubt it is asked again.
-        if !is_open || context.values().update(KEY, is_new).unwrap_or(true) {
+        if is_new.unwrap_or(true) {
             return None;
         }
         context.resolution(&id)

@@ -126,9 +126,11 @@ impl Account {
             ..Ledger::default()
         };
         if let Some((share, _)) = limits.warning() {
-            let is_reached = |limit: &Limit| used.share(*limit, nanos(earlier)) >= *share;
             // The process before has given these warnings.
-            ledger.warned = limits.each().filter(is_reached).collect();
+            let reached = limits
+                .each()
+                .filter(|limit| used.share(*limit, nanos(earlier)) >= *share);
+            ledger.warned = reached.collect();
         }
         let ledger = Mutex::new(ledger);
         let begun = OnceLock::new();
@@ -166,8 +168,11 @@ impl Account {
         let time = self.time();
         // Read under one lock: a call that finishes meanwhile is counted once.
         let taken = self.ledger().taken();
-        let left = |limit: Limit| limit.of(limit.units().saturating_sub(taken.of(limit, time)));
-        self.0.limits.each().map(left).collect()
+        let left = self.0.limits.each().map(|limit| {
+            let units = limit.units().saturating_sub(taken.of(limit, time));
+            limit.of(units)
+        });
+        left.collect()
     }
 
     /// Starts the clock, if it has not started.
@@ -182,12 +187,12 @@ impl Account {
         let mut ledger = self.ledger();
         let mut taken = ledger.taken();
         taken += wanted;
-        let is_broken = |limit: &Limit| match limit {
+        let broken = self.0.limits.each().find(|limit| match limit {
             // Time is not reserved: at the limit nothing more may start.
             Limit::Time(_) => time >= limit.units(),
             _ => taken.of(*limit, time) > limit.units(),
-        };
-        match self.0.limits.each().find(is_broken) {
+        });
+        match broken {
             Some(limit) => Err(Exceeded {
                 limit,
                 wanted: limit.of(wanted.of(limit, time)),

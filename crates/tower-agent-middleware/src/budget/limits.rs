@@ -288,13 +288,12 @@ impl Limits {
                 is_priced: true,
             },
             Some((_, Prices::Function(price))) => {
-                let price = || price(served.or(requested).unwrap_or_default(), usage);
+                let model = served.or(requested).unwrap_or_default();
                 // The price function is user code and may panic; the call must be charged even
                 // then.
+                let cost = catch_unwind(AssertUnwindSafe(|| price(model, usage)));
                 Cost {
-                    billionths: catch_unwind(AssertUnwindSafe(price))
-                        .ok()
-                        .and_then(billionths),
+                    billionths: cost.ok().and_then(billionths),
                     is_priced: true,
                 }
             }

@@ -229,7 +229,7 @@ impl Budget {
         let of_run = context
             .values()
             .update(&key, |stored: &mut Option<Arc<OfRun>>| {
-                let create = || {
+                let run = stored.get_or_insert_with(|| {
                     let account = match &self.0.scope {
                         Scope::Run(limits) => Account::new(limits.clone()),
                         Scope::Account(account) => account.clone(),
@@ -240,8 +240,8 @@ impl Budget {
                         shares_name: AtomicBool::new(false),
                         state: Mutex::default(),
                     })
-                };
-                stored.get_or_insert_with(create).clone()
+                });
+                run.clone()
             })?;
         if let Some(account) = new {
             // Outside the update above, which holds a lock on the values of the run.

@@ -146,8 +146,9 @@ impl Guardrail {
         F: Fn(ModelRequest, ModelResponse) -> O + Send + Sync + 'static,
         O: Future<Output: IntoVerdict> + Send + 'static,
     {
-        let check = move |request, response| checking(check(request, response));
-        Self::new(Check::After(Arc::new(check)))
+        Self::new(Check::After(Arc::new(move |request, response| {
+            checking(check(request, response))
+        })))
     }
 
     fn new(check: Check) -> Self {
@@ -333,8 +334,9 @@ impl<S> Layer<S> for Guardrail {
 
     fn layer(&self, inner: S) -> Self::Service {
         let guardrail = self.clone();
-        let run = move |request, next| guardrail.clone().run(request, next);
-        wrap_model(run).named(self.name.clone()).layer(inner)
+        wrap_model(move |request, next| guardrail.clone().run(request, next))
+            .named(self.name.clone())
+            .layer(inner)
     }
 }
 

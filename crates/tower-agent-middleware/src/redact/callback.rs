@@ -111,12 +111,11 @@ impl Hider {
     /// Reserves the placeholders that occur in a conversation.
     fn reserve(&self, messages: &Messages) {
         let Some(vault) = &self.vault else { return };
-        let reserve = |text: &str| {
-            vault.reserve(self.redact.rules.kinds(), text);
-            None
-        };
         let look = Change {
-            text: Box::new(reserve),
+            text: Box::new(|text| {
+                vault.reserve(self.redact.rules.kinds(), text);
+                None
+            }),
             name: Box::new(|_| None),
         };
         for message in messages {

@@ -67,14 +67,15 @@ impl Rules {
                 check,
             });
         }
-        let first = |byte| {
-            let begins = |(index, pattern): (usize, &Pattern)| {
-                pattern.table.may_begin(byte).then_some(index)
-            };
-            patterns.iter().enumerate().filter_map(begins).collect()
-        };
         // Most bytes begin no match: looked up once here, they cost one comparison in a text.
-        let by_first = (0..=u8::MAX).map(first).collect();
+        let mut by_first = Vec::with_capacity(256);
+        for byte in 0..=u8::MAX {
+            let begun = patterns
+                .iter()
+                .enumerate()
+                .filter_map(|(index, pattern)| pattern.table.may_begin(byte).then_some(index));
+            by_first.push(begun.collect());
+        }
         Ok(Self {
             kinds,
             patterns,
@@ -213,11 +214,10 @@ impl Scanner {
                 begins_at: *gone,
                 steps,
             };
-            let accepts = |length| accepts(pattern, rules, is_placeholder, text, *from, length);
             walk.read(
                 &mut ground,
                 &mut |length| note(ends, pattern, length, index),
-                &accepts,
+                &|length| accepts(pattern, rules, is_placeholder, text, *from, length),
             )
         });
         // A boundary may depend on the byte after it, and the end of the text is one.

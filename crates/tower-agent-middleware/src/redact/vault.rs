@@ -137,12 +137,12 @@ impl Vault {
 impl VaultInner {
     /// Reads the stored vault: once, and again if a call that was not made has added to it.
     fn open(&mut self, state: &State) -> Result<()> {
-        let count = |stored: Option<&Value>| {
+        let count = state.read(KEY, |stored| {
             stored
                 .and_then(|stored| stored.get("originals")?.as_object())
                 .map_or(0, serde_json::Map::len)
-        };
-        if self.is_open && state.read(KEY, count) == self.originals.len() {
+        });
+        if self.is_open && count == self.originals.len() {
             return Ok(());
         }
         let stored: StoredVault = match state.get(KEY) {
