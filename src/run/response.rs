@@ -347,14 +347,16 @@ impl AgentResponse {
             let origin = self.origin;
             *self = replaced.clone();
             self.unorder();
-            let is_tools = |message: &&Message| message.role() == Role::Tool;
+            let results = self
+                .new_messages()
+                .take_while(|message| message.role() == Role::Tool);
             let ends_in_words = self
                 .new_messages()
                 .next_back()
                 .is_some_and(|last| last.role() == Role::Assistant);
             let remaining = match waits {
                 // The results of a turn of an earlier run stay.
-                _ if is_all => self.new_from + self.new_messages().take_while(is_tools).count(),
+                _ if is_all => self.new_from + results.count(),
                 Some(at) => at.max(self.new_from),
                 None => self.messages.len() - usize::from(ends_in_words),
             };
@@ -429,9 +431,10 @@ impl AgentResponse {
         let mut asks = asks.clone();
         asks.parts_mut()
             .retain(|part| matches!(part, Part::ToolCall(_)));
-        let is_words =
-            |last: &&Message| last.role() == Role::Assistant && last.tool_calls().next().is_none();
-        if let Some(words) = self.new_messages().next_back().filter(is_words) {
+        if let Some(words) = self.new_messages().next_back()
+            && words.role() == Role::Assistant
+            && words.tool_calls().next().is_none()
+        {
             asks.parts_mut().splice(0..0, words.parts().iter().cloned());
             self.messages.pop();
         }

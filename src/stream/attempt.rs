@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use super::call::{Call, CallHandle};
-use super::channel::EventBatch;
 use super::delta::Delta;
 use super::emitter::EventEmitter;
 use super::mapper::{Frame, Mappers};
@@ -248,8 +247,9 @@ impl Reader {
     fn claim_id(&mut self, delta: &mut Delta) {
         if let Delta::ToolCall { index, id, .. } = delta {
             let AttemptEmitter { call, number, .. } = &self.emitter;
-            let name = || call.look(|call| call.name_tool_call(*number, *index));
-            *id = self.ids.claim(id, name);
+            *id = self.ids.claim(id, || {
+                call.look(|call| call.name_tool_call(*number, *index))
+            });
         }
     }
 
@@ -327,9 +327,9 @@ impl AttemptEmitter {
     /// Emits the end of the attempt, whose visible message is `sent`; returns whether there is
     /// capacity for more.
     fn finish(&self, sent: Message) -> Result<bool> {
-        let finish =
-            |call: &mut Call, out: &mut EventBatch<'_>| call.finish(self.number, sent, out);
-        let ((), has_room) = self.emitter.push_of(&self.call, finish)?;
+        let ((), has_room) = self
+            .emitter
+            .push_of(&self.call, |call, out| call.finish(self.number, sent, out))?;
         Ok(has_room)
     }
 

@@ -178,13 +178,13 @@ impl Trajectory {
     /// Returns the calls of one agent and its sub-agents, by the [path](Step::agent) of the agent.
     #[must_use]
     pub fn within(&self, agent: &str) -> Self {
-        let is_within = |step: &&Step| {
+        let within = self.calls.iter().filter(|step| {
             // The name must end there: `team/a` is not within `team/ab`.
             let below = step.agent.strip_prefix(agent);
             below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
-        };
+        });
         Self {
-            calls: self.calls.iter().filter(is_within).cloned().collect(),
+            calls: within.cloned().collect(),
         }
     }
 

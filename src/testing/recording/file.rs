@@ -66,34 +66,34 @@ pub(super) fn read(path: &Path) -> Result<Vec<CallOutcome>, RecordingError> {
 
 /// Writes the file beside its place and then moves it there, so that it is never half written.
 pub(super) fn write(path: &Path, calls: &[CallOutcome]) -> Result<(), RecordingError> {
-    let written = WrittenFile {
+    let file = WrittenFile {
         tower_agent_recording: VERSION,
         calls,
     };
-    let write = || {
-        let mut text = serde_json::to_vec_pretty(&written).map_err(io::Error::from)?;
-        // A recording is committed beside its test, where editors and diffs expect a last line
-        // break.
-        text.push(b'\n');
-        let folder = path
-            .parent()
-            .filter(|folder| !folder.as_os_str().is_empty());
-        if let Some(folder) = folder {
-            fs::create_dir_all(folder)?;
-        }
-        let mut beside = path.as_os_str().to_owned();
-        beside.push(format!(".{}.tmp", uuid::Uuid::new_v4()));
-        let done = put(beside.as_ref(), &text).and_then(|()| fs::rename(&beside, path));
-        if done.is_err() {
-            // The first error is the one to report.
-            drop(fs::remove_file(&beside));
-        }
-        done
-    };
-    write().map_err(|error| RecordingError::Write {
+    replace(path, &file).map_err(|error| RecordingError::Write {
         path: path.to_owned(),
         source: Arc::new(error),
     })
+}
+
+fn replace(path: &Path, file: &WrittenFile<'_>) -> io::Result<()> {
+    let mut text = serde_json::to_vec_pretty(file).map_err(io::Error::from)?;
+    // A recording is committed beside its test, where editors and diffs expect a last line break.
+    text.push(b'\n');
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    if let Some(folder) = folder {
+        fs::create_dir_all(folder)?;
+    }
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(format!(".{}.tmp", uuid::Uuid::new_v4()));
+    let done = put(beside.as_ref(), &text).and_then(|()| fs::rename(&beside, path));
+    if done.is_err() {
+        // The first error is the one to report.
+        drop(fs::remove_file(&beside));
+    }
+    done
 }
 
 fn put(path: &Path, text: &[u8]) -> io::Result<()> {

@@ -46,16 +46,12 @@ impl RecordingState {
         if call.kind != tool || call.path.is_empty() {
             return;
         }
-        let is_inside = |path: &str| {
-            path.strip_prefix(&*call.path)
-                .is_some_and(|inside| inside.starts_with('/'))
-        };
-        for entry in self
-            .calls
-            .iter_mut()
-            .filter(|entry| is_inside(&entry.call.path))
-        {
-            entry.is_used = true;
+        for entry in &mut self.calls {
+            let below = entry.call.path.strip_prefix(&*call.path);
+            // The name must end there: the call `m1.1` does not contain those of `m1.10`.
+            if below.is_some_and(|below| below.starts_with('/')) {
+                entry.is_used = true;
+            }
         }
     }
 }
@@ -103,13 +99,17 @@ impl Recording {
     }
 
     fn new(path: PathBuf, mode: RecordingMode, calls: Vec<CallOutcome>) -> Self {
-        let entry = |CallOutcome { call, outcome }| RecordingEntry {
-            call,
-            outcome: Some(outcome),
-            is_used: false,
-        };
-        let calls = calls.into_iter().map(entry).collect();
-        let state = Mutex::new(RecordingState { calls, fault: None });
+        let entries = calls
+            .into_iter()
+            .map(|CallOutcome { call, outcome }| RecordingEntry {
+                call,
+                outcome: Some(outcome),
+                is_used: false,
+            });
+        let state = Mutex::new(RecordingState {
+            calls: entries.collect(),
+            fault: None,
+        });
         Self {
             shared: Arc::new(Shared { path, mode, state }),
         }
