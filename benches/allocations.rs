@@ -260,7 +260,7 @@ fn a_run_leaves_nothing_behind_wherever_it_is_dropped() {
     let redact = Redact::new([Detector::email()]).unwrap().numbered();
     let serve = |after: usize| {
         let agent = Agent::builder(ScriptedModel::new(turns.clone()))
-            .tool(Tool::function("look", "Looks.", |it: String| it))
+            .tool(Tool::function("look", "Looks.", |input: String| input))
             .global_callbacks(redact.clone())
             .global_callbacks(Budget::new(Limits::new().model_calls(9)))
             .build()

@@ -103,7 +103,7 @@ fn agent(paid: &Arc<AtomicU32>, turns: Vec<Turn>) -> Result<Agent, BuildError> {
 fn approve(paused: &AgentResponse) -> Vec<Resolution> {
     let pending = paused.interrupts().iter();
     pending
-        .map(|it| Resolution::resolved(&it.id, Decision::Approve))
+        .map(|interrupt| Resolution::resolved(&interrupt.id, Decision::Approve))
         .collect()
 }
 

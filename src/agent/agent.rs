@@ -88,6 +88,7 @@ impl Agent {
     /// Calls the agent for a team; returns its context and its future.
     pub(super) fn join(&self, mut request: AgentRequest) -> (RunContext, ResponseFuture) {
         let checked = self.0.check(&request);
+        // Entered now and not when the future is polled: the team needs the context beforehand.
         let open = self.0.enter(&mut request, RunContext::enter_member);
         let agent = self.0.clone();
         let context = request.context().clone();
@@ -278,6 +279,8 @@ where
 /// Emits the end of an agent whose start was emitted.
 async fn leave(mut emitter: OnDrop<EventEmitter>, result: &Result<AgentResponse>) {
     if let Ok(response) = result {
+        // Not disarmed yet: dropped while the consumer is slow, the agent still has an end in the
+        // stream.
         emitter.answered(response.new_messages()).await;
     }
     emitter.disarm();
@@ -317,6 +320,7 @@ async fn answer(
     checked: Result<()>,
 ) -> Result<AgentResponse> {
     let context = request.context();
+    // Refused here and not before: an agent that may not run has its events as well.
     checked.map_err(|error| error.in_call(|| context.site(CallKind::Agent, None)))?;
     context.admit::<AgentRequest>()?;
     let result = until_cancelled(context, agent.stack.make(request.clone())).await;
@@ -340,6 +344,8 @@ fn kept(context: &RunContext, result: Result<AgentResponse>) -> Result<AgentResp
         Ok(response) => {
             let messages = response.chronological().clone();
             match response.interrupts() {
+                // Only an agent that is done closes its record: an interrupted one goes on in a
+                // later run.
                 [] => context.record().finish(messages),
                 _ => context.record().set(messages),
             }
@@ -359,6 +365,7 @@ async fn until_cancelled(
             return call.await;
         };
         own.run_until_cancelled(call).await.unwrap_or_else(|| {
+            // Tasks that the agent has started have this token, and not the request's.
             context.cancellation().cancel();
             cancelled("the request's token was cancelled")
         })

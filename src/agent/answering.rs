@@ -24,6 +24,7 @@ impl Answering {
     pub(super) fn settings(&self, settings: &Settings) -> Settings {
         let mut settings = settings.clone();
         if self.format.is_tool() {
+            // A choice of the caller's stays.
             settings.tool_choice.get_or_insert(ToolChoice::Required);
         } else {
             settings.response_format = Some(self.format.response_format());

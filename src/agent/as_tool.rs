@@ -79,6 +79,7 @@ async fn answer(
         request = [question].into();
     }
     let request = AgentRequest::conversation(request).with_context(context.clone());
+    // The record is part of the caller's, whose checkpoint then has this progress as well.
     let result = agent.run(request.with_record(record)).await;
     // The caller's checkpoint contains this conversation; this one alone could not be resumed.
     let response = result.map_err(Error::without_checkpoint)?;

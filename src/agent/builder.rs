@@ -366,6 +366,7 @@ impl AgentBuilder {
         if self.has_own_journal {
             return Err(BuildError::NotDurable(self.name));
         }
+        // A tool like any other, for the checks below and for the outline.
         self.tools.extend(transfer::tool(&self.sub_agents));
         let outline = self.outline();
         let mut own: BTreeSet<Arc<str>> = self.tools_of_runs.clone();
@@ -396,6 +397,7 @@ impl AgentBuilder {
             .model_stack
             .in_agent(self.model, self.innermost_model, rules);
         let tools = tool_set.clone();
+        // Always ready: a call waits for its own tool inside.
         let tools = BoxTool::internal(move |request| tools.make(request));
         let tools = self.tool_stack.in_agent(tools, self.innermost_tool, rules);
         let config = Config {
@@ -413,6 +415,7 @@ impl AgentBuilder {
         let agent = loop_state::service(config);
         let stack = self.agent_stack.in_agent(agent, Callbacks::new(), rules);
         let mut brought = [named, of_tree].concat();
+        // Checked again at the start of each run, which has to bring them.
         brought.retain(|named| self.tools_of_runs.contains(&named.tool));
         Ok(Agent::new(AgentInner {
             name: self.name,

@@ -126,6 +126,7 @@ impl<'a> LoopState<'a> {
             }
             if let Some(agent) = self.successor() {
                 self.step = None;
+                // Recorded before the other agent runs: a resumed run must not ask this one again.
                 self.context.give_turn(agent.name());
                 return boxed(|| self.take_over(agent)).await;
             }
@@ -253,6 +254,7 @@ impl<'a> LoopState<'a> {
                 .ends_run(response.origin())
                 .then_some(EndReason::Completed)),
             Err(error) if is_beyond_limit && error.kind() == ErrorKind::MaxIterations => {
+                // The call was refused, and does not count.
                 self.iterations -= 1;
                 self.limit()
             }
@@ -311,6 +313,7 @@ impl<'a> LoopState<'a> {
             .map(|answer| (answer.message(), answer.attempt()));
         call.settle(answer).await;
         call.disarm();
+        // As a difference, since attempts that have failed used tokens as well.
         let usage = Box::new(self.turn.agent_usage() - before);
         if *usage != Usage::default() {
             emitter.tell(EventKind::Usage { usage }).await;
@@ -340,6 +343,7 @@ impl<'a> LoopState<'a> {
             // Tool calls would need another model call.
             return Err(refused);
         }
+        // Before it is recorded, so that the transcript and the stream show the same id.
         self.identify(response.message_mut(), id, sink);
         self.turn.push_text(response.message());
         self.transcript.push(response.message().clone());

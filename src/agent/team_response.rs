@@ -56,6 +56,7 @@ impl TeamResponse {
         let end = if self.interrupts.is_empty() {
             end
         } else {
+            // All of them at once, so that one resumed run can answer them.
             let interrupt = Error::interrupt_all(self.interrupts);
             // Latched, so that no callback of the team can undo the interrupts of its members.
             context.latch::<AgentRequest>(&interrupt);

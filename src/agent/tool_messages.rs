@@ -102,8 +102,10 @@ impl ShowTool {
     /// Returns the messages for a result. One of them is the call's result, by default the default
     /// message.
     pub(crate) async fn show(&self, answer: ToolAnswer) -> Result<Vec<Message>> {
+        // The function takes the answer, and may return nothing.
         let default = answer.default.clone();
         let id = answer.call.id.clone();
+        // It may panic before its future exists, and while that runs.
         let shown = match catch(|| (self.0)(answer)) {
             Ok(future) => CatchPanic::new(future).await,
             Err(panic) => Err(panic),

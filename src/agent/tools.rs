@@ -120,10 +120,12 @@ impl ToolTurn<'_> {
         made: &Call<'_>,
         mut slot: Slot,
     ) -> Option<impl Future<Output = ()> + use<'a>> {
+        // Before it is recorded, so that the transcript and the stream show the same ids.
         slot.identify(&made.name);
         let is_answered = !slot.answers().is_empty();
         let emitter = self.context.emitter().filter(|_| is_answered);
         let shown = emitter.map(|emitter| (emitter, slot.clone()));
+        // Recorded before it is emitted: a checkpoint has every result that a consumer has seen.
         self.transcript.keep(made.index, slot);
         if is_answered {
             made.context.forget_call();
@@ -155,6 +157,7 @@ impl ToolTurn<'_> {
     }
 
     async fn answer_call(&self, made: &Call<'_>) -> Result<Slot> {
+        // Not made, so not answered either: a resumed run makes the call.
         if made.context.admit::<ToolRequest>().is_err() {
             return Ok(Slot::Open);
         }
@@ -166,6 +169,7 @@ impl ToolTurn<'_> {
             .declaration
             .is_none_or(|tool| tool.effect() != Effect::Mutating);
         if !is_repeatable {
+            // Before the call: if the run is dropped in it, nobody knows whether it had its effect.
             let slot = Slot::Begun(made.call.clone());
             self.transcript.keep(made.index, slot);
         }

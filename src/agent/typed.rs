@@ -122,6 +122,7 @@ fn with_format_of<T: DeserializeOwned + JsonSchema>(request: AgentRequest) -> Ag
 #[must_use = "a run does nothing until it is awaited"]
 pub struct TypedFuture<T> {
     run: ResponseFuture,
+    // A function pointer, so that the future is `Send` and `Unpin` whatever `T` is.
     value: PhantomData<fn() -> T>,
 }
 

@@ -107,7 +107,7 @@ impl<R: Request> BoxCallService<R> {
     /// Erases the type of a service that has been polled ready, and keeps it ready.
     pub(crate) fn ready(service: impl CallService<R>) -> Self {
         let unready = Self::new(service.clone());
-        let next = Call::new(
+        let next = UserCall::new(
             service,
             Side::new(CodeKind::Handle { catches: false }),
             None,
@@ -275,7 +275,7 @@ enum CodeKind {
 
 impl<R: Request, S: CallService<R>> Start<R> for User<S> {
     fn prepare(&self) -> Option<Pin<Box<dyn Crossing<R>>>> {
-        Some(Box::pin(Call::new(
+        Some(Box::pin(UserCall::new(
             self.service.clone(),
             Side::new(self.kind.clone()),
             None,
@@ -287,7 +287,10 @@ impl<R: Request, S: CallService<R>> Start<R> for User<S> {
         let mut side = Side::new(self.kind.clone());
         side.belong(&request);
         // The box comes first, so that the call is written into it.
-        let call = Box::write(Box::new_uninit(), Call::new(service, side, Some(request)));
+        let call = Box::write(
+            Box::new_uninit(),
+            UserCall::new(service, side, Some(request)),
+        );
         BoxCallFuture(Box::into_pin(call))
     }
 }
@@ -301,17 +304,17 @@ trait Crossing<R: Request>: Future<Output = Result<R::Response>> + Send + Sync {
 }
 
 pin_project! {
-    struct Call<S, F, R> {
+    struct UserCall<S, F, R> {
         // Futures need not be `Sync`: none is accessed through a shared reference.
         #[pin]
-        state: SyncWrapper<State<S, F, R>>,
+        state: SyncWrapper<UserCallState<S, F, R>>,
         side: Side,
     }
 }
 
 pin_project! {
     #[project = Projected]
-    enum State<S, F, R> {
+    enum UserCallState<S, F, R> {
         /// The service becomes ready; the call starts once it is and has its request.
         Waiting { service: S, is_ready: bool, request: Option<R> },
         Made { #[pin] future: F },
@@ -320,14 +323,14 @@ pin_project! {
     }
 }
 
-impl<R, S> Call<S, S::Future, R>
+impl<R, S> UserCall<S, S::Future, R>
 where
     R: Request,
     S: Service<R>,
 {
     #[inline]
     fn new(service: S, side: Side, request: Option<R>) -> Self {
-        let state = State::Waiting {
+        let state = UserCallState::Waiting {
             service,
             is_ready: false,
             request,
@@ -339,7 +342,7 @@ where
     }
 }
 
-impl<R: Request, S: CallService<R>> Crossing<R> for Call<S, S::Future, R> {
+impl<R: Request, S: CallService<R>> Crossing<R> for UserCall<S, S::Future, R> {
     fn poll_ready(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
         let this = self.project();
         let mut state = this.state.get_pin_mut();
@@ -360,7 +363,7 @@ impl<R: Request, S: CallService<R>> Crossing<R> for Call<S, S::Future, R> {
         };
         // An error of the call, so that callbacks, retries and fallbacks see it, and an ending
         // reaches the run.
-        state.set(State::Over {
+        state.set(UserCallState::Over {
             error: Some(failed),
         });
         Poll::Ready(Ok(()))
@@ -375,7 +378,7 @@ impl<R: Request, S: CallService<R>> Crossing<R> for Call<S, S::Future, R> {
     }
 }
 
-impl<R: Request, S: CallService<R>> Future for Call<S, S::Future, R> {
+impl<R: Request, S: CallService<R>> Future for UserCall<S, S::Future, R> {
     type Output = Result<R::Response>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -401,6 +404,7 @@ impl<R: Request, S: CallService<R>> Future for Call<S, S::Future, R> {
                     if request.is_none() {
                         return Poll::Pending;
                     }
+                    // Asked last: the run may have ended while the service became ready.
                     if let Err(refusal) = this.side.admit::<R>() {
                         break Err(refusal);
                     }
@@ -423,12 +427,13 @@ impl<R: Request, S: CallService<R>> Future for Call<S, S::Future, R> {
                 Projected::Over { error: None } => return Poll::Pending,
             }
         };
-        state.set(State::Over { error: None });
+        // The future is dropped before the result leaves, as an `async fn` would drop it.
+        state.set(UserCallState::Over { error: None });
         Poll::Ready(this.side.leave::<R>(result))
     }
 }
 
-impl<S: Service<R>, R> State<S, S::Future, R> {
+impl<S: Service<R>, R> UserCallState<S, S::Future, R> {
     /// Passes the request to the service.
     fn call(mut self: Pin<&mut Self>) {
         if let Projected::Waiting {
@@ -463,6 +468,7 @@ impl Side {
             // A handle belongs to its caller, who may use it outside any run.
             CodeKind::Handle { .. } => return,
             CodeKind::Leaf(_) => {}
+            // The request moves into the layer, and an error that comes out needs the name.
             CodeKind::Layer(name) => *name = request.name().map(Into::into),
         }
         self.context = Some(request.context().clone());
@@ -470,6 +476,8 @@ impl Side {
 
     /// Fails if the call is blocked.
     fn admit<R: Request>(&self) -> Result<()> {
+        // Only a target is refused here: callbacks and layers run for a call that is not made, and
+        // may answer it.
         let (CodeKind::Leaf(_), Some(context)) = (&self.kind, &self.context) else {
             return Ok(());
         };
@@ -479,6 +487,8 @@ impl Side {
     /// Runs user code; a panic becomes an error.
     fn watch<R: Request, T>(&self, code: impl FnOnce() -> T) -> Result<T> {
         match self.kind {
+            // A plain handle adds nothing to a panic: it unwinds into the caller, as it would from
+            // the service itself.
             CodeKind::Handle { catches: false } => Ok(code()),
             _ => catch(code).map_err(|panic| self.panicked::<R>(&panic)),
         }
@@ -515,6 +525,8 @@ impl Side {
             }
         }
         result.or_else(|error| {
+            // Only what the tool itself returns is a tool's error: a layer around it fails for
+            // reasons of its own.
             let is_tool = is_leaf && R::CALL == CallKind::Tool;
             let error = if is_tool {
                 error.or_kind(ErrorKind::Tool)

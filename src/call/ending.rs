@@ -30,6 +30,8 @@ impl RunContext {
     /// Fails if the target of a call must not be called, although callbacks and layers ran for it.
     pub(crate) fn admit_target<R: Request>(&self) -> Result<()> {
         self.admit::<R>()?;
+        // The limit stops only the target: under some rules, `before_model` may still answer beyond
+        // it.
         if let Some(limit) = self.beyond_limit(R::CALL) {
             return Err(limit);
         }
@@ -60,6 +62,8 @@ impl RunContext {
     #[cold]
     fn settle_error<R: Request>(&self, name: Option<&str>, error: Error) -> Error {
         let error = error.in_call(|| self.site(R::CALL, name));
+        // Recorded first, so that the ending below is this error, or an earlier one that it must
+        // not replace.
         self.latch::<R>(&error);
         self.ending::<R>().unwrap_or(error)
     }

@@ -63,6 +63,7 @@ impl Extensions {
     /// than writing it to a file.
     pub fn note_hidden_input(&self) {
         #[cfg(feature = "testing")]
+        // Shared with the recording outside: this request may be a clone of the one that it has.
         if let Some(witness) = self.get::<Witness>() {
             witness.input_hidden.store(true, Ordering::Release);
         }

@@ -66,6 +66,7 @@ pub enum Outcome<'a, T> {
     Dropped,
 }
 
+// By hand: a derive would ask for `T: Clone`, and only references are copied.
 impl<T> Clone for Outcome<'_, T> {
     fn clone(&self) -> Self {
         *self

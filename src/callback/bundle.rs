@@ -202,6 +202,8 @@ impl Bundle {
     #[must_use]
     pub fn semantics(self, semantics: impl Rules) -> Self {
         Self {
+            // Not the innermost ones: for everything outside, they are part of the service, and
+            // follow the default rules wherever the bundle is registered.
             agent: self.agent.with_rules(Some(&semantics)),
             model: self.model.with_rules(Some(&semantics)),
             tool: self.tool.with_rules(Some(&semantics)),
@@ -295,6 +297,8 @@ impl Bundle {
         extend(&mut self.agent, other.agent);
         extend(&mut self.model, other.model);
         extend(&mut self.tool, other.tool);
+        // Without the journal's: the tree keeps those of every bundle apart, outside all other
+        // layers.
         self.layers.append(&other.layers);
         extend(&mut inmost.innermost_model, other.innermost_model.inmost());
         extend(&mut inmost.innermost_tool, other.innermost_tool.inmost());
@@ -309,7 +313,9 @@ impl AgentRequest {
     #[must_use]
     pub fn with_callbacks(mut self, callbacks: impl Into<Bundle>) -> Self {
         let callbacks = callbacks.into();
+        // A second bundle joins the first: layers around an agent may add callbacks of their own.
         let all = match self.callbacks_mut().take() {
+            // Cloned only if a clone of the request shares the bundle.
             Some(earlier) => Arc::unwrap_or_clone(earlier).and(callbacks),
             None => callbacks,
         };

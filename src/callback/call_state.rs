@@ -34,6 +34,8 @@ impl<R: Request> CallState<R> {
     #[inline]
     pub(super) fn next(&mut self, passed: &mut usize, mode: Mode, hook: HookSet) -> Option<usize> {
         let guards_alone = mode == Mode::Guards;
+        // Two counts: where a decision skips the others, they stay where they were, and only guards
+        // go on.
         let entered = if guards_alone {
             &mut self.guards_entered
         } else {
@@ -42,6 +44,7 @@ impl<R: Request> CallState<R> {
         while let Some(&index) = self.callbacks.with(hook).get(*passed) {
             *passed += 1;
             if !guards_alone || self.callbacks[index].guards() {
+                // Never less: each phase begins again with the first callback.
                 *entered = (*entered).max(index + 1);
                 return Some(index);
             }
@@ -99,6 +102,7 @@ impl<R: Request> CallState<R> {
     /// that lacks the guard must not make the call meanwhile.
     pub(super) fn hold(&self, index: usize, decision: &Result<Action<Box<R::Response>>>) {
         let context = self.request.context();
+        // By the callback's name, so that only the guard that holds the call can release it.
         match decision {
             Err(error) if error.kind() == ErrorKind::Interrupted => {
                 context.hold_call(&name(self.at(index).get()));
@@ -129,6 +133,8 @@ impl<R: Request> CallState<R> {
             .by(|| name(self.at(index).get()), hook)
             .in_call(|| CallSite::of(&self.request));
         let context = self.request.context();
+        // Recorded where it is raised, before any code outside sees the error: nothing can undo an
+        // ending.
         if hook == "after" {
             // The call keeps its response, whatever the run does.
             context.latch_answered::<R>(&error);

@@ -220,6 +220,8 @@ impl<R: Request> Callback<R> for ArcCallback<R> {
         self.get().named_tools()
     }
 
+    // Erased again, it would seem to have every hook: its own futures are of other types than
+    // `NoHook`.
     fn erase(self) -> Self {
         self
     }
@@ -265,6 +267,8 @@ impl<R: Request, C: Callback<R>> Callback<R> for Arc<C> {
     }
 
     fn erase(self) -> ArcCallback<R> {
+        // Compared with the defaults of `C`, which are the futures that this implementation
+        // returns.
         ArcCallback::erased(Implemented::<_, C>::new(self))
     }
 }

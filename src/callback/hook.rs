@@ -47,6 +47,7 @@ impl<'a, T, F: FnOnce() -> MaybeFuture<'a, Result<T>>> Hook<'a, T, F> {
             }
         }
         let Some(running) = this.running.as_mut().as_pin_mut() else {
+            // Polled after the end. A panic here would count as one of the callback.
             return Poll::Pending;
         };
         let decision = ready!(running.poll(cx));

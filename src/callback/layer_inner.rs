@@ -50,6 +50,8 @@ impl<R: Request> Clone for Place<R> {
 
 /// The callbacks of bundles for a call, those directly around its target, and its layers.
 pub(super) struct Bundles<R: Request> {
+    // Functions instead of a bound: a stack for a call of the user's own has no bundles, and its
+    // request does not implement `InBundle`.
     pub(super) around: fn(&Bundle) -> &Callbacks<R>,
     pub(super) inmost: fn(&Bundle) -> Option<&Callbacks<R>>,
     pub(super) layers: fn(&BundleLayers) -> &Layers<R>,

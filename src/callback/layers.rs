@@ -22,6 +22,7 @@ impl<R: Request> Layers<R> {
     where
         L: Layer<BoxCallService<R>, Service: CallService<R>> + Send + Sync + 'static,
     {
+        // Names and tools are read before the layer moves into a closure, which hides its type.
         let layer = ErasedLayer {
             names: names_of::<R>(&layer, type_name::<L>()),
             tools: named_in::<R>(&layer),

@@ -42,6 +42,7 @@ use crate::call::Request;
 /// # }
 /// ```
 pub struct Callbacks<R: Request> {
+    // An empty list allocates nothing: most agents lack callbacks for some of their calls.
     list: Option<Arc<Members<R>>>,
     follows: Follows,
 }
@@ -119,6 +120,7 @@ impl<R: Request> Callbacks<R> {
 
     /// Sets the rules, unless the list has its own.
     pub(super) fn or_rules(mut self, rules: &dyn Rules) -> Self {
+        // Rules that were set stay, wherever the list ends up.
         if let Follows::Default = self.follows {
             self.follows = Follows::Own(rules.callbacks(R::CALL));
         }

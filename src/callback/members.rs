@@ -7,6 +7,8 @@ use crate::call::Request;
 /// The callbacks of a band, in order, and those among them that have each hook.
 pub(super) struct Members<R: Request> {
     all: Vec<ArcCallback<R>>,
+    // Indices instead of a second list: `on_end` and the counts of entered callbacks go by the
+    // position among all.
     with_hook: [Vec<usize>; HookSet::ALL.len()],
 }
 

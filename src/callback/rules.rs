@@ -112,6 +112,7 @@ impl CallbackRules {
     /// model.
     pub(crate) const RETRIES: u32 = 3;
 
+    // A constant: a call outside an agent, or in one without rules, asks no trait object.
     pub(crate) const DEFAULT: Self = Self {
         before_response: Remaining::Skip,
         after_response: Remaining::Run,

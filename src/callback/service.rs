@@ -55,7 +55,7 @@ where
         // An empty list costs no box.
         if self.callbacks.is_empty() {
             return ResponseFuture {
-                state: State::Passed {
+                state: BandState::Passed {
                     future: self.inner.call(request),
                 },
             };
@@ -65,7 +65,7 @@ where
         let ready = std::mem::replace(&mut self.inner, unready);
         let future = life::run(self.callbacks.clone(), request, ready, true);
         ResponseFuture {
-            state: State::Banded {
+            state: BandState::Banded {
                 future: BoxCallFuture::new(future),
             },
         }
@@ -94,13 +94,13 @@ pin_project! {
     /// The future of a [`CallbackService`].
     pub struct ResponseFuture<F, R: Request> {
         #[pin]
-        state: State<F, R>,
+        state: BandState<F, R>,
     }
 }
 
 pin_project! {
     #[project = Projected]
-    enum State<F, R: Request> {
+    enum BandState<F, R: Request> {
         Passed { #[pin] future: F },
         Banded { #[pin] future: BoxCallFuture<R> },
     }

@@ -38,9 +38,9 @@ use crate::call::{BoxCallService, CallService, Request};
 /// # Ok(())
 /// # }
 /// ```
-pub struct StackBuilder<R: Request>(Vec<Part<R>>);
+pub struct StackBuilder<R: Request>(Vec<StackPart<R>>);
 
-enum Part<R: Request> {
+enum StackPart<R: Request> {
     Band(Callbacks<R>),
     Layer {
         names: Vec<String>,
@@ -70,9 +70,10 @@ impl<R: Request> StackBuilder<R> {
     /// Adds a list's callbacks to the last band, or starts a new band.
     pub fn callbacks(&mut self, callbacks: &Callbacks<R>) {
         match self.0.last_mut() {
+            // An empty band would be a line without names in `explain`.
             _ if callbacks.is_empty() => {}
-            Some(Part::Band(band)) => band.append(callbacks),
-            _ => self.0.push(Part::Band(callbacks.clone())),
+            Some(StackPart::Band(band)) => band.append(callbacks),
+            _ => self.0.push(StackPart::Band(callbacks.clone())),
         }
     }
 
@@ -81,7 +82,8 @@ impl<R: Request> StackBuilder<R> {
     where
         L: Layer<LayerInner<R>, Service: CallService<R>> + Send + 'static,
     {
-        self.0.push(Part::Layer {
+        self.0.push(StackPart::Layer {
+            // Read now: in the closure below, the layer has lost its type.
             names: names_of::<R>(&layer, std::any::type_name::<L>()),
             tools: named_in::<R>(&layer),
             apply: Box::new(move |inner| BoxCallService::layer(layer.layer(inner))),
@@ -91,7 +93,7 @@ impl<R: Request> StackBuilder<R> {
     /// Adds the layers of a bundle.
     pub(crate) fn layers(&mut self, layers: &Layers<R>) {
         for layer in layers.each() {
-            self.0.push(Part::Layer {
+            self.0.push(StackPart::Layer {
                 names: layer.names().flatten().collect(),
                 tools: layer.named_tools().collect(),
                 apply: Box::new(move |inner| layer.around(BoxCallService::new(inner))),
@@ -104,8 +106,8 @@ impl<R: Request> StackBuilder<R> {
     #[must_use]
     pub fn names(&self) -> Vec<Vec<String>> {
         let names = self.0.iter().map(|part| match part {
-            Part::Band(band) => band.names().map(String::from).collect(),
-            Part::Layer { names, .. } => names.clone(),
+            StackPart::Band(band) => band.names().map(String::from).collect(),
+            StackPart::Layer { names, .. } => names.clone(),
         });
         names.collect()
     }
@@ -115,8 +117,8 @@ impl<R: Request> StackBuilder<R> {
         let mut named = Vec::new();
         for part in &self.0 {
             match part {
-                Part::Band(band) => named.extend(band.named_tools()),
-                Part::Layer { tools, .. } => named.extend(tools.iter().cloned()),
+                StackPart::Band(band) => named.extend(band.named_tools()),
+                StackPart::Layer { tools, .. } => named.extend(tools.iter().cloned()),
             }
         }
         named
@@ -124,7 +126,7 @@ impl<R: Request> StackBuilder<R> {
 
     /// Returns whether callbacks were registered before any layer.
     pub(crate) fn begins_with_band(&self) -> bool {
-        matches!(self.0.first(), Some(Part::Band(_)))
+        matches!(self.0.first(), Some(StackPart::Band(_)))
     }
 
     /// Wraps `service` in the stack. The bands have these rules; without any, those of the agent
@@ -171,11 +173,13 @@ impl<R: Request> StackBuilder<R> {
         let mut band = Callbacks::new();
         for part in self.0.into_iter().rev() {
             match part {
-                Part::Band(callbacks) => {
+                StackPart::Band(callbacks) => {
                     band = callbacks.with_rules(rules);
                 }
-                Part::Layer { apply, .. } => {
+                StackPart::Layer { apply, .. } => {
                     let inside = Place {
+                        // Only the outermost part of a stack goes into the layers of bundles, which
+                        // would otherwise act once for each layer of the agent.
                         is_first: false,
                         ..place.clone()
                     };

@@ -45,13 +45,17 @@ impl Tree {
             return around.clone();
         }
         let mut tree = around.as_deref().cloned().unwrap_or_default();
+        // The rules come first, since the bundles below take them.
         if let Some(rules) = rules {
             tree.rules = Some(rules.clone());
         }
         tree.journal.append(global.journal_layers());
+        // Fixed here: in a sub-agent with other rules, the callbacks keep those of the agent that
+        // they were registered with.
         let callbacks = global.clone().or_rules(tree.rules());
         tree.global.extend(callbacks, &mut tree.inmost);
         if let Some(of_run) = of_run {
+            // A journal of the run is inside one of the tree, as its callbacks are.
             tree.journal.append(of_run.journal_layers());
             let callbacks = of_run.clone().or_rules(tree.rules());
             tree.of_run.extend(callbacks, &mut tree.inmost);

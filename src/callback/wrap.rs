@@ -135,10 +135,12 @@ where
     }
 
     fn call(&mut self, request: R) -> Self::Future {
+        // The service that was polled ready goes with the call; its unready clone stays.
         let unready = self.inner.clone();
         let ready = std::mem::replace(&mut self.inner, unready);
         let wrap = self.wrap.clone();
         let next = Next {
+            // It keeps its readiness for the first `run`; each further one drives its own.
             inner: BoxCallService::ready(ready),
         };
         WrapFuture {
@@ -151,6 +153,7 @@ async fn run<R: Request>(wrap: Wrap<R>, request: R, next: Next<R>) -> Result<R::
     let context: RunContext = request.context().clone();
     // The function is foreign code: it may start calls of its own, which an ended run must not make.
     context.admit::<R>()?;
+    // The function takes the request, and an error of the call needs its name.
     let name: Option<Arc<str>> = request.name().map(Into::into);
     // It may panic before its future exists, and while that runs.
     let result = match catch(|| (wrap.function)(request, next)) {
@@ -161,6 +164,7 @@ async fn run<R: Request>(wrap: Wrap<R>, request: R, next: Next<R>) -> Result<R::
         let message = format!("panicked: {panic}");
         Err(Error::new(ErrorKind::Callback, message))
     });
+    // Named before it is settled: an ending is recorded with the name of the wrap that raised it.
     let result = result.map_err(|error| error.by(|| wrap.name.clone(), "wrap"));
     context.settle::<R, _>(name.as_deref(), result)
 }

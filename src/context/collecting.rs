@@ -66,6 +66,7 @@ impl RunContext {
         if amounts.is_empty() {
             return;
         }
+        // With the calls around it: a handler may have counted this one as a part of them.
         let around = self.effects.iter().flat_map(|log| log.ids().cloned());
         let calls: Arc<[Arc<str>]> = std::iter::once(id.into()).chain(around).collect();
         for (name, amounts) in amounts {

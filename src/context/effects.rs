@@ -159,6 +159,7 @@ impl Collected {
 
     /// Adds amounts to those recorded under a name.
     pub(super) fn record(&self, name: &Arc<str>, more: &Amounts) {
+        // In every call around it, since any of them may be the one that is replayed.
         for log in self.each() {
             let mut amounts = lock(&log.amounts);
             let sum = amounts.entry(name.clone()).or_default();

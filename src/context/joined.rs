@@ -46,6 +46,7 @@ impl Joined {
 
     pub(crate) fn join(&mut self, caller: RunContext) {
         (self.caller, self.earlier) = (Some(caller), None);
+        // Clones made before keep the run that they had.
         self.made = Arc::default();
     }
 

@@ -125,6 +125,7 @@ impl Scope {
             token,
             resolutions,
         } = given;
+        // Without a token of its own, a changed request is cancelled by the one that it had.
         let token = token
             .or_else(|| Some(earlier?.token.clone()))
             .unwrap_or_default();
@@ -264,12 +265,17 @@ impl Scope {
     pub(super) fn apply(&mut self, given: &Given) {
         if let Some(more) = &given.resolutions {
             let all = Arc::make_mut(self.resolutions.get_or_insert_default());
-            all.extend(more.iter().map(|(id, it)| (id.clone(), it.clone())));
+            all.extend(
+                more.iter()
+                    .map(|(id, resolution)| (id.clone(), resolution.clone())),
+            );
         }
         if let Some(token) = &given.token {
+            // A child, so that the run's token cancels this part as well.
             self.token = self.token.child_token();
             self.own_token = Some(token.clone());
         }
+        // Settings of a whole run, and this is a part of another.
         let whole = [
             ("a run id", given.id.is_some()),
             ("a state", given.state.is_some()),
@@ -364,6 +370,7 @@ impl Scope {
         let mut next = Some(self);
         while let Some(scope) = next {
             if scope.member {
+                // Only the nearest: outer teams continue.
                 return scope.escalated.store(true, Ordering::Release);
             }
             next = scope.parent.as_deref();
@@ -380,6 +387,7 @@ impl Scope {
 
     pub(super) fn root_usage(&self) -> Usage {
         let mut scope = self;
+        // Counted in every scope, so the outermost has the sum.
         while let Some(parent) = &scope.parent {
             scope = parent;
         }

@@ -264,6 +264,7 @@ impl RunContext {
     /// ```
     #[must_use]
     pub fn private_state(&self) -> &State {
+        // Through the log of a collected call, which records the changes for a replay.
         let of_run = &self.scope.run.private_state;
         self.effects
             .as_ref()
@@ -352,6 +353,7 @@ impl RunContext {
 
     /// Aborts the whole run.
     pub(crate) fn abort(&self, error: &Error) {
+        // The first abort stands.
         drop(self.scope.run.aborted.set(error.clone()));
     }
 
@@ -615,6 +617,7 @@ impl RunContext {
     pub(crate) fn begun(&self) -> Self {
         let texts = self.scope.text_count();
         Self {
+            // The texts of an earlier start are not this one's.
             texts: texts..texts,
             ..self.clone()
         }

@@ -23,6 +23,7 @@ pub(crate) enum Turn {
 impl RunContext {
     /// Returns the context of an agent that opens this record. The context has no other clones yet.
     pub(crate) fn opening(mut self, record: Record) -> Self {
+        // Always: the context has no clones yet.
         if let Some(scope) = Arc::get_mut(&mut self.scope) {
             let path = scope.name().into();
             scope.place = RecordPlace {
@@ -52,6 +53,7 @@ impl RunContext {
         };
         if self.is_outermost() {
             return match self.scope.run.next_conversation() {
+                // Most runs have one conversation, whose ids then need no number.
                 0 => run.clone(),
                 number => format!("{run}+{number}").into(),
             };
@@ -152,6 +154,7 @@ impl RunContext {
     /// parallel with others in this team.
     pub(crate) fn holds(&self, agent: &str) -> String {
         match &self.tool_call {
+            // A call of this agent's own, and not the one that the agent was called in.
             Some(call) if !self.scope.is_in(call) => format!("{}/{agent}", call.name),
             _ => self.scope.place.below(agent).to_string(),
         }

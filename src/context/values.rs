@@ -113,6 +113,7 @@ impl Values {
         let Some(value) = entry.downcast_ref::<T>() else {
             return Err(ValueTypeError::new::<T>(key, entry.type_name()));
         };
+        // A copy is changed and then stored: a panic in `change` leaves the earlier value.
         let mut value = value.clone();
         let result = change(&mut value);
         *entry = AnyValue::new(value);

@@ -11,6 +11,7 @@ impl Messages {
     /// `from`, and at all after it.
     pub(crate) fn in_call_order(&self, from: usize) -> Option<Self> {
         let mut at = from.min(self.len());
+        // Back to the message whose calls these results answer.
         while at > 0 && self[at - 1].role() == Role::Tool {
             at -= 1;
         }

@@ -250,6 +250,8 @@ impl State {
     /// Returns the conversation of an agent with this request, including its earlier messages.
     /// `joined` is the number of messages when it joined, if it did not open the conversation.
     fn begin(&mut self, agent: &str, request: &Messages, joined: Option<usize>) -> Messages {
+        // A turn that was dropped is closed first: what its calls have brought is part of the
+        // conversation.
         self.replace(self.messages());
         let from = joined.unwrap_or(self.new_from);
         if let Some((by, earlier)) = &self.responded
@@ -565,6 +567,7 @@ impl Record {
     /// Adds results of calls of the last turn.
     pub(crate) fn answer(&self, results: &[(CallName, Message)]) {
         let state = &mut *lock(&self.0);
+        // Taken before the results are added: the turn that goes on ends here.
         let from = state.ordered().len();
         for (_, result) in results {
             state.push(result.clone());
@@ -685,6 +688,7 @@ impl Record {
         state.replace(messages);
         state.nested.clear();
         state.head = Head {
+            // The caller may not have the response yet, so its part is kept.
             told: state.head.told,
             is_done: true,
             ..Head::default()

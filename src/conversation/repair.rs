@@ -215,6 +215,7 @@ fn merged(results: &[&ToolResult]) -> Message {
     let mut all = results[0].clone();
     for result in &results[1..] {
         all.parts.extend(result.parts.iter().cloned());
+        // The later result says how the call has ended.
         all.is_error = result.is_error;
     }
     Message::tool(all)

@@ -50,6 +50,7 @@ pub(super) fn stop(
         let Slot::Begun(call) = slot else {
             continue;
         };
+        // An agent in the call continues by itself, so the call is made again for that.
         if is_resumable(name) {
             *slot = Slot::Open;
         } else {

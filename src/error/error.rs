@@ -304,6 +304,7 @@ impl Error {
 
     /// Sets the call, unless an inner call was set already.
     pub(crate) fn in_call(self, site: impl FnOnce() -> CallSite) -> Self {
+        // The innermost call is the one that has failed.
         if self.0.call.is_some() {
             return self;
         }
@@ -324,6 +325,7 @@ impl Error {
         callback: impl FnOnce() -> Cow<'static, str>,
         hook: &'static str,
     ) -> Self {
+        // A hook's error without a kind is the callback's; any other keeps what it says.
         self.or_kind(ErrorKind::Callback).update(|e| {
             e.raised_by.get_or_insert_with(|| RaisedBy {
                 callback: callback(),

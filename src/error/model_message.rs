@@ -36,6 +36,7 @@ impl Error {
             self.kind(),
             ErrorKind::InvalidArguments | ErrorKind::UnknownTool
         );
+        // No model reads an ending, and a text that is set already comes from the tool itself.
         if is_for_model || self.is_ending() || self.0.model_message.is_some() {
             return self;
         }

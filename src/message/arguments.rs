@@ -37,6 +37,7 @@ impl Arguments {
     #[must_use]
     pub fn from_text(text: impl Into<String>) -> Self {
         let mut text = text.into();
+        // Some models send nothing for a tool without parameters.
         if text.trim_ascii_start().is_empty() {
             text = "{}".to_owned();
         }
@@ -65,6 +66,7 @@ impl Arguments {
     /// Returns whether the text is JSON.
     #[must_use]
     pub fn is_json(&self) -> bool {
+        // A string may stand for text that is not JSON: only then is the text parsed again.
         !self.value().is_string() || self.parse::<Value>().is_ok()
     }
 

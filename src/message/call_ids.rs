@@ -40,6 +40,7 @@ impl CallIds {
             return id.clone();
         }
         let mut other: Arc<str> = other().into();
+        // The new id may be in use as well.
         while !self.add(&other) {
             other = format!("{other}'").into();
         }

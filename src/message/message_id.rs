@@ -149,6 +149,7 @@ impl MessageId {
         if let Some(minted) = self.minted {
             return Some(minted.number());
         }
+        // From the end: a run's id may be the caller's own, with anything in it.
         let (_, suffix) = self.text.rsplit_once("-m")?;
         let end = suffix.find(|character: char| !character.is_ascii_digit());
         suffix[..end.unwrap_or(suffix.len())].parse().ok()

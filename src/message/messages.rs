@@ -59,6 +59,7 @@ impl Messages {
 
     /// Removes the last message and returns it.
     pub fn pop(&mut self) -> Option<Message> {
+        // Cloned, since another list may share the chunk.
         let last = self.last().cloned()?;
         self.truncate(self.len() - 1);
         Some(last)
@@ -82,6 +83,7 @@ impl Messages {
         let left = len - (chunks - 1) * CHUNK;
         match Arc::get_mut(tail) {
             Some(own) => own.truncate(left),
+            // Shared with another list: only the messages that stay are copied.
             None => *tail = Arc::new(tail[..left].to_vec()),
         }
     }
@@ -139,9 +141,9 @@ impl Messages {
         let tail = self.tail();
         let len = self.len().saturating_sub(start);
         match full.get(start / CHUNK..) {
-            Some([first, rest @ ..]) => Iter {
+            Some([first, others @ ..]) => Iter {
                 front: first[start % CHUNK..].iter(),
-                chunks: rest.iter(),
+                chunks: others.iter(),
                 back: tail.iter(),
                 len,
             },
@@ -184,6 +186,8 @@ fn append<T: Clone>(list: &mut Arc<Vec<T>>, item: T) {
 
 impl PartialEq for Messages {
     fn eq(&self, other: &Self) -> bool {
+        // Lists of one length have chunks of the same bounds, and shared chunks need no look
+        // inside.
         let same = |(one, other): (&Chunk, &Chunk)| Arc::ptr_eq(one, other) || one == other;
         self.len() == other.len()
             && self.full().iter().zip(other.full()).all(same)
@@ -224,6 +228,7 @@ impl<const N: usize> From<[Message; N]> for Messages {
 
 impl From<Vec<Message>> for Messages {
     fn from(messages: Vec<Message>) -> Self {
+        // Up to a chunk, the vector is taken over as it is.
         if messages.is_empty() || messages.len() > CHUNK {
             return messages.into_iter().collect();
         }
@@ -274,6 +279,7 @@ impl<'a> Iterator for Iter<'a> {
     type Item = &'a Message;
 
     fn next(&mut self) -> Option<&'a Message> {
+        // Saturating, since an iterator may be asked again after its end.
         self.len = self.len.saturating_sub(1);
         loop {
             if let Some(message) = self.front.next() {

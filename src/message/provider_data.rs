@@ -40,6 +40,7 @@ impl ProviderData {
     pub(crate) fn remove(&mut self, provider: &str) -> Option<Value> {
         let removed = Arc::make_mut(self.0.as_mut()?).remove(provider);
         if self.is_empty() {
+            // No data is always `None`, by which two messages compare equal.
             self.0 = None;
         }
         removed

@@ -107,6 +107,7 @@ impl ModelRequest {
     /// agent does so once the outermost layer has returned it: for a layer that stores responses, so
     /// that a run that is made again has the same ids.
     pub fn identify(&self, response: &mut ModelResponse) {
+        // In a stream the id depends on the attempt that the consumer saw, so the sink knows it.
         match (&self.sink, &self.response_id) {
             (Some(sink), _) => sink.identify(response.message_mut()),
             (None, Some(id)) if response.message().id().is_none() => {

@@ -316,6 +316,8 @@ impl ModelResponse {
 
     pub(super) fn set_origin(&mut self, origin: Origin) {
         self.origin = origin;
+        // Kept through later replacements: the loop's rules ask whether the model itself was
+        // called.
         self.is_given |= matches!(origin, Origin::Before | Origin::Fallback);
     }
 
@@ -330,6 +332,7 @@ impl ModelResponse {
     pub(super) fn stand_for(&mut self, replaced: &Self, is_all: bool) {
         self.is_given |= replaced.is_given;
         let is_bare = std::mem::take(&mut self.is_bare);
+        // A response that has calls of its own, or says that there are none, stands as it is.
         if is_all || !is_bare || self.has_tool_calls() || !replaced.has_tool_calls() {
             return;
         }

@@ -100,6 +100,7 @@ impl Earlier {
     ) -> Result<()> {
         self.with(protocol, |form| {
             let Some(form) = form else { return write(body) };
+            // By identity: a list that was changed for one call is another allocation.
             let known = form
                 .tools
                 .take()

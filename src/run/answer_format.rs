@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::error::{Error, ErrorKind};
 use crate::message::{Message, Part};
 use crate::model::{ResponseFormat, format_name};
-use crate::tool::{Answer, InvalidArguments, ToolDeclaration};
+use crate::tool::{AnswerSchema, InvalidArguments, ToolDeclaration};
 
 /// The format of a run's final answer: JSON of one type.
 ///
@@ -43,8 +43,8 @@ use crate::tool::{Answer, InvalidArguments, ToolDeclaration};
 #[derive(Clone)]
 pub struct AnswerFormat {
     name: Arc<str>,
-    answer: Arc<Answer>,
-    check: fn(&Answer, &Message) -> Result<(), InvalidAnswer>,
+    answer: Arc<AnswerSchema>,
+    check: fn(&AnswerSchema, &Message) -> Result<(), InvalidAnswer>,
     mode: AnswerMode,
     max_repairs: u32,
 }
@@ -96,7 +96,9 @@ impl AnswerFormat {
     pub fn of<T: DeserializeOwned + JsonSchema>() -> Self {
         Self {
             name: format_name(&T::schema_name()).into(),
-            answer: Arc::new(Answer::of::<T>()),
+            answer: Arc::new(AnswerSchema::of::<T>()),
+            // A plain function, in which the type of the answer lives on: the format itself has no
+            // generics.
             check: |answer, message| parse::<T>(answer, message).map(drop),
             mode: AnswerMode::default(),
             max_repairs: 2,
@@ -171,6 +173,8 @@ impl AnswerFormat {
 
     /// Returns whether both are clones of one another.
     pub(super) fn is_clone_of(&self, other: &Self) -> bool {
+        // By identity, since schemas are large: to take equal formats for different ones only runs
+        // the guards again.
         Arc::ptr_eq(&self.answer, &other.answer)
             && self.mode == other.mode
             && self.max_repairs == other.max_repairs
@@ -179,7 +183,10 @@ impl AnswerFormat {
 
 /// Parses the answer in a message: its text, or its last text if the model has said something
 /// before it.
-fn parse<T: DeserializeOwned>(answer: &Answer, message: &Message) -> Result<T, InvalidAnswer> {
+fn parse<T: DeserializeOwned>(
+    answer: &AnswerSchema,
+    message: &Message,
+) -> Result<T, InvalidAnswer> {
     let text = message.text();
     let parsed = answer.parse(&text).or_else(|invalid| {
         // Models say a sentence first, and then the JSON as a part of its own.
@@ -197,7 +204,7 @@ fn parse<T: DeserializeOwned>(answer: &Answer, message: &Message) -> Result<T, I
 
 /// Parses the answer in a message as a `T`.
 pub(super) fn parse_as<T: DeserializeOwned + JsonSchema>(message: &Message) -> Result<T, Error> {
-    let parsed = parse(&Answer::of::<T>(), message);
+    let parsed = parse(&AnswerSchema::of::<T>(), message);
     parsed.map_err(|invalid| invalid.into_error(&T::schema_name()))
 }
 

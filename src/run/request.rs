@@ -133,6 +133,8 @@ impl AgentRequest {
     #[must_use]
     pub fn with_message(mut self, message: impl Into<Message>) -> Self {
         self.messages.push(message.into());
+        // A member writes to the record of its team, which a message for this member must not
+        // replace.
         if self.joins_at.is_none() {
             self.record = self.record.with_messages(&self.messages);
         }
@@ -161,7 +163,8 @@ impl AgentRequest {
 
     /// Starts a run other than that of the request this was cloned from.
     fn in_another_run(mut self) -> Self {
-        (self.record, self.joins_at) = (self.record.anew(), None);
+        self.record = self.record.anew();
+        self.joins_at = None;
         self
     }
 
@@ -196,6 +199,7 @@ impl AgentRequest {
         messages.extend(self.messages.iter().cloned());
         self.record = self.record.restart(messages.clone(), head, turn);
         self.messages = messages;
+        // Changed in place: the request stays part of its run, which shares this state.
         let private = self.context().private_state();
         private.remove_all(|key| !private_state.contains_key(key));
         private_state
@@ -215,6 +219,7 @@ impl AgentRequest {
     /// ```
     #[must_use]
     pub fn checkpoint(&self) -> Checkpoint {
+        // An agent that was never called has recorded nothing: the progress is then the request.
         self.record.expect(&self.messages);
         self.context().checkpoint(&self.record)
     }
@@ -302,12 +307,14 @@ impl AgentRequest {
     /// `after_agent` replaces all its messages.
     pub(crate) fn enter(&mut self, context: RunContext, is_team: bool, after_says_all: bool) {
         self.run = Joined::to(context);
-        (self.is_for_team, self.after_says_all) = (is_team, after_says_all);
+        self.is_for_team = is_team;
+        self.after_says_all = after_says_all;
     }
 
     /// Sets the record to which the agent writes its messages.
     pub(crate) fn with_record(mut self, record: Record) -> Self {
-        (self.record, self.joins_at) = (record, None);
+        self.record = record;
+        self.joins_at = None;
         self
     }
 
@@ -321,6 +328,7 @@ impl AgentRequest {
         let messages = messages
             .in_call_order(self.messages.len())
             .unwrap_or(messages);
+        // Extensions are private to one call, and the callbacks are part of the run by now.
         let extensions = Extensions::new();
         let takes_turn = true;
         let record = self.context().record().clone();

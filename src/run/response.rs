@@ -33,21 +33,22 @@ pub struct AgentResponse {
     iterations: u32,
     end_reason: EndReason,
     state: State,
-    kept: Option<Arc<Kept>>,
+    saved: Option<Arc<SavedParts>>,
     origin: Origin,
     /// Created by a callback and not yet placed in a conversation.
     is_bare: bool,
 }
 
 /// The parts of a response's checkpoint besides the messages.
-struct Kept {
+struct SavedParts {
     head: Head,
     private_state: State,
     turn: u64,
 }
 
-impl Kept {
+impl SavedParts {
     fn of(context: &RunContext) -> Arc<Self> {
+        // Private state belongs to the whole run, so only the outermost agent's checkpoint has it.
         let private_state = if context.is_outermost() {
             context.private_state().clone()
         } else {
@@ -61,10 +62,10 @@ impl Kept {
     }
 }
 
-impl fmt::Debug for Kept {
+impl fmt::Debug for SavedParts {
     /// Omits the private state.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Kept")
+        f.debug_struct("SavedParts")
             .field("turn", &self.turn)
             .finish_non_exhaustive()
     }
@@ -114,7 +115,7 @@ impl AgentResponse {
             iterations: 0,
             end_reason: EndReason::Completed,
             state: State::default(),
-            kept: None,
+            saved: None,
             origin: Origin::default(),
             is_bare: true,
         }
@@ -140,7 +141,7 @@ impl AgentResponse {
             iterations: 0,
             end_reason: EndReason::Completed,
             state: context.state().clone(),
-            kept: Some(Kept::of(context)),
+            saved: Some(SavedParts::of(context)),
             origin: Origin::default(),
             is_bare: false,
         }
@@ -254,10 +255,10 @@ impl AgentResponse {
     pub fn checkpoint(&self) -> Checkpoint {
         let mut checkpoint = Checkpoint::new(self.messages.clone());
         checkpoint.interrupts = self.interrupts().to_vec();
-        if let Some(kept) = &self.kept {
-            checkpoint.turn = kept.turn;
-            checkpoint.head = kept.head.clone();
-            checkpoint.private_state = kept.private_state.snapshot();
+        if let Some(saved) = &self.saved {
+            checkpoint.turn = saved.turn;
+            checkpoint.head = saved.head.clone();
+            checkpoint.private_state = saved.private_state.snapshot();
         }
         checkpoint
     }
@@ -291,6 +292,7 @@ impl AgentResponse {
     #[must_use]
     pub fn with_message(mut self, message: Message) -> Self {
         self.unorder();
+        // Never a message of an earlier run, which the caller has already.
         let last = (self.new_from..self.messages.len())
             .rev()
             .find(|&index| self.messages[index].role() == Role::Assistant);
@@ -322,11 +324,11 @@ impl AgentResponse {
     }
 
     /// Appends a callback's response to the conversation of its run.
-    pub(super) fn continue_from(&mut self, asked: &Messages, context: &RunContext) {
+    pub(super) fn continue_from(&mut self, request: &Messages, context: &RunContext) {
         if std::mem::take(&mut self.is_bare) {
-            let said = std::mem::replace(&mut self.messages, asked.clone());
-            self.new_from = asked.len();
-            self.messages.extend(said.iter().cloned());
+            let own = std::mem::replace(&mut self.messages, request.clone());
+            self.new_from = request.len();
+            self.messages.extend(own.iter().cloned());
             self.order();
             self.carry(context);
         }
@@ -341,21 +343,24 @@ impl AgentResponse {
         }
         if std::mem::take(&mut self.is_bare) {
             let given = std::mem::take(&mut self.messages);
+            // Everything is taken from the response that it replaces, except where it came from.
             let origin = self.origin;
             *self = replaced.clone();
             self.unorder();
-            let is_tools = |message: &&Message| message.role() == Role::Tool;
+            let results = self
+                .new_messages()
+                .take_while(|message| message.role() == Role::Tool);
             let ends_in_words = self
                 .new_messages()
                 .next_back()
                 .is_some_and(|last| last.role() == Role::Assistant);
-            let kept = match waits {
+            let remaining = match waits {
                 // The results of a turn of an earlier run stay.
-                _ if is_all => self.new_from + self.new_messages().take_while(is_tools).count(),
+                _ if is_all => self.new_from + results.count(),
                 Some(at) => at.max(self.new_from),
                 None => self.messages.len() - usize::from(ends_in_words),
             };
-            while self.messages.len() > kept {
+            while self.messages.len() > remaining {
                 self.messages.pop();
             }
             self.messages.extend(given.iter().cloned());
@@ -371,24 +376,29 @@ impl AgentResponse {
     /// Puts the words of a callback's response in place of the text of a turn of an earlier run, whose
     /// calls a message after it would close.
     fn speak_in(&mut self, replaced: &Self, at: usize) {
+        // A response from nothing consists of new messages only.
         let from = if self.is_bare { 0 } else { self.new_from };
-        let said = self
+        let spoken = self
             .chronological()
             .range(from)
             .filter(|message| message.role() == Role::Assistant);
         let is_call = |part: &Part| matches!(part, Part::ToolCall(_));
-        let parts = said.flat_map(Message::parts).filter(|part| !is_call(part));
+        let parts = spoken
+            .flat_map(Message::parts)
+            .filter(|part| !is_call(part));
         let words: Vec<_> = parts.cloned().collect();
         *self = Self {
             origin: self.origin,
             ..replaced.clone()
         };
+        // A response without words has nothing to say in place of the turn's text.
         if words.is_empty() {
             return;
         }
         for messages in [Some(&mut self.messages), self.chronological.as_mut()] {
             if let Some(asks) = messages.and_then(|messages| messages.get_mut(at)) {
                 asks.parts_mut().retain(is_call);
+                // Words first: some protocols have no text after a call.
                 asks.parts_mut().splice(0..0, words.iter().cloned());
             }
         }
@@ -414,15 +424,17 @@ impl AgentResponse {
             let mut answers = message.tool_results();
             answers.any(|answer| asks.tool_calls().any(|call| call.id == answer.call_id))
         };
+        // Results of the turn follow it to the end, where they are added again.
         while self.new_messages().next_back().is_some_and(is_of_turn) {
             self.messages.pop();
         }
         let mut asks = asks.clone();
         asks.parts_mut()
             .retain(|part| matches!(part, Part::ToolCall(_)));
-        let is_words =
-            |last: &&Message| last.role() == Role::Assistant && last.tool_calls().next().is_none();
-        if let Some(words) = self.new_messages().next_back().filter(is_words) {
+        if let Some(words) = self.new_messages().next_back()
+            && words.role() == Role::Assistant
+            && words.tool_calls().next().is_none()
+        {
             asks.parts_mut().splice(0..0, words.parts().iter().cloned());
             self.messages.pop();
         }
@@ -449,7 +461,7 @@ impl AgentResponse {
     }
 
     fn keep(&mut self, context: &RunContext) {
-        self.kept = Some(Kept::of(context));
+        self.saved = Some(SavedParts::of(context));
     }
 
     /// Gives an id to each new message that has none, and another to each that was shown with

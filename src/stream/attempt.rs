@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use super::call::{Call, CallHandle};
-use super::channel::EventBatch;
 use super::delta::Delta;
 use super::emitter::EventEmitter;
 use super::mapper::{Frame, Mappers};
@@ -19,7 +18,7 @@ use crate::on_drop::OnDrop;
 ///
 /// If it is dropped before [`finish`](Self::finish), the attempt has failed.
 pub struct Attempt {
-    said: MessageBuilder,
+    draft: MessageBuilder,
     reader: Option<OnDrop<Reader>>,
 }
 
@@ -79,10 +78,12 @@ impl Streamed {
     /// Fails with [`Protocol`](crate::ErrorKind::Protocol) for arguments of a call that has not
     /// started.
     pub fn from_pieces(pieces: impl IntoIterator<Item = Piece>) -> Result<Self> {
-        let mut said = MessageBuilder::default();
-        pieces.into_iter().try_for_each(|piece| said.add(piece))?;
+        let mut builder = MessageBuilder::default();
+        pieces
+            .into_iter()
+            .try_for_each(|piece| builder.add(piece))?;
         Ok(Self {
-            message: said.into_message(),
+            message: builder.into_message(),
             attempt: None,
         })
     }
@@ -95,6 +96,7 @@ impl Attempt {
         frames: Option<&Arc<Frame>>,
     ) -> Self {
         let mappers = Mappers::new(frames);
+        // Numbered when it is opened: an attempt may replace one that had finished before that.
         let number = call.look(Call::open);
         let emitter = AttemptEmitter {
             emitter,
@@ -109,10 +111,12 @@ impl Attempt {
             seen: MessageBuilder::default(),
         };
         let reader = OnDrop::new(reader, |Reader { emitter, .. }| {
+            // Not taken back yet: it stays visible until another attempt has output, or the call
+            // ends without one.
             emitter.call.look(|call| call.abandon(emitter.number));
         });
         Self {
-            said: MessageBuilder::default(),
+            draft: MessageBuilder::default(),
             reader: Some(reader),
         }
     }
@@ -121,7 +125,7 @@ impl Attempt {
     #[must_use]
     pub fn unseen() -> Self {
         Self {
-            said: MessageBuilder::default(),
+            draft: MessageBuilder::default(),
             reader: None,
         }
     }
@@ -147,11 +151,11 @@ impl Attempt {
             Piece::Delta(delta) => self.add_delta(delta),
             Piece::Part(part) => self.add_part(part),
             Piece::ReasoningEnd(provider) => {
-                self.said.end_reasoning(provider);
+                self.draft.end_reasoning(provider);
                 Ok(Shown::Told { has_room: true })
             }
             Piece::TextEnd(provider) => {
-                self.said.end_text(provider);
+                self.draft.end_text(provider);
                 Ok(Shown::Told { has_room: true })
             }
         };
@@ -176,21 +180,22 @@ impl Attempt {
         if let Some(reader) = &mut self.reader {
             reader.claim_id(&mut delta);
         }
-        self.said.push(&delta)?;
+        self.draft.push(&delta)?;
         self.show(iter::once(delta))
     }
 
     #[inline(never)]
     fn add_part(&mut self, mut part: Part) -> Result<Shown> {
-        let index = message_builder::index_of_part(self.said.len());
+        let index = message_builder::index_of_part(self.draft.len());
         let mut deltas: Vec<_> = message_builder::of_part(index, &part).collect();
         if let (Some(reader), Some(first)) = (&mut self.reader, deltas.first_mut()) {
             reader.claim_id(first);
             if let (Part::ToolCall(call), Delta::ToolCall { id, .. }) = (&mut part, first) {
+                // The message must have the id that was streamed.
                 call.id = id.clone();
             }
         }
-        self.said.push_part(part);
+        self.draft.push_part(part);
         self.show(deltas.into_iter())
     }
 
@@ -203,7 +208,7 @@ impl Attempt {
         let mappers = reader.mappers()?;
         if mappers.is_empty() {
             return Ok(Shown::Told {
-                has_room: reader.emitter.tell(deltas, &self.said)?,
+                has_room: reader.emitter.tell(deltas, &self.draft)?,
             });
         }
         deltas.for_each(|delta| mappers.push(delta));
@@ -216,14 +221,15 @@ impl Attempt {
     ///
     /// Fails as [`send`](Self::send) does, for deltas that mappers held back.
     pub async fn finish(mut self) -> Result<Streamed> {
-        let said = std::mem::take(&mut self.said);
+        let draft = std::mem::take(&mut self.draft);
         let Some(reader) = &mut self.reader else {
             return Ok(Streamed {
-                message: said.into_message(),
+                message: draft.into_message(),
                 attempt: None,
             });
         };
-        let (message, has_room) = reader.finish(said).await?;
+        let (message, has_room) = reader.finish(draft).await?;
+        // Complete from here on: only the wait for the consumer is left.
         reader.disarm();
         if !has_room {
             reader.emitter.room().await?;
@@ -241,8 +247,9 @@ impl Reader {
     fn claim_id(&mut self, delta: &mut Delta) {
         if let Delta::ToolCall { index, id, .. } = delta {
             let AttemptEmitter { call, number, .. } = &self.emitter;
-            let name = || call.look(|call| call.name_tool_call(*number, *index));
-            *id = self.ids.claim(id, name);
+            *id = self.ids.claim(id, || {
+                call.look(|call| call.name_tool_call(*number, *index))
+            });
         }
     }
 
@@ -280,23 +287,25 @@ impl Reader {
         }
     }
 
-    async fn finish(&mut self, said: MessageBuilder) -> Result<(Message, bool)> {
-        let mut said = said.into_message();
-        said.set_id(
+    async fn finish(&mut self, draft: MessageBuilder) -> Result<(Message, bool)> {
+        let mut message = draft.into_message();
+        message.set_id(
             self.emitter
                 .call
                 .look(|call| call.message(self.emitter.number)),
         );
         let mappers = self.mappers()?;
         let sent = if mappers.is_empty() {
-            said.clone()
+            // A clone shares its content, by which the end of the call sees that the two are the
+            // same.
+            message.clone()
         } else {
             if !poll_fn(|cx| self.poll_map(cx, true)).await? {
                 self.emitter.room().await?;
             }
             std::mem::take(&mut self.seen).into_message()
         };
-        Ok((said, self.emitter.finish(sent)?))
+        Ok((message, self.emitter.finish(sent)?))
     }
 }
 
@@ -309,18 +318,18 @@ impl AttemptEmitter {
         mut deltas: impl Iterator<Item = Delta>,
         draft: &MessageBuilder,
     ) -> Result<bool> {
-        let (told, has_room) = self.emitter.push_of(&self.call, |call, out| {
+        let (written, has_room) = self.emitter.push_of(&self.call, |call, out| {
             call.write(self.number, &mut deltas, || draft.deltas(), out)
         })?;
-        told.map(|()| has_room)
+        written.map(|()| has_room)
     }
 
     /// Emits the end of the attempt, whose visible message is `sent`; returns whether there is
     /// capacity for more.
     fn finish(&self, sent: Message) -> Result<bool> {
-        let finish =
-            |call: &mut Call, out: &mut EventBatch<'_>| call.finish(self.number, sent, out);
-        let ((), has_room) = self.emitter.push_of(&self.call, finish)?;
+        let ((), has_room) = self
+            .emitter
+            .push_of(&self.call, |call, out| call.finish(self.number, sent, out))?;
         Ok(has_room)
     }
 
@@ -333,7 +342,7 @@ impl AttemptEmitter {
 impl fmt::Debug for Attempt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Attempt")
-            .field("said", &self.said)
+            .field("draft", &self.draft)
             .finish_non_exhaustive()
     }
 }

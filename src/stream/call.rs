@@ -45,6 +45,8 @@ impl CallHandle {
 
 impl Drop for CallHandle {
     fn drop(&mut self) {
+        // The call is returned from under the lock and dropped outside it. Not `remove`, which may
+        // panic.
         drop(self.channel.look(|calls| calls.try_remove(self.key)));
     }
 }
@@ -65,11 +67,11 @@ pub(super) struct Call {
 struct Live {
     attempt: u32,
     blocks: Blocks,
-    phase: Phase,
+    phase: LivePhase,
 }
 
 #[derive(Debug)]
-enum Phase {
+enum LivePhase {
     Writing,
     /// It was dropped before it finished.
     Abandoned,
@@ -83,9 +85,9 @@ enum Phase {
 impl Live {
     fn yields_to(&self, attempt: u32) -> bool {
         match self.phase {
-            Phase::Writing => false,
-            Phase::Abandoned => true,
-            Phase::Finished { attempts, .. } => attempt >= attempts,
+            LivePhase::Writing => false,
+            LivePhase::Abandoned => true,
+            LivePhase::Finished { attempts, .. } => attempt >= attempts,
         }
     }
 
@@ -132,7 +134,7 @@ impl Call {
     pub(super) fn id_of(&self, response: &Message) -> MessageId {
         let shown = self.live.as_ref().map(|live| &live.blocks.id);
         if let Some(live) = &self.live
-            && let Phase::Finished { sent, .. } = &live.phase
+            && let LivePhase::Finished { sent, .. } = &live.phase
             && shows_same(sent, response)
         {
             return live.blocks.id.clone();
@@ -168,6 +170,7 @@ impl Call {
         {
             return None;
         }
+        // One attempt is visible at a time, so the earlier one is taken back first.
         if let Some(void) = self.live.take() {
             void.discard(out);
         }
@@ -176,7 +179,7 @@ impl Call {
         Some(self.live.insert(Live {
             attempt,
             blocks,
-            phase: Phase::Writing,
+            phase: LivePhase::Writing,
         }))
     }
 
@@ -197,6 +200,7 @@ impl Call {
             Some(live) if live.attempt == attempt => {
                 deltas.for_each(|delta| live.blocks.write(delta, out));
             }
+            // Its message is kept, and shown from the start if the visible attempt fails.
             Some(live) if !live.yields_to(attempt) => {}
             // Without content there is nothing to see yet.
             _ if deltas.all(|delta| delta.is_empty()) => {}
@@ -210,6 +214,7 @@ impl Call {
         if self.is_over || !message_builder::is_visible(&sent) {
             return;
         }
+        // Attempts that are open by now ran beside this one, which was the first to finish.
         let attempts = self.attempts;
         let live = match &mut self.live {
             Some(live) if live.attempt == attempt => Some(live),
@@ -217,15 +222,15 @@ impl Call {
         };
         if let Some(live) = live {
             live.blocks.close(out);
-            live.phase = Phase::Finished { sent, attempts };
+            live.phase = LivePhase::Finished { sent, attempts };
         }
     }
 
     /// Handles an attempt that was dropped before it finished.
     pub(super) fn abandon(&mut self, attempt: u32) {
         match &mut self.live {
-            Some(live) if live.attempt == attempt && matches!(live.phase, Phase::Writing) => {
-                live.phase = Phase::Abandoned;
+            Some(live) if live.attempt == attempt && matches!(live.phase, LivePhase::Writing) => {
+                live.phase = LivePhase::Abandoned;
             }
             _ => {}
         }
@@ -240,14 +245,15 @@ impl Call {
         self.is_over = true;
         if let Some(mut live) = self.live.take() {
             match (&live.phase, answer) {
-                (Phase::Finished { .. }, Some((message, _)))
+                (LivePhase::Finished { .. }, Some((message, _)))
                     if message.id() == Some(&live.blocks.id) =>
                 {
+                    // Deltas have no place for provider data, and an `after` may have changed it.
                     provider_data(&live.blocks.id, message, out);
                     return;
                 }
                 // It is replaced by another response.
-                (Phase::Finished { .. }, Some((_, by)))
+                (LivePhase::Finished { .. }, Some((_, by)))
                     if by.is_none_or(|by| by == live.attempt) =>
                 {
                     live.blocks.close(out);
@@ -255,6 +261,7 @@ impl Call {
                         message: live.blocks.message,
                     });
                 }
+                // The call has failed, or its response came from an attempt that was not visible.
                 _ => live.discard(out),
             }
         }
@@ -340,6 +347,7 @@ impl Blocks {
         if delta.is_empty() {
             return;
         }
+        // Anything else ends a block of reasoning. Text and calls stay open until the message ends.
         if !matches!(delta, Delta::Reasoning(_)) {
             self.close_reasoning(out);
         }

@@ -150,6 +150,7 @@ impl<T: Default> EventChannel<T> {
             },
         );
         let has_room = state.has_room(self.capacity);
+        // Not every `tell` adds an event, and a reader that is woken for none polls in vain.
         let reader = if state.events.is_empty() {
             None
         } else {
@@ -180,6 +181,8 @@ impl<T: Default> EventChannel<T> {
         let mut state = lock(&self.state);
         // Swapped, so that the two queues keep their capacity and nothing is copied.
         std::mem::swap(&mut state.events, into);
+        // They count against the capacity until they are read: the two queues would hold twice as
+        // much.
         state.taken = into.len();
         let sender = state.next_sender(self.capacity);
         drop(state);
@@ -189,6 +192,7 @@ impl<T: Default> EventChannel<T> {
     /// Returns the next event once there is one, or `None` at the end.
     pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<Option<QueuedEvent>> {
         let mut state = lock(&self.state);
+        // The consumer asks for more, so it has read what it took.
         state.taken = 0;
         let mut earlier = None;
         let poll = match state.events.pop_front() {

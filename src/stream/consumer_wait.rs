@@ -32,6 +32,7 @@ impl ConsumerWait {
 
 impl Drop for ClockWatch {
     fn drop(&mut self) {
+        // The counter only says whether to measure at all; the times themselves are under the lock.
         self.clock.watchers.fetch_sub(1, Ordering::Relaxed);
     }
 }
@@ -59,6 +60,7 @@ pub(super) struct Pause(Arc<Clock>);
 
 impl Clock {
     pub(super) fn watch(self: &Arc<Self>) -> ConsumerWait {
+        // Counted before the clock is read, so that a wait which begins in between is measured.
         self.watchers.fetch_add(1, Ordering::Relaxed);
         ConsumerWait(Some(ClockWatch {
             clock: self.clone(),

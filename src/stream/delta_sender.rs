@@ -47,6 +47,7 @@ pub struct DeltaSender {
 /// is dropped.
 #[must_use]
 pub fn channel(capacity: usize) -> (DeltaSender, EventStream) {
+    // There is no run to derive an id from, and streams of several models may end up in one place.
     let name = uuid::Uuid::new_v4().to_string().into();
     let (emitter, events) = EventEmitter::new(name, State::default(), capacity);
     let id = MessageId::minted(emitter.run_name(), 0);

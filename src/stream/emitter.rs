@@ -40,6 +40,7 @@ struct Run {
 
 impl Drop for Run {
     fn drop(&mut self) {
+        // The last handle is gone, in whichever task: nothing can follow.
         self.channel.end();
         self.state.unwatch(&self.untold);
     }
@@ -105,6 +106,8 @@ impl EventEmitter {
         let Run { state, untold, .. } = &*self.0.run;
         let tell = |_: &mut Calls, out: &mut EventBatch<'_>| {
             out.push(EventKind::StateSnapshot {
+                // Under the lock of the channel, so that a change is in this snapshot or in a delta
+                // after it.
                 state: state.watch(untold),
             });
         };
@@ -194,6 +197,7 @@ impl EventEmitter {
             invocation, run, ..
         } = &*self.0;
         run.channel.tell(invocation, |calls, out| {
+            // First, since the event may be about what has changed.
             if let Some(delta) = run.untold.take() {
                 out.push(EventKind::StateDelta { delta });
             }
@@ -204,6 +208,7 @@ impl EventEmitter {
     /// Waits until the consumer has made room.
     pub(super) async fn room(&self) -> Result<()> {
         let Run { channel, clock, .. } = &*self.0.run;
+        // Held until the wait ends, or is dropped.
         let _wait = clock.pause();
         channel.room().await
     }
@@ -231,6 +236,7 @@ impl EventEmitter {
             if let Some((message, _)) = answer
                 && message_builder::is_visible(message)
             {
+                // Inside the lock of the channel. Nowhere is the channel's taken inside this one.
                 lock(&self.0.shown).push(message.clone());
             }
         };
@@ -363,6 +369,7 @@ impl EventEmitter {
     }
 
     fn hand_over(&self, mut shown: Vec<Message>) {
+        // The agent above decides: its own response may show these messages, or others.
         let conversation = self.0.conversation.as_ref().unwrap_or(self);
         lock(&conversation.0.shown).append(&mut shown);
     }

@@ -42,6 +42,7 @@ impl EventStream {
     /// Marks that the consumer asks for more.
     #[inline]
     pub(crate) fn resume(&mut self) {
+        // Dropping the pause adds its time.
         self.away = None;
     }
 

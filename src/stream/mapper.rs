@@ -149,6 +149,7 @@ pub(super) struct Frame {
 impl Frame {
     /// Starts a new band: mappers added from here on belong to it.
     pub(super) fn begin(frames: &mut Option<Arc<Self>>) {
+        // A band without mappers needs no frame, and most bands have none.
         if frames
             .as_ref()
             .is_some_and(|frame| !frame.factories.is_empty())
@@ -201,6 +202,7 @@ impl Mappers {
         let mut next = frames;
         while let Some(frame) = next {
             for factory in &frame.factories {
+                // The factory is the callback's code as well.
                 chain.push(caught(|| Ok(factory()))?);
             }
             next = frame.outer.as_ref();
@@ -218,6 +220,7 @@ impl Mappers {
     /// Adds the next delta to act on.
     pub(super) fn push(&mut self, delta: Delta) {
         if self.round.is_some() {
+            // A pass has begun: a delta that joined it now would miss the mappers that have acted.
             self.waiting.push(delta);
         } else {
             self.deltas.push(delta);
@@ -252,6 +255,7 @@ impl Mappers {
             // `round` stays: the next call continues with the same mapper, and no delta is mapped twice.
             return Poll::Pending;
         }
+        // Each mapper is flushed once, even if the end is polled again.
         self.is_flushed = self.round.take().is_some_and(|round| round.is_end);
         out.clear();
         std::mem::swap(&mut self.deltas, out);

@@ -2,20 +2,20 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::delta::Delta;
-use super::piece::Piece as Added;
+use super::piece::Piece;
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::{Arguments, Message, Part, ProviderData, Reasoning, Role, Text, ToolCall};
 
 /// Assembles the message of an attempt from its deltas.
 #[derive(Debug, Default)]
 pub(super) struct MessageBuilder {
-    pieces: Vec<Piece>,
+    parts: Vec<BuiltPart>,
     /// The position of the last tool call with each index.
-    places: BTreeMap<usize, usize>,
+    call_positions: BTreeMap<usize, usize>,
 }
 
 #[derive(Debug)]
-enum Piece {
+enum BuiltPart {
     Text(String),
     Reasoning(String),
     ToolCall {
@@ -32,22 +32,22 @@ impl MessageBuilder {
     #[inline]
     pub(super) fn push(&mut self, delta: &Delta) -> Result<()> {
         match delta {
-            Delta::Text(more) => match self.pieces.last_mut() {
-                Some(Piece::Text(text)) => text.push_str(more),
-                _ => self.pieces.push(Piece::Text(more.clone())),
+            Delta::Text(more) => match self.parts.last_mut() {
+                Some(BuiltPart::Text(text)) => text.push_str(more),
+                _ => self.parts.push(BuiltPart::Text(more.clone())),
             },
-            Delta::Reasoning(more) => match self.pieces.last_mut() {
-                Some(Piece::Reasoning(text)) => text.push_str(more),
-                _ => self.pieces.push(Piece::Reasoning(more.clone())),
+            Delta::Reasoning(more) => match self.parts.last_mut() {
+                Some(BuiltPart::Reasoning(text)) => text.push_str(more),
+                _ => self.parts.push(BuiltPart::Reasoning(more.clone())),
             },
             Delta::ToolCall { index, id, name } => {
                 let index = *index;
                 let id = id.clone();
                 let name = name.clone();
                 // The last one, if two start with the same index.
-                self.places.insert(index, self.pieces.len());
+                self.call_positions.insert(index, self.parts.len());
                 let arguments = String::new();
-                self.pieces.push(Piece::ToolCall {
+                self.parts.push(BuiltPart::ToolCall {
                     index,
                     id,
                     name,
@@ -60,65 +60,68 @@ impl MessageBuilder {
     }
 
     /// Adds a piece that nobody else needs.
-    pub(super) fn add(&mut self, piece: Added) -> Result<()> {
+    pub(super) fn add(&mut self, piece: Piece) -> Result<()> {
         match piece {
-            Added::Delta(Delta::Text(text))
-                if !matches!(self.pieces.last(), Some(Piece::Text(_))) =>
+            Piece::Delta(Delta::Text(text))
+                if !matches!(self.parts.last(), Some(BuiltPart::Text(_))) =>
             {
-                self.pieces.push(Piece::Text(text));
+                self.parts.push(BuiltPart::Text(text));
             }
-            Added::Delta(Delta::Arguments { index, json }) => match self.arguments(index)? {
+            Piece::Delta(Delta::Arguments { index, json }) => match self.arguments(index)? {
+                // Moved: most arguments come in one piece, and may be long.
                 none if none.is_empty() => *none = json,
                 arguments => arguments.push_str(&json),
             },
-            Added::Delta(delta) => self.push(&delta)?,
-            Added::Part(part) => self.push_part(part),
-            Added::ReasoningEnd(provider) => self.end_reasoning(provider),
-            Added::TextEnd(provider) => self.end_text(provider),
+            Piece::Delta(delta) => self.push(&delta)?,
+            Piece::Part(part) => self.push_part(part),
+            Piece::ReasoningEnd(provider) => self.end_reasoning(provider),
+            Piece::TextEnd(provider) => self.end_text(provider),
         }
         Ok(())
     }
 
     pub(super) fn push_part(&mut self, part: Part) {
-        self.pieces.push(Piece::Whole(part));
+        self.parts.push(BuiltPart::Whole(part));
     }
 
     /// Completes the last part if it is reasoning, or else adds reasoning without text.
     pub(super) fn end_reasoning(&mut self, provider: ProviderData) {
         let text = match self
-            .pieces
-            .pop_if(|last| matches!(last, Piece::Reasoning(_)))
+            .parts
+            .pop_if(|last| matches!(last, BuiltPart::Reasoning(_)))
         {
-            Some(Piece::Reasoning(text)) => text,
+            Some(BuiltPart::Reasoning(text)) => text,
             _ => String::new(),
         };
-        self.pieces
-            .push(Piece::Whole(Part::Reasoning(Reasoning { text, provider })));
+        self.parts.push(BuiltPart::Whole(Part::Reasoning(Reasoning {
+            text,
+            provider,
+        })));
     }
 
     /// Completes the last part if it is text, or else adds the data as text without characters.
     pub(super) fn end_text(&mut self, provider: ProviderData) {
-        let text = match self.pieces.pop_if(|last| matches!(last, Piece::Text(_))) {
-            Some(Piece::Text(text)) => text,
+        let text = match self.parts.pop_if(|last| matches!(last, BuiltPart::Text(_))) {
+            Some(BuiltPart::Text(text)) => text,
             _ if provider.is_empty() => return,
             _ => String::new(),
         };
-        self.pieces
-            .push(Piece::Whole(Part::Text(Text { text, provider })));
+        self.parts
+            .push(BuiltPart::Whole(Part::Text(Text { text, provider })));
     }
 
     /// The number of parts so far.
     pub(super) fn len(&self) -> usize {
-        self.pieces.len()
+        self.parts.len()
     }
 
     fn arguments(&mut self, wanted: usize) -> Result<&mut String> {
-        let place = self
-            .places
+        let part = self
+            .call_positions
             .get(&wanted)
-            .and_then(|&place| self.pieces.get_mut(place));
-        match place {
-            Some(Piece::ToolCall { arguments, .. }) => Ok(arguments),
+            .and_then(|&position| self.parts.get_mut(position));
+        match part {
+            Some(BuiltPart::ToolCall { arguments, .. }) => Ok(arguments),
             _ => {
                 let message = format!("arguments for tool call {wanted}, which has not started");
                 Err(Error::new(ErrorKind::Protocol, message))
@@ -128,12 +131,12 @@ impl MessageBuilder {
 
     /// Returns the same content in as few deltas as possible.
     pub(super) fn deltas(&self) -> Vec<Delta> {
-        let mut deltas = Vec::with_capacity(self.pieces.len());
-        for (at, piece) in self.pieces.iter().enumerate() {
-            match piece {
-                Piece::Text(text) => deltas.push(Delta::Text(text.clone())),
-                Piece::Reasoning(text) => deltas.push(Delta::Reasoning(text.clone())),
-                Piece::ToolCall {
+        let mut deltas = Vec::with_capacity(self.parts.len());
+        for (at, part) in self.parts.iter().enumerate() {
+            match part {
+                BuiltPart::Text(text) => deltas.push(Delta::Text(text.clone())),
+                BuiltPart::Reasoning(text) => deltas.push(Delta::Reasoning(text.clone())),
+                BuiltPart::ToolCall {
                     index,
                     id,
                     name,
@@ -148,35 +151,35 @@ impl MessageBuilder {
                         json: arguments.clone(),
                     });
                 }
-                Piece::Whole(part) => deltas.extend(of_part(index_of_part(at), part)),
+                BuiltPart::Whole(part) => deltas.extend(of_part(index_of_part(at), part)),
             }
         }
         deltas
     }
 
     pub(super) fn into_message(self) -> Message {
-        Message::new(Role::Assistant, self.pieces.into_iter().map(Part::from))
+        Message::new(Role::Assistant, self.parts.into_iter().map(Part::from))
     }
 }
 
-impl From<Piece> for Part {
-    fn from(piece: Piece) -> Self {
-        match piece {
-            Piece::Text(text) => Self::Text(Text {
+impl From<BuiltPart> for Part {
+    fn from(part: BuiltPart) -> Self {
+        match part {
+            BuiltPart::Text(text) => Self::Text(Text {
                 text,
                 ..Text::default()
             }),
-            Piece::Reasoning(text) => Self::Reasoning(Reasoning {
+            BuiltPart::Reasoning(text) => Self::Reasoning(Reasoning {
                 text,
                 ..Reasoning::default()
             }),
-            Piece::ToolCall {
+            BuiltPart::ToolCall {
                 id,
                 name,
                 arguments,
                 ..
             } => Self::ToolCall(ToolCall::from_text(id, name, arguments)),
-            Piece::Whole(part) => part,
+            BuiltPart::Whole(part) => part,
         }
     }
 }
@@ -230,6 +233,7 @@ pub(super) fn shows_same(one: &Message, other: &Message) -> bool {
             .tool_calls()
             .map(|call| (&*call.id, &*call.name, &call.arguments))
     }
+    // Provider data is left out: the consumer receives it apart from the deltas.
     is_same_text(words(one), words(other))
         && is_same_text(thoughts(one), thoughts(other))
         && calls(one).eq(calls(other))
@@ -253,12 +257,14 @@ fn is_same_text<'a>(
             right = more.as_bytes();
         } else {
             let length = left.len().min(right.len());
-            let ((of_left, in_left), (of_right, in_right)) =
-                (left.split_at(length), right.split_at(length));
-            if length == 0 || of_left != of_right {
+            let (left_start, left_end) = left.split_at(length);
+            let (right_start, right_end) = right.split_at(length);
+            // One of them is at its end, or they differ: equal only if both are at their end.
+            if length == 0 || left_start != right_start {
                 return left == right;
             }
-            (left, right) = (in_left, in_right);
+            left = left_end;
+            right = right_end;
         }
     }
 }

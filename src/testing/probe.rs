@@ -169,6 +169,7 @@ where
             }
             if self.polls_left > 0 {
                 self.polls_left -= 1;
+                // Woken at once: the delay is one of polls and not of time.
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
@@ -185,6 +186,7 @@ where
         state.in_flight += 1;
         state.max_in_flight = state.max_in_flight.max(state.in_flight);
         drop(state);
+        // A readiness is for one call.
         self.ready = false;
         self.polls_left = self.pending_polls;
         let running = OnDrop::new(self.shared.clone(), |shared| end(shared, true));
@@ -218,6 +220,7 @@ impl<F: Future> Future for ProbeFuture<F> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
         let output = ready!(this.future.poll(cx));
+        // It has returned, so it was not cancelled.
         this.running.disarm();
         end(this.running, false);
         Poll::Ready(output)

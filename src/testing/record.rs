@@ -170,11 +170,13 @@ where
 
     fn call(&mut self, request: R) -> Self::Future {
         let mut log = lock(&self.log);
+        // Before the call: a call that never ends is in the log, in the order of the calls.
         log.push((without_sink(&request), Ended::Running));
         let entry = CallEntry {
             log: self.log.clone(),
             index: log.len() - 1,
         };
+        // The inner service may be recorded in the same log.
         drop(log);
         RecordFuture {
             future: self.inner.call(request),

@@ -138,6 +138,7 @@ impl SharedScript {
             Script::Turns { length, state } => (length, state),
         };
         let mut state = lock(state);
+        // Before the turn is taken, so that a call beyond the script is recorded as well.
         state.requests.push(without_sink(request));
         state.left.pop_front().ok_or_else(|| {
             let call = state.requests.len();

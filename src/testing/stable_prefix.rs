@@ -269,6 +269,7 @@ impl<S: Service<ModelRequest>> Service<ModelRequest> for StablePrefix<S> {
     }
 
     fn call(&mut self, request: ModelRequest) -> S::Future {
+        // When it is called, and not when it ends: parallel calls keep their order.
         lock(&self.record).note(&request);
         self.inner.call(request)
     }

@@ -135,6 +135,7 @@ impl Trajectory {
                     step: Step::new(invocation.path.clone(), call_id.clone(), name.clone()),
                 }),
                 EventKind::ToolCallDelta { id, json } => {
+                    // From the end: deltas belong to one of the latest calls.
                     if let Some(call) = calls.iter_mut().rfind(|call| call.id == *id) {
                         call.arguments.push_str(json);
                     }
@@ -153,6 +154,7 @@ impl Trajectory {
                 }
                 EventKind::AttemptDiscarded { message }
                 | EventKind::ResponseReplaced { message } => {
+                    // The output of a discarded message was taken back, and its calls never ran.
                     calls.retain(|call| call.message != *message);
                 }
                 _ => {}
@@ -176,13 +178,13 @@ impl Trajectory {
     /// Returns the calls of one agent and its sub-agents, by the [path](Step::agent) of the agent.
     #[must_use]
     pub fn within(&self, agent: &str) -> Self {
-        let is_within = |step: &&Step| {
+        let within = self.calls.iter().filter(|step| {
             // The name must end there: `team/a` is not within `team/ab`.
             let below = step.agent.strip_prefix(agent);
             below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
-        };
+        });
         Self {
-            calls: self.calls.iter().filter(is_within).cloned().collect(),
+            calls: within.cloned().collect(),
         }
     }
 

@@ -170,12 +170,15 @@ impl Turn {
             return Ok(response);
         };
 
+        // Opened last: a turn that hangs or fails before any output leaves no attempt behind.
         let mut attempt = sink.open();
         let after = self.fault.as_ref().map_or(usize::MAX, |fault| fault.after);
         for piece in pieces(response.message(), chunk).into_iter().take(after) {
             attempt.send(piece).await?;
         }
         match self.fault {
+            // The attempt is dropped with the future, as that of a provider whose connection
+            // breaks.
             Some(fault) => fault.strike().await,
             None => streamed(response, attempt).await,
         }
@@ -230,10 +233,12 @@ fn pieces(message: &Message, size: usize) -> Vec<Piece> {
                 );
                 let is_followed =
                     matches!(message.parts().get(index + 1), Some(Part::Reasoning(_)));
+                // Two reasoning parts in a row would otherwise become one.
                 if is_followed || !part.provider.is_empty() {
                     pieces.push(Piece::ReasoningEnd(part.provider.clone()));
                 }
             }
+            // Deltas have no place for provider data: a call that has some is sent whole.
             Part::ToolCall(call) if call.provider.is_empty() => {
                 pieces.push(Piece::Delta(Delta::ToolCall {
                     index,

@@ -9,7 +9,7 @@ use crate::message::Arguments;
 /// The schema of an answer of one type. Its root is an object, as providers require: any other type
 /// is wrapped in one, like the arguments of a tool.
 #[derive(Clone)]
-pub(crate) struct Answer {
+pub(crate) struct AnswerSchema {
     parameters: Parameters,
     /// The schema for the provider.
     pub(crate) schema: Value,
@@ -17,9 +17,10 @@ pub(crate) struct Answer {
     pub(crate) strict: bool,
 }
 
-impl Answer {
+impl AnswerSchema {
     pub(crate) fn of<T: JsonSchema>() -> Self {
         let parameters = Parameters::of::<T>();
+        // Wrapped first: the root of a strict schema must be an object.
         let open = Schema::try_from(parameters.schema.clone()).unwrap_or_default();
         let (schema, strict) = closed(open);
         Self {

@@ -85,6 +85,7 @@ pub(super) fn parse_text<A: DeserializeOwned>(
     let text = arguments.as_str();
     let parsed = match tool.form {
         ArgumentsForm::Anything => arguments.parse().ok(),
+        // Serde would read a struct from a list, too: only text of an object is parsed directly.
         ArgumentsForm::Object if looks_like_object(text) => arguments.parse().ok(),
         ArgumentsForm::Property if looks_like_object(text) => {
             arguments.parse().ok().map(|Property { value }| value)
@@ -95,6 +96,7 @@ pub(super) fn parse_text<A: DeserializeOwned>(
         // The slow path names the field that does not match, and wraps bare arguments.
         return parse(arguments.value(), tool);
     };
+    // Serde reads a nested struct from a list as well, which the schema does not allow.
     if tool.form != ArgumentsForm::Anything && is_nested(text) {
         check_types(arguments.value(), &tool.schema)?;
     }
@@ -126,13 +128,15 @@ pub(super) fn parse<A: DeserializeOwned>(
     sent: &Value,
     tool: &Parameters,
 ) -> Result<A, InvalidArguments> {
+    // Models send a single argument without the object around it.
     let bare = (tool.form == ArgumentsForm::Property)
         .then(|| wrapped(sent, &tool.schema))
         .flatten();
     let arguments = bare.as_ref().unwrap_or(sent);
-    let (place, inside) = match tool.form {
+    let (prefix, inside) = match tool.form {
         ArgumentsForm::Property if !arguments.is_object() => return Err(no_json(arguments, tool)),
         ArgumentsForm::Property => (VALUE, &arguments[VALUE]),
+        // `()` deserialises from null, and the model sends an object.
         ArgumentsForm::Nothing if arguments.is_object() => ("", &Value::Null),
         _ => ("", arguments),
     };
@@ -144,19 +148,20 @@ pub(super) fn parse<A: DeserializeOwned>(
         return Ok(parsed);
     }
     serde_path_to_error::deserialize(inside).map_err(|error| {
-        let path = match (place, error.path().to_string()) {
-            (place, path) if path == "." => place.to_owned(),
+        let path = match (prefix, error.path().to_string()) {
+            (prefix, path) if path == "." => prefix.to_owned(),
             ("", path) => path,
-            (place, path) if path.starts_with('[') => format!("{place}{path}"),
-            (place, path) => format!("{place}.{path}"),
+            (prefix, path) if path.starts_with('[') => format!("{prefix}{path}"),
+            (prefix, path) => format!("{prefix}.{path}"),
         };
+        // A string is the model's text that is not JSON.
         if arguments.is_string() {
             return no_json(arguments, tool);
         }
         // Serde reports the object that lacks a field; the model needs the field itself.
         let (field, problem) = match (arguments, missing(arguments, &tool.schema, &path)) {
             (_, Some(field)) => (field, "is missing".to_owned()),
-            (Value::Object(object), _) if place == VALUE && !object.contains_key(VALUE) => {
+            (Value::Object(object), _) if prefix == VALUE && !object.contains_key(VALUE) => {
                 (path, "is missing".to_owned())
             }
             (_, None) => (path, error.inner().to_string()),

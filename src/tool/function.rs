@@ -50,6 +50,7 @@ where
 /// A service that parses the arguments and calls the function with them and the request.
 pub(super) struct Function<F, A> {
     inner: Arc<TypedFunction<F>>,
+    // The arguments are made, never held: the service is `Send` and `Sync` whatever they are.
     arguments: PhantomData<fn() -> A>,
 }
 

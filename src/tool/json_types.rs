@@ -50,12 +50,14 @@ impl<'a> TypeCheck<'a> {
         if depth > MAX_DEPTH || self.steps > MAX_STEPS {
             return Err(misfit("is too deeply nested to be checked".to_owned()));
         }
+        // A schema of `true` or `false` names no type.
         let Value::Object(keywords) = schema else {
             return Ok(());
         };
         if !allows(keywords, value) {
             return Err(misfit(format!("invalid type: {}", type_of(value))));
         }
+        // Keywords beside a reference apply as well, so it is not followed instead of them.
         if let Some(target) = self.target(keywords) {
             self.fits(value, target, depth + 1)?;
         }
@@ -101,9 +103,9 @@ impl<'a> TypeCheck<'a> {
                 }
             }
             Value::Array(items) => {
-                let places = list(keywords, "prefixItems");
+                let schemas = list(keywords, "prefixItems");
                 for (index, item) in items.iter().enumerate() {
-                    let Some(schema) = places.get(index).or_else(|| keywords.get("items")) else {
+                    let Some(schema) = schemas.get(index).or_else(|| keywords.get("items")) else {
                         continue;
                     };
                     let found = self.fits(item, schema, depth);
@@ -142,6 +144,7 @@ impl<'a> TypeCheck<'a> {
     /// Follows the references of a schema that is nothing else.
     fn followed(&self, schema: &'a Value) -> &'a Value {
         let mut at = schema;
+        // References may go in a circle.
         for _ in 0..MAX_DEPTH {
             match at.as_object().and_then(|keywords| self.target(keywords)) {
                 Some(target) => at = target,
@@ -158,9 +161,9 @@ impl<'a> TypeCheck<'a> {
 }
 
 impl Misfit<'_> {
-    fn inside(self, place: &str) -> Self {
+    fn inside(self, step: &str) -> Self {
         Self {
-            field: format!("{place}{}", self.field),
+            field: format!("{step}{}", self.field),
             ..self
         }
     }

@@ -54,7 +54,7 @@ mod set;
 #[expect(clippy::module_inception, reason = "the noun of the folder")]
 mod tool;
 
-pub(crate) use self::answer::Answer;
+pub(crate) use self::answer::AnswerSchema;
 pub use self::arguments::{InvalidArguments, ToolArguments};
 pub use self::declaration::{Effect, ToolDeclaration};
 pub use self::function::IntoToolFuture;

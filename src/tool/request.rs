@@ -52,6 +52,8 @@ impl ToolRequest {
         tool: Option<&BoxCallService<Self>>,
     ) -> Self {
         Self {
+            // Wrapped before any callback runs: a guard must find an argument where the schema
+            // says.
             arguments: declaration.and_then(|tool| wrapped_for(tool, call, None)),
             call: call.clone(),
             declaration: declaration.cloned(),

@@ -26,6 +26,7 @@ pub struct ToolResponse {
     #[serde(default)]
     value: Arc<Value>,
     #[serde(default, rename = "parts", skip_serializing_if = "Option::is_none")]
+    // Not derived when it is created: an `after` may still change the value that the parts show.
     shown: Option<Arc<[Part]>>,
     #[serde(default)]
     is_error: bool,
@@ -134,6 +135,7 @@ impl ToolResponse {
 
     /// Records the changed arguments. The band nearest to the tool wins.
     pub(super) fn note_arguments(&mut self, arguments: Option<Arc<Value>>) {
+        // Bands mark a response from the inside out, so the first value is the tool's.
         self.arguments = self.arguments.take().or(arguments);
     }
 

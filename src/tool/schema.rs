@@ -74,6 +74,7 @@ pub(crate) fn answer<T: JsonSchema>() -> (Value, bool) {
 
 /// Returns the schema with every object in it closed, or unchanged if one cannot be.
 pub(super) fn closed(open: Schema) -> (Value, bool) {
+    // A copy: closing stops half way where an object cannot be closed.
     let mut closed = open.clone();
     let is_strict = is_plain_object(closed.ensure_object()) && close(&mut closed);
     (if is_strict { closed } else { open }.to_value(), is_strict)
@@ -118,9 +119,9 @@ fn any_object() -> Map<String, Value> {
 /// Replaces schemas for single positions of a list, which providers do not support: each position
 /// may then be any of them.
 fn lists_of_any(schema: &mut Schema) {
-    if let Some(Value::Array(places)) = schema.remove("prefixItems") {
+    if let Some(Value::Array(schemas)) = schema.remove("prefixItems") {
         let mut kinds: Vec<Value> = Vec::new();
-        for item in places {
+        for item in schemas {
             if !kinds.contains(&item) {
                 kinds.push(item);
             }
@@ -187,6 +188,7 @@ const FORMATS: [&str; 9] = [
 /// meaning of the schema. A property of an `Option` may already be null. A property with a default
 /// becomes required, but not null, which its type may not allow.
 fn close(schema: &mut Schema) -> bool {
+    // `true` cannot be closed. `false` allows nothing, so it is closed already.
     if let Some(anything) = schema.as_bool() {
         return !anything;
     }
@@ -201,6 +203,8 @@ fn close(schema: &mut Schema) -> bool {
     {
         root.remove("format");
     }
+    // Strict mode has `anyOf` alone, and schemars writes `oneOf` for choices that exclude one
+    // another anyway.
     if let Some(choices) = root.remove("oneOf")
         && root.insert("anyOf".into(), choices).is_some()
     {

@@ -44,6 +44,8 @@ pub struct ToolSet(Arc<Tools>);
 #[derive(Clone, Debug, Default)]
 struct Tools {
     declarations: Arc<Vec<Arc<ToolDeclaration>>>,
+    // With the index of its declaration: that list keeps the order of registration, in which models
+    // read the tools.
     services: BTreeMap<Arc<str>, (usize, BoxTool)>,
 }
 
@@ -136,6 +138,7 @@ impl ToolSet {
                 continue;
             };
             let index = tools.declarations.len();
+            // Checked after it is inserted: on an error this copy is dropped.
             let earlier = tools
                 .services
                 .insert(name.clone(), (index, service.clone()));
@@ -168,6 +171,7 @@ impl ToolSet {
         if let Some(tool) = tool {
             return tool.make(request);
         }
+        // No service adds the call to this error, so it is added here.
         let name = request.name();
         let unknown = self.unknown(name);
         BoxCallFuture::failed(

@@ -105,6 +105,7 @@ impl Tool {
 
     /// Creates a tool that a `tower::Service<ToolRequest>` executes.
     pub fn service<S: ToolService>(declaration: ToolDeclaration, service: S) -> Self {
+        // The service adds the name to its errors, whether an agent calls it or other code.
         let name = Some(declaration.name().into());
         Self {
             declaration: Arc::new(declaration),
@@ -168,6 +169,8 @@ impl Tool {
 
     /// Records that an agent with these tools implements this tool.
     pub(crate) fn with_inner_tools(mut self, tools: BTreeSet<Arc<str>>) -> Self {
+        // Part of the declaration, which is all that callbacks and layers of the caller see of the
+        // tool.
         self.declaration = Arc::new(Arc::unwrap_or_clone(self.declaration).of_agent());
         self.inner_tools = tools;
         self

@@ -435,9 +435,12 @@ async fn a_sub_agents_failure_abort_and_interruption_are_its_parents() {
         .tool(Tool::function("refund", "", |_: Value| "ok"))
         .on_tool(before_tool({
             let granted = granted.clone();
-            move |_| match *granted.lock().unwrap() {
-                true => Ok(()),
-                false => Err(Error::interrupt(Interrupt::new("refund", "confirmation"))),
+            move |_| {
+                if *granted.lock().unwrap() {
+                    Ok(())
+                } else {
+                    Err(Error::interrupt(Interrupt::new("refund", "confirmation")))
+                }
             }
         }))
         .build()

@@ -52,9 +52,10 @@ async fn a_models_panic_is_the_error_of_its_call() {
     for stage in STAGES {
         for is_streamed in [false, true] {
             let agent = Agent::builder(Panics(stage)).name("poet").build().unwrap();
-            let result = match is_streamed {
-                false => agent.run("?").await,
-                true => agent.stream("?").response().await,
+            let result = if is_streamed {
+                agent.stream("?").response().await
+            } else {
+                agent.run("?").await
             };
             let error = result.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Provider, "{stage}");
@@ -79,9 +80,10 @@ async fn callbacks_retries_and_fallbacks_see_a_models_panic() {
     for stage in STAGES {
         let agent = Agent::builder(Panics(stage))
             .on_model(on_model_error(|_, error| {
-                match error.message().contains("panicked") {
-                    true => Recovery::Fallback(ModelResponse::from_text("recovered")),
-                    false => Recovery::Propagate,
+                if error.message().contains("panicked") {
+                    Recovery::Fallback(ModelResponse::from_text("recovered"))
+                } else {
+                    Recovery::Propagate
                 }
             }))
             .build()
@@ -270,9 +272,10 @@ fn run_chain(
     on_a_small_stack(move || {
         let agent = chain(link, agents, is_guarded, limit);
         block_on(async {
-            match is_streamed {
-                true => agent.stream("?").response().await,
-                false => agent.run("?").await,
+            if is_streamed {
+                agent.stream("?").response().await
+            } else {
+                agent.run("?").await
             }
         })
     })

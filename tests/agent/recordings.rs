@@ -320,9 +320,10 @@ async fn an_error_and_then_a_success_replay_with_the_retry_outside_or_inside() {
             let agent = |recording: &Recording, model: ScriptedModel| {
                 let retry = CallRetryLayer::new().restart_streams(true);
                 let builder = Agent::builder(model);
-                let builder = match is_outside {
-                    true => builder.model_layer(retry).model_layer(recording.clone()),
-                    false => builder.model_layer(recording.clone()).model_layer(retry),
+                let builder = if is_outside {
+                    builder.model_layer(retry).model_layer(recording.clone())
+                } else {
+                    builder.model_layer(recording.clone()).model_layer(retry)
                 };
                 builder.build().unwrap()
             };
@@ -537,12 +538,15 @@ async fn a_replayed_agent_used_as_a_tool_is_part_of_its_call() {
 #[tokio::test]
 async fn tokens_are_counted_once_wherever_the_recording_stands() {
     for is_model in [true, false] {
-        let agent = |recording: &Recording, model: ScriptedModel| match is_model {
-            true => Agent::builder(recording.layer(model)).build().unwrap(),
-            false => Agent::builder(model)
-                .model_layer(recording.clone())
-                .build()
-                .unwrap(),
+        let agent = |recording: &Recording, model: ScriptedModel| {
+            if is_model {
+                Agent::builder(recording.layer(model)).build().unwrap()
+            } else {
+                Agent::builder(model)
+                    .model_layer(recording.clone())
+                    .build()
+                    .unwrap()
+            }
         };
         let turns = [Turn::from_text("hi").usage(Usage::new(3, 1))];
         let recording = Recording::record(file("tokens"));
@@ -758,7 +762,7 @@ async fn a_conversation_that_is_transferred_and_a_tool_that_panics_replay() {
         .messages()
         .iter()
         .flat_map(Message::tool_results)
-        .find(|it| it.is_error);
+        .find(|result| result.is_error);
     assert!(failed.unwrap().text().contains("no numbers"));
 
     let recording = Recording::replay(file("transferred")).unwrap();

@@ -656,13 +656,13 @@ async fn guards_around_the_model_read_the_answer_of_the_tool_as_text() {
 
 #[tokio::test]
 async fn a_guardrail_refuses_an_answer_that_a_tool_gives() {
-    let forbids =
-        Guardrail::after(async |_: ModelRequest, response: ModelResponse| {
-            match response.text().contains("Oslo") {
-                true => Verdict::trip("no places"),
-                false => Verdict::Pass,
-            }
-        });
+    let forbids = Guardrail::after(async |_: ModelRequest, response: ModelResponse| {
+        if response.text().contains("Oslo") {
+            Verdict::trip("no places")
+        } else {
+            Verdict::Pass
+        }
+    });
     let agent = Agent::builder(ScriptedModel::new([gives(oslo())]))
         .model_layer(forbids)
         .build()

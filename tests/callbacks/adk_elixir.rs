@@ -966,9 +966,10 @@ async fn an_unknown_tool_is_an_error_that_on_tool_error_may_answer() {
                             .lock()
                             .unwrap()
                             .push((request.name().to_owned(), error.kind()));
-                        match falls_back {
-                            true => Recovery::Fallback(ToolResponse::new(3)),
-                            false => Recovery::Propagate,
+                        if falls_back {
+                            Recovery::Fallback(ToolResponse::new(3))
+                        } else {
+                            Recovery::Propagate
                         }
                     }
                 }))
@@ -984,12 +985,13 @@ async fn an_unknown_tool_is_an_error_that_on_tool_error_may_answer() {
             );
             let (id, text, is_error) = told(&response).remove(0);
             assert_eq!((id.as_str(), is_error), ("call_1", !falls_back));
-            match falls_back {
-                true => assert_eq!(text, "3"),
-                false => assert!(
+            if falls_back {
+                assert_eq!(text, "3")
+            } else {
+                assert!(
                     text.contains("`triple`") && text.contains("double"),
                     "{text}"
-                ),
+                )
             }
         }
     }
@@ -1072,9 +1074,10 @@ async fn later_callbacks_find_what_a_callback_has_stored() {
                 .unwrap()
                 .unwrap();
             let text = response.message().text();
-            match text.is_empty() {
-                true => Action::Continue,
-                false => Action::Respond(ModelResponse::from_text(format!("{text}/{n}/{from}"))),
+            if text.is_empty() {
+                Action::Continue
+            } else {
+                Action::Respond(ModelResponse::from_text(format!("{text}/{n}/{from}")))
             }
         }))
         .build()

@@ -125,9 +125,10 @@ async fn callbacks_run_alike_whether_streamed_or_not() {
             }))
             .build()
             .unwrap();
-        match streamed {
-            false => drop(agent.run("?").await.unwrap()),
-            true => drop(read(agent.stream("?")).await.unwrap()),
+        if streamed {
+            drop(read(agent.stream("?")).await.unwrap())
+        } else {
+            drop(agent.run("?").await.unwrap())
         }
         runs.push(log.all());
     }

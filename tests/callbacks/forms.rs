@@ -449,12 +449,13 @@ async fn every_call_has_its_own_constructors() {
         .layer(wrap_tool(|request, mut next| async move {
             next.run(request).await
         }))
-        .service_fn(
-            async |request: ToolRequest| match request.noted().contains('e') {
-                true => Ok(ToolRequest::response(&request.noted())),
-                false => Err(BoxError::from("not yet")),
-            },
-        );
+        .service_fn(async |request: ToolRequest| {
+            if request.noted().contains('e') {
+                Ok(ToolRequest::response(&request.noted()))
+            } else {
+                Err(BoxError::from("not yet"))
+            }
+        });
     let request = ToolRequest::new(ToolCall::new("call_1", "tool", json!("")));
     assert_eq!(
         ToolRequest::text(&tool.oneshot(request).await.unwrap()),
@@ -492,9 +493,12 @@ async fn a_custom_call_takes_every_form() {
             request.note("c");
             next.run(request).await
         }))
-        .service_fn(async |request: Embed| match request.text.contains('d') {
-            true => Ok(Embed::response(&request.text)),
-            false => Err(BoxError::from("not yet")),
+        .service_fn(async |request: Embed| {
+            if request.text.contains('d') {
+                Ok(Embed::response(&request.text))
+            } else {
+                Err(BoxError::from("not yet"))
+            }
         });
     assert_eq!(
         stack.oneshot(Embed::default()).await.unwrap().text,

@@ -114,9 +114,10 @@ async fn callbacks_are_registered_by_condition_and_in_a_loop() {
 
         call(band.layer(model(&trace))).await.unwrap();
         let words = trace.take();
-        match verbose {
-            true => assert_eq!(words, "verbose> a> b> call <verbose <a <b"),
-            false => assert_eq!(words, "a> b> call <a <b"),
+        if verbose {
+            assert_eq!(words, "verbose> a> b> call <verbose <a <b")
+        } else {
+            assert_eq!(words, "a> b> call <a <b")
         }
     }
 }

@@ -128,12 +128,13 @@ struct ToolBlocklist {
 
 impl Hooks for ToolBlocklist {
     async fn before_tool(&self, request: &mut ToolRequest) -> Result<Action<ToolResponse>> {
-        match self.blocked.iter().any(|name| name == request.name()) {
-            true => Err(Error::abort(format!(
+        if self.blocked.iter().any(|name| name == request.name()) {
+            Err(Error::abort(format!(
                 "the tool `{}` is off limits",
                 request.name()
-            ))),
-            false => Ok(Action::Continue),
+            )))
+        } else {
+            Ok(Action::Continue)
         }
     }
 }
@@ -145,12 +146,13 @@ struct BudgetGuard {
 
 impl Hooks for BudgetGuard {
     async fn before_model(&self, request: &mut ModelRequest) -> Result<Action<ModelResponse>> {
-        match request.context().iteration() >= self.max_rounds {
-            true => Err(Error::abort(format!(
+        if request.context().iteration() >= self.max_rounds {
+            Err(Error::abort(format!(
                 "no more than {} rounds",
                 self.max_rounds
-            ))),
-            false => Ok(Action::Continue),
+            )))
+        } else {
+            Ok(Action::Continue)
         }
     }
 }
@@ -509,9 +511,10 @@ async fn an_override_that_keeps_its_tool_calls_still_ends_the_run() {
                     .message()
                     .clone()
                     .with_part(tower_agent::Part::from_text("shh"));
-                match calls {
-                    true => Action::Respond(ModelResponse::new(message)),
-                    false => Action::Continue,
+                if calls {
+                    Action::Respond(ModelResponse::new(message))
+                } else {
+                    Action::Continue
                 }
             }))
             .tool_layer(record.clone())

@@ -11,11 +11,12 @@ fn calls(ids: &'static [&'static str]) -> impl tower_agent::model::ModelService 
         let has_called = request
             .messages()
             .last()
-            .is_some_and(|it| it.role() == Role::Tool);
+            .is_some_and(|message| message.role() == Role::Tool);
         let call = |(n, id): (usize, &&str)| Part::ToolCall(ToolCall::new(*id, "look", json!(n)));
-        let said = match has_called {
-            true => Message::assistant("done"),
-            false => Message::new(Role::Assistant, ids.iter().enumerate().map(call)),
+        let said = if has_called {
+            Message::assistant("done")
+        } else {
+            Message::new(Role::Assistant, ids.iter().enumerate().map(call))
         };
         Ok::<_, BoxError>(ModelResponse::new(said))
     })
@@ -53,7 +54,9 @@ async fn a_call_without_an_id_gets_one_and_of_equal_ids_the_first_keeps_it() {
             assert_eq!(&*asked[first].id, "x", "{ids:?}");
         }
         let answered = response.new_messages().flat_map(Message::tool_results);
-        let answered: Vec<_> = answered.map(|it| (it.call_id.clone(), it.text())).collect();
+        let answered: Vec<_> = answered
+            .map(|result| (result.call_id.clone(), result.text()))
+            .collect();
         let wanted = asked
             .iter()
             .enumerate()

@@ -73,7 +73,7 @@ fn resume(response: &AgentResponse, call: &str, decision: Decision) -> AgentRequ
     let asks = checkpoint
         .interrupts
         .iter()
-        .find(|it| it.tool_call_id.as_deref() == Some(call));
+        .find(|interrupt| interrupt.tool_call_id.as_deref() == Some(call));
     let answer = Resolution::resolved(&asks.unwrap().id, decision);
     AgentRequest::resume(checkpoint).with_resolutions([answer])
 }
@@ -288,9 +288,10 @@ fn flaky(name: &'static str) -> Tool {
         let has_failed = has_failed.clone();
         async move {
             tokio::task::yield_now().await;
-            match has_failed.swap(true, Ordering::SeqCst) {
-                true => Ok(format!("{name} {}", of["of"])),
-                false => Err(Error::new(ErrorKind::Overloaded, "busy")),
+            if has_failed.swap(true, Ordering::SeqCst) {
+                Ok(format!("{name} {}", of["of"]))
+            } else {
+                Err(Error::new(ErrorKind::Overloaded, "busy"))
             }
         }
     };
@@ -509,7 +510,7 @@ async fn other_messages_of_tools_leave_the_calls_open() {
 fn others<'a>(messages: impl IntoIterator<Item = &'a Message>) -> Vec<(Role, String)> {
     let others = messages
         .into_iter()
-        .filter(|it| it.tool_results().next().is_none());
+        .filter(|message| message.tool_results().next().is_none());
     others
         .map(|message| (message.role(), message.text()))
         .collect()
@@ -597,7 +598,10 @@ async fn a_callback_that_speaks_while_calls_of_an_earlier_run_wait_leaves_them_o
         let undisturbed = model();
         build(worker(&undisturbed)).run("Do it all.").await.unwrap();
         let asked = told(undisturbed.requests()[1].messages());
-        for (speaks, says_all) in speaks.into_iter().flat_map(|it| [(it, false), (it, true)]) {
+        for (speaks, says_all) in speaks
+            .into_iter()
+            .flat_map(|speaks| [(speaks, false), (speaks, true)])
+        {
             let mut semantics = Semantics::default();
             if says_all {
                 semantics.run.after_agent_respond = AfterAgentRespond::Transform;

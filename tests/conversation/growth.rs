@@ -105,9 +105,10 @@ fn a_turn_of_many_calls_costs_as_much_as_its_calls() {
             let model = ScriptedModel::new([Turn::response(turn), Turn::from_text("done")]);
             let agent = Agent::builder(model).tool(tool()).build().unwrap();
             finish(async {
-                match is_streamed {
-                    true => agent.stream("Go.").response().await,
-                    false => agent.run("Go.").await,
+                if is_streamed {
+                    agent.stream("Go.").response().await
+                } else {
+                    agent.run("Go.").await
                 }
             })
         };
@@ -221,7 +222,7 @@ fn an_endless_name_of_a_call_is_replaced_and_one_with_a_signature_is_not() {
                 .flat_map(|message| {
                     let calls = message.tool_calls().map(|call| call.id.clone());
                     calls
-                        .chain(message.tool_results().map(|it| it.call_id.clone()))
+                        .chain(message.tool_results().map(|result| result.call_id.clone()))
                         .collect::<Vec<_>>()
                 })
                 .collect();

@@ -74,9 +74,10 @@ async fn a_namesake_without_the_guard_does_not_run_the_call() {
     let wiped = Wiped::default();
     for side_by_side in [false, true] {
         let team = |first: &ScriptedModel, second: &ScriptedModel| {
-            let team = match side_by_side {
-                false => Agent::sequential("team"),
-                true => Agent::parallel("team"),
+            let team = if side_by_side {
+                Agent::parallel("team")
+            } else {
+                Agent::sequential("team")
             };
             let members = [
                 unguarded("first", first, &wiped),
@@ -525,7 +526,7 @@ async fn a_call_that_a_guard_holds_is_not_made_where_that_guard_does_not_stand()
         assert_eq!(response.text(), "It was not wiped.");
         assert!(wiped.take().is_empty());
         let results = response.messages().iter().flat_map(Message::tool_results);
-        assert!(results.map(|it| it.is_error).eq([true]));
+        assert!(results.map(|result| result.is_error).eq([true]));
 
         // A guard of the same kind that is for other calls does not let it through either.
         let lax = agent(Turn::from_text("?"))

@@ -100,9 +100,9 @@ fn shape(messages: &Messages) -> Vec<String> {
             .tool_calls()
             .map(|call| format!(" {}?", call.id))
             .collect();
-        let answers = message.tool_results().map(|it| match it.text() {
-            text if text.starts_with("no result") => format!(" {}=none", it.call_id),
-            text => format!(" {}={text}", it.call_id),
+        let answers = message.tool_results().map(|result| match result.text() {
+            text if text.starts_with("no result") => format!(" {}=none", result.call_id),
+            text => format!(" {}={text}", result.call_id),
         });
         format!(
             "{role}{calls}{} {}",
@@ -248,13 +248,14 @@ async fn a_team_makes_a_conversation_whole_once() {
 /// A tool that waits for an answer, and an agent that has asked for it.
 fn asking(change: impl FnOnce(AgentBuilder) -> AgentBuilder) -> Agent {
     let model = strict(|request| {
-        match request
+        if request
             .messages()
             .iter()
-            .any(|it| it.tool_calls().count() > 0)
+            .any(|message| message.tool_calls().count() > 0)
         {
-            false => ModelResponse::from_tool_calls([ToolCall::new("1", "ask", json!({}))]),
-            true => ModelResponse::from_text("done"),
+            ModelResponse::from_text("done")
+        } else {
+            ModelResponse::from_tool_calls([ToolCall::new("1", "ask", json!({}))])
         }
     });
     let ask = Tool::function_with("ask", "Asks.", async |_: Value, _: ToolRequest| {
@@ -287,13 +288,14 @@ async fn a_thread_in_which_a_tool_was_stopped_or_aborted_continues() {
     });
     for tool in [endless, abort] {
         let model = strict(|request| {
-            match request
+            if request
                 .messages()
                 .iter()
-                .any(|it| it.tool_calls().count() > 0)
+                .any(|message| message.tool_calls().count() > 0)
             {
-                false => ModelResponse::from_tool_calls([ToolCall::new("1", "ask", json!({}))]),
-                true => ModelResponse::from_text("done"),
+                ModelResponse::from_text("done")
+            } else {
+                ModelResponse::from_tool_calls([ToolCall::new("1", "ask", json!({}))])
             }
         });
         let agent = Agent::builder(model)
@@ -630,8 +632,8 @@ async fn a_new_request_inside_an_agents_stack_fails_and_a_changed_one_does_not()
     };
     let fresh: [(&str, Change); 2] = [
         ("model", |agent| {
-            agent.model_layer(MapRequestLayer::new(|it: ModelRequest| {
-                ModelRequest::new(it.messages().clone())
+            agent.model_layer(MapRequestLayer::new(|request: ModelRequest| {
+                ModelRequest::new(request.messages().clone())
             }))
         }),
         ("agent", |agent| {
@@ -651,8 +653,8 @@ async fn a_new_request_inside_an_agents_stack_fails_and_a_changed_one_does_not()
     }
 
     let fresh_tool: Change = |agent| {
-        agent.tool_layer(MapRequestLayer::new(|it: ToolRequest| {
-            ToolRequest::new(it.call().clone())
+        agent.tool_layer(MapRequestLayer::new(|request: ToolRequest| {
+            ToolRequest::new(request.call().clone())
         }))
     };
     let agents = || fresh_tool(looking()).build().unwrap();
@@ -668,16 +670,17 @@ async fn a_new_request_inside_an_agents_stack_fails_and_a_changed_one_does_not()
 
     let kept: [Change; 3] = [
         |agent| {
-            agent.model_layer(MapRequestLayer::new(|it: ModelRequest| {
-                ModelRequest::new(it.messages().clone()).with_context(it.context().clone())
+            agent.model_layer(MapRequestLayer::new(|request: ModelRequest| {
+                ModelRequest::new(request.messages().clone())
+                    .with_context(request.context().clone())
             }))
         },
         |agent| {
-            agent.tool_layer(MapRequestLayer::new(|it: ToolRequest| {
-                ToolRequest::new(it.call().clone()).with_context(it.context().clone())
+            agent.tool_layer(MapRequestLayer::new(|request: ToolRequest| {
+                ToolRequest::new(request.call().clone()).with_context(request.context().clone())
             }))
         },
-        |agent| agent.agent_layer(MapRequestLayer::new(|it: AgentRequest| it)),
+        |agent| agent.agent_layer(MapRequestLayer::new(|request: AgentRequest| request)),
     ];
     for change in kept {
         let agent = change(looking()).build().unwrap();

@@ -226,9 +226,10 @@ async fn a_message_that_fails_to_be_written_leaves_nothing_behind() {
             .unwrap()
             .push(write(&request, &["a"]).unwrap().body);
         let call = ToolCall::new("call", "look", json!({}));
-        let response = match is_first {
-            true => ModelResponse::from_tool_calls([call]),
-            false => ModelResponse::from_text("Done."),
+        let response = if is_first {
+            ModelResponse::from_tool_calls([call])
+        } else {
+            ModelResponse::from_text("Done.")
         };
         async move { Ok::<_, Error>(response) }
     });

@@ -295,9 +295,10 @@ fn connector() -> impl Service<
 > + Send {
     let mut is_up = false;
     service_fn(move |model: ScriptedModel| {
-        std::future::ready(match std::mem::replace(&mut is_up, true) {
-            true => Ok(model),
-            false => Err(Error::new(ErrorKind::Connection, "nobody is there")),
+        std::future::ready(if std::mem::replace(&mut is_up, true) {
+            Ok(model)
+        } else {
+            Err(Error::new(ErrorKind::Connection, "nobody is there"))
         })
     })
 }

@@ -43,7 +43,8 @@ fn server(paid: Arc<AtomicU32>) -> Result<AgUi, BoxError> {
         .on_tool(Approval::of_tools(["refund"]))
         .build()?;
     // Over HTTP, an authentication layer identifies the user.
-    let user = |head: &http::request::Parts| head.extensions.get::<User>().map(|it| it.0.clone());
+    let user =
+        |head: &http::request::Parts| head.extensions.get::<User>().map(|user| user.0.clone());
     Ok(AgUi::builder(agent).principal(user).build())
 }
 

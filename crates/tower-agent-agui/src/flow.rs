@@ -70,10 +70,12 @@ impl Flow {
     pub(crate) fn said(&mut self) -> Option<Event> {
         let id = self.id.clone();
         let said = std::mem::take(&mut self.said);
-        match self.is_thought {
-            _ if said.is_empty() => None,
-            false => Some(Event::text_content(id, said)),
-            true => Some(Event::reasoning_message_content(id, said)),
+        if said.is_empty() {
+            None
+        } else if self.is_thought {
+            Some(Event::reasoning_message_content(id, said))
+        } else {
+            Some(Event::text_content(id, said))
         }
     }
 }

@@ -89,7 +89,7 @@ impl FrontEnd {
         let asked = asked.as_array().cloned().unwrap_or_default();
         self.interrupts = asked
             .iter()
-            .map(|it| it["id"].as_str().unwrap().to_owned())
+            .map(|interrupt| interrupt["id"].as_str().unwrap().to_owned())
             .collect();
     }
 
@@ -118,7 +118,9 @@ fn said(events: &[Event]) -> String {
         .iter()
         .map(|event| serde_json::to_value(event).unwrap());
     events
-        .filter_map(|it| (it["type"] == "TEXT_MESSAGE_CONTENT").then(|| it["delta"].clone()))
+        .filter_map(|event| {
+            (event["type"] == "TEXT_MESSAGE_CONTENT").then(|| event["delta"].clone())
+        })
         .map(|delta| delta.as_str().unwrap().to_owned())
         .collect()
 }
@@ -219,7 +221,10 @@ fn the_account_of_an_unknown_thread_is_for_the_model_to_read() {
     let messages: Vec<Message> = serde_json::from_value(messages).unwrap();
     FrontEnd::default().runs(&server, RunAgentInput::new("t", "r", messages));
     let asked = model.requests()[0].messages().clone();
-    let words: Vec<_> = asked.iter().map(|it| (it.role(), it.text())).collect();
+    let words: Vec<_> = asked
+        .iter()
+        .map(|message| (message.role(), message.text()))
+        .collect();
     assert_eq!(words.len(), 4);
     assert_eq!(words[1], (Role::Assistant, "Wait.".to_owned()));
     assert_eq!(words[2].0, Role::User, "nobody proves that a tool said it");
@@ -373,7 +378,12 @@ fn a_result_of_the_servers_own_tool_cannot_be_given_or_changed() {
         let shown = model.requests()[2].messages().clone();
         let results: Vec<_> = shown
             .iter()
-            .flat_map(|it| it.tool_results().map(|it| it.text()).collect::<Vec<_>>())
+            .flat_map(|message| {
+                message
+                    .tool_results()
+                    .map(|result| result.text())
+                    .collect::<Vec<_>>()
+            })
             .collect();
         assert_eq!(results, ["paid"], "{how}");
     }
@@ -539,7 +549,7 @@ async fn a_call_that_was_running_when_the_sender_went_away_is_not_made_again() {
     let told = model.requests()[1].messages().clone();
     assert!(
         told.iter()
-            .any(|it| it.tool_results().any(|it| it.is_error)),
+            .any(|message| message.tool_results().any(|result| result.is_error)),
         "the model is told"
     );
 }
@@ -565,7 +575,10 @@ fn a_branch_goes_on_from_the_servers_own_version_of_what_is_kept() {
         page.runs(&server, serde_json::from_value(branch).unwrap());
         let texts = |at: usize| {
             let messages = model.requests()[at].messages().clone();
-            messages.iter().map(|it| it.text()).collect::<Vec<_>>()
+            messages
+                .iter()
+                .map(|message| message.text())
+                .collect::<Vec<_>>()
         };
         assert_eq!(texts(2), ["1?", "One.", "3?"], "{how}");
         if how == "sealed" {
@@ -674,9 +687,10 @@ fn a_run_of_one_id_in_two_threads_has_calls_of_its_own_in_each() {
     });
     let model = tower::service_fn(|request: ModelRequest| async move {
         let is_asked = request.messages().iter().next_back().unwrap().role() == Role::User;
-        Ok::<_, BoxError>(match is_asked {
-            true => ModelResponse::from_tool_calls([ToolCall::new("c1", "pay", json!({}))]),
-            false => ModelResponse::from_text("Paid."),
+        Ok::<_, BoxError>(if is_asked {
+            ModelResponse::from_tool_calls([ToolCall::new("c1", "pay", json!({}))])
+        } else {
+            ModelResponse::from_text("Paid.")
         })
     });
     let server = AgUi::new(Agent::builder(model).tool(pay).build().unwrap());
@@ -790,10 +804,10 @@ fn events_that_cannot_be_saved_are_not_sent() {
     assert_eq!(last(&events)["code"], "thread_store");
     let wire: Vec<_> = events
         .iter()
-        .map(|it| serde_json::to_value(it).unwrap())
+        .map(|event| serde_json::to_value(event).unwrap())
         .collect();
     assert!(
-        wire.iter().all(|it| it["type"] != "TOOL_CALL_RESULT"),
+        wire.iter().all(|event| event["type"] != "TOOL_CALL_RESULT"),
         "{wire:#?}"
     );
     let input = page.asks("Look.");
@@ -828,9 +842,10 @@ fn a_run_that_nothing_was_heard_of_is_taken_over_and_what_it_may_have_done_is_no
         assert_eq!(bank.paid(), 1);
         let mut again = yes;
         again.run_id = "again".into();
-        match is_taken {
-            true => assert_eq!(said(&page.runs(&server, again)), "I do not know."),
-            false => assert_eq!(refused(&server, again), InputErrorKind::Busy),
+        if is_taken {
+            assert_eq!(said(&page.runs(&server, again)), "I do not know.")
+        } else {
+            assert_eq!(refused(&server, again), InputErrorKind::Busy)
         }
         assert_eq!(bank.paid(), 1);
     }
@@ -839,7 +854,7 @@ fn a_run_that_nothing_was_heard_of_is_taken_over_and_what_it_may_have_done_is_no
 /// The time that a long thread takes is that of its messages, not of their square.
 #[test]
 fn a_turn_with_thousands_of_calls_is_kept() {
-    let look = Tool::function("look", "Looks.", |it: Value| it);
+    let look = Tool::function("look", "Looks.", |input: Value| input);
     let calls = (0..2000).map(|n| Part::from(ToolCall::new(format!("c{n}"), "look", json!({}))));
     let turn = Turn::response(ModelResponse::new(tower_agent::Message::new(
         Role::Assistant,
@@ -856,7 +871,7 @@ fn a_turn_with_thousands_of_calls_is_kept() {
     assert_eq!(
         shown
             .iter()
-            .flat_map(|it| it.tool_results().collect::<Vec<_>>())
+            .flat_map(|message| message.tool_results().collect::<Vec<_>>())
             .count(),
         2000
     );
@@ -913,14 +928,18 @@ fn a_model_is_shown_the_application_words_and_not_the_front_ends_thoughts() {
     let messages: Vec<Message> = serde_json::from_value(messages).unwrap();
     FrontEnd::default().runs(&server, RunAgentInput::new("t", "r", messages));
     let request = seen.lock().unwrap().remove(0);
-    let roles: Vec<_> = request.messages().iter().map(|it| it.role()).collect();
+    let roles: Vec<_> = request
+        .messages()
+        .iter()
+        .map(|message| message.role())
+        .collect();
     assert_eq!(roles, [Role::System, Role::User]);
     let is_thought = |part: &Part| matches!(part, Part::Reasoning(_));
     assert!(
         !request
             .messages()
             .iter()
-            .any(|it| it.parts().iter().any(is_thought))
+            .any(|message| message.parts().iter().any(is_thought))
     );
 }
 
@@ -929,7 +948,12 @@ fn results(model: &ScriptedModel) -> Vec<String> {
     let shown = model.requests().last().unwrap().messages().clone();
     shown
         .iter()
-        .flat_map(|it| it.tool_results().map(|it| it.text()).collect::<Vec<_>>())
+        .flat_map(|message| {
+            message
+                .tool_results()
+                .map(|result| result.text())
+                .collect::<Vec<_>>()
+        })
         .collect()
 }
 

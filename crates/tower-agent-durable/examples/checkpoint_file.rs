@@ -20,9 +20,10 @@ fn agent(turns: Vec<Turn>) -> Result<Agent, BoxError> {
 }
 
 fn load(file: &Path) -> Result<Checkpoint, BoxError> {
-    match file.exists() {
-        true => Ok(serde_json::from_slice(&std::fs::read(file)?)?),
-        false => Ok(Checkpoint::default()),
+    if file.exists() {
+        Ok(serde_json::from_slice(&std::fs::read(file)?)?)
+    } else {
+        Ok(Checkpoint::default())
     }
 }
 
@@ -52,7 +53,7 @@ async fn main() -> Result<(), BoxError> {
     let open = checkpoint.interrupts.clone();
     let yes = open
         .iter()
-        .map(|it| Resolution::resolved(&it.id, Decision::Approve));
+        .map(|interrupt| Resolution::resolved(&interrupt.id, Decision::Approve));
     let response = agent_2
         .run(AgentRequest::resume(checkpoint).with_resolutions(yes))
         .await?;

@@ -84,7 +84,8 @@ async fn main() -> Result<(), BoxError> {
     let request = match runs.get(RUN).await {
         Ok(run) => {
             let answers = run.interrupts.iter().zip(answer);
-            let answers = answers.map(|(it, answer)| Resolution::resolved(&it.id, answer));
+            let answers =
+                answers.map(|(interrupt, answer)| Resolution::resolved(&interrupt.id, answer));
             runs.request(RUN).await?.with_resolutions(answers)
         }
         Err(JournalError::UnknownRun { .. }) => {

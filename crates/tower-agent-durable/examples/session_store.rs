@@ -66,7 +66,7 @@ async fn main() -> Result<(), BoxError> {
     let yes = || {
         let yes = open
             .iter()
-            .map(|it| Resolution::resolved(&it.id, Decision::Approve));
+            .map(|interrupt| Resolution::resolved(&interrupt.id, Decision::Approve));
         key.request(AgentRequest::default().with_resolutions(yes))
     };
     let response = shop.clone().oneshot(yes()).await?;

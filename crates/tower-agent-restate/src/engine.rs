@@ -64,6 +64,7 @@ impl Engine {
     ) -> Result<RunHandle, RestateError> {
         let request = saved(&request.into())?;
         let run = Arc::from(request.run_id());
+        // By its content, since a client that repeats a call has no other name for it.
         let hash = hash(&request)?;
         let submit = Submit {
             agent: agent.into(),

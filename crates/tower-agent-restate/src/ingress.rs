@@ -50,6 +50,7 @@ impl Ingress {
         input: &impl Serialize,
     ) -> Result<O, RestateError> {
         let body = serde_json::to_vec(input).map_err(StoreError::data)?;
+        // One key for all tries of this call, by which the server makes it once.
         self.call(run, handler, body.into(), Some(Uuid::new_v4().to_string()))
             .await
     }
@@ -103,6 +104,7 @@ impl Ingress {
             });
             match attached.await {
                 Ok(_) => return Ok(()),
+                // A run may take days: waiting for its end has no timeout.
                 Err(Failed::Silent) => {}
                 Err(failed) => return Err(failed.into_error(self.timeout).into()),
             }
@@ -118,10 +120,13 @@ impl Ingress {
         let (mut pause, most) = PAUSES;
         loop {
             let failed = match timeout(TRY.min(self.timeout), make()).await {
-                Ok(Ok(response)) => match is_passing(response.status()) {
-                    false => return Ok(response),
-                    true => Failed::With(refusal(&response)),
-                },
+                Ok(Ok(response)) => {
+                    if is_passing(response.status()) {
+                        Failed::With(refusal(&response))
+                    } else {
+                        return Ok(response);
+                    }
+                }
                 Ok(Err(error)) => match error.response() {
                     Some(response) if !is_passing(response.status()) => {
                         return Ok(response.clone());
@@ -130,6 +135,7 @@ impl Ingress {
                 },
                 Err(_) => Failed::Silent,
             };
+            // Given up before the pause and not after it, which would only delay the error.
             if began.elapsed() + pause >= self.timeout {
                 return Err(failed);
             }
@@ -152,7 +158,8 @@ fn is_passing(status: StatusCode) -> bool {
 }
 
 fn refusal(response: &http::Response<Bytes>) -> StoreError {
-    let (status, body) = (response.status(), String::from_utf8_lossy(response.body()));
+    let status = response.status();
+    let body = String::from_utf8_lossy(response.body());
     StoreError::database(format!("Restate answered {status}: {body}"))
 }
 

@@ -51,6 +51,8 @@ impl Journal for Engine {
     }
 
     async fn commit(&self, lease: &Lease, record: &Record) -> Result<(), JournalError> {
+        // As text: the object that stores it may be of another version, and must not drop what it
+        // does not know.
         let record = serde_json::to_string(record).map_err(StoreError::data)?;
         change(self, lease, Change::Commit(record)).await
     }

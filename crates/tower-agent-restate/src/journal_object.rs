@@ -73,6 +73,8 @@ impl From<TerminalError> for Fault {
     }
 }
 
+// A refusal is a response: as an error of the handler, the server would try again or end the
+// invocation.
 fn answer<T>(made: Result<T, Fault>) -> HandlerResult<Json<Answer<T>>> {
     match made {
         Ok(made) => Ok(Json(Ok(made))),
@@ -234,6 +236,7 @@ async fn start_run(context: &Context<'_>, start: Start) -> Result<OpenRun, Fault
             StoredRun { run, ..stored }
         }
     };
+    // A request may be delivered again after a crash, and is stored once.
     let is_new = next.fingerprints.last() != Some(&input.fingerprint);
     if is_new {
         context.set(REQUEST, text(&input.request)?);
@@ -301,6 +304,8 @@ async fn begin_step(context: &Context<'_>, begin: Begin) -> Result<HasBegun, Fau
     } = begin;
     own(context, epoch).await?;
     let key = step_key(&id.key());
+    // A step that is known is never begun anew: the caller gets its record, or decides what to do
+    // with one that has none.
     if let Some(known) = step(context, &key).await? {
         let StoredStep {
             intent, attempt, ..
@@ -343,6 +348,7 @@ async fn write_step(context: &Context<'_>, write: Write) -> Result<(), Fault> {
             return Ok(());
         }
         Change::BeginAgain => {
+            // A new number shuts out the attempt before, which may still run in another process.
             step.attempt = attempt.saturating_add(1);
             step.begun_at = at;
         }
@@ -360,6 +366,7 @@ async fn end_run(context: &Context<'_>, end: End) -> Result<(), Fault> {
     stored.status = end.status;
     stored.updated_at = end.at;
     context.set(STORED, Json(stored));
+    // As text, which a worker of another version stores as it is.
     context.set(END, end.end);
     Ok(())
 }
@@ -372,6 +379,8 @@ async fn submit_request(context: &Context<'_>, submit: Submit) -> Result<(), Fau
         hash,
     } = submit;
     match find_order(context, &hash).await? {
+        // The same request again is the same run, so that a client may repeat a call that got no
+        // answer.
         Some(order) if order.is_open || !order.is_to_repeat => Ok(()),
         _ => order(context, agent, request, hash).await,
     }
@@ -429,6 +438,8 @@ async fn order(
     request: SavedRequest,
     hash: String,
 ) -> Result<(), Fault> {
+    // One request at a time: the run's object would queue a second one, and make it with a
+    // conversation that has gone on.
     if context.get::<String>(OPEN).await?.is_some() {
         let run = context.key().into();
         return Err(JournalError::OtherRequest { run }.into());
@@ -451,6 +462,7 @@ async fn order(
         is_to_repeat: false,
     };
     context.set(&order_key(&hash), Json(order));
+    // Set before the run can settle it: handlers of one key run one after another.
     context.set(OPEN, hash);
     context.set(AGENT, agent.to_string());
     // It belongs to the invocation before.

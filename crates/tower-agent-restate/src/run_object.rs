@@ -82,6 +82,7 @@ impl RunObject {
         let Err(error) = agent.clone().oneshot(request).await else {
             return Ok(Json(Ok(())));
         };
+        // Some errors are no outcome of the run, but reasons for the server to try it again.
         let failure = Failure::of(error)?;
         Ok(Json(Err(failure)))
     }
@@ -99,6 +100,7 @@ impl From<IsJournaled> for Bundle {
 impl Callback<AgentRequest> for IsJournaled {
     async fn before(&self, request: &mut AgentRequest) -> Result<Action<AgentResponse>, Error> {
         let context = request.context();
+        // Only the outermost agent: those inside share its journal.
         if context.path().contains('/') {
             return Ok(Action::Continue);
         }

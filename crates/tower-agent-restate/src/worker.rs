@@ -104,8 +104,10 @@ impl WorkerBuilder {
 }
 
 async fn accept(listener: TcpListener, endpoint: HyperEndpoint) {
+    // In a set, which ends them with the worker.
     let mut connections = JoinSet::new();
     loop {
+        // Connections that have ended would be kept in the set.
         while connections.try_join_next().is_some() {}
         match listener.accept().await {
             Ok((stream, _)) => {

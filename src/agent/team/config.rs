@@ -31,6 +31,7 @@ impl Config {
         let Some(until) = &self.until else {
             return Ok(false);
         };
+        // The caller's own code: its panic fails the team instead of unwinding through it.
         catch(|| until(response))
             .map_err(|panic| Error::new(ErrorKind::Callback, format!("`until` panicked: {panic}")))
     }

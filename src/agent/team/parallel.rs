@@ -29,6 +29,8 @@ pub(super) async fn run(team: &Config, request: &AgentRequest) -> Result<AgentRe
         context.take_turn();
         for (member, held) in team.members.iter().zip(&mut held) {
             let all = Record::with_request(&messages);
+            // Held before they run, so that the checkpoint of a run that is dropped has each
+            // member's progress.
             record.hold(context.holds(member.name()), all.clone());
             *held = Some(all);
         }
@@ -56,6 +58,7 @@ pub(super) async fn run(team: &Config, request: &AgentRequest) -> Result<AgentRe
         // An error drops the other members.
         let response = result?;
         waits |= !response.interrupts().is_empty();
+        // An interrupted member must be answered, so the others do not end the team after that.
         let is_over = !waits && team.is_over(&context, &response)?;
         // The member that ended the team comes last, and open calls stay last.
         turn.last = is_over || !response.interrupts().is_empty();

@@ -29,11 +29,13 @@ pub(super) async fn run(
             }
             let mut handed = request.hand_over(tally.messages().clone());
             if index + 1 < team.members.len() {
+                // Only the last member gives the final answer.
                 handed = handed.with_answer_format(None);
             }
             let (member, run) = member.join(handed);
             let response = run.await?;
             tally.add(&response);
+            // After each member: a run that is dropped resumes with the next one.
             context.record().set(tally.messages().clone());
             if tally.waits() || team.is_over(&member, &response)? {
                 return Ok(tally.response(context, EndReason::StopCondition));

@@ -32,7 +32,7 @@ struct Named<F> {
     function: Arc<F>,
     hook: &'static str,
     /// Where it was created, used unless it has a name.
-    place: &'static Location<'static>,
+    location: &'static Location<'static>,
     name: Option<Cow<'static, str>>,
     is_guard: bool,
 }
@@ -42,7 +42,7 @@ impl<F> Named<F> {
         // Formatted when it is asked for: only errors, events and `explain` need it.
         self.name
             .clone()
-            .unwrap_or_else(|| format!("{} at {}", self.hook, self.place).into())
+            .unwrap_or_else(|| format!("{} at {}", self.hook, self.location).into())
     }
 }
 
@@ -69,6 +69,8 @@ macro_rules! function_callback {
         #[must_use = "a callback does nothing until it is registered or layered"]
         pub struct $name<R, $($param),*> {
             named: Named<F>,
+            // A function pointer, so that the callback is `Send` and `Sync` whatever these types
+            // are.
             kind: PhantomData<fn(R, $($param),*)>,
         }
 
@@ -78,7 +80,7 @@ macro_rules! function_callback {
                 let named = Named {
                     function: Arc::new(function),
                     hook,
-                    place: Location::caller(),
+                    location: Location::caller(),
                     name: None,
                     is_guard: false,
                 };
@@ -257,6 +259,8 @@ macro_rules! impl_callback {
             }
 
             fn erase(self) -> ArcCallback<R> {
+                // Not through `Callback`, whose hooks are futures: a plain function returns its
+                // decision at once.
                 ArcCallback::erased(self)
             }
         }

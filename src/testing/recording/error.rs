@@ -61,7 +61,7 @@ pub enum RecordingError {
     },
     /// A call was made that is not recorded, or more often than it is recorded.
     #[error(
-        "{call} is not in the recording `{}`, or was made before{}", .path.display(), Next(.next)
+        "{call} is not in the recording `{}`, or was made before{}", .path.display(), NextCall(.next)
     )]
     Unexpected {
         /// The file.
@@ -142,9 +142,9 @@ impl From<&RecordedCall> for Site {
     }
 }
 
-struct Next<'a>(&'a Option<Box<Site>>);
+struct NextCall<'a>(&'a Option<Box<Site>>);
 
-impl fmt::Display for Next<'_> {
+impl fmt::Display for NextCall<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Some(next) => write!(f, "; the next recorded call is {next}"),

@@ -16,25 +16,25 @@ use super::version::VERSION;
 const MARK: &str = "tower_agent_recording";
 
 #[derive(Serialize)]
-struct Written<'a> {
+struct WrittenFile<'a> {
     tower_agent_recording: u64,
-    calls: &'a [Recorded],
+    calls: &'a [CallOutcome],
 }
 
 #[derive(Deserialize)]
-struct Read {
-    calls: Vec<Recorded>,
+struct ReadFile {
+    calls: Vec<CallOutcome>,
 }
 
 /// A call and its outcome.
 #[derive(Clone, Serialize, Deserialize)]
-pub(super) struct Recorded {
+pub(super) struct CallOutcome {
     #[serde(flatten)]
     pub(super) call: RecordedCall,
     pub(super) outcome: Value,
 }
 
-pub(super) fn read(path: &Path) -> Result<Vec<Recorded>, RecordingError> {
+pub(super) fn read(path: &Path) -> Result<Vec<CallOutcome>, RecordingError> {
     let text = fs::read_to_string(path).map_err(|error| RecordingError::Read {
         path: path.to_owned(),
         source: Arc::new(error),
@@ -43,6 +43,8 @@ pub(super) fn read(path: &Path) -> Result<Vec<Recorded>, RecordingError> {
         path: path.to_owned(),
         reason,
     };
+    // The version is read first: a file of another one is named as such, whatever its calls look
+    // like.
     let json: Value = serde_json::from_str(&text).map_err(|error| format(error.to_string()))?;
     match json.get(MARK).and_then(Value::as_u64) {
         Some(VERSION) => {}
@@ -58,42 +60,45 @@ pub(super) fn read(path: &Path) -> Result<Vec<Recorded>, RecordingError> {
             )));
         }
     }
-    let read: Read = serde_json::from_value(json).map_err(|error| format(error.to_string()))?;
+    let read: ReadFile = serde_json::from_value(json).map_err(|error| format(error.to_string()))?;
     Ok(read.calls)
 }
 
 /// Writes the file beside its place and then moves it there, so that it is never half written.
-pub(super) fn write(path: &Path, calls: &[Recorded]) -> Result<(), RecordingError> {
-    let written = Written {
+pub(super) fn write(path: &Path, calls: &[CallOutcome]) -> Result<(), RecordingError> {
+    let file = WrittenFile {
         tower_agent_recording: VERSION,
         calls,
     };
-    let write = || {
-        let mut text = serde_json::to_vec_pretty(&written).map_err(io::Error::from)?;
-        text.push(b'\n');
-        let folder = path
-            .parent()
-            .filter(|folder| !folder.as_os_str().is_empty());
-        if let Some(folder) = folder {
-            fs::create_dir_all(folder)?;
-        }
-        let mut beside = path.as_os_str().to_owned();
-        beside.push(format!(".{}.tmp", uuid::Uuid::new_v4()));
-        let done = put(beside.as_ref(), &text).and_then(|()| fs::rename(&beside, path));
-        if done.is_err() {
-            // The first error is the one to report.
-            drop(fs::remove_file(&beside));
-        }
-        done
-    };
-    write().map_err(|error| RecordingError::Write {
+    replace(path, &file).map_err(|error| RecordingError::Write {
         path: path.to_owned(),
         source: Arc::new(error),
     })
 }
 
+fn replace(path: &Path, file: &WrittenFile<'_>) -> io::Result<()> {
+    let mut text = serde_json::to_vec_pretty(file).map_err(io::Error::from)?;
+    // A recording is committed beside its test, where editors and diffs expect a last line break.
+    text.push(b'\n');
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    if let Some(folder) = folder {
+        fs::create_dir_all(folder)?;
+    }
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(format!(".{}.tmp", uuid::Uuid::new_v4()));
+    let done = put(beside.as_ref(), &text).and_then(|()| fs::rename(&beside, path));
+    if done.is_err() {
+        // The first error is the one to report.
+        drop(fs::remove_file(&beside));
+    }
+    done
+}
+
 fn put(path: &Path, text: &[u8]) -> io::Result<()> {
     let mut file = fs::File::create_new(path)?;
     file.write_all(text)?;
+    // Before the rename: after a crash, the file has either the old calls or the new ones.
     file.sync_all()
 }

@@ -54,6 +54,7 @@ where
     type Future = ResponseFuture<S::Future, R::Response>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        // A replay never calls the inner service, which may need a network to become ready.
         if self.recording.is_replay() {
             return Poll::Ready(Ok(()));
         }
@@ -66,7 +67,7 @@ where
         let begun = match begin(&self.recording, &mut request) {
             Ok(begun) => begun,
             Err(error) => {
-                return ResponseFuture::of(State::Failed {
+                return ResponseFuture::of(RecordedState::Failed {
                     error: Some(error.into()),
                 });
             }
@@ -74,16 +75,18 @@ where
         match begun {
             (site, CallStart::Replay(outcome)) => {
                 let future = replay(request, site, outcome);
-                ResponseFuture::of(State::Replay {
+                ResponseFuture::of(RecordedState::Replay {
                     future: Box::pin(future),
                 })
             }
             (site, CallStart::Record(open)) => {
+                // A redaction further inside can only be noticed while the call is made.
                 let witness = extensions(&mut request).map(Witness::enter);
                 let any: &mut dyn Any = &mut request;
                 let tape = any.downcast_mut().and_then(Tape::of);
                 let recording = self.recording.clone();
                 let open = Some(open);
+                // Before the call, since it measures a difference.
                 let meter = Meter::start(&request);
                 let running = Running {
                     recording,
@@ -93,7 +96,7 @@ where
                     witness,
                     meter,
                 };
-                ResponseFuture::of(State::Record {
+                ResponseFuture::of(RecordedState::Record {
                     future: self.inner.call(request),
                     running,
                 })
@@ -110,6 +113,7 @@ fn begin<R: Recordable>(
     call.name = request.name().map(str::to_owned);
     call.path = request.context().call_path();
     let site = Site::from(&call);
+    // A replay writes nothing, so nothing can leak.
     let is_inside = !recording.is_replay()
         && extensions(request).is_some_and(|extensions| Witness::is_inside_redaction(extensions));
     if is_inside {
@@ -170,6 +174,7 @@ impl Meter {
 impl Running {
     /// Records how the call ended; the error is that it cannot be recorded.
     fn record<T: Serialize>(&mut self, result: &Result<T>) -> Result<()> {
+        // Taken, so that the drop of this call adds no second end.
         let Some(open) = self.open.take() else {
             return Ok(());
         };
@@ -263,6 +268,8 @@ async fn replay<R: Recordable>(request: R, site: Site, mut outcome: Value) -> Re
             .add_usage(serde_json::from_value(used).map_err(unreadable)?);
     }
     if let Some(error) = error {
+        // Dropped with the error, as the attempt of the recorded call was: the consumer sees it
+        // break off.
         let _open = open;
         return Err(serde_json::from_value(error).map_err(unreadable)?);
     }
@@ -274,9 +281,10 @@ async fn replay<R: Recordable>(request: R, site: Site, mut outcome: Value) -> Re
     let mut response: R::Response = serde_json::from_value(response).map_err(unreadable)?;
     let any: &mut dyn Any = &mut response;
     if let (Some(sink), Some(response)) = (&sink, any.downcast_mut::<ModelResponse>()) {
-        match was_streamed {
-            true => response.set_attempt(number),
-            false => *response = response.clone().streamed_to(Some(sink)).await?,
+        if was_streamed {
+            response.set_attempt(number)
+        } else {
+            *response = response.clone().streamed_to(Some(sink)).await?
         }
     }
     Ok(response)
@@ -294,13 +302,13 @@ pin_project! {
     /// The future of a [`Recorded`].
     pub struct ResponseFuture<F, T> {
         #[pin]
-        state: State<F, T>,
+        state: RecordedState<F, T>,
     }
 }
 
 pin_project! {
     #[project = Projected]
-    enum State<F, T> {
+    enum RecordedState<F, T> {
         Record {
             #[pin]
             future: F,
@@ -316,7 +324,7 @@ pin_project! {
 }
 
 impl<F, T> ResponseFuture<F, T> {
-    fn of(state: State<F, T>) -> Self {
+    fn of(state: RecordedState<F, T>) -> Self {
         Self { state }
     }
 }

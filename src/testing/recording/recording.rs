@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::call::RecordedCall;
 use super::difference::Difference;
 use super::error::{RecordingError, Site};
-use super::file::{self, Recorded};
+use super::file::{self, CallOutcome};
 use crate::call::CallKind;
 use crate::lock::lock;
 
@@ -23,44 +23,40 @@ pub struct Recording {
 
 struct Shared {
     path: PathBuf,
-    mode: Mode,
-    state: Mutex<State>,
+    mode: RecordingMode,
+    state: Mutex<RecordingState>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Mode {
+enum RecordingMode {
     Record,
     Replay,
 }
 
 #[derive(Default)]
-struct State {
-    calls: Vec<Entry>,
+struct RecordingState {
+    calls: Vec<RecordingEntry>,
     fault: Option<RecordingError>,
 }
 
-impl State {
+impl RecordingState {
     /// Nothing inside a replayed tool call is called: not the agent that the tool may be.
     fn leave_out_calls_in(&mut self, call: &RecordedCall) {
         let tool = CallKind::Tool.to_string();
         if call.kind != tool || call.path.is_empty() {
             return;
         }
-        let is_inside = |path: &str| {
-            path.strip_prefix(&*call.path)
-                .is_some_and(|rest| rest.starts_with('/'))
-        };
-        for entry in self
-            .calls
-            .iter_mut()
-            .filter(|entry| is_inside(&entry.call.path))
-        {
-            entry.is_used = true;
+        for entry in &mut self.calls {
+            let below = entry.call.path.strip_prefix(&*call.path);
+            // The name must end there: the call `m1.1` does not contain those of `m1.10`.
+            if below.is_some_and(|below| below.starts_with('/')) {
+                entry.is_used = true;
+            }
         }
     }
 }
 
-struct Entry {
+struct RecordingEntry {
     call: RecordedCall,
     /// `None` while the call is running.
     outcome: Option<Value>,
@@ -88,7 +84,7 @@ impl Recording {
     /// Creates an empty recording, which [`finish`](Self::finish) writes to this file.
     #[must_use]
     pub fn record(path: impl Into<PathBuf>) -> Self {
-        Self::new(path.into(), Mode::Record, Vec::new())
+        Self::new(path.into(), RecordingMode::Record, Vec::new())
     }
 
     /// Reads a recording, to answer calls from it.
@@ -99,17 +95,21 @@ impl Recording {
     pub fn replay(path: impl Into<PathBuf>) -> Result<Self, RecordingError> {
         let path = path.into();
         let calls = file::read(&path)?;
-        Ok(Self::new(path, Mode::Replay, calls))
+        Ok(Self::new(path, RecordingMode::Replay, calls))
     }
 
-    fn new(path: PathBuf, mode: Mode, calls: Vec<Recorded>) -> Self {
-        let entry = |Recorded { call, outcome }| Entry {
-            call,
-            outcome: Some(outcome),
-            is_used: false,
-        };
-        let calls = calls.into_iter().map(entry).collect();
-        let state = Mutex::new(State { calls, fault: None });
+    fn new(path: PathBuf, mode: RecordingMode, calls: Vec<CallOutcome>) -> Self {
+        let entries = calls
+            .into_iter()
+            .map(|CallOutcome { call, outcome }| RecordingEntry {
+                call,
+                outcome: Some(outcome),
+                is_used: false,
+            });
+        let state = Mutex::new(RecordingState {
+            calls: entries.collect(),
+            fault: None,
+        });
         Self {
             shared: Arc::new(Shared { path, mode, state }),
         }
@@ -118,7 +118,7 @@ impl Recording {
     /// Returns whether calls are answered from the file.
     #[must_use]
     pub fn is_replay(&self) -> bool {
-        self.shared.mode == Mode::Replay
+        self.shared.mode == RecordingMode::Replay
     }
 
     /// Ends the recording: writes the file, or checks that the run was the recorded one.
@@ -137,7 +137,7 @@ impl Recording {
             return Err(fault.clone());
         }
         let path = self.shared.path.clone();
-        let numbered = |is_left: fn(&Entry) -> bool| {
+        let numbered = |is_left: fn(&RecordingEntry) -> bool| {
             let entries = state
                 .calls
                 .iter()
@@ -149,9 +149,10 @@ impl Recording {
         };
         if self.is_replay() {
             let calls = numbered(|entry| !entry.is_used && !entry.is_dropped());
-            return match calls.is_empty() {
-                true => Ok(()),
-                false => Err(RecordingError::Unused { path, calls }),
+            return if calls.is_empty() {
+                Ok(())
+            } else {
+                Err(RecordingError::Unused { path, calls })
             };
         }
         let calls = numbered(|entry| entry.outcome.is_none());
@@ -159,12 +160,13 @@ impl Recording {
             return Err(RecordingError::Running { path, calls });
         }
         let recorded = state.calls.iter().filter_map(|entry| {
-            Some(Recorded {
+            Some(CallOutcome {
                 call: entry.call.clone(),
                 outcome: entry.outcome.clone()?,
             })
         });
         let recorded: Vec<_> = recorded.collect();
+        // Not held while a file is written.
         drop(state);
         file::write(&path, &recorded)
     }
@@ -205,11 +207,13 @@ impl Recording {
     ///
     /// When replaying, fails if the call differs from the recorded one, or is not recorded.
     pub fn begin(&self, mut call: RecordedCall) -> Result<CallStart, RecordingError> {
+        // Written and read once, like the recorded calls: a comparison must not fail for what a
+        // file cannot hold.
         call.request = as_read(&call)?;
         let mut state = lock(&self.shared.state);
         if !self.is_replay() {
             let index = state.calls.len();
-            state.calls.push(Entry {
+            state.calls.push(RecordingEntry {
                 call,
                 outcome: None,
                 is_used: true,
@@ -219,6 +223,7 @@ impl Recording {
                 index,
             }));
         }
+        // Not by order alone: parallel calls begin in any order.
         if let Some(entry) = state.calls.iter_mut().find(|entry| entry.is_left(&call)) {
             entry.is_used = true;
             let outcome = entry.outcome.clone().unwrap_or_default();
@@ -226,12 +231,13 @@ impl Recording {
             return Ok(CallStart::Replay(outcome));
         }
         let error = self.mismatch(&state.calls, &call);
+        // The code under test may swallow the error, so `finish` reports it again.
         state.fault.get_or_insert_with(|| error.clone());
         Err(error)
     }
 
     /// Returns why no recorded call answers this one.
-    fn mismatch(&self, calls: &[Entry], call: &RecordedCall) -> RecordingError {
+    fn mismatch(&self, calls: &[RecordingEntry], call: &RecordedCall) -> RecordingError {
         let path = self.shared.path.clone();
         let site = Site::from(call);
         let mut left = calls.iter().enumerate().filter(|(_, entry)| !entry.is_used);
@@ -278,7 +284,7 @@ fn as_read(call: &RecordedCall) -> Result<Value, RecordingError> {
         })
 }
 
-impl Entry {
+impl RecordingEntry {
     /// Returns whether the calls are of the same kind and at the same place in the run.
     fn is_at(&self, call: &RecordedCall) -> bool {
         self.call.kind == call.kind && self.call.path == call.path
@@ -308,6 +314,7 @@ impl OpenCall {
     }
 
     fn close(&mut self, outcome: Value) {
+        // Taken, so that the drop after an `end` does not overwrite the outcome.
         let Some(recording) = self.recording.take() else {
             return;
         };

@@ -29,6 +29,7 @@ impl Tape {
         request.delta_sender()?;
         let tape = Self::default();
         let tracks = tape.clone();
+        // In a band of its own: the mappers of callbacks outside act after it.
         crate::call::Request::enter_band(request);
         request.map_deltas(move || {
             let mut all = lock(&tracks.0);
@@ -66,6 +67,7 @@ impl Recorder {
 
 impl Mapper for Recorder {
     fn map(&mut self, delta: Delta, out: &mut Vec<Delta>) -> Result<()> {
+        // The consumer receives the delta as it came.
         let mut taped = delta.clone();
         match &mut taped {
             Delta::ToolCall { index, .. } => {
@@ -104,9 +106,10 @@ pub(super) async fn play(
         for delta in track.deltas {
             attempt.send(delta).await?;
         }
-        match track.finished {
-            true => number = attempt.finish().await?.attempt,
-            false => open = Some(attempt),
+        if track.finished {
+            number = attempt.finish().await?.attempt
+        } else {
+            open = Some(attempt)
         }
     }
     Ok((number, open))

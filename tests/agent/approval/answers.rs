@@ -133,7 +133,7 @@ async fn a_tool_that_asks_for_itself_after_the_approval_runs_once_both_are_answe
         let reasons: Vec<_> = asked
             .interrupts()
             .iter()
-            .map(|it| it.reason.as_str())
+            .map(|interrupt| interrupt.reason.as_str())
             .collect();
         assert_eq!(reasons, ["input_required"]);
         let done = agent.run(resume(&asked, &json!("1234"))).await.unwrap();
@@ -310,7 +310,7 @@ async fn calls_by_one_id_in_nested_agents_are_asked_about_once_each() {
             response
                 .interrupts()
                 .iter()
-                .map(|it| it.payload["tool"].clone()),
+                .map(|interrupt| interrupt.payload["tool"].clone()),
         );
         response = agent.run(resume(&response, &yes())).await.unwrap();
     }

@@ -171,9 +171,10 @@ async fn answer(callbacks: Callbacks<ModelRequest>, answer: Result<&str>) -> Res
 fn hides() -> impl Callback<ModelRequest> {
     after_model(|_, response| {
         let text = response.message().text();
-        match text.contains("raw") {
-            true => Action::Respond(ModelResponse::from_text(text.replace("raw", "*"))),
-            false => Action::Continue,
+        if text.contains("raw") {
+            Action::Respond(ModelResponse::from_text(text.replace("raw", "*")))
+        } else {
+            Action::Continue
         }
     })
     .guard()
@@ -288,9 +289,10 @@ impl Callback<ToolRequest> for Agreed {
     async fn before(&self, request: &mut ToolRequest) -> Result<Action<ToolResponse>> {
         self.log
             .note(format!("asked about {}", request.arguments()));
-        match request.arguments() == self.to {
-            true => Ok(Action::Continue),
-            false => Ok(Action::Respond(refusal())),
+        if request.arguments() == self.to {
+            Ok(Action::Continue)
+        } else {
+            Ok(Action::Respond(refusal()))
         }
     }
 
@@ -332,18 +334,15 @@ async fn a_retry_of_a_changed_call_is_made_only_if_the_guards_let_it_through() {
         }));
         let result = tool.oneshot(request()).await;
         let log = log.take();
-        match changes {
-            true => {
-                assert!(result.unwrap().is_error());
-                assert_eq!(log, ["asked about 1", "ran 1", "asked about 1000", "ended"]);
-            }
-            false => {
-                result.unwrap_err();
-                assert_eq!(
-                    log,
-                    ["asked about 1", "ran 1", "ran 1", "ran 1", "ran 1", "ended"]
-                );
-            }
+        if changes {
+            assert!(result.unwrap().is_error());
+            assert_eq!(log, ["asked about 1", "ran 1", "asked about 1000", "ended"]);
+        } else {
+            result.unwrap_err();
+            assert_eq!(
+                log,
+                ["asked about 1", "ran 1", "ran 1", "ran 1", "ran 1", "ended"]
+            );
         }
     }
 }

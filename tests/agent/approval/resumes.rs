@@ -34,7 +34,7 @@ async fn a_desk_where_people_approve_and_answer() {
 
     let paused = agent.run("I want my money back.").await.unwrap();
     let yes = paused.interrupts().iter();
-    let yes = yes.map(|it| Resolution::resolved(&it.id, json!({ "approved": true })));
+    let yes = yes.map(|interrupt| Resolution::resolved(&interrupt.id, json!({ "approved": true })));
     let request = AgentRequest::resume(paused.checkpoint()).with_resolutions(yes);
     let paused = agent.run(request).await.unwrap();
     let [open] = &paused.open_calls().cloned().collect::<Vec<_>>()[..] else {
@@ -57,9 +57,10 @@ async fn an_edited_call_passes_the_checks_behind_the_approval() {
         .tool(log.tool("pay"))
         .on_tool(Approval::of_tools(["pay"]).allow_edits())
         .on_tool(before_tool(|request| {
-            match request.arguments().as_u64() > Some(100) {
-                true => Action::Respond(ToolResponse::error("too much")),
-                false => Action::Continue,
+            if request.arguments().as_u64() > Some(100) {
+                Action::Respond(ToolResponse::error("too much"))
+            } else {
+                Action::Continue
             }
         }))
         .build()

@@ -495,9 +495,10 @@ async fn an_agent_that_replaces_a_failed_one_continues_where_that_stopped() {
             }))
             .build()
             .unwrap();
-        let agent = match in_team {
-            true => Agent::sequential("team").agent(first).build().unwrap(),
-            false => first,
+        let agent = if in_team {
+            Agent::sequential("team").agent(first).build().unwrap()
+        } else {
+            first
         };
 
         let response = agent.run("Pay.").await.unwrap();

@@ -70,7 +70,7 @@ fn works_once() -> AgentBuilder {
 fn of(trace: &str, call: &str) -> String {
     let mut words: Vec<_> = trace
         .split(' ')
-        .filter_map(|it| it.strip_prefix(call))
+        .filter_map(|word| word.strip_prefix(call))
         .collect();
     let mut seen = std::collections::BTreeSet::new();
     words.retain(|word| seen.insert(*word));

@@ -156,15 +156,14 @@ async fn an_answer_of_after_agent_at_a_pause_leaves_the_call_that_waits() {
         ];
         for (index, agent) in agents.into_iter().enumerate() {
             let agent = agent.build().unwrap();
-            let paused = match streamed {
-                false => agent.run("?").await.unwrap(),
-                true => {
-                    let mut run = agent.stream("?");
-                    let events: Vec<_> = run.by_ref().collect().await;
-                    let paused = run.response().await.unwrap();
-                    assert_eq!(left(&events), transcript::said(paused.new_messages()));
-                    paused
-                }
+            let paused = if streamed {
+                let mut run = agent.stream("?");
+                let events: Vec<_> = run.by_ref().collect().await;
+                let paused = run.response().await.unwrap();
+                assert_eq!(left(&events), transcript::said(paused.new_messages()));
+                paused
+            } else {
+                agent.run("?").await.unwrap()
             };
 
             let said: Vec<_> = paused.new_messages().map(Message::text).collect();
@@ -203,9 +202,10 @@ async fn after_agent_that_fails_at_a_pause_fails_the_run_which_can_go_on_all_the
         ];
         for (index, agent) in agents.into_iter().enumerate() {
             let agent = agent.build().unwrap();
-            let error = match streamed {
-                false => agent.run("?").await.unwrap_err(),
-                true => agent.stream("?").response().await.unwrap_err(),
+            let error = if streamed {
+                agent.stream("?").response().await.unwrap_err()
+            } else {
+                agent.run("?").await.unwrap_err()
             };
             assert_eq!(error.message(), "not to be seen", "agent {index}");
 

@@ -51,13 +51,10 @@ macro_rules! captures_nothing {
             fn $hook(&self, $(_: $ty),*) -> impl Future<Output = Result<$out>> + Send + use<> {
                 let future = async {
                     Self::runs().fetch_add(1, Ordering::Relaxed);
-                    poll_fn(|cx| match Self::waits().swap(false, Ordering::Relaxed) {
-                        true => {
+                    poll_fn(|cx| if Self::waits().swap(false, Ordering::Relaxed) {
                             cx.waker().wake_by_ref();
                             Poll::Pending
-                        }
-                        false => Poll::Ready(()),
-                    })
+                        } else { Poll::Ready(()) })
                     .await;
                     Ok($decision)
                 };
@@ -214,6 +211,6 @@ async fn a_hook_that_a_callback_lacks_is_not_shown() {
         events
             .iter()
             .filter_map(decided)
-            .all(|it| matches!(it, Decision::SkipRest))
+            .all(|decision| matches!(decision, Decision::SkipRest))
     );
 }

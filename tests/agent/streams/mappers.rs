@@ -57,7 +57,10 @@ async fn deltas_of_one_mapper_reach_the_next_ones_in_order() {
     let letters = before_model(|request| {
         request.map_deltas(|| {
             map_fn(|delta| match delta {
-                Delta::Text(text) => text.chars().map(|it| Delta::Text(it.into())).collect(),
+                Delta::Text(text) => text
+                    .chars()
+                    .map(|character| Delta::Text(character.into()))
+                    .collect(),
                 other => vec![other],
             })
         });
@@ -330,9 +333,10 @@ async fn a_send_that_is_dropped_while_a_mapper_waits_neither_loses_nor_reorders_
             })
         };
         let builder = Agent::builder(model.clone());
-        let agent = match first {
-            true => builder.on_model(turnstile()).on_model(mark('!')),
-            false => builder.on_model(mark('!')).on_model(turnstile()),
+        let agent = if first {
+            builder.on_model(turnstile()).on_model(mark('!'))
+        } else {
+            builder.on_model(mark('!')).on_model(turnstile())
         };
 
         permits.forget_permits(usize::MAX);
@@ -340,7 +344,7 @@ async fn a_send_that_is_dropped_while_a_mapper_waits_neither_loses_nor_reorders_
 
         let seen: Vec<_> = words(&events)
             .into_iter()
-            .skip_while(|it| it != "text")
+            .skip_while(|word| word != "text")
             .skip(1)
             .take(5)
             .collect();

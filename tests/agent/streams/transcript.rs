@@ -172,10 +172,7 @@ proptest! {
         members in prop::collection::vec((prop::collection::vec(turn(), 0..3), prop::collection::vec(around(), 0..3)), 1..4),
         side_by_side: bool,
     ) {
-        let team = match side_by_side {
-            true => Agent::parallel("team"),
-            false => Agent::sequential("team"),
-        };
+        let team = if side_by_side { Agent::parallel("team") } else { Agent::sequential("team") };
         let members = members.into_iter().enumerate().map(|(index, (turns, around))| {
             agent(turns, &around, &format!("member{index}"))
         });

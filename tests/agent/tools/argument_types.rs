@@ -147,7 +147,7 @@ async fn a_guard_of_an_amount_is_asked_whatever_json_the_model_sends() {
             move |order: Order| paid.lock().unwrap().push(order.payment.amount)
         });
         let dear = |amount: &Value| amount.as_f64() > Some(100.0);
-        let guard = Approval::when(move |it| dear(&it.arguments()["payment"]["amount"]));
+        let guard = Approval::when(move |request| dear(&request.arguments()["payment"]["amount"]));
         let call = ToolCall::from_text("call", "pay", text);
         let model = ScriptedModel::new([
             Turn::response(ModelResponse::from_tool_calls([call])),

@@ -15,7 +15,7 @@ async fn told(agent: AgentBuilder, model: &ScriptedModel) -> String {
     messages
         .iter()
         .flat_map(|message| message.tool_results())
-        .map(|it| it.text())
+        .map(|result| result.text())
         .collect()
 }
 
@@ -91,7 +91,7 @@ async fn a_panic_and_a_layers_error_are_kept_from_the_model_as_well() {
             .tool_failure_message("Closed.");
         let agent = callback
             .into_iter()
-            .fold(agent, |agent, it| agent.on_tool(it));
+            .fold(agent, |agent, callback| agent.on_tool(callback));
         assert_eq!(told(agent, &model).await, "Closed.");
     }
 }

@@ -453,7 +453,7 @@ fn a_format_that_cannot_be_closed_is_not_called_strict() {
     #[derive(JsonSchema)]
     #[expect(dead_code)]
     struct With<T> {
-        it: T,
+        value: T,
     }
     assert!(!format::<With<BTreeMap<String, u32>>>().1);
     assert!(!format::<With<Vec<Option<BTreeMap<String, u32>>>>>().1);

@@ -53,9 +53,10 @@ async fn a_concluding_note_replaces_the_output() {
         let model = ScriptedModel::new([Turn::from_text("Processing is complete.")]);
         let agent = adk(&model)
             .on_agent(after_agent(|request, _| {
-                match request.context().state().get("add note") == Some(json!(true)) {
-                    true => Action::Respond(agent_says("A note was added.")),
-                    false => Action::Continue,
+                if request.context().state().get("add note") == Some(json!(true)) {
+                    Action::Respond(agent_says("A note was added."))
+                } else {
+                    Action::Continue
                 }
             }))
             .build()
@@ -296,9 +297,12 @@ async fn the_answer_is_kept_under_a_key_also_where_a_callback_gave_it() {
         let model = ScriptedModel::always(Turn::from_text("from the model"));
         let agent = adk(&model)
             .on_agent(OutputKey("answer"))
-            .on_agent(before_agent(move |_| match skip {
-                true => Action::Respond(agent_says("skipped")),
-                false => Action::Continue,
+            .on_agent(before_agent(move |_| {
+                if skip {
+                    Action::Respond(agent_says("skipped"))
+                } else {
+                    Action::Continue
+                }
             }))
             .build()
             .unwrap();

@@ -79,9 +79,12 @@ async fn after_model_runs_for_a_fallback_but_not_for_a_response_before_the_model
         let log = Log::default();
         let model = ScriptedModel::always(Turn::error(quota()));
         let agent = adk(&model)
-            .on_model(before_model(move |_| match before {
-                true => Action::Respond(model_says("before")),
-                false => Action::Continue,
+            .on_model(before_model(move |_| {
+                if before {
+                    Action::Respond(model_says("before"))
+                } else {
+                    Action::Continue
+                }
             }))
             .on_model(on_model_error(|_, _| {
                 Recovery::Fallback(model_says("fallback"))
@@ -114,21 +117,24 @@ async fn tool_calls_are_run_wherever_the_response_comes_from() {
         let agent = adk(&model)
             .tool(work(&log))
             .on_model(before_model(move |request| {
-                match before(request.context().iteration()) {
-                    true => Action::Respond(asks_for_work("")),
-                    false => Action::Continue,
+                if before(request.context().iteration()) {
+                    Action::Respond(asks_for_work(""))
+                } else {
+                    Action::Continue
                 }
             }))
             .on_model(after_model(move |request, _| {
-                match after(request.context().iteration()) {
-                    true => Action::Respond(asks_for_work("")),
-                    false => Action::Continue,
+                if after(request.context().iteration()) {
+                    Action::Respond(asks_for_work(""))
+                } else {
+                    Action::Continue
                 }
             }))
             .on_model(on_model_error(move |request, _| {
-                match on_error(request.context().iteration()) {
-                    true => Recovery::Fallback(asks_for_work("")),
-                    false => Recovery::Propagate,
+                if on_error(request.context().iteration()) {
+                    Recovery::Fallback(asks_for_work(""))
+                } else {
+                    Recovery::Propagate
                 }
             }))
             .build()

@@ -234,13 +234,19 @@ async fn a_plugin_recovers_a_models_and_a_tools_failure_or_leaves_it_to_the_call
     for give in WAYS {
         for recovers in [true, false] {
             let plugin = Bundle::new()
-                .on_model(on_model_error(move |_, error| match recovers {
-                    true => Recovery::Fallback(model_says(error.message())),
-                    false => Recovery::Propagate,
+                .on_model(on_model_error(move |_, error| {
+                    if recovers {
+                        Recovery::Fallback(model_says(error.message()))
+                    } else {
+                        Recovery::Propagate
+                    }
                 }))
-                .on_tool(on_tool_error(move |_, error| match recovers {
-                    true => Recovery::Fallback(ToolResponse::new(error.message())),
-                    false => Recovery::Propagate,
+                .on_tool(on_tool_error(move |_, error| {
+                    if recovers {
+                        Recovery::Fallback(ToolResponse::new(error.message()))
+                    } else {
+                        Recovery::Propagate
+                    }
                 }));
             let quota = || Turn::error(Error::new(ErrorKind::RateLimited, "quota"));
             let broken = Tool::function("work", "", |_: serde_json::Value| Err::<(), _>("broken"));

@@ -88,9 +88,10 @@ async fn a_runs_callbacks_are_for_that_run_alone() {
     let with = "tree> [ own> run> tree> [ own> run> <run <own ] <tree <run <own ] <tree";
     for is_given in [false, true, false] {
         let request = AgentRequest::new("?");
-        let request = match is_given {
-            true => request.with_callbacks(logs("run", &trace)),
-            false => request,
+        let request = if is_given {
+            request.with_callbacks(logs("run", &trace))
+        } else {
+            request
         };
         agent.run(request).await.unwrap();
         assert_eq!(trace.take(), if is_given { with } else { without });

@@ -50,9 +50,10 @@ fn dropped<R: Call>() {
                     async move {
                         trace.push("call");
                         pending_once().await;
-                        match fails {
-                            false => Ok(R::response("service")),
-                            true => Err(BoxError::from(Error::new(ErrorKind::Provider, "why"))),
+                        if fails {
+                            Err(BoxError::from(Error::new(ErrorKind::Provider, "why")))
+                        } else {
+                            Ok(R::response("service"))
                         }
                     }
                 }));

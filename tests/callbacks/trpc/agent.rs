@@ -30,9 +30,10 @@ async fn an_abort_of_the_user_is_answered_without_the_agent_and_without_after_ag
     let seen = Log::default();
     let agent = agent(model.clone())
         .on_agent(before_agent(|request| {
-            match asked(request).contains("/abort") {
-                true => Action::Respond(says("aborted by callback")),
-                false => Action::Continue,
+            if asked(request).contains("/abort") {
+                Action::Respond(says("aborted by callback"))
+            } else {
+                Action::Continue
             }
         }))
         .on_agent(after_agent({

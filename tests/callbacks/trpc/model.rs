@@ -39,9 +39,10 @@ async fn ping_is_answered_without_the_model() {
     let model = ScriptedModel::new([Turn::from_text("a long answer")]);
     let agent = agent(model.clone())
         .on_model(before_model(|request| {
-            match last_text(request).contains("/ping") {
-                true => Action::Respond(ModelResponse::from_text("pong")),
-                false => Action::Continue,
+            if last_text(request).contains("/ping") {
+                Action::Respond(ModelResponse::from_text("pong"))
+            } else {
+                Action::Continue
             }
         }))
         .build()

@@ -236,9 +236,10 @@ impl Hooks for Quota {
             .last()
             .map(Message::text)
             .unwrap_or_default();
-        Ok(match last.contains("/quota") {
-            true => Action::Respond(ModelResponse::from_text("one tool call")),
-            false => Action::Continue,
+        Ok(if last.contains("/quota") {
+            Action::Respond(ModelResponse::from_text("one tool call"))
+        } else {
+            Action::Continue
         })
     }
 

@@ -94,13 +94,14 @@ async fn a_retry_of_a_tool_is_inside_or_outside_the_callbacks_as_registered() {
         let (tool, calls) = flaky(1, eof);
         let seen = Log::default();
         let agent = agent(acts_once()).tool(tool);
-        let agent = match inside {
-            true => agent
+        let agent = if inside {
+            agent
                 .on_tool(Notes(seen.clone()))
-                .tool_layer(RetryLayer::new(Again(1))),
-            false => agent
                 .tool_layer(RetryLayer::new(Again(1)))
-                .on_tool(Notes(seen.clone())),
+        } else {
+            agent
+                .tool_layer(RetryLayer::new(Again(1)))
+                .on_tool(Notes(seen.clone()))
         };
 
         let response = agent.build().unwrap().run("?").await.unwrap();
@@ -138,13 +139,14 @@ async fn a_retry_of_the_model_is_inside_or_outside_the_callbacks_as_registered()
         let model = ScriptedModel::new([Turn::error(busy), Turn::from_text("ok")]);
         let seen = Log::default();
         let agent = agent(model.clone());
-        let agent = match inside {
-            true => agent
+        let agent = if inside {
+            agent
                 .on_model(Notes(seen.clone()))
-                .model_layer(RetryLayer::new(Again(1))),
-            false => agent
                 .model_layer(RetryLayer::new(Again(1)))
-                .on_model(Notes(seen.clone())),
+        } else {
+            agent
+                .model_layer(RetryLayer::new(Again(1)))
+                .on_model(Notes(seen.clone()))
         };
 
         let response = agent.build().unwrap().run("?").await.unwrap();

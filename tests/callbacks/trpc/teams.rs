@@ -109,9 +109,12 @@ async fn a_members_failure_is_seen_by_the_teams_error_half_whatever_the_kind_of_
 async fn a_stop_of_a_member_or_of_the_team_ends_the_whole_with_its_kind() {
     for (kind, team) in KINDS {
         for place in ["before_team", "after_team", "member"] {
-            let stops = move |here: &str| match here == place {
-                true => Err(Error::abort("enough")),
-                false => Ok(()),
+            let stops = move |here: &str| {
+                if here == place {
+                    Err(Error::abort("enough"))
+                } else {
+                    Ok(())
+                }
             };
             let model = ScriptedModel::new([Turn::from_text("1")]);
             let one = agent(model)
@@ -143,9 +146,12 @@ async fn an_agent_as_a_tool_has_its_own_callbacks_and_its_stop_is_no_tool_error(
     for stops in [false, true] {
         let inner = agent(ScriptedModel::new([Turn::from_text("42")]))
             .name("act")
-            .on_agent(before_agent(move |_| match stops {
-                true => Err(Error::abort("enough")),
-                false => Ok(()),
+            .on_agent(before_agent(move |_| {
+                if stops {
+                    Err(Error::abort("enough"))
+                } else {
+                    Ok(())
+                }
             }))
             .on_agent(after_agent(|_, response| {
                 Action::Respond(says(&format!("{}, it says", response.text())))
@@ -153,9 +159,10 @@ async fn an_agent_as_a_tool_has_its_own_callbacks_and_its_stop_is_no_tool_error(
             .build()
             .unwrap();
         let call = Turn::tool("act", json!({ "request": "?" }));
-        let model = match stops {
-            true => ScriptedModel::new([call]),
-            false => ScriptedModel::new([call, Turn::from_text("done")]),
+        let model = if stops {
+            ScriptedModel::new([call])
+        } else {
+            ScriptedModel::new([call, Turn::from_text("done")])
         };
         let outer = agent(model.clone())
             .tool(inner.into_tool("Knows the answer."))

@@ -97,9 +97,10 @@ impl Conversation {
                 tool_call_name,
                 parent_message_id,
             } => {
-                let call = match self.calls.contains_key(tool_call_id) {
-                    true => self.call(tool_call_id),
-                    false => self.add_call(tool_call_id, parent_message_id.as_ref(), event),
+                let call = if self.calls.contains_key(tool_call_id) {
+                    self.call(tool_call_id)
+                } else {
+                    self.add_call(tool_call_id, parent_message_id.as_ref(), event)
                 };
                 if let Some(call) = call {
                     call.function.name = tool_call_name.clone();
@@ -196,12 +197,15 @@ impl Conversation {
         let calls: HashSet<&Arc<str>> = self
             .messages
             .iter()
-            .filter(|it| gone(it))
+            .filter(|message| gone(message))
             .flat_map(Message::tool_calls)
             .map(|call| &call.id)
             .collect();
-        let is_thought = |it: &Message| matches!(it.kind, MessageKind::Reasoning { .. });
-        let thoughts_stay = self.messages.iter().any(|it| is_thought(it) && !gone(it));
+        let is_thought = |message: &Message| matches!(message.kind, MessageKind::Reasoning { .. });
+        let thoughts_stay = self
+            .messages
+            .iter()
+            .any(|message| is_thought(message) && !gone(message));
         let kept = self
             .messages
             .iter()
@@ -298,7 +302,7 @@ impl Conversation {
         let found = parent.and_then(|parent| self.places.get(parent).copied());
         let asks = found.filter(|at| {
             let message = self.messages.get(*at);
-            message.is_some_and(|it| matches!(it.kind, MessageKind::Assistant { .. }))
+            message.is_some_and(|message| matches!(message.kind, MessageKind::Assistant { .. }))
         });
         let at = asks.unwrap_or_else(|| {
             let name = parent.filter(|_| found.is_none()).unwrap_or(id);
@@ -330,13 +334,14 @@ impl Conversation {
             return self.messages.len();
         };
         let behind = self.messages.iter().skip(asked + 1);
-        let answers = behind.take_while(|it| matches!(it.kind, MessageKind::Tool { .. }));
+        let answers = behind.take_while(|message| matches!(message.kind, MessageKind::Tool { .. }));
         asked + 1 + answers.count()
     }
 
     /// Applies a snapshot. Activities and reasoning stay if it contains none.
     fn replace(&mut self, snapshot: &[Message]) {
-        let has = |which: fn(&MessageKind) -> bool| snapshot.iter().any(|it| which(&it.kind));
+        let has =
+            |which: fn(&MessageKind) -> bool| snapshot.iter().any(|message| which(&message.kind));
         let is_activity = |kind: &MessageKind| matches!(kind, MessageKind::Activity { .. });
         let is_thought = |kind: &MessageKind| matches!(kind, MessageKind::Reasoning { .. });
         let activities = has(is_activity);
@@ -356,11 +361,11 @@ impl Conversation {
                 None => {}
             }
         }
-        let known: HashSet<Arc<str>> = messages.iter().map(|it| it.id.clone()).collect();
+        let known: HashSet<Arc<str>> = messages.iter().map(|message| message.id.clone()).collect();
         messages.extend(
             snapshot
                 .iter()
-                .filter(|it| !known.contains(&it.id))
+                .filter(|message| !known.contains(&message.id))
                 .cloned(),
         );
         self.messages = messages;

@@ -218,9 +218,9 @@ impl Keeper {
             Keeping::Sealed(keys, _) => {
                 thread.version += 1;
                 let shown = lock(&run.shown);
-                let is_place = |it: &&crate::wire::Message| {
-                    let is_activity = matches!(it.kind, MessageKind::Activity { .. });
-                    it.subagent_run_id.is_none() && !is_activity
+                let is_place = |message: &&crate::wire::Message| {
+                    let is_activity = matches!(message.kind, MessageKind::Activity { .. });
+                    message.subagent_run_id.is_none() && !is_activity
                 };
                 let place = shown
                     .messages()

@@ -66,10 +66,11 @@ pub(super) fn go_on(
         && told.new.iter().all(|(after, _)| *after == told.last);
     let answered = answered(&thread, input, allowed)?;
     let speaks = !told.new.is_empty();
-    let is_answer = |it: &&Answered| matches!(it.answer.outcome, ResolutionOutcome::Resolved(_));
+    let is_answer =
+        |answered: &&Answered| matches!(answered.answer.outcome, ResolutionOutcome::Resolved(_));
     let mut answers_now = answered.iter().filter(is_answer);
     // A repeated input may omit the messages of the run that broke off.
-    let is_open = |it: &Answered| thread.open.iter().any(|open| open.id == it.id);
+    let is_open = |answered: &Answered| thread.open.iter().any(|open| open.id == answered.id);
     if answers_now.any(|answered| speaks || !is_whole && is_open(answered)) {
         let why = "an interrupt must be answered in the conversation that raised it: omit new \
                    messages, and send the dropped ones";
@@ -81,19 +82,18 @@ pub(super) fn go_on(
     for (after, entry) in told.new {
         new.entry(after).or_default().push(thread.push(entry));
     }
-    let mut head = match is_whole {
-        true => thread.head.clone(),
-        false => {
-            let mut head = new.remove(&None).unwrap_or_default();
-            for index in stays
-                .into_iter()
-                .filter(|index| !is_answer_of(&thread, *index))
-            {
-                head.push(index);
-                head.extend(new.remove(&Some(index)).unwrap_or_default());
-            }
-            head
+    let mut head = if is_whole {
+        thread.head.clone()
+    } else {
+        let mut head = new.remove(&None).unwrap_or_default();
+        for index in stays
+            .into_iter()
+            .filter(|index| !is_answer_of(&thread, *index))
+        {
+            head.push(index);
+            head.extend(new.remove(&Some(index)).unwrap_or_default());
         }
+        head
     };
     head.extend(new.remove(&last).unwrap_or_default());
     let mut fresh = HashSet::new();

@@ -111,7 +111,7 @@ impl World {
         Agent::builder(model)
             .name(name)
             .tool(pay)
-            .tool(Tool::function("look", "Looks.", |it: Value| it))
+            .tool(Tool::function("look", "Looks.", |input: Value| input))
             .on_tool(Approval::of_tools(["pay"]).allow_edits())
     }
 
@@ -121,7 +121,7 @@ impl World {
         let messages = request.messages();
         let user = messages
             .iter()
-            .rposition(|it| it.role() == Role::User)
+            .rposition(|message| message.role() == Role::User)
             .unwrap_or(0);
         let results = messages.range(user).flat_map(Message::tool_results).count();
         if state.rng.percent(8) {

@@ -45,7 +45,7 @@ async fn events_are_lines_of_data_with_line_feeds_alone_and_headers_that_keep_th
     rules::check("t", "r", &events).unwrap();
     let said: String = events
         .iter()
-        .filter_map(|it| it["delta"].as_str())
+        .filter_map(|event| event["delta"].as_str())
         .collect();
     assert_eq!(said, text);
 }
@@ -83,7 +83,7 @@ async fn an_event_postpones_the_comment_and_the_interval_can_be_set() {
     let turns = [6, 6, 9]
         .map(|seconds| Turn::tool("echo", json!({})).latency(Duration::from_secs(seconds)));
     let model = ScriptedModel::new(turns.into_iter().chain([Turn::from_text("done")]));
-    let echo = tower_agent::Tool::function("echo", "", |it: Value| it);
+    let echo = tower_agent::Tool::function("echo", "", |input: Value| input);
     let agent = Agent::builder(model).tool(echo).build().unwrap();
     let server = AgUi::builder(agent)
         .keep_alive(Duration::from_secs(8))
@@ -262,10 +262,13 @@ async fn many_runs_at_once_on_one_server_keep_apart() {
             rules::check(&run, &run, &events).unwrap();
             let said: String = events
                 .iter()
-                .filter_map(|it| it["delta"].as_str())
+                .filter_map(|event| event["delta"].as_str())
                 .collect();
             assert_eq!(said, format!("You said {run}."));
-            let custom = events.iter().find(|it| it["type"] == "CUSTOM").unwrap();
+            let custom = events
+                .iter()
+                .find(|event| event["type"] == "CUSTOM")
+                .unwrap();
             assert_eq!(custom["value"], run);
         }
     });
@@ -287,7 +290,11 @@ async fn two_runs_of_one_thread_go_on_with_one_conversation() {
         |_: Value, call: tower_agent::ToolRequest| {
             use tower_agent::Request;
             let state = call.context().state();
-            let count = state.get("count").and_then(|it| it.as_i64()).unwrap_or(0) + 1;
+            let count = state
+                .get("count")
+                .and_then(|value| value.as_i64())
+                .unwrap_or(0)
+                + 1;
             state.set("count", count);
             count
         },
@@ -336,7 +343,10 @@ async fn two_runs_of_one_thread_go_on_with_one_conversation() {
         .messages()
         .iter()
         .flat_map(tower_agent::Message::tool_results);
-    assert_eq!(answers.map(|it| it.text()).collect::<Vec<_>>(), ["1", "2"]);
+    assert_eq!(
+        answers.map(|result| result.text()).collect::<Vec<_>>(),
+        ["1", "2"]
+    );
 }
 
 #[tokio::test]
@@ -371,12 +381,17 @@ async fn forwarded_properties_and_the_head_of_the_request_reach_the_callbacks() 
                 return Action::Continue;
             }
             let values = request.context().values();
-            let text = |key: &str| values.get::<String>(key).unwrap().map(|it| (*it).clone());
+            let text = |key: &str| {
+                values
+                    .get::<String>(key)
+                    .unwrap()
+                    .map(|value| (*value).clone())
+            };
             let told = json!({
                 "tenant": text("tenant"),
                 "path": text("path"),
-                "theme": values.get::<Value>("theme").unwrap().map(|it| (*it).clone()),
-                "layer": values.get::<Option<u32>>("layer").unwrap().map(|it| *it),
+                "theme": values.get::<Value>("theme").unwrap().map(|value| (*value).clone()),
+                "layer": values.get::<Option<u32>>("layer").unwrap().map(|value| *value),
             });
             let mut events = response.events().to_vec();
             events.push(
@@ -404,7 +419,10 @@ async fn forwarded_properties_and_the_head_of_the_request_reach_the_callbacks() 
         .headers_mut()
         .insert("x-tenant", "acme".parse().unwrap());
     let events = send(&served, request).await.events().await;
-    let told = events.iter().find(|it| it["type"] == "CUSTOM").unwrap();
+    let told = events
+        .iter()
+        .find(|event| event["type"] == "CUSTOM")
+        .unwrap();
     let expected = json!({ "tenant": "acme", "path": "/agent", "theme": "dark", "layer": 7 });
     assert_eq!(told["value"], expected);
 }

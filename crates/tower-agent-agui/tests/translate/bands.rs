@@ -60,9 +60,10 @@ fn a_before_drops_an_event() {
 fn a_before_answers_in_the_place_of_the_translation() {
     let server = greeter()
         .on_translate(before_translate(|request| {
-            match is_delta(request.event()) {
-                true => Action::Respond(Event::custom("said", "something").into()),
-                false => Action::Continue,
+            if is_delta(request.event()) {
+                Action::Respond(Event::custom("said", "something").into())
+            } else {
+                Action::Continue
             }
         }))
         .build();
@@ -192,9 +193,12 @@ fn after_one_has_failed_the_rest_are_asked_as_the_preset_says() {
     for (preset, band, _) in presets() {
         let asked = Arc::new(AtomicUsize::new(0));
         let count = asked.clone();
-        let fails = before_translate(|request| match is_delta(request.event()) {
-            true => Err(Error::new(ErrorKind::Other, "no")),
-            false => Ok(()),
+        let fails = before_translate(|request| {
+            if is_delta(request.event()) {
+                Err(Error::new(ErrorKind::Other, "no"))
+            } else {
+                Ok(())
+            }
         });
         let counts = before_translate(move |request| {
             count.fetch_add(usize::from(is_delta(request.event())), SeqCst);
@@ -247,7 +251,7 @@ async fn hooks_may_wait_and_events_keep_their_order() {
     assert!(customs(&events).len() > 1);
     let without = events
         .into_iter()
-        .filter(|it| it.kind.name() != "CUSTOM")
+        .filter(|event| event.kind.name() != "CUSTOM")
         .collect::<Vec<_>>();
     assert_eq!(without, run(&plain, input()));
 }
@@ -368,9 +372,12 @@ fn on_end_is_told_of_a_failure_and_of_a_run_that_is_dropped() {
     use futures::{FutureExt, StreamExt};
 
     let ends = Arc::<Mutex<Vec<_>>>::default();
-    let fails = before_translate(|request| match is_delta(request.event()) {
-        true => Err(Error::new(ErrorKind::Other, "no")),
-        false => Ok(()),
+    let fails = before_translate(|request| {
+        if is_delta(request.event()) {
+            Err(Error::new(ErrorKind::Other, "no"))
+        } else {
+            Ok(())
+        }
     });
     let server = greeter()
         .on_translate(Ends(ends.clone()))

@@ -45,10 +45,9 @@ fn ends(change: impl FnOnce(AgUiBuilder) -> AgUiBuilder) -> Vec<Event> {
 
 fn third_word(request: &TranslateRequest) -> bool {
     matches!(&request.event().kind, Told::TextDelta { .. })
-        && request
-            .messages()
-            .last()
-            .is_some_and(|it| serde_json::to_value(it).unwrap()["content"] == json!("word word "))
+        && request.messages().last().is_some_and(|message| {
+            serde_json::to_value(message).unwrap()["content"] == json!("word word ")
+        })
 }
 
 fn other(message: &'static str) -> Error {
@@ -58,9 +57,12 @@ fn other(message: &'static str) -> Error {
 #[test]
 fn an_error_of_a_hook_is_one_run_error_and_drops_the_model() {
     let sent = ends(|server| {
-        server.on_translate(before_translate(|request| match third_word(request) {
-            true => Err(other("no more")),
-            false => Ok(()),
+        server.on_translate(before_translate(|request| {
+            if third_word(request) {
+                Err(other("no more"))
+            } else {
+                Ok(())
+            }
         }))
     });
     assert_eq!(text(&sent), "word word ");
@@ -70,9 +72,12 @@ fn an_error_of_a_hook_is_one_run_error_and_drops_the_model() {
     );
 
     let sent = ends(|server| {
-        server.on_translate(after_translate(|request, _| match third_word(request) {
-            true => Err(other("no more")),
-            false => Ok(()),
+        server.on_translate(after_translate(|request, _| {
+            if third_word(request) {
+                Err(other("no more"))
+            } else {
+                Ok(())
+            }
         }))
     });
     assert_eq!(text(&sent), "word word ");
@@ -95,9 +100,12 @@ fn an_abort_of_a_hook_has_a_code_of_its_own_under_every_preset() {
                         next.run(request).await
                     },
                 ))
-                .on_translate(before_translate(|request| match third_word(request) {
-                    true => Err(Error::abort("that is enough")),
-                    false => Ok(()),
+                .on_translate(before_translate(|request| {
+                    if third_word(request) {
+                        Err(Error::abort("that is enough"))
+                    } else {
+                        Ok(())
+                    }
                 }))
         });
         assert_eq!(text(&sent), "word word ", "{preset}");
@@ -221,7 +229,8 @@ fn a_panic_in_a_hook_or_in_a_layer_is_one_run_error() {
                 server.translate_layer(tower::util::MapResponseLayer::new(
                     move |response: TranslateResponse| -> TranslateResponse {
                         let deltas = response.events().iter();
-                        let deltas = deltas.filter(|it| it.kind.name() == "TEXT_MESSAGE_CONTENT");
+                        let deltas =
+                            deltas.filter(|event| event.kind.name() == "TEXT_MESSAGE_CONTENT");
                         assert_eq!(deltas.count(), 0, "three words");
                         response
                     },
@@ -281,17 +290,21 @@ fn an_interrupt_or_an_end_of_the_invocation_ends_the_run_with_its_code() {
     for (ending, code) in endings {
         let (in_before, in_after) = (ending.clone(), ending);
         let sent = ends(|server| {
-            server.on_translate(before_translate(move |request| match third_word(request) {
-                true => Err(in_before.clone()),
-                false => Ok(()),
+            server.on_translate(before_translate(move |request| {
+                if third_word(request) {
+                    Err(in_before.clone())
+                } else {
+                    Ok(())
+                }
             }))
         });
         assert_eq!(error(&sent).code.as_deref(), Some(code));
         let sent = ends(|server| {
             server.on_translate(after_translate(move |request, _| {
-                match third_word(request) {
-                    true => Err(in_after.clone()),
-                    false => Ok(()),
+                if third_word(request) {
+                    Err(in_after.clone())
+                } else {
+                    Ok(())
                 }
             }))
         });

@@ -43,7 +43,7 @@ fn the_conversation_reaches_the_model_in_order() {
     let said: Vec<_> = request
         .messages()
         .iter()
-        .map(|it| (it.role(), it.text()))
+        .map(|message| (message.role(), message.text()))
         .collect();
     let expected = [
         (Role::User, "One?".to_owned()),
@@ -121,7 +121,7 @@ fn resume_entries_are_the_runs_resolutions() {
         let answer = call
             .context()
             .resolution(&name)
-            .map(|it| it.outcome.clone());
+            .map(|resolution| resolution.outcome.clone());
         if let Some(answer) = &answer {
             found.lock().unwrap().push(answer.clone());
         }
@@ -135,9 +135,9 @@ fn resume_entries_are_the_runs_resolutions() {
     let asks = ["i1", "i2", "i3"].map(|name| json!({ "value": name }));
     let asks = asks
         .into_iter()
-        .fold(None, |turn: Option<Turn>, it| match turn {
-            None => Some(Turn::tool("ask", it)),
-            Some(turn) => Some(turn.and_tool("ask", it)),
+        .fold(None, |turn: Option<Turn>, arguments| match turn {
+            None => Some(Turn::tool("ask", arguments)),
+            Some(turn) => Some(turn.and_tool("ask", arguments)),
         });
     let model = ScriptedModel::new([asks.unwrap(), Turn::from_text("hi")]);
     let server = AgUi::new(Agent::builder(model).tool(ask).build().unwrap());

@@ -16,12 +16,13 @@ fn instead(
     events: impl IntoIterator<Item = Event>,
 ) -> AgUiBuilder {
     let response = TranslateResponse::new(events);
-    server.on_translate(after_translate(
-        move |request: &TranslateRequest, _| match of(&request.event().kind) {
-            true => Action::Respond(response.clone()),
-            false => Action::Continue,
-        },
-    ))
+    server.on_translate(after_translate(move |request: &TranslateRequest, _| {
+        if of(&request.event().kind) {
+            Action::Respond(response.clone())
+        } else {
+            Action::Continue
+        }
+    }))
 }
 
 fn is_delta(event: &Told) -> bool {
@@ -133,7 +134,7 @@ fn content_for_nothing_is_begun_and_ended() {
         let event = super::wire(&sent);
         event
             .iter()
-            .position(|it| it["type"] == name && it["messageId"] == id)
+            .position(|event| event["type"] == name && event["messageId"] == id)
             .unwrap()
     };
     let start = position("TEXT_MESSAGE_START", "mine");
@@ -212,6 +213,6 @@ fn any_event_may_be_added_activities_too() {
     for event in more {
         assert!(sent.contains(&event), "{event:?}");
     }
-    let is_activity = |it: &&Event| matches!(it.kind, EventKind::ActivitySnapshot { .. });
+    let is_activity = |event: &&Event| matches!(event.kind, EventKind::ActivitySnapshot { .. });
     assert_eq!(sent.iter().filter(is_activity).count(), 1);
 }

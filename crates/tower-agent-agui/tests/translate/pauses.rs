@@ -239,7 +239,7 @@ fn calls_that_wait_for_the_front_end_and_for_a_person_at_once() {
     };
     let calls: Vec<_> = interrupts
         .iter()
-        .map(|it| it.tool_call_id.as_deref().unwrap())
+        .map(|interrupt| interrupt.tool_call_id.as_deref().unwrap())
         .collect();
     assert_eq!(calls, ["r-m1-t1", "r-m1-t2"]);
 
@@ -267,7 +267,7 @@ fn calls_that_wait_for_the_front_end_and_for_a_person_at_once() {
         .flat_map(|message| {
             message
                 .tool_results()
-                .map(|it| it.text())
+                .map(|result| result.text())
                 .collect::<Vec<_>>()
         })
         .collect();
@@ -292,8 +292,8 @@ fn an_agent_used_as_a_tool_that_waits_is_suspended_and_names_its_own_call() {
     let sent = run(&AgUi::new(lead), input());
     let calls = wire(&sent)
         .into_iter()
-        .filter(|it| it["type"] == "TOOL_CALL_START");
-    let calls: Vec<_> = calls.map(|it| it["toolCallId"].clone()).collect();
+        .filter(|event| event["type"] == "TOOL_CALL_START");
+    let calls: Vec<_> = calls.map(|event| event["toolCallId"].clone()).collect();
     assert_eq!(calls, ["r-m1-t0", "r/agent/m1.0/helper-m1-t0"]);
     let RunOutcome::Interrupt { interrupts } = outcome(&sent) else {
         panic!("{sent:#?}")
@@ -304,7 +304,7 @@ fn an_agent_used_as_a_tool_that_waits_is_suspended_and_names_its_own_call() {
     );
     let finished = wire(&sent)
         .into_iter()
-        .find(|it| it["type"] == "SUBAGENT_FINISHED")
+        .find(|event| event["type"] == "SUBAGENT_FINISHED")
         .unwrap();
     let expected = json!({ "type": "suspended", "interruptIds": [interrupts[0].id] });
     assert_eq!(finished["outcome"], expected);

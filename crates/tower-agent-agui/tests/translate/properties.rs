@@ -108,7 +108,11 @@ fn tools() -> [Tool; 5] {
         Tool::function("echo", "", |value: Value| value),
         Tool::function_with("count", "", |_: Value, call: ToolRequest| {
             let state = call.context().state();
-            let count = state.get("count").and_then(|it| it.as_i64()).unwrap_or(0) + 1;
+            let count = state
+                .get("count")
+                .and_then(|value| value.as_i64())
+                .unwrap_or(0)
+                + 1;
             state.set("count", count);
             count
         }),
@@ -338,12 +342,13 @@ impl Meddler {
                     async move {
                         let response = next.run(request).await?;
                         Yield(!meddler.waits).await;
-                        match acts {
-                            true => Ok(meddler
+                        if acts {
+                            Ok(meddler
                                 .change(&held, response.into_events())?
                                 .into_iter()
-                                .collect()),
-                            false => Ok(response),
+                                .collect())
+                        } else {
+                            Ok(response)
                         }
                     }
                 },
@@ -448,7 +453,7 @@ fn obeys(events: &[Event], by_schema: bool) -> Result<(), TestCaseError> {
     for event in sent.iter().filter(|_| by_schema) {
         let errors: Vec<_> = schema()
             .iter_errors(event)
-            .map(|it| it.to_string())
+            .map(|error| error.to_string())
             .collect();
         prop_assert!(errors.is_empty(), "{event}: {errors:?}");
     }
@@ -483,7 +488,7 @@ impl Transcript {
         let own = front_end
             .messages()
             .iter()
-            .filter(|it| it.subagent_run_id.is_none());
+            .filter(|event| event.subagent_run_id.is_none());
         for message in own {
             match &message.kind {
                 MessageKind::Reasoning { content } => seen.thoughts.push_str(content),

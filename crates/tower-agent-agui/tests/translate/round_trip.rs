@@ -53,7 +53,7 @@ fn said<'a>(messages: impl Iterator<Item = &'a Message>) -> Vec<Said> {
             let mut results = message.tool_results();
             let result = results
                 .next()
-                .map(|it| (numbers[&it.call_id], it.parts.clone()));
+                .map(|result| (numbers[&result.call_id], result.parts.clone()));
             let (thoughts, text) = (thoughts.collect::<String>(), message.text());
             // Thoughts that led to nothing are left out.
             let is_empty = text.is_empty() && calls.is_empty();
@@ -127,7 +127,7 @@ fn agent(run: usize, script: &[Vec<Piece>], asked: &Asked) -> Agent {
         let parts = pieces
             .iter()
             .enumerate()
-            .map(|(index, it)| part((run, turn, index), it));
+            .map(|(index, piece)| part((run, turn, index), piece));
         Message::new(Role::Assistant, parts)
     };
     let messages: VecDeque<_> = script.iter().enumerate().map(message).collect();
@@ -182,9 +182,10 @@ proptest! {
             let response = futures::FutureExt::now_or_never(local);
             here = response.unwrap().unwrap().messages().clone();
             let server = AgUi::builder(agent(run, script, &asked_there));
-            let server = match sealed {
-                true => server.stateless(key.clone()).build(),
-                false => server.threads(threads.clone()).build(),
+            let server = if sealed {
+                server.stateless(key.clone()).build()
+            } else {
+                server.threads(threads.clone()).build()
             };
             let server = super::started(&server, input.clone());
             let events = futures::StreamExt::collect::<Vec<_>>(server);

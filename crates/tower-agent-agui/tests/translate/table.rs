@@ -117,7 +117,10 @@ fn reasoning_comes_before_the_text_in_a_message_of_its_own() {
         &says([Turn::response(ModelResponse::new(message))]).build(),
         input(),
     );
-    let kinds: Vec<_> = in_step(&sent).iter().map(|it| it["type"].clone()).collect();
+    let kinds: Vec<_> = in_step(&sent)
+        .iter()
+        .map(|event| event["type"].clone())
+        .collect();
     let expected = [
         "REASONING_START",
         "REASONING_MESSAGE_START",
@@ -160,7 +163,7 @@ fn calls_side_by_side_each_have_their_result() {
     let results = of_kind(&sent, "TOOL_CALL_RESULT");
     let results: Vec<_> = results
         .iter()
-        .map(|it| (&it["toolCallId"], &it["content"]))
+        .map(|event| (&event["toolCallId"], &event["content"]))
         .collect();
     assert_eq!(
         results,
@@ -191,7 +194,7 @@ fn a_result_may_have_pictures() {
         .as_array()
         .unwrap()
         .iter()
-        .map(|it| &it["type"])
+        .map(|event| &event["type"])
         .collect();
     assert_eq!(kinds, ["text", "image"]);
 }
@@ -200,7 +203,11 @@ fn a_result_may_have_pictures() {
 fn the_state_is_sent_whole_and_then_as_it_changes() {
     let count = Tool::function_with("count", "Counts.", |_: Value, call: ToolRequest| {
         let state = call.context().state();
-        let count = state.get("count").and_then(|it| it.as_i64()).unwrap_or(0) + 1;
+        let count = state
+            .get("count")
+            .and_then(|value| value.as_i64())
+            .unwrap_or(0)
+            + 1;
         state.set("count", count);
         count
     });
@@ -290,9 +297,9 @@ fn an_attempt_that_is_discarded_is_taken_away_again() {
         snapshots[0]
     );
     // It was seen, and it is gone before the other begins.
-    let half = position(&sent, |it| it["delta"] == "half");
-    let gone = position(&sent, |it| it["type"] == "MESSAGES_SNAPSHOT");
-    let whole = position(&sent, |it| it["delta"] == "the ");
+    let half = position(&sent, |event| event["delta"] == "half");
+    let gone = position(&sent, |event| event["type"] == "MESSAGES_SNAPSHOT");
+    let whole = position(&sent, |event| event["delta"] == "the ");
     assert!(half < gone && gone < whole);
     assert_eq!(
         left(&sent),
@@ -345,26 +352,29 @@ fn an_agent_used_as_a_tool_is_a_subagent_and_its_events_bear_its_name() {
     assert_eq!(of_kind(&sent, "SUBAGENT_STARTED"), [started]);
     let finished = json!({ "type": "SUBAGENT_FINISHED", "subagentRunId": "r-a2" });
     assert_eq!(of_kind(&sent, "SUBAGENT_FINISHED"), [finished]);
-    let start = position(&sent, |it| it["type"] == "SUBAGENT_STARTED");
-    let end = position(&sent, |it| it["type"] == "SUBAGENT_FINISHED");
+    let start = position(&sent, |event| event["type"] == "SUBAGENT_STARTED");
+    let end = position(&sent, |event| event["type"] == "SUBAGENT_FINISHED");
     let sent = wire(&sent);
     assert!(
         sent[start..=end]
             .iter()
-            .all(|it| it["subagentRunId"] == "r-a2"),
+            .all(|event| event["subagentRunId"] == "r-a2"),
         "{sent:#?}"
     );
     let rest = sent[..start].iter().chain(&sent[end + 1..]);
-    assert!(rest.clone().all(|it| it.get("subagentRunId").is_none()));
+    assert!(
+        rest.clone()
+            .all(|event| event.get("subagentRunId").is_none())
+    );
     let steps: Vec<_> = sent[start..end]
         .iter()
-        .filter(|it| it["type"] == "STEP_STARTED")
-        .map(|it| it["stepName"].as_str().unwrap())
+        .filter(|event| event["type"] == "STEP_STARTED")
+        .map(|event| event["stepName"].as_str().unwrap())
         .collect();
     assert_eq!(steps, ["lead/helper 0", "lead/helper 1"]);
     assert!(
         rest.clone()
-            .any(|it| it["toolCallId"] == "r-m1-t0" && it["content"] == "helped")
+            .any(|event| event["toolCallId"] == "r-m1-t0" && event["content"] == "helped")
     );
 }
 
@@ -452,8 +462,8 @@ fn two_subagents_at_once_keep_apart() {
         let id = &started["subagentRunId"];
         let said: String = of_kind(&sent, "TEXT_MESSAGE_CONTENT")
             .iter()
-            .filter(|it| it["subagentRunId"] == *id)
-            .map(|it| it["delta"].as_str().unwrap())
+            .filter(|event| event["subagentRunId"] == *id)
+            .map(|event| event["delta"].as_str().unwrap())
             .collect();
         assert_eq!(said, "one two three");
     }
@@ -470,7 +480,7 @@ fn speakers(sent: &[Event]) -> Vec<String> {
     assert!(
         wire(sent)
             .iter()
-            .all(|it| it.get("subagentRunId").is_none())
+            .all(|event| event.get("subagentRunId").is_none())
     );
     starts
         .map(|name: Option<Arc<str>>| name.unwrap_or_default().to_string())
@@ -559,7 +569,7 @@ fn a_team_used_as_a_tool_is_one_subagent() {
     let starts = of_kind(&sent, "TEXT_MESSAGE_START");
     let by: Vec<_> = starts
         .iter()
-        .map(|it| (it["name"].as_str(), it.get("subagentRunId")))
+        .map(|event| (event["name"].as_str(), event.get("subagentRunId")))
         .collect();
     assert_eq!(
         by,
@@ -603,12 +613,15 @@ fn calls_that_turns_name_alike_are_told_apart() {
     ] {
         let ids: Vec<_> = of_kind(&sent, kind)
             .iter()
-            .map(|it| it["toolCallId"].clone())
+            .map(|event| event["toolCallId"].clone())
             .collect();
         assert_eq!(ids, ["r-m3-t0", "r-m4-t0"], "{kind}");
     }
     let results = of_kind(&sent, "TOOL_CALL_RESULT");
-    let results: Vec<_> = results.iter().map(|it| it["content"].clone()).collect();
+    let results: Vec<_> = results
+        .iter()
+        .map(|result| result["content"].clone())
+        .collect();
     assert_eq!(results, ["1", "2"]);
 }
 
@@ -687,7 +700,7 @@ fn calls_that_agents_name_alike_are_told_apart() {
         let events = of_kind(&sent, kind);
         events
             .iter()
-            .map(|it| it["toolCallId"].as_str().unwrap().to_owned())
+            .map(|event| event["toolCallId"].as_str().unwrap().to_owned())
             .collect::<Vec<_>>()
     };
     let mut started = ids("TOOL_CALL_START");
@@ -708,14 +721,14 @@ fn calls_that_agents_name_alike_are_told_apart() {
     let parents = of_kind(&sent, "SUBAGENT_STARTED");
     let parents: Vec<_> = parents
         .iter()
-        .map(|it| it["parentToolCallId"].clone())
+        .map(|event| event["parentToolCallId"].clone())
         .collect();
     assert_eq!(parents, ["r-m1-t0", "r-m1-t1"]);
     // The agent's own calls stay what its model knows them by.
     let own = of_kind(&sent, "TOOL_CALL_RESULT");
     let own: Vec<_> = own
         .iter()
-        .filter(|it| it.get("subagentRunId").is_none())
+        .filter(|event| event.get("subagentRunId").is_none())
         .collect();
     assert_eq!(own.len(), 2);
 }
@@ -760,7 +773,7 @@ fn a_state_key_that_could_reach_a_prototype_is_told_by_snapshots_from_there_on()
         assert_eq!(of_kind(&sent, "STATE_DELTA").len(), 1, "{key}");
         let told: Vec<_> = of_kind(&sent, "STATE_SNAPSHOT")
             .into_iter()
-            .map(|it| it["snapshot"].clone())
+            .map(|event| event["snapshot"].clone())
             .collect();
         let now = json!({ "count": 1, key: 1 });
         assert_eq!(
@@ -784,7 +797,12 @@ fn a_tool_that_fails_is_told_apart_from_one_that_answers() {
         Turn::from_text("so"),
     ];
     let sent = served(agent("agent", turns).tools([fail, echo()]));
-    let failed = |it: &Value| (it["toolCallId"].clone(), it["metadata"]["isError"].clone());
+    let failed = |event: &Value| {
+        (
+            event["toolCallId"].clone(),
+            event["metadata"]["isError"].clone(),
+        )
+    };
     let mut told: Vec<_> = of_kind(&sent, "TOOL_CALL_RESULT")
         .iter()
         .map(failed)
@@ -805,8 +823,8 @@ fn a_tool_that_fails_is_told_apart_from_one_that_answers() {
     let read = conversation::read(front_end.messages()).unwrap();
     let failed = read
         .iter()
-        .flat_map(|it| it.tool_results())
-        .filter(|it| it.is_error);
+        .flat_map(|message| message.tool_results())
+        .filter(|result| result.is_error);
     assert_eq!(failed.count(), 2);
 }
 

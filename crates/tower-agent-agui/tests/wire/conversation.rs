@@ -119,7 +119,7 @@ fn an_answer_stands_behind_its_call_and_the_answers_before() {
         .as_array()
         .unwrap()
         .iter()
-        .map(|it| it["id"].clone())
+        .map(|message| message["id"].clone())
         .collect();
     assert_eq!(order, ["m1", "r-c1", "r-c2", "m2", "r-c9"]);
     assert_eq!(
@@ -212,7 +212,7 @@ fn a_snapshot_updates_in_place_drops_what_it_lacks_and_appends() {
         .as_array()
         .unwrap()
         .iter()
-        .map(|it| it["id"].clone())
+        .map(|message| message["id"].clone())
         .collect();
     assert_eq!(order, ["m1", "a1", "r1", "m3", "m4"]);
     assert_eq!(messages[3]["content"], "new");
@@ -238,7 +238,11 @@ fn a_discarded_answer_goes_with_its_calls_answers_and_the_rest_stays() {
     ]);
     assert_eq!(snapshot_of(&event), expected);
     conversation.apply(&event);
-    let left: Vec<_> = conversation.messages().iter().map(|it| &*it.id).collect();
+    let left: Vec<_> = conversation
+        .messages()
+        .iter()
+        .map(|message| &*message.id)
+        .collect();
     assert_eq!(left, ["u", "m1", "a"]);
 }
 

@@ -50,7 +50,10 @@ fn text_keeps_its_role() {
         Message::user("x", "c"),
         Message::assistant("x", "d"),
     ]);
-    let read: Vec<_> = read.iter().map(|it| (it.role(), it.text())).collect();
+    let read: Vec<_> = read
+        .iter()
+        .map(|message| (message.role(), message.text()))
+        .collect();
     let said = |role, text: &str| (role, text.to_owned());
     let roles = [Role::System, Role::System, Role::User, Role::Assistant];
     assert_eq!(
@@ -155,7 +158,7 @@ fn calls_and_their_answers_find_one_another() {
     assert_eq!(read[0].text(), "Let me see.");
     let results: Vec<_> = read
         .iter()
-        .flat_map(|it| it.tool_results())
+        .flat_map(|message| message.tool_results())
         .cloned()
         .collect();
     let answers = [
@@ -222,7 +225,7 @@ fn thoughts_named_after_the_message_before_belong_to_it() {
         let thoughts = read[at]
             .parts()
             .iter()
-            .filter(|it| matches!(it, Part::Reasoning(_)));
+            .filter(|part| matches!(part, Part::Reasoning(_)));
         thoughts.cloned().collect::<Vec<_>>()
     };
     assert_eq!(read.len(), 4);
@@ -299,6 +302,6 @@ fn every_message_gets_a_name_of_its_own_in_order() {
         next += 1;
         format!("m{next}").into()
     });
-    let names: Vec<_> = written.iter().map(|it| &*it.id).collect();
+    let names: Vec<_> = written.iter().map(|message| &*message.id).collect();
     assert_eq!(names, ["m1", "m2", "m3"]);
 }

@@ -37,7 +37,7 @@ fn kept(events: impl IntoIterator<Item = Event>) -> Vec<Event> {
     let mut keeper = running();
     let mut out: Vec<_> = events
         .into_iter()
-        .flat_map(|it| push(&mut keeper, it))
+        .flat_map(|event| push(&mut keeper, event))
         .collect();
     out.extend(push(&mut keeper, end()));
     assert_eq!(out.pop(), Some(end()));

@@ -26,7 +26,7 @@ pub(super) async fn complete(cluster: &Cluster, folder: &Path) {
                 let answers: Vec<_> = checkpoint
                     .interrupts
                     .iter()
-                    .map(|it| world.answer(it))
+                    .map(|interrupt| world.answer(interrupt))
                     .collect();
                 run = cluster.engine.resume(RUN, answers).await.unwrap();
             }
@@ -74,7 +74,7 @@ fn passes(folder: &Path) -> BTreeMap<String, String> {
     passes
         .map(|line| {
             line.split_once(' ')
-                .map(|(at, it)| (at.into(), it.into()))
+                .map(|(at, amount)| (at.into(), amount.into()))
                 .unwrap()
         })
         .collect()

@@ -29,9 +29,10 @@ pub(super) fn clerk(world: World, worker: &str, journal: Postgres) -> Agent {
             .messages()
             .iter()
             .any(|message| message.role() == Role::Tool);
-        Ok::<_, BoxError>(match has_paid {
-            true => ModelResponse::from_text("Paid."),
-            false => ModelResponse::from_tool_calls([ToolCall::new("c1", "pay", json!({}))]),
+        Ok::<_, BoxError>(if has_paid {
+            ModelResponse::from_text("Paid.")
+        } else {
+            ModelResponse::from_tool_calls([ToolCall::new("c1", "pay", json!({}))])
         })
     });
     let worker = worker.to_owned();
@@ -41,7 +42,7 @@ pub(super) fn clerk(world: World, worker: &str, journal: Postgres) -> Agent {
             world.write("paid", &format!("{worker} {}", request.context().run_id()));
             let count = lines(world.folder(), "paid")
                 .into_iter()
-                .filter(|it| it.starts_with(&*worker));
+                .filter(|line| line.starts_with(&*worker));
             world.point(&format!("paid {}", count.count())).await;
             "paid"
         }
@@ -94,10 +95,11 @@ async fn many_runs_end_once_although_one_of_two_workers_is_killed() {
             let id = run.run_id().to_owned();
             let was_paid = lines(&root, "paid")
                 .iter()
-                .any(|it| it.ends_with(&format!(" {id}")));
-            let answer = match was_paid {
-                true => Unfinished::Done(json!("paid")),
-                false => Unfinished::RunAgain,
+                .any(|line| line.ends_with(&format!(" {id}")));
+            let answer = if was_paid {
+                Unfinished::Done(json!("paid"))
+            } else {
+                Unfinished::RunAgain
             };
             asked += 1;
             run = cluster

@@ -236,9 +236,10 @@ async fn a_callback_that_speaks_while_a_second_call_waits_costs_no_answer() {
         })
         .guard();
         let agent = Agent::builder(model).name("agent");
-        let agent = match is_journaled {
-            true => agent.global_callbacks(Durable::new(journal.clone())),
-            false => agent,
+        let agent = if is_journaled {
+            agent.global_callbacks(Durable::new(journal.clone()))
+        } else {
+            agent
         };
         let tools = ["pay", "send"].map(|tool| counting(tool, Effect::Mutating, &done));
         let agent = agent
@@ -247,13 +248,16 @@ async fn a_callback_that_speaks_while_a_second_call_waits_costs_no_answer() {
         let agent = agent.on_agent(speaks).build().unwrap();
         let store = Memory::default();
         let session = SessionLayer::new(store.clone()).layer(agent.clone());
-        let run = async |request: AgentRequest| match is_kept {
-            true => session
-                .clone()
-                .oneshot(key().request(request))
-                .await
-                .unwrap(),
-            false => agent.run(request).await.unwrap(),
+        let run = async |request: AgentRequest| {
+            if is_kept {
+                session
+                    .clone()
+                    .oneshot(key().request(request))
+                    .await
+                    .unwrap()
+            } else {
+                agent.run(request).await.unwrap()
+            }
         };
 
         let mut response = run(AgentRequest::new("Do it.").with_run_id("run 1")).await;
@@ -264,12 +268,13 @@ async fn a_callback_that_speaks_while_a_second_call_waits_costs_no_answer() {
             );
             let mut asked = response.interrupts().iter();
             let asked = asked
-                .find(|it| it.tool_call_id.as_deref() == Some(call))
+                .find(|interrupt| interrupt.tool_call_id.as_deref() == Some(call))
                 .unwrap();
             let yes = Resolution::resolved(&asked.id, Decision::Approve);
-            let next = match is_kept {
-                true => AgentRequest::default().with_run_id("run 1"),
-                false => journal.runs().request("run 1").await.unwrap(),
+            let next = if is_kept {
+                AgentRequest::default().with_run_id("run 1")
+            } else {
+                journal.runs().request("run 1").await.unwrap()
             };
             response = run(next.with_resolutions([yes])).await;
         }
@@ -278,7 +283,7 @@ async fn a_callback_that_speaks_while_a_second_call_waits_costs_no_answer() {
             .messages()
             .iter()
             .flat_map(Message::tool_results)
-            .map(|it| it.text())
+            .map(|result| result.text())
             .collect();
         assert_eq!(
             (results, response.messages().len()),

@@ -44,9 +44,10 @@ impl SessionStore for Memory {
     async fn load(&self, key: &SessionKey) -> Result<Option<StoredSession>, StoreError> {
         let mut inner = self.inner();
         inner.loads += 1;
-        match inner.is_down {
-            true => Err(StoreError::database("down")),
-            false => Ok(inner.sessions.get(key).cloned()),
+        if inner.is_down {
+            Err(StoreError::database("down"))
+        } else {
+            Ok(inner.sessions.get(key).cloned())
         }
     }
 
@@ -70,9 +71,10 @@ impl SessionStore for Memory {
         session.head = append.head;
         session.entries.truncate(append.from);
         session.entries.extend(append.entries);
-        match inner.is_unsure {
-            true => Err(StoreError::database("the connection broke")),
-            false => Ok(inner.last),
+        if inner.is_unsure {
+            Err(StoreError::database("the connection broke"))
+        } else {
+            Ok(inner.last)
         }
     }
 

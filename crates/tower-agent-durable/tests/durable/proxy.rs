@@ -57,7 +57,7 @@ async fn carry(
         tokio::select! {
             read = client.read(&mut asked) => {
                 let asked = &asked[..read?];
-                let is_commit = asked.windows(7).any(|it| it == b"COMMIT\0");
+                let is_commit = asked.windows(7).any(|window| window == b"COMMIT\0");
                 match is_commit.then(|| next.lock().unwrap().take()).flatten() {
                     Some((Lost::Request, then)) => {
                         then();

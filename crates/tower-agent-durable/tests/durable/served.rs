@@ -59,7 +59,7 @@ fn agent(folder: PathBuf, journal: Sqlite) -> Agent {
         if request
             .messages()
             .last()
-            .is_some_and(|it| it.role() == Role::User)
+            .is_some_and(|message| message.role() == Role::User)
         {
             let call = ToolCall::new("c1", "pay", json!({ "bill": 7 }));
             return Ok(ModelResponse::from_tool_calls([call]));
@@ -138,7 +138,7 @@ async fn read(mut body: Incoming, is_enough: impl Fn(&Value) -> bool) -> Vec<Val
     let (mut bytes, mut events) = (Vec::new(), Vec::new());
     while let Some(Ok(frame)) = body.frame().await {
         bytes.extend(frame.into_data().unwrap_or_default());
-        while let Some(end) = bytes.windows(2).position(|it| it == b"\n\n") {
+        while let Some(end) = bytes.windows(2).position(|window| window == b"\n\n") {
             let event: Vec<u8> = bytes.drain(..end + 2).collect();
             let event = std::str::from_utf8(&event).unwrap();
             let Some(data) = event.trim().strip_prefix("data: ") else {
@@ -164,7 +164,7 @@ fn said(events: &[Value]) -> String {
     let texts = of_type(events, "TEXT_MESSAGE_CONTENT");
     texts
         .iter()
-        .map(|it| it["delta"].as_str().unwrap())
+        .map(|event| event["delta"].as_str().unwrap())
         .collect()
 }
 
@@ -189,7 +189,7 @@ fn heard(question: &Value, events: &[Value]) -> Vec<Value> {
     }
     held.messages()
         .iter()
-        .map(|it| serde_json::to_value(it).unwrap())
+        .map(|message| serde_json::to_value(message).unwrap())
         .collect()
 }
 
@@ -210,9 +210,10 @@ async fn a_client_whose_server_was_killed_gets_the_answer_once() {
             drop(hanging);
 
             let next = Process::start(&folder.file(""), false);
-            let messages = match sends_all {
-                true => heard(&question, &first),
-                false => vec![question.clone()],
+            let messages = if sends_all {
+                heard(&question, &first)
+            } else {
+                vec![question.clone()]
             };
             let body = next.post(&input(run, &messages)).await;
             let second = read(body, |_| false).await;

@@ -61,7 +61,7 @@ fn pay(paid: &Arc<AtomicU32>) -> Tool {
 
 fn approve(session: &Session) -> Vec<Resolution> {
     let open = session.checkpoint.interrupts.iter();
-    open.map(|it| Resolution::resolved(&it.id, Decision::Approve))
+    open.map(|interrupt| Resolution::resolved(&interrupt.id, Decision::Approve))
         .collect()
 }
 
@@ -99,7 +99,7 @@ async fn the_state_and_the_private_state_come_back() {
         let visits = context
             .state()
             .get("visits")
-            .and_then(|it| it.as_u64())
+            .and_then(|value| value.as_u64())
             .unwrap_or(0);
         context.state().set("visits", visits + 1);
         context.state().remove("once");
@@ -265,9 +265,10 @@ fn several(asks: bool) -> (Agent, ScriptedModel) {
     let model = ScriptedModel::new([calls, Turn::from_text("Done.")]);
     let tool = |name: &'static str| Tool::function(name, "Does it.", move |_: Value| name);
     let agent = Agent::builder(model.clone()).tools(["look", "pay", "send"].map(tool));
-    let agent = match asks {
-        true => agent.on_tool(Approval::of_tools(["pay", "send"])),
-        false => agent,
+    let agent = if asks {
+        agent.on_tool(Approval::of_tools(["pay", "send"]))
+    } else {
+        agent
     };
     (agent.build().unwrap(), model)
 }
@@ -298,7 +299,7 @@ async fn results_are_stored_in_the_order_of_their_calls_and_once() {
         agent.clone().oneshot(key().request("Go.")).await.unwrap();
         for call in order {
             let session = load(&store).await;
-            let is_of = |it: &&Interrupt| it.tool_call_id.as_deref() == Some(call);
+            let is_of = |interrupt: &&Interrupt| interrupt.tool_call_id.as_deref() == Some(call);
             let open = session.checkpoint.interrupts.iter().find(is_of).unwrap();
             let yes = [Resolution::resolved(&open.id, Decision::Approve)];
             let request = key().request(AgentRequest::default().with_resolutions(yes));
@@ -460,7 +461,7 @@ async fn a_run_dropped_at_any_point_leaves_a_session_that_goes_on() {
         let users = response
             .messages()
             .iter()
-            .filter(|it| it.text() == "Pay.")
+            .filter(|message| message.text() == "Pay.")
             .count();
         assert!(users <= 1, "after {polls} polls");
         if is_done {

@@ -142,7 +142,7 @@ async fn the_originals_of_placeholders_come_back() {
     let seen: Vec<_> = model
         .requests()
         .iter()
-        .map(|it| it.messages().last().unwrap().text())
+        .map(|request| request.messages().last().unwrap().text())
         .collect();
     assert!(seen.iter().all(|text| !text.contains("ada@")), "{seen:?}");
     let number = |text: &str| text.chars().find(char::is_ascii_digit);

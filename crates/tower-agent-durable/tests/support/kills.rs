@@ -34,7 +34,7 @@ pub(crate) fn end(folder: &Path) -> End {
     // What a call that was asked about has changed in the state died with its process.
     for tool in lines(folder, "asked")
         .iter()
-        .filter_map(|it| it.strip_suffix(" true"))
+        .filter_map(|line| line.strip_suffix(" true"))
     {
         run["state"][tool] = 1.into();
     }
@@ -100,7 +100,7 @@ pub(crate) fn check_questions(folder: &Path, points: &[String], what: &str) {
     for (tool, last) in last {
         let asked = asked
             .iter()
-            .filter(|it| it.split(' ').next() == Some(tool))
+            .filter(|line| line.split(' ').next() == Some(tool))
             .count();
         let expected = match last {
             // A call that waits for an approval has begun, too, until it is released.

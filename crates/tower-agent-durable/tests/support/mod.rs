@@ -46,7 +46,7 @@ pub(crate) fn calling(
         let results = request
             .messages()
             .iter()
-            .filter(|it| it.role() == Role::Tool)
+            .filter(|message| message.role() == Role::Tool)
             .count();
         let response = match tools.get(results) {
             Some(tool) => ModelResponse::from_tool_calls([ToolCall::new(

@@ -92,9 +92,10 @@ impl World {
         let fate = self.fate(what).or_else(|| self.fate(&point.to_string()));
         let Some(fate) = fate else { return };
         // Not in the middle of what another call writes, which would keep others out.
-        let _quiet = match fate.is_stop() {
-            true => Some(self.0.writing.write().await),
-            false => None,
+        let _quiet = if fate.is_stop() {
+            Some(self.0.writing.write().await)
+        } else {
+            None
         };
         fate.happen(self.folder());
     }
@@ -148,7 +149,7 @@ impl World {
                 let follows = request
                     .messages()
                     .iter()
-                    .any(|it| it.tool_results().next().is_some());
+                    .any(|message| message.tool_results().next().is_some());
                 if is_first && follows {
                     world.point("a model fails").await;
                     return Err(Error::new(ErrorKind::Overloaded, "busy"));
@@ -238,7 +239,7 @@ impl World {
                 let (world, budget, inner) = (world.clone(), budget.clone(), inner.clone());
                 async move {
                     let (context, start) = (request.context().clone(), request.messages().len());
-                    let response = inner.oneshot(request).await.map_err(|it| it.into())?;
+                    let response = inner.oneshot(request).await.map_err(|error| error.into())?;
                     let (used, end) = (budget.account(&context)?.used(), response.messages().len());
                     let (models, tools) = (used.model_calls, used.tool_calls);
                     let spent = format!("{start}-{end} {models} {tools} {}", used.tokens);
@@ -267,8 +268,11 @@ impl World {
                 Err(JournalError::UnknownRun { .. }) => first_request(run),
                 Err(error) => Err(error)?,
                 Ok(seen) => {
-                    let answers: Vec<_> =
-                        seen.interrupts.iter().map(|it| self.answer(it)).collect();
+                    let answers: Vec<_> = seen
+                        .interrupts
+                        .iter()
+                        .map(|interrupt| self.answer(interrupt))
+                        .collect();
                     runs.request(run).await?.with_resolutions(answers)
                 }
             };
@@ -320,17 +324,20 @@ impl World {
                 Ok(answers) => serde_json::from_str(&answers)?,
                 Err(_) => {
                     let open = session
-                        .map(|it| it.checkpoint.interrupts)
+                        .map(|session| session.checkpoint.interrupts)
                         .unwrap_or_default();
-                    open.iter().map(|it| self.answer(it)).collect()
+                    open.iter()
+                        .map(|interrupt| self.answer(interrupt))
+                        .collect()
                 }
             };
             std::fs::write(&sent, serde_json::to_string(&answers)?)?;
-            let request = match answers.is_empty() {
-                true => first_request(run),
-                false => AgentRequest::default()
+            let request = if answers.is_empty() {
+                first_request(run)
+            } else {
+                AgentRequest::default()
                     .with_resolutions(answers)
-                    .with_run_id(run),
+                    .with_run_id(run)
             };
             let response = stream(agent.clone(), key.request(request)).await?;
             std::fs::remove_file(&sent)?;
@@ -379,9 +386,10 @@ impl World {
         let keys = std::fs::read_to_string(self.file("keys")).unwrap_or_default();
         let was_done = keys.lines().any(|line| line == key);
         self.write("asked", &format!("{tool} {was_done}"));
-        let answer = match was_done {
-            true => Unfinished::Done(json!(format!("{tool} done"))),
-            false => Unfinished::RunAgain,
+        let answer = if was_done {
+            Unfinished::Done(json!(format!("{tool} done")))
+        } else {
+            Unfinished::RunAgain
         };
         Resolution::resolved(&interrupt.id, answer)
     }

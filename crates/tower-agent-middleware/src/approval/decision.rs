@@ -90,6 +90,7 @@ impl Decision {
             "additionalProperties": false,
         });
         if allows_edits {
+            // A front end builds its form from this: without the field it offers no edit.
             schema["properties"]["editedArgs"] = parameters.cloned().unwrap_or(Value::Bool(true));
         }
         schema

@@ -183,6 +183,7 @@ impl Callback<ToolRequest> for Approval {
         match decision {
             Decision::Approve => {}
             Decision::Edit(arguments) => {
+                // Kept with the call, so that `after` can tell the model what was run.
                 request.extensions_mut().insert(Edited(arguments.clone()));
                 *request.arguments_mut() = arguments;
             }
@@ -234,6 +235,7 @@ impl Approval {
         questions: &mut Questions,
         request: &ToolRequest,
     ) -> Result<Decision, Option<String>> {
+        // No resolution: a plain question, without a word about an earlier answer.
         let resolution = questions.resolution(request).ok_or(None)?;
         let decision = match &resolution.outcome {
             ResolutionOutcome::Resolved(payload) => Decision::from_payload(payload),
@@ -244,15 +246,10 @@ impl Approval {
                 Err(Error::new(ErrorKind::InvalidRequest, message))
             }
         };
-        let fits = |decision: &Decision| match (decision, request.declaration()) {
-            (Decision::Edit(_), _) if !self.allows_edits => {
-                let why = "the arguments cannot be edited: approve the call as it is, or reject it";
-                Err(Error::new(ErrorKind::InvalidRequest, why))
-            }
-            (Decision::Edit(edited), Some(tool)) => tool.check_arguments(edited),
-            _ => Ok(()),
-        };
-        let decision = decision.and_then(|decision| fits(&decision).map(|()| decision));
+        let decision = decision.and_then(|decision| {
+            self.check(&decision, request)?;
+            Ok(decision)
+        });
         let decision = decision.map_err(|error| {
             tracing::warn!(
                 id = request.context().call_path(),
@@ -262,6 +259,18 @@ impl Approval {
         })?;
         questions.decide(request, &decision);
         Ok(decision)
+    }
+
+    /// Fails if this decision cannot be made about this call.
+    fn check(&self, decision: &Decision, request: &ToolRequest) -> Result<()> {
+        match (decision, request.declaration()) {
+            (Decision::Edit(_), _) if !self.allows_edits => {
+                let why = "the arguments cannot be edited: approve the call as it is, or reject it";
+                Err(Error::new(ErrorKind::InvalidRequest, why))
+            }
+            (Decision::Edit(edited), Some(tool)) => tool.check_arguments(edited),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -17,18 +17,18 @@ const KEY: &str = "tower_agent.guard.approval";
 /// has a result. A decision covers only the question that it answers.
 pub(super) struct Questions {
     key: String,
-    asked: Vec<Asked>,
+    all: Vec<Question>,
 }
 
 #[derive(Clone, Serialize, Deserialize)]
-struct Asked {
+struct Question {
     tool: String,
     arguments: Value,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     decision: Option<Decision>,
 }
 
-impl Asked {
+impl Question {
     fn is_about(&self, request: &ToolRequest) -> bool {
         self.tool == request.name() && self.arguments == *request.arguments()
     }
@@ -37,22 +37,25 @@ impl Asked {
 impl Questions {
     pub(super) fn of(request: &ToolRequest) -> Self {
         let key = request.context().call_key(KEY);
-        let kept = request.context().private_state().get(&key);
+        let stored = request.context().private_state().get(&key);
         // A value that cannot be read counts as no questions.
-        let asked = kept
-            .and_then(|kept| serde_json::from_value(kept).ok())
+        let all = stored
+            .and_then(|stored| serde_json::from_value(stored).ok())
             .unwrap_or_default();
-        Self { key, asked }
+        Self { key, all }
     }
 
     /// Returns the decision about this call with its current arguments, made for another attempt,
     /// by another approval around it, or before an interrupt of the tool itself.
     pub(super) fn decision(&self, request: &ToolRequest) -> Option<Decision> {
-        self.asked
+        self.all
             .iter()
+            // The latest decision about these arguments counts.
             .rev()
-            .find_map(|asked| match &asked.decision {
-                Some(decision) if asked.is_about(request) => Some(decision.clone()),
+            .find_map(|question| match &question.decision {
+                Some(decision) if question.is_about(request) => Some(decision.clone()),
+                // The call that was edited comes again, with the person's own arguments: they were
+                // approved with the edit.
                 Some(Decision::Edit(edited)) if *edited == *request.arguments() => {
                     Some(Decision::Approve)
                 }
@@ -62,9 +65,7 @@ impl Questions {
 
     /// Returns whether a question about this call is open.
     pub(super) fn is_open(&self) -> bool {
-        self.asked
-            .last()
-            .is_some_and(|last| last.decision.is_none())
+        self.all.last().is_some_and(|last| last.decision.is_none())
     }
 
     /// Returns the resolution of the last question, if the question was about the call as it is now
@@ -72,10 +73,16 @@ impl Questions {
     pub(super) fn resolution<'a>(&self, request: &'a ToolRequest) -> Option<&'a Resolution> {
         let context = request.context();
         let id = context.call_path();
-        let last = self.asked.last()?;
-        let is_open = last.decision.is_none() && last.is_about(request);
-        let is_new = |asked: &mut HashSet<String>| asked.contains(&id);
-        if !is_open || context.values().update(KEY, is_new).unwrap_or(true) {
+        let last = self.all.last()?;
+        if last.decision.is_some() || !last.is_about(request) {
+            return None;
+        }
+        let is_new = context
+            .values()
+            .update(KEY, |ids: &mut HashSet<String>| ids.contains(&id));
+        // A question of this run cannot have been answered yet: the resolution is that of an
+        // earlier one. In doubt it is asked again.
+        if is_new.unwrap_or(true) {
             return None;
         }
         context.resolution(&id)
@@ -83,10 +90,10 @@ impl Questions {
 
     /// Stores the decision about this call.
     pub(super) fn decide(&mut self, request: &ToolRequest, decision: &Decision) {
-        if let Some(last) = self.asked.last_mut() {
+        if let Some(last) = self.all.last_mut() {
             last.decision = Some(decision.clone());
         }
-        self.keep(request);
+        self.store(request);
     }
 
     /// Returns the error that asks about this call. `why` says what was wrong with the previous
@@ -101,17 +108,18 @@ impl Questions {
         let id = context.call_path();
         context
             .values()
-            .update(KEY, |asked: &mut HashSet<String>| asked.insert(id.clone()))?;
+            .update(KEY, |ids: &mut HashSet<String>| ids.insert(id.clone()))?;
         let tool = request.name().to_owned();
         let arguments = request.arguments().clone();
         let payload = json!({ "tool": tool, "arguments": arguments });
-        self.asked.retain(|asked| asked.decision.is_some());
-        self.asked.push(Asked {
+        // One question about a call is open at a time.
+        self.all.retain(|question| question.decision.is_some());
+        self.all.push(Question {
             tool,
             arguments,
             decision: None,
         });
-        self.keep(request);
+        self.store(request);
 
         let schema = Decision::schema_for(
             request.declaration().map(|tool| tool.parameters()),
@@ -126,10 +134,10 @@ impl Questions {
         ))
     }
 
-    fn keep(&self, request: &ToolRequest) {
+    fn store(&self, request: &ToolRequest) {
         request
             .context()
             .private_state()
-            .set(&self.key, json!(self.asked));
+            .set(&self.key, json!(self.all));
     }
 }

@@ -23,9 +23,9 @@ use crate::lock::lock;
 /// assert_eq!(account.left(), [Limit::ModelCalls(50)]);
 /// ```
 #[derive(Clone)]
-pub struct Account(Arc<Inner>);
+pub struct Account(Arc<AccountInner>);
 
-struct Inner {
+struct AccountInner {
     limits: Limits,
     ledger: Mutex<Ledger>,
     begun: OnceLock<Instant>,
@@ -126,12 +126,15 @@ impl Account {
             ..Ledger::default()
         };
         if let Some((share, _)) = limits.warning() {
-            let is_reached = |limit: &Limit| used.share(*limit, nanos(earlier)) >= *share;
-            ledger.warned = limits.each().filter(is_reached).collect();
+            // The process before has given these warnings.
+            let reached = limits
+                .each()
+                .filter(|limit| used.share(*limit, nanos(earlier)) >= *share);
+            ledger.warned = reached.collect();
         }
         let ledger = Mutex::new(ledger);
         let begun = OnceLock::new();
-        Self(Arc::new(Inner {
+        Self(Arc::new(AccountInner {
             limits,
             ledger,
             begun,
@@ -165,8 +168,11 @@ impl Account {
         let time = self.time();
         // Read under one lock: a call that finishes meanwhile is counted once.
         let taken = self.ledger().taken();
-        let left = |limit: Limit| limit.of(limit.units().saturating_sub(taken.of(limit, time)));
-        self.0.limits.each().map(left).collect()
+        let left = self.0.limits.each().map(|limit| {
+            let units = limit.units().saturating_sub(taken.of(limit, time));
+            limit.of(units)
+        });
+        left.collect()
     }
 
     /// Starts the clock, if it has not started.
@@ -181,11 +187,12 @@ impl Account {
         let mut ledger = self.ledger();
         let mut taken = ledger.taken();
         taken += wanted;
-        let is_broken = |limit: &Limit| match limit {
+        let broken = self.0.limits.each().find(|limit| match limit {
+            // Time is not reserved: at the limit nothing more may start.
             Limit::Time(_) => time >= limit.units(),
             _ => taken.of(*limit, time) > limit.units(),
-        };
-        match self.0.limits.each().find(is_broken) {
+        });
+        match broken {
             Some(limit) => Err(Exceeded {
                 limit,
                 wanted: limit.of(wanted.of(limit, time)),
@@ -224,6 +231,7 @@ impl Account {
                 reached.push((limit, used));
             }
         }
+        // The caller's function may ask the account, which takes the lock.
         drop(ledger);
         for (limit, used) in reached {
             tracing::warn!(%limit, used, "budget nearly exhausted");
@@ -343,6 +351,7 @@ impl Reservation {
     }
 
     fn close(&self, spent: impl FnOnce(Amounts) -> Amounts) -> bool {
+        // Taken once: a call that was settled is dropped later.
         let held = lock(&self.held).take();
         let Some(held) = held else { return false };
         let spent = spent(held);
@@ -351,6 +360,7 @@ impl Reservation {
         ledger.used += spent;
         if let Some((effects, budget)) = &self.log {
             ledger.note(effects.calls(), spent);
+            // The log has a lock of its own, and the two are never held together.
             drop(ledger);
             effects.record(budget, &spent.recorded());
         }

@@ -280,7 +280,7 @@ impl Limits {
     pub(super) fn cost_of(&self, request: &ModelRequest, response: &ModelResponse) -> Cost {
         let usage = response.usage();
         let settings = request.settings();
-        let asked = settings.model.as_deref();
+        let requested = settings.model.as_deref();
         let served = response.metadata().model();
         match &self.cost {
             None => Cost {
@@ -288,21 +288,22 @@ impl Limits {
                 is_priced: true,
             },
             Some((_, Prices::Function(price))) => {
-                let price = || price(served.or(asked).unwrap_or_default(), usage);
+                let model = served.or(requested).unwrap_or_default();
                 // The price function is user code and may panic; the call must be charged even
                 // then.
+                let cost = catch_unwind(AssertUnwindSafe(|| price(model, usage)));
                 Cost {
-                    billionths: catch_unwind(AssertUnwindSafe(price))
-                        .ok()
-                        .and_then(billionths),
+                    billionths: cost.ok().and_then(billionths),
                     is_priced: true,
                 }
             }
             Some((_, Prices::Table(prices))) => {
                 let (table, unknown) = &**prices;
-                let asked = table.or_default(asked);
-                let own = table.price(served.unwrap_or(asked));
-                let price = own.or_else(|| table.price(asked)).or(unknown.price());
+                let requested = table.or_default(requested);
+                // The model that has answered, which may be another than the one that was asked
+                // for.
+                let own = table.price(served.unwrap_or(requested));
+                let price = own.or_else(|| table.price(requested)).or(unknown.price());
                 let cache = settings
                     .prompt_cache
                     .as_ref()

@@ -35,6 +35,7 @@ impl PriceTable {
             let Value::Object(fields) = entry else {
                 continue;
             };
+            // The first entry of the file describes the format.
             if name == "sample_spec" || !generates_text(&fields) {
                 continue;
             }
@@ -74,6 +75,7 @@ fn price(fields: &Fields) -> Option<ModelPrice> {
     for (above, tier) in tiers.filter(|(above, _)| *above > 0) {
         base = base.above(above, tier);
     }
+    // An entry with a wrong price is left out: its model then counts as unknown.
     base.is_valid().then_some(base)
 }
 
@@ -114,12 +116,12 @@ fn thresholds(fields: &Fields) -> Vec<u64> {
         "cache_read_input_token_cost",
         "cache_creation_input_token_cost",
     ];
-    let threshold = |key: &String| {
-        let rest = names.iter().find_map(|name| key.strip_prefix(name))?;
-        let thousands = rest.strip_prefix("_above_")?.strip_suffix("k_tokens")?;
+    let thresholds = fields.keys().filter_map(|key| {
+        let suffix = names.iter().find_map(|name| key.strip_prefix(name))?;
+        let thousands = suffix.strip_prefix("_above_")?.strip_suffix("k_tokens")?;
         thousands.parse::<u64>().ok()?.checked_mul(1000)
-    };
-    let mut all: Vec<_> = fields.keys().filter_map(threshold).collect();
+    });
+    let mut all: Vec<_> = thresholds.collect();
     all.sort_unstable();
     all.dedup();
     all
@@ -131,12 +133,12 @@ fn tiered(fields: &Fields) -> Option<Vec<(u64, ModelPrice)>> {
     let Some(Value::Array(tiers)) = fields.get("tiered_pricing") else {
         return Some(Vec::new());
     };
-    let tier = |tier: &Value| {
+    let mut prices = Vec::with_capacity(tiers.len());
+    for tier in tiers {
         let fields = tier.as_object()?;
         let start = fields.get("range")?.get(0)?.as_f64()?;
-        Some((start as u64, read(fields, "", None)?))
-    };
-    let mut tiers: Vec<_> = tiers.iter().map(tier).collect::<Option<_>>()?;
-    tiers.sort_by_key(|(above, _)| *above);
-    Some(tiers)
+        prices.push((start as u64, read(fields, "", None)?));
+    }
+    prices.sort_by_key(|(above, _)| *above);
+    Some(prices)
 }

@@ -130,10 +130,10 @@ use tower_agent::{AgentRequest, AgentResponse};
 /// # }
 /// ```
 #[derive(Clone, Debug)]
-pub struct Budget(Arc<Config>);
+pub struct Budget(Arc<BudgetConfig>);
 
 #[derive(Debug)]
-struct Config {
+struct BudgetConfig {
     /// Tells the budgets of this process apart.
     number: u64,
     name: Arc<str>,
@@ -160,9 +160,10 @@ impl Budget {
     }
 
     fn in_scope(scope: Scope) -> Self {
+        // Not the address: a budget that was dropped could leave its own to another.
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::new(Config {
+        Self(Arc::new(BudgetConfig {
             number,
             name: "budget".into(),
             scope,
@@ -175,7 +176,7 @@ impl Budget {
     pub fn named(self, name: impl Into<Arc<str>>) -> Self {
         let config = Arc::try_unwrap(self.0).unwrap_or_else(|shared| {
             // A clone that is in use keeps its name.
-            let Config {
+            let BudgetConfig {
                 number,
                 name,
                 scope,
@@ -184,13 +185,13 @@ impl Budget {
                 Scope::Run(limits) => Scope::Run(limits.clone()),
                 Scope::Account(account) => Scope::Account(account.clone()),
             };
-            Config {
+            BudgetConfig {
                 number: *number,
                 name: name.clone(),
                 scope,
             }
         });
-        Self(Arc::new(Config {
+        Self(Arc::new(BudgetConfig {
             name: name.into(),
             ..config
         }))
@@ -227,8 +228,8 @@ impl Budget {
         let key = format!("tower_agent_middleware::budget/{}", self.0.number);
         let of_run = context
             .values()
-            .update(&key, |kept: &mut Option<Arc<OfRun>>| {
-                let create = || {
+            .update(&key, |stored: &mut Option<Arc<OfRun>>| {
+                let run = stored.get_or_insert_with(|| {
                     let account = match &self.0.scope {
                         Scope::Run(limits) => Account::new(limits.clone()),
                         Scope::Account(account) => account.clone(),
@@ -239,10 +240,11 @@ impl Budget {
                         shares_name: AtomicBool::new(false),
                         state: Mutex::default(),
                     })
-                };
-                kept.get_or_insert_with(create).clone()
+                });
+                run.clone()
             })?;
         if let Some(account) = new {
+            // Outside the update above, which holds a lock on the values of the run.
             let is_only = context.on_replay(self.0.name.clone(), move |calls, recorded| {
                 account.charge_replayed(calls, recorded);
             });
@@ -269,17 +271,24 @@ impl Budget {
     }
 
     /// Stores a call's reservation with the call.
-    fn keep(&self, extensions: &mut Extensions, reservation: Reservation) {
-        let mut kept = extensions.get::<Kept>().cloned().unwrap_or_default();
-        kept.0
+    fn attach(&self, extensions: &mut Extensions, reservation: Reservation) {
+        let mut reservations = extensions
+            .get::<Reservations>()
+            .cloned()
+            .unwrap_or_default();
+        reservations
+            .0
+            // A retry runs `before` again: dropping the earlier reservation charges the attempt
+            // that failed.
             .retain(|(budget, _)| !Arc::ptr_eq(&budget.0, &self.0));
-        kept.0.push((self.clone(), Arc::new(reservation)));
-        extensions.insert(kept);
+        reservations.0.push((self.clone(), Arc::new(reservation)));
+        extensions.insert(reservations);
     }
 
-    fn kept<'a>(&self, extensions: &'a Extensions) -> Option<&'a Reservation> {
-        let mut kept = extensions.get::<Kept>()?.0.iter();
-        kept.find(|(budget, _)| Arc::ptr_eq(&budget.0, &self.0))
+    fn reservation<'a>(&self, extensions: &'a Extensions) -> Option<&'a Reservation> {
+        let mut reservations = extensions.get::<Reservations>()?.0.iter();
+        reservations
+            .find(|(budget, _)| Arc::ptr_eq(&budget.0, &self.0))
             .map(|(_, reservation)| &**reservation)
     }
 
@@ -290,7 +299,7 @@ impl Budget {
         outcome: Outcome<'_, T>,
         spent: impl FnOnce(&T, Amounts) -> Amounts,
     ) {
-        let Some(reservation) = self.kept(extensions) else {
+        let Some(reservation) = self.reservation(extensions) else {
             return;
         };
         match outcome {
@@ -308,7 +317,7 @@ impl Budget {
 
 /// The reservations of one call, one for each budget.
 #[derive(Clone, Default)]
-struct Kept(Vec<(Budget, Arc<Reservation>)>);
+struct Reservations(Vec<(Budget, Arc<Reservation>)>);
 
 /// The state of a budget in one run.
 #[derive(Debug)]
@@ -316,11 +325,11 @@ struct OfRun {
     account: Account,
     /// Another budget of the run has the same name.
     shares_name: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<BudgetState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct BudgetState {
     /// Why a tool call was refused: the model has read it, so the run must end.
     exceeded: Option<Exceeded>,
     /// The one concluding call of each agent: the agent's call, and its number of messages.
@@ -340,9 +349,9 @@ impl OfRun {
     /// Returns whether this is its agent's concluding call, or another attempt at it.
     fn concludes(&self, request: &ModelRequest) -> bool {
         let context = request.context();
-        let place = (context.iteration(), request.messages().len());
+        let call = (context.iteration(), request.messages().len());
         let mut state = lock(&self.state);
-        *state.concluding.entry(context.call_path()).or_insert(place) == place
+        *state.concluding.entry(context.call_path()).or_insert(call) == call
     }
 }
 
@@ -363,6 +372,8 @@ impl Callback<ModelRequest> for Budget {
     async fn before(&self, request: &mut ModelRequest) -> Result<Action<ModelResponse>> {
         let run = self.of_run(request.context())?;
         let wanted = wanted(run.account.limits(), request)?;
+        // A tool call that was refused ends the run at the next model call, even if the model would
+        // fit.
         let room = run
             .exceeded()
             .map_or_else(|| run.account.reserve(wanted), Err);
@@ -377,7 +388,7 @@ impl Callback<ModelRequest> for Budget {
             }
         };
         self.log(&run, request.context(), &mut reservation)?;
-        self.keep(request.extensions_mut(), reservation);
+        self.attach(request.extensions_mut(), reservation);
         Ok(Action::Continue)
     }
 
@@ -405,7 +416,7 @@ impl Callback<ToolRequest> for Budget {
         }) {
             Ok(mut reservation) => {
                 self.log(&run, request.context(), &mut reservation)?;
-                self.keep(request.extensions_mut(), reservation);
+                self.attach(request.extensions_mut(), reservation);
             }
             Err(exceeded) => {
                 run.exceed(exceeded);
@@ -477,6 +488,7 @@ fn spent(
 fn conclude(request: &mut ModelRequest, exceeded: Exceeded) {
     request.tools_mut().clear();
     let settings = request.settings_mut();
+    // A choice of tools without any tools is an error at some providers.
     settings.tool_choice = None;
     settings.parallel_tool_calls = None;
     request.add_instructions(&format!(

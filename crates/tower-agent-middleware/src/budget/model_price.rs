@@ -67,6 +67,7 @@ impl ModelPrice {
     /// Returns the cost of a call. `is_long` says whether the cache was written for an hour or
     /// longer.
     pub(super) fn cost_with(&self, usage: Usage, is_long: bool) -> f64 {
+        // From the highest threshold down, since the list is sorted.
         let reached = self
             .above
             .iter()
@@ -80,7 +81,7 @@ impl ModelPrice {
         let new = usage
             .input_tokens
             .saturating_sub(read.saturating_add(written));
-        let said = usage.output_tokens.saturating_sub(usage.reasoning_tokens);
+        let answer_tokens = usage.output_tokens.saturating_sub(usage.reasoning_tokens);
         let cache_write = self.cache_write.unwrap_or(self.input);
         let cache_write = match self.long_cache_write {
             Some(long) if is_long => long,
@@ -90,7 +91,7 @@ impl ModelPrice {
             (new, self.input),
             (read, self.cache_read.unwrap_or(self.input)),
             (written, cache_write),
-            (said, self.output),
+            (answer_tokens, self.output),
             (
                 usage.reasoning_tokens,
                 self.reasoning.unwrap_or(self.output),

@@ -40,10 +40,10 @@ use tower_agent::error::{Error, ErrorKind};
 /// # Ok::<_, tower_agent::Error>(())
 /// ```
 #[derive(Clone, Default)]
-pub struct PriceTable(Arc<Inner>);
+pub struct PriceTable(Arc<PriceEntries>);
 
 #[derive(Clone, Default)]
-struct Inner {
+struct PriceEntries {
     models: HashMap<String, Entry>,
     /// The names of the entries, by their name without their provider's prefix.
     unprefixed: HashMap<String, Vec<String>>,
@@ -107,7 +107,7 @@ impl PriceTable {
     /// Returns the price of a model.
     #[must_use]
     pub fn price(&self, model: &str) -> Option<&ModelPrice> {
-        let Inner {
+        let PriceEntries {
             models, unprefixed, ..
         } = &*self.0;
         if let Some(entry) = models.get(model) {
@@ -126,6 +126,8 @@ impl PriceTable {
         }
         let mut prices = named(model).map(|entry| &entry.price);
         let first = prices.next()?;
+        // Several providers may serve a model of one name at different prices, and guessing would
+        // charge wrongly.
         prices.all(|other| other == first).then_some(first)
     }
 
@@ -143,7 +145,7 @@ impl PriceTable {
     }
 }
 
-impl Inner {
+impl PriceEntries {
     fn insert(&mut self, name: String, provider: Option<String>, price: ModelPrice) {
         let prefixed = provider
             .as_deref()

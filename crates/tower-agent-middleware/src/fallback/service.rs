@@ -46,6 +46,7 @@ impl Fallback {
             restart_streams: false,
         };
         Self {
+            // A panic of one model is an error like any other: the next model may still answer.
             first: BoxModel::catching_panics(model),
             plan: Arc::new(plan),
         }
@@ -110,10 +111,11 @@ impl Service<ModelRequest> for Fallback {
     }
 
     fn call(&mut self, request: ModelRequest) -> Self::Future {
+        // The one that was polled ready. The others become ready when they are called.
         let future = self.first.call(request.clone());
         ResponseFuture {
-            state: State::First { future },
-            progress: Progress {
+            state: FallbackState::First { future },
+            progress: FallbackProgress {
                 request,
                 plan: self.plan.clone(),
                 errors: Vec::new(),
@@ -126,14 +128,14 @@ pin_project! {
     /// The future of a [`Fallback`].
     pub struct ResponseFuture {
         #[pin]
-        state: State,
-        progress: Progress,
+        state: FallbackState,
+        progress: FallbackProgress,
     }
 }
 
 pin_project! {
     #[project = Projected]
-    enum State {
+    enum FallbackState {
         First { #[pin] future: BoxCallFuture<ModelRequest> },
         Other { #[pin] future: Oneshot<BoxModel, ModelRequest> },
     }
@@ -152,7 +154,7 @@ impl Future for ResponseFuture {
             match result {
                 Ok(response) => return Poll::Ready(Ok(response)),
                 Err(error) => match this.progress.next(error) {
-                    Ok(future) => this.state.set(State::Other { future }),
+                    Ok(future) => this.state.set(FallbackState::Other { future }),
                     Err(error) => return Poll::Ready(Err(error)),
                 },
             }
@@ -161,13 +163,13 @@ impl Future for ResponseFuture {
 }
 
 /// The progress of one call through the models.
-struct Progress {
+struct FallbackProgress {
     request: ModelRequest,
     plan: Arc<Plan>,
     errors: Vec<Error>,
 }
 
-impl Progress {
+impl FallbackProgress {
     /// Returns the call of the next model, or the error for the caller.
     fn next(&mut self, error: Error) -> Result<Oneshot<BoxModel, ModelRequest>> {
         // An ending holds for the whole run: another model must not undo it. It is never shown to
@@ -191,10 +193,10 @@ impl Progress {
         let kind = error.kind();
         self.errors.push(error);
         let call = CallSite::of(&self.request);
-        let asked = self.errors.len();
+        let called = self.errors.len();
         let of = plan.others.len() + 1;
         // Not the error itself: an outer layer may redact its text.
-        tracing::warn!(%call, asked, of, %kind, "falling back to next model");
+        tracing::warn!(%call, asked = called, of, %kind, "falling back to next model");
         Ok(model.clone().oneshot(for_another(&self.request)))
     }
 

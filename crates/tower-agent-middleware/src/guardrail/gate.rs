@@ -23,6 +23,7 @@ impl Key {
 /// Holds everything back until it is opened. Clones share one gate.
 #[derive(Clone)]
 pub(super) enum Gate {
+    // Shared, since each attempt at the call has a mapper of its own.
     Waiting(Shared<oneshot::Receiver<()>>),
     Open,
     Shut,

@@ -146,8 +146,9 @@ impl Guardrail {
         F: Fn(ModelRequest, ModelResponse) -> O + Send + Sync + 'static,
         O: Future<Output: IntoVerdict> + Send + 'static,
     {
-        let check = move |request, response| checking(check(request, response));
-        Self::new(Check::After(Arc::new(check)))
+        Self::new(Check::After(Arc::new(move |request, response| {
+            checking(check(request, response))
+        })))
     }
 
     fn new(check: Check) -> Self {
@@ -200,6 +201,7 @@ impl Guardrail {
         mut request: ModelRequest,
         mut next: Next<ModelRequest>,
     ) -> Result<ModelResponse> {
+        // Without the sink: a check that keeps the request would keep the stream open.
         let checked = request.clone().with_delta_sender(None);
         match self.check.clone() {
             Check::Before(check) => match self.tripped(move || check(checked)).await {
@@ -208,7 +210,9 @@ impl Guardrail {
             },
             Check::Beside(check) => {
                 let (key, gate) = Gate::new();
-                let asked = checked.clone();
+                let original = checked.clone();
+                // In a band of its own, so that the gate is behind the mappers inside, and before
+                // those outside.
                 request.enter_band();
                 request.map_deltas(move || gate.clone());
                 let mut call = pin!(next.run(request));
@@ -222,6 +226,7 @@ impl Guardrail {
                     if answer.is_none()
                         && let Poll::Ready(result) = call.as_mut().poll(cx)
                     {
+                        // An ending does not wait for the verdict: it holds for the whole run.
                         if let Err(ending) = &result
                             && ending.is_ending()
                         {
@@ -232,7 +237,7 @@ impl Guardrail {
                     Poll::Pending
                 });
                 if let Some(trip) = trip.await {
-                    return trip.map(|answer| in_place_of(None, answer, &asked));
+                    return trip.map(|answer| in_place_of(None, answer, &original));
                 }
                 key.open();
                 match answer {
@@ -245,11 +250,13 @@ impl Guardrail {
                 request.enter_band();
                 request.map_deltas(|| map_fn(|_| None::<Delta>));
                 let response = next.run(request).await?;
-                let asked = checked.clone();
+                let original = checked.clone();
                 let given = response.clone();
                 match self.tripped(move || check(checked, given)).await {
                     None => Ok(response),
-                    Some(trip) => trip.map(|answer| in_place_of(Some(&response), answer, &asked)),
+                    Some(trip) => {
+                        trip.map(|answer| in_place_of(Some(&response), answer, &original))
+                    }
                 }
             }
         }
@@ -275,6 +282,7 @@ impl Guardrail {
         let reason = match verdict {
             Ok(Ok(Verdict::Pass)) => return None,
             Ok(Ok(Verdict::Trip(reason))) => reason,
+            // A check may end the run itself, for reasons of its own.
             Ok(Err(error)) if error.is_ending() => return Some(Err(error)),
             Ok(Err(error)) => format!("the check failed: {error}").into(),
             Err(_) => "the check panicked".into(),
@@ -326,8 +334,9 @@ impl<S> Layer<S> for Guardrail {
 
     fn layer(&self, inner: S) -> Self::Service {
         let guardrail = self.clone();
-        let run = move |request, next| guardrail.clone().run(request, next);
-        wrap_model(run).named(self.name.clone()).layer(inner)
+        wrap_model(move |request, next| guardrail.clone().run(request, next))
+            .named(self.name.clone())
+            .layer(inner)
     }
 }
 

@@ -109,13 +109,13 @@ pub(super) fn luhn(card: &str) -> bool {
 pub(super) fn ends_in_digit_and(before: &str, last: char) -> bool {
     before
         .strip_suffix(last)
-        .is_some_and(|rest| rest.ends_with(|c: char| c.is_ascii_digit()))
+        .is_some_and(|before| before.ends_with(|c: char| c.is_ascii_digit()))
 }
 
 /// Returns whether a text ends within colons and numbers that may be part of a longer address.
 pub(super) fn ends_in_group(before: &str) -> bool {
-    let rest = before.strip_suffix(':');
-    rest.is_some_and(|rest| rest.ends_with(|c: char| c.is_ascii_hexdigit()))
+    let before = before.strip_suffix(':');
+    before.is_some_and(|before| before.ends_with(|c: char| c.is_ascii_hexdigit()))
 }
 
 pub(super) fn is_ipv4(text: &str, found: Range<usize>) -> bool {

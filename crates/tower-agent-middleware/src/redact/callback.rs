@@ -27,10 +27,27 @@ impl Redact {
         })
     }
 
+    /// Returns the redaction of a model call, which knows the placeholders of its conversation.
+    fn in_model_call(&self, request: &ModelRequest) -> Result<Hider> {
+        let hider = self.in_run(request.context())?;
+        // Once for each agent: what its later calls add has passed through the redaction.
+        if request.context().iteration() == 0 {
+            hider.reserve(request.messages());
+        }
+        Ok(hider)
+    }
+
+    /// Redacts the error of a call of any kind.
+    fn hide_error<R: Request>(&self, request: &R, error: &Error) -> Result<Recovery<R::Response>> {
+        let hidden = self.in_run(request.context())?.error(error);
+        Ok(hidden.map_or(Recovery::Propagate, Recovery::Fail))
+    }
+
     /// Fails if a placeholder has no original text; otherwise restores the originals if the tool
     /// may receive them.
     fn restore(&self, request: &mut ToolRequest) -> Result<()> {
         let vault = Vault::of(request.context())?;
+        // A cell, because a replacement is a `Fn`.
         let unknown = RefCell::new(None);
         let restored = hide::value(request.arguments(), &|text| {
             vault
@@ -45,6 +62,7 @@ impl Redact {
             let error = Error::new(ErrorKind::InvalidArguments, unknown.to_string());
             return Err(error.with_source(unknown));
         }
+        // Checked for every tool, restored for few: a made-up placeholder is wrong in any call.
         let is_restored = self.restore_when.as_ref().is_some_and(|when| when(request));
         if let Some(restored) = restored.filter(|_| is_restored) {
             *request.arguments_mut() = restored;
@@ -68,9 +86,13 @@ impl Hider {
         for index in 0..messages.len() {
             let hidden = messages
                 .get(index)
+                // Instructions are the application's own words.
                 .filter(|message| message.role() != Role::System)
                 .and_then(|message| hide::message(message, &self.change(tools)));
-            if let (Some(hidden), Some(message)) = (hidden, messages.get_mut(index)) {
+            // Taken to be changed only if there is something to hide: it copies a shared chunk.
+            if let Some(hidden) = hidden
+                && let Some(message) = messages.get_mut(index)
+            {
                 *message = hidden;
                 is_changed = true;
             }
@@ -89,23 +111,17 @@ impl Hider {
     /// Reserves the placeholders that occur in a conversation.
     fn reserve(&self, messages: &Messages) {
         let Some(vault) = &self.vault else { return };
-        let reserve = |text: &str| {
-            vault.reserve(self.redact.rules.kinds(), text);
-            None
-        };
         let look = Change {
-            text: Box::new(reserve),
+            text: Box::new(|text| {
+                vault.reserve(self.redact.rules.kinds(), text);
+                None
+            }),
             name: Box::new(|_| None),
         };
         for message in messages {
             // The result is dropped: this only visits every text.
             drop(hide::message(message, &look));
         }
-    }
-
-    fn recovery<T>(&self, error: &Error) -> Recovery<T> {
-        self.error(error)
-            .map_or(Recovery::Propagate, Recovery::Fail)
     }
 }
 
@@ -122,7 +138,7 @@ impl Callback<AgentRequest> for Redact {
         request: &mut AgentRequest,
         error: &Error,
     ) -> Result<Recovery<AgentResponse>> {
-        Ok(self.in_run(request.context())?.recovery(error))
+        self.hide_error(request, error)
     }
 
     fn is_guard(&self) -> bool {
@@ -133,15 +149,14 @@ impl Callback<AgentRequest> for Redact {
 #[diagnostic::do_not_recommend]
 impl Callback<ModelRequest> for Redact {
     async fn before(&self, request: &mut ModelRequest) -> Result<Action<ModelResponse>> {
-        let hider = self.in_run(request.context())?;
-        if request.context().iteration() == 0 {
-            hider.reserve(request.messages());
-        }
+        let hider = self.in_model_call(request)?;
         let tools: Arc<[_]> = request.tools().into();
         if self.has_input {
             hider.input(request, &tools);
         }
         request.extensions_mut().note_hidden_output();
+        // The response that `after` hides has been streamed by then, so the deltas are hidden as
+        // well.
         request.map_deltas(move || RedactMapper::new(hider.clone(), tools.clone()));
         Ok(Action::Continue)
     }
@@ -165,7 +180,7 @@ impl Callback<ModelRequest> for Redact {
         request: &mut ModelRequest,
         error: &Error,
     ) -> Result<Recovery<ModelResponse>> {
-        Ok(self.in_run(request.context())?.recovery(error))
+        self.hide_error(request, error)
     }
 
     fn is_guard(&self) -> bool {
@@ -208,7 +223,7 @@ impl Callback<ToolRequest> for Redact {
         request: &mut ToolRequest,
         error: &Error,
     ) -> Result<Recovery<ToolResponse>> {
-        Ok(self.in_run(request.context())?.recovery(error))
+        self.hide_error(request, error)
     }
 
     fn is_guard(&self) -> bool {
@@ -223,10 +238,7 @@ struct Outside(Redact);
 #[diagnostic::do_not_recommend]
 impl Callback<ModelRequest> for Outside {
     async fn before(&self, request: &mut ModelRequest) -> Result<Action<ModelResponse>> {
-        let hider = self.0.in_run(request.context())?;
-        if request.context().iteration() == 0 {
-            hider.reserve(request.messages());
-        }
+        let hider = self.0.in_model_call(request)?;
         if self.0.has_input {
             let tools: Arc<[_]> = request.tools().into();
             hider.input(request, &tools);
@@ -247,7 +259,7 @@ impl Callback<ModelRequest> for Outside {
         request: &mut ModelRequest,
         error: &Error,
     ) -> Result<Recovery<ModelResponse>> {
-        self.0.on_error(request, error).await
+        self.0.hide_error(request, error)
     }
 
     fn name(&self) -> std::borrow::Cow<'static, str> {
@@ -274,7 +286,7 @@ impl Callback<ToolRequest> for Outside {
         request: &mut ToolRequest,
         error: &Error,
     ) -> Result<Recovery<ToolResponse>> {
-        self.0.on_error(request, error).await
+        self.0.hide_error(request, error)
     }
 
     fn name(&self) -> std::borrow::Cow<'static, str> {
@@ -292,6 +304,8 @@ impl From<Redact> for Bundle {
             .on_agent(redact.clone())
             .on_model(Outside(redact.clone()))
             .on_tool(Outside(redact.clone()))
+            // Directly around the targets as well: callbacks and logs inside the agent see only
+            // what is hidden.
             .innermost_model(redact.clone())
             .innermost_tool(redact)
     }

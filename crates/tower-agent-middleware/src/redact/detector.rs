@@ -128,10 +128,13 @@ impl Detector {
     pub fn check(mut self, check: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
         let check = Arc::new(check);
         for source in &mut self.sources {
+            // A caller's check may take long, and is called for each possible end of a match.
             source.max = source.max.min(CHECKED_LEN);
             let also = source.check.take();
             let check = check.clone();
             source.check = Some(Arc::new(move |text: &str, found: Range<usize>| {
+                // The built-in check first: it is cheap, and rejects most of what the caller would
+                // be asked about.
                 also.as_ref().is_none_or(|also| also(text, found.clone())) && check(&text[found])
             }));
         }

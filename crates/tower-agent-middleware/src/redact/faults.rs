@@ -38,6 +38,8 @@ impl Hider {
         let words = || causes(error).into_iter().map(ToString::to_string);
         let is_clean = !self.finds(error.message())
             && !words().any(|words| self.finds(&words))
+            // The debug form as well, which logs may print and which has fields that the text
+            // leaves out.
             && !self.finds(&format!("{error:?}"));
         if is_clean {
             return None;
@@ -45,9 +47,10 @@ impl Hider {
         let mut hidden = Error::new(error.kind(), self.seen(error.message()))
             .with_retryable(error.is_retryable())
             .with_metadata(self.metadata(error.metadata()));
-        let said: Vec<_> = words().map(|words| self.seen(&words)).collect();
-        let cause = said
+        let redacted: Vec<_> = words().map(|words| self.seen(&words)).collect();
+        let cause = redacted
             .into_iter()
+            // From the inside out: each cause needs the one below it.
             .rev()
             .fold(None, |cause, words| Some(Box::new(Words { words, cause })));
         if let Some(cause) = cause {
@@ -62,18 +65,18 @@ impl Hider {
         })
     }
 
-    fn metadata(&self, said: &Metadata) -> Metadata {
+    fn metadata(&self, original: &Metadata) -> Metadata {
         let mut hidden = Metadata::default();
-        if let Some(status) = said.status() {
+        if let Some(status) = original.status() {
             hidden = hidden.with_status(status);
         }
-        if let Some(id) = said.request_id() {
+        if let Some(id) = original.request_id() {
             hidden = hidden.with_request_id(self.seen(id));
         }
-        if let Some(model) = said.model() {
+        if let Some(model) = original.model() {
             hidden = hidden.with_model(self.seen(model));
         }
-        for (name, value) in said.rate_limits() {
+        for (name, value) in original.rate_limits() {
             hidden = hidden.with_rate_limit(self.seen(name), self.seen(value));
         }
         hidden

@@ -30,6 +30,7 @@ pub(super) fn parts(parts: &[Part], change: &Change<'_>) -> Option<Vec<Part>> {
     let mut changed = None;
     for (index, one) in parts.iter().enumerate() {
         if let Some(other) = part(one, change) {
+            // Copied at the first change: most messages have none.
             changed.get_or_insert_with(|| parts.to_vec())[index] = other;
         }
     }
@@ -167,6 +168,7 @@ impl<'de> Visitor<'de> for Count {
 pub(super) fn value(json: &Value, change: Text<'_>) -> Option<Value> {
     match json {
         Value::String(text) => change(text).map(Value::String),
+        // A card number may be sent as a number. Hidden, it is a text.
         Value::Number(number) => change(&number.to_string()).map(Value::String),
         Value::Array(items) => {
             let mut changed = None;

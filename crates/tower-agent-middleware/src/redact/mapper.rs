@@ -91,6 +91,8 @@ impl Mapper for RedactMapper {
             Delta::Text(more) => self.say(Open::Text, &more, out),
             Delta::Reasoning(more) => self.say(Open::Reasoning, &more, out),
             Delta::ToolCall { index, id, name } => {
+                // A match does not go on in another part, so that what is held back of the text
+                // comes first.
                 self.turn_to(Open::Nothing, out);
                 self.calls.push(Call {
                     index,
@@ -104,6 +106,8 @@ impl Mapper for RedactMapper {
             }
             Delta::Arguments { index, json } => {
                 if let Some(call) = self.calls.iter_mut().find(|call| call.index == index) {
+                    // Held back to the end: only the whole text can be read as JSON, whose strings
+                    // are looked at one by one.
                     call.json.push_str(&json);
                 }
             }

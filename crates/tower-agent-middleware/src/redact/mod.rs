@@ -317,10 +317,13 @@ impl Hider {
         if tools.iter().any(|tool| tool.name() == name) {
             return None;
         }
-        let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
-        let plain = |c: char| if is_plain(c) { c } else { '_' };
-        self.text(name)
-            .map(|hidden| hidden.chars().map(plain).collect())
+        let hidden = self.text(name)?;
+        let accepted = hidden.chars().map(|character| match character {
+            '_' | '-' => character,
+            _ if character.is_ascii_alphanumeric() => character,
+            _ => '_',
+        });
+        Some(accepted.collect())
     }
 
     /// Returns whether a text contains a match.

@@ -57,6 +57,8 @@ impl Rules {
             let kind = kinds.len();
             let max = usize::MAX;
             let check = None;
+            // The placeholders come last: their kind is the number of detectors, by which they are
+            // told apart.
             patterns.push(Pattern {
                 kind,
                 table,
@@ -65,13 +67,15 @@ impl Rules {
                 check,
             });
         }
-        let first = |byte| {
-            let begins = |(index, pattern): (usize, &Pattern)| {
-                pattern.table.may_begin(byte).then_some(index)
-            };
-            patterns.iter().enumerate().filter_map(begins).collect()
-        };
-        let by_first = (0..=u8::MAX).map(first).collect();
+        // Most bytes begin no match: looked up once here, they cost one comparison in a text.
+        let mut by_first = Vec::with_capacity(256);
+        for byte in 0..=u8::MAX {
+            let begun = patterns
+                .iter()
+                .enumerate()
+                .filter_map(|(index, pattern)| pattern.table.may_begin(byte).then_some(index));
+            by_first.push(begun.collect());
+        }
         Ok(Self {
             kinds,
             patterns,
@@ -137,6 +141,7 @@ impl Scanner {
     pub(super) fn push(&mut self, more: &str, replace: Replace<'_>, out: &mut String) {
         self.text.push_str(more);
         self.advance(false, replace, out);
+        // A few emitted bytes stay, since a match may depend on the text before it.
         let mut seen = self.from.saturating_sub(LOOK_BEHIND);
         while !self.text.is_char_boundary(seen) {
             seen -= 1;
@@ -150,8 +155,10 @@ impl Scanner {
     pub(super) fn finish(&mut self, replace: Replace<'_>, out: &mut String) {
         self.advance(true, replace, out);
         self.text.clear();
+        // Tracks are positions in the text that has ended.
         self.tracks.iter_mut().for_each(Tracks::clear);
-        (self.from, self.gone) = (0, 0);
+        self.from = 0;
+        self.gone = 0;
     }
 
     fn advance(&mut self, is_over: bool, replace: Replace<'_>, out: &mut String) {
@@ -160,6 +167,7 @@ impl Scanner {
             match self.longest() {
                 Some((end, kind)) => {
                     let end = self.from + end;
+                    // A placeholder has no kind here: it is skipped as a whole, and stays as it is.
                     if let Some(kind) = self.rules.kinds.get(kind) {
                         out.push_str(&self.text[plain..self.from]);
                         replace(kind, &self.text[self.from..end], out);
@@ -206,13 +214,13 @@ impl Scanner {
                 begins_at: *gone,
                 steps,
             };
-            let accepts = |length| accepts(pattern, rules, is_placeholder, text, *from, length);
             walk.read(
                 &mut ground,
                 &mut |length| note(ends, pattern, length, index),
-                &accepts,
+                &|length| accepts(pattern, rules, is_placeholder, text, *from, length),
             )
         });
+        // A boundary may depend on the byte after it, and the end of the text is one.
         if is_over {
             for walk in open.drain(..) {
                 let pattern = &rules.patterns[walk.pattern()];
@@ -235,11 +243,11 @@ impl Scanner {
             tracks,
             ..
         } = self;
-        let (before, rest) = text.split_at(*from);
+        let (before, after) = text.split_at(*from);
         self.has_begun = true;
         ends.clear();
         open.clear();
-        let Some(first) = rest.bytes().next() else {
+        let Some(first) = after.bytes().next() else {
             return;
         };
         let last = before.bytes().next_back();
@@ -247,6 +255,7 @@ impl Scanner {
             let pattern = &rules.patterns[*index];
             let state = pattern.table.start(last);
             let second = pattern.table.next(state, first);
+            // The cheap test first: `begins` may look at several characters.
             if !pattern.table.facts(second).is_hopeless() && (pattern.begins)(before) {
                 open.push(Walk::begin(
                     *index,
@@ -268,6 +277,7 @@ impl Scanner {
             ends,
             ..
         } = self;
+        // Longest first, and then in the order of the detectors.
         ends.sort_by_key(|(end, index)| (std::cmp::Reverse(*end), *index));
         let mut found = ends
             .iter()

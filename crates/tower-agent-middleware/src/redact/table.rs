@@ -62,13 +62,16 @@ impl Table {
             reason,
         };
         let hir = regex_syntax::parse(pattern).map_err(|error| fails(error.to_string()))?;
+        // Refused here: an empty match would be found between any two bytes.
         if hir.properties().minimum_len() == Some(0) {
             return Err(DetectorError::MatchesEmpty {
                 kind: kind.to_owned(),
             });
         }
         let config = dense::Config::new()
+            // All matches, since a check may reject the longest one.
             .match_kind(MatchKind::All)
+            // The scanner starts an automaton at each byte itself.
             .start_kind(StartKind::Anchored)
             .dfa_size_limit(Some(MAX_BYTES))
             .determinize_size_limit(Some(MAX_BYTES));
@@ -82,18 +85,15 @@ impl Table {
 
     fn of(dfa: &dense::DFA<Vec<u32>>) -> Result<Self, StartError> {
         let mut states = States::default();
-        let start = |before: Option<u8>| {
-            dfa.start_state(
-                &start::Config::new()
-                    .anchored(Anchored::Yes)
-                    .look_behind(before),
-            )
-        };
-        let befores = (0..=u8::MAX).map(Some).chain([None]);
-        let starts: Vec<u32> = befores
-            .map(|before| Ok(states.number(start(before)?)))
-            .collect::<Result<_, _>>()?;
+        let mut starts = Vec::with_capacity(257);
+        for before in (0..=u8::MAX).map(Some).chain([None]) {
+            let config = start::Config::new()
+                .anchored(Anchored::Yes)
+                .look_behind(before);
+            starts.push(states.number(dfa.start_state(&config)?));
+        }
 
+        // One column for each class of bytes that no state tells apart: the table stays small.
         let mut classes = [0; 256];
         let mut representatives = Vec::new();
         for byte in 0..=u8::MAX {
@@ -139,8 +139,9 @@ impl Table {
 
     /// Returns whether a match may start with this byte, whatever precedes it.
     pub(super) fn may_begin(&self, first: u8) -> bool {
-        let begins = |start: &u32| !self.facts(self.next(*start, first)).is_hopeless();
-        self.starts.iter().any(begins)
+        self.starts
+            .iter()
+            .any(|start| !self.facts(self.next(*start, first)).is_hopeless())
     }
 
     pub(super) fn next(&self, state: u32, byte: u8) -> u32 {
@@ -177,9 +178,15 @@ fn facts(next: &[u32], stride: usize, reveals: &[bool], ends_text: &[bool]) -> V
     let mut is_settled = false;
     while !is_settled {
         is_settled = true;
+        // From the end: most transitions lead to later states, so few passes are needed.
         for (state, row) in rows().rev() {
-            let hopes = |to: &u32| reveals[*to as usize] || hopeful[*to as usize];
-            if !hopeful[state] && row.iter().any(hopes) {
+            if hopeful[state] {
+                continue;
+            }
+            if row
+                .iter()
+                .any(|to| reveals[*to as usize] || hopeful[*to as usize])
+            {
                 hopeful[state] = true;
                 is_settled = false;
             }

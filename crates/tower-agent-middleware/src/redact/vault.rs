@@ -16,13 +16,13 @@ const KEY: &str = "tower_agent.guard.redact";
 /// stored in the conversation's private state.
 #[derive(Clone, Default)]
 pub(super) struct Vault {
-    inner: Arc<Mutex<Inner>>,
+    inner: Arc<Mutex<VaultInner>>,
     /// Where this call stores what it adds.
     state: Option<State>,
 }
 
 #[derive(Default)]
-struct Inner {
+struct VaultInner {
     is_open: bool,
     /// Indexed by kind and text.
     placeholders: HashMap<(String, String), String>,
@@ -34,7 +34,7 @@ struct Inner {
 /// The stored form.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
-struct Kept {
+struct StoredVault {
     originals: HashMap<String, String>,
     numbers: HashMap<String, u32>,
 }
@@ -45,12 +45,14 @@ impl Vault {
         let mut vault = context
             .values()
             .update(KEY, |vault: &mut Self| vault.clone())?;
+        // Through the shared vault, so that agents that run at the same time assign no number
+        // twice.
         vault.inner().open(context.private_state())?;
         vault.state = Some(context.private_state().clone());
         Ok(vault)
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+    fn inner(&self) -> MutexGuard<'_, VaultInner> {
         lock(&self.inner)
     }
 
@@ -69,19 +71,20 @@ impl Vault {
         inner
             .originals
             .entry(placeholder.clone())
+            // Kept if it is there: a placeholder that was assigned keeps its meaning.
             .or_insert_with(|| text.to_owned());
-        self.keep("originals", &placeholder, text.into());
-        self.keep("numbers", kind, number.into());
+        self.store("originals", &placeholder, text.into());
+        self.store("numbers", kind, number.into());
         placeholder
     }
 
-    fn keep(&self, what: &str, key: &str, value: Value) {
+    fn store(&self, what: &str, key: &str, value: Value) {
         let Some(state) = &self.state else { return };
-        state.update(KEY, |kept| {
-            if let Some(kept) = object(kept)
-                && let Some(kept) = object(kept.entry(what).or_insert(Value::Null))
+        state.update(KEY, |stored| {
+            if let Some(vault) = object(stored)
+                && let Some(entries) = object(vault.entry(what).or_insert(Value::Null))
             {
-                kept.insert(key.to_owned(), value);
+                entries.insert(key.to_owned(), value);
             }
         });
     }
@@ -104,7 +107,7 @@ impl Vault {
                 let last = inner.numbers.entry(kind.to_owned()).or_default();
                 if number > *last {
                     *last = number;
-                    self.keep("numbers", kind, number.into());
+                    self.store("numbers", kind, number.into());
                 }
             }
         }
@@ -123,6 +126,7 @@ impl Vault {
                 restored.push_str(original);
                 done = end;
             } else if is_numbered(kinds, inside) {
+                // A made-up placeholder must not reach a tool as if it were a value.
                 return Err(text[at..end].to_owned());
             }
         }
@@ -130,37 +134,40 @@ impl Vault {
     }
 }
 
-impl Inner {
+impl VaultInner {
     /// Reads the stored vault: once, and again if a call that was not made has added to it.
     fn open(&mut self, state: &State) -> Result<()> {
-        let count = |kept: Option<&Value>| {
-            kept.and_then(|kept| kept.get("originals")?.as_object())
+        let count = state.read(KEY, |stored| {
+            stored
+                .and_then(|stored| stored.get("originals")?.as_object())
                 .map_or(0, serde_json::Map::len)
-        };
-        if self.is_open && state.read(KEY, count) == self.originals.len() {
+        });
+        if self.is_open && count == self.originals.len() {
             return Ok(());
         }
-        let kept: Kept = match state.get(KEY) {
-            Some(kept) => serde_json::from_value(kept).map_err(|error| {
+        let stored: StoredVault = match state.get(KEY) {
+            Some(stored) => serde_json::from_value(stored).map_err(|error| {
                 let message = "cannot read the stored placeholders of the conversation";
                 Error::new(ErrorKind::InvalidRequest, message).with_source(error)
             })?,
-            None => Kept::default(),
+            None => StoredVault::default(),
         };
-        for (placeholder, original) in &kept.originals {
+        for (placeholder, original) in &stored.originals {
             let inside = placeholder.trim_matches(['[', ']']);
+            // Only one direction is stored; the other follows from it.
             if let Some((kind, _)) = inside.rsplit_once('-') {
                 self.placeholders
                     .insert((kind.into(), original.clone()), placeholder.clone());
             }
         }
-        let stored = kept.originals.len();
-        self.originals.extend(kept.originals);
-        for (kind, number) in kept.numbers {
+        let stored_count = stored.originals.len();
+        self.originals.extend(stored.originals);
+        for (kind, number) in stored.numbers {
             let last = self.numbers.entry(kind).or_default();
+            // Never less: a number that was reserved here may not be stored yet.
             *last = number.max(*last);
         }
-        if self.originals.len() > stored {
+        if self.originals.len() > stored_count {
             // Of two calls that were not made, the second has stored the vault as it knew it.
             state.set(
                 KEY,
@@ -174,6 +181,7 @@ impl Inner {
 
 fn object(value: &mut Value) -> Option<&mut serde_json::Map<String, Value>> {
     if !value.is_object() {
+        // An entry that is new starts as null.
         *value = json!({});
     }
     value.as_object_mut()

@@ -8,8 +8,8 @@ use super::table::{Ends, Table};
 
 /// Shorter tracks are not worth keeping.
 const WORTH_KEEPING: usize = 4;
-/// Number of tracks kept for each pattern: those that lead furthest.
-const KEPT: usize = 4;
+/// Number of earlier tracks for each pattern: those that lead furthest.
+const MAX_EARLIER: usize = 4;
 
 /// The states of a walk, and where it met ends of matches. Positions are counted in bytes from the
 /// start of the text.
@@ -27,8 +27,8 @@ impl Track {
         self.first + self.states.len()
     }
 
-    fn at(&self, place: usize) -> Option<u32> {
-        self.states.get(place.checked_sub(self.first)?).copied()
+    fn at(&self, position: usize) -> Option<u32> {
+        self.states.get(position.checked_sub(self.first)?).copied()
     }
 
     /// Drops what no later walk can use.
@@ -45,13 +45,13 @@ impl Track {
 /// The tracks of one pattern.
 #[derive(Default)]
 pub(super) struct Tracks {
-    kept: Vec<Track>,
+    earlier: Vec<Track>,
     own: Track,
 }
 
 impl Tracks {
     pub(super) fn clear(&mut self) {
-        self.kept.clear();
+        self.earlier.clear();
     }
 }
 
@@ -82,7 +82,8 @@ pub(super) struct Ground<'a> {
 
 impl Walk {
     pub(super) fn begin(pattern: usize, state: u32, from: usize, tracks: &mut Tracks) -> Self {
-        tracks.kept.retain(|track| track.end() > from);
+        // A track that ends before this walk starts cannot be met any more.
+        tracks.earlier.retain(|track| track.end() > from);
         tracks.own.first = from + 1;
         tracks.own.states.clear();
         tracks.own.ends.clear();
@@ -120,6 +121,7 @@ impl Walk {
             ] {
                 let Some(end) = end else { continue };
                 let ends = &mut self.track(ground.tracks).ends;
+                // One end can be seen twice: by its state, and by the byte after it.
                 if ends.last() != Some(&end) {
                     ends.push(end);
                 }
@@ -132,6 +134,8 @@ impl Walk {
             let track = self.track(ground.tracks);
             track.states.push(self.state);
             track.trim(ground.max);
+            // In the same state at the same byte, both would read the same from here: the rest is
+            // not read again. It keeps the time linear.
             if self.follows.is_none() && self.meets(ground.tracks, found) {
                 *ground.steps += 1;
                 if !self.goes_on(ground, may_count) {
@@ -149,7 +153,7 @@ impl Walk {
     }
 
     fn track<'a>(&self, tracks: &'a mut Tracks) -> &'a mut Track {
-        match self.follows.and_then(|index| tracks.kept.get_mut(index)) {
+        match self.follows.and_then(|index| tracks.earlier.get_mut(index)) {
             Some(track) => track,
             None => &mut tracks.own,
         }
@@ -171,13 +175,13 @@ impl Walk {
         let at = self.at;
         let state = self.state;
         let Some(index) = tracks
-            .kept
+            .earlier
             .iter()
             .position(|track| track.at(at) == Some(state))
         else {
             return false;
         };
-        let track = &tracks.kept[index];
+        let track = &tracks.earlier[index];
         if let Some(last) = track.states.last() {
             self.state = *last;
         }
@@ -194,11 +198,12 @@ impl Walk {
     /// Ends the walk and records its track.
     fn close(&self, tracks: &mut Tracks) -> bool {
         if self.follows.is_none() && tracks.own.states.len() >= WORTH_KEEPING {
-            if tracks.kept.len() == KEPT {
-                let shortest = (0..KEPT).min_by_key(|index| tracks.kept[*index].end());
-                shortest.map(|index| tracks.kept.swap_remove(index));
+            if tracks.earlier.len() == MAX_EARLIER {
+                // The track that ends first is of use to the fewest walks.
+                let shortest = (0..MAX_EARLIER).min_by_key(|index| tracks.earlier[*index].end());
+                shortest.map(|index| tracks.earlier.swap_remove(index));
             }
-            tracks.kept.push(std::mem::take(&mut tracks.own));
+            tracks.earlier.push(std::mem::take(&mut tracks.own));
         }
         false
     }

@@ -14,12 +14,12 @@ use tower_agent::error::{CallSite, Error, Result};
 /// Decides about retries. Each call has its own clone, which counts its attempts.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Policy {
-    config: Arc<Config>,
+    config: Arc<PolicyConfig>,
     made: u32,
 }
 
 #[derive(Clone)]
-pub(super) struct Config {
+pub(super) struct PolicyConfig {
     pub(super) attempts: u32,
     pub(super) base: Duration,
     pub(super) max: Duration,
@@ -32,7 +32,7 @@ pub(super) struct Config {
     rng: Option<Arc<Mutex<dyn Rng + Send>>>,
 }
 
-impl Default for Config {
+impl Default for PolicyConfig {
     fn default() -> Self {
         Self {
             attempts: 3,
@@ -58,7 +58,7 @@ enum Stop {
 }
 
 impl Policy {
-    pub(super) fn config(&mut self) -> &mut Config {
+    pub(super) fn config(&mut self) -> &mut PolicyConfig {
         Arc::make_mut(&mut self.config)
     }
 
@@ -79,7 +79,7 @@ impl Policy {
 
     /// Returns the wait before the next attempt, or why there is none.
     fn wait<R: Request>(&self, request: &R, error: &Error) -> Result<Result<Duration, Stop>> {
-        let Config {
+        let PolicyConfig {
             attempts,
             max_retry_after,
             restart_streams,
@@ -87,6 +87,8 @@ impl Policy {
             budget,
             ..
         } = &*self.config;
+        // An ending holds for the whole run, and is not shown to the predicate, which could select
+        // it by mistake.
         if error.is_ending() || request.context().aborted().is_some() {
             return Ok(Err(Stop::Untouched));
         }
@@ -105,11 +107,13 @@ impl Policy {
             _ if request.is_committed() && !restart_streams => {
                 "output was already streamed".to_owned()
             }
+            // Waiting less than the server asked for would only fail again.
             Some(after) if after > *max_retry_after => {
                 format!(
                     "the server asked to wait {after:?}, more than the maximum of {max_retry_after:?}"
                 )
             }
+            // Last, because it takes from the budget: a call that is not retried anyway must not.
             _ if !budget.withdraw() => "the retry budget is exhausted".to_owned(),
             after => return Ok(Ok(after.unwrap_or_else(|| self.backoff(request)))),
         };
@@ -118,10 +122,11 @@ impl Policy {
 
     /// Returns a random part of a time that doubles with each attempt.
     fn backoff<R: Request>(&self, request: &R) -> Duration {
-        let Config { base, max, rng, .. } = &*self.config;
+        let PolicyConfig { base, max, rng, .. } = &*self.config;
         let doubled = 2_u32.saturating_pow(self.made.saturating_sub(1));
         let most = base.saturating_mul(doubled).min(*max);
         let part = match rng {
+            // A source of the caller's wins, for tests that need known values.
             Some(rng) => lock(rng).next_f64(),
             None => request
                 .context()
@@ -136,6 +141,7 @@ impl Policy {
         let s = if attempts == 1 { "" } else { "s" };
         let against = match stop {
             Stop::Untouched => return error.clone(),
+            // A single attempt needs no explanation.
             Stop::Final if attempts == 1 => return error.clone(),
             Stop::Final => String::new(),
             Stop::Because(against) => format!("; not retried: {against}"),
@@ -149,9 +155,12 @@ impl<R: Request> tower::retry::Policy<R, R::Response, Error> for Policy {
     type Future = Sleep;
 
     fn retry(&mut self, request: &mut R, result: &mut Result<R::Response>) -> Option<Sleep> {
+        // Tower asks after each attempt, successful or not.
         self.made += 1;
         let error = match result {
             Ok(_) => {
+                // Successes earn retries, so that they stay a share of all calls when a server is
+                // down.
                 self.config.budget.deposit();
                 return None;
             }
@@ -179,9 +188,9 @@ impl<R: Request> tower::retry::Policy<R, R::Response, Error> for Policy {
     }
 }
 
-impl fmt::Debug for Config {
+impl fmt::Debug for PolicyConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Config")
+        f.debug_struct("PolicyConfig")
             .field("attempts", &self.attempts)
             .field("base", &self.base)
             .field("max", &self.max)

@@ -26,6 +26,7 @@ impl Stopwatch {
     }
 
     fn elapsed(&self) -> Duration {
+        // Saturating: the two are read one after the other.
         self.start.elapsed().saturating_sub(self.wait.elapsed())
     }
 }
@@ -74,6 +75,7 @@ pub(super) fn watch(request: &mut ModelRequest) -> Option<Arc<Deltas>> {
         stopwatch,
         progress: Mutex::new(Progress::Nothing),
     });
+    // In a band of its own: a mapper outside may hold deltas back, which is not the model's delay.
     request.enter_band();
     let seen = deltas.clone();
     request.map_deltas(move || {
@@ -99,7 +101,7 @@ impl Mapper for Seen {
 }
 
 /// The limits of a layer.
-pub(super) struct Limits<R> {
+pub(super) struct CallLimits<R> {
     pub(super) whole: Duration,
     pub(super) first_delta: Option<Duration>,
     pub(super) idle: Option<Duration>,
@@ -109,17 +111,17 @@ pub(super) struct Limits<R> {
 
 type Watch<R> = fn(&mut R) -> Option<Arc<Deltas>>;
 
-impl<R> Copy for Limits<R> {}
+impl<R> Copy for CallLimits<R> {}
 
-impl<R> Clone for Limits<R> {
+impl<R> Clone for CallLimits<R> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<R> fmt::Debug for Limits<R> {
+impl<R> fmt::Debug for CallLimits<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Limits")
+        f.debug_struct("CallLimits")
             .field("whole", &self.whole)
             .field("first_delta", &self.first_delta)
             .field("idle", &self.idle)
@@ -139,7 +141,7 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    pub(super) fn start<R: Request>(request: &mut R, limits: &Limits<R>) -> Self {
+    pub(super) fn start<R: Request>(request: &mut R, limits: &CallLimits<R>) -> Self {
         Self {
             site: CallSite::of(request),
             whole: limits.whole,

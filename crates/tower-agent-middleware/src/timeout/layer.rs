@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use tower_layer::Layer;
 
-use super::clock::{self, Limits};
+use super::clock::{self, CallLimits};
 use super::service::CallTimeout;
 use tower_agent::call::Request;
 use tower_agent::model::ModelRequest;
@@ -12,7 +12,7 @@ use tower_agent::model::ModelRequest;
 /// from where the layer is used.
 #[must_use = "a layer does nothing until it is layered"]
 pub struct CallTimeoutLayer<R> {
-    limits: Limits<R>,
+    limits: CallLimits<R>,
 }
 
 impl<R: Request> CallTimeoutLayer<R> {
@@ -20,7 +20,7 @@ impl<R: Request> CallTimeoutLayer<R> {
     /// [`Tool::layer`](tower_agent::Tool::layer).
     pub fn new(limit: Duration) -> Self {
         Self {
-            limits: Limits {
+            limits: CallLimits {
                 whole: limit,
                 first_delta: None,
                 idle: None,
@@ -35,6 +35,7 @@ impl CallTimeoutLayer<ModelRequest> {
     /// of the whole call.
     pub fn first_delta(mut self, limit: Duration) -> Self {
         self.limits.first_delta = Some(limit);
+        // Only with such a limit, since a mapper costs something for every delta.
         self.limits.watch = Some(clock::watch);
         self
     }

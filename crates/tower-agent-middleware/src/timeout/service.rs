@@ -8,7 +8,7 @@ use pin_project_lite::pin_project;
 use tokio::time::{Sleep, sleep};
 use tower::Service;
 
-use super::clock::{Clock, Limits};
+use super::clock::{CallLimits, Clock};
 use tower_agent::call::Request;
 use tower_agent::error::{BoxError, Error, Result};
 
@@ -21,11 +21,11 @@ const TICK: Duration = Duration::from_millis(1);
 /// A call that does not complete at once needs a `tokio` runtime with time enabled.
 pub struct CallTimeout<S, R> {
     inner: S,
-    limits: Limits<R>,
+    limits: CallLimits<R>,
 }
 
 impl<S, R> CallTimeout<S, R> {
-    pub(super) fn new(inner: S, limits: Limits<R>) -> Self {
+    pub(super) fn new(inner: S, limits: CallLimits<R>) -> Self {
         Self { inner, limits }
     }
 }
@@ -94,6 +94,7 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
+        // The call before the clock: a response that is there is not late.
         if let Poll::Ready(result) = this.future.poll(cx) {
             return Poll::Ready(result.map_err(|error| Error::from(error.into())));
         }
@@ -104,6 +105,7 @@ where
                 ready!(sleep.poll(cx));
             }
             match this.clock.left() {
+                // At least a tick, so that a remainder below the timer's resolution does not spin.
                 Ok(left) => this.sleep.set(Some(sleep(left.max(TICK)))),
                 Err(error) => return Poll::Ready(Err(error)),
             }

@@ -40,9 +40,9 @@ pub(crate) fn text(value: Option<&AnyValue>) -> String {
     match value.and_then(|value| value.value.as_ref()) {
         None => String::new(),
         Some(Value::StringValue(text)) => text.clone(),
-        Some(Value::BoolValue(it)) => it.to_string(),
-        Some(Value::IntValue(it)) => it.to_string(),
-        Some(Value::DoubleValue(it)) => it.to_string(),
+        Some(Value::BoolValue(truth)) => truth.to_string(),
+        Some(Value::IntValue(number)) => number.to_string(),
+        Some(Value::DoubleValue(number)) => number.to_string(),
         Some(Value::ArrayValue(list)) => {
             let list: Vec<_> = list.values.iter().map(|value| text(Some(value))).collect();
             format!("[{}]", list.join(", "))

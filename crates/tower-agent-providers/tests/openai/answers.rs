@@ -117,7 +117,7 @@ async fn escaped_words_are_what_they_spell() {
     let calls: Vec<_> = response
         .message()
         .tool_calls()
-        .map(|it| (&*it.id, &*it.name))
+        .map(|call| (&*call.id, &*call.name))
         .collect();
     assert_eq!(calls, [("call_1", "add")]);
 }
@@ -139,7 +139,11 @@ async fn words_of_another_type_are_not_said() {
         assert_eq!(response.finish_reason(), &FinishReason::ToolCalls);
         assert_eq!(response.metadata().request_id(), None);
         assert_eq!(response.metadata().model(), None);
-        let calls: Vec<_> = response.message().tool_calls().map(|it| &*it.id).collect();
+        let calls: Vec<_> = response
+            .message()
+            .tool_calls()
+            .map(|call| &*call.id)
+            .collect();
         assert_eq!(calls, ["call_0_0"]);
     }
 }

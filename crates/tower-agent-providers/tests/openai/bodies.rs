@@ -243,9 +243,10 @@ proptest! {
                 value => fields.insert(name.clone(), value.clone()),
             };
         }
-        match fields.contains_key("model") {
-            true => prop_assert_eq!(send(extra).unwrap(), expected),
-            false => prop_assert!(send(extra).is_err()),
+        if fields.contains_key("model") {
+            prop_assert_eq!(send(extra).unwrap(), expected);
+        } else {
+            prop_assert!(send(extra).is_err());
         }
     }
 }

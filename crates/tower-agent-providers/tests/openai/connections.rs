@@ -210,9 +210,10 @@ async fn a_call_that_times_out_closes_its_connection_and_the_next_has_another() 
         let answer = tokio::spawn({
             let model = model.clone();
             async move {
-                match is_streamed {
-                    true => stream(model, ModelRequest::default()).await.0,
-                    false => call(model, ModelRequest::default()).await,
+                if is_streamed {
+                    stream(model, ModelRequest::default()).await.0
+                } else {
+                    call(model, ModelRequest::default()).await
                 }
             }
         });

@@ -427,9 +427,10 @@ async fn what_a_redaction_finds_is_in_no_recording() {
             let builder = gone().base_url(url).build_with(redacted(recording));
             let model = builder.unwrap();
             async move {
-                match streamed {
-                    true => stream(model, ask(&format!("{ADDRESS}?"))).await.0,
-                    false => call(model, ask(&format!("{ADDRESS}?"))).await,
+                if streamed {
+                    stream(model, ask(&format!("{ADDRESS}?"))).await.0
+                } else {
+                    call(model, ask(&format!("{ADDRESS}?"))).await
                 }
             }
         };

@@ -324,9 +324,10 @@ async fn what_the_model_wrote_goes_back_letter_for_letter() {
         let server = Server::start(replies).await;
         let tool = Tool::function("pay", "Pays.", pay);
         let agent = Agent::builder(server.model()).tool(tool).build().unwrap();
-        let response = match is_stream {
-            true => agent.stream("Pay!").response().await,
-            false => agent.run("Pay!").await,
+        let response = if is_stream {
+            agent.stream("Pay!").response().await
+        } else {
+            agent.run("Pay!").await
         };
         assert_eq!(response.unwrap().text(), "Paid.");
         let sent = &server.seen()[1].body["messages"];

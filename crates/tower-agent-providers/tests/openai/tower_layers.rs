@@ -41,9 +41,10 @@ macro_rules! agent_on {
 }
 
 fn reply(streamed: bool, text: &str) -> Reply {
-    match streamed {
-        false => says(text),
-        true => events(&[delta(json!({ "content": text })), finished("stop")]),
+    if streamed {
+        events(&[delta(json!({ "content": text })), finished("stop")])
+    } else {
+        says(text)
     }
 }
 
@@ -90,17 +91,14 @@ async fn headers_ids_and_keys_are_added_to_each_call() {
 /// The pieces of a reply, each flushed, under one gzip stream.
 fn gzipped(streamed: bool) -> Reply {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
-    let (kind, texts) = match streamed {
-        false => {
-            let message = json!({ "role": "assistant", "content": "done" });
-            let answer = json!({ "choices": [{ "message": message, "finish_reason": "stop" }] });
-            ("application/json", vec![answer.to_string()])
-        }
-        true => {
-            let chunks = ["do", "ne"].map(|text| event(&delta(json!({ "content": text }))));
-            let end = [event(&finished("stop")), "data: [DONE]\n\n".into()];
-            ("text/event-stream", chunks.into_iter().chain(end).collect())
-        }
+    let (kind, texts) = if streamed {
+        let chunks = ["do", "ne"].map(|text| event(&delta(json!({ "content": text }))));
+        let end = [event(&finished("stop")), "data: [DONE]\n\n".into()];
+        ("text/event-stream", chunks.into_iter().chain(end).collect())
+    } else {
+        let message = json!({ "role": "assistant", "content": "done" });
+        let answer = json!({ "choices": [{ "message": message, "finish_reason": "stop" }] });
+        ("application/json", vec![answer.to_string()])
     };
     let head = format!(
         "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: {kind}\r\ncontent-encoding: gzip\r\n\

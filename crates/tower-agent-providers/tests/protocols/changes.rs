@@ -29,9 +29,10 @@ struct Changed {
 }
 
 fn answer<C: Column>(answer: &Answer, is_streamed: bool) -> Reply {
-    match is_streamed {
-        true => streamed::<C>(answer),
-        false => reply(200, &C::body(answer)),
+    if is_streamed {
+        streamed::<C>(answer)
+    } else {
+        reply(200, &C::body(answer))
     }
 }
 
@@ -48,9 +49,10 @@ async fn run<A: Column, C: Column>(said: [&Answer; 2], is_streamed: bool) -> Cha
     let models = Fallback::new(model::<A>(&first)).or(model::<C>(&second));
     let look = Tool::function("look", "Looks.", |_: Value| "a cat");
     let agent = Agent::builder(models).tool(look).build().unwrap();
-    let response = match is_streamed {
-        true => agent.stream("What do you see?").response().await,
-        false => agent.run("What do you see?").await,
+    let response = if is_streamed {
+        agent.stream("What do you see?").response().await
+    } else {
+        agent.run("What do you see?").await
     };
     let response = response.unwrap();
     assert_eq!(response.text(), "Done.");
@@ -222,9 +224,10 @@ async fn a_typed_answer_that_another_provider_repairs<A: Column, C: Column>() {
         let models = Fallback::new(model::<A>(&first)).or(model::<C>(&second));
         let agent = Agent::builder(models).build().unwrap();
         let asked = "How warm is it in Oslo?";
-        let response = match is_streamed {
-            true => agent.stream_typed::<Weather>(asked).response().await,
-            false => agent.run_typed::<Weather>(asked).await,
+        let response = if is_streamed {
+            agent.stream_typed::<Weather>(asked).response().await
+        } else {
+            agent.run_typed::<Weather>(asked).await
         };
         let weather = response.unwrap().into_value().unwrap();
         assert_eq!(

@@ -41,9 +41,10 @@ impl Protocol for Lines {
 
     fn path<'a>(&self, call: &Call<'a>) -> tower_agent::Result<Cow<'a, str>> {
         let model = call.require_model()?;
-        Ok(match call.is_streamed() {
-            true => format!("/models/{model}:stream?alt=lines").into(),
-            false => format!("/models/{model}:plain").into(),
+        Ok(if call.is_streamed() {
+            format!("/models/{model}:stream?alt=lines").into()
+        } else {
+            format!("/models/{model}:plain").into()
         })
     }
 

@@ -146,9 +146,10 @@ async fn ask<P: Protocol>(
     request: ModelRequest,
     is_streamed: bool,
 ) -> (Result<ModelResponse, Error>, Vec<Event>) {
-    match is_streamed {
-        true => stream(model.clone(), request).await,
-        false => (call(model.clone(), request).await, Vec::new()),
+    if is_streamed {
+        stream(model.clone(), request).await
+    } else {
+        (call(model.clone(), request).await, Vec::new())
     }
 }
 
@@ -362,9 +363,10 @@ async fn a_second_attempt_succeeds<S: Spoken>() {
         let name = format!("streamed: {is_streamed}");
         let model = told::<S>(&server, "x-test-id", &name);
         let models = Fallback::new(model.clone()).or(model);
-        let response = match is_streamed {
-            true => stream(models, asks("flaky")).await.0,
-            false => call(models, asks("flaky")).await,
+        let response = if is_streamed {
+            stream(models, asks("flaky")).await.0
+        } else {
+            call(models, asks("flaky")).await
         };
         assert_eq!(response.unwrap().text(), "At last.");
         let entries = journal(&server);

@@ -26,7 +26,10 @@ async fn drive(engine: &Engine, folder: &Path, run: &str) {
             end => panic!("{run}: {end:?}"),
         }
         let asked = engine.info(run).await.unwrap().interrupts;
-        let answers: Vec<_> = asked.iter().map(|it| world.answer(it)).collect();
+        let answers: Vec<_> = asked
+            .iter()
+            .map(|interrupt| world.answer(interrupt))
+            .collect();
         handle = engine.resume(run, answers).await.unwrap();
     }
 }

@@ -18,13 +18,17 @@ use crate::support::{Count, durable, request};
 #[tokio::test]
 async fn a_tool_that_has_finished_is_kept_although_one_beside_it_aborts_the_run() {
     let model = service_fn(async |request: ModelRequest| {
-        let is_done = request.messages().iter().any(|it| it.role() == Role::Tool);
-        Ok::<_, BoxError>(match is_done {
-            true => ModelResponse::from_text("Done."),
-            false => ModelResponse::from_tool_calls([
+        let is_done = request
+            .messages()
+            .iter()
+            .any(|message| message.role() == Role::Tool);
+        Ok::<_, BoxError>(if is_done {
+            ModelResponse::from_text("Done.")
+        } else {
+            ModelResponse::from_tool_calls([
                 ToolCall::new("c1", "stop", json!({})),
                 ToolCall::new("c2", "pay", json!({})),
-            ]),
+            ])
         })
     });
     let (paid, has_paid) = (Count::default(), Arc::new(Notify::new()));

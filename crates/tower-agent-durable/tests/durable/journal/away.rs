@@ -80,7 +80,7 @@ async fn a_commit_whose_outcome_is_unknown_counts_once() {
     let operations = whole.operations();
     let commits_charge = operations
         .iter()
-        .position(|it| it == "commit charge")
+        .position(|operation| operation == "commit charge")
         .unwrap();
     let (asks, _) = make(&connected, &[commits_charge], Lost::Request).await;
     for lost in [Lost::Request, Lost::Answer] {
@@ -145,8 +145,8 @@ async fn a_run_whose_server_is_killed_at_any_operation_goes_on_when_it_is_back()
         let (breaks, kills, seen) = (proxy.clone(), server.clone(), world.clone());
         let agent = world.agent(database.clone(), move |_| {
             let operations = seen.operations();
-            let times = operations.iter().filter(|it| *it == operation).count();
-            if times == 1 && operations.last().is_some_and(|it| it == operation) {
+            let times = operations.iter().filter(|made| *made == operation).count();
+            if times == 1 && operations.last().is_some_and(|last| last == operation) {
                 let server = kills.clone();
                 breaks.lose(lost, move || server.lock().unwrap().kill());
             }

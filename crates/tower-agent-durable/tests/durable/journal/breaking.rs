@@ -120,14 +120,14 @@ impl World {
         let seen = self.seen();
         for (step, _) in &seen.made {
             assert!(
-                steps.iter().any(|it| name(&it.id) == *step),
+                steps.iter().any(|stored| name(&stored.id) == *step),
                 "`{step}` was lost"
             );
         }
         for step in &seen.kept {
             let is_kept = steps
                 .iter()
-                .any(|it| name(&it.id) == *step && it.ended_at.is_some());
+                .any(|stored| name(&stored.id) == *step && stored.ended_at.is_some());
             assert!(is_kept, "the record of `{step}` was lost");
         }
     }
@@ -148,7 +148,7 @@ impl World {
             let results = request
                 .messages()
                 .iter()
-                .filter(|it| it.role() == Role::Tool)
+                .filter(|message| message.role() == Role::Tool)
                 .count();
             let call = |tool: &str| ToolCall::new(format!("of {tool}"), tool, json!({}));
             let response = match results {
@@ -183,7 +183,11 @@ impl World {
                 Err(JournalError::UnknownRun { .. }) => request(),
                 Err(error) => Err(error)?,
                 Ok(run) => {
-                    let answers: Vec<_> = run.interrupts.iter().map(|it| self.answer(it)).collect();
+                    let answers: Vec<_> = run
+                        .interrupts
+                        .iter()
+                        .map(|interrupt| self.answer(interrupt))
+                        .collect();
                     runs.request("run 1").await?.with_resolutions(answers)
                 }
             };
@@ -235,7 +239,7 @@ fn transcript(response: &AgentResponse) -> Vec<String> {
     response
         .messages()
         .iter()
-        .map(|it| serde_json::to_string(it).unwrap())
+        .map(|message| serde_json::to_string(message).unwrap())
         .collect()
 }
 

@@ -173,7 +173,7 @@ impl World {
                 request
                     .messages()
                     .iter()
-                    .filter(|it| it.role() == role)
+                    .filter(|message| message.role() == role)
                     .count()
             };
             let done = count(Role::Tool);
@@ -197,9 +197,9 @@ impl World {
             "Does it.",
             move |arguments: Value, call: ToolRequest| {
                 world.write("done", &format!("{name} {arguments}"));
-                call.context()
-                    .state()
-                    .update(name, |it| *it = json!(it.as_u64().unwrap_or(0) + 1));
+                call.context().state().update(name, |value| {
+                    *value = json!(value.as_u64().unwrap_or(0) + 1)
+                });
                 returns
             },
         )
@@ -210,11 +210,11 @@ fn arguments(tool: &str, request: &ModelRequest) -> Value {
     let last = request
         .messages()
         .iter()
-        .flat_map(|it| it.tool_results())
+        .flat_map(|message| message.tool_results())
         .last();
     match tool {
         // What the model has been told.
-        "send" => json!({ "to": last.map(|it| it.text()) }),
+        "send" => json!({ "to": last.map(|result| result.text()) }),
         "transfer_to_agent" => json!({ "agent": "other" }),
         _ => json!({ "request": "?" }),
     }

@@ -23,7 +23,7 @@ fn results(response: &AgentResponse) -> Vec<String> {
         .messages()
         .iter()
         .flat_map(Message::tool_results)
-        .map(|it| it.text())
+        .map(|result| result.text())
         .collect()
 }
 
@@ -79,7 +79,7 @@ async fn what_was_approved_in_a_sub_agent_need_not_be_approved_again_after_a_cra
 /// An agent that makes two calls at once, neither of which may be made twice.
 fn pair(database: &Sqlite, tools: [Tool; 2]) -> Agent {
     let model = tower::service_fn(async |request: ModelRequest| {
-        let calls = ["one", "two"].map(|it| ToolCall::new(it, it, json!({})));
+        let calls = ["one", "two"].map(|name| ToolCall::new(name, name, json!({})));
         Ok::<_, BoxError>(match request.messages().len() {
             1 => ModelResponse::from_tool_calls(calls),
             _ => ModelResponse::from_text("Done."),
@@ -110,10 +110,14 @@ async fn of_two_calls_in_flight_each_is_asked_about_and_answered_by_itself() {
     let tools = [("one", &one), ("two", &two)];
     let agent = pair(
         &database,
-        tools.map(|(name, it)| counting(name, Effect::Mutating, it)),
+        tools.map(|(name, count)| counting(name, Effect::Mutating, count)),
     );
     let asked = agent.run(request()).await.unwrap();
-    let ids: Vec<_> = asked.interrupts().iter().map(|it| it.id.clone()).collect();
+    let ids: Vec<_> = asked
+        .interrupts()
+        .iter()
+        .map(|interrupt| interrupt.id.clone())
+        .collect();
     assert_eq!(ids, ["unfinished agent/m1.0 1", "unfinished agent/m1.1 1"]);
     let again = Resolution::resolved(&ids[1], Unfinished::RunAgain);
     let asked = agent.run(next(&database, vec![again]).await).await.unwrap();
@@ -121,7 +125,7 @@ async fn of_two_calls_in_flight_each_is_asked_about_and_answered_by_itself() {
         asked
             .interrupts()
             .iter()
-            .map(|it| &*it.id)
+            .map(|interrupt| &*interrupt.id)
             .collect::<Vec<_>>(),
         [&ids[0]]
     );

@@ -67,7 +67,7 @@ async fn a_run_whose_disk_is_full_at_any_operation_goes_on_with_more_space() {
     let operations = whole.operations();
     let ends_of_charge = operations
         .iter()
-        .position(|it| it == "commit charge")
+        .position(|operation| operation == "commit charge")
         .unwrap();
     let (asks, _) = make(&disk, &[ends_of_charge]).await;
     let once = (0..operations.len()).map(|at| vec![at]);

@@ -27,7 +27,7 @@ async fn steps(database: &Sqlite) -> Steps {
             let steps = steps.unwrap();
             steps
                 .iter()
-                .map(|it| (name(&it.id), it.ended_at.is_some()))
+                .map(|step| (name(&step.id), step.ended_at.is_some()))
                 .collect()
         }
     }

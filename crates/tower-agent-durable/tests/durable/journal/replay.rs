@@ -156,7 +156,7 @@ async fn agents_of_one_name_at_once_are_answered_each_with_its_own() {
     let result = first
         .messages()
         .iter()
-        .flat_map(|it| it.tool_results())
+        .flat_map(|message| message.tool_results())
         .next()
         .unwrap()
         .text();
@@ -186,13 +186,14 @@ async fn a_team_that_a_tool_has_ended_ends_there_again() {
         let (rounds, count) = (rounds.clone(), rounds.clone());
         let model = tower::service_fn(move |request: ModelRequest| {
             let is_asked = request.messages().last().unwrap().role() == tower_agent::Role::Tool;
-            let response = match is_asked {
-                true => ModelResponse::from_text("Next."),
-                false => ModelResponse::from_tool_calls([ToolCall::new(
+            let response = if is_asked {
+                ModelResponse::from_text("Next.")
+            } else {
+                ModelResponse::from_tool_calls([ToolCall::new(
                     format!("c{}", request.messages().len()),
                     "work",
                     json!({}),
-                )]),
+                )])
             };
             async { Ok::<_, BoxError>(response) }
         });
@@ -200,9 +201,9 @@ async fn a_team_that_a_tool_has_ended_ends_there_again() {
             if rounds.one() == 3 {
                 call.context().escalate();
             }
-            call.context()
-                .state()
-                .update("rounds", |it| *it = json!(it.as_u64().unwrap_or(0) + 1));
+            call.context().state().update("rounds", |value| {
+                *value = json!(value.as_u64().unwrap_or(0) + 1)
+            });
             "worked"
         };
         let member = Agent::builder(model).name("member");
@@ -240,9 +241,10 @@ async fn of_parallel_changes_of_one_key_the_same_stands_again() {
             let is_asked = request.messages().len() == 1;
             let calls =
                 ["slow", "quick", "remover"].map(|tool| ToolCall::new(tool, tool, json!({})));
-            let response = match is_asked {
-                true => ModelResponse::from_tool_calls(calls),
-                false => ModelResponse::from_text("Done."),
+            let response = if is_asked {
+                ModelResponse::from_tool_calls(calls)
+            } else {
+                ModelResponse::from_text("Done.")
             };
             async { Ok::<_, BoxError>(response) }
         });
@@ -344,17 +346,16 @@ async fn a_value_of_a_call_that_waits_stays_the_same_when_the_call_goes_on() {
         let agent = || {
             let durable = Durable::new(database.clone());
             let orders = numbering(&durable, &made);
-            let tool = match is_nested {
-                false => orders,
-                true => {
-                    let worker = Agent::builder(calling(&["order"], &Count::default()));
-                    worker
-                        .name("order")
-                        .tool(orders)
-                        .build()
-                        .unwrap()
-                        .into_tool("Works.")
-                }
+            let tool = if is_nested {
+                let worker = Agent::builder(calling(&["order"], &Count::default()));
+                worker
+                    .name("order")
+                    .tool(orders)
+                    .build()
+                    .unwrap()
+                    .into_tool("Works.")
+            } else {
+                orders
             };
             let agent = Agent::builder(calling(&["order", "order"], &Count::default()));
             agent

@@ -96,9 +96,10 @@ impl Failing {
             return Err(StoreError::database("disk full").into());
         }
         let done = operation.await;
-        match fails {
-            true => Err(StoreError::database("connection lost").into()),
-            false => done,
+        if fails {
+            Err(StoreError::database("connection lost").into())
+        } else {
+            done
         }
     }
 }
@@ -488,7 +489,7 @@ async fn a_mutating_tool_whose_time_has_run_out_is_asked_about() {
     let told = failed
         .messages()
         .iter()
-        .flat_map(|it| it.tool_results())
+        .flat_map(|message| message.tool_results())
         .next()
         .unwrap()
         .text();
@@ -578,9 +579,10 @@ async fn a_retry_around_the_agent_goes_on_with_the_call_that_failed() {
     let fails = Count::default();
     let once =
         tower_agent::callback::before_model(move |request: &mut tower_agent::ModelRequest| {
-            match request.messages().len() > 1 && fails.one() == 1 {
-                true => Err(Error::new(ErrorKind::Overloaded, "busy")),
-                false => Ok(()),
+            if request.messages().len() > 1 && fails.one() == 1 {
+                Err(Error::new(ErrorKind::Overloaded, "busy"))
+            } else {
+                Ok(())
             }
         });
     let agent = durable(calling(&["pay"], &models), database.clone()).on_model(once);

@@ -57,15 +57,12 @@ fn overtaken_at_each_point(new: impl Fn() -> Program + Sync) {
             report = other.ends();
         }
         assert_eq!(report, "ended", "overtaken at `{at}`");
-        match is_refused(&last) {
-            true => {
-                refused.one();
-            }
+        if is_refused(&last) {
+            refused.one();
+        } else {
             // It asks for the run's latest request, or has it, and gets the same end.
-            false => {
-                let is_between = at.ends_with(" a run starts") || at.ends_with(" a run has ended");
-                assert!(last == "ended" && is_between, "{last}, at `{at}`");
-            }
+            let is_between = at.ends_with(" a run starts") || at.ends_with(" a run has ended");
+            assert!(last == "ended" && is_between, "{last}, at `{at}`");
         }
         assert_eq!(end(&root), expected, "overtaken at `{at}`");
     });
@@ -125,8 +122,8 @@ fn race(new: impl Fn() -> Program + Sync) {
         while let Some(asks) = reports.iter().position(|report| report == ASKS) {
             reports[asks] = processes[asks].ends();
         }
-        let refused = reports.iter().filter(|it| is_refused(it)).count();
-        let ended = reports.iter().filter(|it| **it == "ended").count();
+        let refused = reports.iter().filter(|report| is_refused(report)).count();
+        let ended = reports.iter().filter(|report| **report == "ended").count();
         assert!(
             ended >= 1 && ended + refused == 2,
             "round {round}: {reports:?}"

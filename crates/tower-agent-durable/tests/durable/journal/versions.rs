@@ -16,7 +16,9 @@ fn is_newer<T>(read: Result<T, JournalError>) -> bool {
         newest: 1,
     }
     .to_string();
-    read.is_err_and(|error| matches!(error, JournalError::Store(it) if it.to_string() == newer))
+    read.is_err_and(
+        |error| matches!(error, JournalError::Store(stored) if stored.to_string() == newer),
+    )
 }
 
 #[tokio::test]

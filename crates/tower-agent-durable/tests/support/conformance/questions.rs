@@ -21,9 +21,10 @@ pub(crate) fn slow(keys: &Keys, times: usize) -> Tool {
     let pay = move |_: Value, request: ToolRequest| {
         let mut keys = keys.lock().unwrap();
         keys.push(request.idempotency_key());
-        match keys.len() > times {
-            true => Ok("pay done"),
-            false => Err(Error::new(ErrorKind::Timeout, "too slow")),
+        if keys.len() > times {
+            Ok("pay done")
+        } else {
+            Err(Error::new(ErrorKind::Timeout, "too slow"))
         }
     };
     Tool::function_with("pay", "Does it.", pay)
@@ -49,7 +50,10 @@ pub(crate) fn answer(paused: &AgentResponse, answer: impl Into<Value>) -> Resolu
 /// What the model reads of the only call.
 pub(crate) fn told(response: &AgentResponse) -> String {
     assert_eq!(response.text(), "Done.");
-    let mut told = response.messages().iter().flat_map(|it| it.tool_results());
+    let mut told = response
+        .messages()
+        .iter()
+        .flat_map(|message| message.tool_results());
     told.next().unwrap().text()
 }
 
@@ -109,13 +113,12 @@ pub(crate) async fn an_answer_counts_in_a_run_of_any_id(place: impl Place) {
             assert_eq!(told(&done().await.unwrap()), text);
             let is_made = text == "pay done";
             assert_eq!(keys(&paid).len(), 1 + usize::from(is_made));
-            match is_made {
-                true => assert_eq!(keys(&paid)[1], question.1),
+            if is_made {
+                assert_eq!(keys(&paid)[1], question.1);
+            } else {
                 // The same answer again calls nothing either.
-                false => {
-                    assert_eq!(told(&done().await.unwrap()), text);
-                    assert_eq!(keys(&paid).len(), 1);
-                }
+                assert_eq!(told(&done().await.unwrap()), text);
+                assert_eq!(keys(&paid).len(), 1);
             }
         }
     }

@@ -60,7 +60,7 @@ pub(crate) async fn a_run_is_seen_with_its_steps_and_what_it_waits_for_and_goes_
     let is_done = |kinds: &[&str]| {
         kinds
             .iter()
-            .map(|it| ((*it).to_owned(), true))
+            .map(|kind| ((*kind).to_owned(), true))
             .collect::<Vec<_>>()
     };
     assert_eq!(kinds().await, is_done(&["model", "look", "model"]));
@@ -125,9 +125,10 @@ pub(crate) async fn a_run_that_was_cancelled_or_deleted_stops_before_its_next_st
             let tool = move |_: serde_json::Value| {
                 let runs = runs.clone();
                 async move {
-                    match is_deleted {
-                        true => runs.delete("run 1").await,
-                        false => runs.cancel("run 1").await,
+                    if is_deleted {
+                        runs.delete("run 1").await
+                    } else {
+                        runs.cancel("run 1").await
                     }
                 }
             };
@@ -360,9 +361,12 @@ pub(crate) async fn runs_that_have_ended_are_deleted_when_they_are_old(
     let database = place.open().await;
     let runs = database.runs();
     let agent = |works: bool| {
-        let broken = move |_: &mut ModelRequest| match works {
-            true => Ok(()),
-            false => Err(Error::new(ErrorKind::Auth, "no key")),
+        let broken = move |_: &mut ModelRequest| {
+            if works {
+                Ok(())
+            } else {
+                Err(Error::new(ErrorKind::Auth, "no key"))
+            }
         };
         durable(calling(&["pay"], &Count::default()), database.clone())
             .tool(counting("pay", Effect::Mutating, &Count::default()))
@@ -570,10 +574,11 @@ fn worker(name: &'static str, looks: &Count) -> Tool {
 
 pub(crate) async fn an_answer_from_before_another_one_repeats_nothing(place: impl Place) {
     let (journal, looks) = (place.open().await, Count::default());
-    let calls = ["one", "two"].map(|it| ToolCall::new(it, it, json!({ "request": "Work." })));
+    let calls = ["one", "two"].map(|name| ToolCall::new(name, name, json!({ "request": "Work." })));
     let asks = Turn::response(ModelResponse::from_tool_calls(calls));
     let model = ScriptedModel::new([asks, Turn::from_text("All done.")]);
-    let agent = durable(model, journal.clone()).tools(["one", "two"].map(|it| worker(it, &looks)));
+    let agent =
+        durable(model, journal.clone()).tools(["one", "two"].map(|name| worker(name, &looks)));
     let agent = agent.build().unwrap();
     let first = agent.run(request()).await.unwrap();
     let [one, two] = first.interrupts() else {

@@ -86,6 +86,7 @@ fn answer(interrupt: &Interrupt) -> Resolution {
         .as_object()
         .into_iter()
         .flatten();
-    let fields = fields.filter_map(|(name, it)| Some((name.clone(), it.get("default")?.clone())));
+    let fields =
+        fields.filter_map(|(name, schema)| Some((name.clone(), schema.get("default")?.clone())));
     Resolution::resolved(&interrupt.id, fields.collect::<Map<_, _>>())
 }

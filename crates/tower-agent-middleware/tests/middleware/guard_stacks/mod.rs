@@ -250,7 +250,7 @@ async fn check(case: &Case) -> Result<(), TestCaseError> {
             check_run(case, run)?;
             let response = run.result.as_ref().and_then(|result| result.as_ref().ok());
             response
-                .filter(|it| !it.interrupts().is_empty())
+                .filter(|response| !response.interrupts().is_empty())
                 .map(AgentResponse::checkpoint)
         }
         _ => None,
@@ -313,9 +313,10 @@ fn check_world(case: &Case, world: &World) -> Result<(), TestCaseError> {
         let charges = used.model_calls + used.tool_calls;
         prop_assert!(passed <= charges || asks, "{} calls, {:?}", passed, used);
         // Each run of the loop may conclude, and each attempt at that counts.
-        let beyond = match charged.finish {
-            true => world.loops.begun() as u64 * charged.attempts,
-            false => 0,
+        let beyond = if charged.finish {
+            world.loops.begun() as u64 * charged.attempts
+        } else {
+            0
         };
         prop_assert!(used.model_calls <= charged.calls + beyond, "{:?}", used);
         prop_assert!(used.tool_calls <= charged.calls, "{:?}", used);

@@ -116,12 +116,11 @@ macro_rules! on_call {
                 tokens,
                 finish,
             } => {
-                let mut limits = Limits::new()
-                    .reservation(TOKENS)
-                    .on_exceeding(match finish {
-                        true => OnExceeding::Finish,
-                        false => OnExceeding::Fail,
-                    });
+                let mut limits = Limits::new().reservation(TOKENS).on_exceeding(if finish {
+                    OnExceeding::Finish
+                } else {
+                    OnExceeding::Fail
+                });
                 limits = limits.model_calls(calls).tool_calls(calls);
                 if let Some(tokens) = tokens {
                     limits = limits.tokens(tokens);
@@ -192,12 +191,15 @@ impl World {
             }
             Item::Tool(around) => match around {
                 Around::Approval => builder.on_tool(Approval::of_tools(["pay"]).allow_edits()),
-                Around::TowerMapResponse => builder.tool_layer(MapResponseLayer::new(
-                    |response: ToolResponse| match response.is_error() {
-                        true => ToolResponse::new("replaced"),
-                        false => response,
-                    },
-                )),
+                Around::TowerMapResponse => {
+                    builder.tool_layer(MapResponseLayer::new(|response: ToolResponse| {
+                        if response.is_error() {
+                            ToolResponse::new("replaced")
+                        } else {
+                            response
+                        }
+                    }))
+                }
                 around => {
                     on_call!(
                         builder,

@@ -369,9 +369,10 @@ async fn an_edit_is_asked_about_again_unless_edits_are_allowed() {
         let log = Log::default();
         let model =
             ScriptedModel::new([Turn::tool("wipe", json!("disk")), Turn::from_text("done")]);
-        let approval = match allowed {
-            true => Approval::of_effects().allow_edits(),
-            false => Approval::of_effects(),
+        let approval = if allowed {
+            Approval::of_effects().allow_edits()
+        } else {
+            Approval::of_effects()
         };
         let agent = Agent::builder(model.clone())
             .tool(log.tool("wipe"))

@@ -73,7 +73,7 @@ fn block(bit: &Bit) -> (Value, Vec<Value>) {
             let piece = |json: &str| json!({ "type": "input_json_delta", "partial_json": json });
             let pieces = [piece("")]
                 .into_iter()
-                .chain(arguments.iter().map(|it| piece(it)));
+                .chain(arguments.iter().map(|json| piece(json)));
             (block, pieces.collect())
         }
     }

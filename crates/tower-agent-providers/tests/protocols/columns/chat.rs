@@ -49,10 +49,16 @@ fn deltas(answer: &Answer) -> Vec<Value> {
     let mut calls = 0;
     for bit in &answer.bits {
         match bit {
-            Bit::Text(words) => deltas.extend(words.iter().map(|it| json!({ "content": it }))),
-            Bit::Refusal(words) => deltas.extend(words.iter().map(|it| json!({ "refusal": it }))),
+            Bit::Text(words) => deltas.extend(words.iter().map(|word| json!({ "content": word }))),
+            Bit::Refusal(words) => {
+                deltas.extend(words.iter().map(|word| json!({ "refusal": word })))
+            }
             Bit::Reasoning { words, .. } => {
-                deltas.extend(words.iter().map(|it| json!({ "reasoning_content": it })));
+                deltas.extend(
+                    words
+                        .iter()
+                        .map(|word| json!({ "reasoning_content": word })),
+                );
             }
             Bit::Call {
                 id,

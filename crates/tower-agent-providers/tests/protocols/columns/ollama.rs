@@ -95,13 +95,11 @@ impl Column for OllamaColumn {
                 Bit::Text(words) | Bit::Refusal(words) => lines.extend(
                     words
                         .iter()
-                        .map(|it| line(json!({ "role": "assistant", "content": it }))),
+                        .map(|word| line(json!({ "role": "assistant", "content": word }))),
                 ),
-                Bit::Reasoning { words, .. } => {
-                    lines.extend(words.iter().map(|it| {
-                        line(json!({ "role": "assistant", "content": "", "thinking": it }))
-                    }))
-                }
+                Bit::Reasoning { words, .. } => lines.extend(words.iter().map(|word| {
+                    line(json!({ "role": "assistant", "content": "", "thinking": word }))
+                })),
                 Bit::Call { .. } => {
                     let calls = Vec::from_iter(called((at, bit)));
                     let message =
@@ -136,7 +134,10 @@ impl Column for OllamaColumn {
         let mut lines = Vec::new();
         for (at, bit) in answer.bits.iter().enumerate() {
             let messages = match bit {
-                Bit::Text(words) => words.iter().map(|it| json!({ "content": it })).collect(),
+                Bit::Text(words) => words
+                    .iter()
+                    .map(|word| json!({ "content": word }))
+                    .collect(),
                 _ => {
                     let calls = called((at, bit)).map(without_ids);
                     vec![json!({ "content": "", "tool_calls": Vec::from_iter(calls) })]
@@ -144,7 +145,7 @@ impl Column for OllamaColumn {
             };
             let lines_of = messages
                 .into_iter()
-                .map(|it| format!("{}\n", json!({ "message": it })));
+                .map(|word| format!("{}\n", json!({ "message": word })));
             lines.extend(lines_of);
         }
         lines.push("{\"done\":true}\n".into());

@@ -222,19 +222,20 @@ async fn what_the_protocol_cannot_do_is_an_error() {
     };
     for (change, word) in [
         (
-            (|it| it.reasoning_effort = Some(ReasoningEffort::Minimal)) as fn(&mut Settings),
+            (|settings| settings.reasoning_effort = Some(ReasoningEffort::Minimal))
+                as fn(&mut Settings),
             "`Minimal`",
         ),
         (
-            |it| it.tool_choice = Some(ToolChoice::Required),
+            |settings| settings.tool_choice = Some(ToolChoice::Required),
             "tool choice",
         ),
         (
-            |it| it.tool_choice = Some(ToolChoice::Tool("now".into())),
+            |settings| settings.tool_choice = Some(ToolChoice::Tool("now".into())),
             "tool choice",
         ),
         (
-            |it| it.parallel_tool_calls = Some(false),
+            |settings| settings.parallel_tool_calls = Some(false),
             "parallel_tool_calls",
         ),
     ] {
@@ -398,9 +399,12 @@ async fn calls_without_ids_are_told_apart_in_all_turns() {
     let call_of = |at: u32| json!({ "function": { "name": "look", "arguments": { "at": at } } });
     let two = json!({ "content": "", "tool_calls": [call_of(1), call_of(2)] });
     for is_stream in [false, true] {
-        let of = |message: Value| match is_stream {
-            true => lines(&[piece(message), done("stop")]),
-            false => reply(200, &answer(message)),
+        let of = |message: Value| {
+            if is_stream {
+                lines(&[piece(message), done("stop")])
+            } else {
+                reply(200, &answer(message))
+            }
         };
         let replies = [
             of(two.clone()),
@@ -410,9 +414,10 @@ async fn calls_without_ids_are_told_apart_in_all_turns() {
         let server = Server::start(replies).await;
         let look = Tool::function("look", "Looks.", |arguments: Value| arguments.to_string());
         let agent = Agent::builder(model(&server)).tool(look).build().unwrap();
-        let response = match is_stream {
-            true => agent.stream("Look!").response().await,
-            false => agent.run("Look!").await,
+        let response = if is_stream {
+            agent.stream("Look!").response().await
+        } else {
+            agent.run("Look!").await
         };
         assert_eq!(response.unwrap().text(), "Seen.");
         let seen = server.seen();

@@ -607,8 +607,8 @@ async fn items_that_arrive_at_the_same_time() {
     let response = streamed(events).await.unwrap();
     let texts: Vec<_> = said(response.message());
     let (thought, text) = (
-        |it: &str| Said::Reasoning(it.into()),
-        |it: &str| Said::Text(it.into()),
+        |text: &str| Said::Reasoning(text.into()),
+        |text: &str| Said::Text(text.into()),
     );
     assert_eq!(texts, [thought("H"), text("a"), thought("mm"), text("b")]);
     let sent = sent_after(&response).await;

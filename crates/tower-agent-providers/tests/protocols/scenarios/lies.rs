@@ -28,9 +28,10 @@ fn look() -> (Tool, Arc<Mutex<Vec<Value>>>) {
 /// what the tool was called with.
 async fn run<C: Column>(answers: &[Answer], is_streamed: bool) -> (Value, Vec<Value>) {
     let replies = answers.iter().map(|answer| -> Reply {
-        match is_streamed {
-            true => streamed::<C>(answer),
-            false => reply(200, &C::body(answer)),
+        if is_streamed {
+            streamed::<C>(answer)
+        } else {
+            reply(200, &C::body(answer))
         }
     });
     let server = Server::start(replies).await;
@@ -39,9 +40,10 @@ async fn run<C: Column>(answers: &[Answer], is_streamed: bool) -> (Value, Vec<Va
         .tool(look)
         .build()
         .unwrap();
-    let response = match is_streamed {
-        true => agent.stream("What do you see?").response().await,
-        false => agent.run("What do you see?").await,
+    let response = if is_streamed {
+        agent.stream("What do you see?").response().await
+    } else {
+        agent.run("What do you see?").await
     };
     assert_eq!(response.unwrap().text(), "Done.");
     let last = server.seen().pop().unwrap();
@@ -124,12 +126,11 @@ fn recount(value: &mut Value, number: &Value) -> usize {
         Value::Object(fields) => {
             for (name, value) in fields {
                 let name = name.to_ascii_lowercase();
-                match value.is_number() && (name.contains("token") || name.contains("count")) {
-                    true => {
-                        *value = number.clone();
-                        replaced += 1;
-                    }
-                    false => replaced += recount(value, number),
+                if value.is_number() && (name.contains("token") || name.contains("count")) {
+                    *value = number.clone();
+                    replaced += 1;
+                } else {
+                    replaced += recount(value, number)
                 }
             }
         }

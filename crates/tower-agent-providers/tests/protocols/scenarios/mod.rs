@@ -67,9 +67,12 @@ async fn both<C: Column>(answer: &Answer) -> [ModelResponse; 2] {
 
 #[track_caller]
 fn assert_said<C: Column>(response: &ModelResponse, answer: &Answer) {
-    let mask = |said: Vec<Said>| match C::HAS_CALL_IDS {
-        true => said,
-        false => said.into_iter().map(Said::without_id).collect(),
+    let mask = |said: Vec<Said>| {
+        if C::HAS_CALL_IDS {
+            said
+        } else {
+            said.into_iter().map(Said::without_id).collect()
+        }
     };
     assert_eq!(mask(said(response.message())), mask(answer.said()));
 }

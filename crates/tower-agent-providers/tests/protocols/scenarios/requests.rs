@@ -53,11 +53,12 @@ async fn sent_back<C: Column>(answer: &Answer) -> Vec<Vec<Sent>> {
     for is_streamed in [false, true] {
         let mut request = ModelRequest::new([Message::user("Go on.")]);
         for _ in 0..2 {
-            let response = match is_streamed {
-                false => test_support::call(model.clone(), request.clone())
+            let response = if is_streamed {
+                stream(model.clone(), request.clone()).await.0.unwrap()
+            } else {
+                test_support::call(model.clone(), request.clone())
                     .await
-                    .unwrap(),
-                true => stream(model.clone(), request.clone()).await.0.unwrap(),
+                    .unwrap()
             };
             // As it comes out of a store.
             let message = serde_json::to_string(response.message()).unwrap();

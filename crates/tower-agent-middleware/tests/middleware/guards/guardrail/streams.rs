@@ -43,9 +43,10 @@ async fn a_check_that_crashes_hangs_or_fails_lets_nothing_pass_however_often() {
 }
 
 async fn no_bomb(_: ModelRequest, response: ModelResponse) -> Result<Verdict> {
-    Ok(match response.message().text().contains("bomb") {
-        true => Verdict::trip("no bombs"),
-        false => Verdict::Pass,
+    Ok(if response.message().text().contains("bomb") {
+        Verdict::trip("no bombs")
+    } else {
+        Verdict::Pass
     })
 }
 

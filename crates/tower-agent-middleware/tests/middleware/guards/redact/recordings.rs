@@ -42,13 +42,12 @@ fn mail(given: &Arc<Mutex<Vec<Value>>>) -> Tool {
 
 async fn run(agent: &Agent, streamed: bool) -> Result<String> {
     let request = AgentRequest::new("Write to jo@example.com.").with_run_id("run");
-    let response = match streamed {
-        true => {
-            tower_agent::RunStream::named(agent.clone(), request, "run")
-                .response()
-                .await?
-        }
-        false => agent.run(request).await?,
+    let response = if streamed {
+        tower_agent::RunStream::named(agent.clone(), request, "run")
+            .response()
+            .await?
+    } else {
+        agent.run(request).await?
     };
     Ok(serde_json::to_string(response.messages()).unwrap())
 }

@@ -270,8 +270,8 @@ async fn an_unknown_placeholder_fails_the_call() {
         assert!(
             done.messages()
                 .iter()
-                .flat_map(|it| it.tool_results())
-                .all(|it| it.is_error)
+                .flat_map(|message| message.tool_results())
+                .all(|result| result.is_error)
         );
     }
 }
@@ -295,8 +295,8 @@ async fn it_fails_the_call_also_of_a_tool_that_is_given_the_placeholders_themsel
     let failed = done
         .messages()
         .iter()
-        .flat_map(|it| it.tool_results())
-        .map(|it| it.is_error);
+        .flat_map(|message| message.tool_results())
+        .map(|result| result.is_error);
     assert_eq!(failed.collect::<Vec<_>>(), [false, true]);
 }
 

@@ -151,7 +151,7 @@ async fn a_conversation_that_began_with_chat_completions_goes_on_here_and_back()
         .as_array()
         .unwrap()
         .iter()
-        .map(|it| it["role"].clone())
+        .map(|message| message["role"].clone())
         .collect();
     let expected = [
         "user",

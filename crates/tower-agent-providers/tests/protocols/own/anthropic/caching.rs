@@ -155,7 +155,7 @@ async fn each_body_of_a_run_begins_with_the_one_before() {
         .as_array()
         .unwrap()
         .iter()
-        .map(|it| it["role"].clone())
+        .map(|message| message["role"].clone())
         .collect();
     assert_eq!(
         roles,

@@ -127,7 +127,7 @@ fn a_result_shows_images_and_documents() {
         .as_array()
         .unwrap()
         .iter()
-        .map(|it| it["type"].clone())
+        .map(|part| part["type"].clone())
         .collect();
     assert_eq!(types, ["text", "image", "document"]);
 }

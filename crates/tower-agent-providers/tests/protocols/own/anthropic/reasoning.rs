@@ -52,7 +52,7 @@ async fn a_block_that_is_only_a_signature_goes_back() {
         tool_use("toolu_1", "add", json!({})),
     ]))
     .await;
-    assert!(matches!(&parts[0], Part::Reasoning(it) if it.text.is_empty()));
+    assert!(matches!(&parts[0], Part::Reasoning(reasoning) if reasoning.text.is_empty()));
     assert_eq!(parts.len(), 3);
 }
 
@@ -68,7 +68,7 @@ async fn redacted_thinking_goes_back() {
     ]))
     .await;
     assert_eq!(parts.len(), 5);
-    assert!(matches!(&parts[2], Part::Reasoning(it) if it.text.is_empty()));
+    assert!(matches!(&parts[2], Part::Reasoning(reasoning) if reasoning.text.is_empty()));
 }
 
 #[tokio::test]

@@ -162,12 +162,13 @@ async fn arguments_are_kept_byte_for_byte() {
 }
 
 async fn call_one(server: &Server, is_streamed: bool) -> ModelResponse {
-    match is_streamed {
-        true => stream(model(server), ModelRequest::default())
+    if is_streamed {
+        stream(model(server), ModelRequest::default())
             .await
             .0
-            .unwrap(),
-        false => call(model(server), ModelRequest::default()).await.unwrap(),
+            .unwrap()
+    } else {
+        call(model(server), ModelRequest::default()).await.unwrap()
     }
 }
 

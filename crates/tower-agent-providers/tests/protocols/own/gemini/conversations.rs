@@ -22,17 +22,21 @@ fn looks(signature: &str) -> Value {
 }
 
 fn replies(is_stream: bool, answers: &[Value]) -> Vec<Reply> {
-    let reply = |answer: &Value| match is_stream {
-        true => events(std::slice::from_ref(answer)),
-        false => server::json(200, answer),
+    let reply = |answer: &Value| {
+        if is_stream {
+            events(std::slice::from_ref(answer))
+        } else {
+            server::json(200, answer)
+        }
     };
     answers.iter().map(reply).collect()
 }
 
 async fn run(agent: &Agent, is_stream: bool) -> String {
-    match is_stream {
-        true => agent.stream("Look!").response().await.unwrap().text(),
-        false => agent.run("Look!").await.unwrap().text(),
+    if is_stream {
+        agent.stream("Look!").response().await.unwrap().text()
+    } else {
+        agent.run("Look!").await.unwrap().text()
     }
 }
 
@@ -54,7 +58,7 @@ async fn two_turns_of_parallel_calls() {
             .as_array()
             .unwrap()
             .iter()
-            .map(|it| &it["role"])
+            .map(|message| &message["role"])
             .collect();
         assert_eq!(roles, ["user", "model", "user", "model", "user"]);
         let ids = |content: &Value, field: &str| -> Vec<Value> {

@@ -129,7 +129,7 @@ proptest! {
         prop_assert_eq!(count("inlineData"), images);
 
         // Texts of users and of the model keep their order.
-        let said = messages.iter().filter(|it| matches!(it.role(), Role::User | Role::Assistant));
+        let said = messages.iter().filter(|message| matches!(message.role(), Role::User | Role::Assistant));
         let said: Vec<_> = said.flat_map(|message| texts(message.parts())).collect();
         let all: Vec<_> = parts().filter_map(|part| part["text"].as_str()).collect();
         let mut all = all.into_iter();

@@ -155,7 +155,7 @@ proptest! {
                 other => other == role,
             };
             let said = messages.iter().filter(is_its).flat_map(Message::parts);
-            let said: Vec<_> = said.filter_map(Part::as_text).filter(|it| !it.is_empty()).collect();
+            let said: Vec<_> = said.filter_map(Part::as_text).filter(|text| !text.is_empty()).collect();
             let sent = steps.iter().filter(|step| step["type"] == kind);
             let sent = sent.flat_map(|step| step["content"].as_array().unwrap());
             let sent: Vec<_> = sent.filter_map(|content| content["text"].as_str()).collect();
