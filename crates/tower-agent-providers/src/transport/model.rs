@@ -158,7 +158,7 @@ where
 {
     let (parts, body) = response.into_parts();
     let is_stream = is_stream(P::FRAMING, &parts.headers, call.is_streamed());
-    let head = Head::new(parts.status, parts.headers, config.clone());
+    let head = ResponseHead::new(parts.status, parts.headers, config.clone());
     if !parts.status.is_success() {
         // The status matters more than a truncated body.
         let body = body
