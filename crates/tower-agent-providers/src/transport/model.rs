@@ -15,7 +15,7 @@ use tower::Service;
 use super::base_url::is_media_type;
 use super::body::RequestBody;
 use super::config::Config;
-use super::head::Head;
+use super::head::ResponseHead;
 use super::read;
 use crate::protocol::{Call, Framing, Protocol};
 use tower_agent::error::{BoxError, Error, ErrorKind, Result};

@@ -5,7 +5,7 @@ use http_body::Body;
 use http_body_util::{BodyDataStream, BodyExt};
 
 use super::frames::{Broken, Frames};
-use super::head::Head;
+use super::head::ResponseHead;
 use crate::protocol::{Decoder, Event, Fault, Framing, Progress};
 use tower_agent::error::{BoxError, Error, Result};
 use tower_agent::model::ModelResponse;

@@ -3,7 +3,7 @@ use std::fmt::Display;
 use serde_json::{Map, Value};
 
 use super::data::{at, invalid, with_breakpoint};
-use super::media::Source;
+use super::media::BlockSource;
 use super::provider::{CALL_IDS, PROVIDER, added};
 use crate::json::{self, Object};
 use crate::protocol::{tool_name, unsupported};
