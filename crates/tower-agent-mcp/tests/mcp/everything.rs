@@ -15,7 +15,7 @@ use tower_agent_mcp::client::{Lifecycle, McpClient, McpClientBuilder};
 use tower_agent_providers::HttpClient;
 
 use crate::installed::{installed, node};
-use crate::support::{ask, names};
+use crate::support::{agent_with_tools_of, ask, connected, first_result, names};
 
 const PROGRAM: &str = "@modelcontextprotocol/server-everything/dist/index.js";
 
@@ -53,18 +53,11 @@ fn over_http() -> Option<(McpClientBuilder, Process)> {
 /// An agent whose model calls one tool.
 async fn agent(client: &McpClient, tool: &str, arguments: Value) -> Agent {
     let model = ScriptedModel::new([Turn::tool(tool, arguments), Turn::from_text("Done.")]);
-    Agent::builder(model)
-        .tools(client.tools().await)
-        .build()
-        .unwrap()
+    agent_with_tools_of(&client, model).await
 }
 
 fn result(response: &AgentResponse) -> &ToolResult {
-    response
-        .messages()
-        .iter()
-        .find_map(|message| message.tool_results().next())
-        .unwrap()
+    first_result(&response)
 }
 
 /// Waits until a tool is there: the server adds some after it has read what the client can do, and
@@ -81,7 +74,7 @@ async fn its_tools_are_listed_and_called_whether_or_not_the_lifecycle_is_known()
         let Some(clients) = clients() else { return };
         for (builder, _server) in clients {
             let builder = builder.effect(ToolDeclaration::effect);
-            let client = builder.lifecycle(lifecycle).connect().await.unwrap();
+            let client = connected(builder.lifecycle(lifecycle)).await;
             let tools = client.tools().await;
             let effect = |name: &str| {
                 let declarations = tools.iter().map(|tool| tool.declaration());
