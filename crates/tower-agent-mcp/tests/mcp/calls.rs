@@ -9,7 +9,7 @@ use serde_json::json;
 use tokio::sync::Notify;
 use tower_agent::stream::EventKind;
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{Agent, AgentRequest, CancellationToken, ErrorKind};
+use tower_agent::{AgentRequest, CancellationToken, ErrorKind};
 use tower_agent_mcp::PROGRESS;
 
 use crate::support::{

@@ -5,11 +5,10 @@ use std::time::Duration;
 use futures::StreamExt;
 use serde_json::{Value, json};
 use test_support::process::Process;
-use tower_agent::message::ToolResult;
 use tower_agent::stream::EventKind;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::tool::ToolDeclaration;
-use tower_agent::{Agent, AgentRequest, AgentResponse, Effect, ErrorKind, Part, Resolution};
+use tower_agent::{Agent, AgentRequest, Effect, ErrorKind, Part, Resolution};
 use tower_agent_mcp::PROGRESS;
 use tower_agent_mcp::client::{Lifecycle, McpClient, McpClientBuilder};
 use tower_agent_providers::HttpClient;
@@ -53,11 +52,7 @@ fn over_http() -> Option<(McpClientBuilder, Process)> {
 /// An agent whose model calls one tool.
 async fn agent(client: &McpClient, tool: &str, arguments: Value) -> Agent {
     let model = ScriptedModel::new([Turn::tool(tool, arguments), Turn::from_text("Done.")]);
-    agent_with_tools_of(&client, model).await
-}
-
-fn result(response: &AgentResponse) -> &ToolResult {
-    first_result(&response)
+    agent_with_tools_of(client, model).await
 }
 
 /// Waits until a tool is there: the server adds some after it has read what the client can do, and
@@ -171,7 +166,7 @@ async fn its_question_interrupts_the_run_and_is_answered() {
         let answer = Resolution::resolved(&question.id, answer);
         let request = AgentRequest::resume(paused.checkpoint()).with_resolutions([answer]);
         let done = agent.run(request).await.unwrap();
-        let text = result(&done).text();
+        let text = first_result(&done).text();
         assert!(
             text.contains("- Name: Ada\n- Favorite Integer: 7"),
             "{text}"

@@ -9,8 +9,8 @@ use tower_agent::Agent;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent_mcp::server::McpServer;
 
-use crate::support::serving;
 use crate::serving::{approved, asked, clerk, pay, text, waits};
+use crate::support::serving;
 
 /// Answers a question of the clerk with this content.
 fn answered(state: &str, key: &str, answer: Value) -> CallToolRequestParams {

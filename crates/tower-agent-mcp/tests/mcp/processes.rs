@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::process::Command;
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{Agent, AgentRequest, Effect, ErrorKind, Resolution, Tool};
+use tower_agent::{AgentRequest, Effect, ErrorKind, Resolution, Tool};
 use tower_agent_mcp::client::{McpClient, McpClientBuilder};
 use tower_agent_mcp::server::McpServer;
 

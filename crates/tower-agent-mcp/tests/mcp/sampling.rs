@@ -8,7 +8,7 @@ use serde_json::json;
 use tower::Layer;
 use tower_agent::callback::before_model;
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{Action, Agent, Callbacks, Error, ErrorKind, ModelResponse};
+use tower_agent::{Action, Callbacks, Error, ErrorKind, ModelResponse};
 use tower_agent_mcp::client::Lifecycle;
 
 use crate::support::{LIFECYCLES, Server, agent_with_tools_of, ask, first_result, said};
