@@ -85,7 +85,7 @@ fn agent(pairs: usize) -> Agent {
     builder.build().unwrap()
 }
 
-/// What one would write without an agent.
+/// The same by hand, without an agent.
 async fn by_hand(
     question: Message,
     cancelled: CancellationToken,

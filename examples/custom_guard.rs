@@ -51,7 +51,7 @@ impl<S: Service<ToolRequest, Response = ToolResponse>> Service<ToolRequest> for 
                 };
             }
             Some(path) => ToolResponse::error(format!("`{path}` is out of bounds")),
-            // What the guard cannot read does not reach the tool.
+            // Arguments that the guard cannot read do not reach the tool.
             None => ToolResponse::error("`path` must be a text"),
         };
         ResponseFuture::Refused {

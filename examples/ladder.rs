@@ -26,8 +26,8 @@ fn redact(mut response: ModelResponse) -> ModelResponse {
     response
 }
 
-// Each of these changes the complete response. What must not be shown while it streams needs a mapper
-// as well, see `tower_agent::stream::map_fn`.
+// Each of these changes the complete response. Text that must not be shown while it streams needs a
+// mapper as well, see `tower_agent::stream::map_fn`.
 
 // 1. A closure. Use this when one hook of one call is all you need.
 //

@@ -43,7 +43,7 @@ impl<R: Request> Policy<R, R::Response, Error> for Again {
 
 #[derive(Deserialize, JsonSchema)]
 struct Search {
-    /// What to look for.
+    /// The text to look for.
     query: String,
 }
 

@@ -23,8 +23,8 @@ const TURN: Duration = Duration::from_millis(1);
 
 /// Keeps this thread and those that it starts on one CPU, and says so where it cannot.
 ///
-/// What it takes to wake an idle virtual CPU is charged to the thread that waits. It is no work of
-/// any contestant and differs between machines: on one it took longer than the rest of the call.
+/// Waking an idle virtual CPU is charged to the thread that waits. It is no work of any contestant
+/// and differs between machines: on one it took longer than the remaining call.
 pub fn pin() {
     if let Err(reason) = pin_to_one() {
         println!("Not pinned to one CPU ({reason}): a wait may include the time to wake another.");

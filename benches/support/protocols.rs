@@ -1,4 +1,4 @@
-//! What a protocol does without I/O: a request's body, and the text of a streamed response.
+//! The work of a protocol without I/O: a request's body, and the text of a streamed response.
 
 use std::hint::black_box;
 use std::sync::Arc;

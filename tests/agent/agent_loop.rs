@@ -1,4 +1,4 @@
-//! What the loop does: asks, runs tools, tells the model, ends.
+//! The loop: it asks the model, runs tools, sends their results, and ends.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

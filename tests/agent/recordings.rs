@@ -259,7 +259,7 @@ async fn a_difference_that_a_callback_hides_is_still_reported() {
 
 /// Tools that are answered in the opposite order of their calls.
 #[tokio::test(start_paused = true)]
-async fn parallel_tools_are_matched_by_what_they_are() {
+async fn parallel_tools_are_matched_by_name_and_arguments() {
     let slow = |delays: [u64; 2]| {
         Tool::function("add", "Adds.", move |numbers: Value| async move {
             let first = numbers["a"] == 1;
@@ -391,7 +391,7 @@ async fn a_dropped_stream_replays_what_it_streamed_and_waits_to_be_dropped() {
     );
     assert_eq!(deltas(events), deltas(told));
     recording.finish().unwrap();
-    // Whether a call begins that is then dropped depends on timing.
+    // The timing decides if a call that is dropped begins at all.
     Recording::replay(file("dropped"))
         .unwrap()
         .finish()

@@ -61,7 +61,7 @@ async fn each_part_that_changes_is_named() {
             }
         });
         let faults = faults.await;
-        // What changes there and back is a fault twice.
+        // A change there and back is two faults.
         assert_eq!(
             faults
                 .iter()

@@ -1,4 +1,4 @@
-//! What a layer that journals calls builds on: names, effects, saved requests, its place.
+//! The ground of a layer that journals calls: names, effects, saved requests, its position.
 
 use std::sync::{Arc, Mutex};
 

@@ -242,7 +242,7 @@ async fn a_record_tells_how_each_call_ended() {
     assert!(matches!(record.calls()[3], Ended::Dropped));
 }
 
-/// What a record keeps does not keep a stream open.
+/// A record does not keep a stream open.
 #[tokio::test]
 async fn a_recorded_stream_ends() {
     let record = RecordLayer::new();

@@ -1,4 +1,4 @@
-//! What a run did is asserted on, and a failed assertion shows it.
+//! Assertions on the course of a run, which a failed assertion prints.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -596,7 +596,7 @@ async fn answers_of_callbacks_are_read_too() {
         Some(oslo())
     );
 
-    // What a callback breaks after the loop is no fault of the model's.
+    // The model is not asked again for what a callback broke after the loop.
     let model = ScriptedModel::new([says(oslo())]);
     let breaks = Agent::builder(model.clone())
         .on_agent(after_agent(|_, response| {

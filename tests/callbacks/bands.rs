@@ -66,8 +66,8 @@ async fn after_a_failed_hook_the_rest_run_whatever_one_of_them_returns() {
     );
 }
 
-/// What becomes of a failed call whose first `on_error` puts another error in the place of its
-/// own, and the error that the second sees, which recovers if it is to.
+/// Fails a call whose first `on_error` replaces the error. Returns the outcome, and the error that
+/// the second sees, which recovers if `answers`.
 async fn fail(semantics: CallbackSemantics, answers: bool) -> (String, String) {
     let trace = Trace::default();
     let second = trace.clone();

@@ -281,7 +281,7 @@ async fn a_panic_in_a_wrap_is_named() {
     );
 }
 
-// What is latched
+// Endings that are latched.
 
 /// Makes the call again after every failure, so many times.
 #[derive(Clone, Debug)]

@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 use tower_agent::callback::{Bundle, Outcome, before_model};
-use tower_agent::compat::RespondScope;
 use tower_agent::compat::{Hooks, Semantics};
 use tower_agent::testing::{Ended, ProbeLayer, RecordLayer, ScriptedModel, Turn};
 use tower_agent::{
@@ -319,7 +318,7 @@ async fn policy_metrics_and_logger_act_in_their_order_in_all_four_hooks() {
     }
 }
 
-// What a hook may decide, and what becomes of the rest.
+// Decisions of a hook, and their effect on the remaining callbacks.
 
 #[derive(Clone, Copy)]
 enum Says {
@@ -412,34 +411,6 @@ async fn an_abort_in_any_hook_ends_the_run_with_its_message() {
                 (model_calls, tool_calls)
             );
             assert!(trace.take().ends_with(&format!("a:{hook}")), "{hook}");
-        }
-    }
-}
-
-#[tokio::test]
-async fn after_the_first_abort_the_rest_run_and_their_results_are_ignored() {
-    for hook in ["before_model", "after_model", "before_tool", "after_tool"] {
-        for (semantics, told) in [(Semantics::potato(), true), (Semantics::default(), false)] {
-            let trace = Trace::default();
-            let model = one_round();
-            let agent = builder(&model, semantics)
-                .callbacks(Voter::new("first", hook, Says::Abort("first"), &trace))
-                .callbacks(Voter::new("second", hook, Says::Abort("second"), &trace))
-                .callbacks(Voter::new("third", hook, Says::Override("third"), &trace))
-                .build()
-                .unwrap();
-
-            let error = agent.run("?").await.unwrap_err();
-
-            assert_eq!(
-                (error.kind(), error.message()),
-                (ErrorKind::Aborted, "first"),
-                "{hook}"
-            );
-            let words = trace.take();
-            let asked = |name: &str| words.contains(&format!("{name}:{hook}"));
-            assert!(asked("first"), "{hook}");
-            assert_eq!((asked("second"), asked("third")), (told, told), "{hook}");
         }
     }
 }
@@ -612,58 +583,6 @@ async fn an_override_counts_after_the_model_alone() {
     }
 }
 
-#[tokio::test]
-async fn where_overrides_count_everywhere_the_rest_still_run() {
-    let mut semantics = Semantics::potato();
-    semantics.band.respond = RespondScope::Everywhere;
-    let trace = Trace::default();
-    let model = ScriptedModel::new([]);
-    let agent = builder(&model, semantics)
-        .callbacks(Voter::new(
-            "a",
-            "before_model",
-            Says::Override("first"),
-            &trace,
-        ))
-        .callbacks(Voter::new(
-            "b",
-            "before_model",
-            Says::Override("second"),
-            &trace,
-        ))
-        .build()
-        .unwrap();
-
-    assert_eq!(agent.run("?").await.unwrap().text(), "first");
-
-    model.assert_done();
-    assert!(trace.take().starts_with("a:before_model b:before_model"));
-}
-
-#[tokio::test]
-async fn a_panic_in_a_hook_fails_the_run_and_names_the_callback() {
-    for (semantics, rest) in [
-        (Semantics::potato(), "b:before_model"),
-        (Semantics::default(), ""),
-    ] {
-        let trace = Trace::default();
-        let model = one_round();
-        let agent = builder(&model, semantics)
-            .on_model(before_model(|_| -> () { panic!("no disk") }).named("metrics"))
-            .callbacks(Voter::new("b", "", Says::Nothing, &trace))
-            .build()
-            .unwrap();
-
-        let error = agent.run("?").await.unwrap_err();
-
-        assert_eq!(error.kind(), ErrorKind::Callback);
-        let by = error.raised_by().unwrap();
-        assert_eq!((&*by.callback, by.hook), ("metrics", "before"));
-        assert_eq!(trace.take(), rest);
-        assert!(model.requests().is_empty());
-    }
-}
-
 // Registration.
 
 /// Needs no hook.
@@ -789,7 +708,7 @@ async fn a_callback_in_an_arc_leaves_the_caller_a_handle() {
     );
 }
 
-// What a hook knows of the run.
+// The context of a hook.
 
 /// The agent, the iteration, its limit and the earlier texts, as one call saw them.
 type Seen = (&'static str, String, u32, u32, Vec<String>);
@@ -981,26 +900,6 @@ async fn a_tool_that_fails_or_does_not_exist_fails_the_run_in_potato() {
 }
 
 #[tokio::test]
-async fn a_model_that_fails_is_announced_before_but_not_after() {
-    for semantics in both() {
-        let trace = Trace::default();
-        let model = ScriptedModel::new([Turn::error(Error::new(ErrorKind::Provider, "500"))]);
-        let agent = builder(&model, semantics)
-            .on_model(Ends(trace.clone()))
-            .build()
-            .unwrap();
-
-        let error = agent.run("?").await.unwrap_err();
-
-        assert_eq!(
-            (error.kind(), error.message()),
-            (ErrorKind::Provider, "500")
-        );
-        assert_eq!(trace.take(), "model> model=Provider");
-    }
-}
-
-#[tokio::test]
 async fn tools_run_one_by_one_and_nothing_follows_a_failure() {
     let slow = || {
         Tool::function("slow", "", async |n: i64| {
@@ -1155,7 +1054,7 @@ fn an_abort_in_a_team_ends_the_whole_team() {
             .build()
             .unwrap()
     };
-    // Whether the agent beside the one that aborts is called at all.
+    // With the number of calls of the agent beside the one that aborts.
     for (team, called) in [(Agent::sequential("team"), 0), (Agent::parallel("team"), 1)] {
         let (probe, model) = (ProbeLayer::new(), ScriptedModel::always(Turn::pending()));
         let waits = Agent::builder(model)

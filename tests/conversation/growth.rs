@@ -1,7 +1,7 @@
 //! Long conversations cost what is new in them.
 //!
-//! What can be counted is: polls and allocations. Comparisons cannot, so the sizes are such that a
-//! walk over all for each would not end while anybody waits.
+//! Polls and allocations are counted. Comparisons cannot be, so the sizes are such that a walk over
+//! all for each would not end while anybody waits.
 
 #[path = "../../benches/support/allocations.rs"]
 #[allow(unreachable_pub, reason = "shared with the benches")]

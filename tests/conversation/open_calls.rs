@@ -6,7 +6,7 @@ use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentRequest, Error, ErrorKind, Interrupt, Message, Part, Role, Tool};
 
 #[test]
-fn of_few_and_of_many_calls_those_without_a_result_are_open() {
+fn calls_without_a_result_are_open_among_few_and_among_many() {
     for count in [4, 40] {
         let calls: Vec<_> = (0..count)
             .map(|n| ToolCall::new(format!("call_{n}"), "add", json!({})))

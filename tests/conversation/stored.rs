@@ -227,7 +227,7 @@ fn an_error_is_kept_as_data() {
         (error.call(), Some("Later."))
     );
     assert!(std::error::Error::source(&read).is_none());
-    // What the kind decides, it goes on deciding.
+    // The kind still decides after a round trip.
     assert!(read_back(&Error::new(ErrorKind::Timeout, "")).is_retryable());
 
     let interrupt = Interrupt::new("1", "confirmation").with_message("Sure?");

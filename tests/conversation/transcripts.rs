@@ -18,8 +18,8 @@ use tower_agent::{
     Interrupt, Message, ModelRequest, ModelResponse, Part, Request, Role, Tool, ToolRequest, Usage,
 };
 
-/// What a strict provider says of a conversation: every call is answered exactly once, right behind
-/// the message that makes it, and there are no other answers.
+/// Returns the complaint of a strict provider, which wants every call answered exactly once, right
+/// after the message that makes it, and no other answers.
 fn refused(messages: &Messages) -> Option<String> {
     let mut open: Vec<&str> = Vec::new();
     for (index, message) in messages.iter().enumerate() {
@@ -117,7 +117,7 @@ fn shape(messages: &Messages) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn the_conversation_sent_to_a_provider_is_complete_whatever_it_was() {
+async fn every_conversation_is_sent_to_a_provider_complete() {
     let open = [user("a"), asks(&["1", "2"]), answer("1", "x"), user("b")];
     let late = [user("a"), asks(&["1"]), user("b"), answer("1", "x")];
     let late_beside = [
@@ -375,7 +375,7 @@ async fn unless_calls_are_open_a_run_begins_with_the_model() {
     }
 }
 
-// What `after_model` puts in the place of an answer
+// Answers that `after_model` replaces.
 
 fn look() -> Tool {
     Tool::function("look", "Looks.", |_: Value| "seen")

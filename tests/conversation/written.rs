@@ -12,7 +12,7 @@ use tower_agent::{
     Result, Tool,
 };
 
-/// What a call had to write, by protocol, and the body that it came to.
+/// The messages that a call had to write, by protocol, and its body.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Call {
     written: Vec<(&'static str, usize)>,

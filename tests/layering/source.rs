@@ -577,7 +577,7 @@ fn is_punct(token: Option<&TokenTree>, wanted: char) -> bool {
     matches!(token, Some(TokenTree::Punct(punct)) if punct.as_char() == wanted)
 }
 
-/// Whether `::` begins here.
+/// Returns whether `::` begins here.
 fn is_path(tokens: &[TokenTree], at: usize) -> bool {
     let is_joint =
         |punct: &proc_macro2::Punct| punct.as_char() == ':' && punct.spacing() == Spacing::Joint;

@@ -56,7 +56,7 @@ async fn a_limit_of_one_holds_its_permit_until_a_stream_has_ended() {
         assert!(reads_words(&mut first, &mut seen), "{place}");
         assert!(!reads_words(&mut second, &mut waits), "{place}");
         while reads_words(&mut first, &mut seen) {
-            // What is behind a full queue is not at its end.
+            // A call behind a full queue is not at its end.
         }
         let response = check(&seen, first.response().await).unwrap();
         assert_eq!(response.text(), "a long answer, many words", "{place}");

@@ -1,4 +1,4 @@
-//! What changes a request, an answer or an error: `map_*`, `and_then`, `then`.
+//! Layers that change a request, an answer or an error: `map_*`, `and_then`, `then`.
 
 use std::future::Future;
 
@@ -69,7 +69,7 @@ async fn shouted<T: Say>(call: impl Future<Output = Result<T>>) -> Result<T> {
 type Answer<R> = <R as Request>::Response;
 
 #[tokio::test]
-async fn an_answer_in_the_place_of_another_is_what_the_reader_is_left_with() {
+async fn the_reader_ends_with_the_answer_that_replaced_another() {
     for streamed in WAYS {
         let turns = || [Turn::from_text("at first")];
         let each = [

@@ -221,11 +221,11 @@ async fn a_retry_of_an_agent_continues_after_its_completed_turns() {
     };
     for streamed in WAYS {
         for (place, agent) in around_each!(turns(), RetryLayer::new(Again(1))) {
-            // What an agent behind a tool has done is seen apart, each call by itself.
+            // The work of an agent behind a tool is seen apart, each call by itself.
             if !place.starts_with("tool") {
                 let response = run(&agent, streamed).await.unwrap();
                 assert_eq!(response.text(), "all of it", "{place}");
-                // What was done before the failure stands, and the retry goes on behind it.
+                // The work before the failure stands, and the retry continues after it.
                 assert_eq!(response.new_messages().count(), 3, "{place}");
             }
         }

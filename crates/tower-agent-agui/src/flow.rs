@@ -21,7 +21,7 @@ pub(crate) struct Flow {
     /// The id of the subagent that it comes from.
     pub(crate) subagent: Option<Arc<str>>,
     /// The text that was sent and is not yet noted.
-    said: String,
+    unnoted: String,
 }
 
 impl Flow {
@@ -40,42 +40,44 @@ impl Flow {
             id,
             is_thought,
             subagent,
-            said: String::new(),
+            unnoted: String::new(),
         })
     }
 
     /// Takes the text of the event, if it is the next piece.
     #[inline]
     pub(crate) fn takes(&mut self, invocation: &Arc<Invocation>, kind: &EventKind) -> bool {
-        let (id, said, is_thought) = match kind {
+        let (id, text, is_thought) = match kind {
             EventKind::TextDelta { message, text } => (message, text, false),
             EventKind::ReasoningDelta { id, text } => (id, text, true),
             _ => return false,
         };
+        // By address: the pieces of a text share their id, and this runs once for each of them.
         let goes_on = Arc::ptr_eq(id, &self.id)
             && is_thought == self.is_thought
             && Arc::ptr_eq(invocation, &self.invocation);
         if goes_on {
-            self.said.push_str(said);
+            self.unnoted.push_str(text);
         }
         goes_on
     }
 
     #[inline]
     pub(crate) fn is_long(&self) -> bool {
-        self.said.len() > LONG
+        self.unnoted.len() > LONG
     }
 
     /// Takes the text that is not yet noted, as one event.
-    pub(crate) fn said(&mut self) -> Option<Event> {
-        let id = self.id.clone();
-        let said = std::mem::take(&mut self.said);
-        if said.is_empty() {
-            None
-        } else if self.is_thought {
-            Some(Event::reasoning_message_content(id, said))
-        } else {
-            Some(Event::text_content(id, said))
+    pub(crate) fn take_unnoted(&mut self) -> Option<Event> {
+        if self.unnoted.is_empty() {
+            return None;
         }
+        let id = self.id.clone();
+        let text = std::mem::take(&mut self.unnoted);
+        Some(if self.is_thought {
+            Event::reasoning_message_content(id, text)
+        } else {
+            Event::text_content(id, text)
+        })
     }
 }

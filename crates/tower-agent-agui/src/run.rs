@@ -97,6 +97,7 @@ impl AgUiRun {
         };
         let ready = self.agent.as_ref().and_then(RunStream::ready);
         let is_piece = ready.is_some_and(|(invocation, kind)| flow.takes(invocation, kind));
+        // A long text has no other event for a while, and its copy must not grow with it.
         if flow.is_long() {
             self.catch_up();
         }
@@ -127,6 +128,7 @@ impl AgUiRun {
         if self.saving.is_none() {
             return self.take(event);
         }
+        // The client must not see what a restarted server would not know.
         self.held = Some(event);
         None
     }
@@ -134,8 +136,10 @@ impl AgUiRun {
     /// Notes what was sent of a text.
     fn catch_up(&mut self) {
         let Some(flow) = &mut self.flow else { return };
-        let Some(said) = flow.said() else { return };
-        lock(&self.run.shown).apply(&said);
+        let Some(text) = flow.take_unnoted() else {
+            return;
+        };
+        lock(&self.run.shown).apply(&text);
     }
 
     fn keep(&mut self, progress: Progress) {
@@ -143,6 +147,7 @@ impl AgUiRun {
         let Some(agent) = self.agent.as_ref().filter(|_| !self.is_kept) else {
             return;
         };
+        // Before the save has ended: a run ends once, and dropping it must not save another end.
         self.is_kept = progress != Progress::Running;
         match self.keeper.keep(agent.checkpoint(), &self.run, progress) {
             Kept::Sealed(sealed) => self.sealed = sealed,
@@ -244,6 +249,7 @@ impl AgUiRun {
     /// of a run that broke off; until a save succeeds, the run keeps the thread.
     fn lose(&mut self, error: &(dyn std::error::Error + 'static)) {
         tracing::error!(%error, "failed to save the progress of a run");
+        // Only the second failure is final.
         self.is_kept = std::mem::replace(&mut self.is_lost, true);
         self.keep(Progress::Cut);
         let message = "the progress of this run could not be saved, so it was stopped";
@@ -296,6 +302,7 @@ impl Stream for AgUiRun {
                     Ok(()) => {}
                     Err(error) => this.lose(&*error),
                 }
+                // If the save has failed, the agent is gone, and its event is about lost progress.
                 let held = this.held.take().filter(|_| this.agent.is_some());
                 if let Some(event) = held.and_then(|event| this.take(event)) {
                     return Poll::Ready(Some(event));
@@ -320,6 +327,7 @@ impl Stream for AgUiRun {
             let Some(agent) = &mut this.agent else {
                 return Poll::Ready(None);
             };
+            // A panic would cut the connection, and the client is owed an end of the run.
             match catch_unwind(AssertUnwindSafe(|| agent.poll_ready(cx))) {
                 Ok(Poll::Pending) => return Poll::Pending,
                 Ok(Poll::Ready(true)) => {
@@ -344,6 +352,7 @@ impl Stream for AgUiRun {
 impl Drop for AgUiRun {
     /// Saves the progress, also of a run whose stream is not read to its end.
     fn drop(&mut self) {
+        // Before the agent goes: the checkpoint is its.
         self.keep(Progress::Cut);
         self.agent = None;
         if let Some(saving) = self.saving.take() {

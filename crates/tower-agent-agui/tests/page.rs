@@ -32,7 +32,7 @@ use self::app::app;
 use self::offline::Offline;
 use test_support::process::{free_port, is_installed};
 
-/// What a person can do at the page, as `tests/front_end/page.mjs` names it.
+/// The actions of a person at the page, as `tests/front_end/page.mjs` names them.
 const STEPS: usize = 41;
 
 async fn serve(port: u16) -> (SocketAddr, impl Future<Output = std::io::Result<()>>) {

@@ -49,11 +49,11 @@ const MOST: usize = 4096;
 pub struct SessionThreads<S> {
     store: S,
     ttl: Option<Duration>,
-    known: Mutex<HashMap<SessionKey, Known>>,
+    known: Mutex<HashMap<SessionKey, CachedThread>>,
 }
 
 /// The stored form of a thread, as far as it is known. A cache: avoids a load before a write.
-struct Known {
+struct CachedThread {
     /// The version that the server knows.
     thread: u64,
     /// The version in the store.
@@ -65,14 +65,14 @@ struct Known {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Head {
+struct ThreadHead {
     kind: String,
     format: u32,
     thread: Thread,
 }
 
 #[derive(Deserialize)]
-struct Label {
+struct ThreadLabel {
     kind: String,
     format: u32,
 }
@@ -96,7 +96,11 @@ impl<S: SessionStore> SessionThreads<S> {
     }
 
     /// Returns the stored form of a thread, or `None` if its version is not the expected one.
-    async fn known(&self, key: &SessionKey, expected: u64) -> Result<Option<Known>, StoreError> {
+    async fn known(
+        &self,
+        key: &SessionKey,
+        expected: u64,
+    ) -> Result<Option<CachedThread>, StoreError> {
         let known = self
             .map()
             .remove(key)
@@ -118,7 +122,7 @@ impl<S: SessionStore> SessionThreads<S> {
             version = stored.version;
         }
         // Nothing is known to be settled, so all entries are compared with the new ones.
-        Ok(Some(Known {
+        Ok(Some(CachedThread {
             thread: expected,
             version,
             settled: 0,
@@ -126,7 +130,7 @@ impl<S: SessionStore> SessionThreads<S> {
         }))
     }
 
-    fn remember(&self, key: SessionKey, known: Known) {
+    fn remember(&self, key: SessionKey, known: CachedThread) {
         let mut map = self.map();
         // Simpler than to find the oldest: a forgotten thread costs one load.
         if map.len() >= MOST {
@@ -135,7 +139,7 @@ impl<S: SessionStore> SessionThreads<S> {
         map.insert(key, known);
     }
 
-    fn map(&self) -> MutexGuard<'_, HashMap<SessionKey, Known>> {
+    fn map(&self) -> MutexGuard<'_, HashMap<SessionKey, CachedThread>> {
         lock(&self.known)
     }
 }
@@ -155,7 +159,7 @@ impl<S: SessionStore> ThreadStore for SessionThreads<S> {
         // Entries that were there before a run do not change in it.
         self.remember(
             key,
-            Known {
+            CachedThread {
                 thread: thread.version(),
                 version: stored.version,
                 settled,
@@ -180,7 +184,7 @@ impl<S: SessionStore> ThreadStore for SessionThreads<S> {
             .zip(&known.open)
             .take_while(|(new, old)| new == old)
             .count();
-        let head = Head {
+        let head = ThreadHead {
             kind: KIND.to_owned(),
             format: FORMAT,
             thread: thread.without_entries(),
@@ -197,7 +201,7 @@ impl<S: SessionStore> ThreadStore for SessionThreads<S> {
         if thread.is_running() {
             self.remember(
                 key,
-                Known {
+                CachedThread {
                     thread: thread.version(),
                     version,
                     settled: known.settled,
@@ -225,7 +229,7 @@ fn key_of(key: &ThreadKey) -> Result<SessionKey, BoxError> {
 /// Returns the stored thread without its entries.
 fn head(stored: &StoredSession) -> Result<Thread, StoreError> {
     // First the label alone: a session of another kind has another head.
-    let label: Label = serde_json::from_str(&stored.head).map_err(StoreError::data)?;
+    let label: ThreadLabel = serde_json::from_str(&stored.head).map_err(StoreError::data)?;
     if label.kind != KIND {
         let message = format!(
             "the key holds a {}, not a {KIND}: use another key",
@@ -239,7 +243,7 @@ fn head(stored: &StoredSession) -> Result<Thread, StoreError> {
             newest: FORMAT,
         });
     }
-    let head: Head = serde_json::from_str(&stored.head).map_err(StoreError::data)?;
+    let head: ThreadHead = serde_json::from_str(&stored.head).map_err(StoreError::data)?;
     Ok(head.thread)
 }
 

@@ -1,4 +1,4 @@
-//! What the compiler says of the likeliest mistakes. The messages must tell the cure.
+//! The compiler's messages for the likeliest mistakes. They must tell the cure.
 //!
 //! They are the compiler's own, so they are compared with one version of it: the one in
 //! `rust-version`. After a change, look at them all, then write them anew with

@@ -179,7 +179,7 @@ async fn an_edit_that_does_not_fit_the_tool_is_not_used_up() {
 
 #[tokio::test]
 async fn an_answer_is_for_what_the_person_saw() {
-    // What stands before the approval makes something else of the call after the question.
+    // A callback before the approval changes the call after the question.
     let log = Log::default();
     let raise = Arc::new(AtomicBool::new(false));
     let raises = raise.clone();

@@ -349,7 +349,7 @@ async fn a_retry_of_a_changed_call_is_made_only_if_the_guards_let_it_through() {
 
 #[tokio::test]
 async fn on_end_runs_for_the_callbacks_that_were_entered() {
-    // What is not asked in `before` is asked in `after`, so the call must end before that.
+    // A guard that is skipped in `before` is asked in `after`, so the call must end before that.
     let log = Log::default();
     let not_asked = {
         let log = log.clone();

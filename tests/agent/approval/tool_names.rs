@@ -1,4 +1,4 @@
-//! What names a tool names one that is there.
+//! Guards that name a tool: the tool must exist.
 
 use std::sync::Arc;
 

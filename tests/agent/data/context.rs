@@ -1,4 +1,4 @@
-//! What the context says of the run.
+//! The context of a run: agent, path, iteration, texts.
 
 use serde_json::json;
 use tower_agent::callback::{

@@ -93,7 +93,7 @@ async fn parallel_calls_of_one_tool_never_mix() {
     assert_eq!(notes.take(), last_first);
 }
 
-/// What an outer band has put there, an inner one sees; what the inner one puts there, only it.
+/// An inner band sees the data of an outer one, and its own data alone.
 #[tokio::test]
 async fn a_band_sees_what_the_bands_outside_it_put_there() {
     let notes = Log::default();

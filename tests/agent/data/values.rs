@@ -232,7 +232,7 @@ async fn parallel_tools_update_one_value_together() {
     );
 }
 
-/// What a budget needs: it counts calls, and refuses the third.
+/// A minimal budget: it counts calls, and refuses the third.
 #[tokio::test]
 async fn a_guard_counts_in_a_value() {
     let agent = Agent::builder(ScriptedModel::new([

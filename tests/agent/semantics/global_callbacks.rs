@@ -81,7 +81,7 @@ const FIRST: &str = "a> b> own> <a <b <own";
 const AROUND: &str = "a> b> own> <own <a <b";
 
 #[tokio::test]
-async fn each_preset_has_them_where_its_plugins_are() {
+async fn global_callbacks_stand_where_each_presets_plugins_do() {
     let presets = [
         (Semantics::default(), [AROUND, AROUND, AROUND]),
         (Semantics::potato(), [AROUND, AROUND, AROUND]),
@@ -109,7 +109,7 @@ async fn each_preset_has_them_where_its_plugins_are() {
 }
 
 #[tokio::test]
-async fn they_come_first_in_agents_that_take_their_semantics_from_the_tree() {
+async fn global_callbacks_come_first_in_agents_with_the_trees_semantics() {
     let trace = Trace::default();
     let model = ScriptedModel::new([Turn::from_text("hi")]);
     let member = Agent::builder(model)
@@ -132,7 +132,7 @@ async fn they_come_first_in_agents_that_take_their_semantics_from_the_tree() {
 }
 
 #[tokio::test]
-async fn where_an_agent_follows_other_semantics_they_stand_around_it() {
+async fn global_callbacks_stand_around_agents_with_other_semantics() {
     let (adk, default) = (Semantics::adk_python(), Semantics::default());
     for (tree, own) in [(adk, default), (default, adk)] {
         let trace = Trace::default();
@@ -201,8 +201,9 @@ async fn callbacks_behind_a_layer_are_inside_of_theirs() {
 }
 
 #[tokio::test]
-async fn their_answer_before_a_call_is_shown_to_the_agents_own_where_a_plugins_is() {
-    // Whether the agent's own `after` is asked about what they answer before a model, and a tool.
+async fn a_global_answer_before_a_call_reaches_the_agents_after_as_a_plugins_does() {
+    // The flags: is the agent's own `after` asked about their answer before a model, and before a
+    // tool?
     let presets = [
         (Semantics::default(), false, false),
         (Semantics::adk_python(), false, true),
@@ -293,7 +294,7 @@ async fn a_global_approval_runs_whatever_the_agents_own_callbacks_decide() {
 }
 
 #[tokio::test]
-async fn their_answer_for_an_agent_keeps_its_own_before_out() {
+async fn a_global_answer_for_an_agent_keeps_its_own_before_out() {
     for semantics in [
         Semantics::adk_python(),
         Semantics::trpc(),

@@ -103,7 +103,7 @@ fn ways(inner: &Agent, semantics: Option<Semantics>) -> Vec<(&'static str, Agent
     teams.into_iter().chain(agents).collect()
 }
 
-/// What the inner agent said, as a message or as a tool's answer.
+/// The inner agent's text, as a message or as a tool's answer.
 fn inner_said(response: &AgentResponse) -> String {
     let mut all = response.new_messages().flat_map(|message| {
         let told = message.tool_results().map(|result| result.text());
@@ -255,13 +255,13 @@ async fn callbacks_that_travel_keep_the_semantics_of_where_they_were_given() {
     let plain = || Agent::builder(ScriptedModel::always(Turn::from_text("hi"))).name("inner");
     let team = |inner: AgentBuilder| Agent::sequential("team").agent(inner.build().unwrap());
     for (outer, own, said) in [(adk, default, "one"), (default, adk, "two")] {
-        // Those of the tree: of the agent that they are registered with.
+        // Callbacks of the tree belong to the agent that they are registered with.
         let tree = team(plain().semantics(own))
             .semantics(outer)
             .global_callbacks(telling());
         assert_eq!(tree.build().unwrap().run("?").await.unwrap().text(), said);
 
-        // Those of a run: of the agent that is called.
+        // Callbacks of a run belong to the agent that is called.
         let called = team(plain().semantics(own))
             .semantics(outer)
             .build()

@@ -19,7 +19,7 @@ fn busy() -> Error {
     Error::new(ErrorKind::Overloaded, "busy")
 }
 
-/// What is seen of the run's answers, in order.
+/// The visible pieces of the run's answers, in order.
 async fn seen(agent: Agent) -> (Vec<String>, Result<AgentResponse, Error>) {
     let (events, response) = read(agent.stream("?")).await;
     let is_answer = |event: &&tower_agent::stream::Event| {

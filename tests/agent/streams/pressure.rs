@@ -238,7 +238,7 @@ async fn the_consumers_time_is_distinguished_from_the_models() {
         }
     }
 
-    // What the reader does while the model's timer runs counts as the reader's.
+    // Time of the reader while the model's timer runs counts as the reader's.
     let waited = *waited.lock().unwrap();
     assert!(
         waited <= read && waited >= read - Duration::from_secs(10),

@@ -54,7 +54,7 @@ fn script(turns: Vec<(Said, Option<usize>)>, name: &str) -> ScriptedModel {
     ScriptedModel::new(turns.chain([Turn::from_text("end")])).chunk_size(2)
 }
 
-/// What is around the model and the agent.
+/// The layers and callbacks around the model and the agent.
 #[derive(Clone, Copy, Debug)]
 enum Around {
     Retry,

@@ -66,7 +66,7 @@ async fn a_tool_reads_what_the_model_wrote() {
     let answer = tool.clone().into_service().oneshot(call()).await.unwrap();
     assert_eq!(answer.value(), "123456789012345678901234567890");
 
-    // What a callback has changed is read in its place.
+    // The changed arguments are read instead of the model's.
     let mut changed = call();
     changed.arguments_mut()["n"] = json!(7);
     assert_eq!(changed.call().arguments.as_str(), TEXT);

@@ -64,7 +64,7 @@ fn parameters<A: JsonSchema>() -> Value {
         .clone()
 }
 
-/// What the tool's function was given for these arguments, or the error.
+/// Returns the value that the tool's function received for these arguments, or the error.
 async fn given<A>(arguments: Value) -> Result<Value, Error>
 where
     A: serde::de::DeserializeOwned + Serialize + JsonSchema + 'static,
@@ -356,7 +356,7 @@ struct Report {
 
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 struct Part {
-    /// What is on it.
+    /// The text on it.
     text: Option<String>,
     expression: Expression,
 }

@@ -5,12 +5,11 @@ use std::time::Instant;
 use serde_json::{Value, json};
 use tower_agent::callback::{
     Outcome, after_agent, after_model, after_tool, before_agent, before_model, before_tool,
-    on_agent_error,
 };
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Action, AgentRequest, AgentResponse, Callback, EndReason, Error, ErrorKind, Message,
-    ModelResponse, Recovery, Request, Result, Role, State,
+    Action, AgentRequest, AgentResponse, Callback, EndReason, Error, Message, ModelResponse,
+    Request, Result, Role, State,
 };
 
 use super::{adk, agent_says, said, told, work};
@@ -72,22 +71,6 @@ async fn a_concluding_note_replaces_the_output() {
         );
         model.assert_done();
     }
-}
-
-#[tokio::test]
-async fn callbacks_that_return_nothing_are_asked_once_and_leave_the_agent_as_it_is() {
-    let log = Log::default();
-    let (before, after) = (log.line("before"), log.line("after"));
-    let model = ScriptedModel::new([Turn::tool("work", json!({})), Turn::from_text("done")]);
-    let agent = adk(&model)
-        .tool(work(&log))
-        .on_agent(before_agent(move |_| before()))
-        .on_agent(after_agent(move |_, _| after()))
-        .build()
-        .unwrap();
-
-    assert_eq!(agent.run("?").await.unwrap().text(), "done");
-    assert_eq!(log.take(), ["before", "work {}", "after"]);
 }
 
 #[tokio::test]
@@ -165,28 +148,6 @@ async fn an_invocation_that_ends_keeps_what_was_said_and_makes_no_further_call()
 }
 
 #[tokio::test]
-async fn an_agents_failure_may_be_recovered_and_is_then_its_answer() {
-    let model = ScriptedModel::always(Turn::error(Error::new(ErrorKind::Auth, "no key")));
-    let plain = adk(&model).build().unwrap();
-    assert_eq!(plain.run("?").await.unwrap_err().message(), "no key");
-
-    let log = Log::default();
-    let agent = adk(&model)
-        .on_agent(on_agent_error(|_, error| {
-            Recovery::Fallback(agent_says(&format!("Sorry: {}.", error.message())))
-        }))
-        .on_agent(after_agent({
-            let log = log.clone();
-            move |_, response| log.note(response.text())
-        }))
-        .build()
-        .unwrap();
-
-    assert_eq!(agent.run("?").await.unwrap().text(), "Sorry: no key.");
-    assert_eq!(log.take(), ["Sorry: no key."]);
-}
-
-#[tokio::test]
 async fn before_agent_sets_up_what_every_later_callback_sees() {
     let log = Log::default();
     let model = ScriptedModel::new([Turn::tool("work", json!({})), Turn::from_text("done")]);
@@ -237,7 +198,7 @@ async fn before_agent_sets_up_what_every_later_callback_sees() {
         model.requests()[0].messages()[1].text(),
         "(from the archive)"
     );
-    // What is temporary is no part of the session.
+    // Temporary values are no part of the session.
     let delta = json!({ "user": "Ada", "tool": "ran", "answered": "done" });
     assert_eq!(Value::Object(response.state().delta().set), delta);
 }
@@ -385,36 +346,4 @@ async fn after_agent_sees_everything_that_was_said() {
         log.take(),
         [Role::Assistant, Role::Tool, Role::Assistant].map(|r| format!("{r:?}"))
     );
-}
-
-#[tokio::test]
-async fn a_dropped_run_asks_no_after_agent_but_tells_on_end() {
-    struct Cleanup(Log);
-    impl Callback<AgentRequest> for Cleanup {
-        async fn after(
-            &self,
-            _: &AgentRequest,
-            _: &AgentResponse,
-        ) -> Result<Action<AgentResponse>> {
-            self.0.note("after");
-            Ok(Action::Continue)
-        }
-
-        fn on_end(&self, _: &AgentRequest, outcome: Outcome<'_, AgentResponse>) {
-            self.0.note(format!(
-                "end: dropped {}",
-                matches!(outcome, Outcome::Dropped)
-            ));
-        }
-    }
-
-    let log = Log::default();
-    let model = ScriptedModel::new([Turn::pending()]);
-    let agent = adk(&model).on_agent(Cleanup(log.clone())).build().unwrap();
-
-    let mut run = Box::pin(agent.run("?"));
-    assert!(futures::poll!(&mut run).is_pending());
-    drop(run);
-
-    assert_eq!(log.take(), ["end: dropped true"]);
 }

@@ -1,228 +1,42 @@
-//! Lists of callbacks: who is asked, who decides, in every hook of every call.
+//! Lists of callbacks: sync and async functions, and answers that are empty.
 
 use serde_json::json;
 use tower_agent::callback::{
-    after_agent, after_agent_async, before_agent, before_agent_async, before_model,
-    before_model_async, before_tool, before_tool_async, on_model_error, on_model_error_async,
-    on_tool_error, on_tool_error_async,
+    Bundle, after_agent, after_agent_async, after_tool, before_agent, before_agent_async,
+    before_model, before_model_async, before_tool, before_tool_async, on_model_error,
+    on_model_error_async, on_tool_error, on_tool_error_async,
 };
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Action, AgentRequest, AgentResponse, Callback, Error, ErrorKind, ModelRequest, ModelResponse,
-    Recovery, Request, Result, ToolRequest, ToolResponse,
+    Action, AgentRequest, AgentResponse, Error, ErrorKind, ModelRequest, Recovery, Request,
+    ToolRequest, ToolResponse,
 };
 
-use super::{adk, agent_says, model_says, said, told, work};
+use super::{adk, agent_says, model_says, told, work};
 use test_support::log::Log;
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Hook {
-    Before,
-    After,
-    OnError,
-}
-
-/// Takes part in one hook, where it is written down, and answers if it has an answer.
-struct Link {
-    hook: Hook,
-    index: usize,
-    answer: Option<&'static str>,
-    /// Comes back to the executor first, as an async callback does.
-    waits: bool,
-    log: Log,
-}
-
-impl Link {
-    async fn asked<T>(&self, hook: Hook, make: impl FnOnce(&str) -> T) -> Option<T> {
-        if hook != self.hook {
-            return None;
-        }
-        if self.waits {
-            tokio::task::yield_now().await;
-        }
-        self.log.note(self.index.to_string());
-        self.answer.map(make)
-    }
-}
-
-/// A call whose answers can be made of a text.
-trait Says: Request {
-    fn says(text: &str) -> Self::Response;
-}
-
-impl Says for ModelRequest {
-    fn says(text: &str) -> ModelResponse {
-        model_says(text)
-    }
-}
-
-impl Says for ToolRequest {
-    fn says(text: &str) -> ToolResponse {
-        match text {
-            // What the framework calls an empty dictionary, which counts as an answer.
-            "" => ToolResponse::new(json!({})),
-            text => ToolResponse::new(text),
-        }
-    }
-}
-
-impl Says for AgentRequest {
-    fn says(text: &str) -> AgentResponse {
-        agent_says(text)
-    }
-}
-
-impl<R: Says> Callback<R> for Link {
-    async fn before(&self, _: &mut R) -> Result<Action<R::Response>> {
-        Ok(self
-            .asked(Hook::Before, R::says)
-            .await
-            .map_or(Action::Continue, Action::Respond))
-    }
-
-    async fn after(&self, _: &R, _: &R::Response) -> Result<Action<R::Response>> {
-        Ok(self
-            .asked(Hook::After, R::says)
-            .await
-            .map_or(Action::Continue, Action::Respond))
-    }
-
-    async fn on_error(&self, _: &mut R, _: &Error) -> Result<Recovery<R::Response>> {
-        let answer = self.asked(Hook::OnError, R::says).await;
-        Ok(answer.map_or(Recovery::Propagate, Recovery::Fallback))
-    }
-}
-
-/// Each list of callbacks' answers, and how many of them are asked.
-const LISTS: [(&[Option<&str>], usize); 6] = [
-    (&[Some("first"), None], 1),
-    (&[None, Some("second"), None, None], 2),
-    (&[None, Some("second"), Some("third")], 2),
-    (&[None, None, Some("last")], 3),
-    (&[None, None, None, None], 4),
-    (&[], 0),
-];
-
-/// Every list in one hook, its callbacks sync and async by turns.
-fn lists(hook: Hook, log: &Log) -> impl Iterator<Item = (Vec<Link>, Vec<String>, Option<&str>)> {
-    LISTS.iter().flat_map(move |(answers, asked)| {
-        [0, 1].map(|parity| {
-            let link = |(index, answer): (usize, &Option<&'static str>)| Link {
-                hook,
-                index,
-                answer: *answer,
-                waits: index % 2 == parity,
-                log: log.clone(),
-            };
-            let links = answers.iter().enumerate().map(link).collect();
-            let asked = (0..*asked).map(|index| index.to_string()).collect();
-            (links, asked, answers.iter().copied().flatten().next())
-        })
-    })
-}
-
-#[tokio::test]
-async fn the_first_answer_of_a_list_of_model_callbacks_wins() {
-    let log = Log::default();
-    for hook in [Hook::Before, Hook::After, Hook::OnError] {
-        for (links, asked, answer) in lists(hook, &log) {
-            let failure = Error::new(ErrorKind::RateLimited, "quota");
-            let model = ScriptedModel::new([match hook {
-                Hook::OnError => Turn::error(failure),
-                _ => Turn::from_text("the model's"),
-            }]);
-            let agent = links
-                .into_iter()
-                .fold(adk(&model), |agent, link| agent.on_model(link));
-            let result = agent.build().unwrap().run("?").await;
-
-            assert_eq!(log.take(), asked, "{hook:?} {answer:?}");
-            match (answer, hook) {
-                (Some(answer), _) => assert_eq!(said(&result.unwrap()), [answer]),
-                (None, Hook::OnError) => assert_eq!(result.unwrap_err().message(), "quota"),
-                (None, _) => assert_eq!(said(&result.unwrap()), ["the model's"]),
-            }
-            let calls = usize::from(!(hook == Hook::Before && answer.is_some()));
-            assert_eq!(model.requests().len(), calls, "{hook:?} {answer:?}");
-        }
-    }
-}
-
-#[tokio::test]
-async fn the_first_answer_of_a_list_of_tool_callbacks_wins() {
-    let log = Log::default();
-    for hook in [Hook::Before, Hook::After, Hook::OnError] {
-        for (links, asked, answer) in lists(hook, &log) {
-            let model =
-                ScriptedModel::new([Turn::tool("work", json!({})), Turn::from_text("done")]);
-            let ran = Log::default();
-            let work = match hook {
-                Hook::OnError => tower_agent::Tool::function("work", "", |_: serde_json::Value| {
-                    Err::<(), _>("out of paper")
-                }),
-                _ => work(&ran),
-            };
-            let agent = links
-                .into_iter()
-                .fold(adk(&model), |agent, link| agent.on_tool(link));
-            let result = agent.tool(work).build().unwrap().run("?").await;
-
-            assert_eq!(log.take(), asked, "{hook:?} {answer:?}");
-            match (answer, hook) {
-                (Some(answer), _) => assert_eq!(told(&result.unwrap()), [answer]),
-                (None, Hook::OnError) => assert_eq!(result.unwrap_err().message(), "out of paper"),
-                (None, _) => assert_eq!(told(&result.unwrap()), [r#"{"from":"tool"}"#]),
-            }
-            let runs = match hook {
-                Hook::Before if answer.is_some() => 0,
-                Hook::OnError => 0,
-                _ => 1,
-            };
-            assert_eq!(ran.take().len(), runs, "{hook:?} {answer:?}");
-        }
-    }
-}
-
-#[tokio::test]
-async fn the_first_answer_of_a_list_of_agent_callbacks_wins() {
-    let log = Log::default();
-    for hook in [Hook::Before, Hook::After] {
-        for (links, asked, answer) in lists(hook, &log) {
-            let model = ScriptedModel::new([Turn::from_text("the model's")]);
-            let agent = links
-                .into_iter()
-                .fold(adk(&model), |agent, link| agent.on_agent(link));
-            let response = agent.build().unwrap().run("?").await.unwrap();
-
-            assert_eq!(log.take(), asked, "{hook:?} {answer:?}");
-            assert_eq!(said(&response), [answer.unwrap_or("the model's")]);
-            let calls = usize::from(!(hook == Hook::Before && answer.is_some()));
-            assert_eq!(model.requests().len(), calls, "{hook:?} {answer:?}");
-        }
-    }
-}
 
 #[tokio::test]
 async fn an_empty_answer_counts_as_one() {
-    for hook in [Hook::Before, Hook::After] {
-        let log = Log::default();
-        let link = |index, answer| Link {
-            hook,
-            index,
-            answer,
-            waits: false,
-            log: log.clone(),
-        };
+    // The framework calls this an empty dictionary.
+    let empty = || Action::Respond(ToolResponse::new(json!({})));
+    let late = || Action::Respond(ToolResponse::new("not reached"));
+    let before = Bundle::new()
+        .on_tool(before_tool(move |_| empty()))
+        .on_tool(before_tool(move |_| late()));
+    let after = Bundle::new()
+        .on_tool(after_tool(move |_, _| empty()))
+        .on_tool(after_tool(move |_, _| late()));
+    for (callbacks, runs) in [(before, 0), (after, 1)] {
         let model = ScriptedModel::new([Turn::tool("work", json!({})), Turn::from_text("done")]);
+        let log = Log::default();
         let agent = adk(&model)
-            .tool(work(&Log::default()))
-            .on_tool(link(0, Some("")))
-            .on_tool(link(1, Some("not reached")))
+            .tool(work(&log))
+            .callbacks(callbacks)
             .build()
             .unwrap();
 
-        assert_eq!(told(&agent.run("?").await.unwrap()), ["{}"], "{hook:?}");
-        assert_eq!(log.take(), ["0"]);
+        assert_eq!(told(&agent.run("?").await.unwrap()), ["{}"]);
+        assert_eq!(log.take().len(), runs);
     }
 }
 

@@ -1,4 +1,4 @@
-//! What someone who knows the callbacks of Google's ADK for Python expects of them.
+//! Callbacks as in Google's ADK for Python.
 //!
 //! Every agent here has [`Semantics::adk_python`].
 

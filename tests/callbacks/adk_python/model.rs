@@ -11,7 +11,7 @@ use tower_agent::{
     Action, Error, ErrorKind, Message, ModelResponse, Part, Recovery, Request, Role, stream,
 };
 
-use super::{adk, adk_of, model_says, said, told, work};
+use super::{adk, adk_of, model_says, told, work};
 use test_support::log::Log;
 
 fn quota() -> Error {
@@ -25,52 +25,6 @@ fn asks_for_work(text: &str) -> ModelResponse {
         Role::Assistant,
         [Part::from_text(text), Part::ToolCall(call)],
     ))
-}
-
-#[tokio::test]
-async fn an_answer_before_the_model_takes_its_place_and_ends_the_turn() {
-    let model = ScriptedModel::new([]);
-    let agent = adk(&model)
-        .on_model(before_model(|_| {
-            Action::Respond(model_says("from the callback"))
-        }))
-        .build()
-        .unwrap();
-
-    let response = agent.run("?").await.unwrap();
-
-    model.assert_done();
-    assert_eq!(said(&response), ["from the callback"]);
-    assert_eq!(response.new_messages().len(), 1);
-}
-
-#[tokio::test]
-async fn an_answer_after_the_model_replaces_the_models() {
-    let model = ScriptedModel::new([Turn::from_text("from the model")]);
-    let agent = adk(&model)
-        .on_model(after_model(|_, response| {
-            let text = response.message().text().replace("model", "callback");
-            Action::Respond(model_says(&text))
-        }))
-        .build()
-        .unwrap();
-
-    assert_eq!(said(&agent.run("?").await.unwrap()), ["from the callback"]);
-    model.assert_done();
-}
-
-#[tokio::test]
-async fn callbacks_that_return_nothing_leave_the_call_as_it_is() {
-    let model = ScriptedModel::new([Turn::from_text("from the model")]);
-    let agent = adk(&model)
-        .on_model(before_model(|_| ()))
-        .on_model(after_model(|_, _| ()))
-        .on_model(on_model_error(|_, _| ()))
-        .build()
-        .unwrap();
-
-    assert_eq!(said(&agent.run("?").await.unwrap()), ["from the model"]);
-    model.assert_done();
 }
 
 #[tokio::test]
@@ -179,64 +133,6 @@ async fn an_unrecovered_failure_reaches_the_caller_as_it_was() {
     assert_eq!(error.message(), "line cut");
     let original = error.downcast_ref::<io::Error>().unwrap();
     assert_eq!(original.kind(), io::ErrorKind::ConnectionReset);
-}
-
-#[tokio::test]
-async fn a_failure_is_recovered_by_the_first_callback_that_answers() {
-    let log = Log::default();
-    let model = ScriptedModel::new([Turn::error(quota())]);
-    let [first, second, third] = ["first", "second", "third"].map(|name| log.line(name));
-    let agent = adk(&model)
-        .on_model(on_model_error(move |_, _| first()))
-        .on_model(on_model_error(move |_, error| {
-            second();
-            Recovery::Fallback(model_says(&format!("recovered from {}", error.kind())))
-        }))
-        .on_model(on_model_error(move |_, _| {
-            third();
-            Recovery::Fallback(model_says("too late"))
-        }))
-        .build()
-        .unwrap();
-
-    let response = agent.run("?").await.unwrap();
-
-    assert_eq!(
-        said(&response),
-        [format!("recovered from {}", ErrorKind::RateLimited)]
-    );
-    assert_eq!(log.take(), ["first", "second"]);
-}
-
-#[tokio::test]
-async fn a_failing_callback_fails_the_run_past_on_model_error() {
-    for hook in ["before", "after"] {
-        let log = Log::default();
-        let asked = log.line("on_error");
-        let fails = move |here: &str| {
-            if here == hook {
-                Err("my own bug".into())
-            } else {
-                Ok(())
-            }
-        };
-        let model = ScriptedModel::always(Turn::from_text("fine"));
-        let agent = adk(&model)
-            .on_model(before_model(move |_| fails("before")))
-            .on_model(after_model(move |_, _| fails("after")))
-            .on_model(on_model_error(move |_, _| {
-                asked();
-                Recovery::Fallback(model_says("hidden"))
-            }))
-            .build()
-            .unwrap();
-
-        let error = agent.run("?").await.unwrap_err();
-
-        assert_eq!(error.message(), "my own bug");
-        assert_eq!(error.raised_by().unwrap().hook, hook);
-        assert!(log.take().is_empty(), "{hook}");
-    }
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! What callbacks of the model call are good for.
+//! Uses of the callbacks around the model call.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};

@@ -198,7 +198,7 @@ async fn calls_side_by_side_share_the_state_and_the_last_to_write_wins() {
     assert_eq!(Value::Object(delta), expected);
 }
 
-/// What one call keeps for itself.
+/// Data of one call.
 struct Mine(String);
 
 #[tokio::test]

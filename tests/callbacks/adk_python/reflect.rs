@@ -69,7 +69,7 @@ fn fragile(name: &'static str) -> Tool {
     })
 }
 
-/// What the model reads when it makes these calls, and how the run fails.
+/// Returns the results that the model reads for these calls, and how the run fails.
 async fn run(most: u32, calls: &[(&str, &str)]) -> Result<Vec<String>> {
     let calls = calls
         .iter()
@@ -84,7 +84,7 @@ async fn run(most: u32, calls: &[(&str, &str)]) -> Result<Vec<String>> {
     Ok(told(&agent.run("?").await?))
 }
 
-/// What the agent makes of a failure that the plugin leaves to it.
+/// The agent's own handling of a failure that the plugin leaves to it.
 fn given_up(error: &Error) -> Error {
     Error::new(error.kind(), format!("given up: {}", error.message())).with_source(error.clone())
 }

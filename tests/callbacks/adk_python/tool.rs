@@ -29,45 +29,6 @@ fn broken() -> Tool {
 }
 
 #[tokio::test]
-async fn an_answer_before_the_tool_takes_its_place_and_after_tool_sees_it() {
-    let log = Log::default();
-    let model = asks("work", json!({}));
-    let agent = adk(&model)
-        .tool(work(&log))
-        .on_tool(before_tool(|_| {
-            Action::Respond(ToolResponse::new(json!({ "cached": true })))
-        }))
-        .on_tool(after_tool({
-            let log = log.clone();
-            move |_, response| log.note(format!("after {}", response.value()))
-        }))
-        .build()
-        .unwrap();
-
-    let response = agent.run("?").await.unwrap();
-
-    assert_eq!(told(&response), [r#"{"cached":true}"#]);
-    assert_eq!(log.take(), [r#"after {"cached":true}"#]);
-    assert_eq!(response.text(), "done");
-    model.assert_done();
-}
-
-#[tokio::test]
-async fn callbacks_that_return_nothing_leave_the_call_as_it_is() {
-    let log = Log::default();
-    let agent = adk(&asks("work", json!({ "n": 1 })))
-        .tool(work(&log))
-        .on_tool(before_tool(|_| ()))
-        .on_tool(after_tool(|_, _| ()))
-        .on_tool(on_tool_error(|_, _| ()))
-        .build()
-        .unwrap();
-
-    assert_eq!(told(&agent.run("?").await.unwrap()), [r#"{"from":"tool"}"#]);
-    assert_eq!(log.take(), [r#"work {"n":1}"#]);
-}
-
-#[tokio::test]
 async fn changed_arguments_reach_the_tool_and_after_tool_but_not_the_recorded_call() {
     let log = Log::default();
     let model = asks("work", json!({ "city": "Rome" }));
@@ -104,24 +65,6 @@ async fn changed_arguments_reach_the_tool_and_after_tool_but_not_the_recorded_ca
     assert_eq!(
         recorded(model.requests()[1].messages()),
         json!({ "city": "Rome" })
-    );
-}
-
-#[tokio::test]
-async fn an_answer_after_the_tool_replaces_the_tools() {
-    let agent = adk(&asks("work", json!({})))
-        .tool(work(&Log::default()))
-        .on_tool(after_tool(|_, response| {
-            let mut changed = response.clone();
-            changed.value_mut()["checked"] = json!(true);
-            Action::Respond(changed)
-        }))
-        .build()
-        .unwrap();
-
-    assert_eq!(
-        told(&agent.run("?").await.unwrap()),
-        [r#"{"checked":true,"from":"tool"}"#]
     );
 }
 

@@ -1,4 +1,4 @@
-//! What callbacks of the tool call are good for.
+//! Uses of the callbacks around the tool call.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};

@@ -216,7 +216,7 @@ async fn global_bundles_stand_in_the_order_they_were_given_and_explain_names_the
     assert!(position("first, second") < position("own"), "{lines}");
 }
 
-/// What the tree's callbacks answer, nothing of the agent's own sees.
+/// The agent's own callbacks see nothing of an answer of the tree's.
 #[tokio::test]
 async fn the_trees_callbacks_answer_before_anything_of_the_agents_own() {
     let trace = Trace::default();

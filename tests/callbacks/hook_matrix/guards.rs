@@ -15,7 +15,7 @@ const OK: &[Reply] = &[Reply::Answers];
 const FAILS: &[Reply] = &[Reply::Fails];
 const ONCE: &[Reply] = &[Reply::Fails, Reply::Answers];
 
-/// What `g` and the two callbacks beside it do, and where it stands.
+/// The behaviour of `g` and of the two callbacks beside it, and the position of `g`.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     preset: Preset,
@@ -37,7 +37,7 @@ fn names(at: usize) -> [&'static str; 3] {
     })
 }
 
-/// What happened, and the text of the response if there was one.
+/// Returns the trace, and the text of the response if there was one.
 fn run<R: Call>(case: &Case) -> (Vec<String>, Option<String>) {
     let trace = Trace::default();
     let mut acts = case.others.1.into_iter();
@@ -141,8 +141,7 @@ fn is_asked<R: Call>() {
     }
 }
 
-/// What it refuses is not called, and what it puts in the place of a response stands before all
-/// that came before it.
+/// A refused call is not made, and the guard's response replaces every response before it.
 fn decides<R: Call>() {
     for does in [Does::Respond, Does::Error] {
         for case in cases((Hook::Before, does)) {

@@ -11,8 +11,8 @@
 //! | `a!why` | `a`'s `on_error` ran and saw the error `why` |
 //! | `a=done` | `a`'s `on_end` ran with that outcome |
 //!
-//! The rows are about the default semantics. What the presets make of them, and of `b` and `c`
-//! acting both, is worked out from the documentation by a model of a band.
+//! The rows are about the default semantics. A model of a band, worked out from the documentation,
+//! predicts them for the presets, and for `b` and `c` both acting.
 
 #![allow(clippy::expect_used, clippy::panic)]
 
@@ -104,7 +104,7 @@ fn check<R: Call>(row: &Row, style: Style) {
     check_latch::<R>(row.latch, &context, &label);
 }
 
-/// What is latched, and that it refuses a second call, whatever that would have done.
+/// Checks the latch, and that it refuses a second call, whatever that would have done.
 fn check_latch<R: Call>(latch: Latch, context: &RunContext, label: &str) {
     assert_eq!(
         context.aborted().is_some(),

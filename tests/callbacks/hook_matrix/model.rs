@@ -1,12 +1,12 @@
-//! What a band must do, worked out from the documentation of `CallbackSemantics`: a model that knows
-//! neither requests nor futures, only what each callback answers.
+//! A model of a band, worked out from the documentation of `CallbackSemantics`. It knows neither
+//! requests nor futures, only each callback's answer.
 
 use tower_agent::ErrorKind;
 use tower_agent::call::Origin;
 
 use crate::hook_matrix::rows::{Does, ENDED, Hook, INTERRUPTED, Reply};
 
-/// What becomes of the rest when one responds.
+/// The effect of a response on the callbacks after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Chain {
     First,
@@ -15,7 +15,7 @@ pub(crate) enum Chain {
     Compose,
 }
 
-/// What becomes of the rest when one fails.
+/// The effect of a failure on the callbacks after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
     Stop,
@@ -61,20 +61,20 @@ pub(crate) struct Failed {
     pub(crate) by: Option<(&'static str, &'static str)>,
 }
 
-/// What must be seen of a call.
+/// The predicted course of a call.
 #[derive(Debug)]
 pub(crate) struct Seen {
     pub(crate) trace: String,
-    /// What the service read at each call.
+    /// The notes that the service read at each call.
     pub(crate) requests: String,
     pub(crate) end: End,
-    /// What ends more than the call, in the order it was raised.
+    /// The endings of more than the call, in the order in which they were raised.
     pub(crate) endings: Vec<Failed>,
 }
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
-/// What comes of asking the three in one phase.
+/// The result of asking the three in one phase.
 struct Phase {
     asked: usize,
     hangs: bool,
@@ -84,7 +84,7 @@ struct Phase {
     error: Option<Failed>,
     replacement: Option<Failed>,
     endings: Vec<Failed>,
-    /// What each is shown, if it is asked about an error.
+    /// The error text that each is shown, if it is asked about an error.
     shown: [String; 3],
 }
 
@@ -157,7 +157,7 @@ impl Rules {
         }
     }
 
-    /// What the answers amount to: those that do not count say nothing.
+    /// Replaces the answers that do not count by `Continue`.
     fn heard(&self, hook: Hook, acts: [Does; 3], may_retry: bool) -> [Does; 3] {
         std::array::from_fn(|index| match acts[index] {
             Does::Respond if !self.responds(hook) => Does::Continue,
@@ -229,7 +229,7 @@ impl Rules {
         }
     }
 
-    /// What must be seen of a call in this case.
+    /// Predicts the course of a call in this case.
     pub(crate) fn predict(&self, case: &Case) -> Seen {
         let mut call = Call {
             rules: self,
@@ -240,7 +240,7 @@ impl Rules {
         };
         let mut requests = Vec::new();
         let mut end = call.run(&mut requests);
-        // What ends more than the call, nothing undoes: an abort of all things.
+        // Nothing undoes an ending of more than the call, least of all an abort.
         if let End::Failed(_) = end {
             let abort = call
                 .endings

@@ -72,7 +72,7 @@ impl Preset {
         }
     }
 
-    /// What the preset's framework says, call by call.
+    /// Returns the rules of the preset's framework for a call.
     fn rules(self, call: CallKind) -> Rules {
         let (is_model, is_tool) = (call == CallKind::Model, call == CallKind::Tool);
         let is_agent = call == CallKind::Agent;
@@ -193,7 +193,7 @@ fn check<R: Call>(preset: Preset, case: &Case, style: Option<Style>) {
         (result, end) => panic!("{label}: expected {end:?}, got {result:?}"),
     }
 
-    // What was raised refuses a second call, an abort before all else.
+    // A second call is refused by the ending that was raised, an abort before all others.
     let aborts = |ending: &&Failed| ending.kind == ErrorKind::Aborted;
     let ending = expected
         .endings

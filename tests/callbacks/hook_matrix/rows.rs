@@ -11,7 +11,7 @@ pub(crate) enum Hook {
     OnEnd,
 }
 
-/// What `b` does in its hook. In the others it does nothing.
+/// The behaviour of `b` in its hook. In the others it does nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Does {
     Continue,
@@ -24,7 +24,7 @@ pub(crate) enum Does {
     Panic,
     /// Waits until the call is dropped.
     Hang,
-    // What only an `on_error` can do:
+    // Only an `on_error` can do these:
     Fail,
     FailWithAbort,
     FailWithInterrupt,
@@ -33,7 +33,7 @@ pub(crate) enum Does {
     Fallback,
 }
 
-/// What the service does at each call; the last of a row's is repeated.
+/// The service's reply to each call; the last of a row's is repeated.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Reply {
     Answers,
@@ -66,7 +66,7 @@ pub(crate) struct Row {
     pub(crate) does: Does,
     pub(crate) service: &'static [Reply],
     pub(crate) trace: &'static str,
-    /// What the service read in the request at each call.
+    /// The notes that the service read in the request at each call.
     pub(crate) seen: &'static str,
     pub(crate) result: Expected,
     pub(crate) latch: Latch,
@@ -121,7 +121,7 @@ pub(crate) fn rows() -> Vec<Row> {
         row(After, Panic, OK, "a> b> c> call <a <b a=failed b=failed c=failed", Fails(Kind::Callback, "panicked: b", Some("after")), Open),
         row(After, Hang, OK, "a> b> c> call <a <b a=dropped b=dropped c=dropped", Dropped, Open),
 
-        // An `on_error` decides about the error. What replaces it, the next one sees.
+        // An `on_error` decides about the error. The next one sees the error that replaces it.
         row(OnError, Continue, FAILS, "a> b> c> call a!service b!service c!service a=failed b=failed c=failed", unserved, Open),
         row(OnError, Continue, OK, "a> b> c> call <a <b <c a=done b=done c=done", served, Open),
         row(OnError, Fail, FAILS, "a> b> c> call a!service b!service c!b a=failed b=failed c=failed", Fails(Kind::Auth, "b", Some("on_error")), Open),

@@ -2,11 +2,11 @@
 
 use serde_json::json;
 use tower_agent::call::Origin;
-use tower_agent::callback::{after_agent, before_agent, before_model, on_agent_error};
+use tower_agent::callback::{after_agent, before_agent, before_model};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Action, AgentRequest, AgentResponse, EndReason, Error, ErrorKind, Message, Part, Recovery,
-    Request, Role, State, Tool, ToolRequest, Usage,
+    Action, AgentRequest, AgentResponse, EndReason, Error, ErrorKind, Message, Part, Request, Role,
+    State, Tool, ToolRequest, Usage,
 };
 
 use super::{act, acts_once, agent};
@@ -204,68 +204,6 @@ async fn after_agent_finds_what_before_agent_stored_and_the_whole_run_finds_its_
         seen.take(),
         [("before_model", "acme"), ("after_agent", "acme")]
     );
-}
-
-#[tokio::test]
-async fn an_ordinary_error_of_an_agent_callback_fails_the_run_and_names_it() {
-    for before in [true, false] {
-        let fails = move |here: bool| {
-            if here {
-                Err(Error::from("closed"))
-            } else {
-                Ok(())
-            }
-        };
-        let model = ScriptedModel::new([Turn::from_text("ok")]);
-        let agent = agent(model.clone())
-            .on_agent(before_agent(move |_| fails(before)).named("hours"))
-            .on_agent(after_agent(move |_, _| fails(!before)).named("hours"))
-            .build()
-            .unwrap();
-
-        let error = agent.run("?").await.unwrap_err();
-
-        assert_eq!(
-            (error.kind(), error.message()),
-            (ErrorKind::Callback, "closed")
-        );
-        let by = error.raised_by().unwrap();
-        let hook = if before { "before" } else { "after" };
-        assert_eq!((&*by.callback, by.hook), ("hours", hook));
-        assert_eq!(model.requests().len(), usize::from(!before));
-    }
-}
-
-#[tokio::test]
-async fn the_error_half_sees_how_the_agent_failed_and_may_answer_for_it() {
-    let broken = || ScriptedModel::new([Turn::error(Error::new(ErrorKind::Provider, "broken"))]);
-    let seen = Log::default();
-    let observes = on_agent_error({
-        let seen = seen.clone();
-        move |_, error| seen.push((error.kind(), error.message().to_owned()))
-    });
-    let observed = agent(broken()).on_agent(observes).build().unwrap();
-    assert_eq!(
-        observed.run("?").await.unwrap_err().kind(),
-        ErrorKind::Provider
-    );
-    assert_eq!(seen.take(), [(ErrorKind::Provider, "broken".to_owned())]);
-
-    let recovered = agent(broken())
-        .on_agent(on_agent_error(|_, _| {
-            Recovery::Fallback(says("I could not find out."))
-        }))
-        .on_agent(after_agent({
-            let seen = seen.clone();
-            move |_, _| seen.push((ErrorKind::Other, "after".into()))
-        }))
-        .build()
-        .unwrap();
-    assert_eq!(
-        recovered.run("?").await.unwrap().text(),
-        "I could not find out."
-    );
-    assert!(seen.take().is_empty());
 }
 
 #[tokio::test]

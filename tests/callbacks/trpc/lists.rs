@@ -4,38 +4,10 @@ use tower_agent::call::CallKind;
 use tower_agent::callback::{Rules, after_model, before_model, before_model_async};
 use tower_agent::compat::CallbackSemantics;
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{
-    Action, Agent, Callbacks, Error, ErrorKind, Message, ModelRequest, ModelResponse,
-};
+use tower_agent::{Action, Callbacks, Error, Message, ModelRequest, ModelResponse};
 
-use super::{agent, with_options};
+use super::agent;
 use test_support::log::Log;
-
-#[tokio::test]
-async fn an_abort_ends_the_run_also_where_an_ordinary_error_came_first() {
-    let asked = Log::default();
-    let agent = Agent::builder(ScriptedModel::new([]))
-        .semantics(with_options(true, true))
-        .on_model(before_model(|_| Err::<(), _>(Error::from("first"))))
-        .on_model(before_model(|_| Err::<(), _>(Error::abort("second"))))
-        .on_model(before_model({
-            let asked = asked.clone();
-            move |_| {
-                asked.push("third");
-                Action::Respond(ModelResponse::from_text("never"))
-            }
-        }))
-        .build()
-        .unwrap();
-
-    let error = agent.run("?").await.unwrap_err();
-
-    assert_eq!(
-        (error.kind(), error.message()),
-        (ErrorKind::Aborted, "second")
-    );
-    assert_eq!(asked.take(), ["third"]);
-}
 
 #[tokio::test]
 async fn later_callbacks_see_what_earlier_ones_changed_in_the_request() {

@@ -1,4 +1,4 @@
-//! What the model is shown of a tool's result.
+//! The messages that show a tool's result to the model.
 
 use serde_json::{Value, json};
 use tower_agent::agent::ToolAnswer;

@@ -1,4 +1,4 @@
-//! What a user of trpc-agent-go finds here: its page on callbacks, sentence by sentence.
+//! Callbacks as in trpc-agent-go: its page, sentence by sentence.
 
 #![allow(
     clippy::panic,

@@ -223,31 +223,6 @@ async fn an_answered_call_counts_towards_the_limit() {
 }
 
 #[tokio::test]
-async fn an_error_of_before_model_ends_the_run_and_no_later_hook_sees_the_call() {
-    let seen = Log::default();
-    let model = ScriptedModel::new([]);
-    let agent = agent(model.clone())
-        .on_model(before_model(|_| Err::<(), _>(Error::from("no"))).named("guard"))
-        .on_model(after_model({
-            let seen = seen.clone();
-            move |_, _| seen.push("after")
-        }))
-        .on_model(on_model_error({
-            let seen = seen.clone();
-            move |_, _| seen.push("on_error")
-        }))
-        .build()
-        .unwrap();
-
-    let error = agent.run("?").await.unwrap_err();
-
-    model.assert_done();
-    assert_eq!((error.kind(), error.message()), (ErrorKind::Callback, "no"));
-    assert_eq!(&*error.raised_by().unwrap().callback, "guard");
-    assert!(seen.take().is_empty());
-}
-
-#[tokio::test]
 async fn the_error_half_sees_failures_that_came_without_any_response() {
     #[derive(Debug, thiserror::Error)]
     #[error("connection reset")]

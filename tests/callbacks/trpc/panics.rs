@@ -1,52 +1,42 @@
 //! A panic is an error that says whose it is.
 
 use serde_json::json;
-use tower_agent::callback::{Outcome, wrap_model, wrap_tool};
+use tower_agent::callback::{wrap_model, wrap_tool};
 use tower_agent::testing::{Ended, RecordLayer, ScriptedModel, Turn};
 use tower_agent::{
-    Action, Agent, AgentRequest, Callback, Error, ErrorKind, Recovery, Request, Result, Tool,
-    ToolRequest, ToolResponse,
+    Action, Callback, Error, ErrorKind, Recovery, Result, Tool, ToolRequest, ToolResponse,
 };
 
 use super::{act, acts_once, agent, texts, told};
 
-/// Panics in one hook, at once or after a wait.
+/// Panics in one hook, after a wait.
 struct Panics {
     hook: &'static str,
-    waits: bool,
 }
 
 impl Panics {
     async fn at(&self, hook: &str) {
         if self.hook == hook {
-            if self.waits {
-                tokio::task::yield_now().await;
-            }
+            tokio::task::yield_now().await;
             panic!("boom");
         }
     }
 }
 
-impl<R: Request> Callback<R> for Panics {
-    async fn before(&self, _: &mut R) -> Result<Action<R::Response>> {
+impl Callback<ToolRequest> for Panics {
+    async fn before(&self, _: &mut ToolRequest) -> Result<Action<ToolResponse>> {
         self.at("before").await;
         Ok(Action::Continue)
     }
 
-    async fn after(&self, _: &R, _: &R::Response) -> Result<Action<R::Response>> {
+    async fn after(&self, _: &ToolRequest, _: &ToolResponse) -> Result<Action<ToolResponse>> {
         self.at("after").await;
         Ok(Action::Continue)
     }
 
-    async fn on_error(&self, _: &mut R, _: &Error) -> Result<Recovery<R::Response>> {
+    async fn on_error(&self, _: &mut ToolRequest, _: &Error) -> Result<Recovery<ToolResponse>> {
         self.at("on_error").await;
         Ok(Recovery::Propagate)
-    }
-
-    fn on_end(&self, _: &R, _: Outcome<'_, R::Response>) {
-        if self.hook == "on_end" {
-            panic!("boom");
-        }
     }
 
     fn name(&self) -> std::borrow::Cow<'static, str> {
@@ -63,34 +53,6 @@ fn is_named(error: &Error, hook: &str) {
     assert_eq!((&*by.callback, by.hook), ("bomb", hook));
 }
 
-/// A model that fails if a hook for errors is to run.
-fn model(hook: &str) -> ScriptedModel {
-    let broken = Error::new(ErrorKind::Provider, "broken");
-    ScriptedModel::new([if hook == "on_error" {
-        Turn::error(broken)
-    } else {
-        Turn::from_text("ok")
-    }])
-}
-
-#[tokio::test]
-async fn a_panic_in_a_callback_of_the_model_or_the_agent_fails_the_run_and_names_the_hook() {
-    for hook in ["before", "after", "on_error"] {
-        for waits in [false, true] {
-            let panics = Panics { hook, waits };
-            let around_model = agent(model(hook)).on_model(panics).build().unwrap();
-            is_named(&around_model.run("?").await.unwrap_err(), hook);
-
-            let panics = Panics { hook, waits };
-            let around_agent: Agent = agent(model(hook)).on_agent(panics).build().unwrap();
-            is_named(
-                &around_agent.run(AgentRequest::new("?")).await.unwrap_err(),
-                hook,
-            );
-        }
-    }
-}
-
 #[tokio::test]
 async fn the_model_reads_a_panic_in_a_callback_of_a_tool() {
     for hook in ["before", "after", "on_error"] {
@@ -102,7 +64,7 @@ async fn the_model_reads_a_panic_in_a_callback_of_a_tool() {
         let agent = agent(acts_once())
             .tool(tool)
             .tool_layer(record.clone())
-            .on_tool(Panics { hook, waits: true })
+            .on_tool(Panics { hook })
             .build()
             .unwrap();
 
@@ -163,29 +125,4 @@ async fn a_panic_in_a_wrap_fails_its_call() {
         .unwrap();
     let response = around_tool.run("?").await.unwrap();
     assert_eq!(texts(&told(&response)), ["callback failed: panicked: boom"]);
-}
-
-#[tokio::test]
-async fn a_panic_when_the_call_is_over_changes_nothing() {
-    let agent = agent(acts_once())
-        .tool(act())
-        .on_agent(Panics {
-            hook: "on_end",
-            waits: false,
-        })
-        .on_model(Panics {
-            hook: "on_end",
-            waits: false,
-        })
-        .on_tool(Panics {
-            hook: "on_end",
-            waits: false,
-        })
-        .build()
-        .unwrap();
-
-    let response = agent.run("?").await.unwrap();
-
-    assert_eq!(response.text(), "done");
-    assert!(!told(&response)[0].is_error);
 }

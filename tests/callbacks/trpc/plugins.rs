@@ -36,7 +36,7 @@ fn bundle(name: &'static str, trace: &Trace) -> Bundle {
         .on_tool(mark)
 }
 
-/// What one kind of call wrote.
+/// Returns the lines of one kind of call.
 fn of(trace: &str, call: &str) -> String {
     let words = trace.split(' ').filter(|word| word.contains(call));
     words
@@ -82,7 +82,7 @@ async fn global_plugins_come_first_in_every_phase_and_stand_around_agents_alone(
         .unwrap();
 
     let trace = trace.take();
-    // Those of the run stand inside.
+    // Callbacks of the run stand inside.
     let around = "g1> g2> own> run> <run <own <g1 <g2";
     let first = "g1> g2> own> run> <run <g1 <g2 <own";
     assert_eq!(of(&trace, "agent"), around);

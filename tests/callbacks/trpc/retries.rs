@@ -5,13 +5,13 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use tower::retry::{Policy, RetryLayer};
-use tower_agent::callback::{Outcome, on_tool_error};
+use tower_agent::callback::Outcome;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Callback, Error, ErrorKind, ModelRequest, ModelResponse, Recovery, Request, Result, Tool,
-    ToolRequest, ToolResponse,
+    ToolResponse,
 };
 
 use super::{acts_once, agent, texts, told};
@@ -201,26 +201,6 @@ async fn a_stop_of_the_model_is_not_retried_either() {
 
     assert_eq!(agent.run("?").await.unwrap_err().kind(), ErrorKind::Aborted);
     assert_eq!(calls.take().len(), 1);
-}
-
-#[tokio::test]
-async fn the_error_half_may_ask_for_another_attempt_inside_one_envelope() {
-    let (tool, calls) = flaky(1, eof);
-    let seen = Log::default();
-    let agent = agent(acts_once())
-        .tool(tool)
-        .on_tool(Notes(seen.clone()))
-        .on_tool(on_tool_error(|request: &mut ToolRequest, _| {
-            *request.arguments_mut() = json!("second");
-            Recovery::<ToolResponse>::Retry
-        }))
-        .build()
-        .unwrap();
-
-    agent.run("?").await.unwrap();
-
-    assert_eq!(calls.load(Ordering::SeqCst), 2);
-    assert_eq!(seen.take(), ["before", "on_error", "after", "done"]);
 }
 
 #[tokio::test]

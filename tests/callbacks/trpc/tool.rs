@@ -99,34 +99,6 @@ async fn a_result_of_text_is_post_processed() {
 }
 
 #[tokio::test]
-async fn a_result_given_before_the_tool_takes_its_place_and_after_tool_is_not_asked() {
-    let seen = Log::default();
-    let agent = agent(acts_once())
-        .tool(Tool::function("act", "", {
-            let seen = seen.clone();
-            move |_: Value| seen.push("tool")
-        }))
-        .on_tool(before_tool(|_| {
-            Action::Respond(ToolResponse::new("cached"))
-        }))
-        .on_tool(before_tool({
-            let seen = seen.clone();
-            move |_| seen.push("before")
-        }))
-        .on_tool(after_tool({
-            let seen = seen.clone();
-            move |_, _| seen.push("after")
-        }))
-        .build()
-        .unwrap();
-
-    let response = agent.run("?").await.unwrap();
-
-    assert_eq!(texts(&told(&response)), ["cached"]);
-    assert!(seen.take().is_empty());
-}
-
-#[tokio::test]
 async fn the_id_of_the_call_is_in_the_request_and_in_the_context() {
     let model = ScriptedModel::new([
         Turn::tool("act", json!(1)).and_tool("act", json!(2)),

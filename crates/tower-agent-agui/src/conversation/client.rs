@@ -31,7 +31,7 @@ use crate::wire::{EncryptedEntity, Event, EventKind, Message, MessageKind, Patch
 pub struct Conversation {
     messages: Vec<Message>,
     /// The index of the first message with each id.
-    places: HashMap<Arc<str>, usize>,
+    positions: HashMap<Arc<str>, usize>,
     /// The index of the first message with each call.
     calls: HashMap<Arc<str>, usize>,
     /// The message that the last piece was added to.
@@ -59,8 +59,9 @@ impl Conversation {
     pub fn apply(&mut self, event: &Event) {
         match &event.kind {
             EventKind::RunStarted(started) => {
+                // The client keeps the messages that it has, even if the input has other contents.
                 for message in started.input.iter().flat_map(|input| &input.messages) {
-                    if !self.places.contains_key(&message.id) {
+                    if !self.positions.contains_key(&message.id) {
                         self.push(message.clone());
                     }
                 }
@@ -97,6 +98,7 @@ impl Conversation {
                 tool_call_name,
                 parent_message_id,
             } => {
+                // A repeated start renames the call that the client has, wherever it stands.
                 let call = if self.calls.contains_key(tool_call_id) {
                     self.call(tool_call_id)
                 } else {
@@ -130,7 +132,7 @@ impl Conversation {
                     Message::tool(message_id.clone(), tool_call_id.clone(), content.clone());
                 message.subagent_run_id = event.subagent_run_id().cloned();
                 merge(&mut message.metadata, event);
-                let at = self.place_of_result(tool_call_id);
+                let at = self.index_of_result(tool_call_id);
                 if at == self.messages.len() {
                     self.push(message);
                 } else {
@@ -163,7 +165,7 @@ impl Conversation {
                 entity_id,
                 encrypted_value,
             } => {
-                let place = match subtype {
+                let encrypted = match subtype {
                     EncryptedEntity::ToolCall => {
                         self.call(entity_id).map(|call| &mut call.encrypted_value)
                     }
@@ -171,8 +173,8 @@ impl Conversation {
                         .text(entity_id)
                         .map(|message| &mut message.encrypted_value),
                 };
-                if let Some(place) = place {
-                    *place = Some(encrypted_value.clone());
+                if let Some(encrypted) = encrypted {
+                    *encrypted = Some(encrypted_value.clone());
                 }
             }
             _ => {}
@@ -193,44 +195,42 @@ impl Conversation {
     /// reasoning is removed, it is therefore sent once more, empty.
     #[must_use]
     pub fn snapshot_without(&self, discarded: &[Arc<str>]) -> Event {
-        let gone = |message: &Message| discarded.contains(&message.id);
-        let calls: HashSet<&Arc<str>> = self
-            .messages
-            .iter()
-            .filter(|message| gone(message))
-            .flat_map(Message::tool_calls)
-            .map(|call| &call.id)
-            .collect();
-        let is_thought = |message: &Message| matches!(message.kind, MessageKind::Reasoning { .. });
-        let thoughts_stay = self
-            .messages
-            .iter()
-            .any(|message| is_thought(message) && !gone(message));
-        let kept = self
-            .messages
-            .iter()
-            .filter_map(|message| match &message.kind {
+        let mut calls = HashSet::new();
+        let mut thoughts_stay = false;
+        for message in &self.messages {
+            if discarded.contains(&message.id) {
+                calls.extend(message.tool_calls().iter().map(|call| &call.id));
+            } else {
+                thoughts_stay |= is_thought(&message.kind);
+            }
+        }
+        let remaining = self.messages.iter().filter_map(|message| {
+            let is_discarded = discarded.contains(&message.id);
+            match &message.kind {
                 MessageKind::Activity { .. } => None,
+                // A result without its call is an error to the model that reads it next.
                 MessageKind::Tool { tool_call_id, .. } if calls.contains(tool_call_id) => None,
-                MessageKind::Reasoning { .. } if gone(message) && !thoughts_stay => {
+                MessageKind::Reasoning { .. } if is_discarded && !thoughts_stay => {
                     let kind = MessageKind::Reasoning {
                         content: String::new(),
                     };
                     Some(Message::new(message.id.clone(), kind))
                 }
-                _ => (!gone(message)).then(|| message.clone()),
-            });
-        Event::messages_snapshot(kept.collect())
+                _ if is_discarded => None,
+                _ => Some(message.clone()),
+            }
+        });
+        Event::messages_snapshot(remaining.collect())
     }
 
     /// Returns whether the client has a message with this id.
     pub(crate) fn has(&self, id: &str) -> bool {
-        self.places.contains_key(id)
+        self.positions.contains_key(id)
     }
 
     fn push(&mut self, message: Message) {
         let at = self.messages.len();
-        self.places.entry(message.id.clone()).or_insert(at);
+        self.positions.entry(message.id.clone()).or_insert(at);
         for call in message.tool_calls() {
             self.calls.entry(call.id.clone()).or_insert(at);
         }
@@ -239,15 +239,16 @@ impl Conversation {
 
     /// Rebuilds the index, after messages have moved.
     fn index(&mut self) {
+        // Its index may be that of another message now.
         self.last = None;
-        self.places.clear();
+        self.positions.clear();
         self.calls.clear();
         let messages = std::mem::take(&mut self.messages);
         messages.into_iter().for_each(|message| self.push(message));
     }
 
     fn find(&mut self, id: &str) -> Option<&mut Message> {
-        self.messages.get_mut(*self.places.get(id)?)
+        self.messages.get_mut(*self.positions.get(id)?)
     }
 
     /// Returns the message, unless it is an activity, which has no text.
@@ -258,9 +259,10 @@ impl Conversation {
     /// Returns the message, which is most likely the same as last time.
     fn text_of_piece(&mut self, id: &Arc<str>) -> Option<&mut Message> {
         let at = match &self.last {
+            // By address: comparing the bytes would cost as much as the look-up.
             Some((last, at)) if Arc::ptr_eq(last, id) => *at,
             _ => {
-                let at = *self.places.get(id)?;
+                let at = *self.positions.get(id)?;
                 self.last = Some((id.clone(), at));
                 at
             }
@@ -271,7 +273,7 @@ impl Conversation {
     }
 
     fn start(&mut self, id: &Arc<str>, kind: MessageKind, name: Option<&str>, event: &Event) {
-        if !self.places.contains_key(id) {
+        if !self.positions.contains_key(id) {
             let mut message = Message::new(id.clone(), kind);
             message.name = name.map(str::to_owned);
             message.subagent_run_id = event.subagent_run_id().cloned();
@@ -298,8 +300,9 @@ impl Conversation {
         parent: Option<&Arc<str>>,
         event: &Event,
     ) -> Option<&mut ToolCall> {
+        // The client takes an empty id for none.
         let parent = parent.filter(|parent| !parent.is_empty());
-        let found = parent.and_then(|parent| self.places.get(parent).copied());
+        let found = parent.and_then(|parent| self.positions.get(parent).copied());
         let asks = found.filter(|at| {
             let message = self.messages.get(*at);
             message.is_some_and(|message| matches!(message.kind, MessageKind::Assistant { .. }))
@@ -312,7 +315,7 @@ impl Conversation {
             };
             let mut message = Message::new(name.clone(), kind);
             // The client identifies an id that exists with the existing message.
-            if !self.places.contains_key(name) {
+            if !self.positions.contains_key(name) {
                 message.subagent_run_id = event.subagent_run_id().cloned();
             }
             self.push(message);
@@ -329,23 +332,23 @@ impl Conversation {
     }
 
     /// Returns the position after the message with the call and after existing results.
-    fn place_of_result(&self, call: &str) -> usize {
-        let Some(&asked) = self.calls.get(call) else {
+    fn index_of_result(&self, call: &str) -> usize {
+        let Some(&asking) = self.calls.get(call) else {
             return self.messages.len();
         };
-        let behind = self.messages.iter().skip(asked + 1);
-        let answers = behind.take_while(|message| matches!(message.kind, MessageKind::Tool { .. }));
-        asked + 1 + answers.count()
+        let after = asking + 1;
+        let answers = self
+            .messages
+            .iter()
+            .skip(after)
+            .take_while(|message| matches!(message.kind, MessageKind::Tool { .. }));
+        after + answers.count()
     }
 
     /// Applies a snapshot. Activities and reasoning stay if it contains none.
     fn replace(&mut self, snapshot: &[Message]) {
-        let has =
-            |which: fn(&MessageKind) -> bool| snapshot.iter().any(|message| which(&message.kind));
-        let is_activity = |kind: &MessageKind| matches!(kind, MessageKind::Activity { .. });
-        let is_thought = |kind: &MessageKind| matches!(kind, MessageKind::Reasoning { .. });
-        let activities = has(is_activity);
-        let thoughts = has(is_thought);
+        let activities_stay = !snapshot.iter().any(|message| is_activity(&message.kind));
+        let thoughts_stay = !snapshot.iter().any(|message| is_thought(&message.kind));
         let new: HashMap<&Arc<str>, &Message> = snapshot
             .iter()
             .map(|message| (&message.id, message))
@@ -355,12 +358,12 @@ impl Conversation {
             let kind = &message.kind;
             match new.get(&message.id) {
                 Some(new) => messages.push(Message::clone(new)),
-                None if is_activity(kind) && !activities || is_thought(kind) && !thoughts => {
-                    messages.push(message);
-                }
+                None if is_activity(kind) && activities_stay => messages.push(message),
+                None if is_thought(kind) && thoughts_stay => messages.push(message),
                 None => {}
             }
         }
+        // The client does not reorder: its own messages stay where they are, new ones follow.
         let known: HashSet<Arc<str>> = messages.iter().map(|message| message.id.clone()).collect();
         messages.extend(
             snapshot
@@ -381,8 +384,9 @@ impl Conversation {
                 self.push(message);
             }
             Some(message) => {
-                let was_activity = matches!(message.kind, MessageKind::Activity { .. });
+                let was_activity = is_activity(&message.kind);
                 if replace {
+                    // An activity stays the same one; another kind of message ends with its metadata.
                     let metadata = message.metadata.take().filter(|_| was_activity);
                     *message = Message::new(id.clone(), kind);
                     message.metadata = metadata;
@@ -419,4 +423,12 @@ impl Conversation {
         }
         merge(&mut message.metadata, event);
     }
+}
+
+fn is_activity(kind: &MessageKind) -> bool {
+    matches!(kind, MessageKind::Activity { .. })
+}
+
+fn is_thought(kind: &MessageKind) -> bool {
+    matches!(kind, MessageKind::Reasoning { .. })
 }

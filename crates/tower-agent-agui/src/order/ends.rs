@@ -59,6 +59,7 @@ fn subagent_end(id: Arc<str>, finished: &RunFinished) -> Event {
             subagent_run_id: id,
             result: None,
             outcome: Some(SubagentOutcome::Suspended {
+                // Nothing here says which of the run's interrupts are the subagent's.
                 interrupt_ids: Vec::new(),
             }),
         }

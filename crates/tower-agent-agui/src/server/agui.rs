@@ -118,6 +118,7 @@ impl AgUi {
         .await?;
         begun.request = data.add_to(begun.request);
         let input = Arc::new(input);
+        // For the application's callbacks: the agent reads no forwarded properties itself.
         begun.request.extensions_mut().insert(input.clone());
         if let Some(parts) = parts {
             begun.request.extensions_mut().insert(parts);

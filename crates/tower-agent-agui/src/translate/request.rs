@@ -10,7 +10,7 @@ use tower_agent::stream;
 
 use super::interrupt_ids::InterruptIds;
 use super::response::TranslateResponse;
-use super::state::ToldState;
+use super::state::SentState;
 
 /// One event of an agent, to be translated for a client. Cloning is O(1).
 #[derive(Clone, Debug)]
@@ -28,7 +28,7 @@ pub(crate) struct TranslateRun {
     /// The messages that the client has.
     pub(crate) shown: Mutex<Conversation>,
     pub(crate) interrupt_ids: InterruptIds,
-    pub(super) state: ToldState,
+    pub(super) state: SentState,
 }
 
 impl TranslateRun {
@@ -40,7 +40,7 @@ impl TranslateRun {
             context,
             shown,
             interrupt_ids: InterruptIds::default(),
-            state: ToldState::default(),
+            state: SentState::default(),
         }
     }
 

@@ -91,6 +91,7 @@ pub(crate) fn translate(event: stream::Event, run: &TranslateRun, out: &mut Vec<
         EventKind::TextStart { message } => out.push(text_start(&invocation, message)),
         EventKind::TextDelta { message, text } => out.push(Event::text_content(message, text)),
         EventKind::TextEnd { message } => out.push(Event::text_end(message)),
+        // The protocol has a block around the messages of a thought: ours have one each.
         EventKind::ReasoningStart { id, .. } => {
             out.push(Event::reasoning_start(id.clone()));
             out.push(Event::reasoning_message_start(id));
@@ -130,6 +131,7 @@ pub(crate) fn translate(event: stream::Event, run: &TranslateRun, out: &mut Vec<
         EventKind::StateSnapshot { state } => out.push(run.state.snapshot(state)),
         EventKind::StateDelta { delta } => out.push(run.state.delta(delta)),
         EventKind::AttemptDiscarded { message } | EventKind::ResponseReplaced { message } => {
+            // No event takes a text back, so the client gets the other messages once more.
             out.push(without(run, &message));
         }
         EventKind::Custom { name, value } => out.push(Event::custom(name, value)),
@@ -159,6 +161,7 @@ fn finished(run: &TranslateRun, outcome: Option<RunOutcome>) -> Event {
 }
 
 fn usage(run: &TranslateRun) -> Option<TokenUsage> {
+    // A run without a model call has measured nothing, which is not the same as none.
     Some(run.context.usage())
         .filter(|usage| usage.total() > 0)
         .map(TokenUsage::from)
@@ -171,34 +174,33 @@ fn interrupted(
 ) {
     out.push(Event::state_snapshot(run.context.state().snapshot()));
     out.push(lock(&run.shown).snapshot());
-    let is_client =
-        |pending: &&tower_agent::error::Interrupt| pending.reason == client_tool::REASON;
-    // Clients of earlier versions reject the list, and find the calls without it.
-    let calls = pending
+    // A call of the client's own tool is no interrupt in the protocol: the client answers it in its
+    // next request, and a run that waits for such calls alone has succeeded.
+    let (calls, questions): (Vec<_>, Vec<_>) = pending
         .iter()
-        .filter(|interrupt| is_client(interrupt) && run.speaks_1_0());
-    let calls = calls.filter_map(call_of);
-    let pending_tool_call_ids = calls.collect();
-    let interrupt = |pending: &tower_agent::error::Interrupt| {
-        let mut interrupt = Interrupt::from(pending);
-        interrupt.id = run.interrupt_ids.of(&pending.id);
-        interrupt
-    };
-    let interrupts: Vec<_> = pending
-        .iter()
-        .filter(|interrupt| !is_client(interrupt))
-        .map(interrupt)
+        .partition(|interrupt| interrupt.reason == client_tool::REASON);
+    let interrupts: Vec<_> = questions
+        .into_iter()
+        .map(|pending| {
+            let mut interrupt = Interrupt::from(pending);
+            interrupt.id = run.interrupt_ids.of(&pending.id);
+            interrupt
+        })
         .collect();
-    let outcome = match interrupts {
-        none if none.is_empty() => RunOutcome::Success {
-            pending_tool_call_ids,
-        },
-        interrupts => RunOutcome::Interrupt { interrupts },
+    let outcome = if interrupts.is_empty() {
+        // Clients of earlier versions reject the list, and find the calls without it.
+        let calls = calls.into_iter().filter(|_| run.speaks_1_0());
+        RunOutcome::Success {
+            pending_tool_call_ids: calls.filter_map(call_of).collect(),
+        }
+    } else {
+        RunOutcome::Interrupt { interrupts }
     };
     out.push(finished(run, Some(outcome)));
 }
 
 fn entered(invocation: &Invocation) -> Option<Event> {
+    // An agent that goes on speaks in its caller's conversation: to the client it is the same one.
     let caller = invocation.caller.as_ref().filter(|_| !invocation.goes_on)?;
     let mut started = SubagentStarted::new(invocation.id.clone(), invocation.agent());
     started.parent_tool_call_id = invocation.tool_call.clone();
@@ -261,16 +263,19 @@ fn text_start(invocation: &Invocation, message_id: Arc<str>) -> Event {
 
 fn without(run: &TranslateRun, message: &Arc<str>) -> Event {
     let shown = lock(&run.shown);
-    let of = |id: &Arc<str>| {
-        let rest = id.strip_prefix(&**message)?;
-        (rest.is_empty() || rest.starts_with("-r")).then(|| id.clone())
-    };
     let discarded: Vec<_> = shown
         .messages()
         .iter()
-        .filter_map(|message| of(&message.id))
+        .filter(|shown| is_of(&shown.id, message))
+        .map(|shown| shown.id.clone())
         .collect();
     shown.snapshot_without(&discarded)
+}
+
+/// Returns whether the id is the message's, or that of its reasoning.
+fn is_of(id: &str, message: &str) -> bool {
+    id.strip_prefix(message)
+        .is_some_and(|suffix| suffix.is_empty() || suffix.starts_with("-r"))
 }
 
 /// Returns the error's code on the wire.

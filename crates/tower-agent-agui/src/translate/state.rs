@@ -12,7 +12,7 @@ use tower_agent::context::StateDelta;
 
 /// The state that was sent to the client.
 #[derive(Debug, Default)]
-pub(super) struct ToldState(Mutex<ClientState>);
+pub(super) struct SentState(Mutex<ClientState>);
 
 #[derive(Debug, Default)]
 struct ClientState {
@@ -21,7 +21,7 @@ struct ClientState {
     is_whole: bool,
 }
 
-impl ToldState {
+impl SentState {
     /// Returns the whole state as an event.
     pub(super) fn snapshot(&self, state: Map<String, Value>) -> Event {
         lock(&self.0).state.clone_from(&state);

@@ -25,6 +25,7 @@ use super::skip::absent;
 // With a tag of one byte, every move of an `Option<Event>` copies the rest from an odd address.
 #[repr(u64)]
 pub enum EventKind {
+    // Boxed: a run has few of these, and every piece of text would be as large as the largest kind.
     /// The run starts. The first event.
     RunStarted(Box<RunStarted>),
     /// The run has completed, was interrupted or was cancelled. The last event.

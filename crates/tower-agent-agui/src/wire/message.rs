@@ -39,6 +39,7 @@ pub struct Message {
     pub subagent_run_id: Option<Arc<str>>,
 }
 
+// Not `Deserialize`: serde would read a tagged enum from a buffer, see `AnyMessage`.
 /// The role and content of a message.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(

@@ -147,7 +147,7 @@ impl Client {
             events.push(event);
         }
         drop(run);
-        // What goes on behind its back is done before it comes again, or is not.
+        // Work in the background is done before it comes again, or is not.
         for _ in 0..self.rng.below(12) {
             tokio::task::yield_now().await;
         }
@@ -182,7 +182,7 @@ impl Client {
         self.views.insert(place.to_owned(), view);
     }
 
-    /// What a front end sends.
+    /// Makes the next input of the front end.
     fn honest(&mut self, principal: Option<&str>, thread: &str) -> Value {
         let place = place(principal, thread);
         let Self {
@@ -297,7 +297,7 @@ impl Client {
                 );
             }
             8 if !messages.is_empty() => {
-                // What was sealed elsewhere, or half of it.
+                // A thread that was sealed elsewhere, or half of one.
                 let mut sealed = seen
                     .map(|seen| seen["encryptedValue"].clone())
                     .unwrap_or_default();

@@ -115,7 +115,7 @@ impl World {
             .on_tool(Approval::of_tools(["pay"]).allow_edits())
     }
 
-    /// What a model says: each payment is one that was never asked for before.
+    /// Makes the model's answer: each payment is one that was never asked for before.
     fn says(&self, request: &ModelRequest, is_lead: bool) -> Result<Message, Error> {
         let state = &mut *self.0.lock().unwrap();
         let messages = request.messages();
@@ -205,7 +205,7 @@ impl World {
         question.answer = Some(agreed);
     }
 
-    /// What was paid was allowed, as often as it was.
+    /// Checks that every payment was allowed, as often as it was made.
     pub(crate) fn check(&self) {
         let state = &mut *self.0.lock().unwrap();
         for bill in &state.paid[state.checked..] {

@@ -53,7 +53,7 @@ fn agent(turns: impl IntoIterator<Item = Turn>) -> Agent {
     Agent::builder(ScriptedModel::new(turns)).build().unwrap()
 }
 
-/// What a front end posts.
+/// Returns the body that a front end posts.
 fn input() -> Value {
     json!({
         "threadId": "t",

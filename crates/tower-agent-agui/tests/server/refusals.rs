@@ -1,4 +1,4 @@
-//! What cannot be run is answered before anything runs.
+//! Requests that cannot be run are answered before anything runs.
 
 use bytes::Bytes;
 use futures::stream;
@@ -327,7 +327,7 @@ async fn brackets_in_strings_are_not_counted_and_escapes_do_not_end_them() {
         let reply = send(&served, post(with("forwardedProps", json!([text, text])))).await;
         assert_eq!(reply.status, StatusCode::OK, "{text}");
     }
-    // What follows a string is counted.
+    // Brackets after a string are counted.
     let body = with("forwardedProps", json!(["\\", null])).replace("null", &"[".repeat(20));
     let error = refused(send(&served, post(body)).await, StatusCode::BAD_REQUEST).await;
     assert!(

@@ -17,7 +17,7 @@ struct Rules {
     running: BTreeSet<String>,
 }
 
-/// Whether these are, in order, the events of the run: the first rule they break, if not.
+/// Checks that these are the events of a run in order; returns the first rule that they break.
 pub fn check(thread: &str, run: &str, events: &[Value]) -> Result<(), String> {
     let mut rules = Rules::default();
     for (index, event) in events.iter().enumerate() {

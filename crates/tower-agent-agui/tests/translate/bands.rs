@@ -1,4 +1,4 @@
-//! What one callback may do, what several do, and what stands around them.
+//! Callbacks of the translation: one, several, and layers around them.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -134,7 +134,7 @@ fn several_afters_add_up_or_one_of_them_counts_as_the_preset_says() {
 
 /// Two `before`s that each answer, and what `after`s see of it.
 #[test]
-fn of_several_befores_that_answer_one_counts_as_the_preset_says() {
+fn one_of_several_answering_befores_counts_as_the_preset_says() {
     for (preset, band, _) in presets() {
         let seen = Arc::<Mutex<Vec<String>>>::default();
         let (asked, told) = (seen.clone(), seen.clone());

@@ -280,7 +280,7 @@ fn an_error_on_the_very_first_event_is_all_that_is_sent_and_the_model_is_not_cal
     }
 }
 
-/// What ends more than a call ends the run here: there is nothing of a translation to resume.
+/// An ending of more than a call ends the run here: there is nothing of a translation to resume.
 #[test]
 fn an_interrupt_or_an_end_of_the_invocation_ends_the_run_with_its_code() {
     let endings = [
@@ -419,7 +419,7 @@ fn a_stream_that_is_not_read_stops_the_model() {
     for _ in 0..10 {
         assert!(events.next().now_or_never().flatten().is_some());
     }
-    // What waits is bounded.
+    // The number of waiting events is bounded.
     assert!(watched.deltas() <= 10 + 16, "{}", watched.deltas());
     assert_eq!(watched.alive(), 1);
 }

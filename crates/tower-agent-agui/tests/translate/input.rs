@@ -1,4 +1,4 @@
-//! What a front end sends reaches the agent.
+//! The front end's input reaches the agent.
 
 use std::sync::{Arc, Mutex};
 
@@ -21,7 +21,7 @@ fn parse(value: Value) -> RunAgentInput {
     RunAgentInput::from_json(value.to_string().as_bytes()).unwrap()
 }
 
-/// What the model was asked in a run of this input.
+/// Returns the model's requests in a run of this input.
 fn asked(input: RunAgentInput) -> ModelRequest {
     let model = ScriptedModel::new([Turn::from_text("hi")]);
     let agent = Agent::builder(model.clone())

@@ -40,7 +40,7 @@ fn started(server: &AgUi, input: RunAgentInput) -> AgUiRun {
     server.run(input).now_or_never().unwrap().unwrap()
 }
 
-/// What a front end is sent, checked by the protocol's rules. Nothing in it waits for time.
+/// Returns the events of a run, checked by the protocol's rules. Nothing in it waits for time.
 fn run(server: &AgUi, input: RunAgentInput) -> Vec<Event> {
     let events = started(server, input).collect::<Vec<_>>();
     let events = events
@@ -61,7 +61,7 @@ fn names(events: &[Event]) -> Vec<&'static str> {
     events.iter().map(|event| event.kind.name()).collect()
 }
 
-/// What is sent between the beginning and the end of the only step.
+/// Returns the events between the beginning and the end of the only step.
 fn in_step(events: &[Event]) -> Vec<Value> {
     let of = |name| {
         events

@@ -59,7 +59,7 @@ fn the_end_of_a_run_that_failed_is_sent_as_that() {
 }
 
 #[test]
-fn of_two_terminals_the_first_counts() {
+fn the_first_of_two_terminals_counts() {
     let ends = [
         Event::run_finished("t", "r"),
         Event::run_error("too late"),
@@ -110,7 +110,7 @@ fn an_open_entity_is_not_opened_twice() {
 }
 
 #[test]
-fn an_end_of_what_is_not_open_does_not_leave() {
+fn an_end_of_an_entity_that_is_not_open_is_dropped() {
     let ends = [
         Event::text_end("nobody"),
         Event::tool_call_end("nothing"),

@@ -77,7 +77,7 @@ fn model(script: &Script, name: &str, alike: bool) -> ScriptedModel {
     ScriptedModel::new(turns.chain([Turn::from_text("end")])).chunk_size(3)
 }
 
-/// What stands around the model, the tools and the agent.
+/// The layers and callbacks around the model, the tools and the agent.
 #[derive(Clone, Copy, Debug)]
 enum Around {
     Retry,
@@ -164,7 +164,7 @@ fn agent(name: &str, script: &Script, asked: &Asked) -> AgentBuilder {
     builder
 }
 
-/// What is asked of the agent: two scripts, of a helper within it too, and what stands around.
+/// A case: two scripts, one of a helper within the agent, and the layers around.
 #[derive(Clone, Debug)]
 pub struct Asked {
     script: Script,
@@ -214,7 +214,7 @@ impl Asked {
 
 // The callbacks.
 
-/// What a callback does to an event.
+/// A callback's change of an event.
 #[derive(Clone, Debug)]
 enum Act {
     Look,
@@ -460,7 +460,8 @@ fn obeys(events: &[Event], by_schema: bool) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// What was said: text and calls of each message, the answers to the calls, the thoughts.
+/// The contents of a conversation: text and calls of each message, the answers to the calls, the
+/// thoughts.
 #[derive(Debug, Default, PartialEq)]
 struct Transcript {
     said: Vec<(String, Vec<String>)>,
@@ -548,7 +549,7 @@ impl Transcript {
     }
 }
 
-/// What is sent; each question is called by another name every time.
+/// Returns the events as they are sent. Ids of questions are new every time, and replaced by numbers.
 fn with_questions_numbered(events: &[Event]) -> Vec<Value> {
     let mut wire = wire(events);
     let Some(last) = wire.last() else { return wire };

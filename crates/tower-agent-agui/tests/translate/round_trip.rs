@@ -1,5 +1,5 @@
-//! What a front end holds after a run is what it asks the next one with: the model is shown what
-//! it would have been, had the conversation stayed here.
+//! A front end starts the next run with the messages that it has after this one: the model is shown
+//! the same conversation as if it had stayed on the server.
 
 use std::collections::HashMap;
 use std::collections::VecDeque;
@@ -74,7 +74,7 @@ fn said<'a>(messages: impl Iterator<Item = &'a Message>) -> Vec<Said> {
     said
 }
 
-/// What the front end holds after these events, by way of the bytes of its next request.
+/// Returns the front end's messages after these events, by way of the bytes of its next request.
 fn held(input: &RunAgentInput, events: &[Event]) -> RunAgentInput {
     let mut held = Conversation::new(input.messages.clone());
     events.iter().for_each(|event| held.apply(event));
@@ -118,7 +118,7 @@ fn part(place: (usize, usize, usize), piece: &Piece) -> Part {
     }
 }
 
-/// What models are asked, one after the other.
+/// The models' requests, in order.
 type Asked = Arc<Mutex<Vec<Messages>>>;
 
 /// Does what the script says, then is done.
@@ -205,7 +205,7 @@ proptest! {
     #![proptest_config(cases(2_000))]
 
     #[test]
-    fn the_next_run_is_asked_with_what_a_caller_here_would_ask_it_with(asked in asked()) {
+    fn the_next_run_has_the_conversation_of_a_caller_on_the_server(asked in asked()) {
         let input = asked.input();
         let (events, response) = watch(&asked, |server| server)?;
         let Some(response) = response else { return Ok(()) };

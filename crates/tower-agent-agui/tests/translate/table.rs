@@ -1,4 +1,4 @@
-//! What every event of an agent becomes: each line of the module's table.
+//! The translation of every event of an agent: each line of the module's table.
 
 use std::sync::Arc;
 
@@ -829,7 +829,7 @@ fn a_tool_that_fails_is_told_apart_from_one_that_answers() {
 }
 
 #[test]
-fn a_snapshot_is_the_runs_whoever_makes_it_necessary() {
+fn a_snapshot_belongs_to_the_run_and_not_to_a_subagent() {
     let turns = [
         Turn::from_text("half an answer")
             .failing_after(2, Error::new(ErrorKind::Overloaded, "busy")),

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use tower_agent::stream::Delta;
 use tower_agent::{Agent, AgentBuilder, Error, ErrorKind, ModelRequest, ModelResponse};
 
-/// What became of the calls of one model.
+/// The endings of the calls of one model.
 #[derive(Clone, Default)]
 pub struct Watched(Arc<Counts>);
 

@@ -177,7 +177,7 @@ fn an_activity_is_shown_replaced_and_changed() {
 }
 
 #[test]
-fn the_input_that_a_run_repeats_adds_what_was_not_there() {
+fn a_repeated_input_adds_its_missing_messages() {
     let mut started = RunStarted::new("t", "r");
     let repeated = [Message::user("m1", "other"), Message::user("m2", "new")];
     started.input = Some(RunAgentInput::new("t", "r", repeated));

@@ -177,7 +177,7 @@ fn an_answer_to_no_call_is_refused() {
 }
 
 #[test]
-fn thoughts_go_before_what_they_led_to_and_not_past_the_user() {
+fn thoughts_go_before_their_answer_and_not_past_the_user() {
     let read = ours(&[
         reasoning("lost"),
         Message::user("x", "Hello"),

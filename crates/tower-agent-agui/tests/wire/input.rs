@@ -1,4 +1,4 @@
-//! What a front end posts.
+//! The input that a front end posts.
 
 use serde_json::{Value, json};
 use tower_agent_agui::{Content, ContentPart, MessageKind, ResumeStatus, RunAgentInput};

@@ -32,7 +32,7 @@ fn push(keeper: &mut OrderKeeper, event: Event) -> Vec<Event> {
     out
 }
 
-/// What leaves of these, between the beginning and the end of a run.
+/// Returns the emitted events, without the beginning and the end of the run.
 fn kept(events: impl IntoIterator<Item = Event>) -> Vec<Event> {
     let mut keeper = running();
     let mut out: Vec<_> = events
@@ -49,7 +49,7 @@ fn assert_unchanged(events: impl IntoIterator<Item = Event>) {
     assert_eq!(kept(events.clone()), events);
 }
 
-/// What is wrong with the last of these.
+/// Returns the violation of the last of these.
 fn refused<const N: usize>(events: [Event; N]) -> Violation {
     let mut keeper = running();
     let mut events = Vec::from(events);

@@ -40,7 +40,7 @@ fn obeys(events: &[Event], stop: bool) -> Result<(), TestCaseError> {
         verdict.is_ok(),
         "{verdict:?}\nin: {events:#?}\nout: {out:#?}"
     );
-    // What leaves is in order, and what is in order leaves as it came.
+    // Emitted events are in order, and events in order are emitted as they came.
     prop_assert_eq!(keep(&out, true), out);
     Ok(())
 }

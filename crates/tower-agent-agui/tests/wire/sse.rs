@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tower_agent_agui::{Event, sse};
 
 #[test]
-fn an_event_is_one_line_and_an_empty_one_whatever_it_says() {
+fn every_event_is_one_line_and_an_empty_one() {
     let (mut writer, mut bytes) = (sse::Writer::new(), Vec::new());
     let events = [
         Event::text_content("m", "a\r\nb\n\ndata: x\u{2028}"),

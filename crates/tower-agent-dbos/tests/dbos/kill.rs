@@ -68,7 +68,7 @@ async fn complete_with_a_kill(cluster: &Cluster, folder: &Path, at: &str) -> Vec
     points
 }
 
-/// What each pass from one message to another has spent.
+/// The cost of each pass from one message to another.
 fn passes(folder: &Path) -> BTreeMap<String, String> {
     let passes = lines(folder, "passes").into_iter();
     passes

@@ -19,7 +19,7 @@ const DATABASE: &str = "TOWER_AGENT_TEST_DATABASE";
 const WORKER: &str = "TOWER_AGENT_TEST_WORKER";
 const FATE: &str = "TOWER_AGENT_TEST_FATE";
 
-/// What a worker makes.
+/// The runs that a worker executes.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Program {
     /// The run with everything in it.

@@ -1,4 +1,4 @@
-//! What would not be durable is refused.
+//! Requests that would not be durable are refused.
 
 use tower_agent::callback::Bundle;
 use tower_agent::testing::{ScriptedModel, Turn};
@@ -12,7 +12,7 @@ use super::{Cluster, journal_error};
 use crate::support::{Count, calling, counting};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_would_not_be_durable_is_refused() {
+async fn requests_that_would_not_be_durable_are_refused() {
     let Some(cluster) = Cluster::start().await else {
         return;
     };
@@ -59,7 +59,7 @@ async fn what_would_not_be_durable_is_refused() {
     );
     worker.stop().await.unwrap();
 
-    // What another process would not get.
+    // Data that another process would not get.
     let mut tools = ToolSet::new();
     tools
         .insert(counting("look", Effect::Pure, &Count::default()))

@@ -1,4 +1,4 @@
-//! What is started, resumed and cancelled: each once.
+//! Starting, resuming and cancelling: each takes effect once.
 
 use serde_json::{Value, json};
 use std::sync::Arc;

@@ -85,7 +85,7 @@ async fn a_durable_run_goes_on_in_its_session_with_the_same_request_or_an_empty_
     }
 }
 
-/// What the death of a process leaves that had got the answer to an interrupt, and had paid.
+/// The data of a process that died after it had the answer to an interrupt, and had paid.
 struct Lost {
     store: Memory,
     journal: Sqlite,
@@ -147,7 +147,7 @@ async fn a_run_that_is_lost_after_an_answer_goes_on_with_the_same_request() {
 }
 
 #[tokio::test]
-async fn what_a_lost_run_has_started_is_not_repeated_without_its_journal() {
+async fn calls_of_a_lost_run_are_not_repeated_without_its_journal() {
     let lost = lost_after_an_answer().await;
     let Lost {
         store,

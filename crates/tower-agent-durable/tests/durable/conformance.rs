@@ -1,4 +1,4 @@
-//! What every store of sessions has to do.
+//! The contract of every store of sessions.
 
 use std::time::{Duration, SystemTime};
 
@@ -22,7 +22,7 @@ async fn postgres_conforms() {
 }
 
 async fn conforms(store: &impl SessionStore) {
-    what_was_appended_is_loaded(store).await;
+    appended_messages_are_loaded(store).await;
     another_version_is_a_conflict_and_writes_nothing(store).await;
     entries_are_replaced_from_a_position_on(store).await;
     a_gap_is_an_error_and_writes_nothing(store).await;
@@ -45,7 +45,7 @@ fn append(head: &str, from: usize, texts: &[&str]) -> Append {
     Append::new(head, from).entries(entries(texts))
 }
 
-async fn what_was_appended_is_loaded(store: &impl SessionStore) {
+async fn appended_messages_are_loaded(store: &impl SessionStore) {
     let key = key("loaded");
     assert_eq!(store.load(&key).await.unwrap(), None);
     let first = store
@@ -124,7 +124,7 @@ async fn a_gap_is_an_error_and_writes_nothing(store: &impl SessionStore) {
         .append(&key, 0, append("1", 0, &["a", "b"]))
         .await
         .unwrap();
-    // What was replaced is no entry.
+    // A replaced message is no entry.
     let second = store
         .append(&key, first, append("2", 1, &[]))
         .await

@@ -1,4 +1,4 @@
-//! What a file keeps, and who may open it.
+//! Database files: what they hold, and who may open them.
 
 use std::net::Ipv4Addr;
 
@@ -87,7 +87,7 @@ async fn a_write_that_is_dropped_at_any_point_is_whole_or_was_never_made() {
 }
 
 #[tokio::test]
-async fn a_run_and_a_write_that_nobody_polls_keep_nobody_from_writing() {
+async fn an_abandoned_run_and_an_abandoned_write_block_no_other_write() {
     let key = |name: &str| SessionKey::new("", "", name);
     for polls in 0..30 {
         let store = Sqlite::in_memory().await.unwrap();

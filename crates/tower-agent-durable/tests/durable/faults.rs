@@ -177,7 +177,7 @@ async fn the_session_of_a_process_that_died_is_free_after_its_lease() {
     let dies = SessionLayer::new(store.clone())
         .lease(Duration::ZERO)
         .layer(agent(&model, count));
-    // What a process that is killed here has written.
+    // The data of a process that is killed here.
     let mut run = Box::pin(dies.clone().oneshot(key().request("Hi.")));
     while model.requests().is_empty() {
         assert!(futures::poll!(&mut run).is_pending());

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 
-/// What is lost of a commit, and with it the connection.
+/// The part of a commit that is lost, and with it the connection.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Lost {
     /// The server does not hear of it.

@@ -179,7 +179,7 @@ fn input(run: &str, messages: &[Value]) -> Value {
     json!({ "threadId": "t", "runId": run, "messages": messages })
 }
 
-/// What the client has got: its front end's messages, from the events.
+/// The messages of the client's front end, from the events.
 fn heard(question: &Value, events: &[Value]) -> Vec<Value> {
     let messages: Vec<tower_agent_agui::Message> =
         vec![serde_json::from_value(question.clone()).unwrap()];
@@ -221,7 +221,7 @@ async fn a_client_whose_server_was_killed_gets_the_answer_once() {
             assert_eq!(said(&second), "It is paid.", "{second:?}");
             assert_eq!(of_type(&second, "TEXT_MESSAGE_START").len(), 1);
             assert_eq!(second.last().unwrap()["type"], "RUN_FINISHED");
-            // What it has seen is not told again.
+            // Messages that it has seen are not sent again.
             for kind in ["TOOL_CALL_START", "TOOL_CALL_RESULT"] {
                 assert_eq!(of_type(&second, kind).len(), 0, "{kind}: {second:?}");
             }

@@ -309,7 +309,7 @@ async fn results_are_stored_in_the_order_of_their_calls_and_once() {
         let bytes = |messages: &Messages| {
             let mut messages = serde_json::to_value(messages).unwrap();
             for message in messages.as_array_mut().unwrap() {
-                // Those of each run.
+                // The messages of each run.
                 message.as_object_mut().unwrap().remove("id").unwrap();
             }
             messages.to_string()

@@ -1,4 +1,4 @@
-//! What is stored: its form, and how much of it is written.
+//! Stored data: its form, and how much of it is written.
 
 use std::sync::Arc;
 

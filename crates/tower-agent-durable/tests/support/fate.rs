@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::str::FromStr;
 
-/// What happens to a process, the first time that it is at a point, of this name or number.
+/// The fate of a process, the first time that it is at a point of this name or number.
 #[derive(Clone, Debug)]
 pub(crate) struct Fate {
     what: What,

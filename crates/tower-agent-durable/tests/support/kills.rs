@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::world::World;
 
-/// What is the same whatever happened on the way.
+/// The facts that are the same whatever happened on the way.
 #[derive(Debug, PartialEq)]
 pub(crate) struct End {
     run: Value,
@@ -31,7 +31,7 @@ pub(crate) fn end(folder: &Path) -> End {
     let first = run["messages"][0]["id"].as_str().unwrap();
     let (name, _) = first.rsplit_once('-').unwrap();
     run = serde_json::from_str(&run.to_string().replace(&format!("{name}-"), "run-")).unwrap();
-    // What a call that was asked about has changed in the state died with its process.
+    // The change of the state by a call that was asked about died with its process.
     for tool in lines(folder, "asked")
         .iter()
         .filter_map(|line| line.strip_suffix(" true"))
@@ -46,7 +46,7 @@ pub(crate) fn lines(folder: &Path, file: &str) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// What each pass from one message to another has spent.
+/// The cost of each pass from one message to another.
 pub(crate) fn spent(folder: &Path) -> BTreeMap<String, String> {
     let spent = lines(folder, "spent").into_iter();
     spent

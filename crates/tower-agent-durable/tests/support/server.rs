@@ -96,8 +96,8 @@ impl Server {
             .arg("-k")
             .arg(self.folder.file(""));
         postgres.args(["-c", "listen_addresses=", "-c", "max_connections=200"]);
-        // What a power cut would lose is not tested. What a killed server loses is: by default it says
-        // that a commit was made before it is.
+        // The loss of a power cut is not tested. That of a killed server is: by default it confirms a
+        // commit before it is made.
         postgres.args(["-c", "fsync=off", "-c", "synchronous_commit=off"]);
         let log = std::fs::File::create(self.folder.file("log")).unwrap();
         let mut child = postgres.stdout(Stdio::null()).stderr(log).spawn().unwrap();

@@ -145,7 +145,7 @@ impl World {
                     tries.push(place);
                     is_first
                 };
-                // What follows a result fails at first.
+                // The call after a result fails at first.
                 let follows = request
                     .messages()
                     .iter()

@@ -45,7 +45,7 @@ pub(super) async fn send(
         .await
         .map_err(|failed| error::request(&call.config().server, failed))?;
 
-    let mut cancel_on_drop = CancelOnDrop {
+    let mut cancel_on_drop = CancelRequestOnDrop {
         peer,
         id: Some(sent.id.clone()),
     };
@@ -115,12 +115,12 @@ pub(super) async fn send(
 }
 
 /// Cancels a request at the server on drop, unless it was answered.
-struct CancelOnDrop<'a> {
+struct CancelRequestOnDrop<'a> {
     peer: &'a Peer<RoleClient>,
     id: Option<RequestId>,
 }
 
-impl CancelOnDrop<'_> {
+impl CancelRequestOnDrop<'_> {
     async fn cancel(&mut self, reason: &str) {
         if let Some(id) = self.id.take()
             && let Err(error) = self.peer.send_notification(cancelled(id, reason)).await
@@ -130,7 +130,7 @@ impl CancelOnDrop<'_> {
     }
 }
 
-impl Drop for CancelOnDrop<'_> {
+impl Drop for CancelRequestOnDrop<'_> {
     fn drop(&mut self) {
         if let Some(id) = self.id.take() {
             // `drop` cannot wait. Polled once, it puts the notification into the queue, unless

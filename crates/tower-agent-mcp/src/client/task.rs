@@ -37,7 +37,7 @@ pub(super) async fn follow(
     id: String,
     questions: &mut Questions,
 ) -> Result<ToolResponse> {
-    let mut cancel_on_drop = CancelOnDrop {
+    let mut cancel_on_drop = CancelTaskOnDrop {
         connection,
         id: Some(id.clone()),
     };
@@ -121,12 +121,12 @@ async fn poll(call: &RemoteCall<'_>, connection: &Connection, id: &str) -> Resul
 }
 
 /// Cancels a task on drop, unless it has ended or a later run goes on with it.
-struct CancelOnDrop {
+struct CancelTaskOnDrop {
     connection: Arc<Connection>,
     id: Option<String>,
 }
 
-impl Drop for CancelOnDrop {
+impl Drop for CancelTaskOnDrop {
     fn drop(&mut self) {
         if let Some(id) = self.id.take() {
             let cancel = CancelTaskRequest::new(CancelTaskParams::new(id));

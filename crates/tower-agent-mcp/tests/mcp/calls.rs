@@ -9,10 +9,12 @@ use serde_json::json;
 use tokio::sync::Notify;
 use tower_agent::stream::EventKind;
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{Agent, AgentRequest, CancellationToken, ErrorKind};
+use tower_agent::{AgentRequest, CancellationToken, ErrorKind};
 use tower_agent_mcp::PROGRESS;
 
-use crate::support::{LIFECYCLES, Server, ask, fifty_at_once, said, server_of_fifty};
+use crate::support::{
+    LIFECYCLES, Server, agent_with_tools_of, ask, fifty_at_once, said, server_of_fifty,
+};
 
 #[tokio::test]
 async fn progress_is_emitted_on_the_run_in_order_and_before_the_result() {
@@ -27,17 +29,9 @@ async fn progress_is_emitted_on_the_run_in_order_and_before_the_result() {
             }
             Ok(said("done"))
         });
-        let client = server
-            .client()
-            .lifecycle(lifecycle)
-            .connect()
-            .await
-            .unwrap();
+        let client = server.connect(lifecycle).await;
         let model = ScriptedModel::new([Turn::tool("echo", json!({})), Turn::from_text("Done.")]);
-        let agent = Agent::builder(model)
-            .tools(client.tools().await)
-            .build()
-            .unwrap();
+        let agent = agent_with_tools_of(&client, model).await;
         let events: Vec<_> = agent.stream("Go.").collect().await;
         let told: Vec<_> = events
             .iter()
@@ -85,12 +79,7 @@ fn silent() -> (Server, Arc<Notify>, Arc<Notify>) {
 async fn a_dropped_call_is_cancelled_at_the_server() {
     for lifecycle in LIFECYCLES {
         let (server, begun, cancelled) = silent();
-        let client = server
-            .client()
-            .lifecycle(lifecycle)
-            .connect()
-            .await
-            .unwrap();
+        let client = server.connect(lifecycle).await;
         let mut call = std::pin::pin!(ask(&client, "echo", json!({})));
         tokio::select! {
             _ = &mut call => panic!("it is silent"),
@@ -107,10 +96,7 @@ async fn a_cancelled_run_cancels_its_call() {
     let (server, begun, cancelled) = silent();
     let client = server.client().connect().await.unwrap();
     let model = ScriptedModel::new([Turn::tool("echo", json!({}))]);
-    let agent = Agent::builder(model)
-        .tools(client.tools().await)
-        .build()
-        .unwrap();
+    let agent = agent_with_tools_of(&client, model).await;
     let token = CancellationToken::new();
     let run = agent.run(AgentRequest::new("Go.").with_cancellation(token.clone()));
     let stop = async {
@@ -169,15 +155,7 @@ async fn progress_extends_the_time_of_a_call() {
 async fn fifty_calls_at_once_each_get_their_own_answer() {
     let server = server_of_fifty();
     for lifecycle in LIFECYCLES {
-        fifty_at_once(
-            &server
-                .client()
-                .lifecycle(lifecycle)
-                .connect()
-                .await
-                .unwrap(),
-        )
-        .await;
+        fifty_at_once(&server.connect(lifecycle).await).await;
     }
 }
 
@@ -214,7 +192,7 @@ async fn an_answer_that_is_too_large_fails_its_call_alone() {
 }
 
 #[tokio::test]
-async fn a_call_that_nobody_polls_again_does_not_stop_the_others() {
+async fn an_abandoned_call_does_not_stop_the_others() {
     let (server, _, _) = silent();
     let client = server.client().connect().await.unwrap();
     let mut stuck = std::pin::pin!(ask(&client, "echo", json!({})));

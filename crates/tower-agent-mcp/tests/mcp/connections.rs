@@ -9,7 +9,7 @@ use tower_agent::ErrorKind;
 use tower_agent::tool::ToolDeclaration;
 use tower_agent_mcp::client::{Lifecycle, McpClient};
 
-use crate::support::{LIFECYCLES, Server, ask, names, said, tool};
+use crate::support::{LIFECYCLES, Server, ask, connected, names, said, tool};
 
 /// Answers, or waits to be killed.
 fn mortal() -> Server {
@@ -31,7 +31,7 @@ async fn a_server_that_dies_fails_its_calls_and_the_next_call_connects_again() {
     for lifecycle in LIFECYCLES {
         let server = mortal();
         let builder = server.client().effect(ToolDeclaration::effect);
-        let client = builder.lifecycle(lifecycle).connect().await.unwrap();
+        let client = connected(builder.lifecycle(lifecycle)).await;
         ask(&client, "read", json!({})).await.unwrap();
         let world = server.world.clone();
         let (read, write, ()) = futures::join!(
@@ -143,12 +143,7 @@ async fn a_program_that_is_not_there_is_named() {
 async fn initialize_asks_for_the_last_version_that_has_it() {
     let server =
         Server::new(async |_, context| Ok(said(context.protocol_version().unwrap().as_str())));
-    let client = server
-        .client()
-        .lifecycle(Lifecycle::Initialize)
-        .connect()
-        .await
-        .unwrap();
+    let client = server.connect(Lifecycle::Initialize).await;
     assert_eq!(
         ask(&client, "echo", json!({})).await.unwrap().value(),
         "2025-11-25"

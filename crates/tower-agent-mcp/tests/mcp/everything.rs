@@ -5,17 +5,16 @@ use std::time::Duration;
 use futures::StreamExt;
 use serde_json::{Value, json};
 use test_support::process::Process;
-use tower_agent::message::ToolResult;
 use tower_agent::stream::EventKind;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::tool::ToolDeclaration;
-use tower_agent::{Agent, AgentRequest, AgentResponse, Effect, ErrorKind, Part, Resolution};
+use tower_agent::{Agent, AgentRequest, Effect, ErrorKind, Part, Resolution};
 use tower_agent_mcp::PROGRESS;
 use tower_agent_mcp::client::{Lifecycle, McpClient, McpClientBuilder};
 use tower_agent_providers::HttpClient;
 
 use crate::installed::{installed, node};
-use crate::support::{ask, names};
+use crate::support::{agent_with_tools_of, ask, connected, first_result, names};
 
 const PROGRAM: &str = "@modelcontextprotocol/server-everything/dist/index.js";
 
@@ -53,18 +52,7 @@ fn over_http() -> Option<(McpClientBuilder, Process)> {
 /// An agent whose model calls one tool.
 async fn agent(client: &McpClient, tool: &str, arguments: Value) -> Agent {
     let model = ScriptedModel::new([Turn::tool(tool, arguments), Turn::from_text("Done.")]);
-    Agent::builder(model)
-        .tools(client.tools().await)
-        .build()
-        .unwrap()
-}
-
-fn result(response: &AgentResponse) -> &ToolResult {
-    response
-        .messages()
-        .iter()
-        .find_map(|message| message.tool_results().next())
-        .unwrap()
+    agent_with_tools_of(client, model).await
 }
 
 /// Waits until a tool is there: the server adds some after it has read what the client can do, and
@@ -81,7 +69,7 @@ async fn its_tools_are_listed_and_called_whether_or_not_the_lifecycle_is_known()
         let Some(clients) = clients() else { return };
         for (builder, _server) in clients {
             let builder = builder.effect(ToolDeclaration::effect);
-            let client = builder.lifecycle(lifecycle).connect().await.unwrap();
+            let client = connected(builder.lifecycle(lifecycle)).await;
             let tools = client.tools().await;
             let effect = |name: &str| {
                 let declarations = tools.iter().map(|tool| tool.declaration());
@@ -178,7 +166,7 @@ async fn its_question_interrupts_the_run_and_is_answered() {
         let answer = Resolution::resolved(&question.id, answer);
         let request = AgentRequest::resume(paused.checkpoint()).with_resolutions([answer]);
         let done = agent.run(request).await.unwrap();
-        let text = result(&done).text();
+        let text = first_result(&done).text();
         assert!(
             text.contains("- Name: Ada\n- Favorite Integer: 7"),
             "{text}"

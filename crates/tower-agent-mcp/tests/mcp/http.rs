@@ -29,7 +29,8 @@ use tower_agent_providers::{HttpClient, RequestBody};
 
 use crate::questions::{asking, asking_during, question};
 use crate::support::{
-    LIFECYCLES, Server, ask, elicit, fifty_at_once, names, said, server_of_fifty,
+    LIFECYCLES, Server, agent_with_tools_of, ask, connected, elicit, fifty_at_once, first_result,
+    names, said, server_of_fifty,
 };
 
 /// An HTTP server on a free port, until it is dropped.
@@ -63,6 +64,10 @@ impl Http {
             HttpClient::new().unwrap(),
         )
         .name("test")
+    }
+
+    async fn connect(&self, lifecycle: Lifecycle) -> McpClient {
+        connected(self.client().lifecycle(lifecycle)).await
     }
 }
 
@@ -99,7 +104,7 @@ async fn servers(server: &Server) -> [Http; 2] {
 async fn calls_over_http_are_answered_in_both_lifecycles_with_streams_and_without() {
     for http in servers(&Server::echo()).await {
         for lifecycle in LIFECYCLES {
-            let client = http.client().lifecycle(lifecycle).connect().await.unwrap();
+            let client = http.connect(lifecycle).await;
             assert_eq!(names(&client).await, ["echo"]);
             let answer = ask(&client, "echo", json!({ "text": "hello" }))
                 .await
@@ -115,7 +120,7 @@ async fn fifty_calls_at_once_over_http_each_get_their_own_answer() {
     let server = server_of_fifty();
     for http in servers(&server).await {
         for lifecycle in LIFECYCLES {
-            fifty_at_once(&http.client().lifecycle(lifecycle).connect().await.unwrap()).await;
+            fifty_at_once(&http.connect(lifecycle).await).await;
         }
     }
 }
@@ -163,15 +168,12 @@ async fn questions_over_http_interrupt_the_run_even_if_several_calls_are_running
         (asking().0, Lifecycle::Discover, 2),
     ] {
         let http = Http::serve(routes(&server, false)).await;
-        let client = http.client().lifecycle(lifecycle).connect().await.unwrap();
+        let client = http.connect(lifecycle).await;
         let model = ScriptedModel::new([
             Turn::tool("echo", json!({ "n": 1 })).and_tool("echo", json!({ "n": 2 })),
             Turn::from_text("Done."),
         ]);
-        let agent = Agent::builder(model)
-            .tools(client.tools().await)
-            .build()
-            .unwrap();
+        let agent = agent_with_tools_of(&client, model).await;
         let mut paused = agent.run("Go.").await.unwrap();
         assert_eq!(paused.interrupts().len(), 2 * asked);
         while !paused.interrupts().is_empty() {
@@ -202,12 +204,7 @@ async fn a_question_over_http_goes_to_the_run_whose_call_raised_it() {
         }
     });
     let http = Http::serve(routes(&server, false)).await;
-    let client = http
-        .client()
-        .lifecycle(Lifecycle::Initialize)
-        .connect()
-        .await
-        .unwrap();
+    let client = http.connect(Lifecycle::Initialize).await;
     let tools = client.tools().await;
     let run = async |who: &str| {
         let model = ScriptedModel::new([
@@ -223,11 +220,7 @@ async fn a_question_over_http_goes_to_the_run_whose_call_raised_it() {
         let answer = Resolution::resolved(&asked.id, json!({ "name": who }));
         let request = AgentRequest::resume(paused.checkpoint()).with_resolutions([answer]);
         let done = agent.run(request).await.unwrap();
-        let result = done
-            .messages()
-            .iter()
-            .find_map(|message| message.tool_results().next())
-            .unwrap();
+        let result = first_result(&done);
         assert_eq!(result.text(), json!({ "name": who }).to_string());
     };
     futures::join!(run("Ada"), run("Bob"));
@@ -251,7 +244,7 @@ async fn a_dropped_call_over_http_is_cancelled_at_the_server() {
     });
     let http = Http::serve(routes(&server, false)).await;
     for lifecycle in LIFECYCLES {
-        let client = http.client().lifecycle(lifecycle).connect().await.unwrap();
+        let client = http.connect(lifecycle).await;
         tokio::select! {
             _ = ask(&client, "echo", json!({})) => panic!("it is silent"),
             () = begun.notified() => {}
@@ -272,13 +265,10 @@ async fn progress_comes_over_http() {
     });
     for http in servers(&server).await {
         for lifecycle in LIFECYCLES {
-            let client = http.client().lifecycle(lifecycle).connect().await.unwrap();
+            let client = http.connect(lifecycle).await;
             let model =
                 ScriptedModel::new([Turn::tool("echo", json!({})), Turn::from_text("Done.")]);
-            let agent = Agent::builder(model)
-                .tools(client.tools().await)
-                .build()
-                .unwrap();
+            let agent = agent_with_tools_of(&client, model).await;
             let events: Vec<_> = futures::StreamExt::collect(agent.stream("Go.")).await;
             let is_custom = |event: &&tower_agent::stream::Event| {
                 matches!(event.kind, tower_agent::stream::EventKind::Custom { .. })
@@ -294,7 +284,7 @@ async fn a_server_that_is_gone_fails_calls_until_it_is_back() {
         let server = Server::echo();
         let http = Http::serve(routes(&server, false)).await;
         let address = http.address;
-        let client = http.client().lifecycle(lifecycle).connect().await.unwrap();
+        let client = http.connect(lifecycle).await;
         assert!(ask(&client, "echo", json!({})).await.is_ok());
         http.task.abort();
         drop(http);
@@ -332,12 +322,7 @@ async fn the_tools_are_read_again_from_a_server_that_has_forgotten_the_session()
         config,
     );
     let http = Http::serve(Router::new().route_service("/mcp", service)).await;
-    let client = http
-        .client()
-        .lifecycle(Lifecycle::Initialize)
-        .connect()
-        .await
-        .unwrap();
+    let client = http.connect(Lifecycle::Initialize).await;
     assert_eq!(names(&client).await, ["echo"]);
     sessions.sessions.write().await.clear();
     server
@@ -477,29 +462,17 @@ async fn an_agent_served_over_http_asks_and_goes_on() {
         .build()
         .unwrap();
     let http = Http::serve(Router::new().route_service("/mcp", server.into_http())).await;
-    let client = http
-        .client()
-        .lifecycle(Lifecycle::Discover)
-        .connect()
-        .await
-        .unwrap();
+    let client = http.connect(Lifecycle::Discover).await;
     let model = ScriptedModel::new([
         Turn::tool("clerk", json!({ "request": "Pay." })),
         Turn::from_text("Done."),
     ]);
-    let outer = Agent::builder(model)
-        .tools(client.tools().await)
-        .build()
-        .unwrap();
+    let outer = agent_with_tools_of(&client, model).await;
     let paused = outer.run("Pay.").await.unwrap();
     let answer = Resolution::resolved(&paused.interrupts()[0].id, json!({ "approved": true }));
     let request = AgentRequest::resume(paused.checkpoint()).with_resolutions([answer]);
     let done = outer.run(request).await.unwrap();
-    let result = done
-        .messages()
-        .iter()
-        .find_map(|message| message.tool_results().next())
-        .unwrap();
+    let result = first_result(&done);
     assert_eq!(result.text(), "Paid.");
 }
 

@@ -11,7 +11,7 @@ use tower_agent::tool::ToolDeclaration;
 use tower_agent::{Agent, Effect};
 use tower_agent_mcp::client::Lifecycle;
 
-use crate::support::{Server, ask, names, said, tool};
+use crate::support::{Server, agent_with_tools_of, ask, first_result, names, said, tool};
 
 #[tokio::test]
 async fn tools_are_sorted_prefixed_and_filtered() {
@@ -139,12 +139,7 @@ fn growing(lifecycle: Lifecycle) -> Server {
 #[tokio::test]
 async fn a_change_that_the_server_reports_is_seen_at_the_next_look() {
     let server = growing(Lifecycle::Initialize);
-    let client = server
-        .client()
-        .lifecycle(Lifecycle::Initialize)
-        .connect()
-        .await
-        .unwrap();
+    let client = server.connect(Lifecycle::Initialize).await;
     assert_eq!(names(&client).await, ["echo"]);
     assert_eq!(server.world.lists.load(Ordering::SeqCst), 1);
     ask(&client, "echo", json!({})).await.unwrap();
@@ -156,12 +151,7 @@ async fn a_change_that_the_server_reports_is_seen_at_the_next_look() {
 #[tokio::test]
 async fn a_change_reported_to_a_listener_is_seen() {
     let server = growing(Lifecycle::Discover);
-    let client = server
-        .client()
-        .lifecycle(Lifecycle::Discover)
-        .connect()
-        .await
-        .unwrap();
+    let client = server.connect(Lifecycle::Discover).await;
     ask(&client, "echo", json!({})).await.unwrap();
     // The report comes on a stream of its own.
     while names(&client).await != ["added", "echo"] {
@@ -172,12 +162,7 @@ async fn a_change_reported_to_a_listener_is_seen() {
 #[tokio::test(start_paused = true)]
 async fn a_server_that_ends_its_reports_is_asked_for_them_again() {
     let server = Server::echo();
-    let client = server
-        .client()
-        .lifecycle(Lifecycle::Discover)
-        .connect()
-        .await
-        .unwrap();
+    let client = server.connect(Lifecycle::Discover).await;
     server.world.silenced.notify_one();
     // Nobody is told of this one.
     server.world.tools.lock().unwrap().push(tool("added"));
@@ -196,12 +181,7 @@ async fn a_server_that_ends_its_reports_is_asked_for_them_again() {
 async fn a_list_is_read_again_when_its_time_is_over() {
     let server = Server::echo();
     *server.world.ttl.lock().unwrap() = Some(1000);
-    let client = server
-        .client()
-        .lifecycle(Lifecycle::Discover)
-        .connect()
-        .await
-        .unwrap();
+    let client = server.connect(Lifecycle::Discover).await;
     server.world.tools.lock().unwrap().push(tool("added"));
     assert_eq!(names(&client).await, ["echo"]);
     tokio::time::advance(std::time::Duration::from_millis(1001)).await;
@@ -211,12 +191,7 @@ async fn a_list_is_read_again_when_its_time_is_over() {
 #[tokio::test]
 async fn a_failed_refresh_keeps_the_old_list() {
     let server = growing(Lifecycle::Initialize);
-    let client = server
-        .client()
-        .lifecycle(Lifecycle::Initialize)
-        .connect()
-        .await
-        .unwrap();
+    let client = server.connect(Lifecycle::Initialize).await;
     ask(&client, "echo", json!({})).await.unwrap();
     server.world.refuses_lists.store(true, Ordering::SeqCst);
     assert_eq!(names(&client).await, ["echo"]);
@@ -227,12 +202,7 @@ async fn a_failed_refresh_keeps_the_old_list() {
 #[tokio::test]
 async fn a_run_keeps_the_tools_that_it_began_with() {
     let server = growing(Lifecycle::Initialize);
-    let client = server
-        .client()
-        .lifecycle(Lifecycle::Initialize)
-        .connect()
-        .await
-        .unwrap();
+    let client = server.connect(Lifecycle::Initialize).await;
     let seen: Arc<Mutex<Vec<usize>>> = Arc::default();
     let counted = seen.clone();
     let model = ScriptedModel::new([
@@ -262,16 +232,9 @@ async fn a_call_of_a_tool_that_is_gone_is_an_error_for_the_model() {
     });
     let client = server.client().connect().await.unwrap();
     let model = ScriptedModel::new([Turn::tool("echo", json!({})), Turn::from_text("Sorry.")]);
-    let agent = Agent::builder(model)
-        .tools(client.tools().await)
-        .build()
-        .unwrap();
+    let agent = agent_with_tools_of(&client, model).await;
     let response = agent.run("Go.").await.unwrap();
     assert_eq!(response.text(), "Sorry.");
-    let result = response
-        .messages()
-        .iter()
-        .find_map(|message| message.tool_results().next())
-        .unwrap();
+    let result = first_result(&response);
     assert!(result.is_error && result.text().contains("unknown tool echo"));
 }

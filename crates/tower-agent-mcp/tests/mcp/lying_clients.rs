@@ -10,6 +10,7 @@ use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent_mcp::server::McpServer;
 
 use crate::serving::{approved, asked, clerk, pay, text, waits};
+use crate::support::serving;
 
 /// Answers a question of the clerk with this content.
 fn answered(state: &str, key: &str, answer: Value) -> CallToolRequestParams {
@@ -22,10 +23,7 @@ fn answered(state: &str, key: &str, answer: Value) -> CallToolRequestParams {
 #[tokio::test]
 async fn answers_that_are_none_leave_the_question_open() {
     let (agent, paid) = clerk();
-    let server = McpServer::builder("test", "1.0.0")
-        .agent(agent)
-        .build()
-        .unwrap();
+    let server = serving(agent);
     let running = asked(&server).await;
     let mut state = waits(&running).await;
     let yes = json!({ "action": "accept", "content": { "approved": true } });
@@ -78,10 +76,7 @@ async fn answers_that_are_none_leave_the_question_open() {
 #[tokio::test]
 async fn each_of_two_equal_calls_is_continued_once_by_its_own_state() {
     let (agent, paid) = clerk();
-    let server = McpServer::builder("test", "1.0.0")
-        .agent(agent)
-        .build()
-        .unwrap();
+    let server = serving(agent);
     let ada = asked(&server).await;
     let bob = asked(&server).await;
     let of_ada = waits(&ada).await;
@@ -128,10 +123,7 @@ async fn the_state_of_one_tool_is_none_of_another_with_the_same_arguments() {
 async fn a_refusal_is_no_approval() {
     for action in ["decline", "cancel"] {
         let (agent, paid) = clerk();
-        let server = McpServer::builder("test", "1.0.0")
-            .agent(agent)
-            .build()
-            .unwrap();
+        let server = serving(agent);
         let running = asked(&server).await;
         let state = waits(&running).await;
         // Whatever the content says.

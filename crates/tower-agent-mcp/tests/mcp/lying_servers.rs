@@ -16,7 +16,7 @@ use tower_agent::{Agent, AgentRequest, ErrorKind, Resolution};
 use tower_agent_mcp::client::{Lifecycle, McpClient};
 use tower_agent_middleware::approval::Approval;
 
-use crate::support::{LIFECYCLES, Server, ask, names, said, scripted, tool};
+use crate::support::{LIFECYCLES, Server, agent_with_tools_of, ask, names, said, scripted, tool};
 
 /// Says that it only reads.
 fn harmless(name: &'static str) -> Tool {
@@ -104,12 +104,7 @@ async fn a_storm_of_changes_costs_one_list_at_the_next_look() {
         });
         *world.lock().unwrap() = Some(server.clone());
         server.world.repeats.store(5000, Ordering::SeqCst);
-        let client = server
-            .client()
-            .lifecycle(lifecycle)
-            .connect()
-            .await
-            .unwrap();
+        let client = server.connect(lifecycle).await;
         ask(&client, "echo", json!({})).await.unwrap();
         server.world.tools.lock().unwrap().push(tool("added"));
         while names(&client).await != ["added", "echo"] {
@@ -133,21 +128,13 @@ async fn a_flood_of_progress_stops_neither_its_call_nor_the_next() {
             }
             Ok(said("done"))
         });
-        let client = server
-            .client()
-            .lifecycle(lifecycle)
-            .connect()
-            .await
-            .unwrap();
+        let client = server.connect(lifecycle).await;
         assert_eq!(
             ask(&client, "echo", json!({})).await.unwrap().value(),
             "done"
         );
         let model = ScriptedModel::new([Turn::tool("echo", json!({})), Turn::from_text("Done.")]);
-        let agent = Agent::builder(model)
-            .tools(client.tools().await)
-            .build()
-            .unwrap();
+        let agent = agent_with_tools_of(&client, model).await;
         let mut run = agent.stream("Go.");
         // The consumer is slower than the server.
         while let Some(event) = run.next().await {
@@ -160,7 +147,7 @@ async fn a_flood_of_progress_stops_neither_its_call_nor_the_next() {
 }
 
 #[tokio::test]
-async fn answers_to_nobody_second_answers_and_noise_are_ignored() {
+async fn unexpected_answers_second_answers_and_noise_are_ignored() {
     let builder = scripted(|message| {
         let answer = |id: &Value, text: &str| {
             let content = json!([{ "type": "text", "text": text }]);
@@ -348,17 +335,9 @@ async fn a_server_that_asks_forever_is_never_answered_with_an_old_answer() {
         let requests = [("pin".to_owned(), question)].into();
         Ok(InputRequiredResult::new(Some(requests), Some("s".to_owned())).into())
     });
-    let client = server
-        .client()
-        .lifecycle(Lifecycle::Discover)
-        .connect()
-        .await
-        .unwrap();
+    let client = server.connect(Lifecycle::Discover).await;
     let model = ScriptedModel::new([Turn::tool("echo", json!({}))]);
-    let agent = Agent::builder(model)
-        .tools(client.tools().await)
-        .build()
-        .unwrap();
+    let agent = agent_with_tools_of(&client, model).await;
     let mut paused = agent.run("Go.").await.unwrap();
     let mut answers = Vec::new();
     let mut ids = Vec::new();
@@ -401,7 +380,7 @@ async fn a_server_that_samples_forever_is_stopped() {
 }
 
 #[tokio::test]
-async fn of_tools_whose_names_become_equal_the_same_one_stays_in_any_order() {
+async fn the_same_tool_stays_of_those_whose_names_become_equal() {
     let server = Server::new(async |params, _| Ok(said(&params.name)));
     for tools in [[tool("a/b"), tool("a.b")], [tool("a.b"), tool("a/b")]] {
         let client = server

@@ -5,17 +5,17 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::process::Command;
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{Agent, AgentRequest, Effect, ErrorKind, Resolution, Tool};
+use tower_agent::{AgentRequest, Effect, ErrorKind, Resolution, Tool};
 use tower_agent_mcp::client::{McpClient, McpClientBuilder};
 use tower_agent_mcp::server::McpServer;
 
 use crate::serving::clerk;
-use crate::support::{LIFECYCLES, ask, names};
+use crate::support::{LIFECYCLES, agent_with_tools_of, ask, connected, first_result, names};
 
 /// Tells the test below that it is the child.
 const CHILD: &str = "TOWER_AGENT_MCP_CHILD";
 
-/// Starts this program again as a server. What the test harness prints is noise that a client must
+/// Starts this program again as a server. The test harness prints noise that a client must
 /// bear.
 fn child() -> McpClientBuilder {
     let mut command = Command::new(std::env::current_exe().unwrap());
@@ -55,7 +55,7 @@ async fn serves_on_standard_streams() {
 #[tokio::test]
 async fn a_child_process_answers_and_is_started_again_after_its_death() {
     for lifecycle in LIFECYCLES {
-        let client = child().lifecycle(lifecycle).connect().await.unwrap();
+        let client = connected(child().lifecycle(lifecycle)).await;
         assert_eq!(
             names(&client).await,
             ["clerk", "die", "large", "pid", "wait"]
@@ -74,15 +74,12 @@ async fn a_child_process_answers_and_is_started_again_after_its_death() {
 #[tokio::test]
 async fn an_agent_in_a_child_process_asks_and_goes_on() {
     for lifecycle in LIFECYCLES {
-        let client = child().lifecycle(lifecycle).connect().await.unwrap();
+        let client = connected(child().lifecycle(lifecycle)).await;
         let model = ScriptedModel::new([
             Turn::tool("clerk", json!({ "request": "Pay." })),
             Turn::from_text("Done."),
         ]);
-        let agent = Agent::builder(model)
-            .tools(client.tools().await)
-            .build()
-            .unwrap();
+        let agent = agent_with_tools_of(&client, model).await;
         let paused = agent.run("Pay.").await.unwrap();
         let [asked] = paused.interrupts() else {
             panic!("{:?}", paused.messages())
@@ -90,11 +87,7 @@ async fn an_agent_in_a_child_process_asks_and_goes_on() {
         let answer = Resolution::resolved(&asked.id, json!({ "approved": true }));
         let request = AgentRequest::resume(paused.checkpoint()).with_resolutions([answer]);
         let done = agent.run(request).await.unwrap();
-        let result = done
-            .messages()
-            .iter()
-            .find_map(|message| message.tool_results().next())
-            .unwrap();
+        let result = first_result(&done);
         assert_eq!(result.text(), "I paid 100.");
     }
 }
@@ -102,8 +95,8 @@ async fn an_agent_in_a_child_process_asks_and_goes_on() {
 #[tokio::test]
 async fn a_child_process_that_dies_in_the_middle_fails_all_its_calls_and_no_others() {
     for lifecycle in LIFECYCLES {
-        let client = child().lifecycle(lifecycle).connect().await.unwrap();
-        let other = child().lifecycle(lifecycle).connect().await.unwrap();
+        let client = connected(child().lifecycle(lifecycle)).await;
+        let other = connected(child().lifecycle(lifecycle)).await;
         let pid = ask(&other, "pid", json!({})).await.unwrap();
         let waiting = (0..20).map(|_| ask(&client, "wait", json!({})));
         let (ended, died) = futures::join!(
@@ -124,7 +117,7 @@ async fn a_child_process_that_dies_in_the_middle_fails_all_its_calls_and_no_othe
 #[tokio::test]
 async fn fifty_calls_of_a_child_process_at_once_each_get_their_own_answer() {
     for lifecycle in LIFECYCLES {
-        let client = child().lifecycle(lifecycle).connect().await.unwrap();
+        let client = connected(child().lifecycle(lifecycle)).await;
         let calls = (1..=50).map(|bytes| {
             let client = client.clone();
             async move {

@@ -115,12 +115,7 @@ fn result(response: &AgentResponse) -> Value {
 #[tokio::test]
 async fn input_required_interrupts_the_run_and_the_call_is_repeated_with_answers_and_state() {
     let (server, heard) = asking();
-    let client = server
-        .client()
-        .lifecycle(Lifecycle::Discover)
-        .connect()
-        .await
-        .unwrap();
+    let client = server.connect(Lifecycle::Discover).await;
     let agent = agent(&client).await;
 
     let paused = agent.run("Go.").await.unwrap();
@@ -166,12 +161,7 @@ async fn input_required_interrupts_the_run_and_the_call_is_repeated_with_answers
 #[tokio::test]
 async fn one_answer_of_two_asks_for_the_other_without_the_server() {
     let (server, heard) = asking();
-    let client = server
-        .client()
-        .lifecycle(Lifecycle::Discover)
-        .connect()
-        .await
-        .unwrap();
+    let client = server.connect(Lifecycle::Discover).await;
     let agent = agent(&client).await;
     let paused = agent.run("Go.").await.unwrap();
     let [page, who] = paused.interrupts() else {
@@ -201,12 +191,7 @@ async fn a_second_question_with_the_same_key_does_not_take_the_first_answer() {
             Some(_) => said(&json!(params.input_responses).to_string()),
         })
     });
-    let client = server
-        .client()
-        .lifecycle(Lifecycle::Discover)
-        .connect()
-        .await
-        .unwrap();
+    let client = server.connect(Lifecycle::Discover).await;
     let agent = agent(&client).await;
     let paused = agent.run("Go.").await.unwrap();
     let first = Resolution::resolved(&paused.interrupts()[0].id, json!({ "name": "Ada" }));
@@ -225,12 +210,7 @@ async fn a_second_question_with_the_same_key_does_not_take_the_first_answer() {
 #[tokio::test]
 async fn questions_during_a_call_interrupt_the_run_one_after_the_other() {
     let server = asking_during();
-    let client = server
-        .client()
-        .lifecycle(Lifecycle::Initialize)
-        .connect()
-        .await
-        .unwrap();
+    let client = server.connect(Lifecycle::Initialize).await;
     let agent = agent(&client).await;
     let mut paused = agent.run("Go.").await.unwrap();
     for (message, name) in [("Who?", "Ada"), ("And who else?", "Bob")] {
@@ -264,12 +244,7 @@ async fn an_interrupted_call_is_cancelled_before_its_question_is_answered() {
             Ok(said("{}"))
         }
     });
-    let client = server
-        .client()
-        .lifecycle(Lifecycle::Initialize)
-        .connect()
-        .await
-        .unwrap();
+    let client = server.connect(Lifecycle::Initialize).await;
     agent(&client).await.run("Go.").await.unwrap();
     while order.lock().unwrap().is_empty() {
         tokio::task::yield_now().await;
@@ -289,12 +264,7 @@ async fn a_question_that_may_belong_to_several_calls_is_refused() {
             Ok(said(&json!(asked.unwrap_err().to_string()).to_string()))
         }
     });
-    let client = server
-        .client()
-        .lifecycle(Lifecycle::Initialize)
-        .connect()
-        .await
-        .unwrap();
+    let client = server.connect(Lifecycle::Initialize).await;
     let calls = (0..2).map(|n| crate::support::ask(&client, "echo", json!({ "n": n })));
     for answer in futures::future::join_all(calls).await {
         let answer = answer.unwrap();
@@ -306,12 +276,7 @@ async fn a_question_that_may_belong_to_several_calls_is_refused() {
 #[tokio::test]
 async fn answers_are_not_for_a_call_with_other_arguments() {
     let (server, heard) = asking();
-    let client = server
-        .client()
-        .lifecycle(Lifecycle::Discover)
-        .connect()
-        .await
-        .unwrap();
+    let client = server.connect(Lifecycle::Discover).await;
     let changed = Arc::new(Mutex::new(json!({ "n": 1 })));
     let arguments = changed.clone();
     let model = ScriptedModel::new([
@@ -361,24 +326,14 @@ async fn a_server_that_only_wants_to_be_asked_again_is_asked_again_up_to_a_limit
         }
     });
     tokio::time::pause();
-    let client = server
-        .client()
-        .lifecycle(Lifecycle::Discover)
-        .connect()
-        .await
-        .unwrap();
+    let client = server.connect(Lifecycle::Discover).await;
     let answer = crate::support::ask(&client, "echo", json!({ "n": 1 }))
         .await
         .unwrap();
     assert_eq!((answer.value(), *times.lock().unwrap()), (&json!("now"), 3));
 
     let endless = Server::new(async |_, _| Ok(InputRequiredResult::from_request_state("1").into()));
-    let client = endless
-        .client()
-        .lifecycle(Lifecycle::Discover)
-        .connect()
-        .await
-        .unwrap();
+    let client = endless.connect(Lifecycle::Discover).await;
     let error = crate::support::ask(&client, "echo", json!({}))
         .await
         .unwrap_err();
@@ -395,12 +350,7 @@ async fn a_question_in_both_lifecycles_names_the_call_in_its_id() {
             Lifecycle::Initialize => asking_during(),
             _ => asking().0,
         };
-        let client = server
-            .client()
-            .lifecycle(lifecycle)
-            .connect()
-            .await
-            .unwrap();
+        let client = server.connect(lifecycle).await;
         let paused = agent(&client).await.run("Go.").await.unwrap();
         let interrupts = paused.interrupts();
         assert!(

@@ -10,12 +10,7 @@ use crate::support::{LIFECYCLES, Server, ask, said};
 #[tokio::test]
 async fn a_call_returns_the_servers_text_in_both_lifecycles() {
     for lifecycle in LIFECYCLES {
-        let client = Server::echo()
-            .client()
-            .lifecycle(lifecycle)
-            .connect()
-            .await
-            .unwrap();
+        let client = Server::echo().connect(lifecycle).await;
         let response = ask(&client, "echo", json!({ "text": "hello" }))
             .await
             .unwrap();

@@ -8,10 +8,10 @@ use serde_json::json;
 use tower::Layer;
 use tower_agent::callback::before_model;
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{Action, Agent, Callbacks, Error, ErrorKind, ModelResponse};
+use tower_agent::{Action, Callbacks, Error, ErrorKind, ModelResponse};
 use tower_agent_mcp::client::Lifecycle;
 
-use crate::support::{LIFECYCLES, Server, ask, said};
+use crate::support::{LIFECYCLES, Server, agent_with_tools_of, ask, first_result, said};
 
 fn wanted() -> CreateMessageRequestParams {
     CreateMessageRequestParams::new(vec![SamplingMessage::user_text("Capital of Norway?")], 100)
@@ -68,16 +68,9 @@ async fn the_callers_model_answers_with_its_guards_and_its_use_counts() {
             .await
             .unwrap();
         let model = ScriptedModel::new([Turn::tool("echo", json!({})), Turn::from_text("Done.")]);
-        let agent = Agent::builder(model)
-            .tools(client.tools().await)
-            .build()
-            .unwrap();
+        let agent = agent_with_tools_of(&client, model).await;
         let response = agent.run("Go.").await.unwrap();
-        let result = response
-            .messages()
-            .iter()
-            .find_map(|message| message.tool_results().next())
-            .unwrap();
+        let result = first_result(&response);
         assert_eq!(result.text(), "Oslo");
         let expected = r#"Some("Be brief.") Capital of Norway? Some(100) Some(0.5)"#;
         assert_eq!(*seen.lock().unwrap(), [expected]);
@@ -87,23 +80,13 @@ async fn the_callers_model_answers_with_its_guards_and_its_use_counts() {
 
 #[tokio::test]
 async fn without_a_model_a_server_is_refused() {
-    let client = sampling()
-        .client()
-        .lifecycle(Lifecycle::Discover)
-        .connect()
-        .await
-        .unwrap();
+    let client = sampling().connect(Lifecycle::Discover).await;
     let error = ask(&client, "echo", json!({})).await.unwrap_err();
     assert!(
         error.message().contains("answers no sampling requests"),
         "{error}"
     );
-    let client = sampling()
-        .client()
-        .lifecycle(Lifecycle::Initialize)
-        .connect()
-        .await
-        .unwrap();
+    let client = sampling().connect(Lifecycle::Initialize).await;
     let response = ask(&client, "echo", json!({})).await.unwrap();
     assert!(
         response.value().as_str().unwrap().contains("sampling"),
@@ -125,10 +108,7 @@ async fn an_abort_of_a_guard_ends_the_run_that_the_server_asked_in() {
             .await
             .unwrap();
         let model = ScriptedModel::new([Turn::tool("echo", json!({})), Turn::from_text("Done.")]);
-        let agent = Agent::builder(model)
-            .tools(client.tools().await)
-            .build()
-            .unwrap();
+        let agent = agent_with_tools_of(&client, model).await;
         let error = agent.run("Go.").await.unwrap_err();
         assert_eq!(
             (error.kind(), error.message()),

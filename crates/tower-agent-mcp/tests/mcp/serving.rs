@@ -23,7 +23,9 @@ use tower_agent_mcp::client::{Lifecycle, McpClient, McpClientBuilder};
 use tower_agent_mcp::server::{McpServer, ServerBuildError};
 use tower_agent_middleware::approval::Approval;
 
-use crate::support::{LIFECYCLES, ask, names};
+use crate::support::{
+    LIFECYCLES, agent_with_tools_of, ask, connected, first_result, names, serving,
+};
 
 /// Returns a builder of a client that connects to the server in memory.
 pub(crate) fn client_of(server: &McpServer) -> McpClientBuilder {
@@ -89,7 +91,7 @@ async fn tools_are_declared_with_their_schemas_and_effects() {
     let server = serve([pay, put, add]);
     for lifecycle in LIFECYCLES {
         let builder = client_of(&server).effect(ToolDeclaration::effect);
-        let client = builder.lifecycle(lifecycle).connect().await.unwrap();
+        let client = connected(builder.lifecycle(lifecycle)).await;
         let tools = client.tools().await;
         let seen: Vec<_> = tools.iter().map(|tool| tool.declaration()).collect();
         assert_eq!(seen.len(), 3);
@@ -134,11 +136,7 @@ async fn responses_of_every_kind_arrive() {
         Tool::function("typed", "", |n: u32| n),
     ]);
     for lifecycle in LIFECYCLES {
-        let client = client_of(&server)
-            .lifecycle(lifecycle)
-            .connect()
-            .await
-            .unwrap();
+        let client = connected(client_of(&server).lifecycle(lifecycle)).await;
         let response = ask(&client, "parts", json!({})).await.unwrap();
         assert_eq!(response.parts()[..3], parts[..3]);
         let Part::Document(document) = &response.parts()[3] else {
@@ -172,20 +170,13 @@ async fn an_agent_is_a_tool_with_its_name_and_tells_its_text_as_progress() {
         .build()
         .unwrap();
     for lifecycle in LIFECYCLES {
-        let client = client_of(&server)
-            .lifecycle(lifecycle)
-            .connect()
-            .await
-            .unwrap();
+        let client = connected(client_of(&server).lifecycle(lifecycle)).await;
         assert_eq!(names(&client).await, ["weather"]);
         let asks = ScriptedModel::new([
             Turn::tool("weather", json!({ "request": "How is it?" })),
             Turn::from_text("Take an umbrella."),
         ]);
-        let outer = Agent::builder(asks)
-            .tools(client.tools().await)
-            .build()
-            .unwrap();
+        let outer = agent_with_tools_of(&client, asks).await;
         let mut run = outer.stream("Go out?");
         let mut told = String::new();
         while let Some(event) = futures::StreamExt::next(&mut run).await {
@@ -216,22 +207,11 @@ async fn the_progress_of_a_tool_passes_through_servers() {
     });
     let inner = serve([count]);
     for lifecycle in LIFECYCLES {
-        let client = client_of(&inner)
-            .lifecycle(lifecycle)
-            .connect()
-            .await
-            .unwrap();
+        let client = connected(client_of(&inner).lifecycle(lifecycle)).await;
         let outer = serve(client.tools().await);
-        let client = client_of(&outer)
-            .lifecycle(lifecycle)
-            .connect()
-            .await
-            .unwrap();
+        let client = connected(client_of(&outer).lifecycle(lifecycle)).await;
         let model = ScriptedModel::new([Turn::tool("count", json!({})), Turn::from_text("Done.")]);
-        let agent = Agent::builder(model)
-            .tools(client.tools().await)
-            .build()
-            .unwrap();
+        let agent = agent_with_tools_of(&client, model).await;
         let mut told = Vec::new();
         let mut run = agent.stream("Go.");
         while let Some(event) = futures::StreamExt::next(&mut run).await {
@@ -255,23 +235,13 @@ async fn an_interrupt_of_a_served_agent_interrupts_the_client_and_its_answer_com
             (false, "I the user rejected this call.", 0),
         ] {
             let (agent, paid) = clerk();
-            let server = McpServer::builder("test", "1.0.0")
-                .agent(agent)
-                .build()
-                .unwrap();
-            let client = client_of(&server)
-                .lifecycle(lifecycle)
-                .connect()
-                .await
-                .unwrap();
+            let server = serving(agent);
+            let client = connected(client_of(&server).lifecycle(lifecycle)).await;
             let model = ScriptedModel::new([
                 Turn::tool("clerk", json!({ "request": "Pay." })),
                 Turn::from_text("Done."),
             ]);
-            let outer = Agent::builder(model)
-                .tools(client.tools().await)
-                .build()
-                .unwrap();
+            let outer = agent_with_tools_of(&client, model).await;
             let paused = outer.run("Pay the bill.").await.unwrap();
             let [interrupt] = paused.interrupts() else {
                 panic!("{:?}", paused.messages())
@@ -288,11 +258,7 @@ async fn an_interrupt_of_a_served_agent_interrupts_the_client_and_its_answer_com
             let answer = Resolution::resolved(&interrupt.id, json!({ "approved": approved }));
             let request = AgentRequest::resume(paused.checkpoint()).with_resolutions([answer]);
             let done = outer.run(request).await.unwrap();
-            let result = done
-                .messages()
-                .iter()
-                .find_map(|message| message.tool_results().next())
-                .unwrap();
+            let result = first_result(&done);
             assert_eq!(result.text(), text);
             assert_eq!(paid.load(Ordering::SeqCst), times);
         }
@@ -322,16 +288,9 @@ async fn an_interrupt_of_a_served_tool_keeps_its_private_state() {
     });
     let server = serve([count]);
     for lifecycle in LIFECYCLES {
-        let client = client_of(&server)
-            .lifecycle(lifecycle)
-            .connect()
-            .await
-            .unwrap();
+        let client = connected(client_of(&server).lifecycle(lifecycle)).await;
         let model = ScriptedModel::new([Turn::tool("count", json!({})), Turn::from_text("Done.")]);
-        let outer = Agent::builder(model)
-            .tools(client.tools().await)
-            .build()
-            .unwrap();
+        let outer = agent_with_tools_of(&client, model).await;
         let paused = outer.run("Go.").await.unwrap();
         let [interrupt] = paused.interrupts() else {
             panic!("{:?}", paused.messages())
@@ -342,11 +301,7 @@ async fn an_interrupt_of_a_served_tool_keeps_its_private_state() {
         let answer = Resolution::resolved(&interrupt.id, json!({ "answer": "[1, 2]" }));
         let request = AgentRequest::resume(paused.checkpoint()).with_resolutions([answer]);
         let done = outer.run(request).await.unwrap();
-        let result = done
-            .messages()
-            .iter()
-            .find_map(|message| message.tool_results().next())
-            .unwrap();
+        let result = first_result(&done);
         let expected = "2 Resolved(Array [Number(1), Number(2)])";
         assert_eq!(result.text(), expected);
     }
@@ -425,10 +380,7 @@ pub(crate) fn text(result: &CallToolResult) -> &str {
 async fn another_client_asks_its_user_and_the_agent_goes_on() {
     for lifecycle in LIFECYCLES {
         let (agent, paid) = clerk();
-        let server = McpServer::builder("test", "1.0.0")
-            .agent(agent)
-            .build()
-            .unwrap();
+        let server = serving(agent);
         let client = Other {
             elicits: true,
             ..Other::default()
@@ -445,10 +397,7 @@ async fn another_client_asks_its_user_and_the_agent_goes_on() {
 async fn a_client_that_cannot_ask_its_user_reads_what_the_call_waits_for() {
     for lifecycle in LIFECYCLES {
         let (agent, paid) = clerk();
-        let server = McpServer::builder("test", "1.0.0")
-            .agent(agent)
-            .build()
-            .unwrap();
+        let server = serving(agent);
         let running = other(&server, &Other::default(), lifecycle).await;
         let told = match running.call_tool(pay()).await {
             Ok(result) => {
@@ -531,10 +480,7 @@ pub(crate) fn approved(state: &str) -> CallToolRequestParams {
 #[tokio::test]
 async fn a_sealed_checkpoint_counts_once_for_its_own_call_and_cannot_be_read_or_changed() {
     let (agent, paid) = clerk();
-    let server = McpServer::builder("test", "1.0.0")
-        .agent(agent)
-        .build()
-        .unwrap();
+    let server = serving(agent);
     let client = Other {
         elicits: true,
         ..Other::default()
@@ -579,10 +525,7 @@ async fn a_sealed_checkpoint_counts_once_for_its_own_call_and_cannot_be_read_or_
 #[tokio::test]
 async fn an_approval_without_the_sealed_checkpoint_approves_nothing() {
     let (agent, paid) = clerk();
-    let server = McpServer::builder("test", "1.0.0")
-        .agent(agent)
-        .build()
-        .unwrap();
+    let server = serving(agent);
     let client = Other {
         elicits: true,
         ..Other::default()
@@ -649,11 +592,7 @@ async fn a_call_that_its_client_cancels_is_dropped() {
     });
     let server = serve([slow]);
     for lifecycle in LIFECYCLES {
-        let client = client_of(&server)
-            .lifecycle(lifecycle)
-            .connect()
-            .await
-            .unwrap();
+        let client = connected(client_of(&server).lifecycle(lifecycle)).await;
         tokio::select! {
             _ = ask(&client, "slow", json!({})) => panic!("it is slow"),
             () = begun.notified() => {}

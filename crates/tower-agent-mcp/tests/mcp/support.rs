@@ -14,9 +14,11 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream};
 use tokio::sync::{Notify, oneshot};
 use tower::ServiceExt as _;
-use tower_agent::message::ToolCall;
-use tower_agent::{Error, ToolRequest, ToolResponse};
+use tower_agent::message::{ToolCall, ToolResult};
+use tower_agent::testing::ScriptedModel;
+use tower_agent::{Agent, AgentResponse, Error, Message, ToolRequest, ToolResponse};
 use tower_agent_mcp::client::{Lifecycle, McpClient, McpClientBuilder};
+use tower_agent_mcp::server::McpServer;
 
 pub(crate) type Answer = Result<CallToolResponse, ErrorData>;
 
@@ -116,6 +118,11 @@ impl Server {
             async move { server.accept() }
         })
         .name("test")
+    }
+
+    /// Connects a client to this server in memory.
+    pub(crate) async fn connect(&self, lifecycle: Lifecycle) -> McpClient {
+        connected(self.client().lifecycle(lifecycle)).await
     }
 
     fn accept(&self) -> io::Result<DuplexStream> {
@@ -307,6 +314,33 @@ pub(crate) fn said(text: &str) -> CallToolResponse {
 
 pub(crate) fn call(tool: &str, arguments: Value) -> ToolRequest {
     ToolRequest::new(ToolCall::new("call_1", tool, arguments))
+}
+
+/// Connects a client, which must succeed.
+pub(crate) async fn connected(client: McpClientBuilder) -> McpClient {
+    client.connect().await.unwrap()
+}
+
+/// Returns a server of this agent alone.
+pub(crate) fn serving(agent: Agent) -> McpServer {
+    McpServer::builder("test", "1.0.0")
+        .agent(agent)
+        .build()
+        .unwrap()
+}
+
+/// Returns an agent with the tools of the client's server.
+pub(crate) async fn agent_with_tools_of(client: &McpClient, model: ScriptedModel) -> Agent {
+    Agent::builder(model)
+        .tools(client.tools().await)
+        .build()
+        .unwrap()
+}
+
+/// Returns the first result of a tool in the conversation.
+pub(crate) fn first_result(response: &AgentResponse) -> ToolResult {
+    let mut results = response.messages().iter().flat_map(Message::tool_results);
+    results.next().unwrap().clone()
 }
 
 pub(crate) async fn ask(

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex};
 use rmcp::model::*;
 use serde_json::json;
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{Agent, AgentRequest, ErrorKind, Resolution};
+use tower_agent::{AgentRequest, ErrorKind, Resolution};
 use tower_agent_mcp::client::{Lifecycle, McpClient};
 
-use crate::support::{Server, TaskRequest, ask};
+use crate::support::{Server, TaskRequest, agent_with_tools_of, ask, first_result};
 
 fn task(payload: TaskPayload) -> DetailedTask {
     let now = "2026-07-28T00:00:00Z";
@@ -52,12 +52,7 @@ fn server(states: Vec<TaskPayload>) -> (Server, Arc<Mutex<Vec<String>>>) {
 }
 
 async fn connect(server: &Server) -> McpClient {
-    server
-        .client()
-        .lifecycle(Lifecycle::Discover)
-        .connect()
-        .await
-        .unwrap()
+    server.connect(Lifecycle::Discover).await
 }
 
 #[tokio::test(start_paused = true)]
@@ -126,19 +121,12 @@ async fn a_question_of_a_task_interrupts_the_run_once_however_long_it_is_shown()
     ]);
     let client = connect(&server).await;
     let model = ScriptedModel::new([Turn::tool("echo", json!({})), Turn::from_text("Done.")]);
-    let agent = Agent::builder(model)
-        .tools(client.tools().await)
-        .build()
-        .unwrap();
+    let agent = agent_with_tools_of(&client, model).await;
     let paused = agent.run("Go.").await.unwrap();
     let answer = Resolution::resolved(&paused.interrupts()[0].id, json!({ "name": "Ada" }));
     let request = AgentRequest::resume(paused.checkpoint()).with_resolutions([answer]);
     let done = agent.run(request).await.unwrap();
-    let result = done
-        .messages()
-        .iter()
-        .find_map(|message| message.tool_results().next())
-        .unwrap();
+    let result = first_result(&done);
     assert_eq!(result.text(), "thanks");
     let answers = r#"{"who":{"action":"accept","content":{"name":"Ada"}}}"#;
     assert_eq!(

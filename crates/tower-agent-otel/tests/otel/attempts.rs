@@ -259,7 +259,7 @@ async fn a_stream_that_hangs_is_cancelled_by_a_timeout() {
 
 /// The first attempt is answered, and asked again with other settings.
 #[tokio::test]
-async fn what_was_sent_last_is_described_and_its_answer() {
+async fn a_span_describes_the_last_request_and_its_answer() {
     use tower_agent::callback::wrap_model;
     use tower_agent::message::Metadata;
     use tower_agent::model::{FinishReason, ReasoningEffort, ResponseFormat};

@@ -59,7 +59,7 @@ async fn by_default_there_is_none() {
 }
 
 #[tokio::test]
-async fn on_request_it_is_what_was_sent_and_answered() {
+async fn recorded_content_is_the_request_and_the_answer() {
     let world = World::new();
     let data = run(
         &world,

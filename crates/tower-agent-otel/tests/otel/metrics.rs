@@ -243,7 +243,7 @@ async fn a_call_that_is_not_streamed_has_no_chunks() {
 }
 
 #[tokio::test]
-async fn what_is_streamed_does_not_change() {
+async fn a_streamed_text_does_not_change() {
     let world = World::new();
     let plain = || ScriptedModel::new([Turn::from_text("abcdef")]).chunk_size(2);
     let watched = Agent::builder(plain())

@@ -122,7 +122,7 @@ fn tokens(data: &Data) -> i64 {
 }
 
 #[test]
-fn what_a_killed_process_has_recorded_is_not_recorded_again() {
+fn spans_of_a_killed_process_are_not_recorded_again() {
     let folder = std::env::temp_dir().join(format!("tower-agent-replays-{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).unwrap();

@@ -150,7 +150,7 @@ async fn a_team_is_a_workflow_around_its_members() {
 }
 
 #[tokio::test]
-async fn what_a_tool_logs_and_the_spans_it_opens_are_inside_its_call() {
+async fn log_lines_and_spans_of_a_tool_are_inside_its_call() {
     let world = World::new();
     let slow = Tool::function("slow", "Takes its time.", async |n: u32| {
         info!(n, "begins");
@@ -293,7 +293,7 @@ async fn a_span_around_the_run_is_the_root() {
 }
 
 #[tokio::test]
-async fn it_can_be_given_with_one_run() {
+async fn a_schema_check_can_be_given_with_one_run() {
     let world = World::new();
     let agent = Agent::builder(ScriptedModel::new([
         Turn::from_text("not seen"),
@@ -418,7 +418,7 @@ impl<F> Drop for Says<F> {
 }
 
 #[tokio::test]
-async fn what_a_layer_says_when_it_is_called_and_dropped_is_inside_the_call() {
+async fn log_lines_of_a_layer_are_inside_its_call_also_on_drop() {
     use futures::FutureExt;
     use tower_agent::callback::Bundle;
 

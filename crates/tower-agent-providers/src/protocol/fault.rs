@@ -105,13 +105,12 @@ impl Fault {
     /// Reads an error object, or the text of an error, in the object `around` it.
     #[must_use]
     pub fn of(error: &Value, around: &Value) -> Self {
-        let said = ["message", "detail", "msg"]
+        let text = ["message", "detail", "msg"]
             .map(|key| &error[key])
-            .into_iter();
-        let said = said
+            .into_iter()
             .chain([error, &around["message"]])
             .find_map(Value::as_str);
-        let message = match said {
+        let message = match text {
             Some(text) => text.to_owned(),
             // FastAPI reports a list of what is invalid.
             None if !error["detail"].is_null() => error["detail"].to_string(),

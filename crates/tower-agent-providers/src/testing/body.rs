@@ -15,13 +15,13 @@ pin_project! {
     /// The body of a response that is recorded or replayed. Trailers are not recorded.
     pub struct RecordedBody<B> {
         #[pin]
-        state: State<B>,
+        state: BodyState<B>,
     }
 }
 
 pin_project! {
     #[project = Projected]
-    enum State<B> {
+    enum BodyState<B> {
         Live {
             #[pin]
             body: B,
@@ -38,14 +38,14 @@ pin_project! {
 impl<B> RecordedBody<B> {
     pub(super) fn live(body: B, reading: Reading) -> Self {
         Self {
-            state: State::Live { body, reading },
+            state: BodyState::Live { body, reading },
         }
     }
 
     /// A body that was not read to its end hangs there.
     pub(super) fn replay(frames: VecDeque<Bytes>, error: Option<Error>, unread: bool) -> Self {
         Self {
-            state: State::Replay {
+            state: BodyState::Replay {
                 frames,
                 error,
                 unread,

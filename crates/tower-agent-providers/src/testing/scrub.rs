@@ -10,7 +10,7 @@ use tower_agent_middleware::redact::Redact;
 pub(super) struct Scrub(pub(super) Redact);
 
 /// The strings at one place of a document, or of the events of a stream.
-type Places<'v> = BTreeMap<String, Vec<&'v mut String>>;
+type Pieces<'v> = BTreeMap<String, Vec<&'v mut String>>;
 
 /// A line of a body: JSON, such as an event, or something else.
 struct Line<'b> {
@@ -91,11 +91,11 @@ impl Scrub {
     }
 
     fn documents(&self, mut documents: Vec<&mut Value>) {
-        let mut places = Places::new();
+        let mut pieces = Pieces::new();
         for document in &mut documents {
-            collect(document, String::new(), &mut places);
+            collect(document, String::new(), &mut pieces);
         }
-        places.into_values().for_each(|pieces| self.pieces(pieces));
+        pieces.into_values().for_each(|pieces| self.pieces(pieces));
         for document in documents {
             // Keys and numbers.
             *document = self.0.json(document).into_owned();
@@ -146,25 +146,25 @@ impl<'b> Line<'b> {
     }
 }
 
-/// Collects the strings by their place: the keys that lead there, and the numbers of the parts, tool
+/// Collects the strings by their path: the keys that lead there, and the numbers of the parts, tool
 /// calls and choices that a stream tells apart.
-fn collect<'v>(value: &'v mut Value, mut place: String, places: &mut Places<'v>) {
+fn collect<'v>(value: &'v mut Value, mut path: String, pieces: &mut Pieces<'v>) {
     match value {
-        Value::String(text) => places.entry(place).or_default().push(text),
+        Value::String(text) => pieces.entry(path).or_default().push(text),
         Value::Array(items) => {
             for (at, item) in items.iter_mut().enumerate() {
-                collect(item, format!("{place}/{at}"), places);
+                collect(item, format!("{path}/{at}"), pieces);
             }
         }
         Value::Object(entries) => {
             for (key, value) in entries.iter() {
                 if key.ends_with("index") || key == "item_id" {
                     // Writing to a string does not fail.
-                    let _ = write!(place, "/{key}={value}");
+                    let _ = write!(path, "/{key}={value}");
                 }
             }
             for (key, value) in entries {
-                collect(value, format!("{place}/{key}"), places);
+                collect(value, format!("{path}/{key}"), pieces);
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => {}

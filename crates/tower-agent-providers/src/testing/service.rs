@@ -62,17 +62,17 @@ where
         let hiding = Hiding::of(&request, self.redact.clone());
         // Recorded before the call, so that calls stand in the order in which they were made.
         let state = match self.recording.begin(exchange::recorded(&request, &hiding)) {
-            Ok(CallStart::Record(open)) => State::Record {
+            Ok(CallStart::Record(open)) => CallState::Record {
                 future: self.inner.call(request),
                 exchange: Some(Exchange::new(open, hiding)),
             },
-            Ok(CallStart::Replay(outcome)) => State::Replay {
+            Ok(CallStart::Replay(outcome)) => CallState::Replay {
                 response: replay(outcome).transpose(),
             },
-            Ok(_) => State::Replay {
+            Ok(_) => CallState::Replay {
                 response: Some(Err(unreadable("unknown kind of start"))),
             },
-            Err(error) => State::Replay {
+            Err(error) => CallState::Replay {
                 response: Some(Err(error.into())),
             },
         };
@@ -100,13 +100,13 @@ pin_project! {
     /// The future of an [`HttpRecorded`].
     pub struct ResponseFuture<F, B> {
         #[pin]
-        state: State<F, B>,
+        state: CallState<F, B>,
     }
 }
 
 pin_project! {
     #[project = Projected]
-    enum State<F, B> {
+    enum CallState<F, B> {
         Record {
             #[pin]
             future: F,

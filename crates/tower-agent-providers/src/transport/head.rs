@@ -12,7 +12,7 @@ use tower_agent::message::Metadata;
 
 /// Data from the head of a response, used in the response and in errors.
 #[derive(Debug)]
-pub(super) struct Head {
+pub(super) struct ResponseHead {
     metadata: Metadata,
     status: StatusCode,
     headers: HeaderMap,
@@ -33,7 +33,7 @@ const RATE_LIMITS: [&str; 2] = ["x-ratelimit-", "anthropic-ratelimit-"];
 /// Maximum length of the part of a non-JSON body that goes into an error's message.
 const SNIPPET: usize = 200;
 
-impl Head {
+impl ResponseHead {
     pub(super) fn new(status: StatusCode, headers: HeaderMap, config: Arc<Config>) -> Self {
         let secrets = &config.secrets;
         let mut metadata = Metadata::default().with_status(status.as_u16());

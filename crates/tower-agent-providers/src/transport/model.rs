@@ -15,7 +15,7 @@ use tower::Service;
 use super::base_url::is_media_type;
 use super::body::RequestBody;
 use super::config::Config;
-use super::head::Head;
+use super::head::ResponseHead;
 use super::read;
 use crate::protocol::{Call, Framing, Protocol};
 use tower_agent::error::{BoxError, Error, ErrorKind, Result};
@@ -158,7 +158,7 @@ where
 {
     let (parts, body) = response.into_parts();
     let is_stream = is_stream(P::FRAMING, &parts.headers, call.is_streamed());
-    let head = Head::new(parts.status, parts.headers, config.clone());
+    let head = ResponseHead::new(parts.status, parts.headers, config.clone());
     if !parts.status.is_success() {
         // The status matters more than a truncated body.
         let body = body

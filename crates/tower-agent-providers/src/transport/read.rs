@@ -5,7 +5,7 @@ use http_body::Body;
 use http_body_util::{BodyDataStream, BodyExt};
 
 use super::frames::{Broken, Frames};
-use super::head::Head;
+use super::head::ResponseHead;
 use crate::protocol::{Decoder, Event, Fault, Framing, Progress};
 use tower_agent::error::{BoxError, Error, Result};
 use tower_agent::model::ModelResponse;
@@ -13,7 +13,7 @@ use tower_agent::stream::{Attempt, DeltaSender, Piece, Streamed};
 
 /// Reads a plain response. One that is an error starts no attempt.
 pub(super) async fn plain<D: Decoder, B>(
-    head: Head,
+    head: ResponseHead,
     mut decoder: D,
     body: B,
     sink: Option<DeltaSender>,
@@ -46,7 +46,7 @@ async fn stream_whole(sink: DeltaSender, mut pieces: Vec<Piece>) -> Result<Strea
 
 /// Reads a streamed response, with backpressure from the sink.
 pub(super) async fn streamed<D: Decoder, B>(
-    head: Head,
+    head: ResponseHead,
     mut decoder: D,
     framing: Framing,
     body: B,
@@ -89,7 +89,7 @@ impl From<Broken> for Unread {
 }
 
 async fn events<B>(
-    head: &Head,
+    head: &ResponseHead,
     decoder: &mut impl Decoder,
     framing: Framing,
     body: B,
@@ -132,7 +132,7 @@ fn is_empty(piece: &Piece) -> bool {
     matches!(piece, Piece::Delta(delta) if delta.is_empty())
 }
 
-fn finish(head: Head, decoder: impl Decoder, streamed: Streamed) -> ModelResponse {
+fn finish(head: ResponseHead, decoder: impl Decoder, streamed: Streamed) -> ModelResponse {
     let metadata = head.into_metadata(&decoder);
     decoder.finish(streamed).with_metadata(metadata)
 }

@@ -100,7 +100,7 @@ async fn read_sloppy(content: Value) -> ModelResponse {
 }
 
 #[tokio::test]
-async fn escaped_words_are_what_they_spell() {
+async fn escaped_words_are_unescaped() {
     let body = r#"{
         "id": "chatcmpl\u002d1", "model": "org\/gpt",
         "choices": [{
@@ -247,7 +247,7 @@ async fn a_refusal_is_text_with_a_reason() {
 }
 
 #[tokio::test]
-async fn what_the_server_added_to_a_call_goes_back() {
+async fn fields_that_the_server_added_to_a_call_go_back() {
     let signature = json!({ "google": { "thought_signature": "EqQ" } });
     let function = json!({ "name": "add", "arguments": "{}" });
     let call_json =

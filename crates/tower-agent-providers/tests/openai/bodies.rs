@@ -191,7 +191,7 @@ proptest! {
     /// Each step of a run is told another conversation, which begins like the one before it, and
     /// sends what a request that stands alone does.
     #[test]
-    fn what_is_kept_is_what_is_written_anew(
+    fn cached_bytes_are_the_bytes_that_would_be_written_anew(
         steps in proptest::collection::vec((any::<prop::sample::Index>(), conversation()), 1..5),
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

@@ -122,7 +122,7 @@ async fn keys_and_headers() {
 }
 
 #[test]
-fn what_cannot_be_built() {
+fn invalid_builds() {
     let url = |url: &str| {
         OpenAi::builder()
             .api_key("")

@@ -225,7 +225,7 @@ async fn the_status_counts_even_if_the_body_breaks_off() {
     );
 }
 
-/// What is said in place of a status.
+/// Errors that stand in a body instead of a status.
 fn without_status() -> Vec<(Value, ErrorKind, bool)> {
     let word = |kind: &str, code: Value| fault("Sorry.", kind, code);
     vec![

@@ -377,7 +377,7 @@ fn said_in(response: &ModelResponse) -> Value {
 
 /// Texts cut at every place, calls beside each other, keys and numbers, faults.
 #[tokio::test]
-async fn what_a_redaction_finds_is_in_no_recording() {
+async fn recordings_contain_nothing_that_a_redaction_finds() {
     let told = |text: &str, at: usize| {
         let (one, two) = text.split_at(at);
         let deltas = [one, two].map(|text| delta(json!({ "content": text })));

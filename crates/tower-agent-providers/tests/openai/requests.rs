@@ -1,4 +1,4 @@
-//! What is sent.
+//! Requests.
 
 use std::sync::Arc;
 
@@ -248,7 +248,7 @@ async fn reasoning_stays_here_unless_it_says_otherwise() {
 }
 
 #[tokio::test]
-async fn what_this_provider_added_goes_back() {
+async fn data_of_this_provider_goes_back() {
     let mut call = ToolCall::new("call_1", "weather", json!({}));
     call.provider = ours(json!({ "extra_content": { "google": { "thought_signature": "EqQ" } } }));
     let mut words = Part::from_text("long");
@@ -414,7 +414,7 @@ async fn response_formats() {
 }
 
 #[tokio::test]
-async fn a_model_must_be_named_by_somebody() {
+async fn a_request_without_a_model_is_an_error() {
     let server = Server::start([says("ok"), says("ok")]).await;
     let builder = || {
         tower_agent_providers::openai::OpenAi::builder()

@@ -1,4 +1,4 @@
-//! What a server repeats of a key, and what is never printed of it.
+//! Keys: a server may repeat them, and they are never printed.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -117,7 +117,7 @@ async fn headers_of_any_name_are_hidden_where_a_server_repeats_them() {
 }
 
 #[tokio::test]
-async fn what_is_no_secret_is_shown() {
+async fn headers_without_secrets_are_shown() {
     let headers = [
         ("openai-organization", "org-0123456789"),
         ("openai-beta", "assistants=v2"),

@@ -108,7 +108,7 @@ async fn a_late_id_or_name_holds_the_arguments_back() {
 }
 
 #[tokio::test]
-async fn what_is_repeated_counts_once() {
+async fn repeated_items_count_once() {
     let expected = [begins(0, "a", "add"), arguments(0, "{"), arguments(0, "}")];
     for index in [Some(0), None] {
         let pieces = [
@@ -297,7 +297,7 @@ async fn a_call_that_never_gets_a_name() {
 
 /// The order of its keys, its spacing and all its digits.
 #[tokio::test]
-async fn what_the_model_wrote_goes_back_letter_for_letter() {
+async fn the_models_arguments_go_back_letter_for_letter() {
     #[derive(serde::Deserialize, schemars::JsonSchema)]
     struct Pay {
         to: String,

@@ -52,7 +52,7 @@ fn reply(streamed: bool, text: &str) -> Reply {
 async fn headers_ids_and_keys_are_added_to_each_call() {
     for streamed in WAYS {
         let server = Server::start([reply(streamed, "done"), reply(streamed, "done")]).await;
-        // Whether a header that is logged would show its value.
+        // Set if a logged header would show its value.
         let shown = Arc::new(Mutex::new(Vec::new()));
         let logged = shown.clone();
         let http = ServiceBuilder::new()

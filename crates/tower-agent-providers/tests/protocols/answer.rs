@@ -1,4 +1,4 @@
-//! What a model says, in no protocol's words.
+//! A model's answer, in no protocol's words.
 
 use serde_json::Value;
 use tower_agent::message::{Message, Part};
@@ -8,8 +8,8 @@ use tower_agent::message::{Message, Part};
 pub struct Answer {
     pub bits: Vec<Bit>,
     pub end: End,
-    /// Whether the server says how many tokens it took: 20 of input, of which 5 were cached, and 10
-    /// of output, of which 7 were reasoning.
+    /// Set if the server reports its tokens: 20 of input, of which 5 were cached, and 10 of output, of
+    /// which 7 were reasoning.
     pub has_usage: bool,
 }
 
@@ -51,7 +51,7 @@ impl Answer {
         self.bits.iter().any(|bit| matches!(bit, Bit::Call { .. }))
     }
 
-    /// What the message must say.
+    /// Returns the contents that the message must have.
     pub fn said(&self) -> Vec<Said> {
         let said = self.bits.iter().map(|bit| match bit {
             Bit::Text(words) | Bit::Refusal(words) => Said::Text(words.concat()),
@@ -103,7 +103,7 @@ pub fn call(id: &str, name: &str, arguments: &[&str]) -> Bit {
     }
 }
 
-/// What a message says.
+/// The contents of a message.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Said {
     Text(String),

@@ -18,8 +18,8 @@ const FIRST_DATA: &str = "data+of/the=first";
 const SECOND: &str = "thought-of-the-second";
 const SECOND_DATA: &str = "data+of/the=second";
 
-/// What came over the wire in a run of three answers: of the first provider, of the second because
-/// the first had failed, and of the first again.
+/// The requests in a run of three answers: of the first provider, of the second because the first
+/// had failed, and of the first again.
 struct Changed {
     /// The second and the third request that the first provider received. It failed after the
     /// second.
@@ -65,7 +65,8 @@ async fn run<A: Column, C: Column>(said: [&Answer; 2], is_streamed: bool) -> Cha
     }
 }
 
-/// What an answer is when it is sent back with its results: as whose it was, or as somebody else's.
+/// The form of an answer that is sent back with its results: as its own provider's, or as
+/// another's.
 fn sent<C: Column>(answer: &Answer, is_own: bool, ids: &[String]) -> Vec<Sent> {
     let lacks = |scenario| C::LACKS.iter().any(|(name, _)| *name == scenario);
     let has_reasoning = is_own && !lacks("reasoning_goes_back_beside_its_call");

@@ -1,4 +1,4 @@
-//! What a protocol adds to the table.
+//! A protocol's column of the table.
 
 use http::{HeaderName, HeaderValue};
 use serde_json::Value;
@@ -23,7 +23,7 @@ pub(crate) trait Column {
     /// The field that holds the conversation.
     const MESSAGES: &'static str;
 
-    /// Whether tool calls have ids of the server's.
+    /// Set if tool calls have ids of the server's.
     const HAS_CALL_IDS: bool = true;
 
     /// How long an id of a tool call may be, if it may not be any text.
@@ -61,8 +61,8 @@ pub(crate) trait Column {
         )
     }
 
-    /// What a request sends back of what was said: texts, reasoning by its data, calls and results
-    /// by their ids, in order. Without the messages of the user.
+    /// Returns the parts of a request that send back earlier answers: texts, reasoning by its data,
+    /// calls and results by their ids, in order. Without the messages of the user.
     fn sent_back(body: &Value) -> Vec<Sent>;
 
     /// The usage of an [`Answer`], as far as the protocol says it.
@@ -77,7 +77,7 @@ pub(crate) trait Column {
     fn unsupported_part() -> Part;
 }
 
-/// What a request sends back.
+/// A part that a request sends back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sent {
     Text(String),

@@ -1,4 +1,4 @@
-//! What the service does for every protocol, shown with one that is made up: a line is an event,
+//! The service's behaviour for every protocol, shown with one that is made up: a line is an event,
 //! the model is part of the path, and the key has a header of its own.
 
 use std::borrow::Cow;
@@ -233,7 +233,7 @@ async fn the_path_may_have_a_query_beside_that_of_the_base_url() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_sent_is_an_error_before_anything_is() {
+async fn an_unsendable_request_fails_before_anything_is_sent() {
     let server = Server::start([]).await;
     let error = async |change: fn(&mut Settings)| {
         let mut request = ModelRequest::default();

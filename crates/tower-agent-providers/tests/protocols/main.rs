@@ -86,7 +86,7 @@ macro_rules! column {
             )+
 
             #[test]
-            fn what_it_lacks_are_scenarios() {
+            fn listed_lacks_are_scenarios() {
                 use crate::column::Column;
                 let all = [$(stringify!($scenario)),+];
                 for (scenario, _) in <$column>::LACKS {

@@ -1,5 +1,4 @@
-//! What we send is read by the types that others wrote for it, and nothing in it is unknown to
-//! them.
+//! Our requests are read by the types that others wrote for them, and nothing in them is unknown.
 
 use std::sync::Arc;
 

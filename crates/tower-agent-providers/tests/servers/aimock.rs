@@ -42,7 +42,7 @@ fn start() -> Option<Process> {
     })
 }
 
-/// What the server says in a protocol, and what it leaves out although the protocol has it.
+/// The server's answers in a protocol, and the fields that it leaves out.
 trait Spoken {
     type Protocol: Protocol + Default;
 
@@ -55,13 +55,13 @@ trait Spoken {
     const SAYS_MODEL: bool = true;
     const SAYS_USAGE: bool = true;
 
-    /// Whether reasoning comes in the protocol's own field.
+    /// Set if reasoning comes in the protocol's own field.
     const SAYS_REASONING: bool = true;
 
-    /// Whether it keeps the calls that it is sent back.
+    /// Set if it keeps the calls that it is sent back.
     const KNOWS_CALLS: bool = true;
 
-    /// Whether it keeps the ids of results.
+    /// Set if it keeps the ids of results.
     const KNOWS_IDS: bool = true;
 }
 

@@ -1,4 +1,4 @@
-//! What is started, resumed, cancelled, and refused.
+//! Starting, resuming, cancelling, and refusals.
 
 use std::net::Ipv4Addr;
 use std::time::SystemTime;
@@ -36,7 +36,7 @@ fn is<T: std::fmt::Debug>(result: Result<T, RestateError>, what: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_handed_in_twice_is_made_once() {
+async fn a_request_that_is_handed_in_twice_runs_once() {
     let Some(server) = Server::start("restate-twice", &[]) else {
         return;
     };
@@ -247,7 +247,7 @@ async fn a_run_that_was_cancelled_deleted_or_killed_stops_before_its_next_step()
             _ => {
                 server.admin().kill_run(how).await;
                 is(handle.end().await, "Stopped");
-                // Whether it has paid is not known.
+                // Nobody knows if it has paid.
                 let end = engine
                     .start("agent", request())
                     .await

@@ -140,7 +140,7 @@ impl Server {
     }
 }
 
-/// What an operator tells a server.
+/// The operator's requests to a server.
 pub(crate) struct Admin(u16);
 
 impl Admin {

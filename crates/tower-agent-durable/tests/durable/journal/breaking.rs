@@ -19,7 +19,7 @@ use tower_agent_middleware::approval::{Approval, Decision};
 
 use crate::support::{durable, request};
 
-/// What happens around a run: the operations of its journal, and what is really done.
+/// The events of a run: the operations of its journal, and the calls that are really made.
 #[derive(Clone, Default)]
 pub(super) struct World(Arc<Inner>);
 

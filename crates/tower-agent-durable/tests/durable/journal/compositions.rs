@@ -1,5 +1,5 @@
-//! What stands inside a journal, and what may stand around it: each in a process that is killed before
-//! every call of a model, and goes on in another.
+//! Layers and callbacks inside a journal and around it: each in a process that is killed before every
+//! call of a model, and continues in another.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -72,7 +72,7 @@ fn a_process_that_goes_on_with_a_case() {
 }
 
 #[test]
-fn each_goes_on_after_a_kill_as_if_there_had_been_none() {
+fn every_composition_continues_after_a_kill_as_without_one() {
     for case in CASES {
         let whole = Folder::new("composed-whole");
         let root = whole.file("");
@@ -213,7 +213,7 @@ fn arguments(tool: &str, request: &ModelRequest) -> Value {
         .flat_map(|message| message.tool_results())
         .last();
     match tool {
-        // What the model has been told.
+        // The results that the model has read.
         "send" => json!({ "to": last.map(|result| result.text()) }),
         "transfer_to_agent" => json!({ "agent": "other" }),
         _ => json!({ "request": "?" }),

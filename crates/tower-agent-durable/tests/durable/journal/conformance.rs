@@ -1,4 +1,4 @@
-//! What every database has to do as a journal.
+//! The contract of every database as a journal.
 
 use crate::support::conformance::{keeps_runs, runs};
 use crate::support::place::{Database, InFile, OnServer, Place};

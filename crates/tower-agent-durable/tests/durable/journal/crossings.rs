@@ -48,7 +48,7 @@ async fn next(database: &Sqlite, answers: Vec<Resolution>) -> AgentRequest {
 }
 
 #[tokio::test]
-async fn what_was_approved_in_a_sub_agent_need_not_be_approved_again_after_a_crash() {
+async fn an_approval_in_a_sub_agent_survives_a_crash() {
     for answer in [Unfinished::RunAgain, Unfinished::Done(json!("paid"))] {
         let (database, pay) = (Sqlite::in_memory().await.unwrap(), Count::default());
         let paused = boss(&database, counting("pay", Effect::Mutating, &pay))
@@ -92,7 +92,7 @@ fn pair(database: &Sqlite, tools: [Tool; 2]) -> Agent {
 }
 
 #[tokio::test]
-async fn of_two_calls_in_flight_each_is_asked_about_and_answered_by_itself() {
+async fn two_calls_in_flight_are_asked_about_and_answered_separately() {
     let (database, one, two) = (
         Sqlite::in_memory().await.unwrap(),
         Count::default(),
@@ -129,7 +129,7 @@ async fn of_two_calls_in_flight_each_is_asked_about_and_answered_by_itself() {
             .collect::<Vec<_>>(),
         [&ids[0]]
     );
-    // What was said of the other is not said again.
+    // The other's entry is not written again.
     let failed = Resolution::resolved(&ids[0], Unfinished::Failed("no money".into()));
     let done = agent
         .run(next(&database, vec![failed]).await)

@@ -1,4 +1,4 @@
-//! What the journal keeps of a request, to know another one.
+//! The fingerprint of a request, by which the journal knows another one.
 
 use serde_json::Value;
 use tower_agent::{AgentBuilder, BoxError, Effect, Tool};
@@ -23,7 +23,7 @@ fn long(journal: impl Journal) -> AgentBuilder {
 }
 
 #[tokio::test]
-async fn what_is_kept_of_a_step_does_not_grow_with_the_conversation() {
+async fn a_stored_step_does_not_grow_with_the_conversation() {
     let inner = Sqlite::in_memory().await.unwrap();
     let journal = Remembering {
         inner,

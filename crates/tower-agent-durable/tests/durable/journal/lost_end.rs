@@ -1,8 +1,8 @@
 //! A log that has lost its end: that of a disk that has not kept what it said, or of an older copy.
 //!
 //! With `synchronous=FULL` a commit is on the disk when it returns, so neither a kill nor a power cut
-//! loses the start of a call that was made. Here the loss is greater than SQLite allows for. What must
-//! still hold: the journal is one that the run had, nothing that is left of it is made again, and what
+//! loses the start of a call that was made. Here the loss is greater than SQLite allows for. Even
+//! so the journal must be one that the run had, nothing that is left of it is made again, and what
 //! is lost is made again as it was, with the same key.
 
 use std::path::{Path, PathBuf};
@@ -33,7 +33,7 @@ async fn steps(database: &Sqlite) -> Steps {
     }
 }
 
-/// What a process that was killed has left.
+/// The data that a killed process has left.
 struct Left {
     file: Vec<u8>,
     log: Vec<u8>,
@@ -87,7 +87,7 @@ fn log_of(file: &Path) -> PathBuf {
 }
 
 #[tokio::test]
-async fn a_log_that_is_cut_anywhere_is_one_that_the_run_had_and_the_run_goes_on() {
+async fn a_log_cut_anywhere_is_a_prefix_and_the_run_continues() {
     let left = Left::new().await;
     assert_eq!(left.log.len(), HEAD + left.frames() * FRAME);
     let order: Vec<_> = left.steps.iter().map(|(step, _)| step).collect();

@@ -1,4 +1,4 @@
-//! What a call that is answered from the journal does, and does not.
+//! Calls that are answered from the journal: their effects, and their absence.
 
 use futures::StreamExt;
 use serde_json::{Value, json};
@@ -234,7 +234,7 @@ async fn a_team_that_a_tool_has_ended_ends_there_again() {
 }
 
 #[tokio::test]
-async fn of_parallel_changes_of_one_key_the_same_stands_again() {
+async fn a_replay_resolves_parallel_changes_of_one_key_alike() {
     let database = Sqlite::in_memory().await.unwrap();
     let agent = || {
         let model = tower::service_fn(|request: ModelRequest| {
@@ -391,7 +391,7 @@ async fn a_value_of_a_call_that_waits_stays_the_same_when_the_call_goes_on() {
 }
 
 #[tokio::test]
-async fn what_is_redacted_inside_is_restored_in_a_run_that_goes_on() {
+async fn redacted_values_are_restored_in_a_run_that_continues() {
     let database = Sqlite::in_memory().await.unwrap();
     let (sent, fails) = <(Count, Count)>::default();
     let agent = || {

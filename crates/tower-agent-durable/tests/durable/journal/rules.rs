@@ -377,7 +377,7 @@ async fn a_database_that_is_closed_in_the_middle_stops_the_run() {
 }
 
 #[tokio::test]
-async fn that_a_call_was_made_is_known_while_what_is_around_it_waits() {
+async fn a_finished_call_is_recorded_while_layers_around_it_wait() {
     let database = Sqlite::in_memory().await.unwrap();
     let pay = Count::default();
     let agent = |tool: Tool| {

@@ -1,4 +1,4 @@
-//! What the journal has of what a redaction hides.
+//! The journal holds nothing that a redaction hides.
 
 use std::sync::{Arc, Mutex};
 
@@ -23,7 +23,7 @@ fn without_private_state(value: &mut Value) {
 }
 
 #[tokio::test]
-async fn what_is_redacted_is_in_the_private_state_alone() {
+async fn redacted_values_are_in_the_private_state_alone() {
     let given = Arc::<Mutex<Vec<Value>>>::default();
     let inner = Sqlite::in_memory().await.unwrap();
     let journal = Remembering {

@@ -83,7 +83,7 @@ fn overtaken_at_each_point(new: impl Fn() -> Program + Sync) {
     );
 }
 
-/// Whether another process has done what this one was about to do.
+/// Returns whether another process has done this one's next step.
 fn is_refused(report: &str) -> bool {
     let refusals = [
         "was taken over by another process",
@@ -137,7 +137,7 @@ fn a_process_that_is_stopped_in_a_transaction_does_not_keep_others_out() {
     let Some(server) = Server::start("journal-stopped") else {
         return;
     };
-    // What one runtime does stands still while the other is used.
+    // One runtime stands still while the other is used.
     let [slow, quick] = [(); 2].map(|()| runtime());
     let (one, other) = (
         slow.block_on(server.connect()),

@@ -9,7 +9,7 @@ use crate::support::kills::{end, lines, spent};
 fn copy(from: &Path, to: &Path, log: &[u8]) {
     for entry in std::fs::read_dir(from).unwrap() {
         let file = entry.unwrap().file_name();
-        // What is in memory is not on the disk.
+        // Data in memory is not on the disk.
         if !file.to_str().unwrap().ends_with("-shm") {
             std::fs::copy(from.join(&file), to.join(&file)).unwrap();
         }

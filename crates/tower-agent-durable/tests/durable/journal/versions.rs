@@ -1,4 +1,4 @@
-//! What a later version of this crate has written.
+//! Data that a later version of this crate has written.
 
 use serde_json::json;
 use tower_agent::{AgentRequest, Effect};

@@ -1,4 +1,4 @@
-//! What every journal has to do.
+//! The contract of every journal.
 
 pub(crate) mod questions;
 mod races;
@@ -20,7 +20,7 @@ use super::{durable, saying};
 pub(crate) async fn keeps_runs<P: Place>(new: impl AsyncFn() -> P) {
     a_step_is_begun_once_until_it_is_released(new().await).await;
     a_step_is_kept_as_it_was_committed_and_once(new().await).await;
-    whoever_starts_a_run_takes_it_over(new().await).await;
+    starting_a_run_takes_it_over(new().await).await;
     a_request_is_the_same_or_another(new().await).await;
     runs::another_request_of_a_run_that_has_ended_is_refused(new().await).await;
     runs::a_run_that_has_completed_has_a_next_turn(new().await).await;
@@ -28,9 +28,8 @@ pub(crate) async fn keeps_runs<P: Place>(new: impl AsyncFn() -> P) {
     runs::an_answer_from_before_another_one_repeats_nothing(new().await).await;
     questions::an_answer_counts_in_a_run_of_any_id(new().await).await;
     questions::an_attempt_in_another_run_has_a_question_of_its_own(new().await).await;
-    questions::what_is_around_the_tool_changes_nothing(new().await).await;
-    races::of_two_that_work_on_a_run_the_later_wins_and_the_other_can_write_no_more(new().await)
-        .await;
+    questions::layers_around_the_tool_change_nothing(new().await).await;
+    races::the_later_of_two_workers_of_a_run_wins_and_the_other_writes_no_more(new().await).await;
     races::runs_that_start_at_once_have_one_winner(new().await).await;
     races::starts_at_once_have_an_epoch_each(new().await).await;
     races::a_commit_during_a_takeover_is_seen_or_refused(new().await).await;
@@ -175,7 +174,7 @@ async fn a_step_is_kept_as_it_was_committed_and_once(place: impl Place) {
     }
 }
 
-async fn whoever_starts_a_run_takes_it_over(place: impl Place) {
+async fn starting_a_run_takes_it_over(place: impl Place) {
     let (one, other) = (place.open().await, place.open().await);
     let input = input("Do it.", "run 1").await;
     let old = one.start(&input).await.unwrap();
@@ -211,7 +210,7 @@ async fn a_request_is_the_same_or_another(place: impl Place) {
     assert_eq!(numbers(&journal.start(&one).await.unwrap()), (1, 1, 1));
     let refused = journal.start(&other).await;
     assert!(matches!(refused, Err(JournalError::OtherRequest { run }) if &*run == "run 1"));
-    // What was refused has taken nothing over.
+    // A refused process has taken nothing over.
     let run = journal.start(&one).await.unwrap();
     assert_eq!(numbers(&run), (2, 1, 1));
     let end = RunEnd::Failed(tower_agent::Error::new(

@@ -47,7 +47,7 @@ pub(crate) fn answer(paused: &AgentResponse, answer: impl Into<Value>) -> Resolu
     Resolution::resolved(asked(paused).0, answer.into())
 }
 
-/// What the model reads of the only call.
+/// Returns the result that the model reads for the only call.
 pub(crate) fn told(response: &AgentResponse) -> String {
     assert_eq!(response.text(), "Done.");
     let mut told = response
@@ -173,7 +173,7 @@ pub(crate) async fn an_attempt_in_another_run_has_a_question_of_its_own(place: i
     assert_eq!(keys(&paid).len(), 2);
 }
 
-/// What is around the tool.
+/// The layers around the tool.
 #[derive(Clone, Copy, Debug)]
 enum Around {
     Nothing,
@@ -182,7 +182,7 @@ enum Around {
     Both,
 }
 
-pub(crate) async fn what_is_around_the_tool_changes_nothing(place: impl Place) {
+pub(crate) async fn layers_around_the_tool_change_nothing(place: impl Place) {
     let journal = place.open().await;
     for around in [
         Around::Nothing,

@@ -10,7 +10,7 @@ use crate::support::place::{Place, Seen};
 use crate::support::waiting;
 use crate::support::{Count, calling, counting, durable, journal_error, request};
 
-pub(crate) async fn of_two_that_work_on_a_run_the_later_wins_and_the_other_can_write_no_more(
+pub(crate) async fn the_later_of_two_workers_of_a_run_wins_and_the_other_writes_no_more(
     place: impl Place,
 ) {
     let (pay, models) = <(Count, Count)>::default();

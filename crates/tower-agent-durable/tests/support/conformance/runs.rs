@@ -1,4 +1,4 @@
-//! What an operator sees of the runs, and does with them, in every database.
+//! The operator's view of the runs, and operations on them, in every database.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
@@ -428,7 +428,7 @@ pub(crate) async fn runs_that_have_ended_are_deleted_when_they_are_old(
     let gone = runs.steps("completed").await;
     assert!(matches!(gone, Err(JournalError::UnknownRun { .. })));
 
-    // What is left goes on.
+    // The remaining runs continue.
     let yes = &runs.get("waiting").await.unwrap().interrupts[0].id;
     let yes = Resolution::resolved(yes, Decision::Approve);
     let next = runs

@@ -1,4 +1,4 @@
-//! What a case is made of: the stack, the script, the reader. All of it prints as it is read.
+//! Cases: the stack, the script, the reader. All of it prints as it is read.
 
 use proptest::prelude::*;
 
@@ -15,7 +15,7 @@ pub(crate) enum Item {
     Agent(Around),
 }
 
-/// What is around a call. Some go around a model or a tool only.
+/// The layer around a call. Some go around a model or a tool only.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Around {
     Retry {
@@ -52,7 +52,7 @@ pub(crate) enum Around {
     Approval,
 }
 
-/// What a guardrail's check does.
+/// The behaviour of a guardrail's check.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Check {
     Passes,
@@ -88,7 +88,7 @@ pub(crate) enum Say {
     Call(Do),
 }
 
-/// What the model asks of a tool, and what comes of it.
+/// The model's call of a tool, and its outcome.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Do {
     Echo,
@@ -177,7 +177,7 @@ impl Case {
             .collect()
     }
 
-    /// Whether the run may never end by itself.
+    /// Returns whether the run may never end by itself.
     pub(crate) fn may_hang(&self) -> bool {
         let bounds = |stack: &[Around]| {
             stack.iter().any(|around| {
@@ -202,7 +202,7 @@ impl Case {
     }
 }
 
-/// What may stand around any call.
+/// Returns the layers that may stand around any call.
 fn anywhere() -> impl Strategy<Value = Around> {
     prop_oneof![
         3 => any::<bool>().prop_map(|restart| Around::Retry { restart }),

@@ -32,7 +32,7 @@ struct Run {
     is_streamed: bool,
 }
 
-/// What came of it.
+/// The outcome of a case.
 enum Gone {
     Run(Run),
     Hung,
@@ -198,7 +198,7 @@ fn check_run(case: &Case, run: &Run) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Whether it lets nothing pass.
+/// Returns whether it lets nothing pass.
 fn shuts(around: &Around) -> bool {
     match around {
         Around::GuardrailBefore(check)
@@ -208,7 +208,7 @@ fn shuts(around: &Around) -> bool {
     }
 }
 
-/// What providers ask of a transcript: answers follow the calls, and none is missing.
+/// Checks the rules of providers for a transcript: answers follow the calls, and none is missing.
 fn check_transcript(response: &AgentResponse) -> Result<(), TestCaseError> {
     if matches!(response.end_reason(), EndReason::Interrupted { .. }) {
         return Ok(());
@@ -358,17 +358,17 @@ proptest! {
     #![proptest_config(ProptestConfig { max_shrink_iters: 4000, ..cases(7000) })]
 
     #[test]
-    fn a_stack_around_the_model_keeps_what_is_promised(case in case(case::on_model())) {
+    fn every_stack_around_the_model_keeps_the_contract(case in case(case::on_model())) {
         checked(&case)?;
     }
 
     #[test]
-    fn a_stack_around_the_tools_keeps_what_is_promised(case in case(case::on_tool())) {
+    fn every_stack_around_the_tools_keeps_the_contract(case in case(case::on_tool())) {
         checked(&case)?;
     }
 
     #[test]
-    fn a_stack_around_everything_keeps_what_is_promised(case in case(case::on_any())) {
+    fn every_stack_around_all_calls_keeps_the_contract(case in case(case::on_any())) {
         checked(&case)?;
     }
 }

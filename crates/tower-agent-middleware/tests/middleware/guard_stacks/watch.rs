@@ -36,7 +36,7 @@ impl Counts {
         self.begun.load(Ordering::SeqCst)
     }
 
-    /// Whether each call that began has ended, and once.
+    /// Each call that began has ended, and once.
     pub(crate) fn is_balanced(&self) -> bool {
         let ended = self.ended.lock().unwrap();
         ended.len() == self.begun()

@@ -34,14 +34,14 @@ use crate::guard_stacks::case::{
 };
 use crate::guard_stacks::watch::{Counts, Watch};
 
-/// What a model call takes, and what a budget reserves for it.
+/// The cost of a model call, and the amount that a budget reserves for it.
 const TOKENS: u64 = 10;
 
 fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// What a case leaves behind.
+/// The traces of a case.
 #[derive(Default)]
 pub(crate) struct World {
     /// Around both models.

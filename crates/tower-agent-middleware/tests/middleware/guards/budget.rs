@@ -387,7 +387,7 @@ async fn a_share_that_is_used_is_warned_of_once() {
     assert_eq!(warned.take(), expected);
 }
 
-/// What a request says of its run reaches the account.
+/// The account receives the request's data about its run.
 #[tokio::test]
 async fn a_budget_outside_an_agent_is_for_the_context_of_its_calls() {
     let model = BoxModel::new(ScriptedModel::always(Turn::from_text("hi")));

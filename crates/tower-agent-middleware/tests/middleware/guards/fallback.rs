@@ -62,7 +62,7 @@ async fn a_model_that_answers_is_the_only_one_asked() {
 }
 
 #[tokio::test]
-async fn another_model_is_asked_after_what_another_may_do_better() {
+async fn another_model_is_asked_after_errors_that_it_may_not_have() {
     use ErrorKind::*;
     let kinds = [
         (Timeout, true),
@@ -279,7 +279,7 @@ async fn no_other_model_continues_a_response_that_was_partly_streamed() {
 }
 
 #[tokio::test]
-async fn another_model_begins_again_if_it_may_and_is_all_that_is_left() {
+async fn a_fallback_model_begins_again_and_its_text_alone_remains() {
     let model = Fallback::new(half())
         .or(half())
         .or(saying("Hello world"))

@@ -13,7 +13,7 @@ mod watch;
 use tower_agent::message::Messages;
 use tower_agent::{AgentResponse, Checkpoint, Message, Role};
 
-/// What another process finds of an interrupted run.
+/// Returns an interrupted run as another process finds it.
 pub(crate) fn saved(response: &AgentResponse) -> Checkpoint {
     let saved = serde_json::to_string(&response.checkpoint()).unwrap();
     serde_json::from_str(&saved).unwrap()
@@ -27,7 +27,7 @@ pub(crate) fn ids(response: &AgentResponse) -> Vec<String> {
         .collect()
 }
 
-/// What the tools answered in this run.
+/// Returns the tools' answers in this run.
 pub(crate) fn results(response: &AgentResponse) -> Vec<String> {
     let results = response.new_messages().flat_map(Message::tool_results);
     results.map(|result| result.text()).collect()

@@ -15,7 +15,7 @@ pub(crate) fn busy() -> Error {
     Error::new(ErrorKind::Overloaded, "busy")
 }
 
-/// What a reader has before it at the end, message by message, and what the run has answered.
+/// The reader's text at the end, message by message, and the run's answer.
 pub(crate) async fn read(agent: &Agent) -> (Vec<String>, Result<AgentResponse>) {
     let mut run = agent.stream("?");
     let events: Vec<_> = run.by_ref().collect().await;

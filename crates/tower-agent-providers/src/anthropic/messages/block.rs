@@ -3,7 +3,7 @@ use std::fmt::Display;
 use serde_json::{Map, Value};
 
 use super::data::{at, invalid, with_breakpoint};
-use super::media::Source;
+use super::media::BlockSource;
 use super::provider::{CALL_IDS, PROVIDER, added};
 use crate::json::{self, Object};
 use crate::protocol::{tool_name, unsupported};
@@ -22,11 +22,11 @@ pub(super) fn is_sent(part: &Part) -> bool {
     }
 }
 
-/// Writes a part as a block. An error names its `place`; `breakpoint` is that of the message, if
+/// Writes a part as a block. An error names its `path`; `breakpoint` is that of the message, if
 /// this is its last block.
 pub(super) fn write(
     part: &Part,
-    place: &dyn Display,
+    path: &dyn Display,
     breakpoint: Option<&Value>,
     out: &mut Vec<u8>,
 ) -> Result<()> {
@@ -45,14 +45,14 @@ pub(super) fn write(
         Part::Text(part) => text(&part.text, fields, out),
         Part::Reasoning(reasoning) => thinking(reasoning, fields, out),
         Part::Image(image) => {
-            let source = Source::of_image(image).map_err(|error| at(place, error))?;
+            let source = BlockSource::of_image(image).map_err(|error| at(path, error))?;
             let mut json = Object::with_extra(out, fields);
             json.field("type", "image")?;
             json.field("source", source)?;
             json.end_with_nulls()
         }
         Part::Document(document) => {
-            let source = Source::of_document(document).map_err(|error| at(place, error))?;
+            let source = BlockSource::of_document(document).map_err(|error| at(path, error))?;
             let mut json = Object::with_extra(out, fields);
             json.field("type", "document")?;
             json.field("source", source)?;
@@ -60,10 +60,10 @@ pub(super) fn write(
             json.end_with_nulls()
         }
         Part::ToolCall(call) => tool_use(call, fields, out),
-        Part::ToolResult(_) => Err(at(place, unsupported("part of a result"))),
+        Part::ToolResult(_) => Err(at(path, unsupported("part of a result"))),
         Part::Provider(_) => json::write(out, fields),
-        Part::Audio(_) => Err(at(place, invalid("the protocol has no audio"))),
-        _ => Err(at(place, unsupported("part of a message"))),
+        Part::Audio(_) => Err(at(path, invalid("the protocol has no audio"))),
+        _ => Err(at(path, unsupported("part of a message"))),
     }
 }
 
@@ -105,7 +105,7 @@ fn tool_use(call: &ToolCall, fields: Option<&Map<String, Value>>, out: &mut Vec<
 pub(super) fn tool_result(
     result: &ToolResult,
     id: &str,
-    place: &dyn Display,
+    path: &dyn Display,
     breakpoint: Option<&Value>,
     out: &mut Vec<u8>,
 ) -> Result<()> {
@@ -122,7 +122,7 @@ pub(super) fn tool_result(
     if parts.peek().is_some() {
         json.field_with("content", |out| {
             json::array(out, parts, |(number, part), out| {
-                write(part, &format_args!("{place}.parts[{number}]"), None, out)
+                write(part, &format_args!("{path}.parts[{number}]"), None, out)
             })
         })?;
     } else if result.is_error {

@@ -45,7 +45,7 @@ pub(super) fn write_leading(messages: &Messages, items: &mut Items<'_>) -> Resul
     for (index, message) in leading(messages).enumerate() {
         for (number, sent) in message.parts().iter().enumerate() {
             if block::is_sent(sent) {
-                items.item_with(|out| part(messages, Turn::System, index, number, out))?;
+                items.item_with(|out| part(messages, TurnRole::System, index, number, out))?;
             }
         }
     }
@@ -61,7 +61,7 @@ pub(super) fn leading(messages: &Messages) -> impl Iterator<Item = &Message> {
 
 /// A role in the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Turn {
+enum TurnRole {
     System,
     User,
     Assistant,
@@ -70,7 +70,7 @@ enum Turn {
 struct Writer<'a> {
     messages: &'a Messages,
     /// The role whose array is open.
-    open: Option<Turn>,
+    open: Option<TurnRole>,
     out: &'a mut Vec<u8>,
 }
 
@@ -81,18 +81,18 @@ impl Writer<'_> {
         match message.role() {
             // It waits.
             Role::System => Ok(()),
-            Role::Tool => self.parts(Turn::User, index, is_result),
-            Role::User if is_of_results(message) => self.parts(Turn::User, index, is_result),
+            Role::Tool => self.parts(TurnRole::User, index, is_result),
+            Role::User if is_of_results(message) => self.parts(TurnRole::User, index, is_result),
             Role::User => {
                 // Nothing may stand between calls and their results.
-                self.parts(Turn::User, index, is_result)?;
+                self.parts(TurnRole::User, index, is_result)?;
                 self.after_results(index)?;
-                self.parts(Turn::User, index, |part| !is_result(part))
+                self.parts(TurnRole::User, index, |part| !is_result(part))
             }
             Role::Assistant if is_blank(message) => Ok(()),
             Role::Assistant => {
                 self.waiting(index)?;
-                self.parts(Turn::Assistant, index, |_| true)
+                self.parts(TurnRole::Assistant, index, |_| true)
             }
             _ => Err(at(&format_args!("messages[{index}]"), unsupported("role"))),
         }
@@ -108,7 +108,7 @@ impl Writer<'_> {
             // System messages before all others are sent apart.
             let is_system = messages[index].role() == Role::System;
             if is_system && leading(messages).nth(index).is_none() {
-                self.parts(Turn::System, index, |_| true)?;
+                self.parts(TurnRole::System, index, |_| true)?;
             }
         }
         Ok(())
@@ -119,14 +119,14 @@ impl Writer<'_> {
         let messages = self.messages;
         for index in since(messages, before, ends_results) {
             if messages[index].role() == Role::Tool {
-                self.parts(Turn::User, index, |part| !is_result(part))?;
+                self.parts(TurnRole::User, index, |part| !is_result(part))?;
             }
         }
         Ok(())
     }
 
     /// Writes some parts of a message.
-    fn parts(&mut self, turn: Turn, index: usize, takes: impl Fn(&Part) -> bool) -> Result<()> {
+    fn parts(&mut self, turn: TurnRole, index: usize, takes: impl Fn(&Part) -> bool) -> Result<()> {
         for (number, candidate) in self.messages[index].parts().iter().enumerate() {
             // Nothing is begun for a message without such parts: an empty array is rejected.
             if block::is_sent(candidate) && takes(candidate) {
@@ -138,20 +138,20 @@ impl Writer<'_> {
     }
 
     /// Writes what stands between the last block and the next one.
-    fn separate(&mut self, turn: Turn) -> Result<()> {
+    fn separate(&mut self, turn: TurnRole) -> Result<()> {
         let before = self.open.replace(turn);
         if before == Some(turn) {
             self.out.push(b',');
             return Ok(());
         }
         let begin = match turn {
-            Turn::System => br#"{"role":"system","content":["#.as_slice(),
-            Turn::User => br#"{"role":"user","content":["#,
+            TurnRole::System => br#"{"role":"system","content":["#.as_slice(),
+            TurnRole::User => br#"{"role":"user","content":["#,
             // Said here, where it is known, rather than by the provider after the request.
-            Turn::Assistant if before.is_none() => {
+            TurnRole::Assistant if before.is_none() => {
                 return Err(invalid("the protocol requires a first message of the user"));
             }
-            Turn::Assistant => br#"{"role":"assistant","content":["#,
+            TurnRole::Assistant => br#"{"role":"assistant","content":["#,
         };
         if before.is_some() {
             self.out.extend_from_slice(b"]},");
@@ -164,16 +164,16 @@ impl Writer<'_> {
 /// Writes a part as a block.
 fn part(
     messages: &Messages,
-    turn: Turn,
+    turn: TurnRole,
     index: usize,
     number: usize,
     out: &mut Vec<u8>,
 ) -> Result<()> {
     let message = &messages[index];
     let part = &message.parts()[number];
-    let place = format_args!("messages[{index}].parts[{number}]");
-    if turn == Turn::System && !matches!(part, Part::Text(_) | Part::Provider(_)) {
-        return Err(at(&place, invalid("a system message contains only text")));
+    let path = format_args!("messages[{index}].parts[{number}]");
+    if turn == TurnRole::System && !matches!(part, Part::Text(_) | Part::Provider(_)) {
+        return Err(at(&path, invalid("a system message contains only text")));
     }
     // The breakpoint of a message covers all of it, so it goes to its last block.
     let breakpoint = breakpoint(message.provider())
@@ -181,20 +181,20 @@ fn part(
     match part {
         Part::ToolResult(result) => {
             let id = CALL_IDS.of_result(result, messages, index);
-            block::tool_result(result, &id, &place, breakpoint, out)
+            block::tool_result(result, &id, &path, breakpoint, out)
         }
-        part => block::write(part, &place, breakpoint, out),
+        part => block::write(part, &path, breakpoint, out),
     }
 }
 
 /// Returns the role of the last block before a message.
-fn turn_before(messages: &Messages, before: usize) -> Option<Turn> {
+fn turn_before(messages: &Messages, before: usize) -> Option<TurnRole> {
     (0..before).rev().find_map(|index| {
         let message = &messages[index];
         match message.role() {
-            Role::User if !is_blank(message) => Some(Turn::User),
-            Role::Tool if message.parts().iter().any(is_result) => Some(Turn::User),
-            Role::Assistant if !is_blank(message) => Some(Turn::Assistant),
+            Role::User if !is_blank(message) => Some(TurnRole::User),
+            Role::Tool if message.parts().iter().any(is_result) => Some(TurnRole::User),
+            Role::Assistant if !is_blank(message) => Some(TurnRole::Assistant),
             _ => None,
         }
     })

@@ -40,7 +40,7 @@ pub(super) fn invalid(message: impl Into<String>) -> Error {
 }
 
 /// Returns an error that says where the problem is.
-pub(super) fn at(place: &dyn Display, error: Error) -> Error {
-    let message = format!("{place}: {}", error.message());
+pub(super) fn at(path: &dyn Display, error: Error) -> Error {
+    let message = format!("{path}: {}", error.message());
     error.with_message(message)
 }

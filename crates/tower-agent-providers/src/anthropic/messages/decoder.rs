@@ -6,7 +6,10 @@ use serde_json::{Map, Value};
 
 use super::data::data;
 use super::provider::{CALL_IDS, PROVIDER};
-use super::response::{self, Answer, Block, Delta, Ending, Said, Usage, fields, fields_beside};
+use super::response::{
+    self, Block, BlockDelta, Ending, MessagesEvent, MessagesResponse, MessagesUsage, fields,
+    fields_beside,
+};
 use crate::json;
 use crate::protocol::{Decoder, Event, Fault, Progress};
 use tower_agent::message::{CallIds, Part, ProviderData};
@@ -18,13 +21,13 @@ use tower_agent::stream::{self, Piece, Streamed};
 pub struct MessagesDecoder {
     id: Option<String>,
     model: Option<String>,
-    usage: Usage,
+    usage: MessagesUsage,
     stop_reason: Option<String>,
     /// Data of the message.
     details: Map<String, Value>,
     has_begun: bool,
     /// The block that is being read.
-    open: Option<Open>,
+    open: Option<OpenBlock>,
     /// The tool call that each block is.
     calls: HashMap<u64, usize>,
     ids: CallIds,
@@ -37,7 +40,7 @@ pub struct MessagesDecoder {
 
 /// A block that is being read.
 #[derive(Debug)]
-enum Open {
+enum OpenBlock {
     Text {
         fields: Map<String, Value>,
     },
@@ -61,7 +64,7 @@ impl MessagesDecoder {
         Self {
             id: None,
             model: None,
-            usage: Usage::default(),
+            usage: MessagesUsage::default(),
             stop_reason: None,
             details: Map::new(),
             has_begun: false,
@@ -78,39 +81,39 @@ impl MessagesDecoder {
 impl Decoder for MessagesDecoder {
     fn event(&mut self, event: Event<'_>, out: &mut Vec<Piece>) -> Result<Progress, Fault> {
         // By the event's name first: the data of an error may not be JSON at all.
-        let said: Said<'_> = match event.name {
+        let received: MessagesEvent<'_> = match event.name {
             Some("error") => return Err(reported(event.data)),
             _ => json::read(event.data.as_bytes(), "an event of the response")?,
         };
-        if said.error.is_some_and(|error| !error.is_null()) {
+        if received.error.is_some_and(|error| !error.is_null()) {
             return Err(reported(event.data));
         }
-        match said.r#type.as_deref().or(event.name) {
+        match received.r#type.as_deref().or(event.name) {
             Some("error") => return Err(reported(event.data)),
             Some("message_start") => {
-                let answer = said.message.unwrap_or_default();
+                let answer = received.message.unwrap_or_default();
                 self.has_begun = true;
                 self.answer(answer, out)?;
             }
             Some("content_block_start") => {
-                if let Some(block) = said.content_block {
-                    self.start(said.index, block, out)?;
+                if let Some(block) = received.content_block {
+                    self.start(received.index, block, out)?;
                 }
             }
             Some("content_block_delta") => {
-                if let Some(delta) = said.delta {
-                    self.delta(said.index, delta, out)?;
+                if let Some(delta) = received.delta {
+                    self.delta(received.index, delta, out)?;
                 }
             }
             Some("content_block_stop") => self.stop(out),
             Some("message_delta") => {
                 // Some servers do not send the end of the last block.
                 self.stop(out);
-                let ending = said
+                let ending = received
                     .delta
                     .map(|delta| read(delta, "the end of the message"));
                 self.ended(ending.transpose()?.unwrap_or_default());
-                self.usage.update(said.usage);
+                self.usage.update(received.usage);
             }
             Some("message_stop") => {
                 self.complete(out)?;
@@ -123,7 +126,7 @@ impl Decoder for MessagesDecoder {
     }
 
     fn response(&mut self, body: &[u8], out: &mut Vec<Piece>) -> Result<(), Fault> {
-        let answer: Answer = json::read(body, "the response")?;
+        let answer: MessagesResponse = json::read(body, "the response")?;
         if answer.error.as_ref().is_some_and(|error| !error.is_null()) {
             return Err(response::fault(body).unwrap_or_else(Fault::incomplete));
         }
@@ -190,7 +193,7 @@ impl Decoder for MessagesDecoder {
 }
 
 impl MessagesDecoder {
-    fn answer(&mut self, answer: Answer, out: &mut Vec<Piece>) -> Result<(), Fault> {
+    fn answer(&mut self, answer: MessagesResponse, out: &mut Vec<Piece>) -> Result<(), Fault> {
         self.id = answer.id.or(self.id.take());
         self.model = answer.model.or(self.model.take());
         self.usage.update(answer.usage);
@@ -239,11 +242,11 @@ impl MessagesDecoder {
                 push_text(block.text, out);
                 let mut fields = fields_beside(&["type", "text"], raw);
                 fields.retain(|_, value| value.as_array().is_none_or(|list| !list.is_empty()));
-                Open::Text { fields }
+                OpenBlock::Text { fields }
             }
             "thinking" => {
                 push_thinking(block.thinking, out);
-                Open::Thinking {
+                OpenBlock::Thinking {
                     fields: fields_beside(&["type", "thinking"], raw),
                 }
             }
@@ -284,12 +287,12 @@ impl MessagesDecoder {
                 // A stream begins with `{}` and sends the arguments in fragments. Other servers send
                 // them whole here, which is known only once the block ends without a fragment.
                 let whole = block.input.map(|input| input.get().to_owned());
-                Open::ToolUse {
+                OpenBlock::ToolUse {
                     call,
                     whole: whole.filter(|json| json != "{}" && json != "null"),
                 }
             }
-            _ => Open::Other {
+            _ => OpenBlock::Other {
                 block: fields(raw),
                 input: String::new(),
             },
@@ -304,21 +307,21 @@ impl MessagesDecoder {
         out: &mut Vec<Piece>,
     ) -> Result<(), Fault> {
         // Before its kind is read: the deltas of a block that does not exist yet are added blindly.
-        if let Some(Open::Other { block, input }) = &mut self.open {
+        if let Some(OpenBlock::Other { block, input }) = &mut self.open {
             add(block, input, fields_beside(&["type"], raw));
             return Ok(());
         }
-        let delta: Delta = read(raw, "a piece of the response")?;
+        let delta: BlockDelta = read(raw, "a piece of the response")?;
         match delta.r#type.as_deref().unwrap_or_default() {
             "text_delta" => push_text(delta.text, out),
             "thinking_delta" => push_thinking(delta.thinking, out),
             "signature_delta" if !delta.signature.is_empty() => {
-                if let Some(Open::Thinking { fields }) = &mut self.open {
+                if let Some(OpenBlock::Thinking { fields }) = &mut self.open {
                     fields.insert("signature".into(), delta.signature.into());
                 }
             }
             "citations_delta" => {
-                if let (Some(Open::Text { fields }), Some(citation)) =
+                if let (Some(OpenBlock::Text { fields }), Some(citation)) =
                     (&mut self.open, delta.citation)
                 {
                     let all = fields
@@ -348,7 +351,9 @@ impl MessagesDecoder {
         // Fragments of two calls may be mixed; without an index they belong to the open one.
         let known = index.and_then(|index| self.calls.get(&index).copied());
         let call = match &mut self.open {
-            Some(Open::ToolUse { call, whole }) if known.is_none_or(|known| known == *call) => {
+            Some(OpenBlock::ToolUse { call, whole })
+                if known.is_none_or(|known| known == *call) =>
+            {
                 *whole = None;
                 *call
             }
@@ -365,19 +370,19 @@ impl MessagesDecoder {
         match self.open.take() {
             None => {}
             // Plain text gets no data, not even an empty object.
-            Some(Open::Text { fields }) if fields.is_empty() => {
+            Some(OpenBlock::Text { fields }) if fields.is_empty() => {
                 out.push(Piece::TextEnd(ProviderData::default()));
             }
-            Some(Open::Text { fields }) => out.push(Piece::TextEnd(data(fields))),
-            Some(Open::Thinking { fields }) => out.push(Piece::ReasoningEnd(data(fields))),
-            Some(Open::ToolUse { whole: None, .. }) => {}
-            Some(Open::ToolUse {
+            Some(OpenBlock::Text { fields }) => out.push(Piece::TextEnd(data(fields))),
+            Some(OpenBlock::Thinking { fields }) => out.push(Piece::ReasoningEnd(data(fields))),
+            Some(OpenBlock::ToolUse { whole: None, .. }) => {}
+            Some(OpenBlock::ToolUse {
                 call,
                 whole: Some(json),
             }) => {
                 out.push(stream::Delta::Arguments { index: call, json }.into());
             }
-            Some(Open::Other { mut block, input }) => {
+            Some(OpenBlock::Other { mut block, input }) => {
                 if !input.is_empty() {
                     // Fragments that were cut off are kept as the text that they are.
                     let input = serde_json::from_str(&input).unwrap_or(Value::String(input));

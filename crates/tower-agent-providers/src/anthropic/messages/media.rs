@@ -10,7 +10,7 @@ use tower_agent::message::{Document, Image, MediaSource};
 /// The source of an image or a document in the protocol's format.
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub(super) enum Source<'a> {
+pub(super) enum BlockSource<'a> {
     Base64 {
         media_type: &'a str,
         data: &'a str,
@@ -27,7 +27,7 @@ pub(super) enum Source<'a> {
     },
 }
 
-impl<'a> Source<'a> {
+impl<'a> BlockSource<'a> {
     pub(super) fn of_image(image: &'a Image) -> Result<Self> {
         match &image.source {
             MediaSource::Base64 { media_type, data } => Ok(Self::Base64 { media_type, data }),

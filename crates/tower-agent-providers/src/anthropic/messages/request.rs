@@ -121,7 +121,7 @@ fn tool(tool: &ToolDeclaration, out: &mut Vec<u8>) -> Result<()> {
 }
 
 #[derive(Serialize)]
-struct Choice<'a> {
+struct MessagesToolChoice<'a> {
     r#type: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<&'a str>,
@@ -129,13 +129,13 @@ struct Choice<'a> {
     disable_parallel_tool_use: Option<bool>,
 }
 
-fn choice(settings: &Settings) -> Result<Option<Choice<'_>>> {
+fn choice(settings: &Settings) -> Result<Option<MessagesToolChoice<'_>>> {
     let one_at_a_time = settings.parallel_tool_calls.map(|parallel| !parallel);
     let (r#type, name) = match &settings.tool_choice {
         None if one_at_a_time.is_none() => return Ok(None),
         None | Some(ToolChoice::Auto) => ("auto", None),
         Some(ToolChoice::None) => {
-            return Ok(Some(Choice {
+            return Ok(Some(MessagesToolChoice {
                 r#type: "none",
                 name: None,
                 disable_parallel_tool_use: None,
@@ -145,7 +145,7 @@ fn choice(settings: &Settings) -> Result<Option<Choice<'_>>> {
         Some(ToolChoice::Tool(name)) => ("tool", Some(&**name)),
         Some(_) => return Err(unsupported("tool choice")),
     };
-    Ok(Some(Choice {
+    Ok(Some(MessagesToolChoice {
         r#type,
         name,
         disable_parallel_tool_use: one_at_a_time,
@@ -157,7 +157,7 @@ struct OutputConfig<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     effort: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    format: Option<Format>,
+    format: Option<OutputFormat>,
 }
 
 impl OutputConfig<'_> {
@@ -168,14 +168,14 @@ impl OutputConfig<'_> {
 
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum Format {
+enum OutputFormat {
     JsonSchema { schema: Value },
 }
 
-fn format(format: Option<&ResponseFormat>) -> Result<Option<Format>> {
+fn format(format: Option<&ResponseFormat>) -> Result<Option<OutputFormat>> {
     match format {
         None | Some(ResponseFormat::Text) => Ok(None),
-        Some(ResponseFormat::JsonSchema { schema, .. }) => Ok(Some(Format::JsonSchema {
+        Some(ResponseFormat::JsonSchema { schema, .. }) => Ok(Some(OutputFormat::JsonSchema {
             schema: guaranteed(schema),
         })),
         Some(ResponseFormat::Json) => Err(invalid(

@@ -11,24 +11,24 @@ use tower_agent::message;
 /// One event of a streamed response.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Said<'a> {
+pub(super) struct MessagesEvent<'a> {
     pub(super) r#type: Option<String>,
     #[serde(deserialize_with = "or_default")]
     pub(super) index: Option<u64>,
-    pub(super) message: Option<Answer>,
+    pub(super) message: Option<MessagesResponse>,
     #[serde(borrow)]
     pub(super) content_block: Option<&'a RawValue>,
     #[serde(borrow)]
     pub(super) delta: Option<&'a RawValue>,
     #[serde(deserialize_with = "or_default")]
-    pub(super) usage: Usage,
+    pub(super) usage: MessagesUsage,
     pub(super) error: Option<Value>,
 }
 
 /// A response, or the start of a streamed one.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Answer {
+pub(super) struct MessagesResponse {
     #[serde(deserialize_with = "or_default")]
     pub(super) id: Option<String>,
     #[serde(deserialize_with = "or_default")]
@@ -37,7 +37,7 @@ pub(super) struct Answer {
     #[serde(flatten)]
     pub(super) ending: Ending,
     #[serde(deserialize_with = "or_default")]
-    pub(super) usage: Usage,
+    pub(super) usage: MessagesUsage,
     pub(super) error: Option<Value>,
 }
 
@@ -54,7 +54,7 @@ pub(super) struct Ending {
 /// A piece of a block.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Delta {
+pub(super) struct BlockDelta {
     pub(super) r#type: Option<String>,
     #[serde(deserialize_with = "text")]
     pub(super) text: String,
@@ -88,7 +88,7 @@ pub(super) struct Block {
 /// The counts of tokens so far. Each is absent if it has not changed.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Usage {
+pub(super) struct MessagesUsage {
     #[serde(deserialize_with = "or_default")]
     input_tokens: Option<u64>,
     #[serde(deserialize_with = "or_default")]
@@ -98,17 +98,17 @@ pub(super) struct Usage {
     #[serde(deserialize_with = "or_default")]
     cache_creation_input_tokens: Option<u64>,
     #[serde(deserialize_with = "or_default")]
-    output_tokens_details: OutputDetails,
+    output_tokens_details: ThinkingDetails,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]
-struct OutputDetails {
+struct ThinkingDetails {
     #[serde(deserialize_with = "or_default")]
     thinking_tokens: Option<u64>,
 }
 
-impl Usage {
+impl MessagesUsage {
     /// Replaces the counts by later ones, which are cumulative.
     pub(super) fn update(&mut self, later: Self) {
         let details = later.output_tokens_details.thinking_tokens;
@@ -130,8 +130,8 @@ impl Usage {
     }
 }
 
-impl From<Usage> for message::Usage {
-    fn from(usage: Usage) -> Self {
+impl From<MessagesUsage> for message::Usage {
+    fn from(usage: MessagesUsage) -> Self {
         let read = usage.cache_read_input_tokens.unwrap_or(0);
         let written = usage.cache_creation_input_tokens.unwrap_or(0);
         // The protocol counts cached tokens apart.

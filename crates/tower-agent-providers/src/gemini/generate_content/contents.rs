@@ -91,7 +91,7 @@ impl Contents<'_> {
 fn message(messages: &Messages, index: usize, is_signed: bool, out: &mut Vec<u8>) -> Result<()> {
     let message = &messages[index];
     match message.role() {
-        Role::Assistant if !is_said(message) => return Ok(()),
+        Role::Assistant if !has_output(message) => return Ok(()),
         // Sent elsewhere.
         Role::System => return Ok(()),
         Role::Assistant | Role::User | Role::Tool => {}
@@ -127,7 +127,7 @@ fn message(messages: &Messages, index: usize, is_signed: bool, out: &mut Vec<u8>
 }
 
 /// Returns whether a message of the model writes anything.
-fn is_said(message: &Message) -> bool {
+fn has_output(message: &Message) -> bool {
     message.role() == Role::Assistant && message.parts().iter().any(is_sent)
 }
 
@@ -170,7 +170,7 @@ enum UserPart<'a> {
 impl<'a> Turn<'a> {
     /// Returns the turn before a message, which is the `next` one.
     fn before(messages: &'a Messages, index: usize, next: Option<&Message>) -> Self {
-        let last = (0..index).rev().find(|&at| is_said(&messages[at]));
+        let last = (0..index).rev().find(|&at| has_output(&messages[at]));
         let start = last.map_or(0, |last| last + 1);
         let added = messages.range(start).take(index - start);
         let mut turn = Self {
@@ -184,11 +184,11 @@ impl<'a> Turn<'a> {
         // results: nothing of theirs has to wait.
         if added.clone().chain(next).any(has_user_parts) {
             // Neighbouring messages of the model are one content.
-            let said = (0..start)
+            let output = (0..start)
                 .rev()
                 .map(|at| &messages[at])
                 .take_while(|message| matches!(message.role(), Role::Assistant | Role::System));
-            turn.unanswered = said
+            turn.unanswered = output
                 .flat_map(Message::tool_calls)
                 .map(|call| &*call.id)
                 .collect();

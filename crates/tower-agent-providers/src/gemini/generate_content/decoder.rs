@@ -4,7 +4,9 @@ use serde_json::{Map, Value, json};
 use super::super::fault::{self, failure, is_filter};
 use super::super::media;
 use super::provider::PROVIDER;
-use super::response::{Answer, Blob, Candidate, FunctionCall, ReadPart, Usage};
+use super::response::{
+    Blob, Candidate, FunctionCall, GenerateContentResponse, ReadPart, UsageMetadata,
+};
 use crate::json;
 use crate::protocol::{Decoder, Event, Fault, Progress};
 use tower_agent::message::{CallIds, MediaSource, Part, ProviderData, ToolCall};
@@ -16,14 +18,14 @@ use tower_agent::stream::{Delta, Piece, Streamed};
 pub struct GenerateContentDecoder {
     id: Option<String>,
     model: Option<String>,
-    usage: Usage,
+    usage: UsageMetadata,
     finish_reason: Option<String>,
     has_candidate: bool,
     is_prompt_blocked: bool,
     /// Facts about the response, which become the data of its message.
     about: Map<String, Value>,
     /// The part without a signature that the last delta belongs to.
-    open: Option<Open>,
+    open: Option<OpenPart>,
     ids: CallIds,
     calls: usize,
     /// The length of the conversation, which makes ids unique across turns.
@@ -31,12 +33,12 @@ pub struct GenerateContentDecoder {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Open {
+enum OpenPart {
     Text,
     Reasoning,
 }
 
-impl Open {
+impl OpenPart {
     /// Returns the piece that ends such a part.
     fn end(self, data: ProviderData) -> Piece {
         match self {
@@ -51,7 +53,7 @@ impl GenerateContentDecoder {
         Self {
             id: None,
             model: None,
-            usage: Usage::default(),
+            usage: UsageMetadata::default(),
             finish_reason: None,
             has_candidate: false,
             is_prompt_blocked: false,
@@ -142,7 +144,7 @@ impl GenerateContentDecoder {
     }
 
     fn chunk(&mut self, json: &[u8], what: &str, out: &mut Vec<Piece>) -> Result<(), Fault> {
-        let answer: Answer<'_> = json::read(json, what)?;
+        let answer: GenerateContentResponse<'_> = json::read(json, what)?;
         self.id = answer.response_id.or(self.id.take());
         self.model = answer.model_version.or(self.model.take());
         if let Some(error) = answer.error.filter(|error| !error.is_null()) {
@@ -188,7 +190,7 @@ impl GenerateContentDecoder {
             ("groundingMetadata", candidate.grounding_metadata),
             ("urlContextMetadata", candidate.url_context_metadata),
         ] {
-            if let Some(value) = value.filter(is_said) {
+            if let Some(value) = value.filter(is_set) {
                 self.about.insert(name.into(), value);
             }
         }
@@ -236,7 +238,11 @@ impl GenerateContentDecoder {
     /// Adds text or reasoning. Words with a signature are a part of their own: they must go back as
     /// they came, not merged with others.
     fn words(&mut self, text: String, thought: bool, data: ProviderData, out: &mut Vec<Piece>) {
-        let kind = if thought { Open::Reasoning } else { Open::Text };
+        let kind = if thought {
+            OpenPart::Reasoning
+        } else {
+            OpenPart::Text
+        };
         let is_signed = !data.is_empty();
         // The words before, which have no signature, must not get this one.
         if is_signed && self.open == Some(kind) {
@@ -244,8 +250,8 @@ impl GenerateContentDecoder {
         }
         if !text.is_empty() {
             out.push(match kind {
-                Open::Text => Delta::Text(text).into(),
-                Open::Reasoning => Delta::Reasoning(text).into(),
+                OpenPart::Text => Delta::Text(text).into(),
+                OpenPart::Reasoning => Delta::Reasoning(text).into(),
             });
             self.open = Some(kind);
         }
@@ -294,7 +300,7 @@ fn is_reason(word: Option<&str>) -> bool {
     word.is_some_and(|word| !word.is_empty() && !word.ends_with("_UNSPECIFIED"))
 }
 
-fn is_said(value: &Value) -> bool {
+fn is_set(value: &Value) -> bool {
     match value {
         Value::Null => false,
         Value::Object(fields) => !fields.is_empty(),

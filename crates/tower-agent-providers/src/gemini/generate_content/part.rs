@@ -86,7 +86,7 @@ struct Inline<'a> {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct File<'a> {
+struct FileData<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     mime_type: Option<&'a str>,
     file_uri: &'a str,
@@ -108,7 +108,7 @@ fn media(source: &MediaSource, provider: &ProviderData, out: &mut Vec<u8>) -> Re
         MediaSource::Url { url, .. } => {
             json.field(
                 "fileData",
-                File {
+                FileData {
                     mime_type,
                     file_uri: url,
                 },
@@ -117,7 +117,7 @@ fn media(source: &MediaSource, provider: &ProviderData, out: &mut Vec<u8>) -> Re
         MediaSource::File { id, .. } => {
             json.field(
                 "fileData",
-                File {
+                FileData {
                     mime_type,
                     file_uri: id,
                 },

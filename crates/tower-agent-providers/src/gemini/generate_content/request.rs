@@ -26,7 +26,7 @@ pub(super) fn body(call: &Call<'_>, out: &mut Vec<u8>) -> Result<()> {
     if settings.parallel_tool_calls == Some(false) && !request.tools().is_empty() {
         return Err(unsupported("setting as `parallel_tool_calls: false`"));
     }
-    let extra = Extra::of(settings);
+    let extra = GenerateContentExtra::of(settings);
     let mut json = Object::with_extra(out, &*extra.others);
     json.field_with("contents", |out| contents(request, !is_before_3, out))?;
     let instructions = instructions(request)?;
@@ -62,14 +62,14 @@ pub(super) fn body(call: &Call<'_>, out: &mut Vec<u8>) -> Result<()> {
 }
 
 /// The extra fields of the settings, without those that are merged with ours.
-struct Extra<'a> {
+struct GenerateContentExtra<'a> {
     others: Cow<'a, Map<String, Value>>,
     generation_config: Option<&'a Map<String, Value>>,
     tool_config: Option<&'a Map<String, Value>>,
     tools: Option<&'a [Value]>,
 }
 
-impl<'a> Extra<'a> {
+impl<'a> GenerateContentExtra<'a> {
     fn of(settings: &'a Settings) -> Self {
         let extra = &settings.extra;
         let generation_config = extra.get("generationConfig").and_then(Value::as_object);

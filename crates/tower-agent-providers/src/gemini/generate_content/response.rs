@@ -9,13 +9,13 @@ use tower_agent::message;
 /// A response, or one chunk of a streamed one.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(super) struct Answer<'a> {
+pub(super) struct GenerateContentResponse<'a> {
     #[serde(borrow, deserialize_with = "null_default")]
     pub(super) candidates: Vec<Candidate<'a>>,
     #[serde(deserialize_with = "object")]
     pub(super) prompt_feedback: Option<Map<String, Value>>,
     #[serde(deserialize_with = "object")]
-    pub(super) usage_metadata: Option<Usage>,
+    pub(super) usage_metadata: Option<UsageMetadata>,
     #[serde(deserialize_with = "or_default")]
     pub(super) response_id: Option<String>,
     #[serde(deserialize_with = "or_default")]
@@ -87,7 +87,7 @@ pub(super) struct Blob {
 /// Token counts so far. A field that a later chunk leaves out keeps its value.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(super) struct Usage {
+pub(super) struct UsageMetadata {
     #[serde(deserialize_with = "or_default")]
     prompt_token_count: Option<u64>,
     #[serde(deserialize_with = "or_default")]
@@ -100,7 +100,7 @@ pub(super) struct Usage {
     cached_content_token_count: Option<u64>,
 }
 
-impl Usage {
+impl UsageMetadata {
     /// Replaces the counts by later ones.
     pub(super) fn set(&mut self, later: Self) {
         let Self {

@@ -36,9 +36,9 @@ pub(super) fn generation_config(
     json.end()
 }
 
-type Format<'a> = (Option<&'static str>, Option<&'a Value>);
+type FormatFields<'a> = (Option<&'static str>, Option<&'a Value>);
 
-fn format(format: Option<&ResponseFormat>) -> Result<Format<'_>> {
+fn format(format: Option<&ResponseFormat>) -> Result<FormatFields<'_>> {
     Ok(match format {
         None => (None, None),
         Some(ResponseFormat::Text) => (Some("text/plain"), None),
@@ -51,7 +51,7 @@ fn format(format: Option<&ResponseFormat>) -> Result<Format<'_>> {
 /// A model takes either a level or a budget.
 #[derive(Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Thinking<'a> {
+struct ThinkingConfig<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     thinking_level: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -59,13 +59,13 @@ struct Thinking<'a> {
     include_thoughts: bool,
 }
 
-fn thinking(effort: &ReasoningEffort, is_before_3: bool) -> Result<Thinking<'_>> {
+fn thinking(effort: &ReasoningEffort, is_before_3: bool) -> Result<ThinkingConfig<'_>> {
     let (word, budget) = match effort {
         // Without thoughts, whatever a server's default is.
         ReasoningEffort::None if is_before_3 => {
-            return Ok(Thinking {
+            return Ok(ThinkingConfig {
                 thinking_budget: Some(0),
-                ..Thinking::default()
+                ..ThinkingConfig::default()
             });
         }
         ReasoningEffort::None => {
@@ -81,7 +81,7 @@ fn thinking(effort: &ReasoningEffort, is_before_3: bool) -> Result<Thinking<'_>>
         ReasoningEffort::Other(word) => (&**word, word.parse().ok()),
         _ => return Err(unsupported("reasoning effort")),
     };
-    Ok(Thinking {
+    Ok(ThinkingConfig {
         // Only one of the two: a request with both is rejected.
         thinking_level: budget.is_none().then_some(word),
         thinking_budget: budget,

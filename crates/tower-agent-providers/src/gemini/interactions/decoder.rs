@@ -6,14 +6,14 @@ use serde_json::{Map, Value};
 
 use super::super::fault::{self, is_filter};
 use super::provider::PROVIDER;
-use super::response::{Delta, Interaction, StreamEvent, Usage};
-use super::step::{Kind, Step, data, media};
+use super::response::{Interaction, InteractionEvent, InteractionUsage, StepDelta};
+use super::step::{Step, StepKind, data, media};
 use crate::json;
 use crate::json::lenient::{exact_json_text, or_default};
 use crate::protocol::{Decoder, Event, Fault, Progress};
 use tower_agent::message::{CallIds, Part, ProviderData};
 use tower_agent::model::{FinishReason, ModelRequest, ModelResponse};
-use tower_agent::stream::{Delta as Words, Piece, Streamed};
+use tower_agent::stream::{Delta, Piece, Streamed};
 
 /// Reads a response of the Interactions API.
 ///
@@ -23,7 +23,7 @@ pub struct InteractionsDecoder {
     id: Option<String>,
     model: Option<String>,
     status: Option<String>,
-    usage: Usage,
+    usage: InteractionUsage,
     is_blocked: bool,
     /// Facts about the response, which become the data of its message.
     about: Map<String, Value>,
@@ -40,7 +40,7 @@ pub struct InteractionsDecoder {
 /// The head of a step.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Head {
+struct StepHead {
     #[serde(rename = "type", deserialize_with = "or_default")]
     kind: String,
     #[serde(deserialize_with = "exact_json_text")]
@@ -53,7 +53,7 @@ impl InteractionsDecoder {
             id: None,
             model: None,
             status: None,
-            usage: Usage::default(),
+            usage: InteractionUsage::default(),
             is_blocked: false,
             about: Map::new(),
             steps: Vec::new(),
@@ -73,7 +73,7 @@ impl Decoder for InteractionsDecoder {
         let is_error = event.name == Some("error");
         // An error is reported even if it is plain text: its text is worth more than the complaint
         // that it is no JSON.
-        let read: StreamEvent<'_> = match json::read(event.data.as_bytes(), "an event") {
+        let read: InteractionEvent<'_> = match json::read(event.data.as_bytes(), "an event") {
             Err(_) if is_error => return Err(Fault::reported(event.data)),
             read => read?,
         };
@@ -235,32 +235,32 @@ impl InteractionsDecoder {
         step: &RawValue,
         out: &mut Vec<Piece>,
     ) -> Result<usize, Fault> {
-        let head: Head = json::read(step.get().as_bytes(), "a step of the response")?;
-        let kind = Kind::of(&head.kind, head.arguments);
+        let head: StepHead = json::read(step.get().as_bytes(), "a step of the response")?;
+        let kind = StepKind::of(&head.kind, head.arguments);
         // A model can nest arguments deeper than a JSON value may be, so those of a call stay text.
         let fields = match kind {
-            Kind::Call { .. } => fields_of_call(step)?,
+            StepKind::Call { .. } => fields_of_call(step)?,
             _ => json::read(step.get().as_bytes(), "a step of the response")?,
         };
         let at = self.push(kind, index, fields);
         match self.steps[at].kind {
-            Kind::Output => {
+            StepKind::Output => {
                 for content in self.steps[at].take_list("content") {
                     self.content(at, content, out);
                 }
             }
-            Kind::Thought => {
+            StepKind::Thought => {
                 for item in self.steps[at].take_list("summary") {
                     self.summary(at, item, false, out);
                 }
             }
-            Kind::Call { .. } => self.begin_call(at, out),
-            Kind::Input | Kind::Other => {}
+            StepKind::Call { .. } => self.begin_call(at, out),
+            StepKind::Input | StepKind::Other => {}
         }
         Ok(at)
     }
 
-    fn push(&mut self, kind: Kind, index: Option<u64>, fields: Map<String, Value>) -> usize {
+    fn push(&mut self, kind: StepKind, index: Option<u64>, fields: Map<String, Value>) -> usize {
         self.steps.push(Step::new(kind, index, fields));
         self.steps.len() - 1
     }
@@ -271,7 +271,7 @@ impl InteractionsDecoder {
     }
 
     /// Returns the step that a piece belongs to, or else a new one.
-    fn place(&mut self, index: Option<u64>, kind: Kind) -> usize {
+    fn step_for(&mut self, index: Option<u64>, kind: StepKind) -> usize {
         match self.open_step(index) {
             Some(at) if self.steps[at].kind.is(&kind) => at,
             // A piece of another kind: the server omitted the start of its step.
@@ -279,30 +279,30 @@ impl InteractionsDecoder {
         }
     }
 
-    fn delta(&mut self, index: Option<u64>, delta: Delta, whole: &str, out: &mut Vec<Piece>) {
+    fn delta(&mut self, index: Option<u64>, delta: StepDelta, whole: &str, out: &mut Vec<Piece>) {
         match &*delta.kind {
             "text" => {
-                let at = self.place(index, Kind::Output);
+                let at = self.step_for(index, StepKind::Output);
                 self.words(at, delta.text, out);
             }
             "text_annotation_delta" | "text_annotation" => {
-                let at = self.place(index, Kind::Output);
+                let at = self.step_for(index, StepKind::Output);
                 self.steps[at].annotations.extend(delta.annotations);
             }
             "image" | "audio" | "video" | "document" => {
-                let at = self.place(index, Kind::Output);
+                let at = self.step_for(index, StepKind::Output);
                 self.content(at, Value::Object(fields_of(whole)), out);
             }
             "thought_summary" => {
-                let at = self.place(index, Kind::Thought);
+                let at = self.step_for(index, StepKind::Thought);
                 self.summary(at, delta.content.unwrap_or_default(), true, out);
             }
             "thought_signature" => {
-                let at = self.place(index, Kind::Thought);
+                let at = self.step_for(index, StepKind::Thought);
                 self.steps[at].sign(delta.signature);
             }
             "arguments_delta" => {
-                let at = self.place(index, Kind::of("function_call", String::new()));
+                let at = self.step_for(index, StepKind::of("function_call", String::new()));
                 self.steps[at].sign(delta.signature);
                 self.arguments(at, delta.arguments, out);
             }
@@ -311,7 +311,7 @@ impl InteractionsDecoder {
                 let found = self
                     .steps
                     .iter_mut()
-                    .rfind(|step| step.is_open_at(index) && step.kind.is(&Kind::Other));
+                    .rfind(|step| step.is_open_at(index) && step.kind.is(&StepKind::Other));
                 if let Some(step) = found {
                     // The type of a delta is not that of its step.
                     let mut more = fields_of(whole);
@@ -333,8 +333,8 @@ impl InteractionsDecoder {
             self.open = Some(at);
         }
         out.push(match self.steps[at].kind {
-            Kind::Thought => Words::Reasoning(text).into(),
-            _ => Words::Text(text).into(),
+            StepKind::Thought => Delta::Reasoning(text).into(),
+            _ => Delta::Text(text).into(),
         });
     }
 
@@ -370,7 +370,7 @@ impl InteractionsDecoder {
     /// Passes on the start of a call, unless it has been or its name is missing.
     fn begin_call(&mut self, at: usize, out: &mut Vec<Piece>) {
         let step = &mut self.steps[at];
-        let Kind::Call {
+        let StepKind::Call {
             number: number @ None,
             ..
         } = &mut step.kind
@@ -400,11 +400,11 @@ impl InteractionsDecoder {
         step.fields.retain(|name, _| name != "id" && name != "name");
         self.calls.push(ProviderData::default());
         self.close(out);
-        out.push(Words::ToolCall { index, id, name }.into());
+        out.push(Delta::ToolCall { index, id, name }.into());
     }
 
     fn arguments(&mut self, at: usize, json: String, out: &mut Vec<Piece>) {
-        if let Kind::Call {
+        if let StepKind::Call {
             number: Some(index),
             arguments,
             ..
@@ -414,7 +414,7 @@ impl InteractionsDecoder {
             // Deltas replace the arguments that the step began with.
             arguments.clear();
             out.push(
-                Words::Arguments {
+                Delta::Arguments {
                     index: *index,
                     json,
                 }
@@ -430,7 +430,7 @@ impl InteractionsDecoder {
         let step = &mut self.steps[at];
         step.is_done = true;
         match &mut step.kind {
-            Kind::Output => {
+            StepKind::Output => {
                 if let Some(error) = step.fields.remove("error").filter(|error| !error.is_null()) {
                     self.about.insert("error".into(), error);
                 }
@@ -441,13 +441,13 @@ impl InteractionsDecoder {
                     self.end(at, data, Piece::TextEnd, out);
                 }
             }
-            Kind::Thought => {
+            StepKind::Thought => {
                 let data = step.take_data();
                 if !data.is_empty() {
                     self.end(at, data, Piece::ReasoningEnd, out);
                 }
             }
-            Kind::Call { number, arguments } => {
+            StepKind::Call { number, arguments } => {
                 let number = *number;
                 let arguments = std::mem::take(arguments);
                 let data = step.take_data();
@@ -457,13 +457,13 @@ impl InteractionsDecoder {
                 // Empty if deltas replaced them.
                 self.arguments(at, arguments, out);
             }
-            Kind::Other => {
+            StepKind::Other => {
                 let mut data = ProviderData::default();
                 data.set(PROVIDER, Value::Object(std::mem::take(&mut step.fields)));
                 self.close(out);
                 out.push(Part::Provider(data).into());
             }
-            Kind::Input => {}
+            StepKind::Input => {}
         }
         if self.open == Some(at) {
             self.close(out);
@@ -489,7 +489,7 @@ impl InteractionsDecoder {
     fn close(&mut self, out: &mut Vec<Piece>) {
         let Some(open) = self.open.take() else { return };
         out.push(match self.steps[open].kind {
-            Kind::Thought => Piece::ReasoningEnd(ProviderData::default()),
+            StepKind::Thought => Piece::ReasoningEnd(ProviderData::default()),
             _ => Piece::TextEnd(ProviderData::default()),
         });
     }
@@ -503,7 +503,7 @@ impl InteractionsDecoder {
         }
         for step in &self.steps {
             // Without a name the call cannot run, and an answer without it would look complete.
-            if let Kind::Call { number: None, .. } = step.kind {
+            if let StepKind::Call { number: None, .. } = step.kind {
                 return Err(Fault::protocol(
                     "the server sent a tool call without a name",
                 ));

@@ -21,7 +21,7 @@ pub(super) fn input(request: &ModelRequest, is_signed: bool, items: &mut Items<'
     })?;
     // Calls without results at the end of a conversation: nothing follows that would let the
     // waiting messages through.
-    let turn = Turn::before(messages, messages.len(), None);
+    let turn = InputTurn::before(messages, messages.len(), None);
     if !turn.unanswered.is_empty() {
         user_inputs(messages, turn.range, items)?;
     }
@@ -34,21 +34,21 @@ pub(super) fn input(request: &ModelRequest, is_signed: bool, items: &mut Items<'
 fn steps(messages: &Messages, index: usize, is_signed: bool, items: &mut Items<'_>) -> Result<()> {
     let message = &messages[index];
     match message.role() {
-        Role::Assistant if !is_said(message) => return Ok(()),
+        Role::Assistant if !has_output(message) => return Ok(()),
         // Sent as `system_instruction`.
         Role::System => return Ok(()),
         Role::Assistant | Role::User | Role::Tool => {}
         _ => return Err(unsupported("role")),
     }
     let next = Some(message).filter(|message| message.role() != Role::Assistant);
-    let mut turn = Turn::before(messages, index, next);
+    let mut turn = InputTurn::before(messages, index, next);
     let has_waited = !turn.unanswered.is_empty();
     if message.role() == Role::Assistant {
         // The model went on without the results, so that none will let these through.
         if has_waited {
             user_inputs(messages, turn.range, items)?;
         }
-        return said(message.parts(), is_signed, items);
+        return output(message.parts(), is_signed, items);
     }
     for result in message.tool_results() {
         turn.unanswered.remove(&*result.call_id);
@@ -81,16 +81,16 @@ fn user_input(message: &Message, items: &mut Items<'_>) -> Result<()> {
 }
 
 /// The messages since the last one of the model.
-struct Turn<'a> {
+struct InputTurn<'a> {
     range: Range<usize>,
     /// The model's calls that have no result yet. Only found if something could wait for them.
     unanswered: HashSet<&'a str>,
 }
 
-impl<'a> Turn<'a> {
+impl<'a> InputTurn<'a> {
     /// Returns the turn before a message, which is the `next` one.
     fn before(messages: &'a Messages, index: usize, next: Option<&Message>) -> Self {
-        let last = (0..index).rev().find(|&at| is_said(&messages[at]));
+        let last = (0..index).rev().find(|&at| has_output(&messages[at]));
         let start = last.map_or(0, |last| last + 1);
         let range = start..index;
         let added = messages.range(start).take(index - start);
@@ -103,11 +103,11 @@ impl<'a> Turn<'a> {
             };
         }
         // Neighbouring messages of the model are one turn.
-        let said = (0..start)
+        let output = (0..start)
             .rev()
             .map(|at| &messages[at])
             .take_while(|message| matches!(message.role(), Role::Assistant | Role::System));
-        let mut unanswered: HashSet<_> = said
+        let mut unanswered: HashSet<_> = output
             .flat_map(Message::tool_calls)
             .map(|call| &*call.id)
             .collect();
@@ -127,7 +127,7 @@ fn is_input(message: &Message) -> bool {
 }
 
 /// Returns whether a message of the model writes anything.
-fn is_said(message: &Message) -> bool {
+fn has_output(message: &Message) -> bool {
     let mut parts = message.parts().iter();
     message.role() == Role::Assistant
         && parts.any(|part| match part {
@@ -146,7 +146,7 @@ fn is_signed(reasoning: &Reasoning) -> bool {
 }
 
 /// Writes a message of the model, in its order.
-fn said(parts: &[Part], must_be_signed: bool, items: &mut Items<'_>) -> Result<()> {
+fn output(parts: &[Part], must_be_signed: bool, items: &mut Items<'_>) -> Result<()> {
     // Reasoning stands before the calls of a turn, once for all of them.
     let mut needs_reasoning = must_be_signed;
     let mut remaining = parts;

@@ -25,7 +25,7 @@ pub(super) fn body(call: &Call<'_>, out: &mut Vec<u8>) -> Result<()> {
     if settings.parallel_tool_calls == Some(false) && has_tools {
         return Err(unsupported("setting as `parallel_tool_calls: false`"));
     }
-    let extra = Extra::of(settings);
+    let extra = InteractionExtra::of(settings);
     let mut json = Object::with_extra(out, &*extra.others);
     json.array("input", |items| input(request, !is_before_3(model), items))?;
     json.field("model", model)?;
@@ -58,13 +58,13 @@ pub(super) fn body(call: &Call<'_>, out: &mut Vec<u8>) -> Result<()> {
 }
 
 /// The extra fields of the settings, without those that are merged with ours.
-struct Extra<'a> {
+struct InteractionExtra<'a> {
     others: Cow<'a, Map<String, Value>>,
     generation_config: Option<&'a Map<String, Value>>,
     tools: Option<&'a [Value]>,
 }
 
-impl<'a> Extra<'a> {
+impl<'a> InteractionExtra<'a> {
     fn of(settings: &'a Settings) -> Self {
         let extra = &settings.extra;
         let generation_config = extra.get("generation_config").and_then(Value::as_object);

@@ -20,7 +20,7 @@ pub(super) struct Interaction<'a> {
     #[serde(borrow)]
     pub(super) steps: Option<Vec<&'a RawValue>>,
     #[serde(deserialize_with = "object")]
-    pub(super) usage: Option<Usage>,
+    pub(super) usage: Option<InteractionUsage>,
     #[serde(deserialize_with = "or_default")]
     pub(super) errors: Vec<Value>,
     pub(super) error: Option<Value>,
@@ -31,7 +31,7 @@ pub(super) struct Interaction<'a> {
 /// An event of a stream.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct StreamEvent<'a> {
+pub(super) struct InteractionEvent<'a> {
     #[serde(rename = "event_type", deserialize_with = "or_default")]
     pub(super) kind: String,
     #[serde(deserialize_with = "or_default")]
@@ -39,20 +39,20 @@ pub(super) struct StreamEvent<'a> {
     #[serde(borrow)]
     pub(super) step: Option<&'a RawValue>,
     #[serde(deserialize_with = "object")]
-    pub(super) delta: Option<Delta>,
+    pub(super) delta: Option<StepDelta>,
     #[serde(borrow, deserialize_with = "object")]
     pub(super) interaction: Option<Interaction<'a>>,
     #[serde(deserialize_with = "or_default")]
     pub(super) status: Option<String>,
     #[serde(deserialize_with = "object")]
-    pub(super) usage: Option<Usage>,
+    pub(super) usage: Option<InteractionUsage>,
     pub(super) error: Option<Value>,
 }
 
 /// An addition to a step.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Delta {
+pub(super) struct StepDelta {
     #[serde(rename = "type", deserialize_with = "or_default")]
     pub(super) kind: String,
     #[serde(deserialize_with = "or_default")]
@@ -70,7 +70,7 @@ pub(super) struct Delta {
 /// Token counts so far. A field that a later event leaves out keeps its value.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Usage {
+pub(super) struct InteractionUsage {
     #[serde(deserialize_with = "or_default")]
     total_input_tokens: Option<u64>,
     #[serde(deserialize_with = "or_default")]
@@ -83,7 +83,7 @@ pub(super) struct Usage {
     total_cached_tokens: Option<u64>,
 }
 
-impl Usage {
+impl InteractionUsage {
     /// Replaces the counts by later ones.
     pub(super) fn set(&mut self, later: Self) {
         let Self {

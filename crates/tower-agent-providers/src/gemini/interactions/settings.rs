@@ -53,7 +53,7 @@ fn thinking_level(effort: &ReasoningEffort) -> Result<&str> {
 
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Choice<'a> {
+enum InteractionToolChoice<'a> {
     Mode(&'static str),
     Only { allowed_tools: AllowedTools<'a> },
 }
@@ -64,12 +64,12 @@ struct AllowedTools<'a> {
     tools: [&'a str; 1],
 }
 
-fn tool_choice(choice: &ToolChoice) -> Result<Choice<'_>> {
+fn tool_choice(choice: &ToolChoice) -> Result<InteractionToolChoice<'_>> {
     Ok(match choice {
-        ToolChoice::Auto => Choice::Mode("auto"),
-        ToolChoice::None => Choice::Mode("none"),
-        ToolChoice::Required => Choice::Mode("any"),
-        ToolChoice::Tool(name) => Choice::Only {
+        ToolChoice::Auto => InteractionToolChoice::Mode("auto"),
+        ToolChoice::None => InteractionToolChoice::Mode("none"),
+        ToolChoice::Required => InteractionToolChoice::Mode("any"),
+        ToolChoice::Tool(name) => InteractionToolChoice::Only {
             allowed_tools: AllowedTools {
                 mode: "any",
                 tools: [name],

@@ -8,7 +8,7 @@ use super::provider::PROVIDER;
 /// A step of the output, as far as it has arrived.
 #[derive(Debug)]
 pub(super) struct Step {
-    pub(super) kind: Kind,
+    pub(super) kind: StepKind,
     /// Where the server counts it, if it says so.
     index: Option<u64>,
     /// The fields that are not passed on otherwise.
@@ -21,7 +21,7 @@ pub(super) struct Step {
 
 /// The kind of a step.
 #[derive(Debug)]
-pub(super) enum Kind {
+pub(super) enum StepKind {
     /// Text and media of the model.
     Output,
     Thought,
@@ -36,7 +36,7 @@ pub(super) enum Kind {
     Other,
 }
 
-impl Kind {
+impl StepKind {
     pub(super) fn of(kind: &str, arguments: String) -> Self {
         match kind {
             "model_output" => Self::Output,
@@ -56,7 +56,7 @@ impl Kind {
 }
 
 impl Step {
-    pub(super) fn new(kind: Kind, index: Option<u64>, fields: Map<String, Value>) -> Self {
+    pub(super) fn new(kind: StepKind, index: Option<u64>, fields: Map<String, Value>) -> Self {
         Self {
             kind,
             index,

@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 
 use super::fault;
 use super::provider::PROVIDER;
-use super::response::{Answer, Called, Said};
+use super::response::{OllamaMessage, OllamaResponse, OllamaToolCall};
 use crate::json;
 use crate::protocol::{Decoder, Event, Fault, Progress};
 use tower_agent::message::{CallIds, Part, ProviderData, ToolCall, Usage};
@@ -81,7 +81,7 @@ impl ChatDecoder {
         what: &str,
         out: &mut Vec<Piece>,
     ) -> Result<Option<bool>, Fault> {
-        let answer: Answer = json::read(json, what)?;
+        let answer: OllamaResponse = json::read(json, what)?;
         if let Some(error) = answer.error.filter(is_error) {
             return Err(fault::explained(Fault::of(&error, &Value::Null)));
         }
@@ -94,21 +94,21 @@ impl ChatDecoder {
         }
         self.done_reason = answer.done_reason.or(self.done_reason.take());
         // The last line can bring words as well.
-        self.said(answer.message, out)?;
+        self.message(answer.message, out)?;
         Ok(answer.done)
     }
 
-    fn said(&mut self, said: Said, out: &mut Vec<Piece>) -> Result<(), Fault> {
+    fn message(&mut self, message: OllamaMessage, out: &mut Vec<Piece>) -> Result<(), Fault> {
         // The model thinks before it answers, so a line with both is read in this order.
-        if !said.thinking.is_empty() {
-            out.push(Delta::Reasoning(said.thinking).into());
+        if !message.thinking.is_empty() {
+            out.push(Delta::Reasoning(message.thinking).into());
             self.is_thinking = true;
         }
-        if !said.content.is_empty() {
+        if !message.content.is_empty() {
             self.end_thinking(out);
-            out.push(Delta::Text(said.content).into());
+            out.push(Delta::Text(message.content).into());
         }
-        for call in said.tool_calls {
+        for call in message.tool_calls {
             self.end_thinking(out);
             out.push(Part::ToolCall(self.call(call)?).into());
         }
@@ -124,7 +124,7 @@ impl ChatDecoder {
         }
     }
 
-    fn call(&mut self, Called { id, function }: Called) -> Result<ToolCall, Fault> {
+    fn call(&mut self, OllamaToolCall { id, function }: OllamaToolCall) -> Result<ToolCall, Fault> {
         if function.name.is_empty() {
             return Err(Fault::protocol(
                 "the server sent a tool call without a name",

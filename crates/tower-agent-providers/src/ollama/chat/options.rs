@@ -53,16 +53,16 @@ pub(super) fn think(effort: &ReasoningEffort) -> Result<Think<'_>> {
 
 #[derive(Serialize)]
 #[serde(untagged)]
-pub(super) enum Format<'a> {
+pub(super) enum OllamaFormat<'a> {
     Json(&'static str),
     Schema(&'a Value),
 }
 
-pub(super) fn format(format: &ResponseFormat) -> Result<Option<Format<'_>>> {
+pub(super) fn format(format: &ResponseFormat) -> Result<Option<OllamaFormat<'_>>> {
     Ok(match format {
         ResponseFormat::Text => None,
-        ResponseFormat::Json => Some(Format::Json("json")),
-        ResponseFormat::JsonSchema { schema, .. } => Some(Format::Schema(schema)),
+        ResponseFormat::Json => Some(OllamaFormat::Json("json")),
+        ResponseFormat::JsonSchema { schema, .. } => Some(OllamaFormat::Schema(schema)),
         _ => return Err(unsupported("response format")),
     })
 }

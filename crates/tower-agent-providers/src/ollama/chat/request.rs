@@ -79,7 +79,7 @@ fn tool(tool: &ToolDeclaration, out: &mut Vec<u8>) -> Result<()> {
     json.field("type", "function")?;
     json.field(
         "function",
-        Function {
+        OllamaFunction {
             name: tool.name(),
             description: tool.description(),
             parameters: tool.parameters(),
@@ -89,7 +89,7 @@ fn tool(tool: &ToolDeclaration, out: &mut Vec<u8>) -> Result<()> {
 }
 
 #[derive(Serialize)]
-struct Function<'a> {
+struct OllamaFunction<'a> {
     name: &'a str,
     description: &'a str,
     parameters: &'a Value,

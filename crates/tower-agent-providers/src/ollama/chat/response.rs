@@ -6,11 +6,11 @@ use crate::json::lenient::{exact_json_text, null_default, or_default, text};
 /// A response, or one line of a streamed one.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Answer {
+pub(super) struct OllamaResponse {
     #[serde(deserialize_with = "or_default")]
     pub(super) model: Option<String>,
     #[serde(deserialize_with = "null_default")]
-    pub(super) message: Said,
+    pub(super) message: OllamaMessage,
     #[serde(deserialize_with = "or_default")]
     pub(super) done: Option<bool>,
     #[serde(deserialize_with = "or_default")]
@@ -25,28 +25,28 @@ pub(super) struct Answer {
 /// The model's message, or its next piece.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Said {
+pub(super) struct OllamaMessage {
     #[serde(deserialize_with = "text")]
     pub(super) content: String,
     #[serde(deserialize_with = "text")]
     pub(super) thinking: String,
     #[serde(deserialize_with = "null_default")]
-    pub(super) tool_calls: Vec<Called>,
+    pub(super) tool_calls: Vec<OllamaToolCall>,
 }
 
 /// A whole tool call.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Called {
+pub(super) struct OllamaToolCall {
     #[serde(deserialize_with = "or_default")]
     pub(super) id: String,
     #[serde(deserialize_with = "null_default")]
-    pub(super) function: Function,
+    pub(super) function: CalledFunction,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Function {
+pub(super) struct CalledFunction {
     #[serde(deserialize_with = "or_default")]
     pub(super) name: String,
     #[serde(deserialize_with = "exact_json_text")]

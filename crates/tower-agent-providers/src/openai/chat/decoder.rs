@@ -3,7 +3,7 @@ use std::borrow::Cow;
 use serde_json::{Value, json};
 
 use super::provider::{CALL_IDS, PROVIDER};
-use super::response::{Answer, Said};
+use super::response::{ChatCompletion, ChatMessage};
 use super::tool_calls::ToolCalls;
 use crate::json;
 use crate::protocol::{Decoder, Event, Fault, Progress};
@@ -47,18 +47,18 @@ impl Decoder for ChatDecoder {
             }
             data if event.name == Some("error") => return Err(Fault::reported(data)),
             data => {
-                let said = self.answer(data.as_bytes(), "a chunk of the response")?;
-                self.said(said, out);
+                let delta = self.answer(data.as_bytes(), "a chunk of the response")?;
+                self.message(delta, out);
             }
         }
         Ok(Progress::More)
     }
 
     fn response(&mut self, body: &[u8], out: &mut Vec<Piece>) -> Result<(), Fault> {
-        let mut said = self.answer(body, "the response")?;
+        let mut message = self.answer(body, "the response")?;
         // Each is complete, whatever its number: two calls with the same one are not pieces of one.
-        let calls = std::mem::take(&mut said.tool_calls);
-        self.said(said, out);
+        let calls = std::mem::take(&mut message.tool_calls);
+        self.message(message, out);
         for call in calls {
             self.calls.push_whole(call, out);
         }
@@ -119,8 +119,8 @@ impl ChatDecoder {
         self.calls.end(out).map_err(Fault::protocol)
     }
 
-    fn answer<'a>(&mut self, json: &'a [u8], what: &str) -> Result<Said<'a>, Fault> {
-        let mut answer: Answer<'a> = json::read(json, what)?;
+    fn answer<'a>(&mut self, json: &'a [u8], what: &str) -> Result<ChatMessage<'a>, Fault> {
+        let mut answer: ChatCompletion<'a> = json::read(json, what)?;
         let usage = answer.usage();
         // Before the error, so that its report names the request and the model.
         keep(&mut self.id, answer.id.take());
@@ -134,7 +134,7 @@ impl ChatDecoder {
         }
         // The chunk with the usage has no choice.
         let Some(choice) = answer.choice.as_mut() else {
-            return Ok(Said::default());
+            return Ok(ChatMessage::default());
         };
         if let Some(error) = choice.error.as_ref().filter(|error| is_error(Some(*error))) {
             return Err(Fault::of(error, &Value::Null));
@@ -154,27 +154,27 @@ impl ChatDecoder {
             .unwrap_or_default())
     }
 
-    fn said(&mut self, said: Said<'_>, out: &mut Vec<Piece>) {
-        if !said.thoughts().is_empty() {
-            out.push(Delta::Reasoning(said.thoughts().to_owned()).into());
+    fn message(&mut self, message: ChatMessage<'_>, out: &mut Vec<Piece>) {
+        if !message.thoughts().is_empty() {
+            out.push(Delta::Reasoning(message.thoughts().to_owned()).into());
         }
         // The model refuses in words of its own, which are its answer.
-        self.is_refusal |= !said.refusal.is_empty();
-        for text in [said.content, said.refusal] {
+        self.is_refusal |= !message.refusal.is_empty();
+        for text in [message.content, message.refusal] {
             if !text.is_empty() {
                 out.push(Delta::Text(text).into());
             }
         }
-        for piece in said.tool_calls {
+        for piece in message.tool_calls {
             self.calls.push(piece, out);
         }
     }
 }
 
 /// Replaces what is known. Most chunks repeat it.
-fn keep(known: &mut Option<String>, said: Option<Cow<'_, str>>) {
-    if let Some(said) = said.filter(|said| known.as_deref() != Some(said)) {
-        *known = Some(said.into_owned());
+fn keep(known: &mut Option<String>, new: Option<Cow<'_, str>>) {
+    if let Some(new) = new.filter(|new| known.as_deref() != Some(new)) {
+        *known = Some(new.into_owned());
     }
 }
 

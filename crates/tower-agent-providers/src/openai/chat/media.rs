@@ -10,14 +10,14 @@ use tower_agent::message::{Audio, Document, Image, MediaSource, Part};
 
 /// An image, audio or a document in the protocol's format.
 pub(super) struct Media<'a> {
-    kind: Kind<'a>,
+    kind: MediaKind<'a>,
     more: Option<&'a Map<String, Value>>,
 }
 
-enum Kind<'a> {
+enum MediaKind<'a> {
     Image(ImageUrl<'a>),
     Audio(InputAudio<'a>),
-    File(File<'a>),
+    File(ChatFile<'a>),
 }
 
 #[derive(Serialize)]
@@ -32,7 +32,7 @@ struct InputAudio<'a> {
 }
 
 #[derive(Serialize)]
-struct File<'a> {
+struct ChatFile<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     file_data: Option<MediaUrl<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -59,15 +59,15 @@ impl<'a> Media<'a> {
     pub(super) fn write(&self, out: &mut Vec<u8>) -> Result<()> {
         let mut json = Object::with_extra(out, self.more);
         match &self.kind {
-            Kind::Image(image) => {
+            MediaKind::Image(image) => {
                 json.field("type", "image_url")?;
                 json.field("image_url", image)?;
             }
-            Kind::Audio(audio) => {
+            MediaKind::Audio(audio) => {
                 json.field("type", "input_audio")?;
                 json.field("input_audio", audio)?;
             }
-            Kind::File(file) => {
+            MediaKind::File(file) => {
                 json.field("type", "file")?;
                 json.field("file", file)?;
             }
@@ -76,7 +76,7 @@ impl<'a> Media<'a> {
     }
 }
 
-fn image(image: &Image) -> Result<Kind<'_>> {
+fn image(image: &Image) -> Result<MediaKind<'_>> {
     let url = match &image.source {
         MediaSource::Url { url, .. } => MediaUrl::At(url),
         MediaSource::Base64 { media_type, data } => MediaUrl::Data { media_type, data },
@@ -85,27 +85,27 @@ fn image(image: &Image) -> Result<Kind<'_>> {
         }
         _ => return Err(unsupported("source of an image")),
     };
-    Ok(Kind::Image(ImageUrl { url }))
+    Ok(MediaKind::Image(ImageUrl { url }))
 }
 
-fn audio(audio: &Audio) -> Result<Kind<'_>> {
+fn audio(audio: &Audio) -> Result<MediaKind<'_>> {
     let MediaSource::Base64 { media_type, data } = &audio.source else {
         return Err(unsupported("audio by URL or file id: send base64"));
     };
     let format = audio_format(media_type)?;
-    Ok(Kind::Audio(InputAudio { data, format }))
+    Ok(MediaKind::Audio(InputAudio { data, format }))
 }
 
-fn document(document: &Document) -> Result<Kind<'_>> {
+fn document(document: &Document) -> Result<MediaKind<'_>> {
     let name = document.name.as_deref();
-    Ok(Kind::File(match &document.source {
-        MediaSource::Base64 { media_type, data } => File {
+    Ok(MediaKind::File(match &document.source {
+        MediaSource::Base64 { media_type, data } => ChatFile {
             file_data: Some(MediaUrl::Data { media_type, data }),
             // The protocol requires a name for data, though not for a file that was uploaded.
             filename: Some(name.unwrap_or(file_name(media_type))),
             file_id: None,
         },
-        MediaSource::File { id, .. } => File {
+        MediaSource::File { id, .. } => ChatFile {
             file_data: None,
             filename: name,
             file_id: Some(id),

@@ -102,7 +102,7 @@ fn tool(tool: &ToolDeclaration, out: &mut Vec<u8>) -> Result<()> {
     json.field("type", "function")?;
     json.field(
         "function",
-        Function {
+        ChatFunction {
             name: tool.name(),
             description: tool.description(),
             parameters: tool.parameters(),
@@ -112,7 +112,7 @@ fn tool(tool: &ToolDeclaration, out: &mut Vec<u8>) -> Result<()> {
 }
 
 #[derive(Serialize)]
-struct Function<'a> {
+struct ChatFunction<'a> {
     name: &'a str,
     description: &'a str,
     parameters: &'a Value,
@@ -120,7 +120,7 @@ struct Function<'a> {
 
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Choice<'a> {
+enum ChatToolChoice<'a> {
     Word(&'static str),
     Tool {
         r#type: &'static str,
@@ -133,12 +133,12 @@ struct Named<'a> {
     name: &'a str,
 }
 
-fn choice(choice: &ToolChoice) -> Result<Choice<'_>> {
+fn choice(choice: &ToolChoice) -> Result<ChatToolChoice<'_>> {
     Ok(match choice {
-        ToolChoice::Auto => Choice::Word("auto"),
-        ToolChoice::None => Choice::Word("none"),
-        ToolChoice::Required => Choice::Word("required"),
-        ToolChoice::Tool(name) => Choice::Tool {
+        ToolChoice::Auto => ChatToolChoice::Word("auto"),
+        ToolChoice::None => ChatToolChoice::Word("none"),
+        ToolChoice::Required => ChatToolChoice::Word("required"),
+        ToolChoice::Tool(name) => ChatToolChoice::Tool {
             r#type: "function",
             function: Named { name },
         },
@@ -148,7 +148,7 @@ fn choice(choice: &ToolChoice) -> Result<Choice<'_>> {
 
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum Format<'a> {
+enum ChatFormat<'a> {
     Text,
     JsonObject,
     JsonSchema { json_schema: JsonSchema<'a> },
@@ -161,15 +161,15 @@ struct JsonSchema<'a> {
     strict: bool,
 }
 
-fn format(format: &ResponseFormat) -> Result<Format<'_>> {
+fn format(format: &ResponseFormat) -> Result<ChatFormat<'_>> {
     Ok(match format {
-        ResponseFormat::Text => Format::Text,
-        ResponseFormat::Json => Format::JsonObject,
+        ResponseFormat::Text => ChatFormat::Text,
+        ResponseFormat::Json => ChatFormat::JsonObject,
         ResponseFormat::JsonSchema {
             name,
             schema,
             strict,
-        } => Format::JsonSchema {
+        } => ChatFormat::JsonSchema {
             json_schema: JsonSchema {
                 name,
                 schema,

@@ -13,15 +13,15 @@ use tower_agent::message;
 /// A response, or one chunk of a streamed one.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Answer<'a> {
+pub(super) struct ChatCompletion<'a> {
     #[serde(borrow, deserialize_with = "string")]
     pub(super) id: Option<Cow<'a, str>>,
     #[serde(borrow, deserialize_with = "string")]
     pub(super) model: Option<Cow<'a, str>>,
     #[serde(borrow, rename = "choices", deserialize_with = "first_choice")]
-    pub(super) choice: Option<Choice<'a>>,
+    pub(super) choice: Option<CompletionChoice<'a>>,
     #[serde(deserialize_with = "object")]
-    usage: Option<Usage>,
+    usage: Option<CompletionUsage>,
     #[serde(deserialize_with = "object")]
     x_groq: Option<Groq>,
     #[serde(borrow, deserialize_with = "string")]
@@ -31,15 +31,15 @@ pub(super) struct Answer<'a> {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Choice<'a> {
+pub(super) struct CompletionChoice<'a> {
     #[serde(deserialize_with = "or_default")]
     pub(super) index: u64,
     /// Set in a plain response.
     #[serde(borrow)]
-    pub(super) message: Option<Said<'a>>,
+    pub(super) message: Option<ChatMessage<'a>>,
     /// Set in a chunk of a streamed response.
     #[serde(borrow)]
-    pub(super) delta: Option<Said<'a>>,
+    pub(super) delta: Option<ChatMessage<'a>>,
     #[serde(borrow, deserialize_with = "string")]
     pub(super) finish_reason: Option<Cow<'a, str>>,
     pub(super) error: Option<Value>,
@@ -48,7 +48,7 @@ pub(super) struct Choice<'a> {
 /// The model's message, or its next piece.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Said<'a> {
+pub(super) struct ChatMessage<'a> {
     #[serde(deserialize_with = "text")]
     pub(super) content: String,
     #[serde(deserialize_with = "text")]
@@ -70,14 +70,14 @@ pub(super) struct ToolCallPiece<'a> {
     #[serde(borrow, deserialize_with = "string")]
     id: Option<Cow<'a, str>>,
     #[serde(borrow, deserialize_with = "null_default")]
-    function: Function<'a>,
+    function: FunctionPiece<'a>,
     #[serde(deserialize_with = "or_default")]
     pub(super) extra_content: Option<Map<String, Value>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Function<'a> {
+struct FunctionPiece<'a> {
     #[serde(borrow, deserialize_with = "string")]
     name: Option<Cow<'a, str>>,
     #[serde(deserialize_with = "json_text")]
@@ -89,12 +89,12 @@ struct Function<'a> {
 #[serde(default)]
 struct Groq {
     #[serde(deserialize_with = "object")]
-    usage: Option<Usage>,
+    usage: Option<CompletionUsage>,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]
-struct Usage {
+struct CompletionUsage {
     #[serde(deserialize_with = "or_default")]
     prompt_tokens: u64,
     #[serde(deserialize_with = "or_default")]
@@ -124,14 +124,14 @@ struct CompletionDetails {
 /// Reads the first choice of a list; `null` is a list without any.
 fn first_choice<'de, D: Deserializer<'de>>(
     deserializer: D,
-) -> Result<Option<Choice<'de>>, D::Error> {
+) -> Result<Option<CompletionChoice<'de>>, D::Error> {
     deserializer.deserialize_any(FirstChoice)
 }
 
 struct FirstChoice;
 
 impl<'de> Visitor<'de> for FirstChoice {
-    type Value = Option<Choice<'de>>;
+    type Value = Option<CompletionChoice<'de>>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a sequence")
@@ -139,7 +139,7 @@ impl<'de> Visitor<'de> for FirstChoice {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
         let mut first = None;
-        while let Some(choice) = seq.next_element::<Choice<'de>>()? {
+        while let Some(choice) = seq.next_element::<CompletionChoice<'de>>()? {
             if choice.index == 0 && first.is_none() {
                 first = Some(choice);
             }
@@ -152,7 +152,7 @@ impl<'de> Visitor<'de> for FirstChoice {
     }
 }
 
-impl Answer<'_> {
+impl ChatCompletion<'_> {
     /// Returns the token usage, if it is included.
     pub(super) fn usage(&self) -> Option<message::Usage> {
         let usage = self.usage.or_else(|| self.x_groq.as_ref()?.usage)?;
@@ -183,7 +183,7 @@ impl ToolCallPiece<'_> {
     }
 }
 
-impl Said<'_> {
+impl ChatMessage<'_> {
     /// Returns the reasoning; servers that send both fields send the same text in each.
     pub(super) fn thoughts(&self) -> &str {
         if self.reasoning_content.is_empty() {

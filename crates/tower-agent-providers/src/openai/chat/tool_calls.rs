@@ -14,7 +14,7 @@ use tower_agent::stream::{Delta, Piece};
 /// number, the id or both, send them late or again, or number all calls 0.
 #[derive(Debug, Default)]
 pub(super) struct ToolCalls {
-    calls: Vec<Open>,
+    calls: Vec<OpenCall>,
     /// The last call with each number, and with each id.
     by_index: BTreeMap<u64, usize>,
     by_id: BTreeMap<String, usize>,
@@ -26,7 +26,7 @@ pub(super) struct ToolCalls {
 }
 
 #[derive(Debug, Default)]
-struct Open {
+struct OpenCall {
     id: String,
     name: String,
     arguments: Arguments,
@@ -49,7 +49,7 @@ impl ToolCalls {
         if at == self.calls.len() {
             // A call that another one follows receives no id any more.
             self.announce_all(out);
-            self.calls.push(Open::default());
+            self.calls.push(OpenCall::default());
             self.waiting.insert(at);
             if let Some(index) = piece.index {
                 self.by_index.insert(index, at);
@@ -79,7 +79,7 @@ impl ToolCalls {
     pub(super) fn push_whole(&mut self, mut piece: ToolCallPiece<'_>, out: &mut Vec<Piece>) {
         let at = self.calls.len();
         let json = piece.take_arguments();
-        let mut call = Open::default();
+        let mut call = OpenCall::default();
         if piece.name().is_empty() {
             call.id = piece.id().to_owned();
             call.arguments.text = json;
@@ -175,7 +175,7 @@ impl ToolCalls {
     }
 }
 
-impl Open {
+impl OpenCall {
     /// Returns whether a piece with the same number starts another call.
     fn is_another(&self, id: &str, name: &str) -> bool {
         !id.is_empty() && !name.is_empty() && !self.id.is_empty() && self.id != id

@@ -1,8 +1,8 @@
 use serde_json::{Map, Value};
 
-use super::item::{Item, Kind, Place};
+use super::item::{Item, ItemKind, TextPosition};
 use super::provider::{CALL_IDS, PROVIDER};
-use super::response::{Response, StreamEvent};
+use super::response::{Response, ResponseEvent};
 use crate::json;
 use crate::protocol::{Decoder, Event, Fault, Progress};
 use tower_agent::message::{CallIds, Message, Part, ProviderData, Usage};
@@ -22,7 +22,7 @@ pub struct ResponsesDecoder {
     is_refusal: bool,
     items: Vec<Item>,
     /// Where each part of the message comes from, in the order in which they were passed on.
-    parts: Vec<Source>,
+    parts: Vec<PartSource>,
     /// Whether the last part can still grow.
     is_open: bool,
     ids: CallIds,
@@ -31,10 +31,10 @@ pub struct ResponsesDecoder {
     message_count: usize,
 }
 
-/// Where a part comes from: an item by its number, and the place in it.
+/// Where a part comes from: an item by its number, and the position in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Source {
-    Text(usize, Place),
+enum PartSource {
+    Text(usize, TextPosition),
     Reasoning(usize),
     Call(usize),
     Other(usize),
@@ -64,7 +64,8 @@ impl Decoder for ResponsesDecoder {
         if event.data == "[DONE]" {
             return Err(Fault::incomplete());
         }
-        let mut read: StreamEvent = json::read(event.data.as_bytes(), "an event of the response")?;
+        let mut read: ResponseEvent =
+            json::read(event.data.as_bytes(), "an event of the response")?;
         let kind = std::mem::take(&mut read.kind);
         let kind = if kind.is_empty() {
             event.name.unwrap_or_default()
@@ -92,7 +93,7 @@ impl Decoder for ResponsesDecoder {
             "response.output_item.added" => {
                 let at = self.items.len();
                 self.items.push(Item::new(
-                    Kind::of(&read.item),
+                    ItemKind::of(&read.item),
                     read.output_index,
                     id(&read.item),
                 ));
@@ -100,24 +101,39 @@ impl Decoder for ResponsesDecoder {
                 self.begin_call(at, false, out);
             }
             "response.output_item.done" => {
-                let at = self.place(&read, Kind::of(&read.item), Some(&id(&read.item)));
+                let at = self.item_for(&read, ItemKind::of(&read.item), Some(&id(&read.item)));
                 self.item(at, read.item, out);
             }
             "response.output_text.delta" | "response.refusal.delta" => {
-                let at = self.place(&read, Kind::Message, None);
-                self.text(at, Place::Content(read.content_index), read.delta, out);
+                let at = self.item_for(&read, ItemKind::Message, None);
+                self.text(
+                    at,
+                    TextPosition::Content(read.content_index),
+                    read.delta,
+                    out,
+                );
                 self.is_refusal |= kind == "response.refusal.delta";
             }
             "response.reasoning_summary_text.delta" | "response.reasoning_summary.delta" => {
-                let at = self.place(&read, Kind::Reasoning, None);
-                self.thought(at, Place::Summary(read.summary_index), read.delta, out);
+                let at = self.item_for(&read, ItemKind::Reasoning, None);
+                self.thought(
+                    at,
+                    TextPosition::Summary(read.summary_index),
+                    read.delta,
+                    out,
+                );
             }
             "response.reasoning_text.delta" | "response.reasoning.delta" => {
-                let at = self.place(&read, Kind::Reasoning, None);
-                self.thought(at, Place::Content(read.content_index), read.delta, out);
+                let at = self.item_for(&read, ItemKind::Reasoning, None);
+                self.thought(
+                    at,
+                    TextPosition::Content(read.content_index),
+                    read.delta,
+                    out,
+                );
             }
             "response.function_call_arguments.delta" => {
-                let at = self.place(&read, Kind::CALL, None);
+                let at = self.item_for(&read, ItemKind::CALL, None);
                 self.arguments(at, read.delta, out);
             }
             // Texts and arguments are complete with their item; others are not needed.
@@ -195,7 +211,7 @@ impl ResponsesDecoder {
         // added here cannot be repeated by it, so only the streamed ones are compared.
         let streamed = self.items.len();
         for (fields, index) in response.output.into_iter().flatten().zip(0..) {
-            let kind = Kind::of(&fields);
+            let kind = ItemKind::of(&fields);
             let id = id(&fields);
             let items = &self.items[..streamed];
             let found = items
@@ -227,7 +243,7 @@ impl ResponsesDecoder {
         let is_nameless = self
             .items
             .iter()
-            .any(|item| matches!(item.kind, Kind::Call { number: None, .. }));
+            .any(|item| matches!(item.kind, ItemKind::Call { number: None, .. }));
         if is_nameless {
             return Err(Fault::protocol(
                 "the server sent a tool call without a name",
@@ -236,13 +252,13 @@ impl ResponsesDecoder {
         Ok(())
     }
 
-    fn push(&mut self, kind: Kind, index: Option<u64>, id: String) -> usize {
+    fn push(&mut self, kind: ItemKind, index: Option<u64>, id: String) -> usize {
         self.items.push(Item::new(kind, index, id));
         self.items.len() - 1
     }
 
     /// Returns the item that an event belongs to, or else a new one.
-    fn place(&mut self, event: &StreamEvent, kind: Kind, id: Option<&str>) -> usize {
+    fn item_for(&mut self, event: &ResponseEvent, kind: ItemKind, id: Option<&str>) -> usize {
         let id = id.unwrap_or(&event.item_id);
         let index = event.output_index;
         let found = self.find(index, id);
@@ -292,58 +308,58 @@ impl ResponsesDecoder {
         item.fields = fields;
         item.is_done = true;
         match item.kind {
-            Kind::Message => {
+            ItemKind::Message => {
                 let content = item.fields.get("content").and_then(Value::as_array);
                 self.is_refusal |= content
                     .into_iter()
                     .flatten()
                     .any(|part| part.get("type").is_some_and(|kind| kind == "refusal"));
-                for (place, text) in item.texts() {
-                    if !self.items[at].shown.contains(&place) {
-                        self.text(at, place, text, out);
+                for (position, text) in item.texts() {
+                    if !self.items[at].shown.contains(&position) {
+                        self.text(at, position, text, out);
                     }
                 }
             }
-            Kind::Reasoning => {
+            ItemKind::Reasoning => {
                 if item.shown.is_empty() {
-                    for (place, text) in item.texts() {
-                        self.thought(at, place, text, out);
+                    for (position, text) in item.texts() {
+                        self.thought(at, position, text, out);
                     }
                 }
                 // Encrypted reasoning may have no text.
-                if !self.parts.contains(&Source::Reasoning(at)) {
-                    self.begin(Source::Reasoning(at), out);
+                if !self.parts.contains(&PartSource::Reasoning(at)) {
+                    self.begin(PartSource::Reasoning(at), out);
                 }
-                if self.parts.last() == Some(&Source::Reasoning(at)) {
+                if self.parts.last() == Some(&PartSource::Reasoning(at)) {
                     self.close(out);
                 }
             }
-            Kind::Call { .. } => self.call(at, out),
-            Kind::Other => {
+            ItemKind::Call { .. } => self.call(at, out),
+            ItemKind::Other => {
                 let mut data = ProviderData::default();
                 data.set(PROVIDER, Value::Object(item.fields.clone()));
-                self.begin(Source::Other(at), out);
+                self.begin(PartSource::Other(at), out);
                 out.push(Part::Provider(data).into());
             }
         }
     }
 
-    fn text(&mut self, at: usize, place: Place, text: String, out: &mut Vec<Piece>) {
+    fn text(&mut self, at: usize, position: TextPosition, text: String, out: &mut Vec<Piece>) {
         if !text.is_empty() {
-            self.items[at].show(place);
-            self.begin(Source::Text(at, place), out);
+            self.items[at].show(position);
+            self.begin(PartSource::Text(at, position), out);
             out.push(Delta::Text(text).into());
         }
     }
 
-    fn thought(&mut self, at: usize, place: Place, text: String, out: &mut Vec<Piece>) {
+    fn thought(&mut self, at: usize, position: TextPosition, text: String, out: &mut Vec<Piece>) {
         if text.is_empty() {
             return;
         }
         // The message has one reasoning for each item, so its paragraphs are joined by a blank line.
         let is_first = self.items[at].shown.is_empty();
-        let is_next = self.items[at].show(place) && !is_first;
-        self.begin(Source::Reasoning(at), out);
+        let is_next = self.items[at].show(position) && !is_first;
+        self.begin(PartSource::Reasoning(at), out);
         if is_next {
             out.push(Delta::Reasoning("\n\n".to_owned()).into());
         }
@@ -354,7 +370,7 @@ impl ResponsesDecoder {
     fn call(&mut self, at: usize, out: &mut Vec<Piece>) {
         self.begin_call(at, true, out);
         let item = &self.items[at];
-        if let Kind::Call {
+        if let ItemKind::Call {
             has_arguments: false,
             ..
         } = item.kind
@@ -372,7 +388,7 @@ impl ResponsesDecoder {
     /// missing.
     fn begin_call(&mut self, at: usize, is_last: bool, out: &mut Vec<Piece>) {
         let item = &self.items[at];
-        let Kind::Call {
+        let ItemKind::Call {
             number: None,
             has_arguments,
         } = item.kind
@@ -392,12 +408,12 @@ impl ResponsesDecoder {
             format!("call_{}_{number}", self.message_count)
         });
         let name = name.into();
-        self.items[at].kind = Kind::Call {
+        self.items[at].kind = ItemKind::Call {
             number: Some(number),
             has_arguments,
         };
         self.calls += 1;
-        self.begin(Source::Call(at), out);
+        self.begin(PartSource::Call(at), out);
         out.push(
             Delta::ToolCall {
                 index: number,
@@ -410,7 +426,7 @@ impl ResponsesDecoder {
 
     /// Passes on arguments. Those of a call that has not started come with its item.
     fn arguments(&mut self, at: usize, json: String, out: &mut Vec<Piece>) {
-        if let Kind::Call {
+        if let ItemKind::Call {
             number: Some(index),
             has_arguments,
         } = &mut self.items[at].kind
@@ -428,7 +444,7 @@ impl ResponsesDecoder {
     }
 
     /// Begins a part, unless the last one is from the same source and can still grow.
-    fn begin(&mut self, source: Source, out: &mut Vec<Piece>) {
+    fn begin(&mut self, source: PartSource, out: &mut Vec<Piece>) {
         if self.is_open && self.parts.last() == Some(&source) {
             return;
         }
@@ -444,8 +460,10 @@ impl ResponsesDecoder {
         }
         // Calls and parts of the provider's own are pieces without an end.
         match self.parts.last() {
-            Some(Source::Text(..)) => out.push(Piece::TextEnd(ProviderData::default())),
-            Some(Source::Reasoning(_)) => out.push(Piece::ReasoningEnd(ProviderData::default())),
+            Some(PartSource::Text(..)) => out.push(Piece::TextEnd(ProviderData::default())),
+            Some(PartSource::Reasoning(_)) => {
+                out.push(Piece::ReasoningEnd(ProviderData::default()))
+            }
             _ => {}
         }
     }
@@ -457,14 +475,14 @@ impl ResponsesDecoder {
             .iter()
             .enumerate()
             .map(|(number, source)| match *source {
-                Source::Text(at, place) => text_data(&self.items[at], place),
+                PartSource::Text(at, position) => text_data(&self.items[at], position),
                 // A part that was interrupted by another is sent back once.
-                Source::Reasoning(_) if self.parts[..number].contains(source) => Map::new(),
-                Source::Reasoning(at) => self.items[at].fields_without(&["type"]),
-                Source::Call(at) => {
+                PartSource::Reasoning(_) if self.parts[..number].contains(source) => Map::new(),
+                PartSource::Reasoning(at) => self.items[at].fields_without(&["type"]),
+                PartSource::Call(at) => {
                     self.items[at].fields_without(&["type", "call_id", "name", "arguments"])
                 }
-                Source::Other(_) => Map::new(),
+                PartSource::Other(_) => Map::new(),
             });
         let data: Vec<_> = data.collect();
         if data.iter().all(Map::is_empty) {
@@ -486,13 +504,13 @@ impl ResponsesDecoder {
 }
 
 /// Returns the fields of a text's item and of the text itself, apart from one another.
-fn text_data(item: &Item, place: Place) -> Map<String, Value> {
+fn text_data(item: &Item, position: TextPosition) -> Map<String, Value> {
     let mut data = Map::new();
     let fields = item.fields_without(&["type", "role", "content"]);
     if !fields.is_empty() {
         data.insert("item".into(), fields.into());
     }
-    if let Place::Content(at) = place {
+    if let TextPosition::Content(at) = position {
         let fields = item.content_fields(at);
         if !fields.is_empty() {
             data.insert("content".into(), fields.into());

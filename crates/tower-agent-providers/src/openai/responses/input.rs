@@ -27,7 +27,7 @@ fn items_of(messages: &Messages, index: usize, items: &mut Items<'_>) -> Result<
         items.item_with(|out| function_call_output(result, &id, out))?;
     }
     let role = match message.role() {
-        Role::Assistant => return said(message.parts(), items),
+        Role::Assistant => return output(message.parts(), items),
         Role::System => "system",
         // Whatever stands beside results is shown to the model as if the user had sent it.
         Role::User | Role::Tool => "user",
@@ -76,7 +76,7 @@ fn plain_text(part: &Part) -> Option<&str> {
 }
 
 /// Writes a message of the model, in its order.
-fn said(parts: &[Part], items: &mut Items<'_>) -> Result<()> {
+fn output(parts: &[Part], items: &mut Items<'_>) -> Result<()> {
     // A server rejects reasoning that nothing follows, which is what a cut-off response leaves.
     let end = parts
         .iter()

@@ -3,20 +3,20 @@ use serde_json::{Map, Value};
 /// An item of the output, as far as it has arrived.
 #[derive(Debug)]
 pub(super) struct Item {
-    pub(super) kind: Kind,
+    pub(super) kind: ItemKind,
     /// Where the server counts it, and its id there, if it says so.
     pub(super) index: Option<u64>,
     pub(super) id: String,
     /// The fields of the item, once it is complete.
     pub(super) fields: Map<String, Value>,
     pub(super) is_done: bool,
-    /// The pieces of its text that have been passed on: the places of those in its lists.
-    pub(super) shown: Vec<Place>,
+    /// The pieces of its text that have been passed on: their positions in its lists.
+    pub(super) shown: Vec<TextPosition>,
 }
 
 /// The kind of an item.
 #[derive(Debug)]
-pub(super) enum Kind {
+pub(super) enum ItemKind {
     Message,
     Reasoning,
     /// A call, with its number among the calls once it has been passed on.
@@ -27,14 +27,14 @@ pub(super) enum Kind {
     Other,
 }
 
-/// The place of a text in an item.
+/// The position of a text in an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum TextPosition {
     Content(u64),
     Summary(u64),
 }
 
-impl Kind {
+impl ItemKind {
     pub(super) fn of(item: &Map<String, Value>) -> Self {
         match item.get("type").and_then(Value::as_str) {
             Some("message") => Self::Message,
@@ -53,11 +53,11 @@ impl Kind {
 
 impl Item {
     /// Returns whether more of an item of this kind can come under this one.
-    pub(super) fn can_be(&self, kind: &Kind) -> bool {
+    pub(super) fn can_be(&self, kind: &ItemKind) -> bool {
         !self.is_done && std::mem::discriminant(&self.kind) == std::mem::discriminant(kind)
     }
 
-    pub(super) fn new(kind: Kind, index: Option<u64>, id: String) -> Self {
+    pub(super) fn new(kind: ItemKind, index: Option<u64>, id: String) -> Self {
         Self {
             kind,
             index,
@@ -68,29 +68,33 @@ impl Item {
         }
     }
 
-    /// Marks a place as one whose text has been passed on. Returns whether it is a new one.
-    pub(super) fn show(&mut self, place: Place) -> bool {
+    /// Marks a position as one whose text has been passed on. Returns whether it is a new one.
+    pub(super) fn show(&mut self, position: TextPosition) -> bool {
         // Texts arrive one after the other, so that it is the last one if any.
-        let is_new = self.shown.last() != Some(&place) && !self.shown.contains(&place);
+        let is_new = self.shown.last() != Some(&position) && !self.shown.contains(&position);
         if is_new {
-            self.shown.push(place);
+            self.shown.push(position);
         }
         is_new
     }
 
-    /// Returns the texts of the item in order, with their places. The content of reasoning counts
+    /// Returns the texts of the item in order, with their positions. The content of reasoning counts
     /// only if there is no summary.
-    pub(super) fn texts(&self) -> Vec<(Place, String)> {
-        let summary = self.texts_of("summary", Place::Summary);
+    pub(super) fn texts(&self) -> Vec<(TextPosition, String)> {
+        let summary = self.texts_of("summary", TextPosition::Summary);
         if summary.is_empty() {
-            self.texts_of("content", Place::Content)
+            self.texts_of("content", TextPosition::Content)
         } else {
             summary
         }
     }
 
     /// Returns the texts of one list of the item.
-    fn texts_of(&self, name: &str, place: fn(u64) -> Place) -> Vec<(Place, String)> {
+    fn texts_of(
+        &self,
+        name: &str,
+        position: fn(u64) -> TextPosition,
+    ) -> Vec<(TextPosition, String)> {
         let mut texts = Vec::new();
         let parts = self.fields.get(name).and_then(Value::as_array);
         for (part, at) in parts.into_iter().flatten().zip(0..) {
@@ -99,7 +103,7 @@ impl Item {
                 .iter()
                 .find_map(|key| part.get(*key)?.as_str());
             if let Some(text) = text.filter(|text| !text.is_empty()) {
-                texts.push((place(at), text.to_owned()));
+                texts.push((position(at), text.to_owned()));
             }
         }
         texts

@@ -67,7 +67,7 @@ fn set(json: &mut Object<'_>, settings: &Settings) -> Result<()> {
     let effort = settings.reasoning_effort.as_ref().map(effort).transpose()?;
     json.optional("reasoning", effort.map(|effort| Reasoning { effort }))?;
     let format = settings.response_format.as_ref().map(format).transpose()?;
-    json.optional("text", format.map(|format| Text { format }))?;
+    json.optional("text", format.map(|format| TextSettings { format }))?;
     let Some(cache) = &settings.prompt_cache else {
         return Ok(());
     };
@@ -84,13 +84,13 @@ struct Reasoning<'a> {
 }
 
 #[derive(Serialize)]
-struct Text<'a> {
-    format: Format<'a>,
+struct TextSettings<'a> {
+    format: TextFormat<'a>,
 }
 
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum Format<'a> {
+enum TextFormat<'a> {
     Text,
     JsonObject,
     JsonSchema {
@@ -100,15 +100,15 @@ enum Format<'a> {
     },
 }
 
-fn format(format: &ResponseFormat) -> Result<Format<'_>> {
+fn format(format: &ResponseFormat) -> Result<TextFormat<'_>> {
     Ok(match format {
-        ResponseFormat::Text => Format::Text,
-        ResponseFormat::Json => Format::JsonObject,
+        ResponseFormat::Text => TextFormat::Text,
+        ResponseFormat::Json => TextFormat::JsonObject,
         ResponseFormat::JsonSchema {
             name,
             schema,
             strict,
-        } => Format::JsonSchema {
+        } => TextFormat::JsonSchema {
             name,
             schema,
             strict: *strict,

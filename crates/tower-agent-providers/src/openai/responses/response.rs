@@ -20,7 +20,7 @@ pub(super) struct Response {
     #[serde(deserialize_with = "or_default")]
     pub(super) incomplete_details: IncompleteDetails,
     #[serde(deserialize_with = "or_default")]
-    usage: Option<Usage>,
+    usage: Option<ResponseUsage>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -32,7 +32,7 @@ pub(super) struct IncompleteDetails {
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]
-struct Usage {
+struct ResponseUsage {
     #[serde(deserialize_with = "or_default")]
     input_tokens: u64,
     #[serde(deserialize_with = "or_default")]
@@ -74,7 +74,7 @@ impl Response {
 /// An event of a streamed response: its type and the fields of all types that are read.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct StreamEvent {
+pub(super) struct ResponseEvent {
     #[serde(deserialize_with = "or_default", rename = "type")]
     pub(super) kind: String,
     #[serde(deserialize_with = "null_default")]

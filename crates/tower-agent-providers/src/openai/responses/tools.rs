@@ -33,17 +33,17 @@ fn tool(tool: &ToolDeclaration, out: &mut Vec<u8>) -> Result<()> {
 
 #[derive(Serialize)]
 #[serde(untagged)]
-pub(super) enum Choice<'a> {
+pub(super) enum ResponsesToolChoice<'a> {
     Word(&'static str),
     Tool { r#type: &'static str, name: &'a str },
 }
 
-pub(super) fn choice(choice: &ToolChoice) -> Result<Choice<'_>> {
+pub(super) fn choice(choice: &ToolChoice) -> Result<ResponsesToolChoice<'_>> {
     Ok(match choice {
-        ToolChoice::Auto => Choice::Word("auto"),
-        ToolChoice::None => Choice::Word("none"),
-        ToolChoice::Required => Choice::Word("required"),
-        ToolChoice::Tool(name) => Choice::Tool {
+        ToolChoice::Auto => ResponsesToolChoice::Word("auto"),
+        ToolChoice::None => ResponsesToolChoice::Word("none"),
+        ToolChoice::Required => ResponsesToolChoice::Word("required"),
+        ToolChoice::Tool(name) => ResponsesToolChoice::Tool {
             r#type: "function",
             name,
         },

@@ -48,7 +48,7 @@ fn events(answer: &Answer) -> Vec<String> {
     let mut calls = 0;
     for bit in &answer.bits {
         match bit {
-            // What is said before calls is a plan.
+            // Text before calls is a plan.
             Bit::Text(words) if answer.has_calls() => words.iter().for_each(|word| {
                 push("tool-plan-delta", 0, json!({ "tool_plan": word }));
             }),

@@ -10,7 +10,7 @@ use crate::column::{Column, Sent};
 
 pub struct GeminiColumn;
 
-/// What Google documents for a call that no Gemini model made.
+/// The signature that Google documents for a call that no Gemini model made.
 const NO_SIGNATURE: &str = "skip_thought_signature_validator";
 
 fn event(chunk: &Value) -> String {

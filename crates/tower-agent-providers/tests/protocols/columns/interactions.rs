@@ -10,7 +10,7 @@ use crate::column::{Column, Sent};
 
 pub struct InteractionsColumn;
 
-/// What stands in place of the signature of a call that no Gemini model made.
+/// The stand-in for the signature of a call that no Gemini model made.
 const NO_SIGNATURE: &str = "skip_thought_signature_validator";
 
 /// An event as Google writes it.

@@ -21,7 +21,7 @@ fn line(message: Value) -> String {
     format!("{line}\n")
 }
 
-/// What the last line has beside a message.
+/// The fields of the last line beside a message.
 fn last(answer: &Answer, message: Value) -> Value {
     let mut last = json!({
         "model": "test-model-2026",
@@ -197,7 +197,7 @@ impl Column for OllamaColumn {
         sent
     }
 
-    /// What is cached and what is reasoning is not told.
+    /// The counts of cached and of reasoning tokens are absent.
     fn usage() -> Usage {
         Usage::new(20, 10)
     }

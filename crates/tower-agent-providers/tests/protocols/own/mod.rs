@@ -1,4 +1,4 @@
-//! What only one protocol has.
+//! Features that only one protocol has.
 
 mod anthropic;
 mod cohere;

@@ -1,4 +1,4 @@
-//! What only Ollama has.
+//! Features that only Ollama has.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -212,7 +212,7 @@ async fn whether_and_how_much_to_think() {
 }
 
 #[tokio::test]
-async fn what_the_protocol_cannot_do_is_an_error() {
+async fn settings_that_the_protocol_lacks_are_errors() {
     let with = |change: fn(&mut Settings)| {
         let mut settings = Settings::default();
         change(&mut settings);

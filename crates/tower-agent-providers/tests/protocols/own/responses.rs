@@ -297,7 +297,7 @@ async fn the_data_of_this_protocol_is_added_where_it_is() {
 }
 
 #[tokio::test]
-async fn what_the_protocol_has_no_words_for_is_an_error() {
+async fn content_that_the_protocol_lacks_is_an_error() {
     let server = Server::start([]).await;
     let error = async |request: ModelRequest| call(model(&server), request).await.unwrap_err();
     let mut settings = Settings::default();
@@ -435,7 +435,7 @@ async fn reasoning_that_the_server_could_not_find_is_left_out() {
 }
 
 #[tokio::test]
-async fn a_conversation_of_somebody_else_is_sent() {
+async fn a_conversation_of_another_provider_is_sent() {
     let mut call = ToolCall::from_text("toolu_1", "look", "{}");
     call.provider.set("anthropic", json!({ "id": "no" }));
     let parts = [
@@ -559,7 +559,7 @@ async fn items_without_an_end() {
 
 /// The pieces do not say where they belong, and the item or the last event says all again.
 #[tokio::test]
-async fn what_was_streamed_is_not_said_twice() {
+async fn streamed_text_is_not_repeated() {
     let word = |text: &str| json!({ "type": "response.output_text.delta", "delta": text });
     let content = json!([{ "type": "output_text", "text": "ab" }]);
     let item = json!({ "type": "message", "id": "msg_1", "content": content });
@@ -736,7 +736,7 @@ async fn a_response_that_failed_is_an_error() {
 }
 
 #[tokio::test]
-async fn what_is_no_response_is_an_error() {
+async fn a_body_that_is_no_response_is_an_error() {
     for body in [
         "{}",
         "[]",

@@ -74,7 +74,7 @@ pub(crate) async fn a_stream_that_failed_begins_again_if_it_may<C: Column>() {
     }
 }
 
-/// What was shown cannot be taken back without a word.
+/// Text that was shown cannot be taken back without a word.
 pub(crate) async fn a_stream_that_failed_is_not_tried_again_unasked<C: Column>() {
     for reply in broken::<C>() {
         let server = Server::start([reply, streamed::<C>(&answer())]).await;

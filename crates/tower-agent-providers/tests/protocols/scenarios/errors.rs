@@ -58,7 +58,7 @@ pub(crate) async fn an_error_after_some_deltas<C: Column>() {
         let with_error = events[..kept].iter().cloned().chain([C::error_event()]);
         let read = read::<C>(stream_of::<C, _>(with_error)).await;
         let said: String = events[..kept].concat();
-        // What came before the error has been passed on.
+        // The pieces before the error have been passed on.
         assert_eq!(
             read.texts().concat().contains('a'),
             said.contains("\"a\""),

@@ -209,7 +209,7 @@ pub(crate) async fn a_call_of_a_tool_that_nobody_declared<C: Column>() {
     }
 }
 
-/// What is named in a body.
+/// Returns the names in a body.
 fn names(body: &Value) -> Vec<String> {
     match body {
         Value::Object(fields) => {

@@ -21,7 +21,7 @@ use crate::answer::{Answer, Said, said};
 use crate::column::{Column, model, streamed};
 use crate::server::{Reply, Server, json};
 
-/// What came of a streamed call.
+/// The outcome of a streamed call.
 struct Read {
     response: Result<ModelResponse, Error>,
     deltas: Vec<Delta>,

@@ -1,4 +1,4 @@
-//! What requests say, above all of what was said before.
+//! Requests, above all the conversation in them.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ pub(crate) async fn a_call_is_sent_as_the_protocol_has_it<C: Column>() {
     );
 }
 
-/// What the next request sends back of this answer, whose calls all have a result.
+/// Returns the parts of this answer, whose calls all have a result, in the next request.
 async fn sent_back<C: Column>(answer: &Answer) -> Vec<Vec<Sent>> {
     let last = Answer::new([text(&["Done."])]);
     let body = |answer| reply(200, &C::body(answer));
@@ -155,7 +155,7 @@ pub(crate) async fn the_data_of_another_provider_is_left_out<C: Column>() {
     assert_eq!(sent.len(), 3, "{sent:?}");
 }
 
-/// What one protocol said, with all that it wants back, is sent by another.
+/// An answer of one protocol, with all that it wants back, is sent by another.
 async fn begun_by<A: Column, C: Column>() {
     const THOUGHT: &str = "A thought of another.";
     const SECRET: &str = "data-of-another";

@@ -98,7 +98,7 @@ async fn replays<S: Spoken>(
         let was = was.unwrap();
         assert_eq!(was.text(), "It rains.");
 
-        // What is replayed is recorded once more: the two files are the same.
+        // The replay is recorded once more: the two files are the same.
         let copied = file(&format!("{name}_again"));
         let (replay, copy) = (
             Recording::replay(file(&name)).unwrap(),

@@ -1,4 +1,4 @@
-//! What a call is charged, however it ends.
+//! The charge of a call, however it ends.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -42,7 +42,7 @@ fn taken(spent: Spent) -> (u64, u64, f64) {
 }
 
 #[tokio::test]
-async fn an_answer_is_charged_what_it_took_and_one_that_does_not_say_what_was_reserved() {
+async fn an_answer_is_charged_its_usage_or_the_reservation_without_one() {
     let answer = ModelResponse::from_text("hi");
     let used = answer.clone().with_usage(Usage::new(20, 10));
     let cases = [
@@ -213,7 +213,7 @@ async fn the_price_is_that_of_the_model_that_served_the_call() {
 }
 
 #[tokio::test]
-async fn a_price_that_is_none_fails_the_call_and_afterwards_is_what_was_reserved() {
+async fn an_invalid_price_fails_the_call_and_later_counts_as_reserved() {
     for odd in [f64::NAN, f64::INFINITY, -1.0] {
         let account = Account::new(Limits::new().cost(9.0, move |_, _| odd));
         let model = charged(&account, answering(ModelResponse::from_text("hi")));
@@ -275,7 +275,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..80)
 }
 
-/// What really happens at the model.
+/// The real calls of the model.
 #[derive(Default)]
 struct Truth {
     begun: AtomicU64,
@@ -390,7 +390,7 @@ async fn a_restored_account_goes_on_where_the_saved_one_stopped() {
     let warnings = warned.lock().unwrap().len();
 
     let saved = serde_json::to_string(&account.used()).unwrap();
-    // What passes until it is restored does not count.
+    // Time until it is restored does not count.
     tokio::time::advance(Duration::from_secs(60)).await;
     let restored = Account::restored(limits(), serde_json::from_str(&saved).unwrap());
     assert_eq!(restored.used(), serde_json::from_str(&saved).unwrap());

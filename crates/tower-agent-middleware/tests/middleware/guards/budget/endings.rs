@@ -1,4 +1,4 @@
-//! What becomes of an agent whose budget is used up.
+//! The end of an agent whose budget is used up.
 
 use std::time::Duration;
 
@@ -60,7 +60,7 @@ async fn it_finishes_with_one_call_more_that_is_offered_no_tools() {
         ),
         (
             Limits::new().cost(2.0, |_, usage| usage.total() as f64 / 1000.0),
-            // What is reserved at first is too much already.
+            // The first reservation is too much already.
             vec![],
         ),
         (

@@ -58,7 +58,7 @@ fn a_long_prompt_has_another_price_for_the_whole_call() {
         1_600_008.0 + 300.0
     );
     let cached = usage(200_001, 200_000, 1, 0, 0);
-    // What the tier does not say is as it was.
+    // Prices that the tier leaves out are as before.
     assert_eq!(cost("careful", cached), 160_000.0 + 5.0);
     assert_eq!(cost("dashscope/stepped", Usage::new(1000, 1)), 1002.0);
     assert_eq!(cost("dashscope/stepped", Usage::new(1001, 1)), 3007.0);

@@ -202,7 +202,7 @@ async fn calls_side_by_side_cannot_overspend_together() {
         .build()
         .unwrap();
 
-    // What the model reads of it does not matter here: the script has ended.
+    // The text for the model does not matter here: the script has ended.
     agent.run("?").await.unwrap_err();
     assert_eq!(log.all().len(), 2);
     assert_eq!(

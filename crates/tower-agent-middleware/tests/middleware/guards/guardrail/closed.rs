@@ -17,7 +17,7 @@ use test_support::log::Log;
 
 use super::{everywhere, read, text_of, tripped};
 
-/// What comes of a guardrail around a model that answers.
+/// Returns the outcome of a guardrail around a model that answers.
 async fn outcome(guardrail: Guardrail) -> Result<AgentResponse> {
     let model = ScriptedModel::new([Turn::from_text("answer")]);
     let agent = Agent::builder(model)
@@ -119,7 +119,7 @@ async fn an_answer_of_a_trip_is_charged_what_the_model_has_used_and_no_more() {
 }
 
 #[tokio::test]
-async fn an_answer_in_the_models_place_that_says_what_it_has_used_is_charged_that() {
+async fn an_answer_in_the_models_place_is_charged_the_usage_that_it_reports() {
     let guardrails = everywhere(|| async { Ok(Verdict::trip("no")) });
     for (guardrail, spent) in guardrails.into_iter().zip([7, 7, 30]) {
         let account = Account::new(Limits::new().tokens(10_000));

@@ -21,7 +21,7 @@ use tower_agent::{
 };
 use tower_agent_middleware::guardrail::{Guardrail, OnTrip, Tripped, Verdict};
 
-/// Whether something of an answer, or of a tool, is seen in an event.
+/// Returns whether an event shows a part of an answer, or of a tool.
 fn is_of_answer(event: &Event) -> bool {
     matches!(
         event.kind,

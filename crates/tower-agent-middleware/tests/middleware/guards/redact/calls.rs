@@ -1,4 +1,4 @@
-//! What becomes of model and tool calls.
+//! Redaction of model and tool calls.
 
 use std::sync::{Arc, Mutex};
 

@@ -1,4 +1,4 @@
-//! What detectors find, and what they leave alone.
+//! Detectors: their matches, and the text that they leave alone.
 
 use tower_agent_middleware::redact::{Detector, DetectorError, Redact};
 

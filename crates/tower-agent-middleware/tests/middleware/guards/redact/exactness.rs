@@ -1,4 +1,4 @@
-//! What is held back of a text, and that it is no more than must be.
+//! The part of a text that is held back is no more than must be.
 
 use std::sync::LazyLock;
 
@@ -28,8 +28,8 @@ fn every(letters: &[&str], length: usize, text: &mut String, f: &mut dyn FnMut(&
     }
 }
 
-/// What no continuation can change: the beginning that a text has in common with itself, however
-/// it goes on, without a match that is not over.
+/// Returns the part that no continuation can change: the beginning that a text has in common with
+/// itself, however it continues, without a match that is not over.
 fn settled(redact: &Redact, letters: &[&str], length: usize, text: &str) -> String {
     let mut common: Option<String> = None;
     every(letters, length, &mut text.to_owned(), &mut |longer| {
@@ -85,7 +85,7 @@ proptest! {
     #![proptest_config(cases(150))]
 
     #[test]
-    fn of_patterns_exactly_what_may_still_match_is_held_back(pieces in pieces(LETTERS)) {
+    fn possible_matches_of_patterns_are_held_back_exactly(pieces in pieces(LETTERS)) {
         let redact = marking([
             Detector::pattern("long", "ab+c|bcéa"),
             Detector::pattern("boundary", r"(?-u:\b)ca(?-u:\b)"),
@@ -96,7 +96,7 @@ proptest! {
     }
 
     #[test]
-    fn of_checked_patterns_exactly_what_may_still_match_is_held_back(pieces in pieces(EVEN)) {
+    fn possible_matches_of_checked_patterns_are_held_back_exactly(pieces in pieces(EVEN)) {
         let even = Detector::pattern("even", r"x[x-]*(?-u:\b)");
         let redact = marking([even.check(|found| found.len() % 2 == 0)]);
         check_exact(&redact, EVEN, 5, &pieces);
@@ -116,19 +116,19 @@ proptest! {
     #![proptest_config(cases(25))]
 
     #[test]
-    fn of_addresses_of_mail_exactly_what_may_still_match_is_held_back(pieces in pieces(MAIL)) {
+    fn possible_matches_of_mail_addresses_are_held_back_exactly(pieces in pieces(MAIL)) {
         check_exact(&marking([Detector::email()]), MAIL, 5, &pieces);
     }
 
     #[test]
-    fn of_addresses_of_machines_exactly_what_may_still_match_is_held_back(
+    fn possible_matches_of_ip_addresses_are_held_back_exactly(
         pieces in pieces(MACHINE),
     ) {
         check_exact(&marking([Detector::ip_address()]), MACHINE, 6, &pieces);
     }
 }
 
-/// What may stand in a text.
+/// The letters and words of a text.
 const FRAGMENTS: &[&str] = &[
     "jo@example.com",
     "a@b.co",

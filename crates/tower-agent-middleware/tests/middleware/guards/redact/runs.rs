@@ -19,7 +19,7 @@ use tower_agent_middleware::redact::{Detector, Redact, UnknownPlaceholder};
 use crate::guards::watch::{count, read_events, shown};
 use test_support::log::Log;
 
-/// What must not be visible, wherever it comes from.
+/// The secrets that must not be visible, wherever they come from.
 const RAW: [&str; 5] = [
     "user@raw.org",
     "model@raw.org",
@@ -170,7 +170,7 @@ async fn a_log_anywhere_inside_a_global_redaction_sees_nothing_raw_in_any_phase(
         while let Some(event) = stream.next().await {
             seen.push(format!("{:?}", event.kind));
         }
-        // What the user says is the user's.
+        // The user's own words stay.
         let seen = seen.join("\n").replace("I am user@raw.org", "");
         assert_hidden("the stream", &seen);
         assert_hidden("a global log", &global.take());

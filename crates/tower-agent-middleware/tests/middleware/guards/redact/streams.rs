@@ -1,4 +1,4 @@
-//! What is seen of a run that is watched.
+//! Redaction in the stream of a run.
 
 use std::sync::{Arc, LazyLock};
 
@@ -140,7 +140,7 @@ fn a_call_is_seen_at_once_and_its_arguments_when_the_answer_is_complete() {
 }
 
 #[test]
-fn a_part_ends_where_another_begins_and_what_was_held_back_of_it_is_let_through() {
+fn a_part_ends_where_another_begins_and_its_held_back_text_is_released() {
     let mut writing = Writing::through(&guard());
     writing.send_text("ask jo@example.com");
     assert_eq!(writing.text, "ask ");

@@ -119,7 +119,7 @@ fn namesake(log: &Log) -> (Agent, ScriptedModel) {
 }
 
 #[tokio::test]
-async fn of_members_with_the_same_tools_the_one_that_waits_is_resumed() {
+async fn the_waiting_member_is_resumed_among_members_with_the_same_tools() {
     let log = Log::default();
     let (first, before) = namesake(&log);
     let model = wiper("disk");

@@ -118,7 +118,7 @@ async fn the_first_delta_has_a_limit_of_its_own() {
         "no delta within 5s (limit for the first delta)"
     );
 
-    // What comes after the first is none of its business.
+    // It ignores everything after the first.
     let (result, _) = timed(layer, talker([4 * SECOND, 20 * SECOND], 20 * SECOND)).await;
     result.unwrap();
 }

@@ -1,4 +1,4 @@
-//! What a watched run shows of a call that took too long.
+//! The stream of a run with a call that took too long.
 
 use futures::StreamExt;
 use serde_json::json;

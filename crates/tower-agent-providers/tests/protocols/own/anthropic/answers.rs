@@ -1,4 +1,4 @@
-//! What is read, plainly and as a stream.
+//! Answers, plain and streamed.
 
 use serde_json::{Value, json};
 use tower_agent::message::{ProviderData, Reasoning};
@@ -210,7 +210,7 @@ async fn a_call_without_a_name_or_without_a_start_is_an_error() {
 }
 
 #[tokio::test]
-async fn what_the_server_added_to_a_call_goes_back() {
+async fn fields_that_the_server_added_to_a_call_go_back() {
     let mut block = tool_use("toolu_1", "query", json!({ "a": 1 }));
     block["caller"] = json!({ "type": "code_execution_20250825", "tool_id": "srvtoolu_1" });
     let response = both(&answer(json!([block]), "tool_use")).await;

@@ -145,11 +145,11 @@ async fn each_body_of_a_run_begins_with_the_one_before() {
         let end = before.find("],\"model\"").unwrap();
         assert_eq!(before[..end], after[..end]);
         assert!(after.len() > before.len());
-        // What follows the messages is the same, too.
+        // The bytes after the messages are the same, too.
         let rest = |text: &str| text[text.find("],\"model\"").unwrap()..].to_owned();
         assert_eq!(rest(before), rest(after));
     }
-    // What was put together piece by piece is what is written at once.
+    // A body that was put together piece by piece is the one that is written at once.
     let last = &seen[3].body["messages"];
     let roles: Vec<_> = last
         .as_array()

@@ -295,7 +295,7 @@ fn the_first_message_must_be_the_users() {
         error.message(),
         "the protocol requires a first message of the user"
     );
-    // What says nothing is not the first.
+    // A message without content is not the first.
     let sent = messages([Message::assistant(""), Message::user("Hi.")]);
     assert_eq!(
         sent,
@@ -356,8 +356,8 @@ fn data_of_this_provider_is_added_and_that_of_others_is_not() {
     assert_eq!(sent, expected);
 }
 
-/// What happens between two answers: messages before the question, calls of the answer before,
-/// and what stands between their results.
+/// The messages between two answers: those before the question, the calls of the answer before, and
+/// the messages between their results.
 #[derive(Clone, Debug)]
 struct Exchange {
     before: Vec<u8>,
@@ -417,7 +417,7 @@ fn conversation(exchanges: &[Exchange]) -> (Vec<Message>, usize) {
 }
 
 #[test]
-fn whatever_is_said_is_accepted() {
+fn every_conversation_is_accepted() {
     let mut runner = TestRunner::new(cases(300));
     let result = runner.run(&vec(exchange(), 0..5), |exchanges| {
         let (conversation, said) = conversation(&exchanges);

@@ -1,4 +1,4 @@
-//! What the API sends, and how the tests ask.
+//! Bytes of the API, and requests of the tests.
 
 use serde_json::{Value, json};
 use tower_agent::stream::Delta;

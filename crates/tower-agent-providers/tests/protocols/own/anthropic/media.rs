@@ -74,7 +74,7 @@ fn a_document_has_a_title_and_citations() {
 }
 
 #[test]
-fn what_cannot_be_sent_is_an_error_that_names_the_part() {
+fn an_unsendable_part_is_an_error_that_names_it() {
     for (part, problem) in [
         (
             Part::audio_base64("audio/wav", "UklGR"),

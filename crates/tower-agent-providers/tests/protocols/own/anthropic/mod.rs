@@ -1,4 +1,4 @@
-//! What only Anthropic Messages have.
+//! Features that only Anthropic Messages have.
 
 mod agents;
 mod answers;

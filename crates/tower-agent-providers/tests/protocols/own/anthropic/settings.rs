@@ -50,7 +50,7 @@ fn extra_fields_replace_and_remove_ours() {
 }
 
 #[test]
-fn what_the_protocol_lacks_is_an_error() {
+fn an_unsupported_request_is_an_error() {
     for (request, problem) in [
         (
             request(|settings| settings.seed = Some(1)),

@@ -62,7 +62,7 @@ async fn cache_counts_may_come_only_at_the_end() {
 }
 
 #[tokio::test]
-async fn what_came_before_the_cut_was_shown() {
+async fn deltas_before_a_cut_are_shown() {
     let all = events_of(&answer(json!([text_block("hi there")]), "end_turn"));
     let (response, deltas) = streamed(events(&all[..4])).await;
     let error = response.unwrap_err();

@@ -186,7 +186,7 @@ async fn signatures_go_back_on_exactly_their_parts() {
 
 /// A conversation that another provider began.
 #[tokio::test]
-async fn what_others_reasoned_and_signed_is_left_out() {
+async fn reasoning_and_signatures_of_others_are_left_out() {
     let foreign = |value: Value| {
         let mut data = ProviderData::default();
         data.set("anthropic", value);
@@ -300,7 +300,7 @@ async fn texts_of_a_result_are_lines_of_one() {
 }
 
 #[tokio::test]
-async fn what_results_show_follows_the_last_of_them() {
+async fn media_of_results_follow_the_last_result() {
     let shows = |id: &str, data: &str| {
         let parts = [
             Part::from_text("Look."),
@@ -363,7 +363,7 @@ async fn nothing_comes_between_the_results_of_a_turn() {
 }
 
 #[tokio::test]
-async fn what_waits_for_a_result_that_never_comes_is_sent() {
+async fn content_behind_a_call_without_a_result_is_sent() {
     let open = [
         Message::user("?"),
         calls([called("a", Some("s"))]),

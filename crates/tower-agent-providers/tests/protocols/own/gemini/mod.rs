@@ -1,4 +1,4 @@
-//! What only Gemini has.
+//! Features that only Gemini has.
 
 mod answers;
 mod building;

@@ -81,7 +81,7 @@ fn body(messages: &[Message]) -> String {
     String::from_utf8(body).unwrap()
 }
 
-/// What a content is made of.
+/// Returns the role of a content, and whether it has results.
 fn kind(content: &Value) -> (String, bool) {
     let parts = content["parts"].as_array().unwrap();
     let results = parts
@@ -158,7 +158,7 @@ proptest! {
         prop_assert_eq!(contents.len(), 3 + usize::from(rest));
     }
 
-    /// What is written for a message depends on nothing behind it.
+    /// The bytes of a message depend on nothing after it.
     #[test]
     fn a_longer_conversation_begins_with_the_bytes_of_a_shorter_one(messages in conversation()) {
         let whole = body(&messages);

@@ -141,7 +141,7 @@ async fn reasoning_by_generation_of_the_model() {
 }
 
 #[tokio::test]
-async fn what_the_protocol_cannot_do_is_an_error() {
+async fn settings_that_the_protocol_lacks_are_errors() {
     let mut settings = Settings::default();
     settings.reasoning_effort = Some(ReasoningEffort::None);
     let message = refused("gemini-3-flash-preview", request(settings)).await;

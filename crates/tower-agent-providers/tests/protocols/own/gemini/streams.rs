@@ -205,7 +205,7 @@ async fn usage_is_cumulative_and_set() {
 }
 
 #[tokio::test]
-async fn what_follows_the_finish_reason_counts() {
+async fn chunks_after_the_finish_reason_count() {
     let usage = json!({ "usageMetadata": { "promptTokenCount": 5 } });
     let chunks = [
         finished(json!([{ "text": "a" }]), "MAX_TOKENS"),

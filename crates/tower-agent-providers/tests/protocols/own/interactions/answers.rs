@@ -1,4 +1,4 @@
-//! What is read, and what goes back of it.
+//! Answers: reading them, and sending them back.
 
 use serde_json::{Value, json};
 use tower_agent::message::{Reasoning, Usage};
@@ -122,7 +122,7 @@ async fn streamed_steps_go_back_as_whole_ones() {
     assert_eq!(back(&response).await, expected);
 }
 
-/// What this library has no part for.
+/// Content that this library has no part for.
 #[tokio::test]
 async fn other_contents_are_kept_as_steps() {
     let video =
@@ -150,7 +150,7 @@ async fn other_contents_are_kept_as_steps() {
     assert_eq!(back(&streamed(&all).await).await, expected);
 }
 
-/// What was asked is not an answer.
+/// A question is not an answer.
 #[tokio::test]
 async fn steps_that_are_repeated_are_ignored() {
     let asked = json!({ "type": "user_input", "content": [{ "type": "text", "text": "hi" }] });

@@ -78,7 +78,7 @@ async fn codes_say_what_kind_of_error_it_is() {
 }
 
 #[tokio::test]
-async fn what_is_blocked_is_an_answer_with_its_reason() {
+async fn a_blocked_answer_has_the_reason() {
     for code in [
         "safety",
         "prohibited_content",

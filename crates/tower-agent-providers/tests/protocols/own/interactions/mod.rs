@@ -1,4 +1,4 @@
-//! What only Gemini's Interactions API has.
+//! Features that only Gemini's Interactions API has.
 
 mod answers;
 mod faults;

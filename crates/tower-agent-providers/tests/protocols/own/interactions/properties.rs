@@ -148,7 +148,7 @@ proptest! {
             prop_assert!(!step["content"].as_array().unwrap().is_empty(), "{}", step);
         }
 
-        // What is said keeps its order, of the user's and of the model's apart.
+        // The content keeps its order, the user's and the model's apart.
         for (role, kind) in [(Role::User, "user_input"), (Role::Assistant, "model_output")] {
             let is_its = |message: &&Message| match message.role() {
                 Role::Tool => role == Role::User,
@@ -163,13 +163,13 @@ proptest! {
         }
     }
 
-    /// What is written for a message depends on nothing behind it.
+    /// The bytes of a message depend on nothing after it.
     #[test]
     fn a_longer_conversation_begins_with_the_bytes_of_a_shorter_one(messages in conversation()) {
         let (whole, _) = input(&messages);
         for length in 0..messages.len() {
             let (start, steps) = input(&messages[..length]);
-            // What waits for a result is said at the end, and later after the result.
+            // Content that waits for a result is written at the end, and later after the result.
             let said = steps.iter().rposition(|step| step["type"] != "user_input");
             let kept = Value::from(&steps[..said.map_or(0, |last| last + 1)]).to_string();
             let closed = &start[..start.len().min("{\"input\":".len() + kept.len() - 1)];

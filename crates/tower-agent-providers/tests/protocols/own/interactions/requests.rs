@@ -1,4 +1,4 @@
-//! What is sent.
+//! Requests.
 
 use std::sync::Arc;
 
@@ -266,7 +266,7 @@ async fn nothing_comes_between_calls_and_their_results() {
     ]);
     assert_eq!(input(messages).await, Value::from_iter(expected));
 
-    // What waits is said where the model speaks again, or at the end.
+    // Waiting content is written where the model speaks again, or at the end.
     let waits = [
         Message::user("Go on."),
         said,
@@ -449,7 +449,7 @@ async fn tools_and_the_choice_among_them() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_sent_is_an_error() {
+async fn an_unsendable_request_is_an_error() {
     let mut settings = Settings::default();
     settings.parallel_tool_calls = Some(false);
     assert!(
