@@ -82,8 +82,8 @@ impl<R: Request> StackBuilder<R> {
         L: Layer<LayerInner<R>, Service: CallService<R>> + Send + 'static,
     {
         self.0.push(Part::Layer {
-            names: names_of::<R>(&layer, std::any::type_name::<L>()),
-            tools: named_in::<R>(&layer),
+            names: names_of::<R, L>(&layer),
+            tools: named_in::<R, L>(&layer),
             apply: Box::new(move |inner| BoxCallService::layer(layer.layer(inner))),
         });
     }
