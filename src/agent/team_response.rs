@@ -58,7 +58,7 @@ impl TeamResponse {
         } else {
             let interrupt = Error::interrupt_all(self.interrupts);
             // Latched, so that no callback of the team can undo the interrupts of its members.
-            context.latch::<AgentRequest>(&interrupt);
+            context.latch::<AgentRequest>(&interrupt, false);
             EndReason::Interrupted(interrupt.interrupts().into())
         };
         // Parallel members finish in any order; the transcript does not depend on it.

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `admit` | fails the call if a recorded ending blocks it |
 //! | `admit_target` | the same, directly before the model or the tool: also for a call that a guard holds, and for the model call beyond the limit |
-//! | `latch`, `latch_answered` | record an ending; `latch_answered` where the call has a result all the same |
+//! | `latch` | records an ending; a call whose `after` raised it has a result all the same |
 //! | `settle` | names the call in its error, records an ending, and restores one that the code inside has changed or swallowed |
 //!
 //! Parallel tool calls do not block each other, so the latch stores endings by call. What each
@@ -60,21 +60,13 @@ impl RunContext {
     #[cold]
     fn settle_error<R: Request>(&self, name: Option<&str>, error: Error) -> Error {
         let error = error.in_call(|| self.site(R::CALL, name));
-        self.latch::<R>(&error);
+        self.latch::<R>(&error, false);
         self.ending::<R>().unwrap_or(error)
     }
 
-    /// Records an error that ends more than its call.
-    pub(crate) fn latch<R: Request>(&self, error: &Error) {
-        self.remember::<R>(error, false);
-    }
-
-    /// Records an error that ends more than its call, although the call has a result.
-    pub(crate) fn latch_answered<R: Request>(&self, error: &Error) {
-        self.remember::<R>(error, true);
-    }
-
-    fn remember<R: Request>(&self, error: &Error, answered: bool) {
+    /// Records an error if it ends more than its call. `is_answered` if the call has a result all
+    /// the same.
+    pub(crate) fn latch<R: Request>(&self, error: &Error, is_answered: bool) {
         if error.kind() == ErrorKind::Aborted {
             self.abort(error);
             // Such a call is made after an abort, so it may raise one of its own as well.
@@ -83,7 +75,7 @@ impl RunContext {
             }
         }
         if error.is_ending() {
-            self.end(R::CALL, error, answered);
+            self.end(R::CALL, error, is_answered);
         }
     }
 
