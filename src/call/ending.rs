@@ -10,6 +10,18 @@
 //! | `latch` | records an ending; a call whose `after` raised it has a result all the same |
 //! | `settle` | names the call in its error, records an ending, and restores one that the code inside has changed or swallowed |
 //!
+//! Each is passed where ours meets foreign code, and the loop looks once before each step:
+//!
+//! | passes | on entry | on exit |
+//! |---|---|---|
+//! | an agent | `admit` | `ending`, which takes precedence over any result |
+//! | a band | `admit`, before its first hook and after the last `before` | `settle`, of each failed attempt and of the call |
+//! | a function around a call | `admit` | `settle` |
+//! | a tower layer | | `settle`, of an error |
+//! | a model or a tool | `admit_target` | `settle`, of an error |
+//! | the loop, or the plan of a team | `ending`, before each step of the loop | `settle` |
+//! | a call of the loop | `admit`, of a tool call that may have waited for others | `settle`, of a response too: no band may be around the call |
+//!
 //! Parallel tool calls do not block each other, so the latch stores endings by call. What each
 //! ending does to the hooks of a call is in the table of `callback/life.rs`.
 
