@@ -174,7 +174,23 @@ impl Conversation {
                     *place = Some(encrypted_value.clone());
                 }
             }
-            _ => {}
+            // They change no message. Chunks would, but an `OrderKeeper` has spelt them out.
+            EventKind::RunFinished(_)
+            | EventKind::RunError(_)
+            | EventKind::StepStarted { .. }
+            | EventKind::StepFinished { .. }
+            | EventKind::TextMessageChunk { .. }
+            | EventKind::ToolCallChunk { .. }
+            | EventKind::StateSnapshot { .. }
+            | EventKind::StateDelta { .. }
+            | EventKind::ReasoningStart { .. }
+            | EventKind::ReasoningMessageChunk { .. }
+            | EventKind::ReasoningEnd { .. }
+            | EventKind::SubagentStarted(_)
+            | EventKind::SubagentFinished { .. }
+            | EventKind::SubagentError { .. }
+            | EventKind::Raw { .. }
+            | EventKind::Custom { .. } => {}
         }
     }
 
@@ -214,7 +230,12 @@ impl Conversation {
                     };
                     Some(Message::new(message.id.clone(), kind))
                 }
-                _ => (!gone(message)).then(|| message.clone()),
+                MessageKind::Developer { .. }
+                | MessageKind::System { .. }
+                | MessageKind::Assistant { .. }
+                | MessageKind::User { .. }
+                | MessageKind::Tool { .. }
+                | MessageKind::Reasoning { .. } => (!gone(message)).then(|| message.clone()),
             });
         Event::messages_snapshot(kept.collect())
     }
