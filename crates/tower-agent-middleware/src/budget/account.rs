@@ -183,7 +183,9 @@ impl Account {
         taken += wanted;
         let is_broken = |limit: &Limit| match limit {
             Limit::Time(_) => time >= limit.units(),
-            _ => taken.of(*limit, time) > limit.units(),
+            Limit::ModelCalls(_) | Limit::ToolCalls(_) | Limit::Tokens(_) | Limit::Cost(_) => {
+                taken.of(*limit, time) > limit.units()
+            }
         };
         match self.0.limits.each().find(is_broken) {
             Some(limit) => Err(Exceeded {
