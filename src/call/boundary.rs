@@ -480,7 +480,9 @@ impl Side {
     fn watch<R: Request, T>(&self, code: impl FnOnce() -> T) -> Result<T> {
         match self.kind {
             CodeKind::Handle { catches: false } => Ok(code()),
-            _ => catch(code).map_err(|panic| self.panicked::<R>(&panic)),
+            CodeKind::Handle { catches: true } | CodeKind::Leaf(_) | CodeKind::Layer(_) => {
+                catch(code).map_err(|panic| self.panicked::<R>(&panic))
+            }
         }
     }
 
@@ -490,7 +492,7 @@ impl Side {
             (CodeKind::Layer(_), _) => (ErrorKind::Callback, "a layer around "),
             (_, CallKind::Tool) => (ErrorKind::Tool, ""),
             (_, CallKind::Model) => (ErrorKind::Provider, ""),
-            _ => (ErrorKind::Other, ""),
+            (_, CallKind::Agent | CallKind::Other(_)) => (ErrorKind::Other, ""),
         };
         Error::new(kind, format!("{what}the {} panicked: {panic}", R::CALL))
     }
