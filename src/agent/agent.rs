@@ -324,7 +324,6 @@ async fn answer(
     checked.map_err(|error| error.in_call(|| context.site(CallKind::Agent, None)))?;
     context.admit::<AgentRequest>()?;
     let result = until_cancelled(context, agent.stack.make(request.clone())).await;
-    let result = context.settle::<AgentRequest, _>(None, result);
     let result = ended(context, request, result).map(|mut response| {
         // The response of a layer, or its absence, is not part of the run yet.
         request.mark(&mut response, None, Origin::Service);
@@ -381,7 +380,8 @@ fn ended(
     result: Result<AgentResponse>,
 ) -> Result<AgentResponse> {
     let Some(ending) = context.ending::<AgentRequest>() else {
-        return result;
+        // Only errors from outside the stack are without the call, such as that of a cancelled token.
+        return result.map_err(|error| error.in_call(|| context.site(CallKind::Agent, None)));
     };
     if !matches!(
         ending.kind(),

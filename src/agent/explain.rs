@@ -1,7 +1,6 @@
 use std::fmt;
 
-use crate::callback::names_of;
-use crate::tool::{Tool, ToolRequest};
+use crate::tool::Tool;
 
 /// The structure of an agent, from the outside in.
 ///
@@ -39,7 +38,7 @@ impl Explanation {
         let names = tool
             .layers()
             .iter()
-            .map(|layer| names_of::<ToolRequest>(&*layer.layer, layer.type_name))
+            .map(|layer| layer.names.clone())
             .collect();
         let inside = self.stack(depth, names);
         self.line(inside, tool.declaration().name());

@@ -59,7 +59,7 @@ impl TeamResponse {
             // All of them at once, so that one resumed run can answer them.
             let interrupt = Error::interrupt_all(self.interrupts);
             // Latched, so that no callback of the team can undo the interrupts of its members.
-            context.latch::<AgentRequest>(&interrupt);
+            context.latch::<AgentRequest>(&interrupt, false);
             EndReason::Interrupted(interrupt.interrupts().into())
         };
         // Parallel members finish in any order; the transcript does not depend on it.

@@ -42,6 +42,6 @@ pub(super) fn whose_turn(
             let message = format!("agent `{agent}` cannot continue with open calls {calls}: {why}");
             Err(Error::new(ErrorKind::InvalidRequest, message))
         }
-        _ => Ok(None),
+        Step::Model | Step::Done => Ok(None),
     }
 }

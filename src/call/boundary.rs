@@ -490,7 +490,9 @@ impl Side {
             // A plain handle adds nothing to a panic: it unwinds into the caller, as it would from
             // the service itself.
             CodeKind::Handle { catches: false } => Ok(code()),
-            _ => catch(code).map_err(|panic| self.panicked::<R>(&panic)),
+            CodeKind::Handle { catches: true } | CodeKind::Leaf(_) | CodeKind::Layer(_) => {
+                catch(code).map_err(|panic| self.panicked::<R>(&panic))
+            }
         }
     }
 
@@ -500,7 +502,7 @@ impl Side {
             (CodeKind::Layer(_), _) => (ErrorKind::Callback, "a layer around "),
             (_, CallKind::Tool) => (ErrorKind::Tool, ""),
             (_, CallKind::Model) => (ErrorKind::Provider, ""),
-            _ => (ErrorKind::Other, ""),
+            (_, CallKind::Agent | CallKind::Other(_)) => (ErrorKind::Other, ""),
         };
         Error::new(kind, format!("{what}the {} panicked: {panic}", R::CALL))
     }

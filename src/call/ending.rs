@@ -7,8 +7,20 @@
 //! |---|---|
 //! | `admit` | fails the call if a recorded ending blocks it |
 //! | `admit_target` | the same, directly before the model or the tool: also for a call that a guard holds, and for the model call beyond the limit |
-//! | `latch`, `latch_answered` | record an ending; `latch_answered` where the call has a result all the same |
+//! | `latch` | records an ending; a call whose `after` raised it has a result all the same |
 //! | `settle` | names the call in its error, records an ending, and restores one that the code inside has changed or swallowed |
+//!
+//! Each is passed where ours meets foreign code, and the loop looks once before each step:
+//!
+//! | passes | on entry | on exit |
+//! |---|---|---|
+//! | an agent | `admit` | `ending`, which takes precedence over any result |
+//! | a band | `admit`, before its first hook and after the last `before` | `settle`, of each failed attempt and of the call |
+//! | a function around a call | `admit` | `settle` |
+//! | a tower layer | | `settle`, of an error |
+//! | a model or a tool | `admit_target` | `settle`, of an error |
+//! | the loop, or the plan of a team | `ending`, before each step of the loop | `settle` |
+//! | a call of the loop | `admit`, of a tool call that may have waited for others | `settle`, of a response too: no band may be around the call |
 //!
 //! Parallel tool calls do not block each other, so the latch stores endings by call. What each
 //! ending does to the hooks of a call is in the table of `callback/life.rs`.
@@ -64,21 +76,13 @@ impl RunContext {
         let error = error.in_call(|| self.site(R::CALL, name));
         // Recorded first, so that the ending below is this error, or an earlier one that it must
         // not replace.
-        self.latch::<R>(&error);
+        self.latch::<R>(&error, false);
         self.ending::<R>().unwrap_or(error)
     }
 
-    /// Records an error that ends more than its call.
-    pub(crate) fn latch<R: Request>(&self, error: &Error) {
-        self.remember::<R>(error, false);
-    }
-
-    /// Records an error that ends more than its call, although the call has a result.
-    pub(crate) fn latch_answered<R: Request>(&self, error: &Error) {
-        self.remember::<R>(error, true);
-    }
-
-    fn remember<R: Request>(&self, error: &Error, answered: bool) {
+    /// Records an error if it ends more than its call. `is_answered` if the call has a result all
+    /// the same.
+    pub(crate) fn latch<R: Request>(&self, error: &Error, is_answered: bool) {
         if error.kind() == ErrorKind::Aborted {
             self.abort(error);
             // Such a call is made after an abort, so it may raise one of its own as well.
@@ -87,7 +91,7 @@ impl RunContext {
             }
         }
         if error.is_ending() {
-            self.end(R::CALL, error, answered);
+            self.end(R::CALL, error, is_answered);
         }
     }
 

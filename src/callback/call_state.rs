@@ -132,15 +132,9 @@ impl<R: Request> CallState<R> {
         let error = error
             .by(|| name(self.at(index).get()), hook)
             .in_call(|| CallSite::of(&self.request));
-        let context = self.request.context();
         // Recorded where it is raised, before any code outside sees the error: nothing can undo an
-        // ending.
-        if hook == "after" {
-            // The call keeps its response, whatever the run does.
-            context.latch_answered::<R>(&error);
-        } else {
-            context.latch::<R>(&error);
-        }
+        // ending. After the call it keeps its response, whatever the run does.
+        self.request.context().latch::<R>(&error, hook == "after");
         error
     }
 }

@@ -1,4 +1,3 @@
-use std::any::type_name;
 use std::fmt;
 use std::sync::Arc;
 
@@ -24,8 +23,8 @@ impl<R: Request> Layers<R> {
     {
         // Names and tools are read before the layer moves into a closure, which hides its type.
         let layer = ErasedLayer {
-            names: names_of::<R>(&layer, type_name::<L>()),
-            tools: named_in::<R>(&layer),
+            names: names_of::<R, L>(&layer),
+            tools: named_in::<R, L>(&layer),
             apply: Arc::new(move |inner| BoxCallService::layer(layer.layer(inner))),
         };
         Arc::make_mut(self.0.get_or_insert_default()).push(layer);

@@ -285,7 +285,6 @@ where
         if !self.is_ready {
             self.ready().await?;
         }
-        self.context().admit::<R>()?;
         let (mut response, origin) = self.respond().await?;
         // The service's own response is marked by the inmost band, which is the first to see it.
         if origin != Origin::Service || !self.call.is_inmost {
@@ -319,29 +318,42 @@ where
             .rules
             .before_runs_again
             .then(|| Box::new(self.call.request.clone()));
-        if let Some(response) = self.call.before(Mode::All).await? {
-            return Ok((response, Origin::Before));
-        }
+        let mut before_mode = Some(Mode::All);
         let mut retries = 0;
+        let mut failed = None;
         loop {
+            if let Some(mode) = before_mode {
+                // The run may have ended while the service became ready, or in an `on_error`.
+                self.context().admit::<R>()?;
+                if let (Some(original), Some(_)) = (&original, failed) {
+                    self.call.request.clone_from(original);
+                }
+                if let Some(response) = self.call.before(mode).await? {
+                    return Ok((response, Origin::Before));
+                }
+            }
             // A hook may have seen an ending and ignored it.
             self.context().admit::<R>()?;
-            let error = match self.attempt().await {
+            if let Some(kind) = failed {
+                let call = CallSite::of(&self.call.request);
+                // Not the error itself: an outer layer may redact its text.
+                tracing::warn!(%call, made = retries, %kind, "retrying call");
+            }
+            let result = self.attempt().await;
+            // Before any `on_error` sees it. A response is settled when the band ends.
+            let error = match result.or_else(|error| self.settle(Err(error))) {
                 Ok(response) => return Ok((response, Origin::Service)),
                 Err(error) if is_final::<R>(self.context(), &error) => return Err(error),
                 Err(error) => error,
             };
             let may_retry = retries < self.max_retries();
-            let kind = error.kind();
+            failed = Some(error.kind());
             // In a box, so that a call that does not fail needs no space for it.
-            let recovered = Box::pin(self.recover(error, may_retry, original.as_deref()));
-            match recovered.await? {
-                Some(recovered) => return Ok(recovered),
-                None => retries += 1,
+            match Box::pin(self.recover(error, may_retry, original.is_some())).await? {
+                AfterError::Fallback(response) => return Ok((response, Origin::Fallback)),
+                AfterError::Retry(mode) => before_mode = mode,
             }
-            let call = CallSite::of(&self.call.request);
-            // Not the error itself: an outer layer may redact its text.
-            tracing::warn!(%call, made = retries, %kind, "retrying call");
+            retries += 1;
         }
     }
 
@@ -353,42 +365,32 @@ where
             self.is_ready = false;
         }
         let result = self.inner.call(self.call.request.clone()).await;
-        // Before any `on_error` sees it. A response is settled when the band ends.
-        result.or_else(|error| self.settle(Err(Error::from(error.into()))))
+        result.map_err(|error| Error::from(error.into()))
     }
 
-    /// Returns the response after an error of the call itself, or nothing to retry. `original` is the
-    /// request to retry, if it is not the current one.
+    /// Runs the `on_error`s. `runs_all_again` if a retry runs every `before` again.
     async fn recover(
         &mut self,
         error: Error,
         may_retry: bool,
-        original: Option<&R>,
-    ) -> Result<Option<(R::Response, Origin)>> {
+        runs_all_again: bool,
+    ) -> Result<AfterError<R::Response>> {
         let call = &mut self.call;
         let sent = call.request.clone();
-        if let Recovered::Fallback(response) = call.on_error(error, may_retry).await? {
-            return Ok(Some((response, Origin::Fallback)));
-        }
-        call.request.context().admit::<R>()?;
-        let mode = match original {
-            Some(original) => {
-                call.request = original.clone();
-                Mode::All
-            }
+        Ok(match call.on_error(error, may_retry).await? {
+            Recovered::Fallback(response) => AfterError::Fallback(response),
+            Recovered::Retry if runs_all_again => AfterError::Retry(Some(Mode::All)),
             // The guards allowed a different request.
-            None if call.request.is_changed_from(&sent) => Mode::Guards,
-            None => return Ok(None),
-        };
-        // It may own what a `before` has reserved, and that `before` may run again.
-        drop(sent);
-        let response = call.before(mode).await?;
-        Ok(response.map(|response| (response, Origin::Before)))
+            Recovered::Retry if call.request.is_changed_from(&sent) => {
+                AfterError::Retry(Some(Mode::Guards))
+            }
+            Recovered::Retry => AfterError::Retry(None),
+        })
     }
 
     async fn ready(&mut self) -> Result<()> {
         let ready = poll_fn(|cx| self.inner.poll_ready(cx)).await;
-        self.settle(ready.map_err(|error| Error::from(error.into())))?;
+        ready.map_err(|error| Error::from(error.into()))?;
         self.is_ready = true;
         Ok(())
     }
@@ -426,6 +428,13 @@ where
     fn context(&self) -> &RunContext {
         self.call.request.context()
     }
+}
+
+/// The way on after the `on_error`s of a failed attempt.
+enum AfterError<T> {
+    Fallback(T),
+    /// A retry, before which these `before`s run again.
+    Retry(Option<Mode>),
 }
 
 /// Returns whether `on_error` is skipped: the error ends more than the call, or there was no call

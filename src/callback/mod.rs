@@ -88,7 +88,6 @@ pub use self::function::{
 pub use self::layer_inner::LayerInner;
 pub use self::list::Callbacks;
 pub(crate) use self::named_tool::NamedTool;
-pub(crate) use self::names::names_of;
 pub use self::rules::{CallbackRules, LoopRules, Remaining, Rules};
 pub use self::service::CallbackService;
 pub use self::stack_builder::StackBuilder;

@@ -84,8 +84,8 @@ impl<R: Request> StackBuilder<R> {
     {
         self.0.push(StackPart::Layer {
             // Read now: in the closure below, the layer has lost its type.
-            names: names_of::<R>(&layer, std::any::type_name::<L>()),
-            tools: named_in::<R>(&layer),
+            names: names_of::<R, L>(&layer),
+            tools: named_in::<R, L>(&layer),
             apply: Box::new(move |inner| BoxCallService::layer(layer.layer(inner))),
         });
     }

@@ -177,7 +177,7 @@ impl<T: Copy> PerCall<T> {
             CallKind::Model => self.model,
             CallKind::Tool => self.tool,
             CallKind::Agent => self.agent,
-            _ => self.other,
+            CallKind::Other(_) => self.other,
         }
     }
 }

@@ -25,6 +25,7 @@
 mod call_name;
 mod checkpoint;
 mod held;
+mod interrupt;
 mod open_calls;
 mod order;
 mod record;
@@ -36,6 +37,7 @@ mod step;
 pub(crate) use self::call_name::CallName;
 pub(crate) use self::checkpoint::CALLS;
 pub use self::checkpoint::Checkpoint;
+pub use self::interrupt::{Interrupt, Resolution, ResolutionOutcome};
 pub(crate) use self::record::{Open, Record, Transcript};
 pub(crate) use self::repair::{make_whole, refusal};
 pub(crate) use self::saved::Head;

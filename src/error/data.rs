@@ -8,10 +8,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::call_site::CallSite;
 use super::error::Error;
-use super::interrupt::Interrupt;
 use super::kind::ErrorKind;
 use super::raised_by::RaisedBy;
 use crate::call_kind::CallKind;
+use crate::conversation::Interrupt;
 use crate::metadata::Metadata;
 
 /// The stored form of an error: its fields that are data.

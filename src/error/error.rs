@@ -5,10 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::call_site::CallSite;
-use super::interrupt::Interrupt;
 use super::kind::ErrorKind;
 use super::raised_by::RaisedBy;
-use crate::any_value::AnyValue;
+use crate::conversation::{Checkpoint, Interrupt};
 use crate::metadata::Metadata;
 
 /// An error of any type, as tower's layers return it.
@@ -58,8 +57,8 @@ pub(super) struct ErrorFields {
     pub(super) interrupts: Option<Arc<[Interrupt]>>,
     /// The text for the model, instead of kind and message.
     pub(super) model_message: Option<Cow<'static, str>>,
-    /// The checkpoint of a failed run, whose type is on a floor above this one.
-    pub(super) attachment: Option<AnyValue>,
+    /// The checkpoint of a failed run.
+    pub(super) checkpoint: Option<Arc<Checkpoint>>,
 }
 
 #[derive(Clone, Debug)]
@@ -85,7 +84,7 @@ impl Error {
             raised_by: None,
             interrupts: None,
             model_message: None,
-            attachment: None,
+            checkpoint: None,
         }))
     }
 
@@ -291,15 +290,6 @@ impl Error {
     #[must_use]
     pub fn with_metadata(self, metadata: Metadata) -> Self {
         self.update(|e| e.metadata = metadata)
-    }
-
-    /// Returns what else goes with the error; a floor above this one knows what it is.
-    pub(crate) fn attachment(&self) -> Option<&AnyValue> {
-        self.0.attachment.as_ref()
-    }
-
-    pub(crate) fn with_attachment(self, attachment: Option<AnyValue>) -> Self {
-        self.update(|e| e.attachment = attachment)
     }
 
     /// Sets the call, unless an inner call was set already.

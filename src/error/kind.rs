@@ -123,7 +123,24 @@ impl ErrorKind {
             Self::MaxIterations => "raise `max_iterations`, or stop earlier with `stop_when`",
             Self::MaxNesting => "raise `max_nesting` on the outermost agent, or nest fewer agents",
             Self::BudgetExceeded => "raise the limit, or ask for less",
-            _ => return None,
+            Self::Aborted
+            | Self::Interrupted
+            | Self::InvocationEnded
+            | Self::Cancelled
+            | Self::Timeout
+            | Self::RateLimited
+            | Self::Overloaded
+            | Self::InvalidRequest
+            | Self::Provider
+            | Self::Protocol
+            | Self::Tool
+            | Self::UnknownTool
+            | Self::InvalidArguments
+            | Self::InvalidAnswer
+            | Self::Conflict
+            | Self::Store
+            | Self::Callback
+            | Self::Other => return None,
         })
     }
 }

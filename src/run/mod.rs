@@ -8,6 +8,7 @@
 //! server.
 
 mod answer_format;
+mod open_calls;
 mod request;
 mod response;
 mod saved_request;

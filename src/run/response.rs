@@ -229,7 +229,10 @@ impl AgentResponse {
     pub fn interrupts(&self) -> &[Interrupt] {
         match &self.end_reason {
             EndReason::Interrupted(interrupts) => interrupts,
-            _ => &[],
+            EndReason::Completed
+            | EndReason::StopCondition
+            | EndReason::EndedByCallback
+            | EndReason::IterationLimit => &[],
         }
     }
 

@@ -206,7 +206,12 @@ pub(super) fn of_part(index: usize, part: &Part) -> impl Iterator<Item = Delta> 
                 Some(Delta::Arguments { index, json }),
             )
         }
-        _ => (None, None),
+        // They have no deltas.
+        Part::Image(_)
+        | Part::Audio(_)
+        | Part::Document(_)
+        | Part::ToolResult(_)
+        | Part::Provider(_) => (None, None),
     };
     first.into_iter().chain(second)
 }
@@ -274,7 +279,12 @@ pub(super) fn is_visible(message: &Message) -> bool {
     message.parts().iter().any(|part| match part {
         Part::Text(text) => !text.text.is_empty(),
         Part::ToolCall(_) => true,
-        part => as_thought(part).is_some_and(|thought| !thought.is_empty()),
+        Part::Reasoning(reasoning) => !reasoning.text.is_empty(),
+        Part::Image(_)
+        | Part::Audio(_)
+        | Part::Document(_)
+        | Part::ToolResult(_)
+        | Part::Provider(_) => false,
     })
 }
 

@@ -97,7 +97,7 @@ impl<R: Request> RecordLayer<R> {
             .into_iter()
             .filter_map(|ended| match ended {
                 Ended::Done(response) => Some(response),
-                _ => None,
+                Ended::Running | Ended::Failed(_) | Ended::Dropped => None,
             })
             .collect()
     }

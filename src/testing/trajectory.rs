@@ -107,7 +107,12 @@ impl Trajectory {
                         step.is_error = result.is_error;
                     }
                 }
-                _ => {}
+                Part::Text(_)
+                | Part::Reasoning(_)
+                | Part::Image(_)
+                | Part::Audio(_)
+                | Part::Document(_)
+                | Part::Provider(_) => {}
             }
         }
         Self { calls }
@@ -157,7 +162,28 @@ impl Trajectory {
                     // The output of a discarded message was taken back, and its calls never ran.
                     calls.retain(|call| call.message != *message);
                 }
-                _ => {}
+                EventKind::RunStarted { .. }
+                | EventKind::RunFinished
+                | EventKind::RunInterrupted { .. }
+                | EventKind::RunFailed { .. }
+                | EventKind::AgentStarted
+                | EventKind::AgentFinished { .. }
+                | EventKind::StepStarted { .. }
+                | EventKind::StepFinished { .. }
+                | EventKind::TextStart { .. }
+                | EventKind::TextDelta { .. }
+                | EventKind::TextEnd { .. }
+                | EventKind::ReasoningStart { .. }
+                | EventKind::ReasoningDelta { .. }
+                | EventKind::ReasoningEnd { .. }
+                | EventKind::ToolCallEnd { .. }
+                | EventKind::ToolCallProviderData { .. }
+                | EventKind::StateSnapshot { .. }
+                | EventKind::StateDelta { .. }
+                | EventKind::Usage { .. }
+                | EventKind::AnswerRejected { .. }
+                | EventKind::Callback(_)
+                | EventKind::Custom { .. } => {}
             }
         }
         let calls = calls.into_iter().map(|call| Step {

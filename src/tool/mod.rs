@@ -64,4 +64,5 @@ pub use self::response::ToolResponse;
 pub(crate) use self::schema::answer;
 pub use self::service::{BoxTool, ToolService};
 pub use self::set::{InvalidTool, ToolSet};
+pub(crate) use self::tool::NameLayers;
 pub use self::tool::Tool;

@@ -1,4 +1,3 @@
-use std::any::{Any, type_name};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,6 +13,7 @@ use super::function::{Function, IntoToolFuture};
 use super::request::ToolRequest;
 use super::schema::Parameters;
 use super::service::{BoxTool, ToolService};
+use crate::context::OfCallbacks;
 use crate::error::Error;
 use crate::function::Seal;
 
@@ -31,12 +31,17 @@ pub struct Tool {
     inner_tools: BTreeSet<Arc<str>>,
 }
 
+/// Names the layers of tools, for people. Implemented where lists of callbacks are known, whose names
+/// are those of the callbacks in them.
+pub(crate) trait NameLayers {
+    fn names_of<L: 'static>(layer: &L) -> Vec<String>;
+}
+
 /// A layer around one tool.
 #[derive(Clone)]
 pub(crate) struct ToolLayer {
-    pub(crate) type_name: &'static str,
-    /// For code that knows its type.
-    pub(crate) layer: Arc<dyn Any + Send + Sync>,
+    /// The names of the callbacks in it, or that of its type.
+    pub(crate) names: Vec<String>,
     apply: Arc<dyn Fn(BoxTool) -> BoxTool + Send + Sync>,
 }
 
@@ -131,13 +136,9 @@ impl Tool {
     where
         L: Layer<BoxTool, Service: ToolService> + Send + Sync + 'static,
     {
-        let layer = Arc::new(layer);
-        let applied = layer.clone();
-        let apply = Arc::new(move |service| BoxTool::layer(applied.layer(service)));
         self.layers.push(ToolLayer {
-            type_name: type_name::<L>(),
-            layer,
-            apply,
+            names: OfCallbacks::names_of(&layer),
+            apply: Arc::new(move |service| BoxTool::layer(layer.layer(service))),
         });
         self
     }

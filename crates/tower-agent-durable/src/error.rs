@@ -65,7 +65,9 @@ impl From<StoreError> for Error {
     fn from(error: StoreError) -> Self {
         let kind = match error {
             StoreError::Conflict { .. } => ErrorKind::Conflict,
-            _ => ErrorKind::Store,
+            StoreError::NewerFormat { .. } | StoreError::Data(..) | StoreError::Database(..) => {
+                ErrorKind::Store
+            }
         };
         Self::new(kind, error.to_string()).with_source(error)
     }

@@ -177,7 +177,23 @@ impl Conversation {
                     *encrypted = Some(encrypted_value.clone());
                 }
             }
-            _ => {}
+            // They change no message. Chunks would, but an `OrderKeeper` has spelt them out.
+            EventKind::RunFinished(_)
+            | EventKind::RunError(_)
+            | EventKind::StepStarted { .. }
+            | EventKind::StepFinished { .. }
+            | EventKind::TextMessageChunk { .. }
+            | EventKind::ToolCallChunk { .. }
+            | EventKind::StateSnapshot { .. }
+            | EventKind::StateDelta { .. }
+            | EventKind::ReasoningStart { .. }
+            | EventKind::ReasoningMessageChunk { .. }
+            | EventKind::ReasoningEnd { .. }
+            | EventKind::SubagentStarted(_)
+            | EventKind::SubagentFinished { .. }
+            | EventKind::SubagentError { .. }
+            | EventKind::Raw { .. }
+            | EventKind::Custom { .. } => {}
         }
     }
 
@@ -216,8 +232,12 @@ impl Conversation {
                     };
                     Some(Message::new(message.id.clone(), kind))
                 }
-                _ if is_discarded => None,
-                _ => Some(message.clone()),
+                MessageKind::Developer { .. }
+                | MessageKind::System { .. }
+                | MessageKind::Assistant { .. }
+                | MessageKind::User { .. }
+                | MessageKind::Tool { .. }
+                | MessageKind::Reasoning { .. } => (!is_discarded).then(|| message.clone()),
             }
         });
         Event::messages_snapshot(remaining.collect())

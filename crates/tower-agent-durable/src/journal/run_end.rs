@@ -68,7 +68,7 @@ impl RunEnd {
     pub fn interrupts(&self) -> &[Interrupt] {
         match self {
             Self::Waiting { checkpoint, .. } => &checkpoint.interrupts,
-            _ => &[],
+            Self::Completed { .. } | Self::Failed(_) => &[],
         }
     }
 }

@@ -41,7 +41,7 @@ impl RunInfo {
     ) -> Self {
         let error = match end {
             Some(RunEnd::Failed(error)) => Some(error.clone()),
-            _ => None,
+            Some(RunEnd::Completed { .. } | RunEnd::Waiting { .. }) | None => None,
         };
         Self {
             id: id.into(),

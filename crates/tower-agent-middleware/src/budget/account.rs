@@ -190,7 +190,9 @@ impl Account {
         let broken = self.0.limits.each().find(|limit| match limit {
             // Time is not reserved: at the limit nothing more may start.
             Limit::Time(_) => time >= limit.units(),
-            _ => taken.of(*limit, time) > limit.units(),
+            Limit::ModelCalls(_) | Limit::ToolCalls(_) | Limit::Tokens(_) | Limit::Cost(_) => {
+                taken.of(*limit, time) > limit.units()
+            }
         });
         match broken {
             Some(limit) => Err(Exceeded {

@@ -108,7 +108,7 @@ impl fmt::Display for Exceeded {
                      agent's settings or `Limits::reservation`, or raise the limit",
                 )
             }
-            _ => Ok(()),
+            Limit::ModelCalls(_) | Limit::ToolCalls(_) | Limit::Time(_) => Ok(()),
         }
     }
 }

@@ -48,7 +48,7 @@ impl Mapper for Gate {
         }
         Poll::Ready(match self {
             Self::Open => Ok(()),
-            _ => Err(Error::new(
+            Self::Waiting(_) | Self::Shut => Err(Error::new(
                 ErrorKind::Cancelled,
                 "a guardrail did not allow this call",
             )),

@@ -287,7 +287,7 @@ impl Hider {
         match (&self.redact.replacement, &self.vault) {
             (Replacement::Function(replace), _) => replace(kind, text),
             (Replacement::Numbered, Some(vault)) => vault.placeholder(kind, text),
-            _ => format!("[{kind}]"),
+            (Replacement::Kind, _) | (Replacement::Numbered, None) => format!("[{kind}]"),
         }
     }
 
@@ -306,7 +306,7 @@ impl Hider {
                         .any(|known| Some(known.as_str()) == kind)
                 })
             }
-            _ => Arc::new(|_| false),
+            (Replacement::Numbered, None) | (Replacement::Function(_), _) => Arc::new(|_| false),
         };
         Scanner::new(rules, self.redact.max_len, is_placeholder)
     }

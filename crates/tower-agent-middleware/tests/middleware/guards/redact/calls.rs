@@ -387,5 +387,5 @@ async fn the_name_of_a_document_is_redacted_and_its_data_is_not() {
 
     let expected = Document::new(report).with_name("CV of [email]");
     let seen = &model.requests()[0];
-    assert_eq!(seen.messages()[0].parts()[1], Part::Document(expected));
+    assert_eq!(seen.messages()[0].parts()[1], Part::from(expected));
 }
