@@ -320,7 +320,7 @@ impl World {
                 Ok(answers) => serde_json::from_str(&answers)?,
                 Err(_) => {
                     let open = session
-                        .map(|it| it.checkpoint.interrupts)
+                        .map(|it| it.checkpoint.head.interrupts)
                         .unwrap_or_default();
                     open.iter().map(|it| self.answer(it)).collect()
                 }
