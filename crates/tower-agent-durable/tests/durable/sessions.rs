@@ -127,7 +127,7 @@ async fn the_state_and_the_private_state_come_back() {
     );
     assert_eq!(response.state().snapshot(), state);
     let checkpoint = serde_json::to_value(response.checkpoint()).unwrap();
-    assert_eq!(checkpoint["private_state"]["runs"], 2);
+    assert_eq!(checkpoint["head"]["private_state"]["runs"], 2);
 }
 
 #[tokio::test]
