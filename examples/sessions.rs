@@ -37,7 +37,7 @@ impl Sessions {
     fn begin(&self, name: &str, turn: u64) -> Result<Checkpoint, Error> {
         let mut sessions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let session = sessions.entry(name.to_owned()).or_default();
-        let latest = session.checkpoint.turn;
+        let latest = session.checkpoint.head.turn;
         if session.is_running || latest != turn {
             let message =
                 format!("`{name}` is at turn {latest}, or under way; this is turn {turn}");
@@ -61,7 +61,7 @@ impl Sessions {
         let sessions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         sessions
             .get(name)
-            .map_or(0, |session| session.checkpoint.turn)
+            .map_or(0, |session| session.checkpoint.head.turn)
     }
 
     /// Runs one turn of a session.

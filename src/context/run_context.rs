@@ -258,7 +258,7 @@ impl RunContext {
     /// let request = AgentRequest::resume(first.checkpoint()).with_message("And again.");
     /// let second = agent.run(request).await?;
     /// let saved = serde_json::to_value(second.checkpoint())?;
-    /// assert_eq!(saved["private_state"]["my_crate.runs"], 2);
+    /// assert_eq!(saved["head"]["private_state"]["my_crate.runs"], 2);
     /// # Ok(())
     /// # }
     /// ```

@@ -21,8 +21,9 @@ pub(crate) const CALLS: &str = "calls/";
 /// not read to its end. It contains the messages, the conversations of agents used as tools, and
 /// the owners of open tool calls, so that a resumed run does not repeat what was done.
 ///
-/// It serialises, with a version: a later one than this crate knows is an error. Store it where the
-/// user can neither read nor change it: it contains the conversation's
+/// It serialises, with a version: a later one than this crate knows is an error. A store may keep its
+/// parts apart, the [head](CheckpointHead) and each message. Store it where the user can neither read
+/// nor change it: it contains the conversation's
 /// [private state](crate::RunContext::private_state), and a resumed run trusts its contents.
 ///
 /// # What runs at most once
@@ -33,7 +34,7 @@ pub(crate) const CALLS: &str = "calls/";
 /// called again. A model call without a response is repeated.
 ///
 /// Resuming a checkpoint twice repeats everything after it. Keep only the latest checkpoint of a
-/// conversation, and refuse to resume any other; [`turn`](Self::turn) tells them apart.
+/// conversation, and refuse to resume any other; [`turn`](CheckpointHead::turn) tells them apart.
 ///
 /// ```
 /// use serde_json::{Value, json};
@@ -53,31 +54,76 @@ pub(crate) const CALLS: &str = "calls/";
 /// let saved = serde_json::to_string(&paused.checkpoint())?;
 ///
 /// let checkpoint: Checkpoint = serde_json::from_str(&saved)?;
-/// let yes = checkpoint
-///     .interrupts
-///     .iter()
-///     .map(|interrupts| Resolution::resolved(&interrupts.id, json!({ "approved": true })))
+/// let interrupts = checkpoint.head.interrupts.iter();
+/// let yes = interrupts
+///     .map(|interrupt| Resolution::resolved(&interrupt.id, json!({ "approved": true })))
 ///     .collect::<Vec<_>>();
 /// let response = agent.run(AgentRequest::resume(checkpoint).with_resolutions(yes)).await?;
 /// assert_eq!(response.text(), "Wiped.");
 /// # Ok(())
 /// # }
 /// ```
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Checkpoint {
+    /// The data beside the messages.
+    pub head: CheckpointHead,
+    /// The whole conversation.
+    pub messages: Messages,
+}
+
+/// The data of a [`Checkpoint`] beside its messages: small, and rewritten by every run.
+///
+/// A store that keeps each message once keeps it with the messages, as they are. The version of the
+/// saved form is in the head.
+///
+/// ```
+/// use tower_agent::agent::CheckpointHead;
+/// use tower_agent::message::Messages;
+/// use tower_agent::testing::{ScriptedModel, Turn};
+/// use tower_agent::{Agent, AgentRequest, Checkpoint};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), tower_agent::BoxError> {
+/// # let model = ScriptedModel::always(Turn::from_text("Hello."));
+/// # let agent = Agent::builder(model).build()?;
+/// let Checkpoint { head, messages } = agent.run("Hi.").await?.checkpoint();
+/// let stored = serde_json::to_string(&head)?;
+/// let entries: Vec<_> = messages.iter().cloned().collect();
+///
+/// let head: CheckpointHead = serde_json::from_str(&stored)?;
+/// assert_eq!(head.turn, 1);
+/// let checkpoint = Checkpoint { head, messages: Messages::from_iter(entries) };
+/// let request = AgentRequest::resume(checkpoint).with_message("And again.");
+/// assert_eq!(agent.run(request).await?.messages().len(), 4);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
-pub struct Checkpoint {
+pub struct CheckpointHead {
     version: Version<1>,
-    /// The whole conversation.
-    pub messages: Messages,
     /// The interrupts that the run waits on; empty if it was not interrupted.
     pub interrupts: Vec<Interrupt>,
     /// Number of runs of the conversation: 0 before the first.
     pub turn: u64,
     #[serde(skip_serializing_if = "Head::is_empty")]
-    pub(crate) head: Head,
+    pub(crate) conversation: Head,
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub(crate) private_state: Map<String, Value>,
+}
+
+impl CheckpointHead {
+    /// Returns the head for other messages, as [`Checkpoint::with_messages`] does.
+    #[must_use]
+    pub fn for_branch(mut self) -> Self {
+        self.interrupts.clear();
+        self.conversation = self.conversation.for_branch();
+        // Questions about calls belong to the branch that is left.
+        self.private_state.retain(|key, _| !key.starts_with(CALLS));
+        self
+    }
 }
 
 impl Checkpoint {
@@ -85,8 +131,8 @@ impl Checkpoint {
     #[must_use]
     pub fn new(messages: impl Into<Messages>) -> Self {
         Self {
+            head: CheckpointHead::default(),
             messages: messages.into(),
-            ..Self::default()
         }
     }
 
@@ -94,14 +140,9 @@ impl Checkpoint {
     /// Open interrupts are dropped.
     #[must_use]
     pub fn with_messages(self, messages: impl Into<Messages>) -> Self {
-        let mut private_state = self.private_state;
-        // Questions about calls belong to the branch that is left.
-        private_state.retain(|key, _| !key.starts_with(CALLS));
         Self {
-            turn: self.turn,
             head: self.head.for_branch(),
-            private_state,
-            ..Self::new(messages)
+            messages: messages.into(),
         }
     }
 
@@ -111,13 +152,14 @@ impl Checkpoint {
         messages: &Messages,
         private_state: Map<String, Value>,
     ) -> Self {
-        Self {
-            messages: messages.clone(),
-            head: record.head().for_length(messages.len()),
+        let head = CheckpointHead {
             turn: record.turn().saturating_sub(1),
+            conversation: record.head().for_length(messages.len()),
             private_state,
-            ..Self::default()
-        }
+            ..CheckpointHead::default()
+        };
+        let messages = messages.clone();
+        Self { head, messages }
     }
 
     /// Gives all open calls a result that says that their outcome is unknown: for a conversation
@@ -150,22 +192,21 @@ impl Checkpoint {
         private_state: Map<String, Value>,
     ) -> Self {
         let Saved { messages, head } = record.save();
-        Self {
-            messages,
+        let head = CheckpointHead {
             interrupts,
             turn: record.turn(),
-            head,
+            conversation: head,
             private_state,
-            ..Self::default()
-        }
+            ..CheckpointHead::default()
+        };
+        Self { head, messages }
     }
 }
 
-impl fmt::Debug for Checkpoint {
+impl fmt::Debug for CheckpointHead {
     /// Omits the private state.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Checkpoint")
-            .field("messages", &self.messages)
+        f.debug_struct("CheckpointHead")
             .field("interrupts", &self.interrupts)
             .field("turn", &self.turn)
             .finish_non_exhaustive()

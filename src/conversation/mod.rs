@@ -1,7 +1,7 @@
 //! A conversation: what was said, by whom, in which order, what is open, and what is saved.
 //!
 //! [`Record`] is a conversation while agents work on it; [`Checkpoint`] is one that is saved, as
-//! messages and a [`Head`]. Both hold the conversations of agents that work inside a tool call or
+//! a [`CheckpointHead`] and messages. Both hold the conversations of agents that work inside a tool call or
 //! in parallel, each in its own.
 //!
 //! | returns | method |
@@ -36,7 +36,7 @@ mod step;
 
 pub(crate) use self::call_name::CallName;
 pub(crate) use self::checkpoint::CALLS;
-pub use self::checkpoint::Checkpoint;
+pub use self::checkpoint::{Checkpoint, CheckpointHead};
 pub use self::interrupt::{Interrupt, Resolution, ResolutionOutcome};
 pub(crate) use self::record::{Open, Record, Transcript};
 pub(crate) use self::repair::{make_whole, refusal};

@@ -21,4 +21,4 @@ pub use self::response::{AgentResponse, EndReason};
 pub use self::saved_request::SavedRequest;
 pub use self::service::{AgentService, BoxAgent};
 pub use self::typed_response::TypedResponse;
-pub use crate::conversation::Checkpoint;
+pub use crate::conversation::{Checkpoint, CheckpointHead};

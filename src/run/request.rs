@@ -99,17 +99,11 @@ impl AgentRequest {
     /// run: `before_agent` runs as usual.
     #[must_use]
     pub fn resume(checkpoint: Checkpoint) -> Self {
-        let Checkpoint {
-            messages,
-            turn,
-            head,
-            private_state,
-            ..
-        } = checkpoint;
-        let record = Record::resuming(messages.clone(), head).at_turn(turn);
+        let Checkpoint { head, messages } = checkpoint;
+        let record = Record::resuming(messages.clone(), head.conversation).at_turn(head.turn);
         let mut run = Joined::default();
-        if !private_state.is_empty() {
-            run.set_private_state(private_state.into());
+        if !head.private_state.is_empty() {
+            run.set_private_state(head.private_state.into());
         }
         Self {
             messages,
@@ -189,22 +183,17 @@ impl AgentRequest {
     /// ```
     #[must_use]
     pub fn with_checkpoint(mut self, checkpoint: Checkpoint) -> Self {
-        let Checkpoint {
-            mut messages,
-            turn,
-            head,
-            private_state,
-            ..
-        } = checkpoint;
+        let Checkpoint { head, mut messages } = checkpoint;
         messages.extend(self.messages.iter().cloned());
-        self.record = self.record.restart(messages.clone(), head, turn);
+        let record = &self.record;
+        self.record = record.restart(messages.clone(), head.conversation, head.turn);
         self.messages = messages;
         // Changed in place: the request stays part of its run, which shares this state.
         let private = self.context().private_state();
-        private.remove_all(|key| !private_state.contains_key(key));
-        private_state
-            .into_iter()
-            .for_each(|(key, value)| private.set(key, value));
+        private.remove_all(|key| !head.private_state.contains_key(key));
+        for (key, value) in head.private_state {
+            private.set(key, value);
+        }
         self
     }
 

@@ -250,18 +250,19 @@ impl AgentResponse {
     /// let first = agent.run("Hi.").await?;
     /// let request = AgentRequest::resume(first.checkpoint()).with_message("And again.");
     /// let second = agent.run(request).await?;
-    /// assert_eq!((second.messages().len(), second.checkpoint().turn), (4, 2));
+    /// assert_eq!((second.messages().len(), second.checkpoint().head.turn), (4, 2));
     /// # Ok(())
     /// # }
     /// ```
     #[must_use]
     pub fn checkpoint(&self) -> Checkpoint {
         let mut checkpoint = Checkpoint::new(self.messages.clone());
-        checkpoint.interrupts = self.interrupts().to_vec();
+        let head = &mut checkpoint.head;
+        head.interrupts = self.interrupts().to_vec();
         if let Some(saved) = &self.saved {
-            checkpoint.turn = saved.turn;
-            checkpoint.head = saved.head.clone();
-            checkpoint.private_state = saved.private_state.snapshot();
+            head.turn = saved.turn;
+            head.conversation = saved.head.clone();
+            head.private_state = saved.private_state.snapshot();
         }
         checkpoint
     }
@@ -271,10 +272,11 @@ impl AgentResponse {
     #[must_use]
     pub fn checkpoint_in(&self, context: &RunContext) -> Checkpoint {
         let mut checkpoint = self.clone().kept_by(context).checkpoint();
-        checkpoint.head = if self.interrupts().is_empty() {
-            checkpoint.head.for_branch()
+        let conversation = checkpoint.head.conversation;
+        checkpoint.head.conversation = if self.interrupts().is_empty() {
+            conversation.for_branch()
         } else {
-            checkpoint.head.for_length(self.messages.len())
+            conversation.for_length(self.messages.len())
         };
         checkpoint
     }

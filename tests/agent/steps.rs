@@ -260,14 +260,14 @@ async fn a_saved_request_makes_the_same_request_again() {
     let second = AgentRequest::resume(paused.checkpoint()).with_resolutions([yes]);
     let second = SavedRequest::from(&second);
     assert_eq!(
-        (second.checkpoint().turn, second.resolutions().len()),
+        (second.checkpoint().head.turn, second.resolutions().len()),
         (1, 1)
     );
     let stored = serde_json::to_string(&second).unwrap();
     let second: SavedRequest = serde_json::from_str(&stored).unwrap();
     let answer = agent.run(AgentRequest::from(second)).await.unwrap();
     assert_eq!(
-        (answer.text(), answer.checkpoint().turn),
+        (answer.text(), answer.checkpoint().head.turn),
         ("Paid.".into(), 2)
     );
 }

@@ -71,6 +71,7 @@ fn saved(response: &AgentResponse) -> Checkpoint {
 fn resume(response: &AgentResponse, call: &str, decision: Decision) -> AgentRequest {
     let checkpoint = saved(response);
     let asks = checkpoint
+        .head
         .interrupts
         .iter()
         .find(|interrupt| interrupt.tool_call_id.as_deref() == Some(call));

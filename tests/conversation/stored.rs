@@ -8,17 +8,20 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tower_agent::agent::SavedRequest;
 use tower_agent::call::{CallKind, Origin};
+use tower_agent::callback::before_agent;
 use tower_agent::error::CallSite;
 use tower_agent::message::{Metadata, ProviderData, ToolCall};
 use tower_agent::model::{
     CacheRetention, FinishReason, PromptCache, ReasoningEffort, ResponseFormat, ToolChoice,
 };
 use tower_agent::stream::Delta;
+use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::tool::ToolDeclaration;
 use tower_agent::{
-    AgentRequest, Checkpoint, Effect, Error, ErrorKind, Interrupt, Message, ModelResponse, Part,
-    Request, Settings, ToolResponse, Usage,
+    Agent, AgentRequest, Checkpoint, Effect, Error, ErrorKind, Interrupt, Message, ModelResponse,
+    Part, Request, Resolution, Settings, Tool, ToolResponse, Usage,
 };
+use tower_agent_middleware::approval::Approval;
 
 #[track_caller]
 fn read_back<T: Serialize + DeserializeOwned>(stored: &T) -> T {
@@ -72,10 +75,10 @@ fn a_model_response_is_kept() {
 }
 
 #[track_caller]
-fn assert_no_later_version_is_read<T: Serialize + DeserializeOwned>(stored: &T) {
+fn assert_no_later_version_is_read<T: Serialize + DeserializeOwned>(stored: &T, version: &str) {
     let mut stored = serde_json::to_value(stored).unwrap();
-    assert_eq!(stored["version"], 1);
-    stored["version"] = json!(2);
+    assert_eq!(stored.pointer(version), Some(&json!(1)));
+    *stored.pointer_mut(version).unwrap() = json!(2);
     let error = serde_json::from_value::<T>(stored)
         .err()
         .unwrap()
@@ -88,8 +91,54 @@ fn assert_no_later_version_is_read<T: Serialize + DeserializeOwned>(stored: &T) 
 
 #[test]
 fn a_checkpoint_and_a_request_of_a_later_version_are_errors() {
-    assert_no_later_version_is_read(&Checkpoint::new([Message::user("Hi.")]));
-    assert_no_later_version_is_read(&SavedRequest::from(&AgentRequest::new("Hi.")));
+    let checkpoint = Checkpoint::new([Message::user("Hi.")]);
+    assert_no_later_version_is_read(&checkpoint, "/head/version");
+    assert_no_later_version_is_read(&checkpoint.head, "/version");
+    assert_no_later_version_is_read(&SavedRequest::from(&AgentRequest::new("Hi.")), "/version");
+}
+
+#[tokio::test]
+async fn a_head_and_the_messages_that_are_stored_apart_make_the_checkpoint() {
+    let agent = Agent::builder(ScriptedModel::new([
+        Turn::tool("pay", json!({})),
+        Turn::from_text("Paid."),
+    ]));
+    let agent = agent
+        .tool(Tool::function("pay", "Pays.", |_: Value| "paid"))
+        .on_tool(Approval::of_tools(["pay"]))
+        .on_agent(before_agent(|request| {
+            request
+                .context()
+                .private_state()
+                .set("test.secret", "hidden");
+        }))
+        .build()
+        .unwrap();
+    let paused = agent.run("Pay.").await.unwrap().checkpoint();
+    let shown = format!("{paused:?}");
+    assert!(
+        shown.contains("interrupts") && !shown.contains("hidden"),
+        "{shown}"
+    );
+
+    // The head first and each message by itself, as stores write them.
+    let head = read_back(&paused.head);
+    let messages = paused.messages.iter().map(read_back).collect();
+    let stored = Checkpoint { head, messages };
+    assert_eq!(stored, paused);
+    let approved = Resolution::resolved(&stored.head.interrupts[0].id, json!({ "approved": true }));
+    let request = AgentRequest::resume(stored).with_resolutions([approved]);
+    let response = agent.run(request).await.unwrap();
+    assert_eq!(response.text(), "Paid.");
+
+    // Another branch has neither the questions nor the rest of the turn.
+    let branch = paused.clone().with_messages([Message::user("Do not pay.")]);
+    assert_eq!(branch.head, paused.head.clone().for_branch());
+    assert_eq!((branch.head.turn, branch.head.interrupts.len()), (1, 0));
+    assert_eq!(
+        serde_json::to_value(&branch.head).unwrap()["private_state"],
+        json!({ "test.secret": "hidden" })
+    );
 }
 
 #[test]

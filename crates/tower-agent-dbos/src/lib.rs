@@ -31,7 +31,7 @@
 //! let run = engine.start("clerk", request).await?;
 //! match run.end().await? {
 //!     RunEnd::Waiting { checkpoint, .. } => {
-//!         let open = checkpoint.interrupts.iter();
+//!         let open = checkpoint.head.interrupts.iter();
 //!         let answers = open.map(|interrupt| Resolution::resolved(&interrupt.id, true));
 //!         engine.resume(run.run_id(), answers).await?;
 //!     }

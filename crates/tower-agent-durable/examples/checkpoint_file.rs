@@ -50,7 +50,7 @@ async fn main() -> Result<(), BoxError> {
     // Another process answers.
     let agent_2 = agent(vec![Turn::from_text("Your refund is on its way.")])?;
     let checkpoint = load(&file)?;
-    let open = checkpoint.interrupts.clone();
+    let open = checkpoint.head.interrupts.clone();
     let yes = open
         .iter()
         .map(|interrupt| Resolution::resolved(&interrupt.id, Decision::Approve));

@@ -57,7 +57,7 @@ async fn main() -> Result<(), BoxError> {
     let session = Session::load(&store, &key)
         .await?
         .ok_or("the session is kept")?;
-    let open = session.checkpoint.interrupts.clone();
+    let open = session.checkpoint.head.interrupts.clone();
     println!(
         "{} messages; waits for {:?}",
         session.checkpoint.messages.len(),

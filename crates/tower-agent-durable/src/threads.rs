@@ -11,7 +11,7 @@ use tower_agent_agui::threads::{Thread, ThreadEntry, ThreadKey, ThreadStore};
 
 use crate::error::StoreError;
 use crate::lock::lock;
-use crate::sessions::{Append, SessionKey, SessionStore, StoredSession};
+use crate::sessions::{Append, SessionKey, SessionStore, StoredSession, read_head};
 
 const KIND: &str = "thread";
 const FORMAT: u32 = 1;
@@ -69,12 +69,6 @@ struct ThreadHead {
     kind: String,
     format: u32,
     thread: Thread,
-}
-
-#[derive(Deserialize)]
-struct ThreadLabel {
-    kind: String,
-    format: u32,
 }
 
 impl<S: SessionStore> SessionThreads<S> {
@@ -228,22 +222,7 @@ fn key_of(key: &ThreadKey) -> Result<SessionKey, BoxError> {
 
 /// Returns the stored thread without its entries.
 fn head(stored: &StoredSession) -> Result<Thread, StoreError> {
-    // First the label alone: a session of another kind has another head.
-    let label: ThreadLabel = serde_json::from_str(&stored.head).map_err(StoreError::data)?;
-    if label.kind != KIND {
-        let message = format!(
-            "the key holds a {}, not a {KIND}: use another key",
-            label.kind
-        );
-        return Err(StoreError::data(message));
-    }
-    if label.format > FORMAT {
-        return Err(StoreError::NewerFormat {
-            found: label.format,
-            newest: FORMAT,
-        });
-    }
-    let head: ThreadHead = serde_json::from_str(&stored.head).map_err(StoreError::data)?;
+    let head: ThreadHead = read_head(&stored.head, KIND, FORMAT)?;
     Ok(head.thread)
 }
 

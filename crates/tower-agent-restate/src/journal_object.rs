@@ -266,7 +266,7 @@ async fn known_run(context: &Context<'_>, stored: &StoredRun) -> Result<KnownRun
     known.fingerprints.clone_from(&stored.fingerprints);
     known.answers.clone_from(&stored.answers);
     if let Some(request) = latest(context).await? {
-        known.turn = request.checkpoint().turn;
+        known.turn = request.checkpoint().head.turn;
     }
     if let Some(end) = ended(context).await? {
         known.interrupts = end.interrupts().to_vec();

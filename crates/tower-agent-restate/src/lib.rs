@@ -35,7 +35,7 @@
 //!     let request = AgentRequest::new("Pay invoice 7.").with_run_id("invoice 7");
 //!     match engine.start("payer", request).await?.end().await? {
 //!         RunEnd::Completed { checkpoint, .. } => println!("{:?}", checkpoint.messages.last()),
-//!         RunEnd::Waiting { checkpoint, .. } => println!("asks: {:?}", checkpoint.interrupts),
+//!         RunEnd::Waiting { checkpoint, .. } => println!("asks: {:?}", checkpoint.head.interrupts),
 //!         end => println!("{end:?}"),
 //!     }
 //!     Ok(())

@@ -36,6 +36,7 @@ fn resume(paused: &AgentResponse, payload: &Value) -> AgentRequest {
     let saved = serde_json::to_string(&paused.checkpoint()).unwrap();
     let checkpoint: Checkpoint = serde_json::from_str(&saved).unwrap();
     let answers: Vec<_> = checkpoint
+        .head
         .interrupts
         .iter()
         .map(|pending| Resolution::resolved(&pending.id, payload.clone()))

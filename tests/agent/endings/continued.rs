@@ -72,7 +72,10 @@ async fn a_run_that_fails_after_a_tool_continues_after_it() {
     assert_eq!(paid.times(), 1);
     assert_eq!(response.text(), "Paid.");
     assert_eq!(response.messages().len(), 4);
-    assert_eq!((of(&error).turn, response.checkpoint().turn), (1, 2));
+    assert_eq!(
+        (of(&error).head.turn, response.checkpoint().head.turn),
+        (1, 2)
+    );
 }
 
 #[tokio::test]
@@ -170,10 +173,10 @@ async fn every_ending_has_a_checkpoint_that_the_next_turn_continues_from() {
         let response = agent.run(request).await.unwrap();
         checkpoint = response.checkpoint();
         assert_eq!(
-            (checkpoint.turn, checkpoint.messages.len()),
+            (checkpoint.head.turn, checkpoint.messages.len()),
             (turn, 2 * turn as usize)
         );
-        assert!(checkpoint.interrupts.is_empty());
+        assert!(checkpoint.head.interrupts.is_empty());
     }
     assert_eq!(checkpoint.messages[4], Message::user("Well?"));
 }

@@ -37,6 +37,7 @@ fn cashier(trace: &Trace) -> AgentBuilder {
 fn approved(checkpoint: Checkpoint) -> AgentRequest {
     let yes = |id: &str| Resolution::resolved(id, json!({ "approved": true }));
     let yes: Vec<_> = checkpoint
+        .head
         .interrupts
         .iter()
         .map(|pending| yes(&pending.id))
@@ -210,7 +211,7 @@ async fn after_agent_that_fails_at_a_pause_fails_the_run_which_can_go_on_all_the
             assert_eq!(error.message(), "not to be seen", "agent {index}");
 
             let checkpoint = error.checkpoint().unwrap().clone();
-            assert_eq!(checkpoint.interrupts.len(), 1, "agent {index}");
+            assert_eq!(checkpoint.head.interrupts.len(), 1, "agent {index}");
             let done = agent.run(approved(checkpoint)).await.unwrap();
             assert_eq!(
                 (done.text().as_str(), trace.take().as_str()),

@@ -236,14 +236,9 @@ impl Keeper {
         }
     }
 
-    fn thread(
-        &mut self,
-        mut checkpoint: Checkpoint,
-        run: &TranslateRun,
-        progress: Progress,
-    ) -> Thread {
+    fn thread(&mut self, checkpoint: Checkpoint, run: &TranslateRun, progress: Progress) -> Thread {
         let mut thread = self.base.clone();
-        let messages = std::mem::take(&mut checkpoint.messages);
+        let Checkpoint { head, messages } = checkpoint;
         self.add(&mut thread, &messages, run, progress);
         if progress != Progress::Cut {
             thread.open.clear();
@@ -251,14 +246,14 @@ impl Keeper {
         if progress == Progress::Ended {
             thread
                 .open
-                .extend(checkpoint.interrupts.iter().map(|pending| Open {
+                .extend(head.interrupts.iter().map(|pending| Open {
                     id: run.interrupt_ids.of(&pending.id),
                     pending: pending.id.clone(),
                     is_for_operator: pending.is_for_operator,
                 }));
             thread.answered.clear();
         }
-        thread.rest = checkpoint;
+        thread.head = head;
         thread.is_cut = progress == Progress::Cut;
         let is_running = progress == Progress::Running;
         thread.running = (is_running && matches!(self.keeping, Keeping::Store(_))).then(now);
@@ -274,13 +269,13 @@ impl Keeper {
         progress: Progress,
     ) {
         let shown = lock(&run.shown);
-        let old = std::mem::take(&mut thread.head);
+        let old = std::mem::take(&mut thread.branch);
         let places = places(thread, &old, messages);
         let last = places
             .iter()
             .rposition(Option::is_some)
             .map_or(0, |at| at + 1);
-        let mut head = Vec::with_capacity(old.len() + messages.len());
+        let mut branch = Vec::with_capacity(old.len() + messages.len());
         let mut asked = Asking::default();
         old.iter().for_each(|index| asked.note(thread, *index));
         let mut known = old.iter().copied();
@@ -288,33 +283,33 @@ impl Keeper {
         for (index, (message, place)) in messages.iter().zip(&places).enumerate() {
             if index == last {
                 // Messages that callbacks have hidden from the model are kept.
-                head.extend(known.by_ref());
+                branch.extend(known.by_ref());
             }
             if let Some(place) = place {
-                head.extend(known.by_ref().take(place + 1 - passed));
+                branch.extend(known.by_ref().take(place + 1 - passed));
                 passed = place + 1;
-                let at = head.last().copied().and_then(|index| thread.entry(index));
+                let at = branch.last().copied().and_then(|index| thread.entry(index));
                 if at.is_none_or(|entry| entry.message.as_ref() == Some(message)) {
                     continue;
                 }
                 // A callback has changed it since. What is stored does not change, so the message
                 // is stored again in its place.
-                head.pop();
+                branch.pop();
             }
             let entry = self.entry(&asked, message, &shown);
             if let (Role::Tool, Some(id)) = (message.role(), &entry.id) {
                 self.saved.insert(id.clone());
             }
-            head.push(thread.push(entry));
+            branch.push(thread.push(entry));
             asked.note(thread, thread.log.len() - 1);
         }
-        head.extend(known);
+        branch.extend(known);
         if progress == Progress::Cut {
             for half in self.broken_off(messages, &shown) {
-                head.push(thread.push(half));
+                branch.push(thread.push(half));
             }
         }
-        thread.head = head;
+        thread.branch = branch;
     }
 
     /// Returns the streamed part of a response that broke off: the client has it, and the

@@ -8,9 +8,9 @@ use super::thread::{Answered, Answers, Entry, Speaker, Thread};
 use crate::wire::{
     InputError, InputErrorKind, Message, MessageKind, ResumeEntry, ResumeStatus, RunAgentInput,
 };
-use tower_agent::agent::{AgentRequest, Checkpoint};
+use tower_agent::agent::AgentRequest;
 use tower_agent::error::{Resolution, ResolutionOutcome};
-use tower_agent::message::{self, Messages, Part, ToolCall, ToolResult};
+use tower_agent::message::{self, Part, ToolCall, ToolResult};
 
 /// The start of a run.
 #[derive(Debug)]
@@ -38,9 +38,8 @@ pub(super) fn begin(input: &RunAgentInput) -> Result<Taken, InputError> {
     }
     let mut thread = Thread::default();
     account::read(&input.messages, &mut thread)?;
-    thread.head = (0..thread.log.len()).collect();
-    let messages = thread.messages(&thread.head);
-    let request = AgentRequest::resume(Checkpoint::new(messages));
+    thread.branch = (0..thread.log.len()).collect();
+    let request = AgentRequest::resume(thread.checkpoint());
     Ok(Taken { thread, request })
 }
 
@@ -62,7 +61,7 @@ pub(super) fn go_on(
     thread.unheard = unheard;
     let answers = told.answers(&thread, &stand, &stays)?;
     let is_whole = !is_lost
-        && thread.head.iter().copied().collect::<BTreeSet<_>>() == stays
+        && thread.branch.iter().copied().collect::<BTreeSet<_>>() == stays
         && told.new.iter().all(|(after, _)| *after == told.last);
     let answered = answered(&thread, input, allowed)?;
     let speaks = !told.new.is_empty();
@@ -82,41 +81,34 @@ pub(super) fn go_on(
     for (after, entry) in told.new {
         new.entry(after).or_default().push(thread.push(entry));
     }
-    let mut head = if is_whole {
-        thread.head.clone()
+    let mut branch = if is_whole {
+        thread.branch.clone()
     } else {
-        let mut head = new.remove(&None).unwrap_or_default();
+        let mut branch = new.remove(&None).unwrap_or_default();
         for index in stays
             .into_iter()
             .filter(|index| !is_answer_of(&thread, *index))
         {
-            head.push(index);
-            head.extend(new.remove(&Some(index)).unwrap_or_default());
+            branch.push(index);
+            branch.extend(new.remove(&Some(index)).unwrap_or_default());
         }
-        head
+        branch
     };
-    head.extend(new.remove(&last).unwrap_or_default());
+    branch.extend(new.remove(&last).unwrap_or_default());
     let mut fresh = HashSet::new();
     for entry in answers {
         let index = thread.push(entry);
         if let Some(old) = stand.note(&thread, index) {
-            head.retain(|index| *index != old);
+            branch.retain(|index| *index != old);
         }
         fresh.insert(index);
     }
     if !is_whole {
-        close(&mut thread, &mut stand, &head);
+        close(&mut thread, &mut stand, &branch);
+        thread.head = thread.head.for_branch();
     }
     let is_wanted = |index: usize| !is_whole || fresh.contains(&index);
-    let head = with_answers(&thread, &stand, &head, is_wanted);
-    let messages = thread.messages(&head);
-    let mut checkpoint = std::mem::take(&mut thread.rest);
-    if is_whole {
-        checkpoint.messages = messages;
-    } else {
-        checkpoint = checkpoint.with_messages(messages);
-    }
-    thread.head = head;
+    thread.branch = with_answers(&thread, &stand, &branch, is_wanted);
     let goes_on = is_whole && !speaks;
     let mut resolutions = Vec::new();
     if goes_on {
@@ -126,9 +118,7 @@ pub(super) fn go_on(
         .open
         .retain(|open| goes_on && !answered.iter().any(|answered| answered.id == open.id));
     thread.answered = answered;
-    thread.rest = checkpoint.clone();
-    thread.rest.messages = Messages::new();
-    let request = AgentRequest::resume(checkpoint).with_resolutions(resolutions);
+    let request = AgentRequest::resume(thread.checkpoint()).with_resolutions(resolutions);
     Ok(Taken { thread, request })
 }
 
@@ -220,7 +210,7 @@ impl<'a> Told<'a> {
                 .entry(**index)
                 .is_some_and(|entry| entry.id.is_some() && entry.answers.is_none())
         };
-        self.kept = thread.head.iter().filter(is_told).copied().collect();
+        self.kept = thread.branch.iter().filter(is_told).copied().collect();
         self.last = self.kept.last().copied();
         let last = self.last;
         self.new.iter_mut().for_each(|(after, _)| *after = last);
@@ -234,7 +224,7 @@ impl<'a> Told<'a> {
         let mut before = true;
         // A run that broke off may have done work that the client was not told about.
         let mut of_cut = thread.is_cut;
-        for &index in &thread.head {
+        for &index in &thread.branch {
             let Some(entry) = thread.entry(index) else {
                 continue;
             };
@@ -351,9 +341,9 @@ fn is_of_a_run(thread: &Thread, id: &str) -> bool {
 }
 
 /// Closes the server's calls in a branch that was abandoned.
-fn close(thread: &mut Thread, stand: &mut Answers, head: &[usize]) {
+fn close(thread: &mut Thread, stand: &mut Answers, branch: &[usize]) {
     let mut closed = Vec::new();
-    for &asks in head {
+    for &asks in branch {
         let Some(entry) = thread.entry(asks) else {
             continue;
         };
@@ -378,22 +368,22 @@ fn close(thread: &mut Thread, stand: &mut Answers, head: &[usize]) {
     }
 }
 
-/// Returns the head with the selected results, each after the message with its call. The results of
+/// Returns the branch with the selected results, each after the message with its call. The results of
 /// a message are in the order of its calls.
 fn with_answers(
     thread: &Thread,
     stand: &Answers,
-    head: &[usize],
+    branch: &[usize],
     is_wanted: impl Fn(usize) -> bool,
 ) -> Vec<usize> {
     let mut answers = stand.by_asking();
-    let mut all = Vec::with_capacity(head.len());
+    let mut all = Vec::with_capacity(branch.len());
     let mut results = Vec::new();
     let add = |all: &mut Vec<usize>, results: &mut Vec<usize>| {
         results.sort_by_key(|index| thread.answered_call(*index));
         all.append(results);
     };
-    for &index in head {
+    for &index in branch {
         if is_answer_of(thread, index) {
             results.push(index);
         } else {

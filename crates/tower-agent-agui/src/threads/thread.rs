@@ -4,9 +4,9 @@ use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Serialize};
 
-use tower_agent::agent::Checkpoint;
+use tower_agent::agent::{Checkpoint, CheckpointHead};
 use tower_agent::error::Resolution;
-use tower_agent::message::{Message, Messages};
+use tower_agent::message::Message;
 
 /// The server's data about one thread: its messages, answers and open interrupts.
 ///
@@ -18,9 +18,9 @@ pub struct Thread {
     /// All messages ever, in chronological order. Branches share their common start.
     pub(super) log: Vec<Arc<Entry>>,
     /// The messages of the current branch, as indices into the log.
-    pub(super) head: Vec<usize>,
-    /// The checkpoint of the latest run, without its messages.
-    pub(super) rest: Checkpoint,
+    pub(super) branch: Vec<usize>,
+    /// The head of the latest run's checkpoint, whose messages are those of the branch.
+    pub(super) head: CheckpointHead,
     pub(super) open: Vec<Open>,
     /// The answers given to the latest run, until it completes.
     pub(super) answered: Vec<Answered>,
@@ -197,12 +197,15 @@ impl Thread {
         self.log.len() - 1
     }
 
-    /// Returns these messages for the model.
-    pub(super) fn messages(&self, of: &[usize]) -> Messages {
-        let messages = of
-            .iter()
-            .filter_map(|index| self.entry(*index)?.message.clone());
-        messages.collect()
+    /// Returns the checkpoint from which the next run continues.
+    pub(super) fn checkpoint(&self) -> Checkpoint {
+        let messages = self.branch.iter();
+        Checkpoint {
+            head: self.head.clone(),
+            messages: messages
+                .filter_map(|index| self.entry(*index)?.message.clone())
+                .collect(),
+        }
     }
 
     /// Returns the call that an entry is the result of: the index of the message, and the place in it.
@@ -220,8 +223,8 @@ impl Thread {
 
     /// Returns the approximate size in memory, in bytes.
     pub(super) fn size(&self) -> usize {
-        let rest = size(&(&self.rest, &self.open, &self.answered, &self.runs));
-        self.log.iter().map(|entry| entry.size()).sum::<usize>() + rest
+        let head = size(&(&self.head, &self.open, &self.answered, &self.runs));
+        self.log.iter().map(|entry| entry.size()).sum::<usize>() + head
     }
 }
 

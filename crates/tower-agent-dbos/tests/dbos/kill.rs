@@ -24,6 +24,7 @@ pub(super) async fn complete(cluster: &Cluster, folder: &Path) {
         match run.end().await.unwrap() {
             RunEnd::Waiting { checkpoint, .. } => {
                 let answers: Vec<_> = checkpoint
+                    .head
                     .interrupts
                     .iter()
                     .map(|interrupt| world.answer(interrupt))

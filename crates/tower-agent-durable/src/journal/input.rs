@@ -34,10 +34,15 @@ impl Input {
     pub fn new(request: &AgentRequest) -> Result<Self, JournalError> {
         let saved = SavedRequest::from(request);
         let mut data = serde_json::to_value(&saved).map_err(StoreError::data)?;
+        // The same request in a later format is the same request.
+        if let Some(Value::Object(head)) = data.pointer_mut("/checkpoint/head") {
+            head.remove("version");
+        }
         // The same request can come through another stream, whose messages have other ids, and again
         // after its agent has minted some.
-        if let Some(Value::Object(head)) = data.pointer_mut("/checkpoint/head") {
-            head.remove("next_id");
+        if let Some(Value::Object(conversation)) = data.pointer_mut("/checkpoint/head/conversation")
+        {
+            conversation.remove("next_id");
         }
         if let Some(Value::Array(messages)) = data.pointer_mut("/checkpoint/messages") {
             for message in messages.iter_mut().filter_map(Value::as_object_mut) {

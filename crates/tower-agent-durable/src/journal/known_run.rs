@@ -65,7 +65,7 @@ impl KnownRun {
         if fingerprints.contains(&input.fingerprint) {
             return Err(JournalError::EarlierRequest { run: run.id });
         }
-        let turn = input.request.checkpoint().turn;
+        let turn = input.request.checkpoint().head.turn;
         // A retry in the same process changes the request, since it has what the failed try left.
         let is_retried = input.is_retried && status == RunStatus::Failed;
         // Turn 0 means that the request continues no checkpoint, so it would begin a second conversation.

@@ -14,7 +14,7 @@ pub fn next_request(latest: SavedRequest, end: Option<RunEnd>) -> AgentRequest {
     let Some(RunEnd::Waiting { checkpoint, state }) = end else {
         return latest.into();
     };
-    let earlier = still_needed(latest.resolutions(), &checkpoint.interrupts);
+    let earlier = still_needed(latest.resolutions(), &checkpoint.head.interrupts);
     let run = latest.run_id().to_owned();
     let settings = AgentRequest::from(latest).settings().clone();
     AgentRequest::resume(checkpoint)

@@ -37,7 +37,7 @@ impl RunEnd {
     /// Creates the end of a run that has not failed: it waits if the checkpoint has open interrupts.
     #[must_use]
     pub fn new(checkpoint: Checkpoint, state: Map<String, Value>) -> Self {
-        if checkpoint.interrupts.is_empty() {
+        if checkpoint.head.interrupts.is_empty() {
             Self::Completed { checkpoint, state }
         } else {
             Self::Waiting { checkpoint, state }
@@ -67,7 +67,7 @@ impl RunEnd {
     #[must_use]
     pub fn interrupts(&self) -> &[Interrupt] {
         match self {
-            Self::Waiting { checkpoint, .. } => &checkpoint.interrupts,
+            Self::Waiting { checkpoint, .. } => &checkpoint.head.interrupts,
             Self::Completed { .. } | Self::Failed(_) => &[],
         }
     }

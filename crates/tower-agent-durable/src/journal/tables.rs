@@ -126,7 +126,7 @@ async fn known_run(
             .push(from_json(row.text("fingerprint")?)?);
         let request: SavedRequest = from_json(row.text("request")?)?;
         known.answers.extend_from_slice(request.resolutions());
-        known.turn = request.checkpoint().turn;
+        known.turn = request.checkpoint().head.turn;
     }
     if let Some(end) = ended(row)? {
         known.interrupts = end.interrupts().to_vec();

@@ -3,8 +3,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use tower_agent::agent::CheckpointHead;
 use tower_agent::call::Request;
 use tower_agent::message::{Message, Messages, Role};
 use tower_agent::{AgentRequest, Checkpoint};
@@ -28,11 +30,13 @@ struct Label {
 
 /// The head of a session.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Head {
+pub(super) struct SessionHead {
     kind: String,
     format: u32,
-    /// The conversation without the entries: its messages follow them, and may still change.
-    pub(super) checkpoint: Checkpoint,
+    checkpoint: CheckpointHead,
+    /// The messages after the entries, which may still change.
+    #[serde(default, skip_serializing_if = "Messages::is_empty")]
+    open: Messages,
     #[serde(default)]
     pub(super) state: Map<String, Value>,
     /// The name of the last writer.
@@ -71,9 +75,10 @@ impl Claim {
     }
 }
 
-impl Head {
+impl SessionHead {
     pub(super) fn new(
-        checkpoint: Checkpoint,
+        checkpoint: CheckpointHead,
+        open: Messages,
         state: Map<String, Value>,
         writer: Arc<str>,
         claim: Option<Claim>,
@@ -82,9 +87,20 @@ impl Head {
             kind: KIND.to_owned(),
             format: FORMAT,
             checkpoint,
+            open,
             state,
             writer,
             claim,
+        }
+    }
+
+    /// Returns the conversation of the session, which has these entries.
+    pub(super) fn checkpoint(&self, entries: &Messages) -> Checkpoint {
+        let mut messages = entries.clone();
+        messages.extend(self.open.iter().cloned());
+        Checkpoint {
+            head: self.checkpoint.clone(),
+            messages,
         }
     }
 
@@ -93,23 +109,32 @@ impl Head {
     }
 
     pub(super) fn read(head: &str) -> Result<Self, StoreError> {
-        // First the label alone, since a head of another kind or a later format may not be readable.
-        let label: Label = serde_json::from_str(head).map_err(StoreError::data)?;
-        if label.kind != KIND {
-            let message = format!(
-                "the key holds a {}, not a {KIND}: use another key",
-                label.kind
-            );
-            return Err(StoreError::data(message));
-        }
-        if label.format > FORMAT {
-            return Err(StoreError::NewerFormat {
-                found: label.format,
-                newest: FORMAT,
-            });
-        }
-        serde_json::from_str(head).map_err(StoreError::data)
+        read_head(head, KIND, FORMAT)
     }
+}
+
+/// Reads a head of this kind, whose latest known format is `newest`.
+pub(crate) fn read_head<T: DeserializeOwned>(
+    head: &str,
+    kind: &str,
+    newest: u32,
+) -> Result<T, StoreError> {
+    // First the label alone, since a head of another kind or a later format may not be readable.
+    let label: Label = serde_json::from_str(head).map_err(StoreError::data)?;
+    if label.kind != kind {
+        let message = format!(
+            "the key holds a {}, not a {kind}: use another key",
+            label.kind
+        );
+        return Err(StoreError::data(message));
+    }
+    if label.format > newest {
+        return Err(StoreError::NewerFormat {
+            found: label.format,
+            newest,
+        });
+    }
+    serde_json::from_str(head).map_err(StoreError::data)
 }
 
 /// Returns the entries of a session.

@@ -24,6 +24,8 @@ mod sqlite;
 mod store;
 mod writer;
 
+#[cfg(feature = "agui")]
+pub(crate) use self::format::read_head;
 pub use self::future::ResponseFuture;
 pub use self::key::SessionKey;
 pub use self::layer::SessionLayer;

@@ -2,12 +2,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
+use serde_json::{Map, Value};
 use tokio::sync::Mutex;
-use tower_agent::AgentResponse;
 use tower_agent::error::{Error, Result};
+use tower_agent::{AgentResponse, Checkpoint};
 
 use super::store::SessionStore;
-use super::writer::{Progress, Writer};
+use super::writer::Writer;
 use crate::error::StoreError;
 
 /// The source of the error of a run that has ended, and whose session could not be stored.
@@ -37,14 +38,12 @@ impl NotStored {
     pub(super) fn new<S: SessionStore>(
         result: Result<AgentResponse>,
         error: StoreError,
-        writer: Arc<Mutex<Writer<S>>>,
-        progress: Progress,
+        unstored: Unstored<S>,
     ) -> Self {
-        let again = Arc::new(Unstored { writer, progress });
         Self {
             result: Box::new(result),
             error,
-            again,
+            again: Arc::new(unstored),
         }
     }
 
@@ -73,14 +72,20 @@ trait Again: Send + Sync {
     fn store(&self) -> BoxFuture<'_, Result<(), StoreError>>;
 }
 
-struct Unstored<S> {
-    writer: Arc<Mutex<Writer<S>>>,
-    progress: Progress,
+/// The session of a run that has ended, as it was to be written.
+pub(super) struct Unstored<S> {
+    pub(super) writer: Arc<Mutex<Writer<S>>>,
+    pub(super) checkpoint: Checkpoint,
+    pub(super) state: Map<String, Value>,
 }
 
 impl<S: SessionStore> Again for Unstored<S> {
     fn store(&self) -> BoxFuture<'_, Result<(), StoreError>> {
-        Box::pin(async { self.writer.lock().await.finish(&self.progress).await })
+        Box::pin(async {
+            let mut writer = self.writer.lock().await;
+            let checkpoint = self.checkpoint.clone();
+            writer.finish(checkpoint, self.state.clone()).await
+        })
     }
 }
 

@@ -10,7 +10,7 @@ use tower_agent::callback::{Callback, before_agent};
 use tower_agent::{AgentRequest, Error, ErrorKind, Request, RunContext};
 
 use super::store::SessionStore;
-use super::writer::{Progress, Writer};
+use super::writer::Writer;
 use crate::error::StoreError;
 
 /// The key among the run's values.
@@ -30,7 +30,6 @@ trait Known: Send + Sync {
 
 struct InSession<S> {
     writer: Arc<Mutex<Writer<S>>>,
-    progress: Progress,
     /// Cancelled when the run has left its session, which another run may then have.
     over: CancellationToken,
 }
@@ -38,14 +37,9 @@ struct InSession<S> {
 impl OpenCalls {
     pub(super) fn new<S: SessionStore>(
         writer: Arc<Mutex<Writer<S>>>,
-        progress: Progress,
         over: CancellationToken,
     ) -> Self {
-        Self(Arc::new(InSession {
-            writer,
-            progress,
-            over,
-        }))
+        Self(Arc::new(InSession { writer, over }))
     }
 
     /// Lets a journal inside find them.
@@ -105,15 +99,15 @@ impl<S: SessionStore> Known for InSession<S> {
                 return Ok(());
             }
             writer.is_journaled = true;
-            writer.claim(&self.progress).await
+            writer.claim().await
         })
     }
 
     fn take_over(&self) -> BoxFuture<'_, ()> {
-        Box::pin(async { self.writer.lock().await.lost = None })
+        Box::pin(async { self.writer.lock().await.is_lost = false })
     }
 
     fn are_lost(&self) -> BoxFuture<'_, bool> {
-        Box::pin(async { self.writer.lock().await.lost.is_some() })
+        Box::pin(async { self.writer.lock().await.is_lost })
     }
 }

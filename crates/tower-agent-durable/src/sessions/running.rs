@@ -1,6 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::{Map, Value};
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -12,13 +13,13 @@ use tower_agent::{AgentRequest, AgentResponse, Checkpoint};
 
 use super::busy::Busy;
 use super::config::SessionConfig;
-use super::format::{Head, identify, read_entries};
+use super::format::{SessionHead, identify, read_entries};
 use super::key::SessionKey;
 use super::mark::Entry;
-use super::not_stored::NotStored;
+use super::not_stored::{NotStored, Unstored};
 use super::open_calls::{OpenCalls, without_journal};
 use super::store::SessionStore;
-use super::writer::{Progress, Writer};
+use super::writer::Writer;
 use crate::error::StoreError;
 use crate::time::now;
 
@@ -47,8 +48,8 @@ pub(super) struct Running<S: SessionStore> {
 struct Claimed<S> {
     writer: Writer<S>,
     request: AgentRequest,
+    /// The conversation before the request.
     loaded: Checkpoint,
-    progress: Progress,
 }
 
 impl<S: SessionStore> Running<S> {
@@ -92,11 +93,10 @@ impl<S: SessionStore> Running<S> {
             writer,
             request,
             loaded,
-            progress,
         } = claimed;
         // Only what differs, so that the state does not count as changed by the run.
         let state = request.context().state();
-        for (key, value) in &progress.state {
+        for (key, value) in &writer.state {
             if state.get(key).as_ref() != Some(value) {
                 state.set(key, value.clone());
             }
@@ -105,9 +105,9 @@ impl<S: SessionStore> Running<S> {
         let lost = CancellationToken::new();
         // Half of it leaves time for one more try after a renewal has failed.
         let every = (writer.lease / 2).max(LEAST);
-        let is_again = writer.lost.is_some();
+        let is_again = writer.is_lost;
         let writer = Arc::new(Mutex::new(writer));
-        let open = OpenCalls::new(writer.clone(), progress.clone(), over.clone());
+        let open = OpenCalls::new(writer.clone(), over.clone());
         open.offer(request.context());
         let mut request = request.with_checkpoint(loaded);
         // The open calls of a lost process are safe only in a journal: fail before the first one if none has
@@ -125,12 +125,12 @@ impl<S: SessionStore> Running<S> {
             lost,
             is_done: false,
         };
-        running.renew(every, progress);
+        running.renew(every);
         (running, request)
     }
 
     /// Renews the lease while the run lasts, in a task, so that a run that is not polled keeps its session.
-    fn renew(&self, every: Duration, progress: Progress) {
+    fn renew(&self, every: Duration) {
         let writer = self.writer.clone();
         let over = self.over.clone();
         let lost = self.lost.clone();
@@ -146,7 +146,7 @@ impl<S: SessionStore> Running<S> {
                 if over.is_cancelled() {
                     return;
                 }
-                match writer.claim(&progress).await {
+                match writer.claim().await {
                     Err(error) if error.is_conflict() => return lost.cancel(),
                     // The lease lasts for another try. If it ends meanwhile, the next write says so.
                     Err(error) => tracing::warn!(%error, "failed to renew the lease of a session"),
@@ -173,38 +173,43 @@ impl<S: SessionStore> Running<S> {
         result: Result<AgentResponse>,
         checkpoint: Checkpoint,
     ) -> Result<AgentResponse> {
-        let is_lost = self.writer.lock().await.lost.is_some();
+        let is_lost = self.writer.lock().await.is_lost;
         let result = match result {
             // A layer or callback has answered before the guard: no journal has taken the run over.
             Ok(_) if is_lost => Err(without_journal(self.request.context().run_id())
                 .with_checkpoint(checkpoint.clone())),
             result => result,
         };
-        let progress = Progress {
-            checkpoint,
-            state: self.request.context().state().snapshot(),
-        };
-        let stored = self.store(progress.clone()).await;
+        let state = self.request.context().state().snapshot();
+        let stored = self.store(checkpoint.clone(), state.clone()).await;
         let stored =
             stored.unwrap_or_else(|_| Err(StoreError::database("the runtime is shutting down")));
         match stored {
             Ok(()) => result,
             Err(error) => {
-                let checkpoint = progress.checkpoint.clone();
-                let error = NotStored::new(result, error, self.writer.clone(), progress);
+                let unstored = Unstored {
+                    writer: self.writer.clone(),
+                    checkpoint: checkpoint.clone(),
+                    state,
+                };
+                let error = NotStored::new(result, error, unstored);
                 Err(Error::from(error).with_checkpoint(checkpoint))
             }
         }
     }
 
-    fn store(&mut self, progress: Progress) -> oneshot::Receiver<Result<(), StoreError>> {
+    fn store(
+        &mut self,
+        checkpoint: Checkpoint,
+        state: Map<String, Value>,
+    ) -> oneshot::Receiver<Result<(), StoreError>> {
         self.is_done = true;
         self.over.cancel();
         let (send, stored) = oneshot::channel();
         let writer = self.writer.clone();
         let writing = self.busy.write(self.key.clone());
         self.runtime.spawn(async move {
-            let stored = writer.lock().await.finish(&progress).await;
+            let stored = writer.lock().await.finish(checkpoint, state).await;
             drop(writing);
             // Nobody waits for a dropped run, so its error goes to the log.
             if let Err(stored) = send.send(stored) {
@@ -221,7 +226,7 @@ impl<S: SessionStore> Drop for Running<S> {
         if !self.is_done {
             let checkpoint = self.request.checkpoint();
             let state = self.request.context().state().snapshot();
-            drop(self.store(Progress { checkpoint, state }));
+            drop(self.store(checkpoint, state));
         }
     }
 }
@@ -240,16 +245,13 @@ async fn claim<S: SessionStore>(
         .map(read_entries)
         .transpose()?
         .unwrap_or_default();
-    let head = stored.map(|stored| Head::read(&stored.head)).transpose()?;
     let mut loaded = Checkpoint::default();
-    let mut state = serde_json::Map::new();
+    let mut state = Map::new();
     let mut is_lost = false;
-    if let Some(head) = head {
-        loaded = head.checkpoint;
+    if let Some(stored) = stored {
+        let head = SessionHead::read(&stored.head)?;
+        loaded = head.checkpoint(&entries);
         state = head.state;
-        // The head has the messages that may still change; the settled ones before them are the entries.
-        let open = std::mem::replace(&mut loaded.messages, entries.clone());
-        loaded.messages.extend(open.iter().cloned());
         match head.claim {
             Some(claim) if claim.until > now() => return Err(busy(&key)),
             // The same request after its process has died: its messages are stored.
@@ -268,23 +270,16 @@ async fn claim<S: SessionStore>(
     // Another attempt repeats its resolutions, whose interrupts the first one may have closed.
     if entry != Entry::Again {
         for resolution in context.resolutions() {
-            let is_open = loaded
-                .interrupts
-                .iter()
-                .any(|open| open.id == resolution.id);
-            if !is_open {
+            let mut open = loaded.head.interrupts.iter();
+            if !open.any(|open| open.id == resolution.id) {
                 return Err(answered(&key, &resolution.id));
             }
         }
     }
     // The request's own state is newer than the stored one.
     state.extend(context.state().snapshot());
-    let mut progress = Progress {
-        checkpoint: loaded.clone(),
-        state,
-    };
-    progress
-        .checkpoint
+    let mut checkpoint = loaded.clone();
+    checkpoint
         .messages
         .extend(request.messages().iter().cloned());
     let has_user_message = request
@@ -293,9 +288,9 @@ async fn claim<S: SessionStore>(
         .any(|message| message.role() == Role::User);
     // A new message of the user closes the open interrupts, as in a run without a session.
     if has_user_message {
-        progress.checkpoint.interrupts.clear();
+        checkpoint.head.interrupts.clear();
     }
-    let resumes = has_open_calls(&progress.checkpoint.messages);
+    let resumes = has_open_calls(&checkpoint.messages);
     let mut writer = Writer {
         store: config.store,
         key,
@@ -309,15 +304,16 @@ async fn claim<S: SessionStore>(
         run: context.run_id().into(),
         // A lost run is made again only if a journal had it.
         is_journaled: is_lost,
-        lost: is_lost.then(|| progress.clone()),
+        is_lost,
+        checkpoint,
+        state,
     };
     // The compare-and-swap that decides between two runs which have loaded the same version.
-    writer.claim(&progress).await?;
+    writer.claim().await?;
     Ok(Claimed {
         writer,
         request,
         loaded,
-        progress,
     })
 }
 

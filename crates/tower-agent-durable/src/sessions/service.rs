@@ -60,7 +60,7 @@ async fn run<A: AgentService, S: SessionStore>(
         let message = "the request names no session: create it with `SessionKey::request`";
         return Err(Error::new(ErrorKind::InvalidRequest, message));
     };
-    if entry == Entry::New && request.checkpoint().turn > 1 {
+    if entry == Entry::New && request.checkpoint().head.turn > 1 {
         let message = "the request resumes a checkpoint, but its session has its own: send only \
                        what is new";
         return Err(Error::new(ErrorKind::InvalidRequest, message));
@@ -114,7 +114,7 @@ fn with_conversation(
     let progress = request.checkpoint();
     // A response that a layer has created may have an earlier turn. The session's turn must not go back, or
     // the next request would continue from before this run.
-    if checkpoint.turn < progress.turn {
+    if checkpoint.head.turn < progress.head.turn {
         return (response, progress.with_messages(checkpoint.messages));
     }
     (response, checkpoint)

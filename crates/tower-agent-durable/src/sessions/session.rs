@@ -1,7 +1,7 @@
 use serde_json::{Map, Value};
 use tower_agent::Checkpoint;
 
-use super::format::{self, Head};
+use super::format::{SessionHead, read_entries};
 use super::key::SessionKey;
 use super::store::{SessionStore, StoredSession};
 use crate::error::StoreError;
@@ -57,14 +57,11 @@ impl Session {
     ///
     /// Fails if it has another form, such as that of a newer version of this crate.
     pub fn read(stored: &StoredSession) -> Result<Self, StoreError> {
-        let head = Head::read(&stored.head)?;
+        let head = SessionHead::read(&stored.head)?;
         let is_running = head.claim.as_ref().is_some_and(|claim| claim.until > now());
-        let mut checkpoint = head.checkpoint;
-        let open = std::mem::replace(&mut checkpoint.messages, format::read_entries(stored)?);
-        checkpoint.messages.extend(open.iter().cloned());
         Ok(Self {
             version: stored.version,
-            checkpoint,
+            checkpoint: head.checkpoint(&read_entries(stored)?),
             state: head.state,
             is_running,
         })

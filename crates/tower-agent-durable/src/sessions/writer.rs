@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use tower_agent::Checkpoint;
 use tower_agent::message::Messages;
 
-use super::format::{Claim, Head, common, read_entries, settled, write_entries};
+use super::format::{Claim, SessionHead, common, read_entries, settled, write_entries};
 use super::key::SessionKey;
 use super::store::{Append, SessionStore};
 use crate::error::StoreError;
@@ -29,26 +29,20 @@ pub(super) struct Writer<S> {
     pub(super) run: Arc<str>,
     /// A journal knows which of these calls the run has started.
     pub(super) is_journaled: bool,
-    /// The progress that the previous process of this run stored, until the journal takes the run over.
-    pub(super) lost: Option<Progress>,
-}
-
-/// The progress of a run, as it is written.
-#[derive(Clone)]
-pub(super) struct Progress {
+    /// The previous process of this run was lost, and no journal has taken the run over.
+    pub(super) is_lost: bool,
+    /// The conversation with the request, until the run has ended.
     pub(super) checkpoint: Checkpoint,
+    /// The session's state.
     pub(super) state: Map<String, Value>,
 }
 
 impl<S: SessionStore> Writer<S> {
-    /// Writes the progress of the run, and has the session for another lease.
-    pub(super) async fn claim(&mut self, progress: &Progress) -> Result<(), StoreError> {
+    /// Writes the session, and has it for another lease.
+    pub(super) async fn claim(&mut self) -> Result<(), StoreError> {
         let lease = i64::try_from(self.lease.as_millis()).unwrap_or(i64::MAX);
-        self.write(
-            progress,
-            Some(self.claim_until(now().saturating_add(lease))),
-        )
-        .await
+        let claim = self.claim_until(now().saturating_add(lease));
+        self.write(Some(claim)).await
     }
 
     fn claim_until(&self, until: i64) -> Claim {
@@ -60,24 +54,30 @@ impl<S: SessionStore> Writer<S> {
         }
     }
 
-    /// Writes the progress of a run that has ended, and gives the session up.
-    pub(super) async fn finish(&mut self, progress: &Progress) -> Result<(), StoreError> {
-        match self.lost.clone() {
+    /// Writes the conversation and the state of a run that has ended, and gives the session up.
+    pub(super) async fn finish(
+        &mut self,
+        checkpoint: Checkpoint,
+        state: Map<String, Value>,
+    ) -> Result<(), StoreError> {
+        if self.is_lost {
             // No journal took the run over, so the calls that the previous process may have started are
             // still unknown. The session stays as that process left it, free for the next try.
-            Some(lost) => self.write(&lost, Some(self.claim_until(0))).await,
-            None => self.write(progress, None).await,
+            return self.write(Some(self.claim_until(0))).await;
         }
+        self.checkpoint = checkpoint;
+        self.state = state;
+        self.write(None).await
     }
 
-    async fn write(&mut self, progress: &Progress, claim: Option<Claim>) -> Result<(), StoreError> {
-        match self.try_write(progress, claim.clone()).await {
+    async fn write(&mut self, claim: Option<Claim>) -> Result<(), StoreError> {
+        match self.try_write(claim.clone()).await {
             // An earlier write of this run may have been written although its answer was lost. Without this
             // look, the run would take itself for another one and lose its session.
             Err(error) if error.is_conflict() => match self.adopt().await? {
                 // The last write of a run is the only one without a claim: it was this one.
                 Some(head) if head.claim.is_none() && claim.is_none() => Ok(()),
-                Some(_) => self.try_write(progress, claim).await,
+                Some(_) => self.try_write(claim).await,
                 None => Err(error),
             },
             written => written,
@@ -85,11 +85,11 @@ impl<S: SessionStore> Writer<S> {
     }
 
     /// Takes the session as it is stored, if this run was the last to write to it.
-    async fn adopt(&mut self) -> Result<Option<Head>, StoreError> {
+    async fn adopt(&mut self) -> Result<Option<SessionHead>, StoreError> {
         let Some(stored) = self.store.load(&self.key).await? else {
             return Ok(None);
         };
-        let head = Head::read(&stored.head)?;
+        let head = SessionHead::read(&stored.head)?;
         if head.writer != self.name {
             return Ok(None);
         }
@@ -98,23 +98,23 @@ impl<S: SessionStore> Writer<S> {
         Ok(Some(head))
     }
 
-    async fn try_write(
-        &mut self,
-        progress: &Progress,
-        claim: Option<Claim>,
-    ) -> Result<(), StoreError> {
-        let Progress { checkpoint, state } = progress;
-        let messages = &checkpoint.messages;
+    async fn try_write(&mut self, claim: Option<Claim>) -> Result<(), StoreError> {
+        let Checkpoint { head, messages } = &self.checkpoint;
         // A settled message is written once, as an entry; the head, which is written each time, has only
         // those that may still change. So the cost of a write does not grow with the conversation.
         let same = common(&self.entries, messages);
         let stays = settled(messages, same);
         let entries = write_entries(messages, same..stays)?;
-        let mut head = checkpoint.clone();
-        head.messages = messages.range(stays).cloned().collect();
-        let head = Head::new(head, state.clone(), self.name.clone(), claim).write()?;
+        let open = messages.range(stays).cloned().collect();
+        let head = SessionHead::new(
+            head.clone(),
+            open,
+            self.state.clone(),
+            self.name.clone(),
+            claim,
+        );
         let expires_at = self.ttl.and_then(|ttl| SystemTime::now().checked_add(ttl));
-        let append = Append::new(head, same)
+        let append = Append::new(head.write()?, same)
             .entries(entries)
             .expires_at(expires_at);
         self.version = self.store.append(&self.key, self.version, append).await?;

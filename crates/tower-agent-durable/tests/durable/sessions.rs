@@ -60,7 +60,7 @@ fn pay(paid: &Arc<AtomicU32>) -> Tool {
 }
 
 fn approve(session: &Session) -> Vec<Resolution> {
-    let open = session.checkpoint.interrupts.iter();
+    let open = session.checkpoint.head.interrupts.iter();
     open.map(|interrupt| Resolution::resolved(&interrupt.id, Decision::Approve))
         .collect()
 }
@@ -82,7 +82,10 @@ async fn a_request_carries_only_what_is_new() {
         texts(&session),
         ["I am Ada.", "Hello, Ada.", "Who am I?", "You are Ada."]
     );
-    assert_eq!((session.checkpoint.turn, session.is_running), (2, false));
+    assert_eq!(
+        (session.checkpoint.head.turn, session.is_running),
+        (2, false)
+    );
 }
 
 #[tokio::test]
@@ -124,7 +127,7 @@ async fn the_state_and_the_private_state_come_back() {
     );
     assert_eq!(response.state().snapshot(), state);
     let checkpoint = serde_json::to_value(response.checkpoint()).unwrap();
-    assert_eq!(checkpoint["private_state"]["runs"], 2);
+    assert_eq!(checkpoint["head"]["private_state"]["runs"], 2);
 }
 
 #[tokio::test]
@@ -139,7 +142,7 @@ async fn a_request_without_a_session_is_refused_and_the_model_is_not_called() {
 async fn a_request_that_resumes_a_checkpoint_is_refused() {
     let agent = SessionLayer::new(store().await).layer(says(&[]));
     let mut checkpoint = Checkpoint::new([Message::user("Hi.")]);
-    checkpoint.turn = 1;
+    checkpoint.head.turn = 1;
     let request = AgentRequest::resume(checkpoint);
     let error = agent.oneshot(key().request(request)).await.unwrap_err();
     assert!(
@@ -228,7 +231,7 @@ async fn an_interrupt_is_answered_once() {
     let agent = SessionLayer::new(store.clone()).layer(agent.build().unwrap());
     agent.clone().oneshot(key().request("Pay.")).await.unwrap();
     let session = load(&*store).await;
-    assert_eq!(session.checkpoint.interrupts.len(), 1);
+    assert_eq!(session.checkpoint.head.interrupts.len(), 1);
     // The entries are whole: the open call is in the head.
     let stored = store.load(&key()).await.unwrap().unwrap();
     assert_eq!(stored.entries.len(), 1);
@@ -248,7 +251,7 @@ async fn an_interrupt_is_answered_once() {
     assert_eq!(paid.load(Ordering::SeqCst), 1);
     let session = load(&*store).await;
     assert_eq!(store.load(&key()).await.unwrap().unwrap().entries.len(), 4);
-    assert!(session.checkpoint.interrupts.is_empty());
+    assert!(session.checkpoint.head.interrupts.is_empty());
 }
 
 /// Two calls that are approved, among others.
@@ -300,7 +303,8 @@ async fn results_are_stored_in_the_order_of_their_calls_and_once() {
         for call in order {
             let session = load(&store).await;
             let is_of = |interrupt: &&Interrupt| interrupt.tool_call_id.as_deref() == Some(call);
-            let open = session.checkpoint.interrupts.iter().find(is_of).unwrap();
+            let interrupts = &session.checkpoint.head.interrupts;
+            let open = interrupts.iter().find(is_of).unwrap();
             let yes = [Resolution::resolved(&open.id, Decision::Approve)];
             let request = key().request(AgentRequest::default().with_resolutions(yes));
             agent.clone().oneshot(request).await.unwrap();
@@ -510,7 +514,7 @@ async fn a_response_of_a_layer_inside_is_added_to_the_conversation() {
         texts(&session),
         ["I am Ada.", "Hello, Ada.", "Who am I?", "From a cache."]
     );
-    assert_eq!(session.checkpoint.turn, 2);
+    assert_eq!(session.checkpoint.head.turn, 2);
 }
 
 #[tokio::test]
@@ -531,7 +535,7 @@ async fn a_question_inside_a_sub_agent_is_answered_in_another_run() {
     let agent = build(vec![asks], vec![Turn::tool("pay", json!({}))]);
     agent.oneshot(key().request("Pay.")).await.unwrap();
     let session = load(&*store).await;
-    assert_eq!(session.checkpoint.interrupts.len(), 1);
+    assert_eq!(session.checkpoint.head.interrupts.len(), 1);
 
     let agent = build(
         vec![Turn::from_text("Done.")],
@@ -565,7 +569,7 @@ async fn a_user_who_goes_on_instead_of_answering_closes_the_question() {
         .await
         .unwrap();
     let session = load(&*store).await;
-    assert!(session.checkpoint.interrupts.is_empty());
+    assert!(session.checkpoint.head.interrupts.is_empty());
     assert_eq!(store.load(&key()).await.unwrap().unwrap().entries.len(), 5);
     let late = AgentRequest::default().with_resolutions(old);
     let error = agent.oneshot(key().request(late)).await.unwrap_err();

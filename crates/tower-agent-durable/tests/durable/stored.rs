@@ -28,7 +28,7 @@ const FIRST_FORMAT: (&str, &str) = (
     r#"{
         "kind": "session",
         "format": 1,
-        "checkpoint": { "messages": [], "interrupts": [], "turn": 1, "private_state": { "a": 1 } },
+        "checkpoint": { "interrupts": [], "turn": 1, "private_state": { "a": 1 } },
         "state": { "theme": "dark" },
         "writer": "6e1a"
     }"#,
@@ -44,13 +44,16 @@ async fn the_first_format_is_read() {
     let session = Session::load(&store, &key()).await.unwrap().unwrap();
     assert_eq!(session.checkpoint.messages[0], Message::user("I am Ada."));
     assert_eq!(
-        (session.checkpoint.turn, session.state["theme"].as_str()),
+        (
+            session.checkpoint.head.turn,
+            session.state["theme"].as_str()
+        ),
         (1, Some("dark"))
     );
     let response = SessionLayer::new(store).layer(says("Hello, Ada."));
     let response = response.oneshot(key().request("Hi.")).await.unwrap();
     assert_eq!(
-        (response.messages().len(), response.checkpoint().turn),
+        (response.messages().len(), response.checkpoint().head.turn),
         (3, 2)
     );
 }

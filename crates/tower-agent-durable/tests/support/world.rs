@@ -324,7 +324,7 @@ impl World {
                 Ok(answers) => serde_json::from_str(&answers)?,
                 Err(_) => {
                     let open = session
-                        .map(|session| session.checkpoint.interrupts)
+                        .map(|session| session.checkpoint.head.interrupts)
                         .unwrap_or_default();
                     open.iter()
                         .map(|interrupt| self.answer(interrupt))

@@ -15,8 +15,8 @@ pub(super) struct Saved {
 /// Returns the checkpoint of a tool that was interrupted, which has no conversation.
 pub(super) fn paused(interrupts: &[Interrupt], private: Map<String, Value>) -> Result<Checkpoint> {
     // Through its JSON form: the core makes checkpoints only of agents' runs.
-    let checkpoint = json!({ "interrupts": interrupts, "private_state": private });
-    serde_json::from_value(checkpoint).map_err(|error| {
+    let head = json!({ "interrupts": interrupts, "private_state": private });
+    serde_json::from_value(json!({ "head": head })).map_err(|error| {
         Error::new(ErrorKind::Other, "the interrupted call cannot be saved").with_source(error)
     })
 }

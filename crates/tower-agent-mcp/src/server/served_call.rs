@@ -43,7 +43,7 @@ impl<'a> ServedCall<'a> {
             Some(sealed) => {
                 let checkpoint = seal.open(name, &arguments, &sealed).map_err(refused)?;
                 let answers = params.input_responses.unwrap_or_default();
-                let resolutions = resolutions(&checkpoint.interrupts, answers);
+                let resolutions = resolutions(&checkpoint.head.interrupts, answers);
                 Some((checkpoint, resolutions))
             }
         };
@@ -64,7 +64,7 @@ impl<'a> ServedCall<'a> {
                 Err(error) => return Ok(failed(error_text(&error))),
             };
             // The client's user is no operator, and must not be able to answer in place of one.
-            let for_operator = for_operator(&checkpoint.interrupts);
+            let for_operator = for_operator(&checkpoint.head.interrupts);
             if !for_operator.is_empty() {
                 return Ok(failed(format!(
                     "interrupted: this call needs the answer of an operator: {}",
@@ -78,18 +78,18 @@ impl<'a> ServedCall<'a> {
                 // Clients of earlier versions know no `input_required`: asked below, while the
                 // call is open.
                 (true, false) => {}
-                (false, true) => return Err(unable(&checkpoint.interrupts)),
-                (false, false) => return Ok(failed(waiting(&checkpoint.interrupts))),
+                (false, true) => return Err(unable(&checkpoint.head.interrupts)),
+                (false, false) => return Ok(failed(waiting(&checkpoint.head.interrupts))),
             }
             let mut resolutions = Vec::new();
-            for interrupt in &checkpoint.interrupts {
+            for interrupt in &checkpoint.head.interrupts {
                 match self.ask_now(interrupt).await {
                     Ok(answer) => resolutions.push(answers::resolution(interrupt, answer)),
                     Err(error) => {
                         // The checkpoint is lost with the call: earlier versions have no place
                         // for it.
                         tracing::warn!(%error, "the client did not answer a question");
-                        return Ok(failed(waiting(&checkpoint.interrupts)));
+                        return Ok(failed(waiting(&checkpoint.head.interrupts)));
                     }
                 }
             }
@@ -148,7 +148,7 @@ impl<'a> ServedCall<'a> {
     /// Asks with a result: the client repeats the call with the answers.
     fn ask(&self, checkpoint: Checkpoint) -> Result<CallToolResponse, ErrorData> {
         let mut requests = BTreeMap::new();
-        for interrupt in &checkpoint.interrupts {
+        for interrupt in &checkpoint.head.interrupts {
             let question = form::question(interrupt).ok_or_else(cannot_ask)?;
             let question = InputRequest::Elicitation(ElicitRequest::new(question));
             requests.insert(interrupt.id.clone(), question);

@@ -283,7 +283,7 @@ async fn a_replay_resolves_parallel_changes_of_one_key_alike() {
         let response = agent().run(request()).await.unwrap();
         assert_eq!(Value::from(response.state().snapshot()), expected);
         let checkpoint = serde_json::to_value(response.checkpoint()).unwrap();
-        assert_eq!(checkpoint["private_state"], expected);
+        assert_eq!(checkpoint["head"]["private_state"], expected);
     }
 }
 

@@ -114,7 +114,7 @@ async fn an_end_and_a_request_of_a_later_version_are_errors_and_are_left_alone()
 
     // Of a later version of what the end contains.
     write(
-        r#"UPDATE tower_agent_runs SET ended = replace(ended, '"checkpoint":{"version":1', '"checkpoint":{"version":2') WHERE run = 'run 1'"#,
+        r#"UPDATE tower_agent_runs SET ended = replace(ended, '"checkpoint":{"head":{"version":1', '"checkpoint":{"head":{"version":2') WHERE run = 'run 1'"#,
     )
     .await;
     assert_eq!(
@@ -127,7 +127,7 @@ async fn an_end_and_a_request_of_a_later_version_are_errors_and_are_left_alone()
         "{error}"
     );
     write(
-        r#"UPDATE tower_agent_runs SET ended = replace(ended, '"checkpoint":{"version":2', '"checkpoint":{"version":1') WHERE run = 'run 1'"#,
+        r#"UPDATE tower_agent_runs SET ended = replace(ended, '"checkpoint":{"head":{"version":2', '"checkpoint":{"head":{"version":1') WHERE run = 'run 1'"#,
     )
     .await;
 

@@ -96,7 +96,7 @@ async fn another_process_does_as_was_decided() {
             ("done".to_owned(), &EndReason::Completed)
         );
         assert_eq!(results(&done), [told]);
-        assert!(done.checkpoint().interrupts.is_empty());
+        assert!(done.checkpoint().head.interrupts.is_empty());
         assert_answered(done.messages());
         let refused = done
             .new_messages()
@@ -149,7 +149,7 @@ async fn a_call_that_waits_names_its_subject_and_the_answer_that_it_takes() {
         schema["properties"]["editedArgs"]["properties"]["amount"]["type"],
         "integer"
     );
-    assert_eq!(saved(&paused).interrupts, paused.interrupts());
+    assert_eq!(saved(&paused).head.interrupts, paused.interrupts());
 }
 
 #[tokio::test]

@@ -268,6 +268,7 @@ async fn a_run_that_resumes_uses_no_number_of_the_run_before_in_any_conversation
     let paused = agent().run("?").await.unwrap();
     let checkpoint = paused.checkpoint();
     let yes: Vec<_> = checkpoint
+        .head
         .interrupts
         .iter()
         .map(|pending| Resolution::resolved(&pending.id, Decision::Approve))
