@@ -16,10 +16,12 @@
 //! |---|---|---|
 //! | an agent | `admit` | `ending`, which takes precedence over any result |
 //! | a band | `admit`, before its first hook and after the last `before` | `settle`, of each failed attempt and of the call |
+//! | a hook | | `latch`, since another hook may replace its error |
 //! | a function around a call | `admit` | `settle` |
 //! | a tower layer | | `settle`, of an error |
 //! | a model or a tool | `admit_target` | `settle`, of an error |
 //! | the loop, or the plan of a team | `ending`, before each step of the loop | `settle` |
+//! | the response of a team | | `latch`, of the interrupts of its members |
 //! | a call of the loop | `admit`, of a tool call that may have waited for others | `settle`, of a response too: no band may be around the call |
 //!
 //! Parallel tool calls do not block each other, so the latch stores endings by call. What each

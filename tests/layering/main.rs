@@ -75,6 +75,24 @@ fn nothing_imports_the_semantics_of_other_frameworks() {
     assert!(arrows.is_empty(), "these do:\n{}", lines(&arrows));
 }
 
+/// A value of any type hides what one floor takes from another. These files may have one: maps of what
+/// users put into them, caught panics, layers whose type is still known, and generic test doubles.
+#[test]
+fn values_of_any_type_belong_to_users() {
+    let allowed = [
+        "src/any_value.rs",
+        "src/call/extensions.rs",
+        "src/callback/names.rs",
+        "src/context/values.rs",
+        "src/panic.rs",
+        "src/testing/recording/recorded.rs",
+        "src/testing/without_sink.rs",
+    ];
+    let source = Source::read(repository(), "src");
+    let naming = source.files_naming(&["Any", "AnyValue"]);
+    assert_eq!(Vec::from_iter(naming), allowed);
+}
+
 /// Neither by imports nor by methods whose `impl` stands in another file than their type.
 #[test]
 fn neither_files_nor_folders_stand_in_a_circle() {

@@ -160,6 +160,19 @@ impl Source {
             .collect()
     }
 
+    /// Returns the files that name or import one of these.
+    pub(crate) fn files_naming(&self, names: &[&str]) -> BTreeSet<&str> {
+        let mut files = BTreeSet::new();
+        for module in self.modules.values() {
+            let imported = module.imports.iter().map(|import| &import.name);
+            let mut words = imported.chain(&module.words);
+            if words.any(|word| names.contains(&word.as_str())) {
+                files.insert(module.file.as_str());
+            }
+        }
+        files
+    }
+
     /// Returns the files that define the methods of the crate's types, by the module and the name of
     /// the type and the name of the method. Only methods that no trait has.
     fn methods(&self) -> BTreeMap<(Names, String, String), BTreeSet<String>> {
