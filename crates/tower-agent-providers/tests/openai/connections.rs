@@ -9,10 +9,6 @@ use http_body_util::Full;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
-use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::ServerConfig;
-use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::PrivatePkcs8KeyDer;
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 use tower_agent::model::ModelTarget;
 use tower_agent::stream::channel;
@@ -69,31 +65,6 @@ async fn the_server_hangs_up() {
         "{error}"
     );
     assert!(error.is_retryable());
-}
-
-#[tokio::test]
-async fn nobody_knows_the_certificate() {
-    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-    let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
-    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(vec![made.cert.into()], key.into())
-        .unwrap();
-    let acceptor = TlsAcceptor::from(Arc::new(config));
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let server = async {
-        let (socket, _) = listener.accept().await.unwrap();
-        assert!(acceptor.accept(socket).await.is_err());
-    };
-    let base_url = format!("https://localhost:{port}/v1");
-    let (error, ()) = futures::join!(fails_at(&base_url), server);
-    assert_eq!(error.kind(), ErrorKind::Connection, "{error:?}");
-    assert!(error.message().starts_with("TLS failed: "), "{error}");
-    assert!(error.message().contains("UnknownIssuer"), "{error}");
-    assert!(!error.is_retryable());
 }
 
 #[tokio::test]

@@ -20,7 +20,6 @@ mod columns;
 mod contract;
 mod own;
 mod scenarios;
-mod vendors;
 
 /// Runs every scenario against a protocol. Add a scenario here, and it runs against all.
 macro_rules! column {

@@ -8,6 +8,7 @@ use super::{assert_said, read};
 use crate::answer::{Answer, Bit, call, text};
 use crate::column::{Column, media_type, model, stream_of, streamed};
 use crate::server::{Server, json, unfinished_as};
+use test_support::property::positions;
 use test_support::stream;
 
 /// An answer with everything that a split could break: characters of two, three and four bytes, an
@@ -30,7 +31,7 @@ pub(crate) async fn a_stream_that_is_cut_off_anywhere_is_an_error<C: Column>() {
         .sum();
     // The end of the last event that is needed may be a few bytes shorter.
     let needed = bytes.len() - spare;
-    let cuts: Vec<_> = (0..needed).collect();
+    let cuts: Vec<_> = positions(0..needed).collect();
     let replies = cuts.iter().map(|&cut| stream_of::<C, _>([&bytes[..cut]]));
     let server = Server::start(replies).await;
     let model = model::<C>(&server);

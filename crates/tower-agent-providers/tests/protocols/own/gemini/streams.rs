@@ -8,6 +8,7 @@ use tower_agent::{Error, ErrorKind, ModelRequest, ModelResponse, Part, Usage};
 
 use super::{event, events, finished, model, parts, signed};
 use crate::server::{Reply, Server, chunked, unfinished};
+use test_support::property::positions;
 use test_support::{arguments, begins, deltas, stream, text};
 
 async fn streamed(reply: Reply) -> (Result<ModelResponse, Error>, Vec<Delta>) {
@@ -106,7 +107,7 @@ async fn a_full_stream() {
 #[tokio::test]
 async fn split_at_every_byte() {
     let bytes = bytes();
-    let splits = 1..bytes.len();
+    let splits = positions(1..bytes.len());
     let replies = splits
         .clone()
         .map(|at| chunked([&bytes[..at], &bytes[at..]]));
@@ -130,7 +131,7 @@ async fn split_everywhere() {
 async fn cut_off_at_every_byte_is_an_error() {
     let bytes = bytes();
     // The last event is complete with the first of its two line ends.
-    let cuts = 0..bytes.len() - 3;
+    let cuts = positions(0..bytes.len() - 3);
     let ends = cuts.clone().map(|at| chunked([&bytes[..at]]));
     let breaks = cuts.clone().map(|at| unfinished([&bytes[..at]]));
     let server = Server::start(ends.zip(breaks).flat_map(|(end, broken)| [end, broken])).await;

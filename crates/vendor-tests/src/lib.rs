@@ -1,0 +1,1 @@
+//! Empty: `tests/` holds the tests.
