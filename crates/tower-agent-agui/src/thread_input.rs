@@ -1,5 +1,7 @@
 //! The client's side of a thread: its input and its messages, for the rules of [`tower_agent_threads`].
 
+use std::sync::Arc;
+
 use tower_agent::error::Resolution;
 use tower_agent::message::Part;
 use tower_agent_threads::{
@@ -45,7 +47,7 @@ fn answer(entry: &ResumeEntry) -> Resolution {
 impl ClientMessage for Message {
     type Error = InputError;
 
-    fn id(&self) -> &str {
+    fn id(&self) -> &Arc<str> {
         &self.id
     }
 

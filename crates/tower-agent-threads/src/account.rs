@@ -14,7 +14,7 @@ use crate::thread::{Entry, Speaker, Thread};
 pub(crate) fn read<M: ClientMessage>(messages: &[M], thread: &mut Thread) -> Result<(), M::Error> {
     let mut calls: HashMap<&str, ClientCall<'_>> = HashMap::new();
     for (index, message) in messages.iter().enumerate() {
-        let id = Some(message.id().into());
+        let id = Some(message.id().clone());
         let entry = match message.role() {
             ClientRole::System => Entry::new(
                 id,
@@ -101,6 +101,6 @@ pub(crate) fn with_id_of<M: ClientMessage>(
     if id.is_empty() || thread.has_id(id) {
         message
     } else {
-        message.with_id(id)
+        message.with_id(id.clone())
     }
 }

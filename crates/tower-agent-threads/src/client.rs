@@ -14,19 +14,21 @@ use crate::refusal::Refusal;
 /// it, so a message that the server knows costs nothing, whatever the client has made of it.
 ///
 /// ```
+/// use std::sync::Arc;
+///
 /// use tower_agent::message::Part;
 /// use tower_agent_threads::{ClientMessage, ClientRole, Refusal};
 ///
 /// /// A message of a protocol in which clients send only text.
 /// struct Line {
-///     id: String,
+///     id: Arc<str>,
 ///     text: String,
 /// }
 ///
 /// impl ClientMessage for Line {
 ///     type Error = Refusal;
 ///
-///     fn id(&self) -> &str {
+///     fn id(&self) -> &Arc<str> {
 ///         &self.id
 ///     }
 ///
@@ -44,7 +46,7 @@ pub trait ClientMessage {
     type Error: From<Refusal>;
 
     /// Returns the message's id, unique in its thread.
-    fn id(&self) -> &str;
+    fn id(&self) -> &Arc<str>;
 
     /// Returns the role.
     fn role(&self) -> ClientRole<'_>;
@@ -101,10 +103,10 @@ pub struct ClientCall<'a> {
 /// ```
 /// # use tower_agent::message::Part;
 /// # use tower_agent_threads::{ClientMessage, ClientRole, Refusal};
-/// # struct Line;
+/// # struct Line(std::sync::Arc<str>);
 /// # impl ClientMessage for Line {
 /// #     type Error = Refusal;
-/// #     fn id(&self) -> &str { "m1" }
+/// #     fn id(&self) -> &std::sync::Arc<str> { &self.0 }
 /// #     fn role(&self) -> ClientRole<'_> { ClientRole::User }
 /// #     fn parts(&self, _: usize) -> Result<Vec<Part>, Refusal> { Ok(Vec::new()) }
 /// # }
@@ -112,7 +114,8 @@ pub struct ClientCall<'a> {
 /// use tower_agent::Resolution;
 /// use tower_agent_threads::ClientInput;
 ///
-/// let mut input = ClientInput::new("run 1", &[Line]);
+/// # let lines = [Line("m1".into())];
+/// let mut input = ClientInput::new("run 1", &lines);
 /// input.answers = vec![Resolution::resolved("the interrupt's id", json!({ "approved": true }))];
 /// ```
 #[derive(Clone, Debug)]

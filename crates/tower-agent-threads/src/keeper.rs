@@ -280,14 +280,14 @@ fn positions(thread: &Thread, branch: &[usize], messages: &Messages) -> Vec<Opti
     let mut from = 0;
     let mut positions = Vec::with_capacity(messages.len());
     for message in messages {
-        let is_it = |index: &usize| {
+        // Nearly always the next one.
+        let found = branch[from..].iter().position(|index| {
             let known = thread
                 .entry(*index)
                 .and_then(|entry| entry.message.as_ref());
             known.is_some_and(|known| known.id() == message.id())
-        };
-        // Nearly always the next one.
-        let found = branch[from..].iter().position(is_it).map(|at| from + at);
+        });
+        let found = found.map(|at| from + at);
         if let Some(at) = found {
             from = at + 1;
         }

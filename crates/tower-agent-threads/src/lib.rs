@@ -63,6 +63,7 @@ mod results;
 mod rules;
 mod saving;
 mod seal;
+mod sent;
 mod store;
 mod thread;
 mod threads;

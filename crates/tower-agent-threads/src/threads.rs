@@ -201,19 +201,22 @@ impl Threads {
 /// messages with that prefix, since the run would append to those.
 fn name<M: ClientMessage>(input: &ClientInput<'_, M>, thread: &Thread) -> Arc<str> {
     let run = &input.run_id;
-    let number = |id: &str| {
-        let after = id.strip_prefix(&**run)?;
-        match after.strip_prefix('.') {
-            Some(number) => number.split('-').next()?.parse::<u64>().ok(),
-            None => (after.is_empty() || after.starts_with(['-', '+', '/'])).then_some(0),
-        }
-    };
-    let sent = input.messages.iter().map(M::id);
+    let sent = input.messages.iter().map(|message| &**message.id());
     let known = thread.log.iter().filter_map(|entry| entry.id.as_deref());
     let runs = thread.runs.iter().map(|run| &**run);
-    match sent.chain(known).chain(runs).filter_map(number).max() {
+    let ids = sent.chain(known).chain(runs);
+    match ids.filter_map(|id| run_number(id, run)).max() {
         None => run.clone(),
         Some(number) => format!("{run}.{}", number.saturating_add(1)).into(),
+    }
+}
+
+/// Returns the number of the run with this id that a message id belongs to: 0 for the first one.
+fn run_number(id: &str, run: &str) -> Option<u64> {
+    let after = id.strip_prefix(run)?;
+    match after.strip_prefix('.') {
+        Some(number) => number.split('-').next()?.parse().ok(),
+        None => (after.is_empty() || after.starts_with(['-', '+', '/'])).then_some(0),
     }
 }
 

@@ -18,7 +18,7 @@ use tower_agent_threads::{
 /// A message of the client.
 #[derive(Clone, Debug)]
 struct Plain {
-    id: String,
+    id: Arc<str>,
     role: Role,
     parts: Vec<Part>,
     /// For a result.
@@ -30,7 +30,7 @@ struct Plain {
 impl Plain {
     fn new(id: &str, role: Role, text: &str) -> Self {
         Self {
-            id: id.to_owned(),
+            id: id.into(),
             role,
             parts: vec![Part::from_text(text)],
             call: String::new(),
@@ -46,7 +46,7 @@ impl Plain {
 impl ClientMessage for Plain {
     type Error = Refusal;
 
-    fn id(&self) -> &str {
+    fn id(&self) -> &Arc<str> {
         &self.id
     }
 
@@ -346,42 +346,46 @@ async fn a_sealed_thread_is_of_use_in_its_own_place_alone() {
 
 /// Keeps the head of each thread and its entries apart, as text, and counts the entries that are written.
 #[derive(Clone, Default)]
-struct Texts(
-    Arc<Mutex<HashMap<ThreadKey, (String, Vec<String>)>>>,
-    Arc<AtomicU32>,
-);
+struct Texts {
+    threads: Arc<Mutex<HashMap<ThreadKey, Text>>>,
+    written: Arc<AtomicU32>,
+}
 
-impl Texts {
-    fn read((head, entries): &(String, Vec<String>)) -> Result<Thread, BoxError> {
-        let mut read: Vec<ThreadEntry> = Vec::new();
-        for entry in entries {
-            read.push(serde_json::from_str(entry)?);
+#[derive(Default)]
+struct Text {
+    head: String,
+    entries: Vec<String>,
+}
+
+impl Text {
+    fn read(&self) -> Result<Thread, BoxError> {
+        let mut entries: Vec<ThreadEntry> = Vec::new();
+        for entry in &self.entries {
+            entries.push(serde_json::from_str(entry)?);
         }
-        let head: Thread = serde_json::from_str(head)?;
-        Ok(head.with_entries(read))
+        let head: Thread = serde_json::from_str(&self.head)?;
+        Ok(head.with_entries(entries))
     }
 }
 
 impl ThreadStore for Texts {
     async fn load(&self, key: &ThreadKey) -> Result<Option<Thread>, BoxError> {
-        self.0.lock().await.get(key).map(Self::read).transpose()
+        let threads = self.threads.lock().await;
+        threads.get(key).map(Text::read).transpose()
     }
 
     async fn save(&self, key: &ThreadKey, thread: Thread, expected: u64) -> Result<bool, BoxError> {
-        let mut threads = self.0.lock().await;
-        let (head, entries) = threads.entry(key.clone()).or_default();
-        let found = match head.is_empty() {
-            true => 0,
-            false => serde_json::from_str::<Thread>(head)?.version(),
-        };
-        if found != expected {
+        let mut threads = self.threads.lock().await;
+        let found = threads.get(key).map(Text::read).transpose()?;
+        if found.as_ref().map_or(0, Thread::version) != expected {
             return Ok(false);
         }
-        for entry in thread.entries().skip(entries.len()) {
-            entries.push(serde_json::to_string(&entry)?);
-            self.1.fetch_add(1, Ordering::SeqCst);
+        let text = threads.entry(key.clone()).or_default();
+        for entry in thread.entries().skip(text.entries.len()) {
+            text.entries.push(serde_json::to_string(&entry)?);
+            self.written.fetch_add(1, Ordering::SeqCst);
         }
-        *head = serde_json::to_string(&thread.without_entries())?;
+        text.head = serde_json::to_string(&thread.without_entries())?;
         Ok(true)
     }
 }
@@ -412,7 +416,7 @@ async fn a_thread_is_stored_as_a_head_and_entries_that_are_written_once() {
     assert_eq!(requests[2].messages().len(), 5);
     assert_eq!(cashier.paid(), 1);
     // Two messages of the user, three of the agent, and one result.
-    assert_eq!(store.1.load(Ordering::SeqCst), 6);
+    assert_eq!(store.written.load(Ordering::SeqCst), 6);
     let thread = store.load(&key()).await.unwrap().unwrap();
     assert_eq!(thread.entries().len(), 6);
     assert!(!thread.is_running() && !thread.is_waiting());
