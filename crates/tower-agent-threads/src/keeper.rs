@@ -25,6 +25,7 @@ pub(crate) enum Keeping {
 
 /// The progress of a run when it is saved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Progress {
     /// It goes on.
     Running,
