@@ -100,8 +100,8 @@ impl ClientMessage for Message {
 }
 
 impl ClientView for Conversation {
-    fn has(&self, id: &str) -> bool {
-        self.has_message(id)
+    fn has_message(&self, id: &str) -> bool {
+        self.has(id)
     }
 
     fn texts(&self) -> impl Iterator<Item = (&str, &str)> {

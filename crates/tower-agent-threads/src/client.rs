@@ -151,7 +151,7 @@ impl<'a, M: ClientMessage> ClientInput<'a, M> {
 /// the client.
 pub trait ClientView {
     /// Returns whether the client has a message with this id.
-    fn has(&self, id: &str) -> bool;
+    fn has_message(&self, id: &str) -> bool;
 
     /// Returns the texts of the agent's messages, each with the id of its message, oldest first. Those
     /// of subagents are left out.
@@ -160,7 +160,7 @@ pub trait ClientView {
 
 /// A client that has these messages, each whole.
 impl ClientView for Messages {
-    fn has(&self, id: &str) -> bool {
+    fn has_message(&self, id: &str) -> bool {
         let mut ids = self.iter().filter_map(Message::id);
         ids.any(|own| *own == *id)
     }

@@ -25,6 +25,7 @@ impl InterruptIds {
         if let Some(id) = ids.get(interrupt) {
             return id.clone();
         }
+        // At random, and not from the run as other ids: who knows it may answer the question.
         let id: Arc<str> = uuid::Uuid::new_v4().to_string().into();
         ids.insert(interrupt.to_owned(), id.clone());
         id

@@ -300,12 +300,12 @@ fn positions(thread: &Thread, branch: &[usize], messages: &Messages) -> Vec<Opti
 /// Returns the id under which the client has a message, if it has it. Of a message without text and
 /// calls it has only the reasoning.
 fn id_at_client(id: Arc<str>, client: &impl ClientView) -> Option<Arc<str>> {
-    if client.has(&id) {
+    if client.has_message(&id) {
         return Some(id);
     }
     // As in the event that starts the reasoning of a message.
     let reasoning = format!("{id}-r0");
-    client.has(&reasoning).then(|| reasoning.into())
+    client.has_message(&reasoning).then(|| reasoning.into())
 }
 
 /// The message with the latest call of each id.

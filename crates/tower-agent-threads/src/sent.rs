@@ -1,6 +1,7 @@
 //! The messages that a client sends for a thread that the server knows.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 
 use tower_agent::message::{Message, Role, ToolResult};
 
@@ -70,39 +71,41 @@ impl<'a, M: ClientMessage> Sent<'a, M> {
                 sent.last = sent.last.max(Some(known));
                 continue;
             }
-            let words = match role {
-                ClientRole::System => Role::System,
-                ClientRole::User => Role::User,
-                ClientRole::Tool { call, is_failed } => {
-                    sent.results.push(SentResult {
-                        message,
-                        index,
-                        call,
-                        is_failed,
-                    });
-                    continue;
+            match role {
+                // Sent twice, it was said once.
+                ClientRole::System | ClientRole::User if !seen.insert((speaker, &**id)) => {}
+                ClientRole::System => {
+                    let words = account::words(message, Role::System, index, thread)?;
+                    sent.add_new(id, speaker, words);
                 }
-                _ if thread.is_of_a_run(id) => {
-                    // Of a run that broke off, or an attempt that was discarded.
-                    sent.leave_out(message);
-                    continue;
+                ClientRole::User => {
+                    let words = account::words(message, Role::User, index, thread)?;
+                    sent.add_new(id, speaker, words);
                 }
-                _ => {
+                ClientRole::Tool { call, is_failed } => sent.results.push(SentResult {
+                    message,
+                    index,
+                    call,
+                    is_failed,
+                }),
+                // Of a run that broke off, or an attempt that was discarded.
+                ClientRole::Assistant(_) if thread.is_of_a_run(id) => sent.leave_out(message),
+                ClientRole::Assistant(_) => {
                     let why = format!(
                         "the agent has said no message `{id}` in this thread: only the server knows \
                          what it says"
                     );
                     return Err(Refusal::forbidden(InputPart::Message(index), why).into());
                 }
-            };
-            // Sent twice, it was said once.
-            if seen.insert((speaker, &**id)) {
-                let words = account::words(message, words, index, thread)?;
-                let entry = Entry::new(Some(id.clone()), speaker, words);
-                sent.new.push((sent.last, entry));
+                ClientRole::Outside => {}
             }
         }
         Ok(sent)
+    }
+
+    fn add_new(&mut self, id: &Arc<str>, speaker: Speaker, words: Message) {
+        let entry = Entry::new(Some(id.clone()), speaker, words);
+        self.new.push((self.last, entry));
     }
 
     fn leave_out(&mut self, message: &'a M) {

@@ -220,7 +220,7 @@ impl Conversation {
     }
 
     /// Returns whether the client has a message with this id.
-    pub(crate) fn has_message(&self, id: &str) -> bool {
+    pub(crate) fn has(&self, id: &str) -> bool {
         self.places.contains_key(id)
     }
 
