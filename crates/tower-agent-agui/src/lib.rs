@@ -14,7 +14,7 @@
 //! | [`sse`] | events as bytes |
 //! | [`translate`] | converts an agent's events to the client's: the fourth call, with callbacks and layers |
 //! | [`server`] | serves an agent over HTTP |
-//! | [`threads`] | the server's data about its threads, and the stores for it |
+//! | [`threads`] | the server's data about its threads, and the stores for it: the crate [`tower_agent_threads`] |
 //!
 //! # Trust
 //!
@@ -110,9 +110,12 @@ pub mod order;
 mod run;
 pub mod server;
 pub mod sse;
-pub mod threads;
+mod thread_input;
 pub mod translate;
 mod wire;
+
+#[doc(no_inline)]
+pub use tower_agent_threads as threads;
 
 #[doc(inline)]
 pub use self::conversation::Conversation;

@@ -8,19 +8,20 @@ use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, Stream};
 use tower::ServiceExt;
 
+use crate::conversation::Conversation;
 use crate::flow::Flow;
 use crate::lock::lock;
 use crate::order::OrderKeeper;
-use crate::threads::{Begun, Keeper, Kept, Progress, finish};
 use crate::translate::{
     TranslateRequest, TranslateResponse, TranslateRun, translate, translate_piece,
 };
-use crate::wire::{Event, RunAgentInput, RunError};
+use crate::wire::{EncryptedEntity, Event, MessageKind, RunAgentInput, RunError};
 use tower_agent::agent::BoxAgent;
 use tower_agent::agent::RunStream;
 use tower_agent::callback::LayerInner;
-use tower_agent::error::{BoxError, Error, ErrorKind, Result, panic_message};
+use tower_agent::error::{Error, ErrorKind, Result, panic_message};
 use tower_agent::stream::{self, EventKind};
+use tower_agent_threads::{Begun, Keeper, Progress, Save, Saving};
 
 /// A run as a stream of events for the client; created by [`AgUi::run`](super::AgUi::run).
 ///
@@ -31,7 +32,7 @@ pub struct AgUiRun {
     agent: Option<RunStream>,
     keeper: Keeper,
     /// A save in progress. The events that depend on it wait.
-    saving: Option<BoxFuture<'static, Result<(), BoxError>>>,
+    saving: Option<Saving>,
     /// The event that waits for the save.
     held: Option<stream::Event>,
     /// The sealed thread for the client, emitted before the end.
@@ -65,10 +66,12 @@ impl AgUiRun {
             request,
             keeper,
             name,
+            ..
         } = begun;
         let agent = RunStream::named(agent, request, name);
         let order = OrderKeeper::new(input.thread_id.clone(), input.run_id.clone());
-        let run = TranslateRun::new(input, agent.context().clone());
+        let interrupt_ids = keeper.interrupt_ids().clone();
+        let run = TranslateRun::new(input, agent.context().clone(), interrupt_ids);
         Self {
             agent: Some(agent),
             keeper,
@@ -149,16 +152,16 @@ impl AgUiRun {
         };
         // Before the save has ended: a run ends once, and dropping it must not save another end.
         self.is_kept = progress != Progress::Running;
-        match self.keeper.keep(agent.checkpoint(), &self.run, progress) {
-            Kept::Sealed(sealed) => self.sealed = sealed,
-            Kept::Saving(saving) => {
+        let checkpoint = agent.checkpoint();
+        let shown = lock(&self.run.shown);
+        match self.keeper.keep(checkpoint, &*shown, progress) {
+            Save::Sealed(sealed) => {
+                self.sealed = sealed.and_then(|sealed| in_first(&shown, sealed))
+            }
+            Save::Store(saving) => {
                 self.saving = Some(match self.saving.take() {
                     None => saving,
-                    // In order: each save expects the version of the previous one.
-                    Some(first) => Box::pin(async move {
-                        first.await?;
-                        saving.await
-                    }),
+                    Some(earlier) => saving.after(earlier),
                 });
             }
         }
@@ -277,6 +280,21 @@ impl AgUiRun {
     }
 }
 
+/// Returns the event that gives the client its sealed thread, in the first message that it will send
+/// back.
+fn in_first(shown: &Conversation, sealed: String) -> Option<Event> {
+    let first = shown.messages().iter().find(|message| {
+        let is_activity = matches!(message.kind, MessageKind::Activity { .. });
+        message.subagent_run_id.is_none() && !is_activity
+    })?;
+    let entity = EncryptedEntity::Message;
+    Some(Event::reasoning_encrypted_value(
+        entity,
+        first.id.clone(),
+        sealed,
+    ))
+}
+
 fn is_last(event: &Event) -> bool {
     use crate::wire::EventKind::{RunError, RunFinished};
     matches!(event.kind, RunFinished(_) | RunError(_))
@@ -296,7 +314,7 @@ impl Stream for AgUiRun {
         let this = &mut *self;
         loop {
             if let Some(saving) = &mut this.saving {
-                let saved = ready!(saving.as_mut().poll(cx));
+                let saved = ready!(Pin::new(saving).poll(cx));
                 this.saving = None;
                 match saved {
                     Ok(()) => {}
@@ -356,7 +374,7 @@ impl Drop for AgUiRun {
         self.keep(Progress::Cut);
         self.agent = None;
         if let Some(saving) = self.saving.take() {
-            finish(saving);
+            saving.detach();
         }
     }
 }

@@ -35,7 +35,7 @@ pub mod guide;
 pub mod journal;
 mod lock;
 mod sessions;
-#[cfg(feature = "agui")]
+#[cfg(feature = "threads")]
 mod threads;
 mod time;
 
@@ -48,7 +48,7 @@ pub use self::sessions::{
     Append, NotStored, ResponseFuture, Session, SessionInfo, SessionKey, SessionLayer,
     SessionQuery, SessionService, SessionStore, StoredSession,
 };
-#[cfg(feature = "agui")]
+#[cfg(feature = "threads")]
 pub use self::threads::SessionThreads;
 
 /// The README's example, so that it compiles.

@@ -1,4 +1,4 @@
-//! The threads of an AG-UI server, in a store of sessions.
+//! The threads of a server, in a store of sessions.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 use tower_agent::error::BoxError;
-use tower_agent_agui::threads::{Thread, ThreadEntry, ThreadKey, ThreadStore};
+use tower_agent_threads::{Thread, ThreadEntry, ThreadKey, ThreadStore};
 
 use crate::error::StoreError;
 use crate::lock::lock;
@@ -19,11 +19,11 @@ const FORMAT: u32 = 1;
 /// The maximum number of threads that are remembered between two writes.
 const MOST: usize = 4096;
 
-/// Keeps the threads of an AG-UI server in a store of sessions, so that they survive a restart and
+/// Keeps the threads of a server, such as one for AG-UI, in a store of sessions, so that they survive a restart and
 /// several servers can share them.
 ///
-/// The session of a thread has the server's [name](tower_agent_agui::AgUiBuilder::name), the
-/// principal and the id of the thread as its key. Each message is written once; a thread is loaded
+/// The session of a thread has the server's name, the principal and the id of the thread as its key,
+/// as the [key](ThreadKey) of the thread does. Each message is written once; a thread is loaded
 /// when a request for it arrives.
 ///
 /// ```

@@ -29,6 +29,6 @@ mod write;
 
 pub use self::client::Conversation;
 pub use self::read::read;
-pub(super) use self::read::{parts, tool_answer};
+pub(super) use self::read::{is_failed, parts, result_parts};
 pub use self::write::write;
 pub(super) use self::write::{content, encrypted, failure};

@@ -92,14 +92,18 @@ pub fn read(messages: &[wire::Message]) -> Result<Messages, InputError> {
                 last = Some((&message.id, read.len()));
                 read.push(Message::new(Role::Assistant, parts));
             }
-            MessageKind::Tool { tool_call_id, .. } => {
+            MessageKind::Tool {
+                tool_call_id,
+                content,
+                error,
+            } => {
                 let call = calls.get(tool_call_id).ok_or_else(|| {
                     let why = format!("no earlier message contains the call `{tool_call_id}`");
                     InputError::new(path("toolCallId"), why)
                 })?;
-                let (parts, is_failed) = tool_answer(message, path)?;
+                let parts = result_parts(content, error.as_deref(), path)?;
                 let mut result = ToolResult::new(call, parts);
-                if is_failed {
+                if is_failed(message) {
                     result = result.failed();
                 }
                 read.push(Message::tool(result));
@@ -119,31 +123,35 @@ fn is_thought_of(id: &str, message: &str) -> bool {
     number.is_some_and(|number| number.parse::<u32>().is_ok())
 }
 
-/// Returns the result of a tool and whether it failed, or nothing for other messages.
-pub(crate) fn tool_answer(
-    message: &wire::Message,
+/// Converts the content of a tool's result, which may have failed with an error.
+pub(crate) fn result_parts(
+    content: &Content,
+    error: Option<&str>,
     path: impl Fn(&str) -> String,
-) -> Result<(Vec<Part>, bool), InputError> {
-    let MessageKind::Tool { content, error, .. } = &message.kind else {
-        return Ok((Vec::new(), false));
-    };
-    let mut parts = parts(content, path)?;
+) -> Result<Vec<Part>, InputError> {
+    let parts = parts(content, path)?;
     let is_empty = parts
         .iter()
         .all(|part| part.as_text().is_some_and(str::is_empty));
-    // A model must not read an empty result where the client explains the failure.
-    if let Some(error) = error
-        && is_empty
-    {
-        parts = vec![Part::from_text(error)];
+    match error {
+        // A model must not read an empty result where the client explains the failure.
+        Some(error) if is_empty => Ok(vec![Part::from_text(error)]),
+        _ => Ok(parts),
     }
+}
+
+/// Returns whether a message is the result of a tool that failed.
+pub(crate) fn is_failed(message: &wire::Message) -> bool {
+    let MessageKind::Tool { error, .. } = &message.kind else {
+        return false;
+    };
     // The result that the server sent has no `error` field, only the mark in its metadata.
     let is_marked = message
         .metadata
         .as_ref()
         .and_then(|metadata| metadata.get(IS_ERROR)?.as_bool())
         .unwrap_or(false);
-    Ok((parts, error.is_some() || is_marked))
+    error.is_some() || is_marked
 }
 
 /// Converts a message's content; `path` names a field of the message in an error.

@@ -12,12 +12,13 @@ use super::read::read;
 use super::reply::{self, Refusal};
 use crate::input::RunData;
 use crate::run::AgUiRun;
-use crate::threads::{self, Allowed, Keeping, ThreadKey};
+use crate::thread_input::{take_sealed, thread_input};
 use crate::translate::TranslateRequest;
 use crate::wire::{InputError, RunAgentInput};
 use tower_agent::agent::BoxAgent;
 use tower_agent::callback::LayerInner;
 use tower_agent::error::BoxError;
+use tower_agent_threads::{ThreadKey, Threads};
 
 /// An agent as an HTTP service that speaks AG-UI.
 ///
@@ -59,8 +60,7 @@ pub struct AgUi {
     /// `None` if there are no callbacks or layers around the translation.
     pub(super) stack: Option<LayerInner<TranslateRequest>>,
     pub(super) limits: Limits,
-    pub(super) keeping: Keeping,
-    pub(super) allowed: Allowed,
+    pub(super) threads: Threads,
     pub(super) name: Arc<str>,
     pub(super) principal: Option<PrincipalOf>,
 }
@@ -102,20 +102,11 @@ impl AgUi {
     ) -> Result<AgUiRun, InputError> {
         // Read before the thread is claimed: a rejected input must not keep others out of it.
         let data = RunData::read(&input)?;
-        let key = ThreadKey {
-            server: self.name.clone(),
-            principal,
-            thread: input.thread_id.clone(),
-        };
-        // Takes a sealed thread out of the input, where callbacks would find it.
-        let mut begun = threads::begin(
-            &self.keeping,
-            key,
-            &mut input,
-            self.limits.abandoned_after,
-            self.allowed,
-        )
-        .await?;
+        let key = ThreadKey::new(self.name.clone(), input.thread_id.clone());
+        let key = key.with_principal(principal);
+        let sealed = take_sealed(&mut input, &self.threads);
+        let sent = thread_input(&input, sealed);
+        let mut begun = self.threads.begin(key, sent).await?;
         begun.request = data.add_to(begun.request);
         let input = Arc::new(input);
         // For the application's callbacks: the agent reads no forwarded properties itself.

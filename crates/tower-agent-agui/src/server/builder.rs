@@ -6,12 +6,12 @@ use tower_layer::Layer;
 
 use super::agui::{AgUi, PrincipalOf};
 use super::limits::Limits;
-use crate::threads::{Allowed, BoxStore, Keeping, MemoryThreads, SealKeys, ThreadStore};
 use crate::translate::{Translate, TranslateRequest};
 use tower_agent::agent::{AgentService, BoxAgent};
 use tower_agent::call::{BoxCallService, CallService};
 use tower_agent::callback::{Callback, LayerInner, StackBuilder};
 use tower_agent::compat::CallbackSemantics;
+use tower_agent_threads::{SealKeys, ThreadStore, Threads};
 
 /// Builds an [`AgUi`]; created by [`AgUi::builder`].
 #[must_use = "a builder does nothing until `build` is called"]
@@ -20,8 +20,7 @@ pub struct AgUiBuilder {
     stack: StackBuilder<TranslateRequest>,
     semantics: CallbackSemantics,
     limits: Limits,
-    keeping: Option<Keeping>,
-    allowed: Allowed,
+    threads: Threads,
     name: Arc<str>,
     principal: Option<PrincipalOf>,
 }
@@ -45,8 +44,8 @@ impl AgUiBuilder {
             stack: StackBuilder::new(),
             semantics: CallbackSemantics::default(),
             limits: Limits::default(),
-            keeping: None,
-            allowed: Allowed::default(),
+            // A server always has threads: without them a client could speak for the model.
+            threads: Threads::default(),
             name: "".into(),
             principal: None,
         }
@@ -95,12 +94,13 @@ impl AgUiBuilder {
         self
     }
 
-    /// Sets the store of the threads. Defaults to [`MemoryThreads::new`].
+    /// Sets the store of the threads. Defaults to
+    /// [`MemoryThreads::new`](crate::threads::MemoryThreads::new).
     ///
     /// Servers that share a store need different [names](Self::name), unless they serve the same
     /// agent.
     pub fn threads(mut self, store: impl ThreadStore) -> Self {
-        self.keeping = Some(Keeping::Store(BoxStore::new(store)));
+        self.threads = self.threads.with_store(store);
         self
     }
 
@@ -124,7 +124,7 @@ impl AgUiBuilder {
     /// # }
     /// ```
     pub fn allow_partial_history(mut self) -> Self {
-        self.allowed.partial_history = true;
+        self.threads = self.threads.allow_partial_history();
         self
     }
 
@@ -149,7 +149,7 @@ impl AgUiBuilder {
     /// # }
     /// ```
     pub fn allow_operator_answers(mut self) -> Self {
-        self.allowed.operator_answers = true;
+        self.threads = self.threads.allow_operator_answers();
         self
     }
 
@@ -182,7 +182,7 @@ impl AgUiBuilder {
     /// # }
     /// ```
     pub fn stateless(mut self, keys: impl Into<SealKeys>) -> Self {
-        self.keeping = Some(Keeping::sealed(keys.into()));
+        self.threads = self.threads.with_seal(keys);
         self
     }
 
@@ -234,7 +234,7 @@ impl AgUiBuilder {
     /// Until then, other runs of its thread are rejected. Afterwards another run may take over:
     /// open calls do not run, and late results of the first run are not saved.
     pub fn abandoned_after(mut self, time: Duration) -> Self {
-        self.limits.abandoned_after = time;
+        self.threads = self.threads.abandoned_after(time);
         self
     }
 
@@ -246,14 +246,10 @@ impl AgUiBuilder {
             stack,
             semantics,
             limits,
-            keeping,
-            allowed,
+            threads,
             name,
             principal,
         } = self;
-        // A server always has threads: without them a client could speak for the model.
-        let keeping =
-            keeping.unwrap_or_else(|| Keeping::Store(BoxStore::new(MemoryThreads::new())));
         // Without callbacks there is no stack, so that streamed text takes the short way.
         let stack = (!stack.is_empty())
             .then(|| stack.around(BoxCallService::new(Translate), Some(&semantics)));
@@ -261,8 +257,7 @@ impl AgUiBuilder {
             agent,
             stack,
             limits,
-            keeping,
-            allowed,
+            threads,
             name,
             principal,
         }

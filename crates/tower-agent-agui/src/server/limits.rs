@@ -8,7 +8,6 @@ pub(super) struct Limits {
     /// In levels of arrays and objects.
     pub(super) nesting: usize,
     pub(super) keep_alive: Duration,
-    pub(super) abandoned_after: Duration,
 }
 
 impl Default for Limits {
@@ -17,7 +16,6 @@ impl Default for Limits {
             body: 4 << 20,
             nesting: 64,
             keep_alive: Duration::from_secs(15),
-            abandoned_after: Duration::from_secs(15 * 60),
         }
     }
 }

@@ -89,7 +89,6 @@
 //! # }
 //! ```
 
-mod interrupt_ids;
 mod request;
 mod response;
 mod service;

@@ -7,8 +7,8 @@ use tower_agent::Request;
 use tower_agent::call::{CallKind, Extensions};
 use tower_agent::context::RunContext;
 use tower_agent::stream;
+use tower_agent_threads::InterruptIds;
 
-use super::interrupt_ids::InterruptIds;
 use super::response::TranslateResponse;
 use super::state::SentState;
 
@@ -33,13 +33,17 @@ pub(crate) struct TranslateRun {
 
 impl TranslateRun {
     /// Creates the state of a run.
-    pub(crate) fn new(input: Arc<RunAgentInput>, context: RunContext) -> Self {
+    pub(crate) fn new(
+        input: Arc<RunAgentInput>,
+        context: RunContext,
+        interrupt_ids: InterruptIds,
+    ) -> Self {
         let shown = Mutex::new(Conversation::new(input.messages.iter().cloned()));
         Self {
             input,
             context,
             shown,
-            interrupt_ids: InterruptIds::default(),
+            interrupt_ids,
             state: SentState::default(),
         }
     }

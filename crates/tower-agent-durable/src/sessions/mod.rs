@@ -24,7 +24,7 @@ mod sqlite;
 mod store;
 mod writer;
 
-#[cfg(feature = "agui")]
+#[cfg(feature = "threads")]
 pub(crate) use self::format::read_head;
 pub use self::future::ResponseFuture;
 pub use self::key::SessionKey;

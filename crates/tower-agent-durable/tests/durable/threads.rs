@@ -183,51 +183,18 @@ async fn a_version_that_was_not_expected_is_not_replaced() {
         SessionThreads::new(store.clone()),
         SessionThreads::new(store.clone()),
     );
-    let key = key("t", Some("ada")).await;
+    let key = ThreadKey::new("", "t").with_principal(Some("ada".into()));
     assert!(one.save(&key, Thread::default(), 0).await.unwrap());
     assert!(!other.save(&key, Thread::default(), 0).await.unwrap());
     assert!(!other.save(&key, Thread::default(), 7).await.unwrap());
 }
 
-/// A key as a server makes it.
-async fn key(thread: &str, principal: Option<&str>) -> ThreadKey {
-    use std::sync::Mutex;
-
-    struct Spy(Arc<Mutex<Option<ThreadKey>>>);
-    impl ThreadStore for Spy {
-        async fn load(&self, key: &ThreadKey) -> Result<Option<Thread>, tower_agent::BoxError> {
-            *self.0.lock().unwrap() = Some(key.clone());
-            Err("it has seen enough".into())
-        }
-        async fn save(
-            &self,
-            _: &ThreadKey,
-            _: Thread,
-            _: u64,
-        ) -> Result<bool, tower_agent::BoxError> {
-            Ok(false)
-        }
-    }
-
-    let seen = Arc::default();
-    let agent = Agent::builder(ScriptedModel::new([])).build().unwrap();
-    let server = AgUi::builder(agent).threads(Spy(Arc::clone(&seen))).build();
-    let input = json!({ "threadId": thread, "runId": "r", "messages": [] });
-    let input = serde_json::from_value(input).unwrap();
-    let refused = match principal {
-        Some(principal) => server.run_for(principal, input).await.err(),
-        None => server.run(input).await.err(),
-    };
-    assert!(refused.is_some());
-    let key = seen.lock().unwrap().take();
-    key.unwrap()
-}
-
 #[tokio::test]
 async fn an_empty_principal_does_not_get_the_threads_of_nobody() {
     let threads = SessionThreads::new(Memory::default());
-    let nobody = key("t", None).await;
+    let nobody = ThreadKey::new("", "t");
     assert!(threads.save(&nobody, Thread::default(), 0).await.unwrap());
-    let error = threads.load(&key("t", Some("")).await).await.unwrap_err();
+    let unnamed = nobody.with_principal(Some("".into()));
+    let error = threads.load(&unnamed).await.unwrap_err();
     assert!(error.to_string().contains("must not be empty"), "{error}");
 }

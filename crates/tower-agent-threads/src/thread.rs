@@ -1,40 +1,39 @@
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::slice;
 use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Serialize};
-
 use tower_agent::agent::{Checkpoint, CheckpointHead};
 use tower_agent::error::Resolution;
 use tower_agent::message::Message;
 
 /// The server's data about one thread: its messages, answers and open interrupts.
 ///
-/// A [store](super::ThreadStore) saves it as it is: it serialises. It is not meant for the client.
+/// A [store](crate::ThreadStore) saves it as it is: it serialises. It is not meant for the client.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Thread {
-    pub(super) version: u64,
+    pub(crate) version: u64,
     /// All messages ever, in chronological order. Branches share their common start.
-    pub(super) log: Vec<Arc<Entry>>,
+    pub(crate) log: Vec<Arc<Entry>>,
     /// The messages of the current branch, as indices into the log.
-    pub(super) branch: Vec<usize>,
+    pub(crate) branch: Vec<usize>,
     /// The head of the latest run's checkpoint, whose messages are those of the branch.
-    pub(super) head: CheckpointHead,
-    pub(super) open: Vec<Open>,
+    pub(crate) head: CheckpointHead,
+    pub(crate) open: Vec<OpenInterrupt>,
     /// The answers given to the latest run, until it completes.
-    pub(super) answered: Vec<Answered>,
+    pub(crate) answered: Vec<Answered>,
     /// The id prefixes of its runs' messages.
-    pub(super) runs: Vec<Arc<str>>,
+    pub(crate) runs: Vec<Arc<str>>,
     /// Where the messages of the latest run start.
-    pub(super) run_from: usize,
-    /// Messages of runs that broke off that the client never received; they are kept as long as
-    /// what precedes them.
-    pub(super) unheard: BTreeSet<usize>,
+    pub(crate) run_from: usize,
+    /// Messages of runs that broke off that the client never received. They stay as long as those
+    /// that precede them.
+    pub(crate) unheard: BTreeSet<usize>,
     /// The latest run failed, or its client disconnected: the client may not know all its work.
-    pub(super) is_cut: bool,
+    pub(crate) is_cut: bool,
     /// When the active run last saved, in seconds since 1970.
-    pub(super) running: Option<u64>,
+    pub(crate) running: Option<u64>,
 }
 
 /// One message of a [`Thread`], which serialises.
@@ -66,24 +65,24 @@ impl ExactSizeIterator for ThreadEntries<'_> {}
 
 /// One message.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Entry {
-    /// Its id on the wire, if the client knows it.
-    pub(super) id: Option<Arc<str>>,
-    pub(super) speaker: Speaker,
+pub(crate) struct Entry {
+    /// The client's id, if the client knows the message.
+    pub(crate) id: Option<Arc<str>>,
+    pub(crate) speaker: Speaker,
     /// The message for the model, if it is part of the conversation.
-    pub(super) message: Option<Message>,
+    pub(crate) message: Option<Message>,
     /// Its tool calls.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(super) calls: Vec<Asked>,
+    pub(crate) calls: Vec<SentCall>,
     /// The message whose call it is a result of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) answers: Option<usize>,
+    pub(crate) answers: Option<usize>,
     #[serde(skip)]
     size: OnceLock<usize>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(super) enum Speaker {
+pub(crate) enum Speaker {
     User,
     System,
     Assistant,
@@ -92,31 +91,31 @@ pub(super) enum Speaker {
 
 /// A call that the server has sent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Asked {
+pub(crate) struct SentCall {
     /// The model's id.
-    pub(super) id: Arc<str>,
-    /// The id on the wire.
-    pub(super) wire: Arc<str>,
+    pub(crate) id: Arc<str>,
+    /// The client's id.
+    pub(crate) client_id: Arc<str>,
     /// The client executes it.
-    pub(super) is_client: bool,
+    pub(crate) is_client: bool,
 }
 
 /// An open interrupt.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Open {
-    /// Its id on the wire, which cannot be guessed.
-    pub(super) id: Arc<str>,
+pub(crate) struct OpenInterrupt {
+    /// The client's id, which cannot be guessed.
+    pub(crate) id: Arc<str>,
     /// The [`Interrupt::id`](tower_agent::Interrupt::id).
-    pub(super) pending: String,
+    pub(crate) pending: String,
     #[serde(default)]
-    pub(super) is_for_operator: bool,
+    pub(crate) is_for_operator: bool,
 }
 
 /// An answered interrupt.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Answered {
-    pub(super) id: Arc<str>,
-    pub(super) answer: Resolution,
+pub(crate) struct Answered {
+    pub(crate) id: Arc<str>,
+    pub(crate) answer: Resolution,
 }
 
 impl Thread {
@@ -157,7 +156,7 @@ impl Thread {
     /// Sets the entries.
     ///
     /// ```
-    /// use tower_agent_agui::threads::{Thread, ThreadEntry};
+    /// use tower_agent_threads::{Thread, ThreadEntry};
     ///
     /// let thread = Thread::default();
     /// let saved: Vec<ThreadEntry> = thread.entries().collect();
@@ -175,30 +174,31 @@ impl Thread {
         }
     }
 
-    pub(super) fn entry(&self, index: usize) -> Option<&Entry> {
+    pub(crate) fn entry(&self, index: usize) -> Option<&Entry> {
         self.log.get(index).map(|entry| &**entry)
     }
 
     /// Returns whether a message of the thread, or of one of its runs, may have this id.
-    pub(super) fn has_id(&self, id: &str) -> bool {
-        let is_of_run = |run: &Arc<str>| {
-            let rest = id.strip_prefix(&**run);
-            rest.is_some_and(|rest| rest.starts_with(['-', '+', '/']))
-        };
-        let has_it = |entry: &Arc<Entry>| {
-            let message = entry.message.as_ref().and_then(Message::id);
-            message.is_some_and(|message| *message == *id)
-        };
-        self.runs.iter().any(is_of_run) || self.log.iter().any(has_it)
+    pub(crate) fn has_id(&self, id: &str) -> bool {
+        self.is_of_a_run(id)
+            || self.log.iter().any(|entry| {
+                let message = entry.message.as_ref().and_then(Message::id);
+                message.is_some_and(|message| *message == *id)
+            })
     }
 
-    pub(super) fn push(&mut self, entry: Entry) -> usize {
+    /// Returns whether a run of the thread may have given this id to one of its messages.
+    pub(crate) fn is_of_a_run(&self, id: &str) -> bool {
+        self.runs.iter().any(|run| is_of_run(id, run))
+    }
+
+    pub(crate) fn push(&mut self, entry: Entry) -> usize {
         self.log.push(Arc::new(entry));
         self.log.len() - 1
     }
 
     /// Returns the checkpoint from which the next run continues.
-    pub(super) fn checkpoint(&self) -> Checkpoint {
+    pub(crate) fn checkpoint(&self) -> Checkpoint {
         let messages = self.branch.iter();
         Checkpoint {
             head: self.head.clone(),
@@ -208,21 +208,25 @@ impl Thread {
         }
     }
 
-    /// Returns the call that an entry is the result of: the index of the message, and the place in it.
-    pub(super) fn answered_call(&self, index: usize) -> Option<(usize, usize)> {
+    /// Returns whether this entry is the result of a call.
+    pub(crate) fn is_result(&self, index: usize) -> bool {
+        self.entry(index)
+            .is_some_and(|entry| entry.answers.is_some())
+    }
+
+    /// Returns the call that an entry is the result of: the index of the message, and that of the
+    /// call in it.
+    pub(crate) fn answered_call(&self, index: usize) -> Option<(usize, usize)> {
         let entry = self.entry(index)?;
-        let asks = entry.answers?;
+        let calling = entry.answers?;
         let result = entry.message.as_ref()?.tool_results().next()?;
-        let place = self
-            .entry(asks)?
-            .calls
-            .iter()
-            .position(|call| call.id == result.call_id)?;
-        Some((asks, place))
+        let mut calls = self.entry(calling)?.calls.iter();
+        let call = calls.position(|call| call.id == result.call_id)?;
+        Some((calling, call))
     }
 
     /// Returns the approximate size in memory, in bytes.
-    pub(super) fn size(&self) -> usize {
+    pub(crate) fn size(&self) -> usize {
         let head = size(&(&self.head, &self.open, &self.answered, &self.runs));
         self.log.iter().map(|entry| entry.size()).sum::<usize>() + head
     }
@@ -237,38 +241,10 @@ fn identified(message: Message) -> Message {
     }
 }
 
-/// The results that count: for two results of one call, the later.
-pub(super) struct Answers(HashMap<(usize, Arc<str>), usize>);
-
-impl Answers {
-    pub(super) fn of(thread: &Thread) -> Self {
-        let mut answers = Self(HashMap::new());
-        for index in 0..thread.log.len() {
-            answers.note(thread, index);
-        }
-        answers
-    }
-
-    /// Records an entry if it is a result. Returns the one that it replaces.
-    pub(super) fn note(&mut self, thread: &Thread, index: usize) -> Option<usize> {
-        let entry = thread.entry(index)?;
-        let asks = entry.answers?;
-        let result = entry.message.as_ref()?.tool_results().next()?;
-        self.0.insert((asks, result.call_id.clone()), index)
-    }
-
-    pub(super) fn to(&self, asks: usize, call: &Arc<str>) -> Option<usize> {
-        self.0.get(&(asks, call.clone())).copied()
-    }
-
-    /// Returns the results that count, by the message with the call.
-    pub(super) fn by_asking(&self) -> HashMap<usize, Vec<usize>> {
-        let mut all: HashMap<usize, Vec<usize>> = HashMap::new();
-        for ((asks, _), index) in &self.0 {
-            all.entry(*asks).or_default().push(*index);
-        }
-        all
-    }
+/// Returns whether an id is that of a message of the run with this name.
+pub(crate) fn is_of_run(id: &str, run: &str) -> bool {
+    id.strip_prefix(run)
+        .is_some_and(|number| number.starts_with(['-', '+', '/']))
 }
 
 fn size(of: &impl Serialize) -> usize {
@@ -289,7 +265,7 @@ fn size(of: &impl Serialize) -> usize {
 }
 
 impl Entry {
-    pub(super) fn new(
+    pub(crate) fn new(
         id: Option<Arc<str>>,
         speaker: Speaker,
         message: impl Into<Option<Message>>,
@@ -306,12 +282,12 @@ impl Entry {
     }
 
     /// Sets the calls.
-    pub(super) fn asking(self, calls: Vec<Asked>) -> Self {
+    pub(crate) fn with_calls(self, calls: Vec<SentCall>) -> Self {
         Self { calls, ..self }
     }
 
     /// Sets the message whose call this is a result of.
-    pub(super) fn answering(self, answers: Option<usize>) -> Self {
+    pub(crate) fn with_call(self, answers: Option<usize>) -> Self {
         Self { answers, ..self }
     }
 
@@ -321,7 +297,7 @@ impl Entry {
     }
 
     /// Returns whether it calls a tool of the server.
-    pub(super) fn asks_server(&self) -> bool {
+    pub(crate) fn calls_server(&self) -> bool {
         self.calls.iter().any(|call| !call.is_client)
     }
 }

@@ -7,9 +7,9 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use chacha20poly1305::aead::{Aead, Generate, KeyInit, Payload};
 use chacha20poly1305::{XChaCha20Poly1305, XNonce};
 
-use super::store::ThreadKey;
-use super::thread::Thread;
 use crate::lock::lock;
+use crate::store::ThreadKey;
+use crate::thread::Thread;
 
 /// The prefix of a sealed thread: the envelope and its version.
 const PREFIX: &str = "tower-agent.1.";
@@ -20,7 +20,7 @@ const NONCE: usize = 24;
 /// Use random bytes, and the same key in every process that serves the same threads.
 ///
 /// ```
-/// use tower_agent_agui::threads::SealKey;
+/// use tower_agent_threads::SealKey;
 ///
 /// let key = SealKey::new([7; 32]);
 /// assert_eq!(format!("{key:?}"), "SealKey");
@@ -48,7 +48,7 @@ impl fmt::Debug for SealKey {
 /// has a thread sealed with it.
 ///
 /// ```
-/// use tower_agent_agui::threads::{SealKey, SealKeys};
+/// use tower_agent_threads::{SealKey, SealKeys};
 ///
 /// let keys = SealKeys::from(SealKey::new([2; 32])).and_accept(SealKey::new([1; 32]));
 /// # drop(keys);
@@ -64,9 +64,11 @@ impl SealKeys {
         self
     }
 
-    pub(super) fn seal(&self, key: &ThreadKey, thread: &Thread) -> Option<String> {
+    pub(crate) fn seal(&self, key: &ThreadKey, thread: &Thread) -> Option<String> {
         let text = serde_json::to_vec(thread).ok()?;
+        // 24 random bytes never repeat, so that no process has to count.
         let nonce = XNonce::generate();
+        // Authenticated with the thread: what is sealed for one key must not open under another.
         let aad = bound_to(key);
         let payload = Payload {
             msg: &text,
@@ -82,10 +84,11 @@ impl SealKeys {
     }
 
     /// Returns the thread, if one of the keys has sealed it under exactly this name.
-    pub(super) fn open(&self, key: &ThreadKey, envelope: &str) -> Option<Thread> {
+    pub(crate) fn open(&self, key: &ThreadKey, envelope: &str) -> Option<Thread> {
         let bytes = URL_SAFE_NO_PAD
             .decode(envelope.strip_prefix(PREFIX)?)
             .ok()?;
+        // The client may have sent anything.
         let (nonce, sealed) = bytes.split_at_checked(NONCE)?;
         let nonce = XNonce::from(<[u8; NONCE]>::try_from(nonce).ok()?);
         let aad = bound_to(key);
@@ -106,7 +109,7 @@ impl From<SealKey> for SealKeys {
     }
 }
 
-pub(super) fn is_sealed(value: &str) -> bool {
+pub(crate) fn is_sealed(value: &str) -> bool {
     value.starts_with(PREFIX)
 }
 
@@ -126,7 +129,7 @@ fn bound_to(key: &ThreadKey) -> Vec<u8> {
 
 /// The answers that this process has accepted, up to a maximum number.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Used(Arc<Mutex<Seen>>);
+pub(crate) struct UsedAnswers(Arc<Mutex<Seen>>);
 
 #[derive(Debug, Default)]
 struct Seen {
@@ -135,12 +138,13 @@ struct Seen {
     order: VecDeque<Arc<str>>,
 }
 
-impl Used {
+impl UsedAnswers {
     const MOST: usize = 100_000;
 
     /// Records these answers, unless one of them was recorded before.
-    pub(super) fn claim(&self, answers: &[Arc<str>]) -> bool {
+    pub(crate) fn claim(&self, answers: &[Arc<str>]) -> bool {
         let seen = &mut *lock(&self.0);
+        // All or none: a run that is refused must not use up its other answers.
         if answers.iter().any(|id| seen.answers.contains(id)) {
             return false;
         }

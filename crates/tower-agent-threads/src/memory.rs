@@ -2,41 +2,36 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Mutex;
 
-use super::store::{ThreadKey, ThreadStore};
-use super::thread::Thread;
-use crate::lock::lock;
 use tower_agent::error::BoxError;
+
+use crate::lock::lock;
+use crate::store::{ThreadKey, ThreadStore};
+use crate::thread::Thread;
 
 /// Keeps threads in memory, within limits. The default of a server.
 ///
 /// If the store is full, it evicts the least recently used thread: first among idle threads, then
 /// among those with open interrupts, last among those with an active run. A thread larger than the
-/// whole limit is not saved, and its run fails. An evicted thread is [unknown](crate#trust) to the
+/// whole limit is not saved, and its run fails. An evicted thread is [unknown](crate#rules) to the
 /// server: the next message is read as the client reports it, and answers to interrupts are
 /// rejected.
 ///
 /// ```
-/// use tower_agent_agui::{AgUi, threads::MemoryThreads};
-/// # use tower_agent::Agent;
-/// # use tower_agent::testing::ScriptedModel;
+/// use tower_agent_threads::{MemoryThreads, Threads};
 ///
-/// # fn main() -> Result<(), tower_agent::BoxError> {
-/// # let agent = Agent::builder(ScriptedModel::new([])).build()?;
-/// let threads = MemoryThreads::new().max_threads(100).max_bytes(16 << 20);
-/// let server = AgUi::builder(agent).threads(threads).build();
-/// # drop(server);
-/// # Ok(())
-/// # }
+/// let store = MemoryThreads::new().max_threads(100).max_bytes(16 << 20);
+/// let threads = Threads::new(store);
+/// # drop(threads);
 /// ```
 pub struct MemoryThreads {
     max_threads: usize,
     max_bytes: usize,
-    kept: Mutex<Kept>,
+    held: Mutex<Held>,
 }
 
 #[derive(Default)]
-struct Kept {
-    threads: HashMap<ThreadKey, One>,
+struct Held {
+    threads: HashMap<ThreadKey, HeldThread>,
     /// In the order in which they are evicted: idle, waiting, running threads, each by last use.
     order: BTreeMap<Rank, ThreadKey>,
     bytes: usize,
@@ -45,13 +40,13 @@ struct Kept {
 
 type Rank = (bool, bool, u64);
 
-struct One {
+struct HeldThread {
     thread: Thread,
     size: usize,
     used: u64,
 }
 
-impl One {
+impl HeldThread {
     fn rank(&self) -> Rank {
         (
             self.thread.is_running(),
@@ -68,7 +63,7 @@ impl MemoryThreads {
         Self {
             max_threads: 10_000,
             max_bytes: 256 << 20,
-            kept: Mutex::default(),
+            held: Mutex::default(),
         }
     }
 
@@ -89,7 +84,7 @@ impl MemoryThreads {
     /// Returns the number of threads.
     #[must_use]
     pub fn len(&self) -> usize {
-        lock(&self.kept).threads.len()
+        lock(&self.held).threads.len()
     }
 
     /// Returns whether the store is empty.
@@ -105,13 +100,13 @@ impl Default for MemoryThreads {
     }
 }
 
-impl Kept {
+impl Held {
     fn next_use(&mut self) -> u64 {
         self.uses += 1;
         self.uses
     }
 
-    /// Evicts threads until the rest is within the limits.
+    /// Evicts threads until the others are within the limits.
     fn shrink(&mut self, max_threads: usize, max_bytes: usize) {
         while self.threads.len() > max_threads || self.bytes > max_bytes {
             let Some((_, key)) = self.order.pop_first() else {
@@ -132,9 +127,9 @@ impl Kept {
 
 impl ThreadStore for MemoryThreads {
     async fn load(&self, key: &ThreadKey) -> Result<Option<Thread>, BoxError> {
-        let mut kept = lock(&self.kept);
-        let used = kept.next_use();
-        let Kept { threads, order, .. } = &mut *kept;
+        let mut held = lock(&self.held);
+        let used = held.next_use();
+        let Held { threads, order, .. } = &mut *held;
         Ok(threads.get_mut(key).map(|one| {
             order.remove(&one.rank());
             one.used = used;
@@ -144,30 +139,30 @@ impl ThreadStore for MemoryThreads {
     }
 
     async fn save(&self, key: &ThreadKey, thread: Thread, expected: u64) -> Result<bool, BoxError> {
-        let mut kept = lock(&self.kept);
-        let found = kept.threads.get(key);
+        let mut held = lock(&self.held);
+        let found = held.threads.get(key);
         if found.map_or(0, |one| one.thread.version) != expected {
             return Ok(false);
         }
         let size = thread.size();
         if size > self.max_bytes {
             // It does not evict all others for one thread.
-            kept.remove(key);
+            held.remove(key);
             return Err(format!(
                 "the thread takes {size} bytes, but the limit of the store is {}",
                 self.max_bytes
             )
             .into());
         }
-        let used = kept.next_use();
-        let new = One { thread, size, used };
-        kept.order.insert(new.rank(), key.clone());
-        if let Some(old) = kept.threads.insert(key.clone(), new) {
-            kept.order.remove(&old.rank());
-            kept.bytes -= old.size;
+        let used = held.next_use();
+        let new = HeldThread { thread, size, used };
+        held.order.insert(new.rank(), key.clone());
+        if let Some(old) = held.threads.insert(key.clone(), new) {
+            held.order.remove(&old.rank());
+            held.bytes -= old.size;
         }
-        kept.bytes += size;
-        kept.shrink(self.max_threads, self.max_bytes);
+        held.bytes += size;
+        held.shrink(self.max_threads, self.max_bytes);
         Ok(true)
     }
 }

@@ -4,23 +4,51 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
-use super::thread::Thread;
 use tower_agent::error::BoxError;
+
+use crate::thread::Thread;
 
 /// Identifies a thread. The principal is part of the key, so that the thread of another principal
 /// is unknown.
+///
+/// ```
+/// use tower_agent_threads::ThreadKey;
+///
+/// let key = ThreadKey::new("shop", "thread 1").with_principal(Some("ada".into()));
+/// assert_ne!(key, ThreadKey::new("shop", "thread 1"));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub struct ThreadKey {
-    /// The server's name: [`AgUiBuilder::name`](crate::AgUiBuilder::name).
+    /// The server's name. Servers of different agents that share a store or a key need different
+    /// ones.
     pub server: Arc<str>,
-    /// The owner: [`AgUiBuilder::principal`](crate::AgUiBuilder::principal). `None` without one.
+    /// The owner; `None` without one.
     pub principal: Option<Arc<str>>,
     /// The client's id of the thread.
     pub thread: Arc<str>,
 }
 
-/// Stores the threads of an AG-UI server, in memory or in a database.
+impl ThreadKey {
+    /// Creates the key of a thread without an owner.
+    pub fn new(server: impl Into<Arc<str>>, thread: impl Into<Arc<str>>) -> Self {
+        Self {
+            server: server.into(),
+            principal: None,
+            thread: thread.into(),
+        }
+    }
+
+    /// Sets the owner, as the server has authenticated it. Defaults to none: then whoever knows the
+    /// id of the thread can continue it.
+    #[must_use]
+    pub fn with_principal(mut self, principal: Option<Arc<str>>) -> Self {
+        self.principal = principal;
+        self
+    }
+}
+
+/// Stores the threads of a server, in memory or in a database.
 ///
 /// Saving is a compare-and-swap: it replaces the expected version, or nothing. This is what lets
 /// only one of two concurrent requests for a thread run, and an answer count only once. A store
@@ -32,13 +60,13 @@ pub struct ThreadKey {
 ///
 /// use tokio::sync::Mutex;
 /// use tower_agent::BoxError;
-/// use tower_agent_agui::threads::{Thread, ThreadKey, ThreadStore};
+/// use tower_agent_threads::{Thread, ThreadKey, ThreadStore};
 ///
 /// /// Never evicts a thread.
 /// #[derive(Default)]
-/// struct Kept(Mutex<HashMap<ThreadKey, Thread>>);
+/// struct Memory(Mutex<HashMap<ThreadKey, Thread>>);
 ///
-/// impl ThreadStore for Kept {
+/// impl ThreadStore for Memory {
 ///     async fn load(&self, key: &ThreadKey) -> Result<Option<Thread>, BoxError> {
 ///         Ok(self.0.lock().await.get(key).cloned())
 ///     }
@@ -131,12 +159,12 @@ impl BoxStore {
         Self(Arc::new(store))
     }
 
-    pub(super) async fn load(&self, key: &ThreadKey) -> Result<Option<Thread>, BoxError> {
+    pub(crate) async fn load(&self, key: &ThreadKey) -> Result<Option<Thread>, BoxError> {
         self.0.load(key).await
     }
 
     /// Saves the next version of a thread.
-    pub(super) async fn save(&self, key: &ThreadKey, mut thread: Thread) -> Result<bool, BoxError> {
+    pub(crate) async fn save(&self, key: &ThreadKey, mut thread: Thread) -> Result<bool, BoxError> {
         let expected = thread.version;
         thread.version += 1;
         self.0.save(key, thread, expected).await

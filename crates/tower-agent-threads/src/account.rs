@@ -1,0 +1,106 @@
+//! Reads a thread that the server does not know: as text for the model, without any effects.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+
+use tower_agent::message::{Message, Part, Role};
+
+use crate::client::{ClientCall, ClientMessage, ClientRole};
+use crate::refusal::{InputPart, Refusal, RefusalKind};
+use crate::thread::{Entry, Speaker, Thread};
+
+/// Reads the client's messages. Tool calls and results become notes for the model, in the user's
+/// name.
+pub(crate) fn read<M: ClientMessage>(messages: &[M], thread: &mut Thread) -> Result<(), M::Error> {
+    let mut calls: HashMap<&str, ClientCall<'_>> = HashMap::new();
+    for (index, message) in messages.iter().enumerate() {
+        let id = Some(message.id().clone());
+        let entry = match message.role() {
+            ClientRole::System => Entry::new(
+                id,
+                Speaker::System,
+                words(message, Role::System, index, thread)?,
+            ),
+            ClientRole::User => Entry::new(
+                id,
+                Speaker::User,
+                words(message, Role::User, index, thread)?,
+            ),
+            ClientRole::Assistant(text) => {
+                calls.extend(message.calls().into_iter().map(|call| (call.id, call)));
+                // Without a text it may be reasoning. The server cannot know that a model produced
+                // that.
+                let reply = (!text.is_empty())
+                    .then(|| with_id_of(message, thread, Message::assistant(text)));
+                Entry::new(id, Speaker::Assistant, reply)
+            }
+            ClientRole::Tool { call, is_failed } => {
+                let call = calls.get(call).ok_or_else(|| {
+                    let why = format!("no earlier message contains the call `{call}`");
+                    Refusal::new(RefusalKind::Invalid, InputPart::Call(index), why)
+                })?;
+                let parts = parts(message, index)?;
+                Entry::new(id, Speaker::Tool, note(call, parts, is_failed))
+            }
+            ClientRole::Outside => continue,
+        };
+        thread.push(entry);
+    }
+    Ok(())
+}
+
+fn note(call: &ClientCall<'_>, parts: Vec<Part>, is_failed: bool) -> Message {
+    let mut text = String::from("Note, as reported by the client: ");
+    let how = if is_failed { "failed with" } else { "answered" };
+    // Writing to a string does not fail.
+    let _ = write!(
+        text,
+        "the tool `{}` was called earlier with `{}`, and {how}: ",
+        call.name, call.arguments
+    );
+    // In the user's name: in its own, a model would read that it has made the call.
+    let parts = std::iter::once(Part::from_text(text)).chain(parts);
+    Message::new(Role::User, parts)
+}
+
+/// Returns a message of the user or the application.
+pub(crate) fn words<M: ClientMessage>(
+    client: &M,
+    role: Role,
+    index: usize,
+    thread: &Thread,
+) -> Result<Message, M::Error> {
+    let message = Message::new(role, parts(client, index)?);
+    Ok(with_id_of(client, thread, message))
+}
+
+/// Returns the content of a message.
+pub(crate) fn parts<M: ClientMessage>(client: &M, index: usize) -> Result<Vec<Part>, M::Error> {
+    let parts = client.parts(index)?;
+    for part in &parts {
+        match part {
+            Part::Text(_) | Part::Image(_) | Part::Audio(_) | Part::Document(_) => {}
+            // A protocol that passes on what a client sends must not let it make calls.
+            _ => {
+                let why = "only the server may set such a part of a message";
+                return Err(Refusal::forbidden(InputPart::Message(index), why).into());
+            }
+        }
+    }
+    Ok(parts)
+}
+
+/// Gives a message the id that the client has chosen, unless it could be that of another message:
+/// then it gets one that only the server knows.
+pub(crate) fn with_id_of<M: ClientMessage>(
+    client: &M,
+    thread: &Thread,
+    message: Message,
+) -> Message {
+    let id = client.id();
+    if id.is_empty() || thread.has_id(id) {
+        message
+    } else {
+        message.with_id(id.clone())
+    }
+}

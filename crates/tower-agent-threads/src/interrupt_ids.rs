@@ -1,0 +1,33 @@
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use crate::lock::lock;
+
+/// The ids of a run's interrupts for its client. They cannot be guessed, and each run has new ones.
+///
+/// Clones share the ids.
+///
+/// ```
+/// use tower_agent_threads::InterruptIds;
+///
+/// let ids = InterruptIds::default();
+/// assert_eq!(ids.of("agent/call_1"), ids.clone().of("agent/call_1"));
+/// assert_ne!(ids.of("agent/call_1"), InterruptIds::default().of("agent/call_1"));
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct InterruptIds(Arc<Mutex<HashMap<String, Arc<str>>>>);
+
+impl InterruptIds {
+    /// Returns the client's id of an [interrupt](tower_agent::Interrupt::id).
+    #[must_use]
+    pub fn of(&self, interrupt: &str) -> Arc<str> {
+        let mut ids = lock(&self.0);
+        if let Some(id) = ids.get(interrupt) {
+            return id.clone();
+        }
+        // At random, and not from the run as other ids: who knows it may answer the question.
+        let id: Arc<str> = uuid::Uuid::new_v4().to_string().into();
+        ids.insert(interrupt.to_owned(), id.clone());
+        id
+    }
+}

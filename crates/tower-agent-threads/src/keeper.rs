@@ -1,0 +1,325 @@
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tower_agent::agent::Checkpoint;
+use tower_agent::message::{Message, MessageId, Messages, Role};
+use tower_agent::stream::EventKind;
+
+use crate::client::ClientView;
+use crate::interrupt_ids::InterruptIds;
+use crate::saving::Saving;
+use crate::seal::{SealKeys, UsedAnswers};
+use crate::store::{BoxStore, ThreadKey};
+use crate::thread::{Entry, OpenInterrupt, SentCall, Speaker, Thread, is_of_run};
+use crate::time::now;
+
+/// Where a server keeps its threads.
+#[derive(Clone, Debug)]
+pub(crate) enum Keeping {
+    Store(BoxStore),
+    /// With the client.
+    Sealed(SealKeys, UsedAnswers),
+}
+
+/// The progress of a run when it is saved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Progress {
+    /// It goes on.
+    Running,
+    /// It completed, or was interrupted.
+    Ended,
+    /// It failed, or its client disconnected: the client may not know all its work.
+    Cut,
+}
+
+/// The saved progress of a run; created by [`Keeper::keep`].
+#[derive(Debug)]
+#[must_use = "nothing is saved until the save is awaited, or the sealed thread sent"]
+pub enum Save {
+    /// A save in the store. Send nothing that depends on it before it is made.
+    Store(Saving),
+    /// The sealed thread, for the client. `None` if it could not be sealed.
+    Sealed(Option<String>),
+}
+
+/// Saves one thread during a run; created by [`Threads::begin`](crate::Threads::begin).
+pub struct Keeper {
+    keeping: Keeping,
+    key: ThreadKey,
+    /// The prefix of the ids of the run's messages.
+    name: Arc<str>,
+    /// The thread at the start of the run.
+    base: Thread,
+    client_tools: HashSet<Arc<str>>,
+    interrupt_ids: InterruptIds,
+    /// The tool results that are saved.
+    saved: HashSet<Arc<str>>,
+    version: Arc<AtomicU64>,
+}
+
+impl Keeper {
+    pub(crate) fn new(
+        keeping: Keeping,
+        key: ThreadKey,
+        name: Arc<str>,
+        base: Thread,
+        client_tools: HashSet<Arc<str>>,
+    ) -> Self {
+        Self {
+            keeping,
+            key,
+            name,
+            version: Arc::new(AtomicU64::new(base.version)),
+            base,
+            client_tools,
+            interrupt_ids: InterruptIds::default(),
+            saved: HashSet::new(),
+        }
+    }
+
+    /// Returns the ids under which the client receives the run's interrupts, and answers them.
+    #[must_use]
+    pub fn interrupt_ids(&self) -> &InterruptIds {
+        &self.interrupt_ids
+    }
+
+    /// Returns whether to save before this event is sent: the client must not read a result that
+    /// the server could forget.
+    #[inline]
+    #[must_use]
+    pub fn must_save_before(&self, event: &EventKind) -> bool {
+        match event {
+            EventKind::ToolResult { message, .. } => {
+                matches!(self.keeping, Keeping::Store(_)) && !self.saved.contains(message)
+            }
+            _ => false,
+        }
+    }
+
+    /// Saves the progress of the run: its checkpoint, and what the client has of it.
+    ///
+    /// Make the saves of a run one after the other, in this order; and save once at its end,
+    /// however it ended: until then the run has the thread.
+    pub fn keep(
+        &mut self,
+        checkpoint: Checkpoint,
+        client: &impl ClientView,
+        progress: Progress,
+    ) -> Save {
+        let mut thread = self.thread(checkpoint, client, progress);
+        match &self.keeping {
+            Keeping::Store(store) => {
+                let store = store.clone();
+                let key = self.key.clone();
+                let version = self.version.clone();
+                Save::Store(Saving::new(async move {
+                    // Read when the save is made: an earlier one may be under way now.
+                    thread.version = version.load(Ordering::Acquire);
+                    if !store.save(&key, thread).await? {
+                        return Err("the thread was changed or removed during the run".into());
+                    }
+                    version.fetch_add(1, Ordering::AcqRel);
+                    Ok(())
+                }))
+            }
+            Keeping::Sealed(keys, _) => {
+                thread.version += 1;
+                Save::Sealed(keys.seal(&self.key, &thread))
+            }
+        }
+    }
+
+    fn thread(
+        &mut self,
+        checkpoint: Checkpoint,
+        client: &impl ClientView,
+        progress: Progress,
+    ) -> Thread {
+        let mut thread = self.base.clone();
+        let Checkpoint { head, messages } = checkpoint;
+        self.add(&mut thread, &messages, client, progress);
+        // A run that broke off may have its answer again, so its interrupts stay.
+        if progress != Progress::Cut {
+            thread.open.clear();
+        }
+        if progress == Progress::Ended {
+            let pending = head.interrupts.iter();
+            thread.open.extend(pending.map(|pending| OpenInterrupt {
+                id: self.interrupt_ids.of(&pending.id),
+                pending: pending.id.clone(),
+                is_for_operator: pending.is_for_operator,
+            }));
+            thread.answered.clear();
+        }
+        thread.head = head;
+        thread.is_cut = progress == Progress::Cut;
+        // A sealed thread has no runs to wait for: the client may send any of its versions.
+        let is_running = progress == Progress::Running;
+        thread.running = (is_running && matches!(self.keeping, Keeping::Store(_))).then(now);
+        thread
+    }
+
+    /// Adds the messages of the transcript that the thread does not have.
+    fn add(
+        &mut self,
+        thread: &mut Thread,
+        messages: &Messages,
+        client: &impl ClientView,
+        progress: Progress,
+    ) {
+        let old = std::mem::take(&mut thread.branch);
+        let positions = positions(thread, &old, messages);
+        let last = positions
+            .iter()
+            .rposition(Option::is_some)
+            .map_or(0, |at| at + 1);
+        let mut branch = Vec::with_capacity(old.len() + messages.len());
+        let mut latest_calls = LatestCalls::default();
+        for index in &old {
+            latest_calls.note(thread, *index);
+        }
+        let mut known = old.iter().copied();
+        let mut passed = 0;
+        for (index, (message, position)) in messages.iter().zip(&positions).enumerate() {
+            if index == last {
+                // Messages that callbacks have hidden from the model stay.
+                branch.extend(known.by_ref());
+            }
+            if let Some(position) = position {
+                branch.extend(known.by_ref().take(position + 1 - passed));
+                passed = position + 1;
+                let at = branch.last().copied().and_then(|index| thread.entry(index));
+                if at.is_none_or(|entry| entry.message.as_ref() == Some(message)) {
+                    continue;
+                }
+                // A callback has changed it since. What is stored does not change, so the message
+                // is stored again in its place.
+                branch.pop();
+            }
+            let entry = self.entry(&latest_calls, message, client);
+            if let (Role::Tool, Some(id)) = (message.role(), &entry.id) {
+                self.saved.insert(id.clone());
+            }
+            let index = thread.push(entry);
+            branch.push(index);
+            latest_calls.note(thread, index);
+        }
+        branch.extend(known);
+        if progress == Progress::Cut {
+            for half in self.broken_off(messages, client) {
+                branch.push(thread.push(half));
+            }
+        }
+        thread.branch = branch;
+    }
+
+    /// Returns the streamed part of a response that broke off: the client has it, and the
+    /// transcript does not.
+    fn broken_off(&self, messages: &Messages, client: &impl ClientView) -> Vec<Entry> {
+        let mut entries = Vec::new();
+        for (id, text) in client.texts() {
+            let is_in = |message: &Message| message.id().is_some_and(|own| *own == *id);
+            if is_of_run(id, &self.name) && !text.is_empty() && !messages.iter().any(is_in) {
+                let half = Message::assistant(text).with_id(id);
+                entries.push(Entry::new(Some(id.into()), Speaker::Assistant, half));
+            }
+        }
+        entries
+    }
+
+    fn entry(
+        &self,
+        latest_calls: &LatestCalls,
+        message: &Message,
+        client: &impl ClientView,
+    ) -> Entry {
+        let id = message.id().map(MessageId::to_shared);
+        match message.role() {
+            // The client has not read what callbacks say in the name of others.
+            Role::System => Entry::new(None, Speaker::System, message.clone()),
+            Role::User => Entry::new(None, Speaker::User, message.clone()),
+            Role::Assistant => {
+                let mut calls = Vec::new();
+                for (index, call) in message.tool_calls().enumerate() {
+                    let client_id = message.id().map(|id| id.tool_call(index));
+                    calls.push(SentCall {
+                        id: call.id.clone(),
+                        client_id: client_id.unwrap_or_default(),
+                        is_client: self.client_tools.contains(&call.name),
+                    });
+                }
+                let id = id.and_then(|id| id_at_client(id, client));
+                Entry::new(id, Speaker::Assistant, message.clone()).with_calls(calls)
+            }
+            // A message of any other role is not a result.
+            _ => {
+                let mut results = message.tool_results();
+                let calling = results
+                    .next()
+                    .and_then(|result| latest_calls.of(&result.call_id));
+                let id = id.filter(|_| calling.is_some());
+                Entry::new(id, Speaker::Tool, message.clone()).with_call(calling)
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Keeper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Keeper")
+            .field("key", &self.key)
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Returns the positions of these messages in the thread's branch, if they are there.
+fn positions(thread: &Thread, branch: &[usize], messages: &Messages) -> Vec<Option<usize>> {
+    let mut from = 0;
+    let mut positions = Vec::with_capacity(messages.len());
+    for message in messages {
+        // Nearly always the next one.
+        let found = branch[from..].iter().position(|index| {
+            let known = thread
+                .entry(*index)
+                .and_then(|entry| entry.message.as_ref());
+            known.is_some_and(|known| known.id() == message.id())
+        });
+        let found = found.map(|at| from + at);
+        if let Some(at) = found {
+            from = at + 1;
+        }
+        positions.push(found);
+    }
+    positions
+}
+
+/// Returns the id under which the client has a message, if it has it. Of a message without text and
+/// calls it has only the reasoning.
+fn id_at_client(id: Arc<str>, client: &impl ClientView) -> Option<Arc<str>> {
+    if client.has_message(&id) {
+        return Some(id);
+    }
+    // As in the event that starts the reasoning of a message.
+    let reasoning = format!("{id}-r0");
+    client.has_message(&reasoning).then(|| reasoning.into())
+}
+
+/// The message with the latest call of each id.
+#[derive(Default)]
+struct LatestCalls(HashMap<Arc<str>, usize>);
+
+impl LatestCalls {
+    fn note(&mut self, thread: &Thread, index: usize) {
+        for call in thread.entry(index).iter().flat_map(|entry| &entry.calls) {
+            self.0.insert(call.id.clone(), index);
+        }
+    }
+
+    fn of(&self, call: &str) -> Option<usize> {
+        self.0.get(call).copied()
+    }
+}

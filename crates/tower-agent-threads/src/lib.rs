@@ -1,0 +1,86 @@
+//! Stored threads, for servers whose clients continue conversations.
+//!
+//! ```text
+//! Threads::begin:  ThreadKey, ClientInput      ->  AgentRequest, Keeper
+//! Keeper::keep:    Checkpoint, ClientView      ->  Save
+//! ```
+//!
+//! A client sends a conversation, or the new part of one. The server cannot believe it: a client could
+//! claim that the model has called a tool, or that a person has approved the call. So the server keeps
+//! the thread, and accepts from a client only the client's own data. This crate has these rules, for any
+//! protocol: [`ClientMessage`] reads a message of it.
+//!
+//! | | |
+//! |---|---|
+//! | [`Threads`] | begins a run of a thread with a client's input |
+//! | [`ClientInput`], [`ClientMessage`], [`ClientView`] | the side of the client: its input, and the messages that it has |
+//! | [`Refusal`] | the reason not to accept an input |
+//! | [`Keeper`] | saves the progress of a run |
+//! | [`Thread`], [`ThreadStore`], [`MemoryThreads`] | the stored form, and where it is stored |
+//! | [`SealKeys`] | threads that are stored with the client, which can neither read nor change them |
+//!
+//! # Rules
+//!
+//! | in the input | effect |
+//! |---|---|
+//! | messages of the user and the application with a new id | accepted |
+//! | messages whose ids the server knows | the server's version is used, whatever the client changed |
+//! | results of the client's tools, for calls that the server sent | accepted |
+//! | results of the server's own tools | the server's version is used; refused if there is none |
+//! | messages of the agent that the server does not know | refused; dropped if they come from a run of the thread that broke off |
+//! | answers to interrupts | accepted once, if the interrupt is open in this thread; otherwise refused if they would allow a call |
+//! | answers to interrupts [for an operator](tower_agent::Interrupt::for_operator) | refused unless the server [allows them](Threads::allow_operator_answers); a client can only cancel one |
+//! | parts other than text, images, audio and documents | refused |
+//! | messages [outside](ClientRole::Outside) the conversation | ignored |
+//!
+//! A known message that the client omits is dropped from the conversation, unless it omits all and the
+//! server [allows that](Threads::allow_partial_history). A new message in its place starts a branch. A
+//! call and its result stay or are dropped together.
+//!
+//! If the server does not know the thread, the input is only text for the model to read: tool calls and
+//! results in it become notes in the user's name, and answers to interrupts are refused.
+//!
+//! With a store, an answer is claimed before the run starts, and of concurrent requests for one thread
+//! only one runs. If results are [saved before they are sent](Keeper::must_save_before), an approved call
+//! runs at most once, even if the run fails, the client disconnects or the process dies.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
+// Tests may; the library may not.
+#![cfg_attr(
+    not(test),
+    warn(clippy::expect_used, clippy::panic, clippy::unwrap_used)
+)]
+
+mod account;
+mod claim;
+mod client;
+mod interrupt_ids;
+mod keeper;
+mod lock;
+mod memory;
+mod refusal;
+mod results;
+mod rules;
+mod saving;
+mod seal;
+mod sent;
+mod store;
+mod thread;
+mod threads;
+mod time;
+
+pub use self::client::{ClientCall, ClientInput, ClientMessage, ClientRole, ClientView};
+pub use self::interrupt_ids::InterruptIds;
+pub use self::keeper::{Keeper, Progress, Save};
+pub use self::memory::MemoryThreads;
+pub use self::refusal::{InputPart, Refusal, RefusalKind};
+pub use self::saving::Saving;
+pub use self::seal::{SealKey, SealKeys};
+pub use self::store::{ThreadKey, ThreadStore};
+pub use self::thread::{Thread, ThreadEntries, ThreadEntry};
+pub use self::threads::{Begun, Threads};
+
+/// The README's example, so that it compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,0 +1,40 @@
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::thread::Thread;
+
+/// The results of a thread's calls that count: of two results of one call, the later. Each is found by
+/// the message with the call and the call's id.
+pub(crate) struct Results(HashMap<(usize, Arc<str>), usize>);
+
+impl Results {
+    pub(crate) fn of(thread: &Thread) -> Self {
+        let mut results = Self(HashMap::new());
+        for index in 0..thread.log.len() {
+            results.note(thread, index);
+        }
+        results
+    }
+
+    /// Records an entry if it is a result. Returns the one that it replaces.
+    pub(crate) fn note(&mut self, thread: &Thread, index: usize) -> Option<usize> {
+        let entry = thread.entry(index)?;
+        let calling = entry.answers?;
+        let result = entry.message.as_ref()?.tool_results().next()?;
+        self.0.insert((calling, result.call_id.clone()), index)
+    }
+
+    /// Returns the result of a call.
+    pub(crate) fn get(&self, calling: usize, call: &Arc<str>) -> Option<usize> {
+        self.0.get(&(calling, call.clone())).copied()
+    }
+
+    /// Returns all results, by the message with the call.
+    pub(crate) fn by_message(&self) -> HashMap<usize, Vec<usize>> {
+        let mut all: HashMap<usize, Vec<usize>> = HashMap::new();
+        for ((calling, _), index) in &self.0 {
+            all.entry(*calling).or_default().push(*index);
+        }
+        all
+    }
+}

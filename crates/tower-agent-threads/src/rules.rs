@@ -1,0 +1,233 @@
+//! Decides which parts of a client's input are accepted, by the [rules](crate#rules).
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use tower_agent::agent::AgentRequest;
+use tower_agent::error::{Resolution, ResolutionOutcome};
+use tower_agent::message::{Message, Part, ToolCall, ToolResult};
+
+use crate::account;
+use crate::client::{ClientInput, ClientMessage};
+use crate::refusal::{InputPart, Refusal, RefusalKind};
+use crate::results::Results;
+use crate::sent::Sent;
+use crate::thread::{Answered, Entry, Speaker, Thread};
+
+/// The start of a run.
+#[derive(Debug)]
+pub(crate) struct Accepted {
+    /// The thread with the accepted input.
+    pub(crate) thread: Thread,
+    pub(crate) request: AgentRequest,
+}
+
+/// The exceptions that a server allows its clients.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Allowed {
+    /// An input without known messages continues the conversation.
+    pub(crate) partial_history: bool,
+    /// The answers to interrupts that are for an operator.
+    pub(crate) operator_answers: bool,
+}
+
+/// Accepts the input of a thread that the server does not know.
+pub(crate) fn begin<M: ClientMessage>(input: &ClientInput<'_, M>) -> Result<Accepted, M::Error> {
+    for (index, answer) in input.answers.iter().enumerate() {
+        if is_resolved(answer) {
+            return Err(not_open(index, answer).into());
+        }
+    }
+    let mut thread = Thread::default();
+    account::read(input.messages, &mut thread)?;
+    thread.branch = (0..thread.log.len()).collect();
+    let request = AgentRequest::resume(thread.checkpoint());
+    Ok(Accepted { thread, request })
+}
+
+/// Accepts the input of a thread that the server knows. `is_lost` means that the progress of the
+/// latest run is unknown, so no call that it may have started is repeated.
+pub(crate) fn go_on<M: ClientMessage>(
+    mut thread: Thread,
+    input: &ClientInput<'_, M>,
+    is_lost: bool,
+    allowed: Allowed,
+) -> Result<Accepted, M::Error> {
+    thread.is_cut |= is_lost;
+    let mut sent = Sent::read(&thread, input.messages)?;
+    if allowed.partial_history && sent.known.is_empty() {
+        sent.add_all_known(&thread);
+    }
+    let mut results = Results::of(&thread);
+    let (staying, unheard) = sent.staying(&thread, &results);
+    thread.unheard = unheard;
+    let new_results = sent.results(&thread, &results, &staying)?;
+    // Only then does the run go on where the last one stopped; otherwise it is another branch.
+    let is_whole = !is_lost
+        && thread.branch.iter().copied().collect::<BTreeSet<_>>() == staying
+        && sent.new.iter().all(|(after, _)| *after == sent.last);
+    let answered = answered(&thread, &input.answers, allowed)?;
+    let has_new_messages = !sent.new.is_empty();
+    // A repeated input may omit the messages of the run that broke off.
+    let is_open = |id: &str| thread.open.iter().any(|open| *open.id == *id);
+    let mut resolved = answered
+        .iter()
+        .filter(|answered| is_resolved(&answered.answer));
+    if resolved.any(|answered| has_new_messages || !is_whole && is_open(&answered.id)) {
+        let why = "an interrupt must be answered in the conversation that raised it: omit new \
+                   messages, and send the dropped ones";
+        return Err(Refusal::new(RefusalKind::NotOpen, InputPart::Answers, why).into());
+    }
+
+    let mut new: HashMap<Option<usize>, Vec<usize>> = HashMap::new();
+    let last = sent.last;
+    for (after, entry) in sent.new {
+        new.entry(after).or_default().push(thread.push(entry));
+    }
+    let mut branch = if is_whole {
+        thread.branch.clone()
+    } else {
+        // Results follow below, each after the message with its call.
+        let mut branch = new.remove(&None).unwrap_or_default();
+        for index in staying
+            .into_iter()
+            .filter(|index| !thread.is_result(*index))
+        {
+            branch.push(index);
+            branch.extend(new.remove(&Some(index)).unwrap_or_default());
+        }
+        branch
+    };
+    branch.extend(new.remove(&last).unwrap_or_default());
+    let mut fresh = HashSet::new();
+    for entry in new_results {
+        let index = thread.push(entry);
+        if let Some(replaced) = results.note(&thread, index) {
+            branch.retain(|index| *index != replaced);
+        }
+        fresh.insert(index);
+    }
+    if !is_whole {
+        // Nobody continues the calls of the branch that is left.
+        close(&mut thread, &mut results, &branch);
+        thread.head = thread.head.for_branch();
+    }
+    let is_wanted = |index: usize| !is_whole || fresh.contains(&index);
+    thread.branch = with_results(&thread, &results, &branch, is_wanted);
+    let goes_on = is_whole && !has_new_messages;
+    let mut resolutions = Vec::new();
+    if goes_on {
+        resolutions.extend(answered.iter().map(|answered| answered.answer.clone()));
+    }
+    thread
+        .open
+        .retain(|open| goes_on && !answered.iter().any(|answered| answered.id == open.id));
+    thread.answered = answered;
+    let request = AgentRequest::resume(thread.checkpoint()).with_resolutions(resolutions);
+    Ok(Accepted { thread, request })
+}
+
+/// Closes the server's calls in a branch that was abandoned.
+fn close(thread: &mut Thread, results: &mut Results, branch: &[usize]) {
+    let mut closed = Vec::new();
+    for &calling in branch {
+        let Some(entry) = thread.entry(calling) else {
+            continue;
+        };
+        let is_open = |call: &&ToolCall| {
+            let is_server = entry
+                .calls
+                .iter()
+                .any(|sent| sent.id == call.id && !sent.is_client);
+            is_server && results.get(calling, &call.id).is_none()
+        };
+        let calls = entry.message.iter().flat_map(Message::tool_calls);
+        for call in calls.filter(is_open) {
+            let why = "no result: the conversation continued without this call";
+            let result = ToolResult::new(call, [Part::from_text(why)]).failed();
+            let entry = Entry::new(None, Speaker::Tool, Message::tool(result));
+            closed.push(entry.with_call(Some(calling)));
+        }
+    }
+    for entry in closed {
+        let index = thread.push(entry);
+        results.note(thread, index);
+    }
+}
+
+/// Returns the branch with the selected results, each after the message with its call. The results of
+/// a message are in the order of its calls.
+fn with_results(
+    thread: &Thread,
+    results: &Results,
+    branch: &[usize],
+    is_wanted: impl Fn(usize) -> bool,
+) -> Vec<usize> {
+    let mut by_message = results.by_message();
+    let mut all = Vec::with_capacity(branch.len());
+    let mut of_message = Vec::new();
+    for &index in branch {
+        if thread.is_result(index) {
+            of_message.push(index);
+        } else {
+            append_sorted(&mut all, &mut of_message, thread);
+            all.push(index);
+        }
+        let results = by_message.remove(&index).unwrap_or_default();
+        of_message.extend(results.into_iter().filter(|index| is_wanted(*index)));
+    }
+    append_sorted(&mut all, &mut of_message, thread);
+    all
+}
+
+/// Moves results to a branch, in the order of their calls.
+fn append_sorted(branch: &mut Vec<usize>, results: &mut Vec<usize>, thread: &Thread) {
+    results.sort_by_key(|index| thread.answered_call(*index));
+    branch.append(results);
+}
+
+/// Accepts the answers to the thread's open interrupts.
+fn answered(
+    thread: &Thread,
+    answers: &[Resolution],
+    allowed: Allowed,
+) -> Result<Vec<Answered>, Refusal> {
+    let mut answered = Vec::new();
+    for (index, answer) in answers.iter().enumerate() {
+        let id = &*answer.id;
+        if let Some(open) = thread.open.iter().find(|open| *open.id == *id) {
+            if is_resolved(answer) && open.is_for_operator && !allowed.operator_answers {
+                let why = format!("only an operator can answer the interrupt `{id}`: cancel it");
+                return Err(Refusal::forbidden(InputPart::Answer(index), why));
+            }
+            let mut answer = answer.clone();
+            answer.id = open.pending.clone();
+            answered.push(Answered {
+                id: open.id.clone(),
+                answer,
+            });
+            continue;
+        }
+        let mut earlier = thread.answered.iter();
+        match earlier.find(|earlier| thread.is_cut && *earlier.id == *id) {
+            // The run broke off. Its answer still counts for the calls that it did not start.
+            Some(earlier) => answered.push(earlier.clone()),
+            None if is_resolved(answer) => return Err(not_open(index, answer)),
+            // A cancelled interrupt that is not open needs no answer.
+            None => {}
+        }
+    }
+    Ok(answered)
+}
+
+/// Returns whether an answer could allow a call.
+fn is_resolved(answer: &Resolution) -> bool {
+    !matches!(answer.outcome, ResolutionOutcome::Cancelled)
+}
+
+fn not_open(index: usize, answer: &Resolution) -> Refusal {
+    let why = format!(
+        "the interrupt `{}` is not open in this thread: it was answered, abandoned or never raised",
+        answer.id
+    );
+    Refusal::new(RefusalKind::NotOpen, InputPart::Answer(index), why)
+}
