@@ -401,6 +401,22 @@ async fn a_layer_that_swallows_an_abort_does_not_undo_it() {
     assert_eq!(trace.take(), "a> call");
 }
 
+#[tokio::test]
+async fn no_on_error_sees_what_a_layer_made_of_an_abort() {
+    let trace = Trace::default();
+    let asked = trace.clone();
+    let stack = ServiceBuilder::new()
+        .layer(on_model_error(move |_, _| {
+            asked.push("on_error");
+            Recovery::Retry
+        }))
+        .map_err(|_: Error| Error::new(ErrorKind::Overloaded, "busy"))
+        .layer(before_model(|_| Err::<(), _>(Error::abort("enough"))))
+        .service(model(&trace));
+    assert_eq!(call(stack).await.unwrap_err().kind(), ErrorKind::Aborted);
+    assert_eq!(trace.take(), "");
+}
+
 /// A wrap has it no easier.
 #[tokio::test]
 async fn a_wrap_that_swallows_an_abort_does_not_undo_it() {
@@ -504,6 +520,19 @@ async fn a_hook_that_swallows_an_abort_does_not_undo_it() {
     ] {
         assert_eq!(result.unwrap_err().kind(), ErrorKind::Aborted);
     }
+}
+
+#[tokio::test]
+async fn no_call_is_made_after_a_hook_that_hides_an_abort() {
+    let trace = Trace::default();
+    let before = before_model(|request| {
+        let sub = before_model(|_| Err::<(), _>(Error::abort("enough")));
+        let call = sub.layer(model(&Trace::default())).oneshot(request.clone());
+        async move { drop(call.await) }
+    });
+    let error = call(before.layer(model(&trace))).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Aborted);
+    assert_eq!(trace.take(), "");
 }
 
 /// Ready, then broken, then ready again; its first call fails.
