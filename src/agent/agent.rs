@@ -257,7 +257,7 @@ async fn run(
         .emitter()
         .map(|emitter| OnDrop::new(emitter.clone(), |emitter| dropped(emitter)));
     if let Some(emitter) = &entered {
-        emitter.tell(EventKind::AgentStarted).await;
+        emitter.emit(EventKind::AgentStarted).await;
     }
     let result = answer(agent, request, checked).await;
     if let Some(entered) = entered {
@@ -297,7 +297,7 @@ async fn leave(mut emitter: OnDrop<EventEmitter>, result: &Result<AgentResponse>
         .cloned()
         .map(Error::without_checkpoint);
     emitter
-        .tell(EventKind::AgentFinished { interrupts, error })
+        .emit(EventKind::AgentFinished { interrupts, error })
         .await;
 }
 
@@ -331,14 +331,14 @@ async fn answer(
         response
     });
     if context.has_opened() {
-        kept(context, result)
+        with_progress(context, result)
     } else {
         result
     }
 }
 
 /// Adds the progress of an agent that has opened its record to its result.
-fn kept(context: &RunContext, result: Result<AgentResponse>) -> Result<AgentResponse> {
+fn with_progress(context: &RunContext, result: Result<AgentResponse>) -> Result<AgentResponse> {
     match result {
         Ok(response) => {
             let messages = response.chronological().clone();
@@ -376,7 +376,7 @@ async fn until_cancelled(
 /// Returns the result of a run: what has ended it takes precedence over the result of layers.
 fn ended(
     context: &RunContext,
-    asked: &AgentRequest,
+    request: &AgentRequest,
     result: Result<AgentResponse>,
 ) -> Result<AgentResponse> {
     let Some(ending) = context.ending::<AgentRequest>() else {
@@ -395,14 +395,14 @@ fn ended(
         // A layer's own response must not take the place of the calls that wait.
         Ok(response) if !(waits && response.is_bare()) => response,
         result => {
-            let messages = context.begin(asked.messages());
-            let new_from = asked.messages().len();
+            let messages = context.begin(request.messages());
+            let new_from = request.messages().len();
             let ordered = messages.in_call_order(new_from);
             let response = AgentResponse::of_run(messages, ordered, new_from, context);
             let response = response.with_end_reason(end.clone());
             match result {
                 Ok(mut bare) => {
-                    asked.mark(&mut bare, Some(&response), Origin::Service);
+                    request.mark(&mut bare, Some(&response), Origin::Service);
                     bare
                 }
                 Err(_) => response,

@@ -156,7 +156,7 @@ impl<'a> LoopState<'a> {
             emitter
                 .begin(&self.transcript.messages(), self.new_from)
                 .await;
-            emitter.tell_results(added).await;
+            emitter.emit_results(added).await;
         }
         let agents = &self.config.sub_agents;
         match whose_turn(self.context, agents, &self.transcript.messages()) {
@@ -205,7 +205,7 @@ impl<'a> LoopState<'a> {
         self.transcript.push(again);
         self.step = None;
         if let Some(emitter) = self.turn.emitter() {
-            emitter.tell(EventKind::AnswerRejected { error }).await;
+            emitter.emit(EventKind::AnswerRejected { error }).await;
         }
         Ok(None)
     }
@@ -299,7 +299,7 @@ impl<'a> LoopState<'a> {
                 });
             },
         ));
-        emitter.tell(EventKind::StepStarted { iteration }).await;
+        emitter.emit(EventKind::StepStarted { iteration }).await;
         let sink = DeltaSender::new(emitter.clone(), id.clone());
         let before = self.turn.agent_usage();
         let mut call = OnDrop::new(sink.clone(), |sink| sink.drop_call());
@@ -316,7 +316,7 @@ impl<'a> LoopState<'a> {
         // As a difference, since attempts that have failed used tokens as well.
         let usage = Box::new(self.turn.agent_usage() - before);
         if *usage != Usage::default() {
-            emitter.tell(EventKind::Usage { usage }).await;
+            emitter.emit(EventKind::Usage { usage }).await;
         }
         result
     }
@@ -439,7 +439,7 @@ impl<'a> LoopState<'a> {
         }
         self.transcript.answer(&results);
         if let Some(emitter) = self.context.emitter() {
-            emitter.tell_results(&results).await;
+            emitter.emit_results(&results).await;
         }
     }
 

@@ -212,7 +212,7 @@ fn run<S: AgentService>(
             return call.await;
         };
         // Before the first callback runs: a consumer's copy of the state starts from it.
-        emitter.tell_state().await;
+        emitter.emit_state().await;
         let mut result = call.await;
         if let Ok(response) = &mut result {
             // A layer around the agent may have changed what was streamed, or called the agent again.

@@ -31,11 +31,11 @@ impl TeamResponse {
 
     /// Adds a member's new messages, and counts its calls and interrupts.
     pub(super) fn add(&mut self, response: &AgentResponse) {
-        self.tell(response.new_messages());
+        self.add_messages(response.new_messages());
         self.count(response);
     }
 
-    pub(super) fn tell(&mut self, messages: Iter<'_>) {
+    pub(super) fn add_messages(&mut self, messages: Iter<'_>) {
         self.messages.extend(messages.cloned());
     }
 

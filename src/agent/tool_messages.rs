@@ -137,7 +137,7 @@ fn with_one_answer(id: &str, shown: &[Message], default: Message) -> Vec<Message
             others.push(message.clone());
             continue;
         }
-        let mut rest = Vec::new();
+        let mut remaining = Vec::new();
         for part in message.parts() {
             match (part, &mut answer) {
                 (Part::ToolResult(result), None) if *result.call_id == *id => {
@@ -147,12 +147,12 @@ fn with_one_answer(id: &str, shown: &[Message], default: Message) -> Vec<Message
                     answer.parts.extend(result.parts.iter().cloned());
                     answer.is_error |= result.is_error;
                 }
-                (Part::ToolResult(result), _) => rest.extend(result.parts.iter().cloned()),
-                (part, _) => rest.push(part.clone()),
+                (Part::ToolResult(result), _) => remaining.extend(result.parts.iter().cloned()),
+                (part, _) => remaining.push(part.clone()),
             }
         }
-        if !rest.is_empty() {
-            others.push(Message::new(message.role(), rest));
+        if !remaining.is_empty() {
+            others.push(Message::new(message.role(), remaining));
         }
     }
     std::iter::once(answer.map_or(default, Message::tool))

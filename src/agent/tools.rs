@@ -107,8 +107,8 @@ impl ToolTurn<'_> {
             Ok(slot) => slot,
             Err(error) => return Err(self.fail(made, error)),
         };
-        if let Some(told) = self.record(made, slot) {
-            told.await;
+        if let Some(emitted) = self.record(made, slot) {
+            emitted.await;
         }
         Ok(())
     }
@@ -131,7 +131,7 @@ impl ToolTurn<'_> {
             made.context.forget_call();
         }
         let (emitter, slot) = shown?;
-        Some(emitter.tell_answers(&made.name, slot.answers()))
+        Some(emitter.emit_answers(&made.name, slot.answers()))
     }
 
     /// Records that a call has failed the run. A resumed run repeats it if that is safe; otherwise
@@ -144,7 +144,7 @@ impl ToolTurn<'_> {
             self.transcript.keep(made.index, Slot::Open);
             return error;
         }
-        let mut result = self.told(made.call, &error);
+        let mut result = self.failure_message(made.call, &error);
         made.name.identify(std::iter::once(&mut result));
         let results = self.transcript.fail(made.index, result);
         made.context.forget_call();
@@ -163,7 +163,7 @@ impl ToolTurn<'_> {
         }
         if made.declaration.is_none() && !self.rules.callbacks_see_unknown_tools {
             let error = self.tools.unknown(&made.call.name);
-            return Ok(Slot::Answered(self.told(made.call, &error)));
+            return Ok(Slot::Answered(self.failure_message(made.call, &error)));
         }
         let is_repeatable = made
             .declaration
@@ -207,7 +207,7 @@ impl ToolTurn<'_> {
             }
             Err(error) if error.is_ending() => Ok(Slot::Open),
             Err(error) if self.fails_run(made, &error) => Err(error),
-            Err(error) => Ok(Slot::Answered(self.told(made.call, &error))),
+            Err(error) => Ok(Slot::Answered(self.failure_message(made.call, &error))),
         };
         MaybeFuture::ready(settled)
     }
@@ -259,13 +259,13 @@ impl ToolTurn<'_> {
             Err(abort) if abort.kind() == ErrorKind::Aborted => Err(abort),
             // The run ends; the tool has run.
             Err(error) if error.is_ending() => Ok(by_default),
-            Err(error) => Ok(Slot::Answered(self.told(call, &error))),
+            Err(error) => Ok(Slot::Answered(self.failure_message(call, &error))),
             Ok(several) => Ok(Slot::Many(several)),
         }
     }
 
     /// Returns the message that the model reads about a failure.
-    fn told(&self, call: &ToolCall, error: &Error) -> Message {
+    fn failure_message(&self, call: &ToolCall, error: &Error) -> Message {
         let error = match &self.config.tool_failure_message {
             Some(message) => error.clone().or_model_message(message.clone()),
             None => error.clone(),

@@ -84,7 +84,7 @@ impl<R: Request> CallState<R> {
         let emitter = self.request.context().emitter();
         let sending = emitter.and_then(|emitter| {
             if hook == "before" {
-                return Some(emitter.tell(note));
+                return Some(emitter.emit(note));
             }
             // The call has been made. If it were dropped here while the consumer is slow, its
             // result would be lost.

@@ -24,13 +24,13 @@ use crate::call::{BoxCallService, Request};
 /// A band without callbacks is omitted and costs nothing.
 pub struct LayerInner<R: Request> {
     pub(super) own: Callbacks<R>,
-    pub(super) place: Place<R>,
+    pub(super) position: Position<R>,
     /// The next layer, or the target of the call.
     pub(super) inner: BoxCallService<R>,
 }
 
 /// The position in an agent's stack. The stack of another call has none.
-pub(super) struct Place<R: Request> {
+pub(super) struct Position<R: Request> {
     /// It is the outermost.
     pub(super) is_first: bool,
     /// Set if it is directly around the target, with these callbacks inside.
@@ -38,7 +38,7 @@ pub(super) struct Place<R: Request> {
     pub(super) bundles: Option<Bundles<R>>,
 }
 
-impl<R: Request> Clone for Place<R> {
+impl<R: Request> Clone for Position<R> {
     fn clone(&self) -> Self {
         Self {
             is_first: self.is_first,
@@ -74,8 +74,12 @@ impl<R: InBundle> Bundles<R> {
 }
 
 impl<R: Request> LayerInner<R> {
-    pub(super) fn new(own: Callbacks<R>, place: Place<R>, inner: BoxCallService<R>) -> Self {
-        Self { own, place, inner }
+    pub(super) fn new(own: Callbacks<R>, position: Position<R>, inner: BoxCallService<R>) -> Self {
+        Self {
+            own,
+            position,
+            inner,
+        }
     }
 }
 
@@ -84,7 +88,7 @@ impl<R: Request> Clone for LayerInner<R> {
     fn clone(&self) -> Self {
         Self {
             own: self.own.clone(),
-            place: self.place.clone(),
+            position: self.position.clone(),
             inner: self.inner.clone(),
         }
     }

@@ -66,7 +66,7 @@ impl<R: Request> LayerInner<R> {
 
     /// Returns this in the layers of the run's bundles, if there are any.
     fn layered(&self, context: &RunContext) -> Option<BoxCallService<R>> {
-        let bundles = self.place.bundles.filter(|_| self.place.is_first)?;
+        let bundles = self.position.bundles.filter(|_| self.position.is_first)?;
         let tree = Tree::of(context)?;
         let journal = (bundles.layers)(&tree.journal);
         let global = (bundles.layers)(tree.global.layers());
@@ -99,21 +99,21 @@ impl<R: Request> LayerInner<R> {
 
     /// Returns whether the call does not belong to the run of an agent, although the stack does.
     fn is_outside_run(&self, context: &RunContext) -> bool {
-        self.place.inmost.is_some() && context.path().is_empty()
+        self.position.inmost.is_some() && context.path().is_empty()
     }
 
     /// Returns the bands around a call of this run.
     fn bands(&self, context: &RunContext) -> Bands<R> {
-        let place = &self.place;
+        let position = &self.position;
         let mut bands = Bands {
             first: None,
             inner: Vec::new(),
         };
-        let tree = place
+        let tree = position
             .bundles
             .and_then(|bundles| Some((bundles, Tree::of(context)?)));
         let global = tree
-            .filter(|_| place.is_first)
+            .filter(|_| position.is_first)
             .map(|(bundles, tree)| (bundles.around)(&tree.global));
         match global.filter(|global| !global.is_empty()) {
             // Callbacks of the tree with the agent's rules may act in one band with its own.
@@ -126,7 +126,7 @@ impl<R: Request> LayerInner<R> {
             }
             None => bands.push(&self.own),
         }
-        if let Some(inmost) = &place.inmost {
+        if let Some(inmost) = &position.inmost {
             if let Some((bundles, tree)) = tree {
                 bands.push((bundles.around)(&tree.of_run));
                 if let Some(callbacks) = (bundles.inmost)(&tree.inmost) {

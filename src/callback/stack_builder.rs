@@ -4,7 +4,7 @@ use tower_layer::Layer;
 
 use super::bundle::InBundle;
 use super::callback::Callback;
-use super::layer_inner::{Bundles, LayerInner, Place};
+use super::layer_inner::{Bundles, LayerInner, Position};
 use super::layers::Layers;
 use super::list::Callbacks;
 use super::named_tool::NamedTool;
@@ -135,7 +135,7 @@ impl<R: Request> StackBuilder<R> {
         self.compose(
             service,
             rules,
-            Place {
+            Position {
                 is_first: false,
                 inmost: None,
                 bundles: None,
@@ -154,20 +154,20 @@ impl<R: Request> StackBuilder<R> {
     where
         R: InBundle,
     {
-        let place = Place {
+        let position = Position {
             is_first: true,
             inmost: Some(inmost),
             bundles: Some(Bundles::NEW),
         };
-        self.compose(service, rules, place)
+        self.compose(service, rules, position)
     }
 
-    /// `place` is the position of a stack without layers.
+    /// `position` is the position of a stack without layers.
     fn compose(
         self,
         mut service: BoxCallService<R>,
         rules: Option<&dyn Rules>,
-        mut place: Place<R>,
+        mut position: Position<R>,
     ) -> LayerInner<R> {
         // From the inside out: each layer gets the band behind it and everything inside that.
         let mut band = Callbacks::new();
@@ -177,20 +177,20 @@ impl<R: Request> StackBuilder<R> {
                     band = callbacks.with_rules(rules);
                 }
                 StackPart::Layer { apply, .. } => {
-                    let inside = Place {
+                    let inside = Position {
                         // Only the outermost part of a stack goes into the layers of bundles, which
                         // would otherwise act once for each layer of the agent.
                         is_first: false,
-                        ..place.clone()
+                        ..position.clone()
                     };
                     // Callbacks of the run and the inmost ones are around the target alone.
-                    place.inmost = None;
+                    position.inmost = None;
                     let inner = LayerInner::new(std::mem::take(&mut band), inside, service);
                     service = apply(inner);
                 }
             }
         }
-        LayerInner::new(band, place, service)
+        LayerInner::new(band, position, service)
     }
 }
 

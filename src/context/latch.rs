@@ -137,9 +137,9 @@ impl Latch {
     }
 
     #[inline]
-    fn find(&self, place: impl FnOnce(&Entries) -> Option<usize>) -> Option<Error> {
+    fn find(&self, index_of: impl FnOnce(&Entries) -> Option<usize>) -> Option<Error> {
         if self.closed.load(Ordering::Acquire) {
-            self.find_entry(place)
+            self.find_entry(index_of)
         } else {
             None
         }
@@ -147,11 +147,11 @@ impl Latch {
 
     // Apart, so that the usual case stays small at each call site.
     #[cold]
-    fn find_entry(&self, place: impl FnOnce(&Entries) -> Option<usize>) -> Option<Error> {
+    fn find_entry(&self, index_of: impl FnOnce(&Entries) -> Option<usize>) -> Option<Error> {
         let entries = lock(&self.entries);
         entries
             .all
-            .get(place(&entries)?)
+            .get(index_of(&entries)?)
             .map(|entry| entry.error.clone())
     }
 }

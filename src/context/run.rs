@@ -243,19 +243,19 @@ impl Scope {
             parent = whole;
         }
         let call = self.caller.as_ref().filter(|call| !parent.is_in(call));
-        let place = match call {
+        let called_at = match call {
             Some(call) => format!("{}/{}", call.name, self.name()).into(),
             None => self.path.clone(),
         };
         let mut children = lock(&parent.children);
-        let at = children.iter().position(|(known, _)| *known == place);
+        let at = children.iter().position(|(known, _)| *known == called_at);
         self.number = match at {
             Some(at) => {
                 children[at].1 += 1;
                 children[at].1
             }
             None => {
-                children.push((place, 1));
+                children.push((called_at, 1));
                 1
             }
         };
@@ -403,11 +403,11 @@ impl Scope {
     }
 
     pub(super) fn texts(&self, range: &Range<usize>) -> Vec<Arc<str>> {
-        let said = lock(&self.texts)
+        let texts = lock(&self.texts)
             .get(range.clone())
             .unwrap_or_default()
             .to_vec();
-        said.iter().map(|message| message.text().into()).collect()
+        texts.iter().map(|message| message.text().into()).collect()
     }
 
     pub(super) fn text_count(&self) -> usize {

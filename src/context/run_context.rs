@@ -289,7 +289,7 @@ impl RunContext {
         // Data of the call, and of the calls in it; not of a call whose id begins like this one.
         private.remove_all(|key| {
             key.strip_prefix(&path)
-                .is_some_and(|rest| rest.starts_with([' ', '/']))
+                .is_some_and(|suffix| suffix.starts_with([' ', '/']))
         });
     }
 
@@ -318,7 +318,7 @@ impl RunContext {
     pub async fn emit(&self, name: impl Into<Arc<str>>, value: impl Into<Value>) {
         if let Some(emitter) = self.emitter() {
             emitter
-                .tell(EventKind::Custom {
+                .emit(EventKind::Custom {
                     name: name.into(),
                     value: value.into(),
                 })

@@ -100,23 +100,23 @@ impl RunContext {
     }
 
     /// Returns the conversation of this agent, which has this request and may have started before.
-    pub(crate) fn begin(&self, asked: &Messages) -> Messages {
+    pub(crate) fn begin(&self, request: &Messages) -> Messages {
         let RecordPlace {
             record,
             path,
             joined,
         } = &self.scope.place;
-        record.begin(path, asked, *joined)
+        record.begin(path, request, *joined)
     }
 
     /// The record of this agent's loop, for that to write.
-    pub(crate) fn write(&self, asked: &Messages) -> Transcript {
+    pub(crate) fn write(&self, request: &Messages) -> Transcript {
         let RecordPlace {
             record,
             path,
             joined,
         } = &self.scope.place;
-        record.write(path, asked, *joined)
+        record.write(path, request, *joined)
     }
 
     /// Records that the loop of this agent has responded to this request.
@@ -162,10 +162,10 @@ impl RunContext {
 
     /// Returns the conversation of an agent that works in this tool call with this request. With a
     /// different request it starts over.
-    pub(crate) fn working(&self, agent: &str, asked: &Message) -> Record {
+    pub(crate) fn working(&self, agent: &str, first: &Message) -> Record {
         let at = self.holds(agent);
         let held = self.record().held(&at);
-        held.filter(|held| held.request().get(0).is_none_or(|earlier| earlier == asked))
+        held.filter(|held| held.request().get(0).is_none_or(|earlier| earlier == first))
             .unwrap_or_else(|| {
                 let record = Record::default();
                 self.record().hold(at, record.clone());

@@ -36,19 +36,19 @@ impl Messages {
     /// Returns the last turn, unless a message of the user follows it.
     pub(crate) fn last_turn(&self) -> Option<LastTurn<'_>> {
         let mut earlier = self.iter();
-        let said = earlier.rfind(|message| message.role() != Role::Tool)?;
+        let calling = earlier.rfind(|message| message.role() != Role::Tool)?;
         let turn = LastTurn {
-            said,
+            calling,
             messages: self,
             results_from: earlier.len() + 1,
         };
-        (said.role() == Role::Assistant).then_some(turn)
+        (calling.role() == Role::Assistant).then_some(turn)
     }
 }
 
 /// The last message of the model, and the tool messages after it.
 pub(crate) struct LastTurn<'a> {
-    pub(crate) said: &'a Message,
+    pub(crate) calling: &'a Message,
     messages: &'a Messages,
     /// The index of the first tool message.
     results_from: usize,
@@ -68,12 +68,12 @@ impl<'a> LastTurn<'a> {
                 .flat_map(Message::tool_results)
         };
         // For a few calls the results are searched; for many, that would take too long.
-        if self.said.parts().len() <= FEW {
+        if self.calling.parts().len() <= FEW {
             let is_open = |call: &&ToolCall| results().all(|result| result.call_id != call.id);
-            return self.said.tool_calls().filter(is_open).collect();
+            return self.calling.tool_calls().filter(is_open).collect();
         }
         let answered: HashSet<_> = results().map(|result| &*result.call_id).collect();
-        self.said
+        self.calling
             .tool_calls()
             .filter(|call| !answered.contains(&*call.id))
             .collect()

@@ -21,16 +21,16 @@ impl Messages {
             return None;
         }
         let mut ordered = self.clone();
-        while let Some(said) = self.get(at) {
+        while let Some(calling) = self.get(at) {
             let answers = self
                 .range(at + 1)
                 .take_while(|message| message.role() == Role::Tool);
-            let sorted = sorted(said, answers);
+            let sorted = sorted(calling, answers);
             let is_over = at + 1 + sorted.len() < self.len() || !self.has_open_calls();
             at += 1;
             for message in sorted {
-                if let Some(place) = ordered.get_mut(at) {
-                    *place = if is_over {
+                if let Some(slot) = ordered.get_mut(at) {
+                    *slot = if is_over {
                         message.released()
                     } else {
                         message.clone()
@@ -81,17 +81,17 @@ impl Messages {
 }
 
 /// Returns the messages of a turn's tools in order.
-fn sorted<'a>(said: &Message, answers: impl Iterator<Item = &'a Message>) -> Vec<&'a Message> {
-    let places: HashMap<_, _> = said
+fn sorted<'a>(calling: &Message, answers: impl Iterator<Item = &'a Message>) -> Vec<&'a Message> {
+    let positions: HashMap<_, _> = calling
         .tool_calls()
         .enumerate()
-        .map(|(place, call)| (&*call.id, place))
+        .map(|(position, call)| (&*call.id, position))
         .collect();
-    let place = |id: &str| places.get(id).copied().unwrap_or(places.len());
+    let position = |id: &str| positions.get(id).copied().unwrap_or(positions.len());
     let mut sorted: Vec<_> = answers.collect();
     sorted.sort_by_key(|message| match (result(message), message.held_by()) {
-        (Some(result), _) => (false, place(&result.call_id)),
-        (None, held_by) => (true, held_by.map_or(usize::MAX, place)),
+        (Some(result), _) => (false, position(&result.call_id)),
+        (None, held_by) => (true, held_by.map_or(usize::MAX, position)),
     });
     sorted
 }

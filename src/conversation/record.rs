@@ -210,8 +210,8 @@ impl State {
         let mut head = self.head.clone();
         head.length = length;
         head.next_id = self.ids.next;
-        for (place, nested) in &self.nested {
-            head.nested.insert(place.clone(), nested.save());
+        for (holder, nested) in &self.nested {
+            head.nested.insert(holder.clone(), nested.save());
         }
         head
     }
@@ -290,7 +290,7 @@ impl State {
             return false;
         }
         let call = call.to_string();
-        self.nested.keys().any(|place| is_in_call(place, &call))
+        self.nested.keys().any(|holder| is_in_call(holder, &call))
     }
 }
 
@@ -303,8 +303,10 @@ fn last_but_results(messages: &Messages) -> Option<&Message> {
 }
 
 /// Returns whether a nested conversation belongs to an agent that works in this call.
-fn is_in_call(place: &str, call: &str) -> bool {
-    place.rsplit_once('/').is_some_and(|(path, _)| path == call)
+fn is_in_call(holder: &str, call: &str) -> bool {
+    holder
+        .rsplit_once('/')
+        .is_some_and(|(path, _)| path == call)
 }
 
 impl From<Saved> for Record {
@@ -337,8 +339,8 @@ impl Record {
         let messages = saved.messages.clone();
         let mut head = saved.head.clone();
         let mut nested = BTreeMap::new();
-        for (place, saved) in std::mem::take(&mut head.nested) {
-            nested.insert(place, Self::from(saved));
+        for (holder, saved) in std::mem::take(&mut head.nested) {
+            nested.insert(holder, Self::from(saved));
         }
         let state = State {
             new_from: messages.len(),
@@ -362,7 +364,7 @@ impl Record {
             new_from: messages.len(),
             request: Some(messages.clone()),
             head: Head {
-                told: messages.len(),
+                shared: messages.len(),
                 ..Head::default()
             },
             ..State::default()
@@ -627,7 +629,7 @@ impl Record {
         };
         if !slot.answers().is_empty() && !state.nested.is_empty() {
             let call = name.to_string();
-            state.nested.retain(|place, _| !is_in_call(place, &call));
+            state.nested.retain(|holder, _| !is_in_call(holder, &call));
         }
         *current = slot;
     }
@@ -662,14 +664,14 @@ impl Record {
     }
 
     /// Returns how many messages the caller's transcript has, and whether the agent has responded.
-    pub(crate) fn told(&self) -> (usize, bool) {
+    pub(crate) fn shared_with_caller(&self) -> (usize, bool) {
         let state = lock(&self.0);
-        (state.head.told, state.head.is_done)
+        (state.head.shared, state.head.is_done)
     }
 
     /// Records how many messages the caller's transcript has.
-    pub(crate) fn tell(&self, told: usize) {
-        lock(&self.0).head.told = told;
+    pub(crate) fn share_with_caller(&self, count: usize) {
+        lock(&self.0).head.shared = count;
     }
 
     /// Takes the response that an agent gave before the resumed run, once.
@@ -689,7 +691,7 @@ impl Record {
         state.nested.clear();
         state.head = Head {
             // The caller may not have the response yet, so its part is kept.
-            told: state.head.told,
+            shared: state.head.shared,
             is_done: true,
             ..Head::default()
         };

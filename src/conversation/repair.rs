@@ -84,7 +84,7 @@ fn is_whole(messages: &Messages) -> bool {
 
 /// The turns with tool calls, by position.
 struct Turns<'a> {
-    by_place: HashMap<usize, Vec<(&'a ToolCall, Option<Answer<'a>>)>>,
+    by_turn: HashMap<usize, Vec<(&'a ToolCall, Option<Answer<'a>>)>>,
     /// Results without a call, and surplus results.
     extra: HashSet<(usize, usize)>,
     /// The turn at the very end, whose calls may still be open.
@@ -103,7 +103,7 @@ struct Answer<'a> {
 impl<'a> Turns<'a> {
     fn of(messages: &'a Messages) -> Self {
         let mut turns = Self {
-            by_place: HashMap::new(),
+            by_turn: HashMap::new(),
             extra: HashSet::new(),
             last: None,
         };
@@ -111,9 +111,9 @@ impl<'a> Turns<'a> {
         let mut calls: HashMap<&str, (usize, usize)> = HashMap::new();
         for (index, message) in messages.iter().enumerate() {
             for (number, result) in message.tool_results().enumerate() {
-                let place = calls.get(&*result.call_id).copied();
-                let slot = place.and_then(|(turn, call)| {
-                    Some((turn, turns.by_place.get_mut(&turn)?.get_mut(call)?))
+                let position = calls.get(&*result.call_id).copied();
+                let slot = position.and_then(|(turn, call)| {
+                    Some((turn, turns.by_turn.get_mut(&turn)?.get_mut(call)?))
                 });
                 let message = Some(message).filter(|message| message.parts().len() == 1);
                 let id = message.and_then(Message::id);
@@ -136,12 +136,12 @@ impl<'a> Turns<'a> {
             }
             if goes_on(message) {
                 turns.last = None;
-                let asked: Vec<_> = message.tool_calls().map(|call| (call, None)).collect();
-                if !asked.is_empty() {
-                    for (number, (call, _)) in asked.iter().enumerate() {
+                let open: Vec<_> = message.tool_calls().map(|call| (call, None)).collect();
+                if !open.is_empty() {
+                    for (number, (call, _)) in open.iter().enumerate() {
                         calls.insert(&*call.id, (index, number));
                     }
-                    turns.by_place.insert(index, asked);
+                    turns.by_turn.insert(index, open);
                     turns.last = Some(index);
                 }
             }
@@ -151,7 +151,7 @@ impl<'a> Turns<'a> {
 
     /// Adds a message, followed by the results of its calls.
     fn put(&self, index: usize, message: &Message, into: &mut Repaired) {
-        let mut rest = Vec::new();
+        let mut remaining = Vec::new();
         let mut number = 0;
         for part in message.parts() {
             match part {
@@ -170,18 +170,18 @@ impl<'a> Turns<'a> {
                     }
                     number += 1;
                 }
-                part => rest.push(part),
+                part => remaining.push(part),
             }
         }
         match number {
             0 => into.messages.push(message.clone()),
-            _ if rest.is_empty() => {}
+            _ if remaining.is_empty() => {}
             _ => into.messages.push(
-                Message::new(message.role(), rest.into_iter().cloned())
+                Message::new(message.role(), remaining.into_iter().cloned())
                     .with_optional_id(message.id()),
             ),
         }
-        let calls = self.by_place.get(&index).into_iter().flatten();
+        let calls = self.by_turn.get(&index).into_iter().flatten();
         for (number, (call, answer)) in calls.enumerate() {
             match answer {
                 Some(Answer {

@@ -26,7 +26,7 @@ pub(crate) struct Head {
     pub(super) turn_of: Option<Arc<str>>,
     /// The number of messages that the caller's conversation has as well.
     #[serde(skip_serializing_if = "is_default")]
-    pub(super) told: usize,
+    pub(super) shared: usize,
     /// The agent has responded, and the caller's conversation does not have the response yet.
     #[serde(skip_serializing_if = "is_default")]
     pub(super) is_done: bool,

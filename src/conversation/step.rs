@@ -52,10 +52,10 @@ pub(crate) fn next_step(messages: &Messages) -> Step {
         // A user message follows: calls left open before it are closed.
         return Step::Model;
     };
-    if turn.said.tool_calls().next().is_none() {
+    if turn.calling.tool_calls().next().is_none() {
         return Step::Done;
     }
-    let message = turn.said.clone();
+    let message = turn.calling.clone();
     if !turn.has_results() {
         return Step::Tools(PendingCalls {
             message,

@@ -26,7 +26,7 @@ impl Messages {
             return Err(Error::new(ErrorKind::InvalidRequest, message));
         };
         let mut answer = Message::tool(ToolResult::new(call, [Part::from(&value.into())]));
-        let asking = self.last_turn().map(|turn| turn.said);
+        let asking = self.last_turn().map(|turn| turn.calling);
         if let Some(message) = asking
             && let Some(message_id) = message.id()
             && let Some(index) = message.tool_calls().position(|call| *call.id == *id)

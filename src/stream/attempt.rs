@@ -208,7 +208,7 @@ impl Attempt {
         let mappers = reader.mappers()?;
         if mappers.is_empty() {
             return Ok(Shown::Told {
-                has_room: reader.emitter.tell(deltas, &self.draft)?,
+                has_room: reader.emitter.emit(deltas, &self.draft)?,
             });
         }
         deltas.for_each(|delta| mappers.push(delta));
@@ -281,7 +281,7 @@ impl Reader {
             for delta in mapped.drain(..) {
                 // If a mapper dropped a call, its arguments are dropped too.
                 if !delta.is_empty() && seen.push(&delta).is_ok() {
-                    has_room = emitter.tell(iter::once(delta), seen)?;
+                    has_room = emitter.emit(iter::once(delta), seen)?;
                 }
             }
         }
@@ -313,7 +313,7 @@ impl AttemptEmitter {
     /// Emits deltas; returns whether there is capacity for more. `draft` is the visible message so
     /// far.
     #[inline]
-    fn tell(
+    fn emit(
         &self,
         mut deltas: impl Iterator<Item = Delta>,
         draft: &MessageBuilder,

@@ -120,10 +120,10 @@ impl<T: Default> EventChannel<T> {
 
     /// Adds events; returns whether there is capacity for more.
     #[inline]
-    pub(super) fn tell<U>(
+    pub(super) fn add<U>(
         &self,
         invocation: &Arc<Invocation>,
-        tell: impl FnOnce(&mut T, &mut EventBatch<'_>) -> U,
+        fill: impl FnOnce(&mut T, &mut EventBatch<'_>) -> U,
     ) -> Result<(U, bool)> {
         let mut guard = lock(&self.state);
         let state = &mut *guard;
@@ -140,7 +140,7 @@ impl<T: Default> EventChannel<T> {
             is_over,
             ..
         } = state;
-        let result = tell(
+        let result = fill(
             beside,
             &mut EventBatch {
                 invocation,

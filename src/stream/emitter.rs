@@ -97,36 +97,36 @@ impl EventEmitter {
     }
 
     /// Emits an event; it is kept even if this future is dropped while it waits for the consumer.
-    pub(crate) fn tell(&self, kind: EventKind) -> impl Future<Output = ()> {
-        self.tell_all(|_, out| out.push(kind))
+    pub(crate) fn emit(&self, kind: EventKind) -> impl Future<Output = ()> {
+        self.emit_all(|_, out| out.push(kind))
     }
 
     /// Emits the whole state, and every change from then on.
-    pub(crate) async fn tell_state(&self) {
+    pub(crate) async fn emit_state(&self) {
         let Run { state, untold, .. } = &*self.0.run;
-        let tell = |_: &mut Calls, out: &mut EventBatch<'_>| {
+        let add = |_: &mut Calls, out: &mut EventBatch<'_>| {
             out.push(EventKind::StateSnapshot {
                 // Under the lock of the channel, so that a change is in this snapshot or in a delta
                 // after it.
                 state: state.watch(untold),
             });
         };
-        self.tell_all(tell).await;
+        self.emit_all(add).await;
     }
 
     /// Emits the end of the run. Nothing follows it.
     pub(crate) async fn end(&self, kind: EventKind) {
-        self.tell_all(|_, out| out.end(kind)).await;
+        self.emit_all(|_, out| out.end(kind)).await;
     }
 
     /// Emits events at once, and then waits until the consumer has made room.
     //
     // Not an async fn, which would store the events.
-    fn tell_all(
+    fn emit_all(
         &self,
-        tell: impl FnOnce(&mut Calls, &mut EventBatch<'_>),
+        add: impl FnOnce(&mut Calls, &mut EventBatch<'_>),
     ) -> impl Future<Output = ()> {
-        let pushed = self.push(tell);
+        let pushed = self.push(add);
         self.made_room(&pushed)
     }
 
@@ -147,20 +147,20 @@ impl EventEmitter {
     }
 
     /// Emits the results of tool calls.
-    pub(crate) async fn tell_results(&self, results: &[(CallName, Message)]) {
+    pub(crate) async fn emit_results(&self, results: &[(CallName, Message)]) {
         if results.is_empty() {
             return;
         }
-        let tell = |_: &mut Calls, out: &mut EventBatch<'_>| {
+        let add = |_: &mut Calls, out: &mut EventBatch<'_>| {
             for (call, message) in results {
                 push_results(call, message, out);
             }
         };
-        self.tell_all(tell).await;
+        self.emit_all(add).await;
     }
 
     /// Emits the results in the messages that a tool call has brought.
-    pub(crate) fn tell_answers<'a>(
+    pub(crate) fn emit_answers<'a>(
         &'a self,
         call: &CallName,
         messages: &[Message],
@@ -183,25 +183,22 @@ impl EventEmitter {
     pub(super) fn push_of<T>(
         &self,
         call: &CallHandle,
-        tell: impl FnOnce(&mut Call, &mut EventBatch<'_>) -> T,
+        add: impl FnOnce(&mut Call, &mut EventBatch<'_>) -> T,
     ) -> Result<(T, bool)> {
-        self.push(|calls, out| tell(call.of(calls), out))
+        self.push(|calls, out| add(call.of(calls), out))
     }
 
     #[inline]
-    fn push<T>(
-        &self,
-        tell: impl FnOnce(&mut Calls, &mut EventBatch<'_>) -> T,
-    ) -> Result<(T, bool)> {
+    fn push<T>(&self, add: impl FnOnce(&mut Calls, &mut EventBatch<'_>) -> T) -> Result<(T, bool)> {
         let Part {
             invocation, run, ..
         } = &*self.0;
-        run.channel.tell(invocation, |calls, out| {
+        run.channel.add(invocation, |calls, out| {
             // First, since the event may be about what has changed.
             if let Some(delta) = run.untold.take() {
                 out.push(EventKind::StateDelta { delta });
             }
-            tell(calls, out)
+            add(calls, out)
         })
     }
 
@@ -240,7 +237,7 @@ impl EventEmitter {
                 lock(&self.0.shown).push(message.clone());
             }
         };
-        self.tell_all(settle).await;
+        self.emit_all(settle).await;
     }
 
     /// Discards the output of a model call that was dropped.
@@ -274,12 +271,12 @@ impl EventEmitter {
             }
             stays
         });
-        let tell = |_: &mut Calls, out: &mut EventBatch<'_>| {
+        let add = |_: &mut Calls, out: &mut EventBatch<'_>| {
             for message in discarded {
                 out.push(EventKind::AttemptDiscarded { message });
             }
         };
-        self.tell_all(tell).await;
+        self.emit_all(add).await;
     }
 
     /// Returns the indices of the messages that were shown with another content. Each is another
@@ -330,7 +327,7 @@ impl EventEmitter {
         let mut shown = stays;
         shown.extend(unseen.iter().copied().cloned());
         self.hand_over(shown);
-        let tell = |_: &mut Calls, out: &mut EventBatch<'_>| {
+        let add = |_: &mut Calls, out: &mut EventBatch<'_>| {
             for message in replaced.iter().filter_map(Message::id) {
                 out.push(EventKind::ResponseReplaced {
                     message: message.to_shared(),
@@ -342,7 +339,7 @@ impl EventEmitter {
                 };
                 call::show(id, message, out);
                 // The output of its calls was discarded with the message.
-                for (index, asked) in message.tool_calls().enumerate() {
+                for (index, tool_call) in message.tool_calls().enumerate() {
                     let call = CallName {
                         message: id.clone(),
                         index,
@@ -350,7 +347,7 @@ impl EventEmitter {
                     let is_answer = |answer: &&&Message| {
                         answer
                             .tool_results()
-                            .any(|result| result.call_id == asked.id)
+                            .any(|result| result.call_id == tool_call.id)
                     };
                     for answer in response.iter().filter(is_answer) {
                         push_results(&call, answer, out);
@@ -358,7 +355,7 @@ impl EventEmitter {
                 }
             }
         };
-        self.tell_all(tell).await;
+        self.emit_all(add).await;
     }
 
     /// Handles an agent that has failed or was dropped. Its output is discarded if another response

@@ -15,8 +15,8 @@ use crate::run::{AgentRequest, AgentResponse, EndReason};
 pub(super) async fn run(team: &Config, request: &AgentRequest) -> Result<AgentResponse> {
     let context = request.context();
     let record = context.record();
-    let asked = request.messages();
-    let messages = context.begin(asked);
+    let request_messages = request.messages();
+    let messages = context.begin(request_messages);
     // A resumed conversation is for the members that it waits for; the others have finished.
     let held = team
         .members
@@ -45,7 +45,7 @@ pub(super) async fn run(team: &Config, request: &AgentRequest) -> Result<AgentRe
             turns.push(turn);
         } else {
             let request = request
-                .hand_over(turn.asked.clone())
+                .hand_over(turn.request.clone())
                 .with_record(turn.record.clone());
             let (context, run) = member.join(request);
             running.push(async move { (turn, context, run.await) });
@@ -74,23 +74,23 @@ pub(super) async fn run(team: &Config, request: &AgentRequest) -> Result<AgentRe
     // Results follow their calls, so the member that continues the transcript comes first.
     turns.sort_by_key(|turn| (!turn.goes_on, turn.last, turn.index));
     let goes_on_later = turns.iter().any(|turn| turn.goes_on && turn.waits());
-    let mut tally = TeamResponse::since(asked.len(), messages, 0);
+    let mut tally = TeamResponse::since(request_messages.len(), messages, 0);
     let count = turns.len();
-    for (place, turn) in turns.into_iter().enumerate() {
+    for (position, turn) in turns.into_iter().enumerate() {
         // A transcript has room for one interrupted member, at its end.
         let is_told = if goes_on_later {
             turn.goes_on
         } else {
-            !turn.waits() || place + 1 == count
+            !turn.waits() || position + 1 == count
         };
         if is_told {
-            turn.tell(&mut tally);
+            turn.add_to(&mut tally);
         }
         if let Some(response) = &turn.response {
             tally.count(response);
         }
         if turn.waits() || !is_told {
-            turn.keep(is_told);
+            turn.record_shared(is_told);
         } else {
             record.release(&context.holds(team.members[turn.index].name()));
         }
@@ -111,9 +111,9 @@ pub(super) async fn run(team: &Config, request: &AgentRequest) -> Result<AgentRe
 struct Turn {
     index: usize,
     record: Record,
-    /// The member's request, and how much of it is in the team's transcript.
-    asked: Messages,
-    told: usize,
+    request: Messages,
+    /// How many messages of the request are in the team's transcript as well.
+    shared: usize,
     /// It had finished before.
     is_done: bool,
     /// The transcript ends with its open calls.
@@ -125,15 +125,15 @@ struct Turn {
 
 impl Turn {
     fn new(index: usize, record: Record, goes_on: bool) -> Self {
-        let (told, is_done) = record.told();
+        let (shared, is_done) = record.shared_with_caller();
         let messages = record.save().messages;
-        let goes_on = goes_on && told == messages.len();
-        let asked = if is_done { messages } else { record.request() };
+        let goes_on = goes_on && shared == messages.len();
+        let request = if is_done { messages } else { record.request() };
         Self {
             index,
             record,
-            asked,
-            told,
+            request,
+            shared,
             is_done,
             goes_on,
             last: false,
@@ -147,25 +147,25 @@ impl Turn {
             .is_some_and(|response| !response.interrupts().is_empty())
     }
 
-    fn tell(&self, tally: &mut TeamResponse) {
-        tally.tell(self.asked.range(self.told));
+    fn add_to(&self, tally: &mut TeamResponse) {
+        tally.add_messages(self.request.range(self.shared));
         if let Some(response) = &self.response {
-            tally.tell(response.new_messages());
+            tally.add_messages(response.new_messages());
         }
     }
 
     /// Records what a resumed run needs.
-    fn keep(&self, is_told: bool) {
+    fn record_shared(&self, is_shared: bool) {
         let Some(response) = &self.response else {
             return;
         };
         let length = response.messages().len();
         // A `before_agent` may have shortened the member's request.
         let begun = length - response.new_messages().len();
-        self.record.tell(if is_told {
+        self.record.share_with_caller(if is_shared {
             length
         } else {
-            (self.told + begun).saturating_sub(self.asked.len())
+            (self.shared + begun).saturating_sub(self.request.len())
         });
     }
 }

@@ -13,8 +13,8 @@ pub(super) async fn run(
     request: &AgentRequest,
 ) -> Result<AgentResponse> {
     let context = request.context();
-    let asked = request.messages();
-    let mut tally = TeamResponse::since(asked.len(), context.begin(asked), 0);
+    let request_messages = request.messages();
+    let mut tally = TeamResponse::since(request_messages.len(), context.begin(request_messages), 0);
     // The members before the one that continues have finished.
     let mut goes_on = whose_turn(context, &team.members, tally.messages())?;
     for _ in 0..rounds {

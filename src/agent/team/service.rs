@@ -18,11 +18,14 @@ fn call(team: Arc<Config>, mut request: AgentRequest) -> BoxCallFuture<AgentRequ
         // Once for all its members.
         let added = make_whole(request.messages_mut());
         if let Some(emitter) = request.context().emitter() {
-            let asked = request.messages();
+            let request_messages = request.messages();
             emitter
-                .begin(&request.context().begin(asked), asked.len())
+                .begin(
+                    &request.context().begin(request_messages),
+                    request_messages.len(),
+                )
                 .await;
-            emitter.tell_results(&added).await;
+            emitter.emit_results(&added).await;
         }
         let result = match team.plan {
             Plan::InTurn { rounds } => sequence::run(&team, rounds, &request).await,
