@@ -11,7 +11,7 @@ use super::transfer;
 use crate::call::CallKind;
 use crate::callback::LoopRules;
 use crate::context::RunContext;
-use crate::conversation::{CallName, PendingCalls, Slot, Transcript, refusal};
+use crate::conversation::{CallName, PendingCalls, Slot, Transcript, refusal, stopped_answer};
 use crate::error::{Error, ErrorKind, Result};
 use crate::maybe_future::MaybeFuture;
 use crate::message::{Message, ToolCall, ToolResult};
@@ -135,7 +135,7 @@ impl ToolTurn<'_> {
     }
 
     /// Records that a call has failed the run. A resumed run repeats it if that is safe; otherwise
-    /// the failure is its result.
+    /// the failure is its result, or that its outcome is unknown.
     fn fail(&self, made: &Call<'_>, error: Error) -> Error {
         let is_repeatable = made
             .declaration
@@ -144,7 +144,12 @@ impl ToolTurn<'_> {
             self.transcript.keep(made.index, Slot::Open);
             return error;
         }
-        let mut result = self.failure_message(made.call, &error);
+        let mut result = if error.kind() == ErrorKind::Aborted {
+            // The tool may have had its effect: of a failure the model would read that it had none.
+            stopped_answer(made.call)
+        } else {
+            self.failure_message(made.call, &error)
+        };
         made.name.identify(std::iter::once(&mut result));
         let results = self.transcript.fail(made.index, result);
         made.context.forget_call();

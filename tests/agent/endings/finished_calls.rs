@@ -5,13 +5,15 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
 use futures::{FutureExt, StreamExt};
 use serde_json::{Value, json};
+use tower::ServiceExt;
 use tower_agent::callback::after_tool;
 use tower_agent::compat::Semantics;
+use tower_agent::model::BoxModel;
 use tower_agent::stream::{Event, EventKind};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentBuilder, AgentRequest, AgentResponse, Error, ErrorKind, Interrupt, Message,
-    Request, Resolution, Tool, ToolRequest,
+    ModelRequest, Request, Resolution, Tool, ToolRequest,
 };
 
 /// A turn of which one call waits for an answer, one has an effect, and one fails the run.
@@ -215,5 +217,36 @@ async fn a_tool_that_is_stopped_while_it_runs_is_not_run_again_unless_that_does_
                 "{effect:?}, {is_streamed}"
             );
         }
+    }
+}
+
+/// A tool that pays, and whose own model call aborts the run, which the tool does not mind.
+fn pays_and_aborts() -> Tool {
+    Tool::function_with("pay", "Pays.", async |_: Value, call: ToolRequest| {
+        let notes = ScriptedModel::new([Turn::error(Error::abort("out of budget"))]);
+        let request = ModelRequest::default().with_context(call.context().clone());
+        let note = BoxModel::within_runs(notes).oneshot(request).await;
+        assert!(note.is_err());
+        "paid"
+    })
+}
+
+#[tokio::test]
+async fn a_call_that_has_paid_before_an_abort_is_not_recorded_as_one_that_failed() {
+    let unknown = "outcome is unknown";
+    for (callbacks, result) in [(0, "paid"), (1, unknown), (2, unknown)] {
+        let turn = Turn::tool("pay", json!({}));
+        let mut agent = Agent::builder(ScriptedModel::new([turn])).tool(pays_and_aborts());
+        for _ in 0..callbacks {
+            agent = agent.on_tool(after_tool(|_, _| {}));
+        }
+        let error = agent.build().unwrap().run("Pay.").await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Aborted);
+
+        let checkpoint = error.checkpoint().unwrap();
+        let results = checkpoint.messages.iter().flat_map(Message::tool_results);
+        let texts: Vec<_> = results.map(|result| result.text()).collect();
+        assert_eq!(texts.len(), 1, "{texts:?}");
+        assert!(texts[0].ends_with(result), "{callbacks}: {texts:?}");
     }
 }
