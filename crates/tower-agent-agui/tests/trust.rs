@@ -477,6 +477,42 @@ fn the_same_answer_after_a_run_that_failed_behind_the_tool_goes_on_and_pays_noth
     }
 }
 
+#[test]
+fn a_question_that_the_user_passed_over_stays_closed_where_the_next_run_broke_off() {
+    for (how, keep) in keepers() {
+        for length in 1..12 {
+            let bank = Bank::default();
+            let turns = [
+                bill(),
+                Turn::from_text("Well then."),
+                Turn::from_text("Well."),
+            ];
+            let server = keep(AgUi::builder(bank.agent(ScriptedModel::new(turns)))).build();
+            let mut page = FrontEnd::default();
+            let question = page.asks("Pay.");
+            page.runs(&server, question);
+            let abandoned = page.interrupts.clone();
+
+            let input = page.asks("Never mind.");
+            let mut run = now(server.run(input.clone())).unwrap();
+            let mut events = Vec::new();
+            for _ in 0..length {
+                events.extend(now(run.next()));
+            }
+            drop(run);
+            page.hears(&input, &events);
+
+            page.interrupts = abandoned;
+            let late = page.yes();
+            assert!(
+                now(server.run(late)).is_err(),
+                "{how}: after {length} events"
+            );
+            assert_eq!(bank.paid(), 0, "{how}: after {length} events");
+        }
+    }
+}
+
 /// The front end has heard of nothing, and asks again with what it had.
 #[test]
 fn the_same_answer_after_the_sender_went_away_pays_nothing() {
