@@ -228,7 +228,7 @@ fn run<S: AgentService>(
                 error: error.clone().without_checkpoint(),
             },
         };
-        emitter.end(end).await;
+        emitter.end(end);
         result
     }
 }

@@ -114,9 +114,10 @@ impl EventEmitter {
         self.emit_all(add).await;
     }
 
-    /// Emits the end of the run. Nothing follows it.
-    pub(crate) async fn end(&self, kind: EventKind) {
-        self.emit_all(|_, out| out.end(kind)).await;
+    /// Emits the end of the run. Nothing follows it, so nobody waits for room: the run has its
+    /// result before the consumer can read the event.
+    pub(crate) fn end(&self, kind: EventKind) {
+        drop(self.push(|_, out| out.end(kind)));
     }
 
     /// Emits events at once, and then waits until the consumer has made room.

@@ -13,7 +13,7 @@ use tower_agent::callback::before_model;
 use tower_agent::stream::{Delta, EventKind, EventStream};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Agent, Error, ModelRequest, ModelResponse, Request, RunContext, Tool, ToolRequest,
+    Agent, Error, Interrupt, ModelRequest, ModelResponse, Request, RunContext, Tool, ToolRequest,
 };
 
 /// A model that counts the deltas it was let to say.
@@ -260,4 +260,55 @@ async fn without_a_consumer_nothing_waits_for_one() {
         .build()
         .unwrap();
     assert_eq!(agent.run("?").await.unwrap().text(), "hi");
+}
+
+/// An agent whose tool emits this many events, and then ends the run in one of three ways.
+fn emits_and_ends(count: usize, end: &'static str) -> Agent {
+    let tool = Tool::function_with(
+        "end",
+        "Ends.",
+        move |_: Value, call: ToolRequest| async move {
+            for number in 0..count {
+                call.context().emit("piece", number).await;
+            }
+            match end {
+                "interrupted" => Err(Error::interrupt(Interrupt::new("may I?", "confirmation"))),
+                "failed" => Err(Error::abort("enough")),
+                _ => Ok("ended"),
+            }
+        },
+    );
+    let turns = [Turn::tool("end", json!({})), Turn::from_text("Done.")];
+    Agent::builder(ScriptedModel::new(turns))
+        .tool(tool)
+        .build()
+        .unwrap()
+}
+
+/// The queue is full at the end for some of the counts: a run that then waits for room must have set
+/// its result before.
+#[tokio::test]
+async fn the_checkpoint_at_the_last_event_is_that_of_the_end_however_full_the_queue_is() {
+    for count in 0..=64 {
+        for end in ["finished", "interrupted", "failed"] {
+            let mut run = emits_and_ends(count, end).stream("Go.");
+            let mut last = None;
+            while let Some(event) = run.next().await {
+                last = Some((event.kind, run.checkpoint()));
+            }
+            let (kind, at_the_end) = last.unwrap();
+            let waits = match kind {
+                EventKind::RunInterrupted { interrupts } => interrupts.len(),
+                EventKind::RunFinished | EventKind::RunFailed { .. } => 0,
+                other => panic!("{other:?}"),
+            };
+            assert_eq!(at_the_end.head.interrupts.len(), waits, "{end}, {count}");
+            assert_eq!(at_the_end, run.checkpoint(), "{end}, {count}");
+            let of_result = match run.response().await {
+                Ok(response) => response.checkpoint(),
+                Err(error) => error.checkpoint().cloned().unwrap(),
+            };
+            assert_eq!(at_the_end, of_result, "{end}, {count}");
+        }
+    }
 }
