@@ -36,6 +36,7 @@ impl Claim {
             Some(saving) => saving.await,
             None => Ok(false),
         };
+        // Not before the save has ended: until then, `drop` must finish and undo it.
         self.saving = None;
         saved
     }

@@ -128,6 +128,7 @@ impl Held {
 impl ThreadStore for MemoryThreads {
     async fn load(&self, key: &ThreadKey) -> Result<Option<Thread>, BoxError> {
         let mut held = lock(&self.held);
+        // A load counts as a use: it starts a run, which needs the thread at its end.
         let used = held.next_use();
         let Held { threads, order, .. } = &mut *held;
         Ok(threads.get_mut(key).map(|one| {
@@ -140,6 +141,7 @@ impl ThreadStore for MemoryThreads {
 
     async fn save(&self, key: &ThreadKey, thread: Thread, expected: u64) -> Result<bool, BoxError> {
         let mut held = lock(&self.held);
+        // A thread that is unknown, or was evicted during the run, has version 0.
         let found = held.threads.get(key);
         if found.map_or(0, |one| one.thread.version) != expected {
             return Ok(false);
