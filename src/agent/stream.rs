@@ -115,7 +115,7 @@ impl RunStream {
     /// # let agent = Agent::builder(model).tool(pay).build()?;
     /// let mut run = agent.stream("Pay the bill.");
     /// while let Some(event) = run.next().await {
-    ///     if matches!(event.kind, EventKind::ToolResult { .. }) {
+    ///     if matches!(event.kind, EventKind::ToolResult(_)) {
     ///         break;
     ///     }
     /// }

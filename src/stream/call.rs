@@ -8,7 +8,7 @@ use slab::Slab;
 
 use super::channel::{EventBatch, EventChannel};
 use super::delta::Delta;
-use super::event::EventKind;
+use super::event::{EventKind, ToolCallStart};
 use super::message_builder::{self, shows_same};
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::{Message, MessageId};
@@ -375,12 +375,12 @@ impl Blocks {
                 self.call_count += 1;
                 self.calls.push(id.clone());
                 self.by_index.insert(index, id.clone());
-                out.push(EventKind::ToolCallStart {
+                out.push(EventKind::ToolCallStart(Box::new(ToolCallStart {
                     id,
                     name,
                     message: self.message.clone(),
                     call_id,
-                });
+                })));
             }
             Delta::Arguments { index, json } => {
                 if let Some(id) = self.by_index.get(&index) {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use super::call::{self, Call, CallChannel, CallHandle, Calls};
 use super::channel::EventBatch;
 use super::consumer_wait::{Clock, ConsumerWait};
-use super::event::{EventKind, Invocation};
+use super::event::{EventKind, Invocation, ToolCallResult};
 use super::event_stream::EventStream;
 use super::message_builder::{self, shows_same};
 use crate::conversation::CallName;
@@ -411,14 +411,14 @@ fn push_results(call: &CallName, message: &Message, out: &mut EventBatch<'_>) {
             ..
         } = result;
         let message = message.id().map(MessageId::to_shared);
-        out.push(EventKind::ToolResult {
+        out.push(EventKind::ToolResult(Box::new(ToolCallResult {
             id: call.in_stream(),
             call_id,
             message: message.unwrap_or_default(),
             name,
             parts,
             is_error,
-        });
+        })));
     }
 }
 

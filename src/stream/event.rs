@@ -148,17 +148,9 @@ pub enum EventKind {
         id: Arc<str>,
     },
     /// A tool call starts.
-    ToolCallStart {
-        /// The call's id: the message's id, `-t` and its place among the calls there. The other
-        /// events about the call have it, too.
-        id: Arc<str>,
-        /// The tool's name.
-        name: Arc<str>,
-        /// The id of the message with the call.
-        message: Arc<str>,
-        /// The provider's id of the call, which the transcript has; others can have the same.
-        call_id: Arc<str>,
-    },
+    //
+    // Boxed, as is a result: every delta is as large as the largest event.
+    ToolCallStart(Box<ToolCallStart>),
     /// A delta of a tool call's arguments.
     ToolCallDelta {
         /// The call's id.
@@ -179,20 +171,7 @@ pub enum EventKind {
         data: ProviderData,
     },
     /// The result of a tool call, or a failure that the model reads.
-    ToolResult {
-        /// The call's id.
-        id: Arc<str>,
-        /// The provider's id of the call.
-        call_id: Arc<str>,
-        /// The id of the message with the result.
-        message: Arc<str>,
-        /// The tool's name.
-        name: Arc<str>,
-        /// The parts that the model receives.
-        parts: Vec<Part>,
-        /// The tool refused or failed.
-        is_error: bool,
-    },
+    ToolResult(Box<ToolCallResult>),
     /// The session's state at the start of the run.
     StateSnapshot {
         /// The whole state.
@@ -236,6 +215,39 @@ pub enum EventKind {
         /// The data.
         value: Value,
     },
+}
+
+/// A tool call that starts, in [`EventKind::ToolCallStart`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ToolCallStart {
+    /// The call's id: the message's id, `-t` and its place among the calls there. The other events
+    /// about the call have it, too.
+    pub id: Arc<str>,
+    /// The tool's name.
+    pub name: Arc<str>,
+    /// The id of the message with the call.
+    pub message: Arc<str>,
+    /// The provider's id of the call, which the transcript has; others can have the same.
+    pub call_id: Arc<str>,
+}
+
+/// The result of a tool call, in [`EventKind::ToolResult`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ToolCallResult {
+    /// The call's id.
+    pub id: Arc<str>,
+    /// The provider's id of the call.
+    pub call_id: Arc<str>,
+    /// The id of the message with the result.
+    pub message: Arc<str>,
+    /// The tool's name.
+    pub name: Arc<str>,
+    /// The parts that the model receives.
+    pub parts: Vec<Part>,
+    /// The tool refused or failed.
+    pub is_error: bool,
 }
 
 /// A hook that has run, and its decision. Hooks left at their defaults are not reported.

@@ -47,7 +47,9 @@ pub use self::consumer_wait::ConsumerWait;
 pub use self::delta::Delta;
 pub use self::delta_sender::{DeltaSender, channel};
 pub(crate) use self::emitter::EventEmitter;
-pub use self::event::{CallbackNote, Decision, Event, EventKind, Invocation};
+pub use self::event::{
+    CallbackNote, Decision, Event, EventKind, Invocation, ToolCallResult, ToolCallStart,
+};
 pub use self::event_stream::EventStream;
 pub use self::mapper::{MapFn, Mapper, map_fn};
 pub use self::piece::Piece;

@@ -128,16 +128,15 @@ impl Trajectory {
         } in events
         {
             match kind {
-                EventKind::ToolCallStart {
-                    id,
-                    name,
-                    message,
-                    call_id,
-                } => calls.push(StreamedCall {
-                    id: id.clone(),
-                    message: message.clone(),
+                EventKind::ToolCallStart(call) => calls.push(StreamedCall {
+                    id: call.id.clone(),
+                    message: call.message.clone(),
                     arguments: String::new(),
-                    step: Step::new(invocation.path.clone(), call_id.clone(), name.clone()),
+                    step: Step::new(
+                        invocation.path.clone(),
+                        call.call_id.clone(),
+                        call.name.clone(),
+                    ),
                 }),
                 EventKind::ToolCallDelta { id, json } => {
                     // From the end: deltas belong to one of the latest calls.
@@ -145,16 +144,11 @@ impl Trajectory {
                         call.arguments.push_str(json);
                     }
                 }
-                EventKind::ToolResult {
-                    id,
-                    parts,
-                    is_error,
-                    ..
-                } => {
-                    if let Some(call) = calls.iter_mut().rfind(|call| call.id == *id) {
-                        let text = parts.iter().filter_map(Part::as_text).collect();
+                EventKind::ToolResult(result) => {
+                    if let Some(call) = calls.iter_mut().rfind(|call| call.id == result.id) {
+                        let text = result.parts.iter().filter_map(Part::as_text).collect();
                         call.step.result = Some(text);
-                        call.step.is_error = *is_error;
+                        call.step.is_error = result.is_error;
                     }
                 }
                 EventKind::AttemptDiscarded { message }

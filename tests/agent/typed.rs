@@ -328,7 +328,7 @@ fn shown(events: &[Event]) -> Vec<String> {
                 assert_eq!(error.kind(), ErrorKind::InvalidAnswer);
                 shown.push("rejected".into());
             }
-            EventKind::ToolCallStart { name, .. } => shown.push(name.to_string()),
+            EventKind::ToolCallStart(call) => shown.push(call.name.to_string()),
             EventKind::ResponseReplaced { .. } | EventKind::AttemptDiscarded { .. } => {
                 shown.push("gone".into());
             }

@@ -394,7 +394,8 @@ async fn a_consumer_reads_results_as_they_come_and_a_checkpoint_has_them_in_orde
     let mut run = agent.stream(resume(&first, "c2", Decision::Approve));
     let mut told = Vec::new();
     while let Some(event) = run.next().await {
-        if let EventKind::ToolResult { call_id: id, .. } = event.kind {
+        if let EventKind::ToolResult(result) = event.kind {
+            let id = &result.call_id;
             told.push(id.to_string());
             assert_eq!(
                 results(&run.checkpoint().messages),

@@ -39,15 +39,20 @@ async fn streamed(agent: &Agent, request: AgentRequest) -> (Vec<Event>, AgentRes
 fn shown(events: &[Event]) -> Vec<String> {
     let mut shown: Vec<String> = Vec::new();
     for event in events {
-        match &event.kind {
-            EventKind::TextStart { message }
-            | EventKind::ReasoningStart { message, .. }
-            | EventKind::ToolCallStart { message, .. }
-            | EventKind::ToolResult { message, .. }
-                if !shown.iter().any(|known| **known == **message) =>
-            {
-                shown.push(message.to_string());
+        let message = match &event.kind {
+            EventKind::TextStart { message } | EventKind::ReasoningStart { message, .. } => {
+                Some(message)
             }
+            EventKind::ToolCallStart(call) => Some(&call.message),
+            EventKind::ToolResult(result) => Some(&result.message),
+            _ => None,
+        };
+        if let Some(message) = message
+            && !shown.iter().any(|known| **known == **message)
+        {
+            shown.push(message.to_string());
+        }
+        match &event.kind {
             EventKind::AttemptDiscarded { message } | EventKind::ResponseReplaced { message } => {
                 shown.retain(|known| **known != **message);
             }
@@ -249,7 +254,7 @@ async fn a_call_keeps_its_path_and_its_id_through_a_pause() {
         ["r-m0", "r-m1", "r-m1-t0-result", "r2-m2"]
     );
     let result = events.iter().find_map(|event| match &event.kind {
-        EventKind::ToolResult { id, message, .. } => Some((id.to_string(), message.to_string())),
+        EventKind::ToolResult(result) => Some((result.id.to_string(), result.message.to_string())),
         _ => None,
     });
     let expected = ("r-m1-t0".to_owned(), "r-m1-t0-result".to_owned());

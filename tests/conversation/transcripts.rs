@@ -86,7 +86,7 @@ async fn seen(
 
 fn told(events: &[Event]) -> Vec<String> {
     let results = events.iter().filter_map(|event| match &event.kind {
-        EventKind::ToolResult { call_id, .. } => Some(call_id.to_string()),
+        EventKind::ToolResult(result) => Some(result.call_id.to_string()),
         _ => None,
     });
     results.collect()

@@ -58,21 +58,17 @@ pub fn deltas(events: impl IntoIterator<Item = Event>) -> Vec<Delta> {
         match event.kind {
             EventKind::TextDelta { text, .. } => deltas.push(Delta::Text(text)),
             EventKind::ReasoningDelta { text, .. } => deltas.push(Delta::Reasoning(text)),
-            EventKind::ToolCallStart {
-                id,
-                name,
-                message,
-                call_id,
-            } => {
+            EventKind::ToolCallStart(call) => {
                 // Events name a call by its id, and deltas by its number in the message.
+                let message = call.message;
                 if current_message.replace(message.clone()) != Some(message) {
                     calls.clear();
                 }
-                calls.push(id);
+                calls.push(call.id);
                 deltas.push(Delta::ToolCall {
                     index: calls.len() - 1,
-                    id: call_id,
-                    name,
+                    id: call.call_id,
+                    name: call.name,
                 });
             }
             EventKind::ToolCallDelta { id, json } => {

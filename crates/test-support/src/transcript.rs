@@ -44,18 +44,13 @@ pub fn left<'a>(events: impl IntoIterator<Item = &'a Event>) -> Vec<Answer> {
                 assert!(open.contains(id), "a thought outside its train");
                 seen.entry(owner[id].clone()).or_default().1.push_str(text);
             }
-            EventKind::ToolCallStart {
-                id,
-                name,
-                message,
-                call_id,
-            } => {
-                begin(&mut messages, message);
-                open.push(id.clone());
-                let calls = &mut seen.entry(message.clone()).or_default().2;
-                owner.insert(id.clone(), message.clone());
-                indices.insert(id.clone(), calls.len());
-                calls.push(format!("{call_id} {name} "));
+            EventKind::ToolCallStart(call) => {
+                begin(&mut messages, &call.message);
+                open.push(call.id.clone());
+                let calls = &mut seen.entry(call.message.clone()).or_default().2;
+                owner.insert(call.id.clone(), call.message.clone());
+                indices.insert(call.id.clone(), calls.len());
+                calls.push(format!("{} {} ", call.call_id, call.name));
             }
             EventKind::ToolCallDelta { id, json } => {
                 assert!(open.contains(id), "arguments outside their call");

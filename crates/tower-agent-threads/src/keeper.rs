@@ -92,8 +92,8 @@ impl Keeper {
     #[must_use]
     pub fn must_save_before(&self, event: &EventKind) -> bool {
         match event {
-            EventKind::ToolResult { message, .. } => {
-                matches!(self.keeping, Keeping::Store(_)) && !self.saved.contains(message)
+            EventKind::ToolResult(result) => {
+                matches!(self.keeping, Keeping::Store(_)) && !self.saved.contains(&result.message)
             }
             _ => false,
         }

@@ -145,7 +145,7 @@ async fn a_stream_that_is_not_read_to_its_end_has_what_it_has_shown() {
     let mut run = agent.stream("Pay.");
     assert_eq!(run.checkpoint().messages.len(), 1);
     while let Some(event) = run.next().await {
-        if matches!(event.kind, EventKind::ToolResult { .. }) {
+        if matches!(event.kind, EventKind::ToolResult(_)) {
             break;
         }
     }
@@ -287,7 +287,7 @@ async fn an_agent_as_a_tool_continues_where_a_cancellation_dropped_it() {
 
     let mut run = boss.stream("Pay.");
     while let Some(event) = run.next().await {
-        if matches!(&event.kind, EventKind::ToolResult { name, .. } if &**name == "pay") {
+        if matches!(&event.kind, EventKind::ToolResult(result) if &*result.name == "pay") {
             break;
         }
     }

@@ -88,14 +88,9 @@ fn answers<'a>(messages: impl Iterator<Item = &'a Message>) -> Vec<(String, Stri
 
 fn told(events: &[Event]) -> Vec<(String, String)> {
     let results = events.iter().filter_map(|event| match &event.kind {
-        EventKind::ToolResult {
-            call_id: id, parts, ..
-        } => {
-            let text = parts
-                .iter()
-                .filter_map(tower_agent::Part::as_text)
-                .collect();
-            Some((id.to_string(), text))
+        EventKind::ToolResult(result) => {
+            let texts = result.parts.iter().filter_map(tower_agent::Part::as_text);
+            Some((result.call_id.to_string(), texts.collect()))
         }
         _ => None,
     });

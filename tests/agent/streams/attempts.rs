@@ -30,7 +30,7 @@ async fn seen(agent: Agent) -> (Vec<String>, Result<AgentResponse, Error>) {
                 | EventKind::TextEnd { .. }
                 | EventKind::AttemptDiscarded { .. }
                 | EventKind::ResponseReplaced { .. }
-                | EventKind::ToolCallStart { .. }
+                | EventKind::ToolCallStart(_)
                 | EventKind::ToolCallEnd { .. }
         )
     };

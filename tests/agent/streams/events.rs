@@ -199,7 +199,7 @@ async fn agents_nest() {
     assert_eq!((desk.conversation(), clerk.conversation()), (&team, &clerk));
     assert_eq!(desk.tool_call, None);
     let starts = events.iter().find_map(|event| match &event.kind {
-        EventKind::ToolCallStart { id, .. } => Some(id),
+        EventKind::ToolCallStart(call) => Some(&call.id),
         _ => None,
     });
     assert_eq!(clerk.tool_call.as_ref(), starts);

@@ -51,18 +51,18 @@ fn word(event: &Event) -> String {
         EventKind::ReasoningStart { .. } => "reasoning".into(),
         EventKind::ReasoningDelta { text, .. } => format!("~{text}"),
         EventKind::ReasoningEnd { .. } => "reasoning over".into(),
-        EventKind::ToolCallStart { id, name, .. } => format!("{}: {name}", place(id)),
+        EventKind::ToolCallStart(call) => format!("{}: {}", place(&call.id), call.name),
         EventKind::ToolCallDelta { id, json } => format!("{}: +{json}", place(id)),
         EventKind::ToolCallEnd { id } => format!("{}: over", place(id)),
-        EventKind::ToolResult {
-            call_id,
-            is_error: true,
-            ..
-        } => format!("{call_id} -> error"),
-        EventKind::ToolResult { call_id, parts, .. } => {
+        EventKind::ToolResult(result) if result.is_error => {
+            format!("{} -> error", result.call_id)
+        }
+        EventKind::ToolResult(result) => {
             format!(
-                "{call_id} -> {}",
-                parts
+                "{} -> {}",
+                result.call_id,
+                result
+                    .parts
                     .iter()
                     .filter_map(|part| part.as_text())
                     .collect::<String>()

@@ -103,9 +103,13 @@ pub(crate) fn translate(event: stream::Event, run: &TranslateRun, out: &mut Vec<
             out.push(Event::reasoning_message_end(id.clone()));
             out.push(Event::reasoning_end(id));
         }
-        EventKind::ToolCallStart {
-            id, name, message, ..
-        } => out.push(Event::tool_call_start(id, name, Some(message))),
+        EventKind::ToolCallStart(call) => {
+            out.push(Event::tool_call_start(
+                call.id,
+                call.name,
+                Some(call.message),
+            ));
+        }
         EventKind::ToolCallDelta { id, json } => out.push(Event::tool_call_args(id, json)),
         EventKind::ToolCallEnd { id } => out.push(Event::tool_call_end(id)),
         EventKind::ToolCallProviderData { id, data } => {
@@ -114,18 +118,13 @@ pub(crate) fn translate(event: stream::Event, run: &TranslateRun, out: &mut Vec<
                 out.push(Event::reasoning_encrypted_value(of, id, value));
             }
         }
-        EventKind::ToolResult {
-            id,
-            message,
-            parts,
-            is_error,
-            ..
-        } => {
-            let result = Event::tool_call_result(message, id, conversation::content(&parts));
-            out.push(if is_error {
-                result.with_metadata(conversation::failure())
+        EventKind::ToolResult(result) => {
+            let content = conversation::content(&result.parts);
+            let event = Event::tool_call_result(result.message, result.id, content);
+            out.push(if result.is_error {
+                event.with_metadata(conversation::failure())
             } else {
-                result
+                event
             });
         }
         EventKind::StateSnapshot { state } => out.push(run.state.snapshot(state)),

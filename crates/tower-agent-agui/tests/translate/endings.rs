@@ -136,7 +136,7 @@ fn an_abort_that_a_layer_swallows_ends_the_run_all_the_same() {
             },
         ))
         .on_translate(before_translate(|request| match request.event().kind {
-            Told::ToolCallStart { .. } => Err(Error::abort("no tools")),
+            Told::ToolCallStart(_) => Err(Error::abort("no tools")),
             _ => Ok(()),
         }))
         .build();

@@ -290,11 +290,11 @@ fn rename(kind: &mut Told, name: &str) {
         | Told::ReasoningStart { id, .. }
         | Told::ReasoningDelta { id, .. }
         | Told::ReasoningEnd { id }
-        | Told::ToolCallStart { id, .. }
         | Told::ToolCallDelta { id, .. }
         | Told::ToolCallEnd { id }
-        | Told::ToolResult { id, .. }
         | Told::AttemptDiscarded { message: id } => *id = name.into(),
+        Told::ToolCallStart(call) => call.id = name.into(),
+        Told::ToolResult(result) => result.id = name.into(),
         _ => {}
     }
 }

@@ -416,7 +416,7 @@ async fn a_dropped_stream_is_kept_with_what_it_has_shown() {
     let agent = layer.layer(agent);
     let mut run = RunStream::new(agent.clone(), key().request("Pay."));
     while let Some(event) = run.next().await {
-        if matches!(event.kind, EventKind::ToolResult { .. }) {
+        if matches!(event.kind, EventKind::ToolResult(_)) {
             break;
         }
     }

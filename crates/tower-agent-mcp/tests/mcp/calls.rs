@@ -37,7 +37,7 @@ async fn progress_is_emitted_on_the_run_in_order_and_before_the_result() {
             .iter()
             .filter_map(|event| match &event.kind {
                 EventKind::Custom { name, value } if **name == *PROGRESS => Some(value.clone()),
-                EventKind::ToolResult { .. } => Some(json!("result")),
+                EventKind::ToolResult(_) => Some(json!("result")),
                 _ => None,
             })
             .collect();

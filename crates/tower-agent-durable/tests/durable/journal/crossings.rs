@@ -161,7 +161,7 @@ async fn a_consumer_that_goes_away_in_a_session_costs_no_second_payment() {
     let mut stream = RunStream::new(goes_away, answer());
     let reads = async {
         while let Some(event) = stream.next().await {
-            assert!(!matches!(event.kind, EventKind::ToolResult { .. }));
+            assert!(!matches!(event.kind, EventKind::ToolResult(_)));
         }
     };
     tokio::select! {

@@ -394,8 +394,14 @@ async fn an_edit_is_asked_about_again_unless_edits_are_allowed() {
         let mut run = agent.stream(request);
         let mut shown = Vec::new();
         while let Some(event) = run.next().await {
-            if let EventKind::ToolResult { parts, .. } = event.kind {
-                shown.push(parts.iter().filter_map(Part::as_text).collect::<String>());
+            if let EventKind::ToolResult(result) = event.kind {
+                shown.push(
+                    result
+                        .parts
+                        .iter()
+                        .filter_map(Part::as_text)
+                        .collect::<String>(),
+                );
             }
         }
         let edited = run.response().await.unwrap();

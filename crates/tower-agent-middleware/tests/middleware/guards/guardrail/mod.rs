@@ -27,8 +27,8 @@ fn is_of_answer(event: &Event) -> bool {
         event.kind,
         EventKind::TextStart { .. }
             | EventKind::ReasoningStart { .. }
-            | EventKind::ToolCallStart { .. }
-            | EventKind::ToolResult { .. }
+            | EventKind::ToolCallStart(_)
+            | EventKind::ToolResult(_)
             | EventKind::AttemptDiscarded { .. }
             | EventKind::ResponseReplaced { .. }
     )

@@ -87,10 +87,7 @@ async fn no_tool_runs_before_the_verdict_of_a_check_beside_the_model() {
     assert_eq!(response.unwrap_err().kind(), ErrorKind::Callback);
     assert!(log.all().is_empty());
     assert_eq!(
-        count(&events, |kind| matches!(
-            kind,
-            EventKind::ToolCallStart { .. }
-        )),
+        count(&events, |kind| matches!(kind, EventKind::ToolCallStart(_))),
         0
     );
 }

@@ -117,7 +117,7 @@ fn a_call_is_seen_at_once_and_its_arguments_when_the_answer_is_complete() {
     writing.send(begin(1, "two"));
     writing.send(more(1, r#"{"n":  1}"#));
     writing.send(more(0, r#"mple.com", "x": 1}"#));
-    let starts = |event: &EventKind| matches!(event, EventKind::ToolCallStart { .. });
+    let starts = |event: &EventKind| matches!(event, EventKind::ToolCallStart(_));
     assert_eq!(writing.seen.iter().filter(|event| starts(event)).count(), 2);
     assert_eq!(writing.seen.len(), 2, "{:?}", writing.seen);
 
