@@ -11,7 +11,7 @@ use super::transfer;
 use crate::call::CallKind;
 use crate::callback::LoopRules;
 use crate::context::RunContext;
-use crate::conversation::{CallName, PendingCalls, Slot, Transcript, refusal, stopped_answer};
+use crate::conversation::{CallName, PendingCalls, Slot, Transcript, refusal};
 use crate::error::{Error, ErrorKind, Result};
 use crate::maybe_future::MaybeFuture;
 use crate::message::{Message, ToolCall, ToolResult};
@@ -144,12 +144,12 @@ impl ToolTurn<'_> {
             self.transcript.keep(made.index, Slot::Open);
             return error;
         }
-        let mut result = if error.kind() == ErrorKind::Aborted {
-            // The tool may have had its effect: of a failure the model would read that it had none.
-            stopped_answer(made.call)
-        } else {
-            self.failure_message(made.call, &error)
-        };
+        let mut text = self.failure_text(made.call, &error);
+        if error.kind() == ErrorKind::Aborted {
+            // The tool may have had its effect. Of a failure alone the model would read that it had none.
+            text.push_str("; the run ended in this call, and its outcome is unknown");
+        }
+        let mut result = refusal(made.call, text);
         made.name.identify(std::iter::once(&mut result));
         let results = self.transcript.fail(made.index, result);
         made.context.forget_call();
@@ -271,15 +271,20 @@ impl ToolTurn<'_> {
 
     /// Returns the message that the model reads about a failure.
     fn failure_message(&self, call: &ToolCall, error: &Error) -> Message {
+        refusal(call, self.failure_text(call, error))
+    }
+
+    /// Returns the text of that message.
+    fn failure_text(&self, call: &ToolCall, error: &Error) -> String {
         let error = match &self.config.tool_failure_message {
             Some(message) => error.clone().or_model_message(message.clone()),
             None => error.clone(),
         };
         let Some(message) = error.model_message() else {
-            return refusal(call, self.with_parameters(call, &error));
+            return self.with_parameters(call, &error);
         };
         tracing::warn!(%error, "tool failed; hiding the error from the model");
-        refusal(call, message)
+        message.to_string()
     }
 
     /// Returns the text of an error, with the tool's parameters if the arguments do not match.

@@ -41,5 +41,5 @@ pub use self::interrupt::{Interrupt, Resolution, ResolutionOutcome};
 pub(crate) use self::record::{Open, Record, Transcript};
 pub(crate) use self::repair::{make_whole, refusal};
 pub(crate) use self::saved::Head;
-pub(crate) use self::slot::{Slot, stopped_answer};
+pub(crate) use self::slot::Slot;
 pub(crate) use self::step::{PendingCalls, Step, next_step};

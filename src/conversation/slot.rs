@@ -64,7 +64,7 @@ pub(super) fn stop(
 }
 
 /// Returns the result of a call that was started and whose outcome is unknown.
-pub(crate) fn stopped_answer(call: &ToolCall) -> Message {
+pub(super) fn stopped_answer(call: &ToolCall) -> Message {
     Message::tool(ToolResult::new(call, [Part::from_text(STOPPED)]).failed())
 }
 
