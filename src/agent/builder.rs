@@ -208,7 +208,8 @@ impl AgentBuilder {
     }
 
     /// Sets how many tool calls of one turn run in parallel. Defaults to 8. The results keep the
-    /// order of the calls.
+    /// order of the calls. With 1, the calls behind one that interrupts the run are made after its
+    /// answer.
     pub fn tool_concurrency(mut self, limit: usize) -> Self {
         self.tool_concurrency = limit;
         self

@@ -81,6 +81,16 @@ impl ToolTurn<'_> {
         } else {
             self.config.tool_concurrency
         };
+        if at_once == 1 {
+            for call in running {
+                call.await?;
+                // A later call may depend on the answer that this one waits for, and stays open.
+                if !self.context.interrupts().is_empty() {
+                    break;
+                }
+            }
+            return Ok(());
+        }
         // A failure of the run drops parallel calls.
         stream::iter(running)
             .buffer_unordered(at_once)

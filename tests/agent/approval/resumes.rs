@@ -4,8 +4,11 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 use tower_agent::callback::before_tool;
+use tower_agent::compat::Semantics;
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{Action, Agent, AgentRequest, Error, Interrupt, Resolution, Tool, ToolResponse};
+use tower_agent::{
+    Action, Agent, AgentBuilder, AgentRequest, Error, Interrupt, Resolution, Tool, ToolResponse,
+};
 use tower_agent_middleware::approval::{Approval, Decision};
 
 use test_support::log::Log;
@@ -93,4 +96,42 @@ async fn a_resume_runs_nothing_again_that_had_finished() {
 
     assert_eq!(log.all(), [r#"look "dear""#, "pay 10"]);
     model.assert_done();
+}
+
+#[tokio::test]
+async fn calls_that_are_made_one_at_a_time_wait_behind_a_question() {
+    type Change = fn(AgentBuilder) -> AgentBuilder;
+    let ways: [(&str, Change); 2] = [
+        ("concurrency", |agent| agent.tool_concurrency(1)),
+        ("preset", |agent| agent.semantics(Semantics::adk_elixir())),
+    ];
+    for (name, change) in ways {
+        let log = Log::default();
+        let turn = Turn::tool("look", json!(1))
+            .and_tool("pay", json!(2))
+            .and_tool("look", json!(3))
+            .and_tool("pay", json!(4));
+        let model = ScriptedModel::new([turn, Turn::from_text("done")]);
+        let agent = Agent::builder(model.clone())
+            .tools([log.tool("look"), log.tool("pay")])
+            .on_tool(Approval::of_tools(["pay"]));
+        let agent = change(agent).build().unwrap();
+
+        let mut response = agent.run("?").await.unwrap();
+        assert_eq!(log.all(), ["look 1"], "{name}");
+        for done in [
+            &["look 1", "pay 2", "look 3"][..],
+            &["look 1", "pay 2", "look 3", "pay 4"],
+        ] {
+            let [open] = response.interrupts() else {
+                panic!("{name}: one question at a time")
+            };
+            let yes = Resolution::resolved(&open.id, Decision::Approve);
+            let request = AgentRequest::resume(response.checkpoint()).with_resolutions([yes]);
+            response = agent.run(request).await.unwrap();
+            assert_eq!(log.all(), done, "{name}");
+        }
+        assert_eq!(response.text(), "done", "{name}");
+        model.assert_done();
+    }
 }

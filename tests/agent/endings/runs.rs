@@ -168,8 +168,7 @@ async fn an_interrupted_run_tells_what_it_waits_for_and_resumes_there() {
     let ends = Ends::default();
     let agent = Agent::builder(model.clone())
         .tools([count, wipe])
-        // One after another: the calls behind an interrupted one still run.
-        .tool_concurrency(1)
+        // The calls beside an interrupted one still run.
         .on_agent(ends.clone())
         .on_agent(after_agent(|_, _| {
             Action::Respond(AgentResponse::new([Message::assistant("after")]))
