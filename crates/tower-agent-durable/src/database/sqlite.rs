@@ -237,8 +237,15 @@ async fn try_open_writer(
     options: SqliteConnectOptions,
 ) -> Result<SqlitePool, MigrateError> {
     let writer = pool.connect_with(options).await?;
-    migrator(SQLITE).run(&writer).await?;
-    Ok(writer)
+    match migrator(SQLITE).run(&writer).await {
+        Ok(()) => Ok(writer),
+        Err(error) => {
+            // Dropped, it would close later, and meanwhile hold the file and its space: the next
+            // attempt to open the file could then fail as well.
+            writer.close().await;
+            Err(error)
+        }
+    }
 }
 
 /// Returns whether the database was locked, or a table was created in between.
