@@ -5,6 +5,7 @@ use std::sync::Arc;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serde_json::Value;
 
+use super::agent::boxed;
 use super::loop_config::Config;
 use super::tool_messages::{ShowTool, ToolAnswer};
 use super::transfer;
@@ -57,7 +58,8 @@ impl ToolTurn<'_> {
                 self.run_tool(&self.call(0, pending.name(index), call))
                     .await
             }
-            None => self.run_several(pending).await,
+            // Boxed: the future of a run stays small, and most turns have one call.
+            None => boxed(|| self.run_several(pending)).await,
         };
         // Results are kept even if another call fails the run: the run may have been interrupted as
         // well, and resume.
