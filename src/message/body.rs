@@ -6,25 +6,25 @@ use super::provider_data::ProviderData;
 /// Most messages have one part and no such data. The part is stored inline: with another allocation,
 /// or with more room, the allocator would take longer for each message of a conversation.
 #[derive(Clone, Default)]
-pub(super) struct Body {
+pub(super) struct MessageBody {
     /// The only part, if there is one and no data.
     one: Option<Part>,
     /// Everything else.
-    other: Option<Box<Other>>,
+    other: Option<Box<OtherBody>>,
 }
 
 #[derive(Clone, Default)]
-struct Other {
+struct OtherBody {
     parts: Vec<Part>,
     provider: ProviderData,
 }
 
-impl Body {
+impl MessageBody {
     pub(super) fn new(parts: Vec<Part>, provider: ProviderData) -> Self {
         if provider.is_empty() {
             return parts.into_iter().collect();
         }
-        let other = Other { parts, provider };
+        let other = OtherBody { parts, provider };
         Self {
             one: None,
             other: Some(Box::new(other)),
@@ -52,20 +52,20 @@ impl Body {
         &mut self.other_mut().provider
     }
 
-    fn other_mut(&mut self) -> &mut Other {
+    fn other_mut(&mut self) -> &mut OtherBody {
         let other = self.other.get_or_insert_default();
         other.parts.extend(self.one.take());
         other
     }
 }
 
-impl FromIterator<Part> for Body {
+impl FromIterator<Part> for MessageBody {
     fn from_iter<I: IntoIterator<Item = Part>>(parts: I) -> Self {
         let mut parts = parts.into_iter();
         match (parts.next(), parts.next()) {
             (one, None) => Self { one, other: None },
             (first, second) => {
-                let other = Other {
+                let other = OtherBody {
                     parts: first.into_iter().chain(second).chain(parts).collect(),
                     provider: ProviderData::default(),
                 };

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::body::Body;
+use super::body::MessageBody;
 use super::message_id::MessageId;
 use super::part::{Part, ToolResult};
 use super::provider_data::ProviderData;
@@ -28,7 +28,7 @@ pub struct Message(Arc<Content>);
 struct Content {
     id: Option<MessageId>,
     role: Role,
-    body: Body,
+    body: MessageBody,
 }
 
 /// A message as it is serialised.
@@ -233,7 +233,7 @@ impl<'de> Deserialize<'de> for Message {
         Ok(Self(Arc::new(Content {
             id: message.id,
             role: message.role,
-            body: Body::new(message.parts, message.provider),
+            body: MessageBody::new(message.parts, message.provider),
         })))
     }
 }

@@ -85,26 +85,21 @@ impl MessageId {
         let call_from_one = u16::try_from(call.saturating_add(1))
             .ok()
             .and_then(NonZeroU16::new);
-        match self.minted {
-            Some(minted)
-                if number == 0 && minted.result_of.is_none() && call_from_one.is_some() =>
-            {
-                let result_of = call_from_one;
-                Self::packed(
-                    &self.text,
-                    Minted {
-                        result_of,
-                        ..minted
-                    },
-                )
+        match (self.minted, call_from_one) {
+            (Some(minted), Some(_)) if number == 0 && minted.result_of.is_none() => {
+                let minted = Minted {
+                    result_of: call_from_one,
+                    ..minted
+                };
+                Self::packed(&self.text, minted)
             }
             _ if number == 0 => format!("{self}-t{call}-result").into(),
             _ => format!("{self}-t{call}-result{number}").into(),
         }
     }
 
-    fn text(&self) -> Text {
-        let mut text = Text::new();
+    fn text(&self) -> IdText {
+        let mut text = IdText::new();
         text.push(&self.text);
         if let Some(minted) = self.minted {
             minted.write(&mut text);
@@ -158,14 +153,14 @@ impl MessageId {
 
 /// The text of an id while it is written. Ids are written for each event, so it needs no
 /// allocation of its own, and not `fmt`, which takes several times as long.
-struct Text {
+struct IdText {
     bytes: [u8; Self::ROOM],
     length: usize,
     /// All of it, once it has no room: a client may choose longer ids than a run mints.
     long: String,
 }
 
-impl Text {
+impl IdText {
     const ROOM: usize = 120;
 
     fn new() -> Self {
@@ -211,7 +206,7 @@ impl Minted {
         self.number.get() - 1
     }
 
-    fn write(self, to: &mut Text) {
+    fn write(self, to: &mut IdText) {
         to.push("-m");
         to.push_number(self.number());
         if self.attempt > 0 {
@@ -238,7 +233,7 @@ impl fmt::Display for MessageId {
 
 impl fmt::Debug for MessageId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", &*self.to_shared())
+        fmt::Debug::fmt(self.text().as_str(), f)
     }
 }
 
@@ -301,5 +296,38 @@ impl Serialize for MessageId {
 impl<'de> Deserialize<'de> for MessageId {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Arc::<str>::deserialize(deserializer).map(Self::from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_that_does_not_fit_is_the_same_text_as_one_that_does() {
+        let conversation = Arc::from("run");
+        let first = MessageId::minted(&conversation, 0);
+        for number in [0, 7, u32::MAX - 1, u32::MAX] {
+            let id = MessageId::minted(&conversation, number);
+            assert_eq!(id, MessageId::from(format!("run-m{number}")));
+            assert_eq!(id.number(), Some(number));
+        }
+        for attempt in [1, 255, 256, u32::MAX] {
+            let id = first.attempt(attempt);
+            assert_eq!(id, MessageId::from(format!("run-m0.{attempt}")));
+            assert_eq!(id.number(), Some(0));
+        }
+        for call in [0, 65_534, 65_535, 1 << 20] {
+            let result = first.answer(call, 0);
+            assert_eq!(result, MessageId::from(format!("run-m0-t{call}-result")));
+            let other = MessageId::from(format!("run-m0-t{call}-result3"));
+            assert_eq!(first.answer(call, 3), other);
+        }
+        let mut ids = vec![first];
+        for revision in 0..300 {
+            let next = ids[revision].revised();
+            assert!(!ids.contains(&next), "{next}");
+            ids.push(next);
+        }
     }
 }

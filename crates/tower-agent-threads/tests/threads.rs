@@ -109,7 +109,7 @@ impl Cashier {
     }
 }
 
-/// What the client has received.
+/// The messages that the client has received.
 #[derive(Debug)]
 struct Reply {
     text: String,
