@@ -31,6 +31,8 @@
 //! | answers to interrupts (`resume`) | accepted once, if the interrupt is open in this thread, for the call and the arguments in question; otherwise rejected if they would allow a call |
 //! | answers to interrupts [for an operator](tower_agent::Interrupt::for_operator) | rejected unless the server [allows them](AgUiBuilder::allow_operator_answers); a client can only cancel one |
 //! | state, context, tools, forwarded properties, names | accepted: do not let a guard rely on them |
+//! | URLs of images, audio and documents | accepted if they are public, or [your function](AgUiBuilder::allow_urls) accepts them |
+//! | files of a provider | rejected |
 //! | activities, messages of subagents | ignored: no model reads them |
 //!
 //! If the client omits a known message, it is dropped from the conversation, unless it omits all and

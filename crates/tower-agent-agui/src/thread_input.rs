@@ -121,6 +121,7 @@ impl From<Refusal> for InputError {
     fn from(refusal: Refusal) -> Self {
         let path = match refusal.part {
             InputPart::Message(index) => format!("messages[{index}].id"),
+            InputPart::Content(index) => format!("messages[{index}].content"),
             InputPart::Call(index) => format!("messages[{index}].toolCallId"),
             InputPart::Answers => "resume".to_owned(),
             InputPart::Answer(index) => format!("resume[{index}].interruptId"),

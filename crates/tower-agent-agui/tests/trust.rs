@@ -1316,6 +1316,56 @@ fn a_pages_answer_counts_once_also_where_it_is_sent_twice() {
 }
 
 #[test]
+fn a_page_sends_the_model_to_public_urls_alone_and_another_server_may_choose() {
+    let image = |value: &str| json!([{ "type": "image", "source": { "type": "url", "value": value, "mimeType": "image/png" } }]);
+    let files = "https://generativelanguage.googleapis.com/v1beta/files/of-another-user";
+    for (how, keep) in keepers() {
+        let model = ScriptedModel::new([Turn::tool("pick", json!({})), Turn::from_text("Red.")]);
+        let agent = Agent::builder(model.clone()).build().unwrap();
+        let server = keep(AgUi::builder(agent.clone())).build();
+        let mut page = FrontEnd::default();
+        for url in [files, "gs://other-bucket/a.png", "http://169.254.169.254/a"] {
+            let mut asks = page.asks("Look.");
+            asks.messages[0] = serde_json::from_value(
+                json!({ "id": "u1", "role": "user", "content": image(url) }),
+            )
+            .unwrap();
+            let error = now(server.run(asks)).unwrap_err();
+            assert_eq!(error.kind(), InputErrorKind::Forbidden, "{how}");
+            assert_eq!(error.path(), "messages[0].content", "{how}");
+        }
+        let mut first = page.asks("Pick.");
+        first.tools =
+            serde_json::from_value(json!([{ "name": "pick", "description": "Picks." }])).unwrap();
+        page.runs(&server, first);
+        let mut answer = page.input();
+        let result = |url| json!({ "id": "x", "role": "tool", "toolCallId": page.call(0), "content": image(url) });
+        answer
+            .messages
+            .push(serde_json::from_value(result(files)).unwrap());
+        assert_eq!(
+            refused(&server, answer.clone()),
+            InputErrorKind::Forbidden,
+            "{how}"
+        );
+        answer.messages.pop();
+        let result = result("https://example.com/a.png");
+        answer
+            .messages
+            .push(serde_json::from_value(result).unwrap());
+        assert_eq!(said(&page.runs(&server, answer)), "Red.", "{how}");
+
+        let model = ScriptedModel::new([Turn::from_text("I see.")]);
+        let agent = Agent::builder(model).build().unwrap();
+        let server = keep(AgUi::builder(agent)).allow_urls(|_, url| url.starts_with("gs://ours/"));
+        let mut asks = FrontEnd::default().asks("Look.");
+        let ours = json!({ "id": "u1", "role": "user", "content": image("gs://ours/a.png") });
+        asks.messages[0] = serde_json::from_value(ours).unwrap();
+        assert!(now(server.build().run(asks)).is_ok(), "{how}");
+    }
+}
+
+#[test]
 fn results_are_in_the_order_of_their_calls() {
     type Step = fn(&mut FrontEnd) -> RunAgentInput;
     let picks: Step = |page| {

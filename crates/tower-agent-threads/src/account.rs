@@ -3,15 +3,20 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 
-use tower_agent::message::{Message, Part, Role};
+use tower_agent::message::{MediaSource, Message, Part, Role};
 
 use crate::client::{ClientCall, ClientMessage, ClientRole};
 use crate::refusal::{InputPart, Refusal, RefusalKind};
 use crate::thread::{Entry, Speaker, Thread};
+use crate::urls::Urls;
 
 /// Reads the client's messages. Tool calls and results become notes for the model, in the user's
 /// name.
-pub(crate) fn read<M: ClientMessage>(messages: &[M], thread: &mut Thread) -> Result<(), M::Error> {
+pub(crate) fn read<M: ClientMessage>(
+    messages: &[M],
+    urls: Urls<'_>,
+    thread: &mut Thread,
+) -> Result<(), M::Error> {
     let mut calls: HashMap<&str, ClientCall<'_>> = HashMap::new();
     for (index, message) in messages.iter().enumerate() {
         let id = Some(message.id().clone());
@@ -19,12 +24,12 @@ pub(crate) fn read<M: ClientMessage>(messages: &[M], thread: &mut Thread) -> Res
             ClientRole::System => Entry::new(
                 id,
                 Speaker::System,
-                words(message, Role::System, index, thread)?,
+                words(message, Role::System, index, urls, thread)?,
             ),
             ClientRole::User => Entry::new(
                 id,
                 Speaker::User,
-                words(message, Role::User, index, thread)?,
+                words(message, Role::User, index, urls, thread)?,
             ),
             ClientRole::Assistant(text) => {
                 calls.extend(message.calls().into_iter().map(|call| (call.id, call)));
@@ -39,7 +44,7 @@ pub(crate) fn read<M: ClientMessage>(messages: &[M], thread: &mut Thread) -> Res
                     let why = format!("no earlier message contains the call `{call}`");
                     Refusal::new(RefusalKind::Invalid, InputPart::Call(index), why)
                 })?;
-                let parts = parts(message, index)?;
+                let parts = parts(message, index, urls)?;
                 Entry::new(id, Speaker::Tool, note(call, parts, is_failed))
             }
             ClientRole::Outside => continue,
@@ -68,26 +73,47 @@ pub(crate) fn words<M: ClientMessage>(
     client: &M,
     role: Role,
     index: usize,
+    urls: Urls<'_>,
     thread: &Thread,
 ) -> Result<Message, M::Error> {
-    let message = Message::new(role, parts(client, index)?);
+    let message = Message::new(role, parts(client, index, urls)?);
     Ok(with_id_of(client, thread, message))
 }
 
 /// Returns the content of a message.
-pub(crate) fn parts<M: ClientMessage>(client: &M, index: usize) -> Result<Vec<Part>, M::Error> {
+pub(crate) fn parts<M: ClientMessage>(
+    client: &M,
+    index: usize,
+    urls: Urls<'_>,
+) -> Result<Vec<Part>, M::Error> {
     let parts = client.parts(index)?;
     for part in &parts {
-        match part {
-            Part::Text(_) | Part::Image(_) | Part::Audio(_) | Part::Document(_) => {}
-            // A protocol that passes on what a client sends must not let it make calls.
-            _ => {
-                let why = "only the server may set such a part of a message";
-                return Err(Refusal::forbidden(InputPart::Message(index), why).into());
-            }
+        if let Err(why) = check(part, urls) {
+            return Err(Refusal::forbidden(InputPart::Content(index), why).into());
         }
     }
     Ok(parts)
+}
+
+/// Fails with the reason if a client may not send a part.
+fn check(part: &Part, urls: Urls<'_>) -> Result<(), &'static str> {
+    let source = match part {
+        Part::Text(_) => return Ok(()),
+        Part::Image(image) => &image.source,
+        Part::Audio(audio) => &audio.source,
+        Part::Document(document) => &document.source,
+        // A protocol that passes on what a client sends must not let it make calls.
+        _ => return Err("only the server may set such a part of a message"),
+    };
+    match source {
+        MediaSource::Base64 { .. } => Ok(()),
+        MediaSource::Url { url, .. } if urls.accept(url) => Ok(()),
+        MediaSource::Url { .. } => {
+            Err("a client cannot name this URL: send the data, or a public `https` URL")
+        }
+        // All users of the server share the account with the files.
+        _ => Err("a client cannot name a provider's file: send the data, or a public `https` URL"),
+    }
 }
 
 /// Gives a message the id that the client has chosen, unless it could be that of another message:

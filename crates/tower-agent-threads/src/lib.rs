@@ -31,6 +31,8 @@
 //! | answers to interrupts | accepted once, if the interrupt is open in this thread; otherwise refused if they would allow a call |
 //! | answers to interrupts [for an operator](tower_agent::Interrupt::for_operator) | refused unless the server [allows them](Threads::allow_operator_answers); a client can only cancel one |
 //! | parts other than text, images, audio and documents | refused |
+//! | files of a provider | refused |
+//! | URLs of images, audio and documents | accepted if they are public: `https`, and a host that is neither an address, nor a local name, nor one at which a provider keeps files. A [function](Threads::allow_urls) can choose others |
 //! | messages [outside](ClientRole::Outside) the conversation | ignored |
 //!
 //! A known message that the client omits is dropped from the conversation, unless it omits all and the
@@ -68,6 +70,7 @@ mod store;
 mod thread;
 mod threads;
 mod time;
+mod urls;
 
 pub use self::client::{ClientCall, ClientInput, ClientMessage, ClientRole, ClientView};
 pub use self::interrupt_ids::InterruptIds;

@@ -43,6 +43,8 @@ pub enum InputPart {
     Thread,
     /// The message at this index.
     Message(usize),
+    /// The content of the message at this index.
+    Content(usize),
     /// The call that the message at this index is the result of.
     Call(usize),
     /// All answers.

@@ -12,6 +12,7 @@ use crate::refusal::{InputPart, Refusal, RefusalKind};
 use crate::results::Results;
 use crate::sent::Sent;
 use crate::thread::{Answered, Entry, Speaker, Thread};
+use crate::urls::{UrlRule, Urls};
 
 /// The start of a run.
 #[derive(Debug)]
@@ -22,23 +23,27 @@ pub(crate) struct Accepted {
 }
 
 /// The exceptions that a server allows its clients.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Allowed {
     /// An input without known messages continues the conversation.
     pub(crate) partial_history: bool,
     /// The answers to interrupts that are for an operator.
     pub(crate) operator_answers: bool,
+    pub(crate) urls: UrlRule,
 }
 
 /// Accepts the input of a thread that the server does not know.
-pub(crate) fn begin<M: ClientMessage>(input: &ClientInput<'_, M>) -> Result<Accepted, M::Error> {
+pub(crate) fn begin<M: ClientMessage>(
+    input: &ClientInput<'_, M>,
+    urls: Urls<'_>,
+) -> Result<Accepted, M::Error> {
     for (index, answer) in input.answers.iter().enumerate() {
         if is_resolved(answer) {
             return Err(not_open(index, answer).into());
         }
     }
     let mut thread = Thread::default();
-    account::read(input.messages, &mut thread)?;
+    account::read(input.messages, urls, &mut thread)?;
     thread.branch = (0..thread.log.len()).collect();
     let request = AgentRequest::resume(thread.checkpoint());
     Ok(Accepted { thread, request })
@@ -50,10 +55,11 @@ pub(crate) fn go_on<M: ClientMessage>(
     mut thread: Thread,
     input: &ClientInput<'_, M>,
     is_lost: bool,
-    allowed: Allowed,
+    allowed: &Allowed,
+    urls: Urls<'_>,
 ) -> Result<Accepted, M::Error> {
     thread.is_cut |= is_lost;
-    let mut sent = Sent::read(&thread, input.messages)?;
+    let mut sent = Sent::read(&thread, input.messages, urls)?;
     if allowed.partial_history && sent.known.is_empty() {
         sent.add_all_known(&thread);
     }
@@ -189,7 +195,7 @@ fn append_sorted(branch: &mut Vec<usize>, results: &mut Vec<usize>, thread: &Thr
 fn answered(
     thread: &Thread,
     answers: &[Resolution],
-    allowed: Allowed,
+    allowed: &Allowed,
 ) -> Result<Vec<Answered>, Refusal> {
     let mut answered = Vec::new();
     for (index, answer) in answers.iter().enumerate() {

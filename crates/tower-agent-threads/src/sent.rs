@@ -10,6 +10,7 @@ use crate::client::{ClientMessage, ClientRole};
 use crate::refusal::{InputPart, Refusal, RefusalKind};
 use crate::results::Results;
 use crate::thread::{Entry, Speaker, Thread};
+use crate::urls::Urls;
 
 /// The client's messages for a known thread.
 pub(crate) struct Sent<'a, M> {
@@ -22,6 +23,7 @@ pub(crate) struct Sent<'a, M> {
     results: Vec<SentResult<'a, M>>,
     /// Calls of messages that are not part of the conversation.
     left_out: HashSet<&'a str>,
+    urls: Urls<'a>,
 }
 
 /// The result of a call, as the client has sent it.
@@ -35,7 +37,11 @@ struct SentResult<'a, M> {
 }
 
 impl<'a, M: ClientMessage> Sent<'a, M> {
-    pub(crate) fn read(thread: &Thread, messages: &'a [M]) -> Result<Self, M::Error> {
+    pub(crate) fn read(
+        thread: &Thread,
+        messages: &'a [M],
+        urls: Urls<'a>,
+    ) -> Result<Self, M::Error> {
         let mut entries = HashMap::new();
         for (index, entry) in thread.log.iter().enumerate() {
             if let Some(id) = &entry.id {
@@ -48,6 +54,7 @@ impl<'a, M: ClientMessage> Sent<'a, M> {
             new: Vec::new(),
             results: Vec::new(),
             left_out: HashSet::new(),
+            urls,
         };
         let mut seen = HashSet::new();
         for (index, message) in messages.iter().enumerate() {
@@ -75,11 +82,11 @@ impl<'a, M: ClientMessage> Sent<'a, M> {
                 // Sent twice, it was said once.
                 ClientRole::System | ClientRole::User if !seen.insert((speaker, &**id)) => {}
                 ClientRole::System => {
-                    let words = account::words(message, Role::System, index, thread)?;
+                    let words = account::words(message, Role::System, index, urls, thread)?;
                     sent.add_new(id, speaker, words);
                 }
                 ClientRole::User => {
-                    let words = account::words(message, Role::User, index, thread)?;
+                    let words = account::words(message, Role::User, index, urls, thread)?;
                     sent.add_new(id, speaker, words);
                 }
                 ClientRole::Tool { call, is_failed } => sent.results.push(SentResult {
@@ -237,7 +244,7 @@ impl<'a, M: ClientMessage> Sent<'a, M> {
             let Some(sent_call) = sent_calls.find(|sent_call| sent_call.id == call.id) else {
                 continue;
             };
-            let parts = account::parts(message, result.index)?;
+            let parts = account::parts(message, result.index, self.urls)?;
             let mut answer = ToolResult::new(sent_call, parts);
             if result.is_failed {
                 answer = answer.failed();

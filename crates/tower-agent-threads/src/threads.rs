@@ -13,6 +13,7 @@ use crate::seal::{SealKeys, UsedAnswers, is_sealed};
 use crate::store::{BoxStore, ThreadKey, ThreadStore};
 use crate::thread::Thread;
 use crate::time::now;
+use crate::urls::{UrlRule, Urls};
 
 /// The threads of a server: in a store, or sealed with its clients. Cloning is O(1).
 ///
@@ -109,6 +110,35 @@ impl Threads {
         self
     }
 
+    /// Sets which URLs a client may put into a message, for images, audio and documents. Defaults to
+    /// public ones: `https`, and a host that is neither an address, nor a local name, nor one at which
+    /// a provider keeps files.
+    ///
+    /// A provider fetches a URL with the key that all users of the server share, or, if the model is
+    /// your own, from your network. The function decides alone: the default rule does not apply to what
+    /// it accepts.
+    ///
+    /// ```
+    /// use tower_agent_threads::Threads;
+    ///
+    /// // Each user has a folder of uploads.
+    /// let threads = Threads::default().allow_urls(|key, url| {
+    ///     let folder = url.strip_prefix("gs://shop-uploads/");
+    ///     let of_user = |(user, _): &(&str, &str)| key.principal.as_deref() == Some(*user);
+    ///     let folder = folder.and_then(|path| path.split_once('/'));
+    ///     folder.filter(of_user).is_some()
+    /// });
+    /// # drop(threads);
+    /// ```
+    #[must_use]
+    pub fn allow_urls(
+        mut self,
+        accept: impl Fn(&ThreadKey, &str) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.allowed.urls = UrlRule::Chosen(Arc::new(accept));
+        self
+    }
+
     /// Returns whether a value is a sealed thread, for a server whose clients keep them: pass it with
     /// the [input](ClientInput::sealed), and nowhere else.
     #[must_use]
@@ -147,12 +177,16 @@ impl Threads {
         let earlier = known
             .as_ref()
             .map(|thread| (thread.version, thread.answered.clone()));
+        let urls = Urls {
+            rule: &self.allowed.urls,
+            key: &key,
+        };
         let Accepted {
             mut thread,
             request,
         } = match known {
-            None => rules::begin(&input)?,
-            Some(thread) => rules::go_on(thread, &input, is_lost, self.allowed)?,
+            None => rules::begin(&input, urls)?,
+            Some(thread) => rules::go_on(thread, &input, is_lost, &self.allowed, urls)?,
         };
         // From here on the thread is this run's.
         let name = name(&input, &thread);

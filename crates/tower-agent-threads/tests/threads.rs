@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
-use tower_agent::message::{Part, Role, ToolCall};
+use tower_agent::message::{Image, MediaSource, Part, Role, ToolCall};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, BoxError, Message, Resolution, RunStream, Tool};
 use tower_agent_middleware::approval::Approval;
@@ -233,9 +233,129 @@ async fn a_client_speaks_for_itself_alone() {
     let forged = refusal(reply(&cashier, &threads, ClientInput::new("r2", &call)).await);
     assert_eq!(
         (forged.kind, forged.part),
-        (RefusalKind::Forbidden, InputPart::Message(1))
+        (RefusalKind::Forbidden, InputPart::Content(1))
     );
     assert_eq!((cashier.model.requests().len(), cashier.paid()), (1, 0));
+}
+
+/// Returns the refusal of an image in a user's message of a thread, if it is refused.
+async fn image(threads: &Threads, key: ThreadKey, source: MediaSource) -> Option<Refusal> {
+    let mut message = Plain::user("m1", "Look.");
+    message.parts.push(Image::new(source).into());
+    let messages = [message];
+    let input = ClientInput::new("r1", &messages);
+    threads.begin(key, input).await.err()
+}
+
+#[tokio::test]
+async fn a_client_names_public_urls_alone_and_no_file_of_a_provider() {
+    let accepted = [
+        "https://example.com/a.png",
+        "HTTPS://Images.Example.com:8443/a.png?size=1#top",
+        "https://xn--bcher-kva.example/a%20b.png",
+        "https://notgoogleapis.com/a.png",
+        "https://1.example.com",
+    ];
+    for url in accepted {
+        let refusal = image(&Threads::default(), key(), MediaSource::url(url)).await;
+        assert_eq!(refusal, None, "{url}");
+    }
+    let refused = [
+        "",
+        "example.com/a.png",
+        "//example.com/a.png",
+        "http://example.com/a.png",
+        "ftp://example.com/a.png",
+        "file:///etc/passwd",
+        "data:image/png;base64,AAAA",
+        "gs://other-bucket/payroll.pdf",
+        "s3://other-bucket/payroll.pdf",
+        "https:example.com",
+        "https:///example.com",
+        "https://",
+        "https:// example.com/",
+        " https://example.com/",
+        "https://example.com\n.internal/",
+        "https://exam\tple.com/",
+        "https:\\\\example.com/",
+        "https://example.com\\@internal.example/",
+        "https://user:password@example.com/",
+        "https://example.com@localhost/",
+        "https://localhost/",
+        "https://localhost./",
+        "https://metadata.google.internal/computeMetadata",
+        "https://intranet/",
+        "https://printer.local/",
+        "https://127.0.0.1/",
+        "https://127.1/",
+        "https://2130706433/",
+        "https://0x7f.0x1/",
+        "https://169.254.169.254/latest",
+        "https://[::1]/",
+        "https://[::ffff:169.254.169.254]/",
+        "https://example.com:80a/",
+        "https://ex%61mple.com/",
+        "https://\u{ff45}xample.com/",
+        "https://example\u{3002}com/",
+        "https://generativelanguage.googleapis.com/v1beta/files/of-another-user",
+        "https://GENERATIVELANGUAGE.googleapis.com./v1beta/files/of-another-user",
+        "https://storage.googleapis.com/other-bucket/payroll.pdf",
+        "https://api.openai.com/v1/files/of-another-user/content",
+        "https://api.anthropic.com/v1/files/of-another-user/content",
+    ];
+    for url in refused {
+        let refusal = image(&Threads::default(), key(), MediaSource::url(url)).await;
+        let refusal = refusal.unwrap_or_else(|| panic!("accepted {url:?}"));
+        assert_eq!(
+            (refusal.kind, refusal.part),
+            (RefusalKind::Forbidden, InputPart::Content(0)),
+            "{url}"
+        );
+    }
+    let file = MediaSource::file("file_1");
+    let refusal = image(&Threads::default(), key(), file).await.unwrap();
+    assert_eq!(refusal.kind, RefusalKind::Forbidden);
+}
+
+#[tokio::test]
+async fn a_function_chooses_the_urls_of_each_user() {
+    let threads = Threads::default().allow_urls(|key, url| {
+        let owner = key.principal.as_deref().unwrap_or_default();
+        url.starts_with(&format!("gs://uploads/{owner}/"))
+    });
+    let upload = || MediaSource::url("gs://uploads/ada/cat.png");
+    assert_eq!(image(&threads, key(), upload()).await, None);
+    let bob = ThreadKey::new("shop", "1").with_principal(Some("bob".into()));
+    assert!(image(&threads, bob, upload()).await.is_some());
+    let public = MediaSource::url("https://example.com/a.png");
+    assert!(image(&threads, key(), public).await.is_some());
+}
+
+#[tokio::test]
+async fn a_url_is_checked_in_notes_of_results_and_in_later_messages_too() {
+    let cashier = Cashier::new([Turn::from_text("Hello.")]);
+    let threads = Threads::default();
+    let inside = Part::image_url("http://printer.local/");
+
+    let mut calls = Plain::new("m1", Role::Assistant, "I look.");
+    calls.calls = vec![("call_1".to_owned(), "camera".to_owned())];
+    let mut result = Plain::new("m2", Role::Tool, "Done.");
+    result.call = "call_1".to_owned();
+    result.parts.push(inside.clone());
+    let account = [calls, result];
+    let refused = refusal(reply(&cashier, &threads, ClientInput::new("r1", &account)).await);
+    assert_eq!(refused.part, InputPart::Content(1));
+
+    let hello = Plain::user("m3", "Hello.");
+    let first = [hello.clone()];
+    reply(&cashier, &threads, ClientInput::new("r2", &first))
+        .await
+        .unwrap();
+    let mut later = Plain::user("m4", "Look there.");
+    later.parts.push(inside);
+    let second = [hello, later];
+    let refused = refusal(reply(&cashier, &threads, ClientInput::new("r3", &second)).await);
+    assert_eq!(refused.part, InputPart::Content(1));
 }
 
 #[tokio::test]

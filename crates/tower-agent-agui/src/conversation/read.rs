@@ -196,7 +196,9 @@ fn source(media: &MediaPart) -> Result<MediaSource, &'static str> {
         PartSource::Url { value, mime_type } => (MediaSource::url(value), mime_type),
         // A client must not choose among the files in the account that the server uses.
         PartSource::File { .. } => {
-            return Err("a client cannot name a provider's file; send the data or a URL");
+            return Err(
+                "a client cannot name a provider's file; send the data, or a public `https` URL",
+            );
         }
     };
     Ok(match media_type {

@@ -11,7 +11,7 @@ use tower_agent::agent::{AgentService, BoxAgent};
 use tower_agent::call::{BoxCallService, CallService};
 use tower_agent::callback::{Callback, LayerInner, StackBuilder};
 use tower_agent::compat::CallbackSemantics;
-use tower_agent_threads::{SealKeys, ThreadStore, Threads};
+use tower_agent_threads::{SealKeys, ThreadKey, ThreadStore, Threads};
 
 /// Builds an [`AgUi`]; created by [`AgUi::builder`].
 #[must_use = "a builder does nothing until `build` is called"]
@@ -150,6 +150,33 @@ impl AgUiBuilder {
     /// ```
     pub fn allow_operator_answers(mut self) -> Self {
         self.threads = self.threads.allow_operator_answers();
+        self
+    }
+
+    /// Sets which URLs a client may put into a message, for images, audio and documents. Defaults to
+    /// public ones: `https`, and a host that is neither an address, nor a local name, nor one at which
+    /// a provider keeps files. The function decides alone; see
+    /// [`Threads::allow_urls`](crate::threads::Threads::allow_urls).
+    ///
+    /// ```
+    /// use tower_agent_agui::AgUi;
+    /// # use tower_agent::Agent;
+    /// # use tower_agent::testing::ScriptedModel;
+    ///
+    /// # fn main() -> Result<(), tower_agent::BoxError> {
+    /// # let agent = Agent::builder(ScriptedModel::new([])).build()?;
+    /// let server = AgUi::builder(agent)
+    ///     .allow_urls(|_, url| url.starts_with("https://images.example.com/"))
+    ///     .build();
+    /// # drop(server);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn allow_urls(
+        mut self,
+        accept: impl Fn(&ThreadKey, &str) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.threads = self.threads.allow_urls(accept);
         self
     }
 
