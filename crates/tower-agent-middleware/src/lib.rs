@@ -4,6 +4,7 @@
 //! |---|---|
 //! | a provider fails now and then | [`retry`] |
 //! | a provider is down, or a conversation is too long for a model | [`fallback`] |
+//! | a provider or a tool is down, and each call waits for it | [`circuit_breaker`] |
 //! | a call hangs or stalls | [`timeout`] |
 //! | a run must not exceed a cost | [`budget`] |
 //! | personal data or keys must not be exposed | [`redact`] |
@@ -67,6 +68,7 @@ mod predicate;
 
 pub mod approval;
 pub mod budget;
+pub mod circuit_breaker;
 pub mod fallback;
 pub mod guardrail;
 #[cfg(feature = "redact")]

@@ -1,0 +1,210 @@
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tower_agent::error::{Error, ErrorKind};
+
+use crate::lock::lock;
+
+/// Decides whether an error counts as a failure of what was called.
+pub(super) type IsFailure = Arc<dyn Fn(&Error) -> bool + Send + Sync>;
+
+/// The settings of a layer.
+#[derive(Clone)]
+pub(super) struct Settings {
+    pub(super) failures: u32,
+    pub(super) pause: Duration,
+    pub(super) is_failure: IsFailure,
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings")
+            .field("failures", &self.failures)
+            .field("pause", &self.pause)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The name of a tool; `None` for calls without a name, such as those of a model.
+type Key = Option<Arc<str>>;
+
+/// The circuits of a layer and its clones, by the name of what is called. A circuit without
+/// failures has no entry: names may be invented by a model.
+#[derive(Debug, Default)]
+pub(super) struct Circuits(Mutex<HashMap<Key, Circuit>>);
+
+#[derive(Debug, Default)]
+struct Circuit {
+    /// The failures since the last success.
+    failures: u32,
+    /// While it is open: when the next call may test it.
+    open_until: Option<Instant>,
+    /// When it was last closed. Calls that are older tell nothing about the present.
+    closed_at: Option<Instant>,
+}
+
+/// How a call ended.
+enum Outcome {
+    Success,
+    Failure { retry_after: Option<Duration> },
+}
+
+impl Circuits {
+    /// Admits a call, or returns the reason why it is not made.
+    pub(super) fn admit(
+        self: &Arc<Self>,
+        name: Option<&str>,
+        settings: &Settings,
+    ) -> Result<Permit, Refusal> {
+        let key: Key = name.map(Arc::from);
+        let now = Instant::now();
+        let mut tests_until = None;
+        if let Some(circuit) = lock(&self.0).get_mut(&key)
+            && let Some(until) = circuit.open_until
+        {
+            if now < until {
+                return Err(Refusal {
+                    failures: circuit.failures,
+                    wait: until - now,
+                });
+            }
+            // The next one may test it if this one has not ended by then, so a call that hangs does not
+            // hold the circuit open for ever.
+            tests_until = Some(now + settings.pause);
+            circuit.open_until = tests_until;
+        }
+        Ok(Permit {
+            circuits: self.clone(),
+            settings: settings.clone(),
+            key,
+            since: now,
+            tests_until,
+            is_judged: false,
+        })
+    }
+}
+
+/// The reason why a call is not made.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    failures: u32,
+    wait: Duration,
+}
+
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Self {
+        let Refusal { failures, wait } = refusal;
+        let message = format!(
+            "not called: the last {failures} calls failed; the next one may be made in {wait:?}"
+        );
+        // Not retryable: a retry outside would wait for the pause, and a fallback need not.
+        Self::new(ErrorKind::Overloaded, message)
+            .with_retryable(false)
+            .with_retry_after(wait)
+    }
+}
+
+/// A call that is made, and will be judged.
+#[derive(Debug)]
+pub(super) struct Permit {
+    circuits: Arc<Circuits>,
+    settings: Settings,
+    key: Key,
+    since: Instant,
+    /// For a call that tests an open circuit: the time until which no other does.
+    tests_until: Option<Instant>,
+    is_judged: bool,
+}
+
+impl Permit {
+    pub(super) fn succeed(self) {
+        self.judge(Outcome::Success);
+    }
+
+    pub(super) fn fail(self, error: &Error) {
+        let is_cancelled = error.kind() == ErrorKind::Cancelled;
+        if error.is_ending() || is_cancelled {
+            // Dropped without a verdict: the run ended, and the service has said nothing.
+            return;
+        }
+        // A model can invent as many names as it likes, and none of them is a tool that fails.
+        let is_unknown = error.kind() == ErrorKind::UnknownTool;
+        if !is_unknown && (self.settings.is_failure)(error) {
+            let retry_after = error.retry_after();
+            self.judge(Outcome::Failure { retry_after });
+        } else {
+            self.judge(Outcome::Success);
+        }
+    }
+
+    fn judge(mut self, outcome: Outcome) {
+        self.is_judged = true;
+        let circuits = &mut *lock(&self.circuits.0);
+        match outcome {
+            Outcome::Success => self.count_success(circuits),
+            Outcome::Failure { retry_after } => self.count_failure(circuits, retry_after),
+        }
+    }
+
+    fn count_success(&self, circuits: &mut HashMap<Key, Circuit>) {
+        let Some(circuit) = circuits.get_mut(&self.key) else {
+            return;
+        };
+        match circuit.open_until {
+            Some(_) if self.tests_until.is_none() => {
+                // It was made before the circuit opened.
+            }
+            Some(_) => {
+                tracing::info!(name = self.key.as_deref(), "circuit closed");
+                *circuit = Circuit {
+                    closed_at: Some(Instant::now()),
+                    ..Circuit::default()
+                };
+            }
+            None if circuit.closed_at.is_none() => {
+                circuits.remove(&self.key);
+            }
+            None => circuit.failures = 0,
+        }
+    }
+
+    fn count_failure(&self, circuits: &mut HashMap<Key, Circuit>, retry_after: Option<Duration>) {
+        let circuit = circuits.entry(self.key.clone()).or_default();
+        let is_test = self.tests_until.is_some();
+        let is_old = circuit.closed_at.is_some_and(|closed| self.since < closed);
+        if is_old || (circuit.open_until.is_some() && !is_test) {
+            return;
+        }
+        circuit.failures = circuit.failures.saturating_add(1);
+        if is_test || circuit.failures >= self.settings.failures {
+            let pause = self.settings.pause.max(retry_after.unwrap_or_default());
+            let failures = circuit.failures;
+            tracing::warn!(
+                name = self.key.as_deref(),
+                failures,
+                ?pause,
+                "circuit opened"
+            );
+            circuit.open_until = Instant::now().checked_add(pause).or(circuit.open_until);
+        }
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let is_test = self.tests_until.is_some();
+        if self.is_judged || !is_test {
+            return;
+        }
+        let mut circuits = lock(&self.circuits.0);
+        if let Some(circuit) = circuits.get_mut(&self.key)
+            && circuit.open_until == self.tests_until
+        {
+            // The test brought no verdict, so the next call is the test.
+            circuit.open_until = Some(Instant::now());
+        }
+    }
+}

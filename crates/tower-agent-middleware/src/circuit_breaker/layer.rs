@@ -1,0 +1,89 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use tower_layer::Layer;
+
+use super::circuit::{Circuits, Settings};
+use super::service::CircuitBreaker;
+use tower_agent::error::Error;
+
+/// Stops calling what keeps failing; [`CircuitBreaker`] is the service. Clones share their circuits.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use tower_agent::{Agent, BoxError, ErrorKind, Tool};
+/// use tower_agent_middleware::circuit_breaker::CircuitBreakerLayer;
+/// use tower_agent_middleware::timeout::CallTimeoutLayer;
+///
+/// # fn agent(model: tower_agent::testing::ScriptedModel, search: Tool) -> Result<Agent, BoxError> {
+/// // A tool's own errors count as well, since those of this tool mean that it is down.
+/// let breaker = CircuitBreakerLayer::new()
+///     .failure_if(|error| error.is_retryable() || error.kind() == ErrorKind::Tool);
+/// let search = search.layer(CallTimeoutLayer::new(Duration::from_secs(10))).layer(breaker);
+/// let agent = Agent::builder(model).tool(search).build()?;
+/// # Ok(agent)
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a layer does nothing until it is layered"]
+pub struct CircuitBreakerLayer {
+    circuits: Arc<Circuits>,
+    settings: Settings,
+}
+
+impl CircuitBreakerLayer {
+    /// Creates a layer that opens a circuit after 5 failures in a row, for 30 s.
+    pub fn new() -> Self {
+        Self {
+            circuits: Arc::default(),
+            settings: Settings {
+                failures: 5,
+                pause: Duration::from_secs(30),
+                is_failure: Arc::new(Error::is_retryable),
+            },
+        }
+    }
+
+    /// Sets the number of failures in a row after which a circuit opens. Defaults to 5; at least 1.
+    pub fn failures(mut self, failures: u32) -> Self {
+        self.settings.failures = failures;
+        self
+    }
+
+    /// Sets the time after which one call tests an open circuit. Defaults to 30 s. If the last error
+    /// has a longer [`retry_after`](Error::retry_after), that is used.
+    pub fn pause(mut self, pause: Duration) -> Self {
+        self.settings.pause = pause;
+        self
+    }
+
+    /// Sets which errors are failures of what was called. Defaults to those that are
+    /// [retryable](Error::is_retryable).
+    ///
+    /// Other errors count as successes: they show that it works. The error of a tool is not retryable
+    /// unless it says so, because the tool may only have refused the arguments. `predicate` is not
+    /// called for an abort, an interrupt, an end of the invocation, a cancelled call or an unknown
+    /// tool, none of which is judged a failure.
+    pub fn failure_if(
+        mut self,
+        predicate: impl Fn(&Error) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.settings.is_failure = Arc::new(predicate);
+        self
+    }
+}
+
+impl Default for CircuitBreakerLayer {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<S> Layer<S> for CircuitBreakerLayer {
+    type Service = CircuitBreaker<S>;
+
+    fn layer(&self, inner: S) -> CircuitBreaker<S> {
+        CircuitBreaker::new(inner, self.circuits.clone(), self.settings.clone())
+    }
+}
