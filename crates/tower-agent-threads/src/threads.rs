@@ -6,13 +6,14 @@ use tower_agent::agent::AgentRequest;
 use crate::claim::Claim;
 use crate::client::{ClientInput, ClientMessage};
 use crate::keeper::{Keeper, Keeping};
+use crate::key::ThreadKey;
 use crate::memory::MemoryThreads;
 use crate::refusal::{InputPart, Refusal, RefusalKind};
 use crate::rules::{self, Accepted, Allowed};
 use crate::seal::{SealKeys, UsedAnswers, is_sealed};
-use crate::store::{BoxStore, ThreadKey, ThreadStore};
+use crate::store::{BoxStore, ThreadStore};
 use crate::thread::Thread;
-use crate::time::now;
+use crate::time::{millis, now};
 
 /// The threads of a server: in a store, or sealed with its clients. Cloning is O(1).
 ///
@@ -36,7 +37,8 @@ pub struct Threads {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Begun {
-    /// The conversation with the accepted input and answers.
+    /// The conversation with the accepted input and answers. The [key](ThreadKey) of the thread is
+    /// among its [extensions](AgentRequest::extensions).
     pub request: AgentRequest,
     /// Saves the progress of the run.
     pub keeper: Keeper,
@@ -139,7 +141,7 @@ impl Threads {
         };
         let is_lost = match known.as_ref().and_then(|thread| thread.running) {
             None => false,
-            Some(since) if now().saturating_sub(since) < self.abandoned_after.as_secs() => {
+            Some(since) if now().saturating_sub(since) < millis(self.abandoned_after) => {
                 return Err(busy().into());
             }
             Some(_) => true,
@@ -149,7 +151,7 @@ impl Threads {
             .map(|thread| (thread.version, thread.answered.clone()));
         let Accepted {
             mut thread,
-            request,
+            mut request,
         } = match known {
             None => rules::begin(&input)?,
             Some(thread) => rules::go_on(thread, &input, is_lost, self.allowed)?,
@@ -164,10 +166,11 @@ impl Threads {
                 thread.running = Some(now());
                 // Saved before anything runs: the compare-and-swap that decides between two requests.
                 let claim = Claim::new(store.clone(), key.clone(), thread.clone());
-                if !claim.save().await.map_err(|error| broken(&*error))? {
+                let claimed = claim.save().await.map_err(|error| broken(&*error))?;
+                let Some(version) = claimed else {
                     return Err(busy().into());
-                }
-                thread.version += 1;
+                };
+                thread.version = version;
             }
             Keeping::Sealed(_, used) => {
                 // An answer repeated after a run that broke off counts once for what that run has left.
@@ -188,6 +191,7 @@ impl Threads {
                 }
             }
         }
+        request.extensions_mut().insert(key.clone());
         let keeper = Keeper::new(self.keeping.clone(), key, name.clone(), thread, input.tools);
         Ok(Begun {
             request,
