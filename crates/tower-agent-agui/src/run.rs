@@ -153,8 +153,9 @@ impl AgUiRun {
         // Before the save has ended: a run ends once, and dropping it must not save another end.
         self.is_kept = progress != Progress::Running;
         let checkpoint = agent.checkpoint();
+        let state = agent.context().state().snapshot();
         let shown = lock(&self.run.shown);
-        match self.keeper.keep(checkpoint, &*shown, progress) {
+        match self.keeper.keep(checkpoint, state, &*shown, progress) {
             Save::Sealed(sealed) => {
                 self.sealed = sealed.and_then(|sealed| in_first(&shown, sealed))
             }

@@ -16,7 +16,9 @@ use tower_agent::{
     Agent, BoxError, Error, ErrorKind, Interrupt, ModelRequest, ModelResponse, Part, Request, Role,
     Tool, ToolRequest,
 };
-use tower_agent_agui::threads::{MemoryThreads, SealKey, SealKeys, Thread, ThreadKey, ThreadStore};
+use tower_agent_agui::threads::{
+    MemoryThreads, SealKey, SealKeys, Thread, ThreadInfo, ThreadKey, ThreadQuery, ThreadStore,
+};
 use tower_agent_agui::{
     AgUi, AgUiBuilder, Conversation, Event, InputErrorKind, Message, RunAgentInput,
 };
@@ -410,6 +412,14 @@ impl ThreadStore for Slow {
         // It is saved, whether or not anybody waits for the answer.
         tokio::task::yield_now().await;
         Ok(is_expected)
+    }
+
+    async fn list(&self, _: &ThreadQuery) -> Result<Vec<ThreadInfo>, BoxError> {
+        Ok(Vec::new())
+    }
+
+    async fn delete(&self, key: &ThreadKey) -> Result<bool, BoxError> {
+        Ok(self.0.lock().await.remove(key).is_some())
     }
 }
 
@@ -813,6 +823,14 @@ impl ThreadStore for Broken {
         left.map_err(|_| "the disk is full")?;
         self.1.save(key, thread, expected).await
     }
+
+    async fn list(&self, query: &ThreadQuery) -> Result<Vec<ThreadInfo>, BoxError> {
+        self.1.list(query).await
+    }
+
+    async fn delete(&self, key: &ThreadKey) -> Result<bool, BoxError> {
+        self.1.delete(key).await
+    }
 }
 
 #[test]
@@ -1051,6 +1069,14 @@ impl ThreadStore for Faulty {
                 Err("the connection is lost".into())
             }
         }
+    }
+
+    async fn list(&self, query: &ThreadQuery) -> Result<Vec<ThreadInfo>, BoxError> {
+        self.2.list(query).await
+    }
+
+    async fn delete(&self, key: &ThreadKey) -> Result<bool, BoxError> {
+        self.2.delete(key).await
     }
 }
 

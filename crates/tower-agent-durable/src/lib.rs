@@ -38,6 +38,8 @@ mod sessions;
 #[cfg(feature = "threads")]
 mod threads;
 mod time;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod user_data;
 
 #[cfg(feature = "postgres")]
 pub use self::database::Postgres;
@@ -50,6 +52,8 @@ pub use self::sessions::{
 };
 #[cfg(feature = "threads")]
 pub use self::threads::SessionThreads;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub use self::user_data::{UserData, UserRun, UserSession};
 
 /// The README's example, so that it compiles.
 #[cfg(all(doctest, feature = "sqlite"))]

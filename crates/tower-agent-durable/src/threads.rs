@@ -7,13 +7,14 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 use tower_agent::error::BoxError;
-use tower_agent_threads::{Thread, ThreadEntry, ThreadKey, ThreadStore};
+use tower_agent_threads::{Thread, ThreadEntry, ThreadInfo, ThreadKey, ThreadQuery, ThreadStore};
 
 use crate::error::StoreError;
 use crate::lock::lock;
-use crate::sessions::{Append, SessionKey, SessionStore, StoredSession, read_head};
+use crate::sessions::{
+    Append, SessionInfo, SessionKey, SessionQuery, SessionStore, StoredSession, THREAD, read_head,
+};
 
-const KIND: &str = "thread";
 const FORMAT: u32 = 1;
 
 /// The maximum number of threads that are remembered between two writes.
@@ -179,13 +180,17 @@ impl<S: SessionStore> ThreadStore for SessionThreads<S> {
             .take_while(|(new, old)| new == old)
             .count();
         let head = ThreadHead {
-            kind: KIND.to_owned(),
+            kind: THREAD.to_owned(),
             format: FORMAT,
             thread: thread.without_entries(),
         };
         let append = Append::new(serde_json::to_string(&head)?, known.settled + same);
         let expires_at = self.ttl.and_then(|ttl| SystemTime::now().checked_add(ttl));
-        let append = append.entries(open[same..].to_vec()).expires_at(expires_at);
+        let append = append
+            .entries(open[same..].to_vec())
+            .kind(THREAD)
+            .waiting(thread.is_waiting())
+            .expires_at(expires_at);
         let version = match self.store.append(&key, known.version, append).await {
             // Another server has written. The caller decides what to do; what was known here is gone.
             Err(error) if error.is_conflict() => return Ok(false),
@@ -205,6 +210,36 @@ impl<S: SessionStore> ThreadStore for SessionThreads<S> {
         }
         Ok(true)
     }
+
+    async fn list(&self, query: &ThreadQuery) -> Result<Vec<ThreadInfo>, BoxError> {
+        let mut sessions = SessionQuery::new().kind(THREAD).limit(query.limit);
+        sessions.app = query.server.clone();
+        sessions.user = query.principal.clone();
+        sessions.is_waiting = query.is_waiting;
+        if let Some(after) = &query.after {
+            let last = SessionInfo::new(key_of(&after.key)?, 0, after.updated_at);
+            sessions = sessions.after(&last);
+        }
+        let page = self.store.list(&sessions).await?;
+        Ok(page.into_iter().map(info_of).collect())
+    }
+
+    async fn delete(&self, key: &ThreadKey) -> Result<bool, BoxError> {
+        let key = key_of(key)?;
+        self.map().remove(&key);
+        Ok(self.store.delete(&key).await?)
+    }
+}
+
+fn info_of(session: SessionInfo) -> ThreadInfo {
+    let SessionKey {
+        app,
+        user,
+        session: thread,
+    } = session.key;
+    let key =
+        ThreadKey::new(app, thread).with_principal(Some(user).filter(|user| !user.is_empty()));
+    ThreadInfo::new(key, session.updated_at, session.is_waiting)
 }
 
 fn key_of(key: &ThreadKey) -> Result<SessionKey, BoxError> {
@@ -222,7 +257,7 @@ fn key_of(key: &ThreadKey) -> Result<SessionKey, BoxError> {
 
 /// Returns the stored thread without its entries.
 fn head(stored: &StoredSession) -> Result<Thread, StoreError> {
-    let head: ThreadHead = read_head(&stored.head, KIND, FORMAT)?;
+    let head: ThreadHead = read_head(&stored.head, THREAD, FORMAT)?;
     Ok(head.thread)
 }
 

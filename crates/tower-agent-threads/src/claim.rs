@@ -2,14 +2,15 @@ use futures_util::future::BoxFuture;
 
 use tower_agent::error::BoxError;
 
+use crate::key::ThreadKey;
 use crate::saving::Saving;
-use crate::store::{BoxStore, ThreadKey};
+use crate::store::BoxStore;
 use crate::thread::Thread;
 
 /// The save that starts a run. If the request is dropped meanwhile, the run does not start and its
 /// claim is released, as for a run that broke off.
 pub(crate) struct Claim {
-    saving: Option<BoxFuture<'static, Result<bool, BoxError>>>,
+    saving: Option<BoxFuture<'static, Result<Option<u64>, BoxError>>>,
     store: BoxStore,
     key: ThreadKey,
     thread: Thread,
@@ -31,10 +32,11 @@ impl Claim {
         }
     }
 
-    pub(crate) async fn save(mut self) -> Result<bool, BoxError> {
+    /// Returns the version of the claimed thread, or `None` if another run was faster.
+    pub(crate) async fn save(mut self) -> Result<Option<u64>, BoxError> {
         let saved = match &mut self.saving {
             Some(saving) => saving.await,
-            None => Ok(false),
+            None => Ok(None),
         };
         // Not before the save has ended: until then, `drop` must finish and undo it.
         self.saving = None;
@@ -50,15 +52,14 @@ impl Drop for Claim {
         // A save that is dropped halfway may still be made. So it is finished, and undone if it was made.
         let store = self.store.clone();
         let key = self.key.clone();
-        let version = self.thread.version + 1;
-        let thread = Thread {
-            version,
+        let mut thread = Thread {
             is_cut: true,
             running: None,
             ..self.thread.clone()
         };
         Saving::new(async move {
-            if saving.await? {
+            if let Some(version) = saving.await? {
+                thread.version = version;
                 store.save(&key, thread).await?;
             }
             Ok(())

@@ -3,15 +3,17 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use serde_json::{Map, Value};
 use tower_agent::agent::Checkpoint;
 use tower_agent::message::{Message, MessageId, Messages, Role};
 use tower_agent::stream::EventKind;
 
 use crate::client::ClientView;
 use crate::interrupt_ids::InterruptIds;
+use crate::key::ThreadKey;
 use crate::saving::Saving;
 use crate::seal::{SealKeys, UsedAnswers};
-use crate::store::{BoxStore, ThreadKey};
+use crate::store::BoxStore;
 use crate::thread::{Entry, OpenInterrupt, SentCall, Speaker, Thread, is_of_run};
 use crate::time::now;
 
@@ -99,29 +101,32 @@ impl Keeper {
         }
     }
 
-    /// Saves the progress of the run: its checkpoint, and what the client has of it.
+    /// Saves the progress of the run: its checkpoint and state, and what the client has of it.
     ///
     /// Make the saves of a run one after the other, in this order; and save once at its end,
     /// however it ended: until then the run has the thread.
     pub fn keep(
         &mut self,
         checkpoint: Checkpoint,
+        state: Map<String, Value>,
         client: &impl ClientView,
         progress: Progress,
     ) -> Save {
         let mut thread = self.thread(checkpoint, client, progress);
         match &self.keeping {
             Keeping::Store(store) => {
+                // A sealed thread has none: its client has the state, and nobody else reads it.
+                thread.state = state;
                 let store = store.clone();
                 let key = self.key.clone();
                 let version = self.version.clone();
                 Save::Store(Saving::new(async move {
                     // Read when the save is made: an earlier one may be under way now.
                     thread.version = version.load(Ordering::Acquire);
-                    if !store.save(&key, thread).await? {
+                    let Some(saved) = store.save(&key, thread).await? else {
                         return Err("the thread was changed or removed during the run".into());
-                    }
-                    version.fetch_add(1, Ordering::AcqRel);
+                    };
+                    version.store(saved, Ordering::Release);
                     Ok(())
                 }))
             }

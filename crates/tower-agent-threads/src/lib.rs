@@ -16,7 +16,8 @@
 //! | [`ClientInput`], [`ClientMessage`], [`ClientView`] | the side of the client: its input, and the messages that it has |
 //! | [`Refusal`] | the reason not to accept an input |
 //! | [`Keeper`] | saves the progress of a run |
-//! | [`Thread`], [`ThreadStore`], [`MemoryThreads`] | the stored form, and where it is stored |
+//! | [`Thread`], [`ThreadStore`], [`MemoryThreads`] | the stored thread, to be read, and where it is stored |
+//! | [`ThreadQuery`], [`ThreadInfo`] | lists of the stored threads |
 //! | [`SealKeys`] | threads that are stored with the client, which can neither read nor change them |
 //!
 //! # Rules
@@ -58,8 +59,10 @@ mod claim;
 mod client;
 mod interrupt_ids;
 mod keeper;
+mod key;
 mod lock;
 mod memory;
+mod query;
 mod refusal;
 mod results;
 mod rules;
@@ -75,11 +78,13 @@ mod urls;
 pub use self::client::{ClientCall, ClientInput, ClientMessage, ClientRole, ClientView};
 pub use self::interrupt_ids::InterruptIds;
 pub use self::keeper::{Keeper, Progress, Save};
+pub use self::key::ThreadKey;
 pub use self::memory::MemoryThreads;
+pub use self::query::{ThreadInfo, ThreadQuery};
 pub use self::refusal::{InputPart, Refusal, RefusalKind};
 pub use self::saving::Saving;
 pub use self::seal::{SealKey, SealKeys};
-pub use self::store::{ThreadKey, ThreadStore};
+pub use self::store::ThreadStore;
 pub use self::thread::{Thread, ThreadEntries, ThreadEntry};
 pub use self::threads::{Begun, Threads};
 

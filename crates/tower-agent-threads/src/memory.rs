@@ -4,8 +4,10 @@ use std::sync::Mutex;
 
 use tower_agent::error::BoxError;
 
+use crate::key::ThreadKey;
 use crate::lock::lock;
-use crate::store::{ThreadKey, ThreadStore};
+use crate::query::{ThreadInfo, ThreadQuery};
+use crate::store::ThreadStore;
 use crate::thread::Thread;
 
 /// Keeps threads in memory, within limits. The default of a server.
@@ -113,15 +115,18 @@ impl Held {
                 return;
             };
             self.remove(&key);
+            tracing::debug!(thread = %key.thread, "evicted a thread: the store is full");
         }
     }
 
-    fn remove(&mut self, key: &ThreadKey) {
-        if let Some(gone) = self.threads.remove(key) {
-            self.order.remove(&gone.rank());
-            self.bytes -= gone.size;
-            tracing::debug!(thread = %key.thread, "evicted a thread: the store is full");
-        }
+    /// Removes a thread; returns whether there was one.
+    fn remove(&mut self, key: &ThreadKey) -> bool {
+        let Some(gone) = self.threads.remove(key) else {
+            return false;
+        };
+        self.order.remove(&gone.rank());
+        self.bytes -= gone.size;
+        true
     }
 }
 
@@ -166,6 +171,22 @@ impl ThreadStore for MemoryThreads {
         held.bytes += size;
         held.shrink(self.max_threads, self.max_bytes);
         Ok(true)
+    }
+
+    async fn list(&self, query: &ThreadQuery) -> Result<Vec<ThreadInfo>, BoxError> {
+        let held = lock(&self.held);
+        let all = held
+            .threads
+            .iter()
+            .map(|(key, one)| one.thread.info(key.clone()));
+        let mut page: Vec<ThreadInfo> = all.filter(|thread| query.selects(thread)).collect();
+        page.sort_by(|one, other| other.position().cmp(&one.position()));
+        page.truncate(usize::try_from(query.limit).unwrap_or(usize::MAX));
+        Ok(page)
+    }
+
+    async fn delete(&self, key: &ThreadKey) -> Result<bool, BoxError> {
+        Ok(lock(&self.held).remove(key))
     }
 }
 

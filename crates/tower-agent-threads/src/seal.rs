@@ -7,8 +7,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use chacha20poly1305::aead::{Aead, Generate, KeyInit, Payload};
 use chacha20poly1305::{XChaCha20Poly1305, XNonce};
 
+use crate::key::ThreadKey;
 use crate::lock::lock;
-use crate::store::ThreadKey;
 use crate::thread::Thread;
 
 /// The prefix of a sealed thread: the envelope and its version.

@@ -6,47 +6,10 @@ use futures_util::future::BoxFuture;
 
 use tower_agent::error::BoxError;
 
+use crate::key::ThreadKey;
+use crate::query::{ThreadInfo, ThreadQuery};
 use crate::thread::Thread;
-
-/// Identifies a thread. The principal is part of the key, so that the thread of another principal
-/// is unknown.
-///
-/// ```
-/// use tower_agent_threads::ThreadKey;
-///
-/// let key = ThreadKey::new("shop", "thread 1").with_principal(Some("ada".into()));
-/// assert_ne!(key, ThreadKey::new("shop", "thread 1"));
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub struct ThreadKey {
-    /// The server's name. Servers of different agents that share a store or a key need different
-    /// ones.
-    pub server: Arc<str>,
-    /// The owner; `None` without one.
-    pub principal: Option<Arc<str>>,
-    /// The client's id of the thread.
-    pub thread: Arc<str>,
-}
-
-impl ThreadKey {
-    /// Creates the key of a thread without an owner.
-    pub fn new(server: impl Into<Arc<str>>, thread: impl Into<Arc<str>>) -> Self {
-        Self {
-            server: server.into(),
-            principal: None,
-            thread: thread.into(),
-        }
-    }
-
-    /// Sets the owner, as the server has authenticated it. Defaults to none: then whoever knows the
-    /// id of the thread can continue it.
-    #[must_use]
-    pub fn with_principal(mut self, principal: Option<Arc<str>>) -> Self {
-        self.principal = principal;
-        self
-    }
-}
+use crate::time::{micros, now};
 
 /// Stores the threads of a server, in memory or in a database.
 ///
@@ -60,7 +23,7 @@ impl ThreadKey {
 ///
 /// use tokio::sync::Mutex;
 /// use tower_agent::BoxError;
-/// use tower_agent_threads::{Thread, ThreadKey, ThreadStore};
+/// use tower_agent_threads::{Thread, ThreadInfo, ThreadKey, ThreadQuery, ThreadStore};
 ///
 /// /// Never evicts a thread.
 /// #[derive(Default)]
@@ -78,6 +41,20 @@ impl ThreadKey {
 ///             threads.insert(key.clone(), thread);
 ///         }
 ///         Ok(found == expected)
+///     }
+///
+///     async fn list(&self, query: &ThreadQuery) -> Result<Vec<ThreadInfo>, BoxError> {
+///         let threads = self.0.lock().await;
+///         let all = threads.iter().map(|(key, thread)| thread.info(key.clone()));
+///         let mut page: Vec<_> = all.filter(|thread| query.selects(thread)).collect();
+///         page.sort_by_key(|thread| (thread.updated_at, thread.key.clone()));
+///         page.reverse();
+///         page.truncate(query.limit as usize);
+///         Ok(page)
+///     }
+///
+///     async fn delete(&self, key: &ThreadKey) -> Result<bool, BoxError> {
+///         Ok(self.0.lock().await.remove(key).is_some())
 ///     }
 /// }
 /// ```
@@ -105,6 +82,51 @@ pub trait ThreadStore: Send + Sync + 'static {
         thread: Thread,
         expected: u64,
     ) -> impl Future<Output = Result<bool, BoxError>> + Send;
+
+    /// Returns a page of the threads, by the time of their last save and then by their keys, the
+    /// latest first. A thread that is saved between two pages moves to the front, and is missing in
+    /// the second.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store cannot be read.
+    fn list(
+        &self,
+        query: &ThreadQuery,
+    ) -> impl Future<Output = Result<Vec<ThreadInfo>, BoxError>> + Send;
+
+    /// Deletes a thread; returns whether there was one. A run that is active in it stops at its next
+    /// save.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store cannot be written.
+    fn delete(&self, key: &ThreadKey) -> impl Future<Output = Result<bool, BoxError>> + Send;
+
+    /// Deletes all threads of an owner, on all servers; returns their number.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store cannot be read or written. Some threads may be deleted then.
+    fn delete_of_principal(
+        &self,
+        principal: &str,
+    ) -> impl Future<Output = Result<u64, BoxError>> + Send {
+        async move {
+            let query = ThreadQuery::new().principal(principal);
+            let mut deleted = 0;
+            loop {
+                // Always the first page: what was on it before is gone.
+                let page = self.list(&query).await?;
+                if page.is_empty() {
+                    return Ok(deleted);
+                }
+                for thread in page {
+                    deleted += u64::from(self.delete(&thread.key).await?);
+                }
+            }
+        }
+    }
 }
 
 impl<S: ThreadStore> ThreadStore for Arc<S> {
@@ -122,6 +144,24 @@ impl<S: ThreadStore> ThreadStore for Arc<S> {
         expected: u64,
     ) -> impl Future<Output = Result<bool, BoxError>> + Send {
         (**self).save(key, thread, expected)
+    }
+
+    fn list(
+        &self,
+        query: &ThreadQuery,
+    ) -> impl Future<Output = Result<Vec<ThreadInfo>, BoxError>> + Send {
+        (**self).list(query)
+    }
+
+    fn delete(&self, key: &ThreadKey) -> impl Future<Output = Result<bool, BoxError>> + Send {
+        (**self).delete(key)
+    }
+
+    fn delete_of_principal(
+        &self,
+        principal: &str,
+    ) -> impl Future<Output = Result<u64, BoxError>> + Send {
+        (**self).delete_of_principal(principal)
     }
 }
 
@@ -163,11 +203,24 @@ impl BoxStore {
         self.0.load(key).await
     }
 
-    /// Saves the next version of a thread.
-    pub(crate) async fn save(&self, key: &ThreadKey, mut thread: Thread) -> Result<bool, BoxError> {
+    /// Saves the next version of a thread. Returns it, or `None` if the thread was not saved.
+    pub(crate) async fn save(
+        &self,
+        key: &ThreadKey,
+        mut thread: Thread,
+    ) -> Result<Option<u64>, BoxError> {
         let expected = thread.version;
-        thread.version += 1;
-        self.0.save(key, thread, expected).await
+        // The first one is the time: the versions of a deleted thread are not used again by the next
+        // one with its key, which a run of the deleted one could otherwise overwrite.
+        let version = if expected == 0 {
+            micros()
+        } else {
+            expected + 1
+        };
+        thread.version = version;
+        thread.updated_at = now();
+        let is_saved = self.0.save(key, thread, expected).await?;
+        Ok(is_saved.then_some(version))
     }
 }
 

@@ -1,19 +1,49 @@
 use std::collections::BTreeSet;
 use std::slice;
 use std::sync::{Arc, OnceLock};
+use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use tower_agent::agent::{Checkpoint, CheckpointHead};
-use tower_agent::error::Resolution;
-use tower_agent::message::Message;
+use tower_agent::error::{Interrupt, Resolution};
+use tower_agent::message::{Message, Messages};
 
-/// The server's data about one thread: its messages, answers and open interrupts.
+use crate::key::ThreadKey;
+use crate::query::ThreadInfo;
+use crate::time::time;
+
+/// The server's data about one thread: its messages, state, answers and open interrupts.
 ///
-/// A [store](crate::ThreadStore) saves it as it is: it serialises. It is not meant for the client.
+/// A [store](crate::ThreadStore) saves it as it is: it serialises. The methods read what an
+/// application shows of it; the stored form itself is not meant for the client.
+///
+/// ```
+/// use tower_agent_threads::{MemoryThreads, ThreadKey, ThreadStore};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), tower_agent::BoxError> {
+/// # let store = MemoryThreads::new();
+/// let key = ThreadKey::new("shop", "thread 1").with_principal(Some("ada".into()));
+/// if let Some(thread) = store.load(&key).await? {
+///     for message in &thread.messages() {
+///         println!("{:?}: {}", message.role(), message.text());
+///     }
+///     for (id, interrupt) in thread.interrupts() {
+///         println!("{id} waits for an answer: {interrupt:?}");
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Thread {
     pub(crate) version: u64,
+    /// The time of the last save, in milliseconds since 1970.
+    pub(crate) updated_at: u64,
+    /// The state of the latest run.
+    pub(crate) state: Map<String, Value>,
     /// All messages ever, in chronological order. Branches share their common start.
     pub(crate) log: Vec<Arc<Entry>>,
     /// The messages of the current branch, as indices into the log.
@@ -32,7 +62,7 @@ pub struct Thread {
     pub(crate) unheard: BTreeSet<usize>,
     /// The latest run failed, or its client disconnected: the client may not know all its work.
     pub(crate) is_cut: bool,
-    /// When the active run last saved, in seconds since 1970.
+    /// When the active run last saved, in milliseconds since 1970.
     pub(crate) running: Option<u64>,
 }
 
@@ -119,10 +149,48 @@ pub(crate) struct Answered {
 }
 
 impl Thread {
-    /// Returns the version: how often the thread was saved.
+    /// Returns the version, which each save of the thread raises. A thread that was deleted and
+    /// begins again continues with higher ones.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.version
+    }
+
+    /// Returns the time of the last save: 1970 if there was none.
+    #[must_use]
+    pub fn updated_at(&self) -> SystemTime {
+        time(self.updated_at)
+    }
+
+    /// Returns the conversation, as the next run continues it. Messages that a client has dropped, and
+    /// those of other branches, are not part of it.
+    #[must_use]
+    pub fn messages(&self) -> Messages {
+        let branch = self.branch.iter();
+        branch
+            .filter_map(|index| self.entry(*index)?.message.clone())
+            .collect()
+    }
+
+    /// Returns the state that the latest run had when it was saved last.
+    #[must_use]
+    pub fn state(&self) -> &Map<String, Value> {
+        &self.state
+    }
+
+    /// Returns the open interrupts, each with the id under which a client answers it.
+    pub fn interrupts(&self) -> impl Iterator<Item = (&Arc<str>, &Interrupt)> {
+        self.open.iter().filter_map(|open| {
+            let mut pending = self.head.interrupts.iter();
+            let interrupt = pending.find(|pending| pending.id == open.pending)?;
+            Some((&open.id, interrupt))
+        })
+    }
+
+    /// Returns the entry of a list for the thread under this key.
+    #[must_use]
+    pub fn info(&self, key: ThreadKey) -> ThreadInfo {
+        ThreadInfo::new(key, self.updated_at(), self.is_waiting())
     }
 
     /// Returns whether the thread has open interrupts.
@@ -199,12 +267,9 @@ impl Thread {
 
     /// Returns the checkpoint from which the next run continues.
     pub(crate) fn checkpoint(&self) -> Checkpoint {
-        let messages = self.branch.iter();
         Checkpoint {
             head: self.head.clone(),
-            messages: messages
-                .filter_map(|index| self.entry(*index)?.message.clone())
-                .collect(),
+            messages: self.messages(),
         }
     }
 
@@ -227,7 +292,13 @@ impl Thread {
 
     /// Returns the approximate size in memory, in bytes.
     pub(crate) fn size(&self) -> usize {
-        let head = size(&(&self.head, &self.open, &self.answered, &self.runs));
+        let head = size(&(
+            &self.head,
+            &self.state,
+            &self.open,
+            &self.answered,
+            &self.runs,
+        ));
         self.log.iter().map(|entry| entry.size()).sum::<usize>() + head
     }
 }

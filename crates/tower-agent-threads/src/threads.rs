@@ -6,13 +6,14 @@ use tower_agent::agent::AgentRequest;
 use crate::claim::Claim;
 use crate::client::{ClientInput, ClientMessage};
 use crate::keeper::{Keeper, Keeping};
+use crate::key::ThreadKey;
 use crate::memory::MemoryThreads;
 use crate::refusal::{InputPart, Refusal, RefusalKind};
 use crate::rules::{self, Accepted, Allowed};
 use crate::seal::{SealKeys, UsedAnswers, is_sealed};
-use crate::store::{BoxStore, ThreadKey, ThreadStore};
+use crate::store::{BoxStore, ThreadStore};
 use crate::thread::Thread;
-use crate::time::now;
+use crate::time::{millis, now};
 use crate::urls::{UrlRule, Urls};
 
 /// The threads of a server: in a store, or sealed with its clients. Cloning is O(1).
@@ -37,7 +38,8 @@ pub struct Threads {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Begun {
-    /// The conversation with the accepted input and answers.
+    /// The conversation with the accepted input and answers. The [key](ThreadKey) of the thread is
+    /// among its [extensions](AgentRequest::extensions).
     pub request: AgentRequest,
     /// Saves the progress of the run.
     pub keeper: Keeper,
@@ -169,7 +171,7 @@ impl Threads {
         };
         let is_lost = match known.as_ref().and_then(|thread| thread.running) {
             None => false,
-            Some(since) if now().saturating_sub(since) < self.abandoned_after.as_secs() => {
+            Some(since) if now().saturating_sub(since) < millis(self.abandoned_after) => {
                 return Err(busy().into());
             }
             Some(_) => true,
@@ -183,7 +185,7 @@ impl Threads {
         };
         let Accepted {
             mut thread,
-            request,
+            mut request,
         } = match known {
             None => rules::begin(&input, urls)?,
             Some(thread) => rules::go_on(thread, &input, is_lost, &self.allowed, urls)?,
@@ -198,10 +200,11 @@ impl Threads {
                 thread.running = Some(now());
                 // Saved before anything runs: the compare-and-swap that decides between two requests.
                 let claim = Claim::new(store.clone(), key.clone(), thread.clone());
-                if !claim.save().await.map_err(|error| broken(&*error))? {
+                let claimed = claim.save().await.map_err(|error| broken(&*error))?;
+                let Some(version) = claimed else {
                     return Err(busy().into());
-                }
-                thread.version += 1;
+                };
+                thread.version = version;
             }
             Keeping::Sealed(_, used) => {
                 // An answer repeated after a run that broke off counts once for what that run has left.
@@ -222,6 +225,7 @@ impl Threads {
                 }
             }
         }
+        request.extensions_mut().insert(key.clone());
         let keeper = Keeper::new(self.keeping.clone(), key, name.clone(), thread, input.tools);
         Ok(Begun {
             request,

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::store::ThreadKey;
+use crate::key::ThreadKey;
 
 /// The server's rule about URLs.
 #[derive(Clone, Default)]

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio::sync::Mutex;
 use tower_agent::message::{Image, MediaSource, Part, Role, ToolCall};
 use tower_agent::testing::{ScriptedModel, Turn};
@@ -12,7 +12,8 @@ use tower_agent::{Agent, BoxError, Message, Resolution, RunStream, Tool};
 use tower_agent_middleware::approval::Approval;
 use tower_agent_threads::{
     ClientCall, ClientInput, ClientMessage, ClientRole, InputPart, MemoryThreads, Progress,
-    Refusal, RefusalKind, Save, SealKey, Thread, ThreadEntry, ThreadKey, ThreadStore, Threads,
+    Refusal, RefusalKind, Save, SealKey, Thread, ThreadEntry, ThreadInfo, ThreadKey, ThreadQuery,
+    ThreadStore, Threads,
 };
 
 /// A message of the client.
@@ -135,7 +136,8 @@ async fn reply(
     let interrupts = response.interrupts().iter();
     let interrupts = interrupts.map(|interrupt| ids.of(&interrupt.id).to_string());
     let messages = checkpoint.messages.clone();
-    let sealed = match begun.keeper.keep(checkpoint, &messages, Progress::Ended) {
+    let keeper = &mut begun.keeper;
+    let sealed = match keeper.keep(checkpoint, Map::new(), &messages, Progress::Ended) {
         Save::Store(saving) => {
             saving.await?;
             None
@@ -424,7 +426,7 @@ async fn of_two_runs_of_a_thread_the_second_is_refused_until_the_first_is_saved(
     let mut keeper = begun.keeper;
     let checkpoint = begun.request.checkpoint();
     let messages = checkpoint.messages.clone();
-    let Save::Store(saving) = keeper.keep(checkpoint, &messages, Progress::Cut) else {
+    let Save::Store(saving) = keeper.keep(checkpoint, Map::new(), &messages, Progress::Cut) else {
         panic!("the threads are in a store")
     };
     saving.detach();
@@ -507,6 +509,14 @@ impl ThreadStore for Texts {
         }
         text.head = serde_json::to_string(&thread.without_entries())?;
         Ok(true)
+    }
+
+    async fn list(&self, _: &ThreadQuery) -> Result<Vec<ThreadInfo>, BoxError> {
+        Ok(Vec::new())
+    }
+
+    async fn delete(&self, key: &ThreadKey) -> Result<bool, BoxError> {
+        Ok(self.threads.lock().await.remove(key).is_some())
     }
 }
 

@@ -16,7 +16,9 @@ use std::sync::Arc;
 use tokio::sync::Mutex;
 use tower_agent::BoxError;
 use tower_agent_agui::AgUiBuilder;
-use tower_agent_agui::threads::{MemoryThreads, SealKey, Thread, ThreadKey, ThreadStore};
+use tower_agent_agui::threads::{
+    MemoryThreads, SealKey, Thread, ThreadInfo, ThreadKey, ThreadQuery, ThreadStore,
+};
 
 use self::client::Client;
 use self::world::{Rng, World};
@@ -46,6 +48,14 @@ impl ThreadStore for Slow {
         drop(threads);
         tokio::task::yield_now().await;
         Ok(true)
+    }
+
+    async fn list(&self, _: &ThreadQuery) -> Result<Vec<ThreadInfo>, BoxError> {
+        Ok(Vec::new())
+    }
+
+    async fn delete(&self, key: &ThreadKey) -> Result<bool, BoxError> {
+        Ok(self.0.lock().await.remove(key).is_some())
     }
 }
 

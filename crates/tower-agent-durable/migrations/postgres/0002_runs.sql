@@ -2,6 +2,8 @@
 CREATE TABLE tower_agent_runs (
     run TEXT COLLATE "C" PRIMARY KEY,
     agent TEXT NOT NULL,
+    -- The user of the run's session or thread, if it has one.
+    owner TEXT,
     -- Raised by every process that takes the run over: what an earlier one writes is refused.
     epoch BIGINT NOT NULL,
     -- The number of the current input.
@@ -15,6 +17,7 @@ CREATE TABLE tower_agent_runs (
     started_at BIGINT NOT NULL,
     updated_at BIGINT NOT NULL
 );
+CREATE INDEX tower_agent_runs_of_owner ON tower_agent_runs (owner) WHERE owner IS NOT NULL;
 
 -- The requests of a run: the first, and those that resumed it.
 CREATE TABLE tower_agent_run_inputs (

@@ -1,6 +1,8 @@
 CREATE TABLE tower_agent_runs (
     run TEXT PRIMARY KEY,
     agent TEXT NOT NULL,
+    -- The user of the run's session or thread, if it has one.
+    owner TEXT,
     -- Raised by every process that takes the run over: what an earlier one writes is refused.
     epoch INTEGER NOT NULL,
     -- The number of the current input.
@@ -14,6 +16,7 @@ CREATE TABLE tower_agent_runs (
     started_at INTEGER NOT NULL,
     updated_at INTEGER NOT NULL
 ) WITHOUT ROWID;
+CREATE INDEX tower_agent_runs_of_owner ON tower_agent_runs (owner) WHERE owner IS NOT NULL;
 
 -- The requests of a run: the first, and those that resumed it.
 CREATE TABLE tower_agent_run_inputs (

@@ -4,11 +4,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tower_agent::agent::SavedRequest;
 use tower_agent::{AgentRequest, Request};
+#[cfg(feature = "threads")]
+use tower_agent_threads::ThreadKey;
 
 use super::error::JournalError;
 use super::fingerprint::Fingerprint;
 use super::open_run::OpenRun;
 use crate::error::StoreError;
+use crate::sessions::SessionKey;
 
 /// A request that starts or resumes a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -16,6 +19,8 @@ use crate::error::StoreError;
 pub struct Input {
     /// The outermost agent.
     pub agent: Arc<str>,
+    /// The user whom the run belongs to: that of its session or thread.
+    pub user: Option<Arc<str>>,
     /// The request.
     pub request: SavedRequest,
     /// The fingerprint of the request.
@@ -66,11 +71,22 @@ impl Input {
         let is_retried = OpenRun::of(context).is_some_and(|run| *run.id == *context.run_id());
         Ok(Self {
             agent: context.agent().into(),
+            user: user_of(request),
             request: saved,
             fingerprint,
             is_retried,
         })
     }
+}
+
+/// Returns the user of a request, whose data the run is.
+fn user_of(request: &AgentRequest) -> Option<Arc<str>> {
+    #[cfg(feature = "threads")]
+    if let Some(thread) = request.extensions().get::<ThreadKey>() {
+        return thread.principal.clone();
+    }
+    let session = request.extensions().get::<SessionKey>()?;
+    Some(session.user.clone()).filter(|user| !user.is_empty())
 }
 
 /// Returns the parts of stored data without its version: the same request in a later format is the

@@ -14,6 +14,8 @@ pub struct RunInfo {
     pub id: Arc<str>,
     /// The outermost agent.
     pub agent: Arc<str>,
+    /// The user whom the run belongs to, if it has one.
+    pub user: Option<Arc<str>>,
     /// The status.
     pub status: RunStatus,
     /// The open interrupts.
@@ -46,6 +48,7 @@ impl RunInfo {
         Self {
             id: id.into(),
             agent: agent.into(),
+            user: None,
             status,
             interrupts: end.map_or_else(Vec::new, |end| end.interrupts().to_vec()),
             error,

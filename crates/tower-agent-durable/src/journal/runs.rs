@@ -38,11 +38,11 @@ use crate::time::{millis, now, time};
 pub struct Runs(Arc<dyn Sql>);
 
 const ALL: &str = "\
-    SELECT run, agent, status, ended, epoch, started_at, updated_at FROM tower_agent_runs \
+    SELECT run, agent, owner, status, ended, epoch, started_at, updated_at FROM tower_agent_runs \
     ORDER BY started_at DESC, run";
 
 const ONE: &str = "\
-    SELECT run, agent, status, ended, epoch, started_at, updated_at FROM tower_agent_runs \
+    SELECT run, agent, owner, status, ended, epoch, started_at, updated_at FROM tower_agent_runs \
     WHERE run = $1";
 
 const STEPS: &str = "\
@@ -232,6 +232,7 @@ impl RunInfo {
             end,
             started_at,
         );
+        info.user = row.optional_text("owner")?.map(Arc::from);
         info.epoch = row.number("epoch")?;
         info.updated_at = time(row.number("updated_at")?);
         Ok(info)

@@ -22,9 +22,10 @@ use crate::time::now;
 
 const KNOW: &str = "\
     INSERT INTO tower_agent_runs \
-    (run, agent, epoch, input, conversation, status, started_at, updated_at) \
-    VALUES ($1, $2, 0, 0, 0, $3, $4, $4) \
-    ON CONFLICT (run) DO UPDATE SET updated_at = excluded.updated_at \
+    (run, agent, owner, epoch, input, conversation, status, started_at, updated_at) \
+    VALUES ($1, $2, NULLIF($5, ''), 0, 0, 0, $3, $4, $4) \
+    ON CONFLICT (run) DO UPDATE SET updated_at = excluded.updated_at, \
+    owner = COALESCE(excluded.owner, tower_agent_runs.owner) \
     RETURNING epoch, input, conversation, status, ended";
 
 const REQUESTS: &str = "\
@@ -73,6 +74,7 @@ pub(super) async fn start(database: &dyn Sql, input: &Input) -> Result<OpenRun, 
         (&*input.agent).into(),
         running.into(),
         now().into(),
+        input.user.as_deref().unwrap_or_default().into(),
     ];
     let Some(row) = tx.fetch_all(KNOW, &known).await?.pop() else {
         return Err(unknown(id));

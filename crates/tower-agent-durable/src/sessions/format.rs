@@ -11,11 +11,9 @@ use tower_agent::call::Request;
 use tower_agent::message::{Message, Messages, Role};
 use tower_agent::{AgentRequest, Checkpoint};
 
+use super::kind::SESSION;
 use super::store::StoredSession;
 use crate::error::StoreError;
-
-/// The kind in the head of a session. Threads are stored in the same tables.
-const KIND: &str = "session";
 
 /// The format that is written. Increase it when an older version of this crate would misread what
 /// is written, and keep reading the older ones.
@@ -84,7 +82,7 @@ impl SessionHead {
         claim: Option<Claim>,
     ) -> Self {
         Self {
-            kind: KIND.to_owned(),
+            kind: SESSION.to_owned(),
             format: FORMAT,
             checkpoint,
             open,
@@ -109,7 +107,7 @@ impl SessionHead {
     }
 
     pub(super) fn read(head: &str) -> Result<Self, StoreError> {
-        read_head(head, KIND, FORMAT)
+        read_head(head, SESSION, FORMAT)
     }
 }
 

@@ -7,7 +7,10 @@ mod config;
 mod format;
 mod future;
 mod key;
+mod kind;
 mod layer;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod list;
 mod mark;
 mod not_stored;
 mod open_calls;
@@ -28,6 +31,8 @@ mod writer;
 pub(crate) use self::format::read_head;
 pub use self::future::ResponseFuture;
 pub use self::key::SessionKey;
+#[cfg(feature = "threads")]
+pub(crate) use self::kind::THREAD;
 pub use self::layer::SessionLayer;
 pub use self::not_stored::NotStored;
 pub(crate) use self::open_calls::OpenCalls;

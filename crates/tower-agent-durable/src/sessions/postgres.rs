@@ -1,4 +1,5 @@
 use super::key::SessionKey;
+use super::list::list;
 use super::query::{SessionInfo, SessionQuery};
 use super::rows::{ListRow, LoadRow, info, is_gapless, session, signed, unsigned};
 use super::store::{Append, SessionStore, StoredSession};
@@ -21,14 +22,14 @@ const DELETE_EXPIRED_ONE: &str = "\
     WHERE app = $1 AND owner = $2 AND session = $3 AND expires_at <= $4";
 
 const CREATE: &str = "\
-    INSERT INTO tower_agent_sessions (app, owner, session, version, head, updated_at, expires_at) \
-    VALUES ($1, $2, $3, nextval('tower_agent_session_versions'), $5, $4, $6) \
+    INSERT INTO tower_agent_sessions (app, owner, session, kind, version, head, is_waiting, updated_at, expires_at) \
+    VALUES ($1, $2, $3, $7, nextval('tower_agent_session_versions'), $5, $8, $4, $6) \
     ON CONFLICT DO NOTHING RETURNING id, version";
 
 const UPDATE: &str = "\
     UPDATE tower_agent_sessions SET version = nextval('tower_agent_session_versions'), \
-    head = $5, updated_at = $4, expires_at = $6 \
-    WHERE app = $1 AND owner = $2 AND session = $3 AND version = $7 \
+    kind = $7, head = $5, is_waiting = $8, updated_at = $4, expires_at = $6 \
+    WHERE app = $1 AND owner = $2 AND session = $3 AND version = $9 \
     AND (expires_at IS NULL OR expires_at > $4) RETURNING id, version";
 
 const REPLACE: &str = "\
@@ -41,14 +42,6 @@ const INSERT: &str = "\
     FROM unnest($4::TEXT[]) WITH ORDINALITY AS e (entry, number) \
     WHERE $2 = 0 OR EXISTS (SELECT 1 FROM tower_agent_session_entries \
     WHERE session = $1 AND position = $2 - 1 AND replaced_in IS NULL)";
-
-// In the order of bytes, as it is in the program and in SQLite.
-const LIST: &str = "\
-    SELECT app, owner, session, version, updated_at, expires_at FROM tower_agent_sessions \
-    WHERE app = $1 AND ($2::TEXT IS NULL OR owner = $2) \
-    AND (owner COLLATE \"C\", session COLLATE \"C\") > ($3, $4) \
-    AND (expires_at IS NULL OR expires_at > $5) \
-    ORDER BY owner COLLATE \"C\", session COLLATE \"C\" LIMIT $6";
 
 const DELETE: &str = "\
     DELETE FROM tower_agent_sessions WHERE app = $1 AND owner = $2 AND session = $3 \
@@ -79,6 +72,7 @@ impl Postgres {
         let write = sqlx::query_as::<_, (i64, i64)>(if expected == 0 { CREATE } else { UPDATE });
         let write = write.bind(app).bind(user).bind(name).bind(now);
         let write = write.bind(&append.head).bind(append.expires_at.map(millis));
+        let write = write.bind(&*append.kind).bind(append.is_waiting);
         let write = if expected == 0 {
             write
         } else {
@@ -130,25 +124,10 @@ impl SessionStore for Postgres {
     }
 
     async fn list(&self, query: &SessionQuery) -> Result<Vec<SessionInfo>, StoreError> {
-        let rows = sqlx::query_as::<_, ListRow>(LIST)
-            .bind(&*query.app)
-            .bind(query.user.as_deref());
-        let (user, session) = query
-            .after
-            .as_ref()
-            .map_or(("", ""), |after| (&*after.user, &*after.session));
-        let rows = rows
-            .bind(user)
-            .bind(session)
-            .bind(now())
-            .bind(i64::from(query.limit));
-        Ok(rows
-            .fetch_all(self.pool())
-            .await
-            .or_failure()?
-            .into_iter()
-            .map(info)
-            .collect())
+        let mut sql = list(query);
+        let rows = sql.build_query_as::<ListRow>();
+        let rows = rows.fetch_all(self.pool()).await.or_failure()?;
+        Ok(rows.into_iter().map(info).collect())
     }
 
     async fn delete(&self, key: &SessionKey) -> Result<bool, StoreError> {

@@ -10,7 +10,7 @@ use crate::time::time;
 pub(super) type LoadRow = (i64, i64, String);
 
 /// A row of a list.
-pub(super) type ListRow = (String, String, String, i64, i64, Option<i64>);
+pub(super) type ListRow = (String, String, String, String, i64, i64, bool, Option<i64>);
 
 /// The position of the head among the entries.
 pub(super) const HEAD: i64 = -1;
@@ -42,9 +42,13 @@ pub(super) fn is_gapless(inserted: u64, append: &Append) -> Result<(), StoreErro
     Err(StoreError::data(message))
 }
 
-pub(super) fn info((app, user, session, version, updated_at, expires_at): ListRow) -> SessionInfo {
+pub(super) fn info(row: ListRow) -> SessionInfo {
+    let (app, user, session, kind, version, updated_at, is_waiting, expires_at) = row;
     let key = SessionKey::new(app, user, session);
-    SessionInfo::new(key, unsigned(version), time(updated_at)).expires_at(expires_at.map(time))
+    SessionInfo::new(key, unsigned(version), time(updated_at))
+        .kind(kind)
+        .waiting(is_waiting)
+        .expires_at(expires_at.map(time))
 }
 
 pub(super) fn unsigned(number: i64) -> u64 {

@@ -1,4 +1,5 @@
 use super::key::SessionKey;
+use super::list::list;
 use super::query::{SessionInfo, SessionQuery};
 use super::rows::{ListRow, LoadRow, info, is_gapless, session, signed, unsigned};
 use super::store::{Append, SessionStore, StoredSession};
@@ -23,12 +24,13 @@ const DELETE_EXPIRED_ONE: &str = "\
     WHERE app = ?1 AND owner = ?2 AND session = ?3 AND expires_at <= ?4";
 
 const CREATE: &str = "\
-    INSERT INTO tower_agent_sessions (app, owner, session, version, head, updated_at, expires_at) \
-    VALUES (?1, ?2, ?3, ?5, ?6, ?4, ?7) ON CONFLICT DO NOTHING RETURNING id";
+    INSERT INTO tower_agent_sessions (app, owner, session, kind, version, head, is_waiting, updated_at, expires_at) \
+    VALUES (?1, ?2, ?3, ?8, ?5, ?6, ?9, ?4, ?7) ON CONFLICT DO NOTHING RETURNING id";
 
 const UPDATE: &str = "\
-    UPDATE tower_agent_sessions SET version = ?5, head = ?6, updated_at = ?4, expires_at = ?7 \
-    WHERE app = ?1 AND owner = ?2 AND session = ?3 AND version = ?8 \
+    UPDATE tower_agent_sessions SET kind = ?8, version = ?5, head = ?6, is_waiting = ?9, updated_at = ?4, \
+    expires_at = ?7 \
+    WHERE app = ?1 AND owner = ?2 AND session = ?3 AND version = ?10 \
     AND (expires_at IS NULL OR expires_at > ?4) RETURNING id";
 
 const REPLACE: &str = "\
@@ -40,12 +42,6 @@ const INSERT: &str = "\
     SELECT ?1, ?2 + key, ?3, value FROM json_each(?4) \
     WHERE ?2 = 0 OR EXISTS (SELECT 1 FROM tower_agent_session_entries \
     WHERE session = ?1 AND position = ?2 - 1 AND replaced_in IS NULL)";
-
-const LIST: &str = "\
-    SELECT app, owner, session, version, updated_at, expires_at FROM tower_agent_sessions \
-    WHERE app = ?1 AND (?2 IS NULL OR owner = ?2) AND (owner, session) > (?3, ?4) \
-    AND (expires_at IS NULL OR expires_at > ?5) \
-    ORDER BY owner, session LIMIT ?6";
 
 const DELETE: &str = "\
     DELETE FROM tower_agent_sessions WHERE app = ?1 AND owner = ?2 AND session = ?3 \
@@ -87,6 +83,7 @@ impl Sqlite {
             .bind(now)
             .bind(version);
         let write = write.bind(&append.head).bind(append.expires_at.map(millis));
+        let write = write.bind(&*append.kind).bind(append.is_waiting);
         let write = if expected == 0 {
             write
         } else {
@@ -138,21 +135,10 @@ impl SessionStore for Sqlite {
     }
 
     async fn list(&self, query: &SessionQuery) -> Result<Vec<SessionInfo>, StoreError> {
-        let rows = sqlx::query_as::<_, ListRow>(LIST)
-            .bind(&*query.app)
-            .bind(query.user.as_deref());
-        let (user, session) = query
-            .after
-            .as_ref()
-            .map_or(("", ""), |after| (&*after.user, &*after.session));
-        let rows = rows.bind(user).bind(session).bind(now()).bind(query.limit);
-        Ok(rows
-            .fetch_all(self.readers())
-            .await
-            .or_failure()?
-            .into_iter()
-            .map(info)
-            .collect())
+        let mut sql = list(query);
+        let rows = sql.build_query_as::<ListRow>();
+        let rows = rows.fetch_all(self.readers()).await.or_failure()?;
+        Ok(rows.into_iter().map(info).collect())
     }
 
     async fn delete(&self, key: &SessionKey) -> Result<bool, StoreError> {

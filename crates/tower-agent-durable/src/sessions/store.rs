@@ -3,6 +3,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::key::SessionKey;
+use super::kind::SESSION;
 use super::query::{SessionInfo, SessionQuery};
 use crate::error::StoreError;
 
@@ -98,7 +99,9 @@ pub trait SessionStore: Send + Sync + 'static {
         append: Append,
     ) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
-    /// Returns a page of the sessions, ordered by key.
+    /// Returns a page of the sessions, by the time of their last write and then by their keys, the
+    /// latest first. A session that is written between two pages moves to the front, and is missing
+    /// in the second.
     ///
     /// # Errors
     ///
@@ -164,17 +167,26 @@ pub struct Append {
     pub from: usize,
     /// The new entries.
     pub entries: Vec<String>,
+    /// The kind of the session, which says what reads it: `session` for
+    /// [`SessionLayer`](crate::SessionLayer), `thread` for
+    /// [`SessionThreads`](crate::SessionThreads).
+    pub kind: Arc<str>,
+    /// The session has open interrupts.
+    pub is_waiting: bool,
     /// The time at which the session expires, if it does.
     pub expires_at: Option<SystemTime>,
 }
 
 impl Append {
-    /// Creates a write of a head without entries; `from` is the number of entries that stay.
+    /// Creates a write of a head without entries; `from` is the number of entries that stay. The
+    /// session is of kind `session`, and without open interrupts.
     pub fn new(head: impl Into<String>, from: usize) -> Self {
         Self {
             head: head.into(),
             from,
             entries: Vec::new(),
+            kind: SESSION.into(),
+            is_waiting: false,
             expires_at: None,
         }
     }
@@ -183,6 +195,20 @@ impl Append {
     #[must_use]
     pub fn entries(mut self, entries: Vec<String>) -> Self {
         self.entries = entries;
+        self
+    }
+
+    /// Sets the kind.
+    #[must_use]
+    pub fn kind(mut self, kind: impl Into<Arc<str>>) -> Self {
+        self.kind = kind.into();
+        self
+    }
+
+    /// Sets whether the session has open interrupts.
+    #[must_use]
+    pub fn waiting(mut self, is_waiting: bool) -> Self {
+        self.is_waiting = is_waiting;
         self
     }
 

@@ -106,6 +106,7 @@ impl<S: SessionStore> Writer<S> {
         let stays = settled(messages, same);
         let entries = write_entries(messages, same..stays)?;
         let open = messages.range(stays).cloned().collect();
+        let is_waiting = !head.interrupts.is_empty();
         let head = SessionHead::new(
             head.clone(),
             open,
@@ -116,6 +117,7 @@ impl<S: SessionStore> Writer<S> {
         let expires_at = self.ttl.and_then(|ttl| SystemTime::now().checked_add(ttl));
         let append = Append::new(head.write()?, same)
             .entries(entries)
+            .waiting(is_waiting)
             .expires_at(expires_at);
         self.version = self.store.append(&self.key, self.version, append).await?;
         // Only after the write: a failed one leaves the writer as the store is.

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, SystemTime};
 
-use tower_agent_durable::{Append, SessionKey, SessionQuery, SessionStore, Sqlite, StoreError};
+use tower_agent_durable::{
+    Append, SessionInfo, SessionKey, SessionQuery, SessionStore, Sqlite, StoreError,
+};
 
 use crate::support::server::Server;
 
@@ -29,7 +31,8 @@ async fn conforms(store: &impl SessionStore) {
     a_deleted_session_is_gone_and_its_version_never_comes_back(store).await;
     an_expired_session_does_not_exist(store).await;
     keys_are_exact(store).await;
-    lists_have_pages_in_the_order_of_keys(store).await;
+    lists_have_pages_with_the_latest_first(store).await;
+    lists_select_by_user_kind_and_waiting(store).await;
     texts_of_all_kinds_come_back_unchanged(store).await;
 }
 
@@ -209,7 +212,7 @@ async fn keys_are_exact(store: &impl SessionStore) {
     assert_eq!(store.load(&others).await.unwrap(), None);
 }
 
-async fn lists_have_pages_in_the_order_of_keys(store: &impl SessionStore) {
+async fn lists_have_pages_with_the_latest_first(store: &impl SessionStore) {
     let key = |user: &str, name: &str| SessionKey::new("lists", user, name);
     let keys = [
         key("", "z"),
@@ -218,23 +221,58 @@ async fn lists_have_pages_in_the_order_of_keys(store: &impl SessionStore) {
         key("a", "2"),
         key("b", "0"),
     ];
-    for key in keys.iter().rev() {
+    for key in &keys {
         store.append(key, 0, append("1", 0, &[])).await.unwrap();
     }
-    let (mut query, mut seen) = (SessionQuery::of_app("lists").limit(2), Vec::new());
+    let mut query = SessionQuery::of_app("lists").limit(2);
+    let mut seen = Vec::new();
     loop {
         let page = store.list(&query).await.unwrap();
         let Some(last) = page.last() else { break };
         assert!(page.len() <= 2);
-        query = query.after(last.key.clone());
-        seen.extend(page.into_iter().map(|listed| listed.key));
+        query = query.after(last);
+        seen.extend(page);
     }
-    assert_eq!(seen, keys);
-    let of_user = store
-        .list(&SessionQuery::of_app("lists").user("a"))
+    assert_eq!(seen.len(), keys.len());
+    // Of one moment, in the order of their bytes.
+    let order = |info: &SessionInfo| (info.updated_at, info.key.clone());
+    assert!(seen.iter().rev().map(order).is_sorted());
+}
+
+async fn lists_select_by_user_kind_and_waiting(store: &impl SessionStore) {
+    let key = |app: &str, user: &str, name: &str| SessionKey::new(app, user, name);
+    let appends = [
+        (key("one", "sel", "1"), append("1", 0, &[])),
+        (key("two", "sel", "2"), append("1", 0, &[]).kind("thread")),
+        (key("two", "sel", "3"), append("1", 0, &[]).waiting(true)),
+        (key("two", "other", "4"), append("1", 0, &[]).waiting(true)),
+    ];
+    for (key, append) in appends {
+        store.append(&key, 0, append).await.unwrap();
+    }
+    let names = async |query: SessionQuery| {
+        let page = store.list(&query).await.unwrap();
+        let names = page.into_iter().map(|info| info.key.session.to_string());
+        let mut names: Vec<String> = names.collect();
+        names.sort();
+        names.concat()
+    };
+    assert_eq!(names(SessionQuery::new().user("sel")).await, "123");
+    assert_eq!(names(SessionQuery::of_app("two").user("sel")).await, "23");
+    assert_eq!(
+        names(SessionQuery::new().user("sel").kind("thread")).await,
+        "2"
+    );
+    assert_eq!(names(SessionQuery::of_app("two").waiting()).await, "34");
+
+    // What waits is what the last write has said.
+    let answered = key("two", "sel", "3");
+    let version = store.load(&answered).await.unwrap().unwrap().version;
+    store
+        .append(&answered, version, append("2", 0, &[]))
         .await
         .unwrap();
-    assert_eq!(of_user.len(), 2);
+    assert_eq!(names(SessionQuery::of_app("two").waiting()).await, "4");
 }
 
 async fn texts_of_all_kinds_come_back_unchanged(store: &impl SessionStore) {

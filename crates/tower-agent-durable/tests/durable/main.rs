@@ -13,5 +13,7 @@ mod sessions;
 mod stored;
 #[path = "../support/mod.rs"]
 mod support;
+mod thread_stores;
 mod threads;
+mod user_data;
 mod writers;

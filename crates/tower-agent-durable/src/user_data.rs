@@ -1,0 +1,196 @@
+//! Everything that a database has of one user.
+
+use serde::Serialize;
+use serde_json::Value as Json;
+
+#[cfg(feature = "postgres")]
+use crate::database::Postgres;
+#[cfg(feature = "sqlite")]
+use crate::database::Sqlite;
+use crate::database::{Row, Sql, to_end};
+use crate::error::StoreError;
+use crate::sessions::{SessionQuery, SessionStore};
+
+/// Everything that a database has of one user, to be handed over; created by
+/// `Sqlite::export_user` and `Postgres::export_user`.
+///
+/// It serialises. The stored forms in it are for people to read, and no input of this crate.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct UserData {
+    /// The sessions and threads, the latest first.
+    pub sessions: Vec<UserSession>,
+    /// The durable runs, the latest first.
+    pub runs: Vec<UserRun>,
+}
+
+/// A session or a thread in [`UserData`].
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct UserSession {
+    /// The application, or the server of a thread.
+    pub app: String,
+    /// The session or the thread.
+    pub session: String,
+    /// `session` or `thread`.
+    pub kind: String,
+    /// The time of the last write, in milliseconds since 1970.
+    pub updated_at: i64,
+    /// The stored head.
+    pub head: Json,
+    /// The stored entries.
+    pub entries: Vec<Json>,
+}
+
+/// A durable run in [`UserData`].
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct UserRun {
+    /// The id.
+    pub run: String,
+    /// The outermost agent.
+    pub agent: String,
+    /// The time of the first start, in milliseconds since 1970.
+    pub started_at: i64,
+    /// The requests.
+    pub requests: Vec<Json>,
+    /// The stored results of the steps.
+    pub steps: Vec<Json>,
+    /// The current end, if the run has one.
+    pub end: Option<Json>,
+}
+
+const RUNS: &str = "\
+    SELECT run, agent, started_at, ended FROM tower_agent_runs WHERE owner = $1 \
+    ORDER BY started_at DESC, run";
+
+const REQUESTS: &str = "SELECT request FROM tower_agent_run_inputs WHERE run = $1 ORDER BY number";
+
+const STEPS: &str = "\
+    SELECT record FROM tower_agent_run_steps WHERE run = $1 AND record IS NOT NULL \
+    ORDER BY position";
+
+const DELETE_SESSIONS: &str = "DELETE FROM tower_agent_sessions WHERE owner = $1";
+
+const DELETE_RUNS: &str = "DELETE FROM tower_agent_runs WHERE owner = $1";
+
+async fn export<D: Sql + SessionStore>(database: &D, user: &str) -> Result<UserData, StoreError> {
+    check(user)?;
+    Ok(UserData {
+        sessions: sessions(database, user).await?,
+        runs: runs(database, user).await?,
+    })
+}
+
+async fn sessions(
+    database: &impl SessionStore,
+    user: &str,
+) -> Result<Vec<UserSession>, StoreError> {
+    let mut query = SessionQuery::new().user(user);
+    let mut sessions = Vec::new();
+    loop {
+        let page = database.list(&query).await?;
+        let Some(last) = page.last() else {
+            return Ok(sessions);
+        };
+        query = query.after(last);
+        for info in page {
+            // Deleted or expired since the list was read.
+            let Some(stored) = database.load(&info.key).await? else {
+                continue;
+            };
+            sessions.push(UserSession {
+                app: info.key.app.to_string(),
+                session: info.key.session.to_string(),
+                kind: info.kind.to_string(),
+                updated_at: crate::time::millis(info.updated_at),
+                head: json(&stored.head)?,
+                entries: all_json(stored.entries.iter().map(String::as_str))?,
+            });
+        }
+    }
+}
+
+async fn runs(database: &impl Sql, user: &str) -> Result<Vec<UserRun>, StoreError> {
+    let rows = database.read(RUNS, &[user.into()]).await?;
+    let mut runs = Vec::with_capacity(rows.len());
+    for row in &rows {
+        let run = row.text("run")?;
+        runs.push(UserRun {
+            run: run.to_owned(),
+            agent: row.text("agent")?.to_owned(),
+            started_at: row.number("started_at")?,
+            requests: column(database.read(REQUESTS, &[run.into()]).await?, "request")?,
+            steps: column(database.read(STEPS, &[run.into()]).await?, "record")?,
+            end: row.optional_text("ended")?.map(json).transpose()?,
+        });
+    }
+    Ok(runs)
+}
+
+async fn delete(database: &impl Sql, user: &str) -> Result<u64, StoreError> {
+    check(user)?;
+    let mut tx = database.begin().await?;
+    let sessions = tx.execute(DELETE_SESSIONS, &[user.into()]).await?;
+    let runs = tx.execute(DELETE_RUNS, &[user.into()]).await?;
+    tx.commit().await?;
+    Ok(sessions + runs)
+}
+
+/// Fails for the name of nobody, under which the data of all those without a name is stored.
+fn check(user: &str) -> Result<(), StoreError> {
+    if user.is_empty() {
+        return Err(StoreError::data("a user must not be empty"));
+    }
+    Ok(())
+}
+
+fn json(text: &str) -> Result<Json, StoreError> {
+    serde_json::from_str(text).map_err(StoreError::data)
+}
+
+fn all_json<'t>(texts: impl Iterator<Item = &'t str>) -> Result<Vec<Json>, StoreError> {
+    texts.map(json).collect()
+}
+
+fn column(rows: Vec<Row>, name: &str) -> Result<Vec<Json>, StoreError> {
+    rows.iter().map(|row| json(row.text(name)?)).collect()
+}
+
+// A macro, as for the journal: a trait for both databases would be one more public name.
+macro_rules! has_users {
+    ($database:ty) => {
+        impl $database {
+            /// Returns everything that the database has of a user: sessions, threads and durable runs.
+            ///
+            /// A run has the user of its session, or the principal of its thread; one that was started
+            /// with neither belongs to nobody.
+            ///
+            /// # Errors
+            ///
+            /// Fails if the database does, and if the user is an empty text.
+            pub async fn export_user(&self, user: &str) -> Result<UserData, StoreError> {
+                export(self, user).await
+            }
+
+            /// Deletes everything that the database has of a user: sessions, threads and durable runs.
+            /// Returns their number.
+            ///
+            /// Runs that are active stop at their next write, which fails.
+            ///
+            /// # Errors
+            ///
+            /// Fails if the database does, and if the user is an empty text. Nothing is deleted then.
+            pub async fn delete_user(&self, user: &str) -> Result<u64, StoreError> {
+                let database = self.clone();
+                let user = user.to_owned();
+                to_end(async move { delete(&database, &user).await }).await
+            }
+        }
+    };
+}
+
+#[cfg(feature = "sqlite")]
+has_users!(Sqlite);
+#[cfg(feature = "postgres")]
+has_users!(Postgres);

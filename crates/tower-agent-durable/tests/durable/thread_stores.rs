@@ -1,0 +1,211 @@
+//! The contract of every store of threads, as the servers over it see it.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use futures::StreamExt;
+use serde_json::{Value, json};
+use tower_agent::message::{Part, Role, ToolCall};
+use tower_agent::testing::{ScriptedModel, Turn};
+use tower_agent::{Agent, Message, ModelRequest, ModelResponse, Tool};
+use tower_agent_agui::AgUi;
+use tower_agent_agui::threads::{MemoryThreads, ThreadKey, ThreadQuery, ThreadStore};
+use tower_agent_durable::{SessionThreads, Sqlite};
+use tower_agent_middleware::approval::Approval;
+
+use crate::support::server::Server;
+
+#[tokio::test]
+async fn memory_conforms() {
+    conforms(MemoryThreads::new()).await;
+}
+
+#[tokio::test]
+async fn sqlite_conforms() {
+    conforms(SessionThreads::new(Sqlite::in_memory().await.unwrap())).await;
+}
+
+#[tokio::test]
+async fn postgres_conforms() {
+    let Some(server) = Server::start("thread-stores") else {
+        return;
+    };
+    let database = server.connect().await;
+    conforms(SessionThreads::new(database.clone())).await;
+    database.close().await;
+}
+
+async fn conforms(store: impl ThreadStore) {
+    let store = Arc::new(store);
+    a_list_has_pages_with_the_latest_first(&store).await;
+    a_list_selects_by_server_principal_and_waiting(&store).await;
+    a_stored_thread_can_be_read(&store).await;
+    a_deleted_thread_is_unknown_and_its_run_saves_nothing(&store).await;
+    a_run_of_a_deleted_thread_does_not_write_to_the_next_one(&store).await;
+    all_threads_of_a_principal_are_deleted_in_one_call(&store).await;
+}
+
+/// A server whose agent asks before it pays, and answers everything else.
+fn server(store: &Arc<impl ThreadStore>, name: &str) -> AgUi {
+    let model = ScriptedModel::always(Turn::function(|request: &ModelRequest| {
+        let last = request.messages().iter().last().map(Message::text);
+        let call = Part::ToolCall(ToolCall::new("call_1", "pay", json!({ "cents": 5 })));
+        let message = match last.as_deref() {
+            Some("Pay.") => Message::new(Role::Assistant, [call]),
+            _ => Message::assistant("Hello."),
+        };
+        Ok(ModelResponse::new(message))
+    }));
+    let pay = Tool::function("pay", "Pays.", |_: Value| "paid");
+    let agent = Agent::builder(model)
+        .tool(pay)
+        .on_tool(Approval::of_tools(["pay"]))
+        .build()
+        .unwrap();
+    AgUi::builder(agent)
+        .name(name)
+        .threads(store.clone())
+        .allow_partial_history()
+        .build()
+}
+
+fn input(thread: &str, run: &str, text: &str) -> Value {
+    let message = json!({ "id": format!("{run}-m"), "role": "user", "content": text });
+    json!({
+        "threadId": thread, "runId": run, "messages": [message], "state": { "page": run },
+    })
+}
+
+/// Returns the events of a run.
+async fn post(server: &AgUi, principal: &str, input: Value) -> Vec<Value> {
+    let input = serde_json::from_value(input).unwrap();
+    let run = server.run_for(principal, input).await.unwrap();
+    run.map(|event| serde_json::to_value(event).unwrap())
+        .collect()
+        .await
+}
+
+fn key(server: &str, principal: &str, thread: &str) -> ThreadKey {
+    ThreadKey::new(server, thread).with_principal(Some(principal.into()))
+}
+
+async fn names(store: &impl ThreadStore, query: ThreadQuery) -> String {
+    let page = store.list(&query).await.unwrap();
+    let names = page.into_iter().map(|info| info.key.thread.to_string());
+    names.collect::<Vec<_>>().concat()
+}
+
+async fn a_list_has_pages_with_the_latest_first(store: &Arc<impl ThreadStore>) {
+    let server = server(store, "pages");
+    for thread in ["a", "b", "c", "d", "e"] {
+        post(&server, "ann", input(thread, thread, "Hi.")).await;
+        // Threads of one moment are in the order of their keys.
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    post(&server, "ann", input("b", "again", "Hi.")).await;
+
+    let mut query = ThreadQuery::new().server("pages").limit(2);
+    let mut seen = String::new();
+    loop {
+        let page = store.list(&query).await.unwrap();
+        assert!(page.len() <= 2);
+        let Some(last) = page.last() else { break };
+        query = query.after(last);
+        seen.extend(page.iter().map(|info| &*info.key.thread));
+    }
+    assert_eq!(seen, "bedca");
+}
+
+async fn a_list_selects_by_server_principal_and_waiting(store: &Arc<impl ThreadStore>) {
+    let one = server(store, "one");
+    let two = server(store, "two");
+    post(&one, "bob", input("1", "r", "Hi.")).await;
+    post(&two, "bob", input("2", "r", "Pay.")).await;
+    post(&two, "eve", input("3", "r", "Pay.")).await;
+
+    let query = ThreadQuery::new().principal("bob");
+    assert_eq!(names(store, query.clone()).await.len(), 2);
+    assert_eq!(names(store, query.clone().server("one")).await, "1");
+    assert_eq!(names(store, query.clone().waiting()).await, "2");
+    assert_eq!(
+        names(store, ThreadQuery::new().server("two").waiting())
+            .await
+            .len(),
+        2
+    );
+
+    // A new message closes the question.
+    post(&two, "bob", input("2", "r2", "Hi.")).await;
+    assert_eq!(names(store, query.waiting()).await, "");
+}
+
+async fn a_stored_thread_can_be_read(store: &Arc<impl ThreadStore>) {
+    let before = SystemTime::now() - Duration::from_secs(1);
+    let server = server(store, "read");
+    post(&server, "ann", input("t", "r1", "Hi.")).await;
+    let events = post(&server, "ann", input("t", "r2", "Pay.")).await;
+
+    let thread = store.load(&key("read", "ann", "t")).await.unwrap().unwrap();
+    let messages = thread.messages();
+    let texts: Vec<String> = messages.iter().map(|message| message.text()).collect();
+    assert_eq!(texts, ["Hi.", "Hello.", "Pay.", ""]);
+    assert_eq!(Value::from(thread.state().clone()), json!({ "page": "r2" }));
+    let questions: Vec<_> = thread.interrupts().collect();
+    let [(id, interrupt)] = questions[..] else {
+        panic!("{questions:?}");
+    };
+    let told = &events.last().unwrap()["outcome"]["interrupts"][0];
+    assert_eq!(told["id"], **id);
+    assert_eq!(interrupt.payload["tool"], "pay");
+    assert!(thread.updated_at() > before && !thread.is_running());
+    let unknown = key("read", "eve", "t");
+    assert!(store.load(&unknown).await.unwrap().is_none());
+}
+
+async fn a_deleted_thread_is_unknown_and_its_run_saves_nothing(store: &Arc<impl ThreadStore>) {
+    let server = server(store, "deleted");
+    let key = key("deleted", "ann", "t");
+    post(&server, "ann", input("t", "r1", "Hi.")).await;
+    let input = serde_json::from_value(input("t", "r2", "Hi.")).unwrap();
+    let run = server.run_for("ann", input).await.unwrap();
+    assert!(store.delete(&key).await.unwrap());
+    assert!(!store.delete(&key).await.unwrap());
+
+    let events: Vec<_> = run.collect().await;
+    let last = serde_json::to_value(events.last().unwrap()).unwrap();
+    assert_eq!(last["code"], "thread_store", "{last}");
+    assert!(store.load(&key).await.unwrap().is_none());
+    assert_eq!(names(store, ThreadQuery::new().server("deleted")).await, "");
+}
+
+async fn a_run_of_a_deleted_thread_does_not_write_to_the_next_one(store: &Arc<impl ThreadStore>) {
+    let server = server(store, "next");
+    let key = key("next", "ann", "t");
+    let start = async |run: &str| {
+        let input = serde_json::from_value(input("t", run, "Hi.")).unwrap();
+        server.run_for("ann", input).await.unwrap()
+    };
+    let old = start("old").await;
+    store.delete(&key).await.unwrap();
+    // Saved as often as the old one.
+    let new = start("new").await;
+    drop(old.collect::<Vec<_>>().await);
+    drop(new.collect::<Vec<_>>().await);
+    let thread = store.load(&key).await.unwrap().unwrap();
+    assert_eq!(thread.state()["page"], "new");
+}
+
+async fn all_threads_of_a_principal_are_deleted_in_one_call(store: &Arc<impl ThreadStore>) {
+    for name in ["all 1", "all 2"] {
+        let server = server(store, name);
+        post(&server, "una", input("1", "r", "Hi.")).await;
+        post(&server, "una", input("2", "r", "Pay.")).await;
+        post(&server, "uno", input("1", "r", "Hi.")).await;
+    }
+    assert_eq!(store.delete_of_principal("una").await.unwrap(), 4);
+    assert_eq!(names(store, ThreadQuery::new().principal("una")).await, "");
+    assert_eq!(
+        names(store, ThreadQuery::new().principal("uno")).await,
+        "11"
+    );
+}
