@@ -146,6 +146,7 @@ fn with_one_answer(id: &str, shown: &[Message], default: Message) -> Vec<Message
                 (Part::ToolResult(result), Some(answer)) if *result.call_id == *id => {
                     answer.parts.extend(result.parts.iter().cloned());
                     answer.is_error |= result.is_error;
+                    answer.is_error_text |= result.is_error_text;
                 }
                 (Part::ToolResult(result), _) => remaining.extend(result.parts.iter().cloned()),
                 (part, _) => remaining.push(part.clone()),

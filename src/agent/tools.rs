@@ -12,10 +12,10 @@ use super::transfer;
 use crate::call::CallKind;
 use crate::callback::LoopRules;
 use crate::context::RunContext;
-use crate::conversation::{CallName, PendingCalls, Slot, Transcript, refusal};
+use crate::conversation::{CallName, PendingCalls, Slot, Transcript};
 use crate::error::{Error, ErrorKind, Result};
 use crate::maybe_future::MaybeFuture;
-use crate::message::{Message, ToolCall, ToolResult};
+use crate::message::{Message, Part, ToolCall, ToolResult};
 use crate::tool::{BoxTool, Effect, ToolDeclaration, ToolRequest, ToolResponse, ToolSet};
 
 /// One call of a turn.
@@ -156,12 +156,13 @@ impl ToolTurn<'_> {
             self.transcript.keep(made.index, Slot::Open);
             return error;
         }
-        let mut text = self.failure_text(made.call, &error);
-        if error.kind() == ErrorKind::Aborted {
+        let outcome = if error.kind() == ErrorKind::Aborted {
             // The tool may have had its effect. Of a failure alone the model would read that it had none.
-            text.push_str("; the run ended in this call, and its outcome is unknown");
-        }
-        let mut result = refusal(made.call, text);
+            "; the run ended in this call, and its outcome is unknown"
+        } else {
+            ""
+        };
+        let mut result = self.failed(made.call, &error, outcome);
         made.name.identify(std::iter::once(&mut result));
         let results = self.transcript.fail(made.index, result);
         made.context.forget_call();
@@ -283,20 +284,26 @@ impl ToolTurn<'_> {
 
     /// Returns the message that the model reads about a failure.
     fn failure_message(&self, call: &ToolCall, error: &Error) -> Message {
-        refusal(call, self.failure_text(call, error))
+        self.failed(call, error, "")
     }
 
-    /// Returns the text of that message.
-    fn failure_text(&self, call: &ToolCall, error: &Error) -> String {
+    /// Returns that message, with the outcome of the call after its text.
+    fn failed(&self, call: &ToolCall, error: &Error, outcome: &str) -> Message {
         let error = match &self.config.tool_failure_message {
             Some(message) => error.clone().or_model_message(message.clone()),
             None => error.clone(),
         };
-        let Some(message) = error.model_message() else {
-            return self.with_parameters(call, &error);
+        let own = error.model_message();
+        let text = match own {
+            Some(message) => {
+                tracing::warn!(%error, "tool failed; hiding the error from the model");
+                message.to_owned()
+            }
+            None => self.with_parameters(call, &error),
         };
-        tracing::warn!(%error, "tool failed; hiding the error from the model");
-        message.to_string()
+        let mut result = ToolResult::new(call, [Part::from_text(text + outcome)]).failed();
+        result.is_error_text = own.is_none();
+        Message::tool(result)
     }
 
     /// Returns the text of an error, with the tool's parameters if the arguments do not match.

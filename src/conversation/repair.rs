@@ -217,6 +217,7 @@ fn merged(results: &[&ToolResult]) -> Message {
         all.parts.extend(result.parts.iter().cloned());
         // The later result says how the call has ended.
         all.is_error = result.is_error;
+        all.is_error_text |= result.is_error_text;
     }
     Message::tool(all)
 }

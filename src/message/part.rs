@@ -109,9 +109,13 @@ pub struct ToolResult {
     pub name: Arc<str>,
     /// The parts that the model reads.
     pub parts: Vec<Part>,
-    /// The tool failed.
+    /// The tool refused or failed.
     #[serde(default)]
     pub is_error: bool,
+    /// The parts are the text of an [`Error`](crate::Error), which may reveal internals: it is for the
+    /// model, and not for the user. A refusal in the tool's own words is no such text.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_error_text: bool,
 }
 
 impl ToolResult {
@@ -123,6 +127,7 @@ impl ToolResult {
             name: call.name.clone(),
             parts: parts.into_iter().collect(),
             is_error: false,
+            is_error_text: false,
         }
     }
 

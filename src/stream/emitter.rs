@@ -408,7 +408,7 @@ fn push_results(call: &CallName, message: &Message, out: &mut EventBatch<'_>) {
             name,
             parts,
             is_error,
-            ..
+            is_error_text,
         } = result;
         let message = message.id().map(MessageId::to_shared);
         out.push(EventKind::ToolResult(Box::new(ToolCallResult {
@@ -418,6 +418,7 @@ fn push_results(call: &CallName, message: &Message, out: &mut EventBatch<'_>) {
             name,
             parts,
             is_error,
+            is_error_text,
         })));
     }
 }

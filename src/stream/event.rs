@@ -248,6 +248,8 @@ pub struct ToolCallResult {
     pub parts: Vec<Part>,
     /// The tool refused or failed.
     pub is_error: bool,
+    /// The parts are the text of an [`Error`]: see [`ToolResult::is_error_text`](crate::message::ToolResult::is_error_text).
+    pub is_error_text: bool,
 }
 
 /// A hook that has run, and its decision. Hooks left at their defaults are not reported.

@@ -105,6 +105,7 @@
 
 mod client_tool;
 pub mod conversation;
+mod failure;
 mod flow;
 mod input;
 mod lock;

@@ -9,11 +9,12 @@ use futures_util::{FutureExt, Stream};
 use tower::ServiceExt;
 
 use crate::conversation::Conversation;
+use crate::failure::FailureMessage;
 use crate::flow::Flow;
 use crate::lock::lock;
 use crate::order::OrderKeeper;
 use crate::translate::{
-    TranslateRequest, TranslateResponse, TranslateRun, translate, translate_piece,
+    TranslateRequest, TranslateResponse, TranslateRun, failed, translate, translate_piece,
 };
 use crate::wire::{EncryptedEntity, Event, MessageKind, RunAgentInput, RunError};
 use tower_agent::agent::BoxAgent;
@@ -61,6 +62,7 @@ impl AgUiRun {
         begun: Begun,
         input: Arc<RunAgentInput>,
         stack: Option<LayerInner<TranslateRequest>>,
+        failure_message: FailureMessage,
     ) -> Self {
         let Begun {
             request,
@@ -71,7 +73,8 @@ impl AgUiRun {
         let agent = RunStream::named(agent, request, name);
         let order = OrderKeeper::new(input.thread_id.clone(), input.run_id.clone());
         let interrupt_ids = keeper.interrupt_ids().clone();
-        let run = TranslateRun::new(input, agent.context().clone(), interrupt_ids);
+        let context = agent.context().clone();
+        let run = TranslateRun::new(input, context, interrupt_ids, failure_message);
         Self {
             agent: Some(agent),
             keeper,
@@ -222,7 +225,9 @@ impl AgUiRun {
                 drop(self.order.push(sealed, &mut self.out));
             }
             if let Err(violation) = self.order.push(event, &mut self.out) {
-                self.order.fail(violation, &mut self.out);
+                let mut failed = RunError::from(violation.clone());
+                failed.message = self.run.message_of(&violation.into());
+                self.order.fail(failed, &mut self.out);
                 break;
             }
         }
@@ -234,7 +239,7 @@ impl AgUiRun {
         if let Some(sealed) = self.sealed.take() {
             drop(self.order.push(sealed, &mut self.out));
         }
-        self.order.fail(RunError::from(error), &mut self.out);
+        self.order.fail(failed(error, &self.run), &mut self.out);
         self.leave();
     }
 

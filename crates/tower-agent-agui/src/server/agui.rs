@@ -10,6 +10,7 @@ use super::body::Body;
 use super::limits::Limits;
 use super::read::read;
 use super::reply::{self, Refusal};
+use crate::failure::FailureMessage;
 use crate::input::RunData;
 use crate::run::AgUiRun;
 use crate::thread_input::{take_sealed, thread_input};
@@ -63,6 +64,7 @@ pub struct AgUi {
     pub(super) threads: Threads,
     pub(super) name: Arc<str>,
     pub(super) principal: Option<PrincipalOf>,
+    pub(super) failure_message: FailureMessage,
 }
 
 /// Returns the principal of a request.
@@ -119,6 +121,7 @@ impl AgUi {
             begun,
             input,
             self.stack.clone(),
+            self.failure_message.clone(),
         ))
     }
 

@@ -6,11 +6,14 @@ use tower_layer::Layer;
 
 use super::agui::{AgUi, PrincipalOf};
 use super::limits::Limits;
+use crate::failure::FailureMessage;
 use crate::translate::{Translate, TranslateRequest};
 use tower_agent::agent::{AgentService, BoxAgent};
 use tower_agent::call::{BoxCallService, CallService};
 use tower_agent::callback::{Callback, LayerInner, StackBuilder};
 use tower_agent::compat::CallbackSemantics;
+use tower_agent::context::RunContext;
+use tower_agent::error::Error;
 use tower_agent_threads::{SealKeys, ThreadKey, ThreadStore, Threads};
 
 /// Builds an [`AgUi`]; created by [`AgUi::builder`].
@@ -23,6 +26,7 @@ pub struct AgUiBuilder {
     threads: Threads,
     name: Arc<str>,
     principal: Option<PrincipalOf>,
+    failure_message: FailureMessage,
 }
 
 impl AgUi {
@@ -48,6 +52,7 @@ impl AgUiBuilder {
             threads: Threads::default(),
             name: "".into(),
             principal: None,
+            failure_message: FailureMessage::default(),
         }
     }
 
@@ -255,6 +260,46 @@ impl AgUiBuilder {
         self
     }
 
+    /// Sets the function that chooses what the client reads of an error: of a run or a subagent that
+    /// failed, and of a tool whose result is the text of an error. `None` stands for the default, a
+    /// general text with the [id of the run](RunContext::run_id).
+    ///
+    /// An error may quote a provider, a database or a rule, so its own text is not sent unless this
+    /// function returns it. The whole error goes to the log, as a `tracing` warning with the same
+    /// id. The code of a failed run, which is that of its [kind](Error::kind), is always sent.
+    ///
+    /// A failed tool has the kind [`Tool`](tower_agent::ErrorKind::Tool) here, and the text that the
+    /// model reads. The words of the application itself are sent as they are: a
+    /// [`ToolResponse::error`](tower_agent::ToolResponse::error), and the text of
+    /// [`tool_failure_message`](tower_agent::AgentBuilder::tool_failure_message).
+    ///
+    /// ```
+    /// use tower_agent::ErrorKind;
+    /// use tower_agent_agui::AgUi;
+    /// # use tower_agent::Agent;
+    /// # use tower_agent::testing::ScriptedModel;
+    ///
+    /// # fn main() -> Result<(), tower_agent::BoxError> {
+    /// # let agent = Agent::builder(ScriptedModel::new([])).build()?;
+    /// let server = AgUi::builder(agent)
+    ///     .failure_message(|error, run| match error.kind() {
+    ///         ErrorKind::BudgetExceeded => Some("You have used up this month's answers.".into()),
+    ///         ErrorKind::Overloaded => Some(format!("Please try again. ({})", run.run_id())),
+    ///         _ => None,
+    ///     })
+    ///     .build();
+    /// # drop(server);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn failure_message(
+        mut self,
+        of: impl Fn(&Error, &RunContext) -> Option<String> + Send + Sync + 'static,
+    ) -> Self {
+        self.failure_message = FailureMessage::new(of);
+        self
+    }
+
     /// Sets when a run counts as abandoned, as the time since it last saved its progress: its
     /// process was killed, or its store failed twice in a row. Defaults to 15 minutes.
     ///
@@ -276,6 +321,7 @@ impl AgUiBuilder {
             threads,
             name,
             principal,
+            failure_message,
         } = self;
         // Without callbacks there is no stack, so that streamed text takes the short way.
         let stack = (!stack.is_empty())
@@ -287,6 +333,7 @@ impl AgUiBuilder {
             threads,
             name,
             principal,
+            failure_message,
         }
     }
 }

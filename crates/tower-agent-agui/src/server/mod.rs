@@ -31,6 +31,9 @@
 //! | 415 | the body's media type is not `application/json` |
 //! | 422 | the JSON does not follow the protocol, or contains data that [only the server may set](crate#trust) |
 //! | 503 | the thread store failed |
+//!
+//! A run that fails later ends with `RUN_ERROR`: a [code](tower_agent::ErrorKind::code) and a
+//! [message for the client](AgUiBuilder::failure_message), never the text of the error itself.
 
 mod agui;
 mod body;

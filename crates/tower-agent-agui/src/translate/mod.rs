@@ -43,13 +43,13 @@
 //!
 //! | agent event | client events |
 //! |---|---|
-//! | run started, finished, failed | `RUN_STARTED`, `RUN_FINISHED` with the token usage, `RUN_ERROR` with a code |
+//! | run started, finished, failed | `RUN_STARTED`, `RUN_FINISHED` with the token usage, `RUN_ERROR` with a code and a [message for the client](crate::AgUiBuilder::failure_message) |
 //! | run interrupted | `STATE_SNAPSHOT`, `MESSAGES_SNAPSHOT`, `RUN_FINISHED` with the interrupts. If it waits only for tools of the client, with the pending calls instead; a client that does not declare version 1.0 receives no such list, because it would reject it and finds the calls itself |
 //! | agent entered, left | for an agent used as a tool `SUBAGENT_STARTED`, `SUBAGENT_FINISHED`, `SUBAGENT_ERROR`, and its events carry its id; nothing for an agent that continues a conversation |
 //! | step | `STEP_STARTED`, `STEP_FINISHED`, named by the agent's path and the turn |
 //! | text, reasoning, tool calls | the corresponding start, content and end events; a call whose id was used before is prefixed with the id of its message or subagent |
 //! | provider data of a tool call | `REASONING_ENCRYPTED_VALUE` |
-//! | tool result | `TOOL_CALL_RESULT`; if the tool failed, with the metadata `{"isError": true}`, which the tool message takes over |
+//! | tool result | `TOOL_CALL_RESULT`; if the tool failed, with the metadata `{"isError": true}`, which the tool message takes over, and not with the text of an error |
 //! | state | `STATE_SNAPSHOT`, `STATE_DELTA`; only snapshots once a key such as `__proto__` has changed, since the official client drops a delta with such a key |
 //! | attempt discarded, response replaced | `MESSAGES_SNAPSHOT` without the message |
 //! | custom | `CUSTOM` |
@@ -100,7 +100,7 @@ pub use self::request::TranslateRequest;
 pub(super) use self::request::TranslateRun;
 pub use self::response::TranslateResponse;
 pub use self::service::Translate;
-pub(super) use self::service::{subagent, translate, translate_piece};
+pub(super) use self::service::{failed, subagent, translate, translate_piece};
 
 use tower_agent::callback::{self, After, Before, IntoHook, IntoRecoveryHook, Next, OnError, Wrap};
 use tower_agent::error::{Error, Result};

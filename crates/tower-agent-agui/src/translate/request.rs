@@ -1,11 +1,13 @@
 use std::sync::{Arc, Mutex};
 
 use crate::conversation::Conversation;
+use crate::failure::FailureMessage;
 use crate::lock::lock;
 use crate::wire::{Event, Message, RunAgentInput};
 use tower_agent::Request;
 use tower_agent::call::{CallKind, Extensions};
 use tower_agent::context::RunContext;
+use tower_agent::error::Error;
 use tower_agent::stream;
 use tower_agent_threads::InterruptIds;
 
@@ -29,6 +31,7 @@ pub(crate) struct TranslateRun {
     pub(crate) shown: Mutex<Conversation>,
     pub(crate) interrupt_ids: InterruptIds,
     pub(super) state: SentState,
+    failure_message: FailureMessage,
 }
 
 impl TranslateRun {
@@ -37,6 +40,7 @@ impl TranslateRun {
         input: Arc<RunAgentInput>,
         context: RunContext,
         interrupt_ids: InterruptIds,
+        failure_message: FailureMessage,
     ) -> Self {
         let shown = Mutex::new(Conversation::new(input.messages.iter().cloned()));
         Self {
@@ -45,7 +49,13 @@ impl TranslateRun {
             shown,
             interrupt_ids,
             state: SentState::default(),
+            failure_message,
         }
+    }
+
+    /// Returns the text that the client reads of an error.
+    pub(crate) fn message_of(&self, error: &Error) -> String {
+        self.failure_message.of(error, &self.context)
     }
 
     /// Returns whether the client declares version 1.0 or later.

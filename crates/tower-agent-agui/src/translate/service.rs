@@ -13,6 +13,7 @@ use crate::wire::{
 };
 use crate::{client_tool, conversation};
 use tower_agent::error::{Error, ErrorKind};
+use tower_agent::message::Part;
 use tower_agent::stream::{self, EventKind, Invocation};
 
 /// The innermost service of the translate call. It translates each event on its own.
@@ -73,7 +74,7 @@ pub(crate) fn translate(event: stream::Event, run: &TranslateRun, out: &mut Vec<
             interrupts: pending,
         } => interrupted(run, &pending, out),
         EventKind::RunFailed { error } => {
-            out.push(RunError::from(&error).with_usage(usage(run)).into());
+            out.push(failed(&error, run).with_usage(usage(run)).into());
         }
         EventKind::AgentStarted => out.extend(entered(&invocation)),
         EventKind::AgentFinished {
@@ -119,7 +120,12 @@ pub(crate) fn translate(event: stream::Event, run: &TranslateRun, out: &mut Vec<
             }
         }
         EventKind::ToolResult(result) => {
-            let content = conversation::content(&result.parts);
+            let content = if result.is_error_text {
+                let text: String = result.parts.iter().filter_map(Part::as_text).collect();
+                run.message_of(&Error::new(ErrorKind::Tool, text)).into()
+            } else {
+                conversation::content(&result.parts)
+            };
             let event = Event::tool_call_result(result.message, result.id, content);
             out.push(if result.is_error {
                 event.with_metadata(conversation::failure())
@@ -219,7 +225,7 @@ fn left(
     let left = match error {
         Some(error) => Sent::SubagentError {
             subagent_run_id,
-            message: error.message().to_owned(),
+            message: run.message_of(&error),
             code: Some(code(error.kind()).into()),
         },
         None => Sent::SubagentFinished {
@@ -285,11 +291,9 @@ fn code(kind: ErrorKind) -> &'static str {
     }
 }
 
-/// Has the code `stop_agent_error` for an abort, otherwise the [code](ErrorKind::code) of its kind.
-impl From<&Error> for RunError {
-    fn from(error: &Error) -> Self {
-        Self::new(error.message()).with_code(code(error.kind()))
-    }
+/// Creates the end of a run that has failed.
+pub(crate) fn failed(error: &Error, run: &TranslateRun) -> RunError {
+    RunError::new(run.message_of(error)).with_code(code(error.kind()))
 }
 
 impl From<&tower_agent::error::Interrupt> for Interrupt {

@@ -236,13 +236,7 @@ async fn traces_panic_catchers_and_limits_of_concurrency_stand_around_it() {
         rules::check("t", "r", &events).unwrap();
         let last = events.last().unwrap();
         assert_eq!(last["type"], "RUN_ERROR");
-        assert!(
-            last["message"]
-                .as_str()
-                .unwrap()
-                .contains("the model broke"),
-            "{last}"
-        );
+        assert!(!last.to_string().contains("the model broke"), "{last}");
     }
 }
 

@@ -9,17 +9,17 @@ use tower_agent::{
     Action, Agent, BoxError, Error, ErrorKind, Interrupt, Recovery, Result, Tool, Usage,
 };
 use tower_agent_agui::{
-    AgUi, AgUiBuilder, Event, TranslateRequest, TranslateResponse, after_translate,
-    before_translate, on_translate_error, wrap_translate,
+    AgUiBuilder, Event, TranslateRequest, TranslateResponse, after_translate, before_translate,
+    on_translate_error, wrap_translate,
 };
 
 use super::watched::Watched;
-use super::{customs, error, input, names, presets, run, text};
+use super::{customs, error, input, names, open, presets, run, text};
 
 /// Runs the endless agent until it ends, which only the translation can do.
 fn ends(change: impl FnOnce(AgUiBuilder) -> AgUiBuilder) -> Vec<Event> {
     let watched = Watched::default();
-    let server = change(AgUi::builder(watched.agent().build().unwrap())).build();
+    let server = change(open(watched.agent().build().unwrap())).build();
     let mut events = super::started(&server, input());
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()
@@ -129,7 +129,7 @@ fn an_abort_that_a_layer_swallows_ends_the_run_all_the_same() {
         .max_iterations(30)
         .build()
         .unwrap();
-    let server = AgUi::builder(agent)
+    let server = open(agent)
         .translate_layer(wrap_translate(
             |request: TranslateRequest, mut next| async move {
                 Ok(next.run(request).await.unwrap_or_default())
@@ -271,7 +271,7 @@ fn an_error_on_the_very_first_event_is_all_that_is_sent_and_the_model_is_not_cal
     for change in changes {
         let watched = Watched::default();
         let sent = run(
-            &change(AgUi::builder(watched.agent().build().unwrap())).build(),
+            &change(open(watched.agent().build().unwrap())).build(),
             input(),
         );
         assert_eq!(names(&sent), ["RUN_ERROR"]);
@@ -329,13 +329,13 @@ fn events_before_an_abort_pass_the_callbacks() {
             .build()
             .unwrap()
     };
-    let plain = run(&AgUi::new(agent()), input());
+    let plain = run(&open(agent()).build(), input());
     assert_eq!(error(&plain).code.as_deref(), Some("stop_agent_error"));
     assert_eq!(error(&plain).message, "not here");
     assert_eq!(error(&plain).usage.len(), 1);
 
     for (preset, band, _) in presets() {
-        let server = AgUi::builder(agent())
+        let server = open(agent())
             .semantics(band)
             .on_translate(before_translate(|_| {}))
             .on_translate(after_translate(|_, _| {}));
@@ -343,8 +343,8 @@ fn events_before_an_abort_pass_the_callbacks() {
     }
 
     // Only a callback that sees what it was can tell people more.
-    let server = AgUi::builder(agent()).on_translate(before_translate(|request| {
-        match &request.event().kind {
+    let server =
+        open(agent()).on_translate(before_translate(|request| match &request.event().kind {
             Told::RunFailed { error } if error.kind() == ErrorKind::Aborted => {
                 let told = [
                     Event::custom("stopped", error.message()),
@@ -353,8 +353,7 @@ fn events_before_an_abort_pass_the_callbacks() {
                 Action::Respond(TranslateResponse::new(told))
             }
             _ => Action::Continue,
-        }
-    }));
+        }));
     let sent = run(&server.build(), input());
     assert_eq!(customs(&sent), ["stopped"]);
     assert_eq!(error(&sent).message, "Stopped.");
@@ -386,7 +385,7 @@ fn a_panic_of_the_agents_own_layer_is_one_run_error() {
     let agent = tower::service_fn(|_: tower_agent::AgentRequest| async {
         panic!("the layer broke") as Result<tower_agent::AgentResponse>
     });
-    let sent = run(&AgUi::new(agent), input());
+    let sent = run(&open(agent).build(), input());
     assert!(
         error(&sent).message.contains("the layer broke"),
         "{:?}",
@@ -397,7 +396,7 @@ fn a_panic_of_the_agents_own_layer_is_one_run_error() {
 #[test]
 fn dropping_the_stream_drops_the_model() {
     let watched = Watched::default();
-    let server = AgUi::builder(watched.agent().build().unwrap())
+    let server = open(watched.agent().build().unwrap())
         .on_translate(before_translate(|_| {}))
         .build();
     let mut events = super::started(&server, input());
@@ -412,7 +411,7 @@ fn dropping_the_stream_drops_the_model() {
 #[test]
 fn a_stream_that_is_not_read_stops_the_model() {
     let watched = Watched::default();
-    let server = AgUi::builder(watched.agent().build().unwrap())
+    let server = open(watched.agent().build().unwrap())
         .on_translate(before_translate(|_| {}))
         .build();
     let mut events = super::started(&server, input());

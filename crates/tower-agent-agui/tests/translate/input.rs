@@ -233,7 +233,7 @@ fn a_tool_by_the_name_of_one_of_the_agents_own_ends_the_run() {
         "threadId": "t", "runId": "r", "messages": [{ "id": "u", "role": "user", "content": "?" }],
         "tools": [{ "name": "paint", "description": "" }],
     }));
-    let sent = run(&AgUi::new(agent), input);
+    let sent = run(&super::open(agent).build(), input);
     assert_eq!(super::error(&sent).code.as_deref(), Some("invalid_request"));
     assert!(super::error(&sent).message.contains("paint"));
 }

@@ -13,6 +13,7 @@ mod rules;
 
 mod bands;
 mod endings;
+mod failures;
 mod input;
 mod order;
 mod pauses;
@@ -24,6 +25,7 @@ mod watched;
 use futures::{FutureExt, StreamExt};
 use serde_json::{Value, json};
 use tower_agent::Agent;
+use tower_agent::agent::AgentService;
 use tower_agent::compat::{CallbackSemantics, Semantics};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent_agui::{
@@ -95,13 +97,18 @@ fn customs(events: &[Event]) -> Vec<&str> {
     names.collect()
 }
 
+/// A server that shows its clients what errors say.
+fn open(agent: impl AgentService) -> AgUiBuilder {
+    AgUi::builder(agent).failure_message(|error, _| Some(error.message().to_owned()))
+}
+
 /// A server of an agent that says `hi`.
 fn greeter() -> AgUiBuilder {
     says([Turn::from_text("hi")])
 }
 
 fn says(turns: impl IntoIterator<Item = Turn>) -> AgUiBuilder {
-    AgUi::builder(Agent::builder(ScriptedModel::new(turns)).build().unwrap())
+    open(Agent::builder(ScriptedModel::new(turns)).build().unwrap())
 }
 
 /// Every preset: its name, what it does around a call, and what it does in an agent.

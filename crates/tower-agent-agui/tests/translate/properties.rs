@@ -19,12 +19,12 @@ use tower_agent::{
     Interrupt, Message, ModelResponse, Part, Recovery, Request, Role, Tool, ToolRequest,
 };
 use tower_agent_agui::{
-    AgUi, AgUiBuilder, Conversation, Event, MessageKind, RunAgentInput, TranslateRequest,
+    AgUiBuilder, Conversation, Event, MessageKind, RunAgentInput, TranslateRequest,
     TranslateResponse, after_translate, before_translate, wrap_translate,
 };
 
 use super::any::any_event;
-use super::{presets, rules, wire};
+use super::{open, presets, rules, wire};
 use test_support::property::cases;
 
 // The agent.
@@ -584,7 +584,7 @@ pub fn watch(
         }
     });
     let events = read(super::started(
-        &change(AgUi::builder(service)).build(),
+        &change(open(service)).build(),
         asked.input(),
     ))?;
     let response = kept.lock().unwrap().take();
@@ -602,7 +602,7 @@ proptest! {
         by_schema in prop::bool::weighted(0.1),
     ) {
         let (_, band, _) = presets()[preset];
-        let server = AgUi::builder(asked.agent()).semantics(band);
+        let server = open(asked.agent()).semantics(band);
         let server = meddlers.into_iter().fold(server, |server, meddler| meddler.stand(server));
         let events = read(super::started(&server.build(), asked.input()))?;
         obeys(&events, by_schema)?;

@@ -12,8 +12,9 @@ use tower_agent::{
     Agent, AgentRequest, Error, ErrorKind, Message, ModelRequest, ModelResponse, Part, Role, Tool,
 };
 use tower_agent_agui::threads::{MemoryThreads, SealKey};
-use tower_agent_agui::{AgUi, Conversation, Event, RunAgentInput, conversation};
+use tower_agent_agui::{Conversation, Event, RunAgentInput, conversation};
 
+use super::open;
 use super::properties::{asked, watch};
 use test_support::property::cases;
 
@@ -181,7 +182,7 @@ proptest! {
             let local = agent(run, script, &asked_here).run(request);
             let response = futures::FutureExt::now_or_never(local);
             here = response.unwrap().unwrap().messages().clone();
-            let server = AgUi::builder(agent(run, script, &asked_there));
+            let server = open(agent(run, script, &asked_there));
             let server = if sealed {
                 server.stateless(key.clone()).build()
             } else {

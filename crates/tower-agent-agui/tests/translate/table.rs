@@ -15,7 +15,7 @@ use tower_agent_agui::{
     before_translate, conversation,
 };
 
-use super::{customs, error, in_step, input, names, run, says, wire};
+use super::{customs, error, in_step, input, names, open, run, says, wire};
 
 fn agent(name: &str, turns: impl IntoIterator<Item = Turn>) -> AgentBuilder {
     Agent::builder(ScriptedModel::new(turns)).name(name)
@@ -41,7 +41,7 @@ fn echo() -> Tool {
 }
 
 fn served(agent: AgentBuilder) -> Vec<Event> {
-    run(&AgUi::new(agent.build().unwrap()), input())
+    run(&open(agent.build().unwrap()).build(), input())
 }
 
 fn of_kind(events: &[Event], kind: &str) -> Vec<Value> {
