@@ -1,6 +1,6 @@
 use crate::context::RunContext;
 use crate::error::{Error, Interrupt};
-use crate::message::{Iter, Messages};
+use crate::message::{Message, Messages};
 use crate::run::{AgentRequest, AgentResponse, EndReason};
 
 /// Collects the messages of agents that work for another, and makes its response of them.
@@ -35,7 +35,7 @@ impl TeamResponse {
         self.count(response);
     }
 
-    pub(super) fn add_messages(&mut self, messages: Iter<'_>) {
+    pub(super) fn add_messages<'a>(&mut self, messages: impl Iterator<Item = &'a Message>) {
         self.messages.extend(messages.cloned());
     }
 

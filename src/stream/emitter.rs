@@ -280,6 +280,28 @@ impl EventEmitter {
         self.emit_all(add).await;
     }
 
+    /// Counts messages as shown that an earlier run has shown, and has [held](Self::hold).
+    pub(crate) fn resume(&self, messages: &Messages) {
+        let mut shown = lock(&self.0.shown);
+        for message in messages {
+            if message.role() == Role::Assistant
+                && message_builder::is_visible(message)
+                && !shown.iter().any(|shown| shown.id() == message.id())
+            {
+                shown.push(message.clone());
+            }
+        }
+    }
+
+    /// Leaves these messages visible, although they are not part of the response: they join the
+    /// conversation in a later run.
+    pub(crate) fn hold<'a>(&self, messages: impl Iterator<Item = &'a Message>) {
+        let mut shown = lock(&self.0.shown);
+        for message in messages {
+            shown.retain(|shown| !is_shown_as(message, shown));
+        }
+    }
+
     /// Returns the indices of the messages that were shown with another content. Each is another
     /// message to the consumer, and needs an id of its own.
     pub(crate) fn shown_otherwise<'a>(

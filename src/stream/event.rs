@@ -71,6 +71,8 @@ impl Invocation {
 /// The messages that were streamed and not discarded equal the run's transcript: join the text,
 /// reasoning and tool calls of every message, and omit the messages named by an
 /// [`AttemptDiscarded`](Self::AttemptDiscarded) or a [`ResponseReplaced`](Self::ResponseReplaced).
+/// An interrupted [parallel team](crate::agent::TeamBuilder) has shown messages that join the
+/// transcript when it is resumed.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum EventKind {

@@ -34,11 +34,14 @@ use crate::run::{AgentRequest, AgentResponse, AgentService};
 ///
 /// A team that was interrupted or failed [resumes](crate::AgentRequest::resume) like any agent:
 /// members that have finished are not called again, and the one that was interrupted or failed
-/// continues where it stopped. In a parallel team, all members that were interrupted or dropped
-/// continue, each with its own conversation. The team's transcript contains only the last of the
-/// interrupted members, and the others once that one has finished, so that no call in it stays
-/// open. A repeating team counts its rounds from zero again. After a user message the team starts
-/// over.
+/// continues where it stopped. A repeating team counts its rounds from zero again. After a user
+/// message the team starts over.
+///
+/// In a parallel team, all members that were interrupted or dropped continue, each with its own
+/// conversation. The team's transcript ends with the first member that waits, and the messages of
+/// the members after it join it once that one has finished: it has the members' order, however
+/// often the team was interrupted. A stream shows the messages of all of them as they come, and a
+/// resumed one does not show them again.
 ///
 /// The [`Checkpoint`](crate::Checkpoint) records which member continues. Messages alone do not: if
 /// they have open tool calls, the team fails with an

@@ -7,9 +7,10 @@ use super::config::Config;
 use crate::agent::team_response::TeamResponse;
 use crate::agent::waiting::whose_turn;
 use crate::call::Request;
+use crate::context::RunContext;
 use crate::conversation::Record;
 use crate::error::Result;
-use crate::message::Messages;
+use crate::message::{Message, Messages};
 use crate::run::{AgentRequest, AgentResponse, EndReason};
 
 pub(super) async fn run(team: &Config, request: &AgentRequest) -> Result<AgentResponse> {
@@ -18,13 +19,8 @@ pub(super) async fn run(team: &Config, request: &AgentRequest) -> Result<AgentRe
     let request_messages = request.messages();
     let messages = context.begin(request_messages);
     // A resumed conversation is for the members that it waits for; the others have finished.
-    let held = team
-        .members
-        .iter()
-        .map(|member| record.held(&context.holds(member.name())));
-    let mut held: Vec<_> = held.collect();
-    let goes_on = held.iter().any(Option::is_some);
-    if !goes_on {
+    let mut held = held(team, context);
+    if held.iter().all(Option::is_none) {
         whose_turn(context, &team.members, &messages)?;
         context.take_turn();
         for (member, held) in team.members.iter().zip(&mut held) {
@@ -38,9 +34,12 @@ pub(super) async fn run(team: &Config, request: &AgentRequest) -> Result<AgentRe
 
     let mut running = FuturesUnordered::new();
     let mut turns = Vec::with_capacity(team.members.len());
+    // Results follow their calls directly, so the member that made the open calls comes first.
+    let mut is_next = messages.open_calls().next().is_some();
     for (index, (member, record)) in team.members.iter().zip(held).enumerate() {
         let Some(record) = record else { continue };
-        let turn = Turn::new(index, record, goes_on);
+        let mut turn = Turn::new(index, record);
+        turn.is_next = std::mem::take(&mut is_next);
         if turn.is_done {
             turns.push(turn);
         } else {
@@ -60,8 +59,7 @@ pub(super) async fn run(team: &Config, request: &AgentRequest) -> Result<AgentRe
         waits |= !response.interrupts().is_empty();
         // An interrupted member must be answered, so the others do not end the team after that.
         let is_over = !waits && team.is_over(&context, &response)?;
-        // The member that ended the team comes last, and open calls stay last.
-        turn.last = is_over || !response.interrupts().is_empty();
+        turn.ends_team = is_over;
         turn.response = Some(response);
         turns.push(turn);
         if is_over {
@@ -71,29 +69,26 @@ pub(super) async fn run(team: &Config, request: &AgentRequest) -> Result<AgentRe
     }
     drop(running);
 
-    // Results follow their calls, so the member that continues the transcript comes first.
-    turns.sort_by_key(|turn| (!turn.goes_on, turn.last, turn.index));
-    let goes_on_later = turns.iter().any(|turn| turn.goes_on && turn.waits());
+    turns.sort_by_key(|turn| (!turn.is_next, turn.ends_team, turn.index));
     let mut tally = TeamResponse::since(request_messages.len(), messages, 0);
-    let count = turns.len();
-    for (position, turn) in turns.into_iter().enumerate() {
-        // A transcript has room for one interrupted member, at its end.
-        let is_told = if goes_on_later {
-            turn.goes_on
-        } else {
-            !turn.waits() || position + 1 == count
-        };
-        if is_told {
-            turn.add_to(&mut tally);
-        }
+    // A transcript has room for one interrupted member, at its end. Those after it follow once it
+    // has finished, so the transcript is the same in the end as without the interrupt.
+    let mut is_told = true;
+    for turn in turns {
         if let Some(response) = &turn.response {
             tally.count(response);
+        }
+        if is_told {
+            turn.add_to(&mut tally);
+        } else if let Some(emitter) = context.emitter() {
+            emitter.hold(turn.messages());
         }
         if turn.waits() || !is_told {
             turn.record_shared(is_told);
         } else {
             record.release(&context.holds(team.members[turn.index].name()));
         }
+        is_told &= !turn.waits();
     }
     // The transcript and the held conversations change together: the run may be dropped right after
     // this.
@@ -107,6 +102,26 @@ pub(super) async fn run(team: &Config, request: &AgentRequest) -> Result<AgentRe
     Ok(tally.response(context, end))
 }
 
+/// Returns the conversations of the members that an earlier run has begun and that are not in the
+/// transcript.
+fn held(team: &Config, context: &RunContext) -> Vec<Option<Record>> {
+    let members = team.members.iter();
+    members
+        .map(|member| context.record().held(&context.holds(member.name())))
+        .collect()
+}
+
+/// Returns the messages of members that an earlier run has shown and that are not in the transcript
+/// yet.
+pub(super) fn shown_before(team: &Config, context: &RunContext) -> Messages {
+    let mut shown = Messages::new();
+    for record in held(team, context).into_iter().flatten() {
+        let (shared, _) = record.shared_with_caller();
+        shown.extend(record.save().messages.range(shared).cloned());
+    }
+    shown
+}
+
 /// The turn of a member.
 struct Turn {
     index: usize,
@@ -117,26 +132,29 @@ struct Turn {
     /// It had finished before.
     is_done: bool,
     /// The transcript ends with its open calls.
-    goes_on: bool,
-    last: bool,
+    is_next: bool,
+    /// The team ends with its response.
+    ends_team: bool,
     /// `None` if it had finished before.
     response: Option<AgentResponse>,
 }
 
 impl Turn {
-    fn new(index: usize, record: Record, goes_on: bool) -> Self {
+    fn new(index: usize, record: Record) -> Self {
         let (shared, is_done) = record.shared_with_caller();
-        let messages = record.save().messages;
-        let goes_on = goes_on && shared == messages.len();
-        let request = if is_done { messages } else { record.request() };
+        let request = if is_done {
+            record.save().messages
+        } else {
+            record.request()
+        };
         Self {
             index,
             record,
             request,
             shared,
             is_done,
-            goes_on,
-            last: false,
+            is_next: false,
+            ends_team: false,
             response: None,
         }
     }
@@ -147,11 +165,14 @@ impl Turn {
             .is_some_and(|response| !response.interrupts().is_empty())
     }
 
+    /// Returns the messages that the team's transcript does not have.
+    fn messages(&self) -> impl Iterator<Item = &Message> {
+        let new = self.response.iter().flat_map(AgentResponse::new_messages);
+        self.request.range(self.shared).chain(new)
+    }
+
     fn add_to(&self, tally: &mut TeamResponse) {
-        tally.add_messages(self.request.range(self.shared));
-        if let Some(response) = &self.response {
-            tally.add_messages(response.new_messages());
-        }
+        tally.add_messages(self.messages());
     }
 
     /// Records what a resumed run needs.

@@ -18,13 +18,14 @@ fn call(team: Arc<Config>, mut request: AgentRequest) -> BoxCallFuture<AgentRequ
         // Once for all its members.
         let added = make_whole(request.messages_mut());
         if let Some(emitter) = request.context().emitter() {
-            let request_messages = request.messages();
-            emitter
-                .begin(
-                    &request.context().begin(request_messages),
-                    request_messages.len(),
-                )
-                .await;
+            let new_from = request.messages().len();
+            let mut conversation = request.context().begin(request.messages());
+            if let Plan::SideBySide = team.plan {
+                let shown = parallel::shown_before(&team, request.context());
+                emitter.resume(&shown);
+                conversation.extend(shown.iter().cloned());
+            }
+            emitter.begin(&conversation, new_from).await;
             emitter.emit_results(&added).await;
         }
         let result = match team.plan {

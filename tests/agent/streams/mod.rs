@@ -6,6 +6,7 @@ mod hooks;
 mod mappers;
 mod pieces;
 mod pressure;
+mod teams;
 mod threads;
 mod transcript;
 

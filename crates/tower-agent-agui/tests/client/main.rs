@@ -120,7 +120,7 @@ async fn the_official_client_finds_nothing_wrong_with_any_preset() {
     client(
         app(move |server| server.threads(threads.clone())),
         &[],
-        5 * 14 + 6,
+        5 * 16 + 6,
     )
     .await;
 }
@@ -130,5 +130,5 @@ async fn the_official_client_finds_nothing_wrong_with_any_preset() {
 async fn the_official_client_carries_sealed_threads() {
     let key = SealKey::new([7; 32]);
     let app = app(move |server| server.stateless(key.clone()));
-    client(app, &["default"], 14 + 6).await;
+    client(app, &["default"], 16 + 6).await;
 }

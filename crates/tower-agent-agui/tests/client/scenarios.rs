@@ -71,8 +71,49 @@ fn calls<const N: usize>(tool: &str, arguments: [Value; N]) -> Result<Vec<Part>>
         .into())
 }
 
+/// An agent that calls `act` once, which needs an approval, and then says what came of it.
+fn guarded(name: &str) -> AgentBuilder {
+    let own = name.to_owned();
+    let act = Tool::function("act", "Acts.", |of: Value| {
+        format!("{} acted", of["of"].as_str().unwrap_or_default())
+    });
+    model(move |results| match results {
+        [] => calls("act", [json!({ "of": own })]),
+        [.., result] => text(format!("{own}: {result}")),
+    })
+    .name(name)
+    .tool(act)
+    .on_tool(Approval::of_tools(["act"]))
+}
+
+/// An agent that lets another one answer.
+fn delegating(name: &str, to: Agent) -> AgentBuilder {
+    let (own, tool) = (name.to_owned(), to.name().to_owned());
+    model(move |results| match results {
+        [] => calls(&tool, [json!({ "request": "Act!" })]),
+        [.., result] => text(format!("{own}: {result}")),
+    })
+    .name(name)
+    .tool(to.into_tool("Acts."))
+}
+
+fn team(semantics: Semantics) -> Agent {
+    Agent::parallel("team")
+        .agent(guarded("left").build().unwrap())
+        .agent(model(|_| text("middle")).name("middle").build().unwrap())
+        .agent(guarded("right").build().unwrap())
+        .semantics(semantics)
+        .build()
+        .unwrap()
+}
+
 pub(crate) fn agent(scenario: &str, semantics: Semantics) -> Agent {
     let builder = match scenario {
+        "team" => return team(semantics),
+        "inner" => {
+            let leaf = guarded("leaf").build().unwrap();
+            delegating("top", delegating("middle", leaf).build().unwrap())
+        }
         "plain" => model(|_| text("Hello from the agent.")),
         "reasoning" => model(|_| {
             Ok(vec![

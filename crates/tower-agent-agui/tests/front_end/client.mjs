@@ -147,6 +147,33 @@ const scenarios = {
       (result) => assert.match(result, /^deleted old\.txt.*old\.txt/s));
   },
 
+  // Of three members side by side, left and right call act {"of":<name>}, which needs an approval, and
+  // middle says "middle". Approved, act answers "<name> acted", and the member says "<name>: <result>".
+  async team(session) {
+    await approveMembers(session, ["left", "right"]);
+    await approveMembers(session, ["right", "left"]);
+  },
+
+  // The model calls middle {"request":"Act!"}, an agent, which calls leaf, an agent, which calls act
+  // {"of":"leaf"}, which needs an approval. Each says who it is and what it was told.
+  async inner(session) {
+    const events = await session.ask("Act");
+    const begun = of(events, "TOOL_CALL_START");
+    assert.deepEqual(begun.map(({ toolCallName }) => toolCallName), ["middle", "leaf", "act"]);
+    const [{ id: interruptId, toolCallId }] = session.agent.pendingInterrupts;
+    assert.equal(toolCallId, begun.at(-1).toolCallId, "the call that waits is that of the leaf");
+    const rest = await session.run({ resume: [{ interruptId, status: "resolved", payload: { approved: true } }] });
+    assertSuccess(rest);
+    assert.deepEqual(of(rest, "TOOL_CALL_START"), [], "no call is told again");
+    const results = of(rest, "TOOL_CALL_RESULT").map(({ toolCallId, content }) => [toolCallId, content]);
+    assert.deepEqual(results, [
+      [begun[2].toolCallId, "leaf acted"],
+      [begun[1].toolCallId, "leaf: leaf acted"],
+      [begun[0].toolCallId, "middle: leaf: leaf acted"],
+    ]);
+    assert.equal(session.told.at(-1), "assistant: top: middle: leaf: leaf acted");
+  },
+
   // The model fails for good.
   async error(session) {
     const { message, code } = (await session.ask("Fail")).at(-1);
@@ -221,6 +248,30 @@ async function approve(session, payload, checkResult) {
   checkResult(result.content);
   assert.deepEqual(session.agent.messages.map(({ role }) => role), ["user", "assistant", "tool", "assistant"]);
   assert.equal(session.told.at(-1), `assistant: The tool said: ${result.content}`);
+}
+
+/** One turn of the team, with the approvals of its members in this order. */
+async function approveMembers(session, names) {
+  const before = session.agent.messages.length;
+  const events = await session.ask("Act");
+  const calls = new Map(session.agent.messages.flatMap((message) => message.toolCalls ?? [])
+    .filter(({ id }) => of(events, "TOOL_CALL_START").some(({ toolCallId }) => toolCallId === id))
+    .map(({ id, function: f }) => [JSON.parse(f.arguments).of, id]));
+  assert.deepEqual([...calls.keys()].toSorted(), ["left", "right"], "both calls are on the page");
+
+  const resume = names.map((name) => {
+    const { id } = session.agent.pendingInterrupts.find(({ toolCallId }) => toolCallId === calls.get(name));
+    return { interruptId: id, status: "resolved", payload: { approved: true } };
+  });
+  const rest = await session.run({ resume });
+  assertSuccess(rest);
+  assert.deepEqual(of(rest, "TOOL_CALL_START"), [], "no call is told again");
+  const results = of(rest, "TOOL_CALL_RESULT").map(({ toolCallId, content }) => [toolCallId, content]);
+  assert.deepEqual(results.toSorted(), names.map((name) => [calls.get(name), `${name} acted`]).toSorted());
+  const members = names.flatMap((name) => [
+    `assistant: act({"of":"${name}"})`, `tool: ${name} acted`, `assistant: ${name}: ${name} acted`,
+  ]);
+  assert.deepEqual(session.told.slice(before).toSorted(), ["user: Act", "assistant: middle", ...members].toSorted());
 }
 
 /** Bodies that are no RunAgentInput; each is refused with a 4xx and JSON that says why. */
