@@ -12,6 +12,7 @@ use crate::conversation::Conversation;
 use crate::flow::Flow;
 use crate::lock::lock;
 use crate::order::OrderKeeper;
+use crate::permit::Permit;
 use crate::translate::{
     TranslateRequest, TranslateResponse, TranslateRun, translate, translate_piece,
 };
@@ -53,6 +54,8 @@ pub struct AgUiRun {
     translated: Vec<Event>,
     /// The next events; last first, once they are in order.
     out: Vec<Event>,
+    /// Given back at the end, or when the stream is dropped.
+    permit: Option<Permit>,
 }
 
 impl AgUiRun {
@@ -61,6 +64,7 @@ impl AgUiRun {
         begun: Begun,
         input: Arc<RunAgentInput>,
         stack: Option<LayerInner<TranslateRequest>>,
+        permit: Permit,
     ) -> Self {
         let Begun {
             request,
@@ -88,6 +92,7 @@ impl AgUiRun {
             flow: None,
             translated: Vec::new(),
             out: Vec::new(),
+            permit: Some(permit),
         }
     }
 
@@ -343,6 +348,7 @@ impl Stream for AgUiRun {
                 continue;
             }
             let Some(agent) = &mut this.agent else {
+                this.permit = None;
                 return Poll::Ready(None);
             };
             // A panic would cut the connection, and the client is owed an end of the run.
