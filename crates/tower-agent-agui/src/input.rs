@@ -21,13 +21,14 @@ pub(super) struct RunData {
 }
 
 impl RunData {
-    /// Reads an input.
+    /// Reads an input, and takes the state out of it: a copy of it would take as much memory again for
+    /// as long as the run lasts.
     ///
     /// # Errors
     ///
     /// Fails if the state or a tool's schema is not an object, two tools have the same name, an
     /// interrupt is answered twice, or an id is too long.
-    pub(super) fn read(input: &RunAgentInput) -> Result<Self, InputError> {
+    pub(super) fn read(input: &mut RunAgentInput) -> Result<Self, InputError> {
         for (path, id) in [("threadId", &input.thread_id), ("runId", &input.run_id)] {
             if id.len() > MAX_ID {
                 let why = format!("the id is longer than {MAX_ID} bytes");
@@ -37,7 +38,7 @@ impl RunData {
         answered_once(&input.resume)?;
         let tools = client_tool::tools(&input.tools)?;
         Ok(Self {
-            state: state(input.state.as_ref())?,
+            state: state(input.state.take())?,
             tools,
             instructions: instructions(&input.context),
         })
@@ -60,10 +61,10 @@ impl RunData {
 /// The maximum length of an id in bytes. Every event contains ids, so a long one multiplies.
 const MAX_ID: usize = 1024;
 
-fn state(state: Option<&Value>) -> Result<State, InputError> {
+fn state(state: Option<Value>) -> Result<State, InputError> {
     match state {
         None | Some(Value::Null) => Ok(State::from(Map::new())),
-        Some(Value::Object(state)) => Ok(State::from(state.clone())),
+        Some(Value::Object(state)) => Ok(State::from(state)),
         Some(_) => Err(InputError::new("state", "the state must be an object")),
     }
 }

@@ -110,6 +110,7 @@ mod flow;
 mod input;
 mod lock;
 pub mod order;
+mod permit;
 mod run;
 pub mod server;
 pub mod sse;
@@ -133,11 +134,11 @@ pub use self::translate::{
     on_translate_error, wrap_translate,
 };
 pub use self::wire::{
-    Content, ContentPart, Context, EncryptedEntity, Event, EventKind, FunctionCall, InputError,
-    InputErrorKind, Interrupt, MediaPart, Message, MessageKind, PROTOCOL_VERSION, PartSource,
-    Patch, PatchOperation, ReasoningRole, ResumeEntry, ResumeStatus, RunAgentInput, RunError,
-    RunFinished, RunOutcome, RunStarted, SubagentOutcome, SubagentStarted, TextPart, TextRole,
-    TokenUsage, Tool, ToolCall,
+    Content, ContentPart, Context, EncryptedEntity, Event, EventKind, ForwardedProps, FunctionCall,
+    InputError, InputErrorKind, Interrupt, MediaPart, Message, MessageKind, PROTOCOL_VERSION,
+    PartSource, Patch, PatchOperation, ReasoningRole, ResumeEntry, ResumeStatus, RunAgentInput,
+    RunError, RunFinished, RunOutcome, RunStarted, SubagentOutcome, SubagentStarted, TextPart,
+    TextRole, TokenUsage, Tool, ToolCall,
 };
 
 /// The README's example, so that it compiles.

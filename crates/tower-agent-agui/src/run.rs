@@ -13,6 +13,7 @@ use crate::failure::FailureMessage;
 use crate::flow::Flow;
 use crate::lock::lock;
 use crate::order::OrderKeeper;
+use crate::permit::Permit;
 use crate::translate::{
     TranslateRequest, TranslateResponse, TranslateRun, failed, translate, translate_piece,
 };
@@ -54,6 +55,8 @@ pub struct AgUiRun {
     translated: Vec<Event>,
     /// The next events; last first, once they are in order.
     out: Vec<Event>,
+    /// Given back at the end, or when the stream is dropped.
+    permit: Option<Permit>,
 }
 
 impl AgUiRun {
@@ -63,6 +66,7 @@ impl AgUiRun {
         input: Arc<RunAgentInput>,
         stack: Option<LayerInner<TranslateRequest>>,
         failure_message: FailureMessage,
+        permit: Permit,
     ) -> Self {
         let Begun {
             request,
@@ -91,6 +95,7 @@ impl AgUiRun {
             flow: None,
             translated: Vec::new(),
             out: Vec::new(),
+            permit: Some(permit),
         }
     }
 
@@ -349,6 +354,7 @@ impl Stream for AgUiRun {
                 continue;
             }
             let Some(agent) = &mut this.agent else {
+                this.permit = None;
                 return Poll::Ready(None);
             };
             // A panic would cut the connection, and the client is owed an end of the run.

@@ -10,6 +10,7 @@
 //! # Ok::<_, tower_agent::Error>(())
 //! ```
 
+use std::io;
 use std::mem::{Discriminant, discriminant};
 use std::sync::Arc;
 
@@ -77,6 +78,14 @@ impl Writer {
             bytes.push(b'}');
         } else {
             let before = bytes.len();
+            // Such an event can be as large as all that the client has sent, and a buffer that grows
+            // as it is written takes three times that.
+            if matches!(
+                event.kind,
+                EventKind::StateSnapshot { .. } | EventKind::MessagesSnapshot { .. }
+            ) {
+                bytes.reserve_exact(length(event)? + LINE);
+            }
             bytes.extend_from_slice(b"data: ");
             serde_json::to_writer(&mut *bytes, event)?;
             if let Some((id, more)) = piece {
@@ -93,4 +102,27 @@ impl Writer {
         bytes.extend_from_slice(b"\n\n");
         Ok(())
     }
+}
+
+/// The length of a line besides the event.
+const LINE: usize = b"data: \n\n".len();
+
+/// Returns the length of an event as JSON.
+fn length(event: &Event) -> serde_json::Result<usize> {
+    struct Length(usize);
+
+    impl io::Write for Length {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    let mut length = Length(0);
+    serde_json::to_writer(&mut length, event)?;
+    Ok(length.0)
 }

@@ -12,6 +12,7 @@ use super::read::read;
 use super::reply::{self, Refusal};
 use crate::failure::FailureMessage;
 use crate::input::RunData;
+use crate::permit::{Permit, Runs};
 use crate::run::AgUiRun;
 use crate::thread_input::{take_sealed, thread_input};
 use crate::translate::TranslateRequest;
@@ -24,7 +25,8 @@ use tower_agent_threads::{ThreadKey, Threads};
 /// An agent as an HTTP service that speaks AG-UI.
 ///
 /// The agent's callbacks find the [`RunAgentInput`] in their
-/// [extensions](tower_agent::AgentRequest::extensions), as an `Arc`, and the head of the HTTP
+/// [extensions](tower_agent::AgentRequest::extensions), as an `Arc` and without its state, which is
+/// [`RunContext::state`](tower_agent::RunContext::state), and the head of the HTTP
 /// request, [`http::request::Parts`], with the extensions that outer layers have added. The run's own
 /// id is not the client's, which may be anything. Cloning is O(1).
 ///
@@ -61,6 +63,7 @@ pub struct AgUi {
     /// `None` if there are no callbacks or layers around the translation.
     pub(super) stack: Option<LayerInner<TranslateRequest>>,
     pub(super) limits: Limits,
+    pub(super) runs: Runs,
     pub(super) threads: Threads,
     pub(super) name: Arc<str>,
     pub(super) principal: Option<PrincipalOf>,
@@ -78,9 +81,11 @@ impl AgUi {
     ///
     /// Fails before anything has run if the input is [rejected](crate#trust) or invalid: a message
     /// that no model can read, a state or a tool's schema that is not an object, two tools with the
-    /// same name, two answers to one interrupt.
+    /// same name, two answers to one interrupt. Fails, too, if there are [too many
+    /// runs](super::AgUiBuilder::max_runs).
     pub async fn run(&self, input: RunAgentInput) -> Result<AgUiRun, InputError> {
-        self.start(input, None, None).await
+        let permit = self.runs.permit(None)?;
+        self.start(input, None, None, permit).await
     }
 
     /// Runs the agent for a client that is connected in another way, for this principal.
@@ -93,7 +98,9 @@ impl AgUi {
         principal: impl Into<Arc<str>>,
         input: RunAgentInput,
     ) -> Result<AgUiRun, InputError> {
-        self.start(input, Some(principal.into()), None).await
+        let principal = principal.into();
+        let permit = self.runs.permit(Some(&principal))?;
+        self.start(input, Some(principal), None, permit).await
     }
 
     async fn start(
@@ -101,9 +108,10 @@ impl AgUi {
         mut input: RunAgentInput,
         principal: Option<Arc<str>>,
         parts: Option<http::request::Parts>,
+        permit: Permit,
     ) -> Result<AgUiRun, InputError> {
         // Read before the thread is claimed: a rejected input must not keep others out of it.
-        let data = RunData::read(&input)?;
+        let data = RunData::read(&mut input)?;
         let key = ThreadKey::new(self.name.clone(), input.thread_id.clone());
         let key = key.with_principal(principal);
         let sealed = take_sealed(&mut input, &self.threads);
@@ -122,6 +130,7 @@ impl AgUi {
             input,
             self.stack.clone(),
             self.failure_message.clone(),
+            permit,
         ))
     }
 
@@ -136,10 +145,14 @@ impl AgUi {
             None => None,
             Some(of) => Some(of(&parts).ok_or_else(reply::unknown)?),
         };
+        // Bodies that are being read take memory, too.
+        let permit = self.runs.permit(principal.as_ref())?;
         // The body comes last: an unknown sender cannot make the server read it.
         let body = read(body, self.limits).await?;
         let input = RunAgentInput::from_json(&body)?;
-        let run = self.start(input, principal, Some(parts)).await?;
+        // Not kept while the thread is loaded.
+        drop(body);
+        let run = self.start(input, principal, Some(parts), permit).await?;
         Ok(reply::events(Body::events(run, self.limits.keep_alive)))
     }
 }

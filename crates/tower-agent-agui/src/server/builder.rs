@@ -7,6 +7,7 @@ use tower_layer::Layer;
 use super::agui::{AgUi, PrincipalOf};
 use super::limits::Limits;
 use crate::failure::FailureMessage;
+use crate::permit::Runs;
 use crate::translate::{Translate, TranslateRequest};
 use tower_agent::agent::{AgentService, BoxAgent};
 use tower_agent::call::{BoxCallService, CallService};
@@ -90,6 +91,59 @@ impl AgUiBuilder {
     /// 128.
     pub fn max_nesting(mut self, levels: usize) -> Self {
         self.limits.nesting = levels;
+        self
+    }
+
+    /// Sets how many values of JSON a body may have: arrays, what is in them and in objects, and objects,
+    /// each of which counts as five. A value takes up to 100 times the memory of its text, so their
+    /// number bounds what a body takes. Defaults to 32,768, some 1,000 turns with a tool call each; with
+    /// bodies of 4 MiB, that is at most 6 times the body.
+    ///
+    /// ```
+    /// use tower_agent_agui::AgUi;
+    /// # use tower_agent::Agent;
+    /// # use tower_agent::testing::ScriptedModel;
+    ///
+    /// # fn main() -> Result<(), tower_agent::BoxError> {
+    /// # let agent = Agent::builder(ScriptedModel::new([])).build()?;
+    /// let server = AgUi::builder(agent).max_body_size(16 << 20).max_values(1 << 17).build();
+    /// # drop(server);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn max_values(mut self, values: usize) -> Self {
+        self.limits.values = values;
+        self
+    }
+
+    /// Sets how many runs there may be at once, from the time that a request is accepted until its
+    /// response has ended or is dropped. Others are rejected, with 503. Defaults to 1,000.
+    ///
+    /// A limit of concurrency around the server is none of runs: such a layer counts a request until
+    /// the head of its response.
+    ///
+    /// ```
+    /// use tower_agent_agui::AgUi;
+    /// # use tower_agent::Agent;
+    /// # use tower_agent::testing::ScriptedModel;
+    ///
+    /// # fn main() -> Result<(), tower_agent::BoxError> {
+    /// # let agent = Agent::builder(ScriptedModel::new([])).build()?;
+    /// let server = AgUi::builder(agent).max_runs(200).max_runs_per_principal(4).build();
+    /// # drop(server);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn max_runs(mut self, runs: usize) -> Self {
+        self.limits.runs = runs;
+        self
+    }
+
+    /// Sets how many runs one [principal](Self::principal) may have at once, among those of
+    /// [all](Self::max_runs). Others are rejected, with 429. Defaults to 100; has no effect on runs
+    /// without a principal.
+    pub fn max_runs_per_principal(mut self, runs: usize) -> Self {
+        self.limits.runs_per_principal = runs;
         self
     }
 
@@ -330,6 +384,7 @@ impl AgUiBuilder {
             agent,
             stack,
             limits,
+            runs: Runs::new(limits.runs, limits.runs_per_principal),
             threads,
             name,
             principal,

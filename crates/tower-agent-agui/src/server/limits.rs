@@ -7,6 +7,12 @@ pub(super) struct Limits {
     pub(super) body: usize,
     /// In levels of arrays and objects.
     pub(super) nesting: usize,
+    /// Of JSON, in a body.
+    pub(super) values: usize,
+    /// At once.
+    pub(super) runs: usize,
+    /// At once, of one principal.
+    pub(super) runs_per_principal: usize,
     pub(super) keep_alive: Duration,
 }
 
@@ -15,6 +21,9 @@ impl Default for Limits {
         Self {
             body: 4 << 20,
             nesting: 64,
+            values: 1 << 15,
+            runs: 1000,
+            runs_per_principal: 100,
             keep_alive: Duration::from_secs(15),
         }
     }

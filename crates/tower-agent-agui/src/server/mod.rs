@@ -12,7 +12,24 @@
 //! ```
 //!
 //! Disconnecting cancels the run; slow clients apply backpressure. For compression, CORS,
-//! authentication, tracing and timeouts, use layers of tower-http around it.
+//! authentication and tracing, use layers of tower-http around it.
+//!
+//! # Limits
+//!
+//! A layer around the server sees the response's head and not the run, which is its body: a limit of
+//! concurrency there bounds no runs. So the server has limits of its own:
+//!
+//! | limit | default |
+//! |---|---|
+//! | [`max_body_size`](AgUiBuilder::max_body_size) | 4 MiB |
+//! | [`max_values`](AgUiBuilder::max_values) of JSON in a body | 32,768 |
+//! | [`max_nesting`](AgUiBuilder::max_nesting) | 64 levels |
+//! | [`max_runs`](AgUiBuilder::max_runs) at once | 1,000 |
+//! | [`max_runs_per_principal`](AgUiBuilder::max_runs_per_principal) at once | 100 |
+//!
+//! With these, the input of a run takes at most 6 times `max_body_size` of memory while the run lasts,
+//! and all inputs `max_runs` times that. The run itself is the agent's: a
+//! `tower::limit::ConcurrencyLimitLayer` around the *agent* makes runs wait in place of refusing them.
 //!
 //! # Errors
 //!
@@ -27,10 +44,11 @@
 //! | 405 | the method is not `POST` |
 //! | 406 | the client does not accept `text/event-stream` |
 //! | 409 | another run is active in the thread, or the answered interrupt is not open |
-//! | 413 | the body is too large |
+//! | 413 | the body is too large, or has too many values |
 //! | 415 | the body's media type is not `application/json` |
 //! | 422 | the JSON does not follow the protocol, or contains data that [only the server may set](crate#trust) |
-//! | 503 | the thread store failed |
+//! | 429 | the principal has too many runs at once |
+//! | 503 | the thread store failed, or there are too many runs at once |
 //!
 //! A run that fails later ends with `RUN_ERROR`: a [code](tower_agent::ErrorKind::code) and a
 //! [message for the client](AgUiBuilder::failure_message), never the text of the error itself.

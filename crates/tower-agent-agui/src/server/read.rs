@@ -35,12 +35,17 @@ where
         })?;
     let body = body.to_bytes();
     // Checked before it is parsed: parsing and dropping nested values both recurse.
-    if nesting(&body) > limits.nesting {
+    let shape = Shape::of(&body);
+    if shape.nesting > limits.nesting {
         let message = format!(
             "the JSON is nested more than {} levels deep",
             limits.nesting
         );
         return Err(Refusal::new(StatusCode::BAD_REQUEST, message));
+    }
+    if shape.values > limits.values {
+        let message = format!("the JSON has more than {} values", limits.values);
+        return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message));
     }
     Ok(body)
 }
@@ -54,26 +59,43 @@ fn is_limit(error: &(dyn StdError + 'static)) -> bool {
     error.is::<LengthLimitError>() || error.source().is_some_and(is_limit)
 }
 
-/// Returns how deeply a JSON text is nested.
-fn nesting(json: &[u8]) -> usize {
-    let mut depth = 0_usize;
-    let mut deepest = 0;
-    // Brackets inside strings do not nest.
-    let mut in_string = false;
-    let mut escaped = false;
-    for byte in json {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' if in_string => escaped = true,
-            b'"' => in_string = !in_string,
-            b'[' | b'{' if !in_string => {
-                depth += 1;
-                deepest = deepest.max(depth);
+/// The shape of a JSON text, which decides how much memory its values take.
+struct Shape {
+    /// In levels of arrays and objects.
+    nesting: usize,
+    /// Arrays, objects, and what is in them; each object as [`OBJECT`].
+    values: usize,
+}
+
+/// The number of values that an object counts as. With one key it takes as much memory as with ten.
+const OBJECT: usize = 5;
+
+impl Shape {
+    fn of(json: &[u8]) -> Self {
+        let mut depth = 0_usize;
+        let mut shape = Self {
+            nesting: 0,
+            values: 1,
+        };
+        // Brackets and commas inside strings have no meaning.
+        let mut in_string = false;
+        let mut escaped = false;
+        for byte in json {
+            match byte {
+                _ if escaped => escaped = false,
+                b'\\' if in_string => escaped = true,
+                b'"' => in_string = !in_string,
+                b'[' | b'{' if !in_string => {
+                    depth += 1;
+                    shape.nesting = shape.nesting.max(depth);
+                    shape.values += if *byte == b'{' { OBJECT } else { 1 };
+                }
+                b',' if !in_string => shape.values += 1,
+                // The text may be invalid, which the parser reports later.
+                b']' | b'}' if !in_string => depth = depth.saturating_sub(1),
+                _ => {}
             }
-            // The text may be invalid, which the parser reports later.
-            b']' | b'}' if !in_string => depth = depth.saturating_sub(1),
-            _ => {}
         }
+        shape
     }
-    deepest
 }

@@ -54,7 +54,8 @@ impl From<InputError> for Refusal {
             InputErrorKind::Syntax => StatusCode::BAD_REQUEST,
             InputErrorKind::Invalid | InputErrorKind::Forbidden => StatusCode::UNPROCESSABLE_ENTITY,
             InputErrorKind::NotOpen | InputErrorKind::Busy => StatusCode::CONFLICT,
-            InputErrorKind::Store => StatusCode::SERVICE_UNAVAILABLE,
+            InputErrorKind::TooManyRuns => StatusCode::TOO_MANY_REQUESTS,
+            InputErrorKind::Store | InputErrorKind::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
         };
         Self {
             // `.` is the whole input, which says nothing about where the error is.

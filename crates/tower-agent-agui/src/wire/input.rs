@@ -4,6 +4,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::forwarded::ForwardedProps;
 use super::message::Message;
 use super::skip::{absent, or_default, word};
 
@@ -42,7 +43,8 @@ pub struct RunAgentInput {
     /// The run that this one branches from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent_run_id: Option<Arc<str>>,
-    /// The client's state.
+    /// The client's state. A server takes it out: callbacks find it as the run's
+    /// [state](tower_agent::RunContext::state).
     #[serde(skip_serializing_if = "absent", default)]
     pub state: Option<Value>,
     /// The conversation so far.
@@ -54,8 +56,8 @@ pub struct RunAgentInput {
     #[serde(deserialize_with = "or_default", default)]
     pub context: Vec<Context>,
     /// Further data, for the application.
-    #[serde(skip_serializing_if = "absent", default)]
-    pub forwarded_props: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub forwarded_props: Option<ForwardedProps>,
     /// Answers to the interrupts of the thread's last run.
     #[serde(
         skip_serializing_if = "Vec::is_empty",
@@ -182,6 +184,10 @@ pub enum InputErrorKind {
     NotOpen,
     /// Another run is active in the thread.
     Busy,
+    /// The server has as many runs at once as it [may](crate::AgUiBuilder::max_runs).
+    Overloaded,
+    /// The principal has as many runs at once as it [may](crate::AgUiBuilder::max_runs_per_principal).
+    TooManyRuns,
     /// The thread could not be loaded or saved.
     Store,
 }
@@ -196,6 +202,8 @@ impl InputErrorKind {
             Self::Forbidden => "forbidden",
             Self::NotOpen => "not_open",
             Self::Busy => "busy",
+            Self::Overloaded => "overloaded",
+            Self::TooManyRuns => "too_many_runs",
             Self::Store => "store",
         }
     }

@@ -6,6 +6,7 @@
 mod content;
 mod event;
 mod events;
+mod forwarded;
 mod input;
 mod kind;
 mod message;
@@ -14,6 +15,7 @@ mod skip;
 
 pub use self::content::{Content, ContentPart, MediaPart, PartSource, TextPart};
 pub use self::event::Event;
+pub use self::forwarded::ForwardedProps;
 pub use self::input::{
     Context, InputError, InputErrorKind, ResumeEntry, ResumeStatus, RunAgentInput, Tool,
 };

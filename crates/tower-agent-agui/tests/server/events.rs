@@ -367,7 +367,13 @@ async fn forwarded_properties_and_the_head_of_the_request_reach_the_callbacks() 
             );
             values.set(
                 "theme",
-                input.forwarded_props.clone().unwrap()["theme"].clone(),
+                input
+                    .forwarded_props
+                    .as_ref()
+                    .unwrap()
+                    .parse::<Value>()
+                    .unwrap()["theme"]
+                    .clone(),
             );
             values.set("layer", layer.copied());
             values.set("path", parts.uri.path().to_owned());

@@ -16,6 +16,7 @@ mod client;
 mod events;
 mod layers;
 mod refusals;
+mod runs;
 
 use axum::Router;
 use serde_json::{Value, json};

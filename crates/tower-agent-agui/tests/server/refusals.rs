@@ -286,20 +286,20 @@ async fn json_that_is_no_input_is_422_with_the_path() {
 }
 
 /// Arrays in an array, so many levels deep with the input's own.
-fn nested(levels: usize) -> String {
+fn nested(field: &str, levels: usize) -> String {
     // The input itself is one level.
     let inner = format!("{}{}", "[".repeat(levels - 1), "]".repeat(levels - 1));
-    with("forwardedProps", json!(null)).replace("null", &inner)
+    with(field, json!(null)).replace("null", &inner)
 }
 
 #[tokio::test]
 async fn the_limit_of_nesting_is_exact() {
     let (served, watched) = unused().await;
-    let reply = send(&served, post(nested(10))).await;
+    let reply = send(&served, post(nested("forwardedProps", 10))).await;
     assert_eq!(reply.status, StatusCode::OK);
     drop(reply);
     let error = refused(
-        send(&served, post(nested(11))).await,
+        send(&served, post(nested("forwardedProps", 11))).await,
         StatusCode::BAD_REQUEST,
     )
     .await;
@@ -312,6 +312,31 @@ async fn the_limit_of_nesting_is_exact() {
     let objects = format!("{}1{}", "{\"a\":".repeat(10), "}".repeat(10));
     let body = with("forwardedProps", json!(null)).replace("null", &objects);
     refused(send(&served, post(body)).await, StatusCode::BAD_REQUEST).await;
+}
+
+#[tokio::test]
+async fn a_body_of_too_many_values_is_413_wherever_they_are() {
+    let watched = Watched::default();
+    let agent = watched.agent().build().unwrap();
+    let served = serve(AgUi::builder(agent).max_values(100).build()).await;
+    let zeros = |count: usize| json!(vec![0; count]);
+    for (field, value) in [
+        ("state", json!({ "a": zeros(100) })),
+        ("forwardedProps", zeros(100)),
+        ("other", zeros(100)),
+        // An object counts as five.
+        ("forwardedProps", json!(vec![json!({}); 20])),
+    ] {
+        let reply = send(&served, post(with(field, value))).await;
+        let error = refused(reply, StatusCode::PAYLOAD_TOO_LARGE).await;
+        let message = error["message"].as_str().unwrap();
+        assert!(message.contains("100 values"), "{message}");
+    }
+    assert_eq!(watched.calls(), 0);
+    for value in [zeros(50), json!(",[{".repeat(1000))] {
+        let reply = send(&served, post(with("forwardedProps", value))).await;
+        assert_eq!(reply.status, StatusCode::OK);
+    }
 }
 
 #[tokio::test]
@@ -342,12 +367,12 @@ async fn a_limit_beyond_that_of_the_json_reader_is_not_reached() {
     let watched = Watched::default();
     let agent = watched.agent().build().unwrap();
     let served = serve(AgUi::builder(agent).max_nesting(10_000).build()).await;
-    refused(
-        send(&served, post(nested(5000))).await,
-        StatusCode::BAD_REQUEST,
-    )
-    .await;
+    let reply = send(&served, post(nested("state", 5000))).await;
+    refused(reply, StatusCode::BAD_REQUEST).await;
     assert_eq!(watched.calls(), 0);
+    // As text, the depth does not matter.
+    let reply = send(&served, post(nested("forwardedProps", 5000))).await;
+    assert_eq!(reply.status, StatusCode::OK);
 }
 
 #[tokio::test]

@@ -241,19 +241,21 @@ fn a_tool_by_the_name_of_one_of_the_agents_own_ends_the_run() {
 #[test]
 fn the_whole_input_reaches_the_agents_callbacks_and_those_of_the_translation() {
     let mut input = input();
-    input.forwarded_props = Some(json!({ "tenant": "acme" }));
+    input.forwarded_props = Some(json!({ "tenant": "acme" }).into());
     let tenants = Arc::<Mutex<Vec<Value>>>::default();
     let seen = tenants.clone();
     let agent = Agent::builder(ScriptedModel::new([Turn::from_text("hi")]))
         .on_agent(before_agent(move |request| {
             let input = request.extensions().get::<Arc<RunAgentInput>>().unwrap();
-            seen.lock().unwrap().extend(input.forwarded_props.clone());
+            let props = input.forwarded_props.as_ref().unwrap();
+            seen.lock().unwrap().push(props.parse().unwrap());
         }))
         .build()
         .unwrap();
     let server = AgUi::builder(agent)
         .on_translate(before_translate(|request| {
-            let tenant = request.input().forwarded_props.as_ref().unwrap()["tenant"].clone();
+            let props = request.input().forwarded_props.as_ref().unwrap();
+            let tenant = props.parse::<Value>().unwrap()["tenant"].clone();
             match request.event().kind {
                 tower_agent::stream::EventKind::AgentStarted => {
                     Action::Respond(Event::custom(tenant.as_str().unwrap(), 1).into())
