@@ -1,3 +1,4 @@
+mod content;
 mod decoder;
 mod media;
 mod message;
@@ -6,6 +7,7 @@ mod provider;
 mod request;
 mod response;
 mod tool_calls;
+mod usage;
 
 pub use self::decoder::ChatDecoder;
 pub use self::protocol::Chat;

@@ -5,8 +5,9 @@ use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
+use super::content::{Content, content};
+use super::usage::CompletionUsage;
 use crate::json::lenient::{json_text, null_default, object, or_default, string, text};
-use tower_agent::message;
 
 // Our own types: those of async-openai reject what many servers send.
 
@@ -49,8 +50,8 @@ pub(super) struct CompletionChoice<'a> {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct ChatMessage<'a> {
-    #[serde(deserialize_with = "text")]
-    pub(super) content: String,
+    #[serde(deserialize_with = "content")]
+    pub(super) content: Content,
     #[serde(deserialize_with = "text")]
     pub(super) reasoning_content: String,
     #[serde(deserialize_with = "text")]
@@ -92,35 +93,6 @@ struct Groq {
     usage: Option<CompletionUsage>,
 }
 
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-#[serde(default)]
-struct CompletionUsage {
-    #[serde(deserialize_with = "or_default")]
-    prompt_tokens: u64,
-    #[serde(deserialize_with = "or_default")]
-    completion_tokens: u64,
-    #[serde(deserialize_with = "object")]
-    prompt_tokens_details: Option<PromptDetails>,
-    #[serde(deserialize_with = "object")]
-    completion_tokens_details: Option<CompletionDetails>,
-}
-
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-#[serde(default)]
-struct PromptDetails {
-    #[serde(deserialize_with = "or_default")]
-    cached_tokens: u64,
-    #[serde(deserialize_with = "or_default")]
-    cache_write_tokens: u64,
-}
-
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-#[serde(default)]
-struct CompletionDetails {
-    #[serde(deserialize_with = "or_default")]
-    reasoning_tokens: u64,
-}
-
 /// Reads the first choice of a list; `null` is a list without any.
 fn first_choice<'de, D: Deserializer<'de>>(
     deserializer: D,
@@ -154,15 +126,8 @@ impl<'de> Visitor<'de> for FirstChoice {
 
 impl ChatCompletion<'_> {
     /// Returns the token usage, if it is included.
-    pub(super) fn usage(&self) -> Option<message::Usage> {
-        let usage = self.usage.or_else(|| self.x_groq.as_ref()?.usage)?;
-        let input = usage.prompt_tokens_details.unwrap_or_default();
-        let output = usage.completion_tokens_details.unwrap_or_default();
-        let mut ours = message::Usage::new(usage.prompt_tokens, usage.completion_tokens);
-        ours.cached_input_tokens = input.cached_tokens;
-        ours.cache_write_tokens = input.cache_write_tokens;
-        ours.reasoning_tokens = output.reasoning_tokens;
-        Some(ours)
+    pub(super) fn usage(&self) -> Option<CompletionUsage> {
+        self.usage.or_else(|| self.x_groq.as_ref()?.usage)
     }
 }
 
