@@ -3,7 +3,8 @@ use std::borrow::Cow;
 use serde_json::{Value, json};
 
 use super::content::Content;
-use super::provider::{CALL_IDS, PROVIDER};
+use super::details::Details;
+use super::provider::{CALL_IDS, PROVIDER, REASONING_DETAILS};
 use super::response::{ChatCompletion, ChatMessage, CompletionChoice};
 use super::tool_calls::ToolCalls;
 use crate::json;
@@ -18,6 +19,7 @@ pub struct ChatDecoder {
     id: Option<String>,
     model: Option<String>,
     calls: ToolCalls,
+    details: Details,
     usage: Usage,
     finish_reason: Option<FinishReason>,
     has_choice: bool,
@@ -30,6 +32,7 @@ impl ChatDecoder {
             id: None,
             model: None,
             calls: ToolCalls::new(request.messages().len()),
+            details: Details::default(),
             usage: Usage::default(),
             finish_reason: None,
             has_choice: false,
@@ -92,6 +95,10 @@ impl Decoder for ChatDecoder {
                     _ => {}
                 }
             }
+        }
+        if let Some(details) = self.details.into_value() {
+            let data = response.message_mut().provider_mut();
+            data.set(PROVIDER, json!({ REASONING_DETAILS: details }));
         }
         CALL_IDS.keep(response.message_mut());
         // Some servers send `stop` beside tool calls; the message itself decides then.
@@ -161,7 +168,10 @@ impl ChatDecoder {
 
     fn message(&mut self, message: ChatMessage<'_>, out: &mut Vec<Piece>) {
         if !message.thoughts().is_empty() {
-            out.push(Delta::Reasoning(message.thoughts().to_owned()).into());
+            out.push(Delta::Reasoning(message.thoughts().into_owned()).into());
+        }
+        for detail in message.reasoning_details {
+            self.details.push(detail);
         }
         // The model refuses in words of its own, which are its answer.
         self.is_refusal |= !message.refusal.is_empty();

@@ -6,6 +6,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 use super::content::{Content, content};
+use super::details::thought;
 use super::usage::CompletionUsage;
 use crate::json::lenient::{json_text, null_default, object, or_default, string, text};
 
@@ -56,6 +57,8 @@ pub(super) struct ChatMessage<'a> {
     pub(super) reasoning_content: String,
     #[serde(deserialize_with = "text")]
     pub(super) reasoning: String,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) reasoning_details: Vec<Value>,
     #[serde(deserialize_with = "text")]
     pub(super) refusal: String,
     #[serde(borrow, deserialize_with = "null_default")]
@@ -149,12 +152,11 @@ impl ToolCallPiece<'_> {
 }
 
 impl ChatMessage<'_> {
-    /// Returns the reasoning; servers that send both fields send the same text in each.
-    pub(super) fn thoughts(&self) -> &str {
-        if self.reasoning_content.is_empty() {
-            &self.reasoning
-        } else {
-            &self.reasoning_content
+    /// Returns the reasoning; servers that send several of its fields send the same text in each.
+    pub(super) fn thoughts(&self) -> Cow<'_, str> {
+        match (&*self.reasoning_content, &*self.reasoning) {
+            ("", "") => self.reasoning_details.iter().map(thought).collect(),
+            ("", text) | (text, _) => text.into(),
         }
     }
 }
