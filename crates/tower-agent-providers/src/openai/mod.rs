@@ -32,23 +32,23 @@
 //! # Chat completions
 //!
 //! - Instructions become a system message before the other messages.
-//! - `max_tokens` is sent as `max_completion_tokens` to the hosts of OpenAI and Azure OpenAI, whose
-//!   newer models reject the old name, and as `max_tokens` to all others, since some, like Ollama,
-//!   ignore the new name. To choose, leave it unset and put the field in
-//!   [`extra`](tower_agent::Settings::extra).
+//! - Servers differ in what they accept: whether and where a model's reasoning is sent back, the
+//!   name of `max_tokens`, schemas, tool choices. The [`Dialect`] of a call is found in a
+//!   [table](Dialects) by host and model, to which
+//!   [`dialects`](crate::HttpModelBuilder::dialects) adds. What servers send differently is read in
+//!   any form.
+//! - Where a schema is not accepted as the response format, it stands in the instructions.
 //! - Images are sent by URL or inline, audio inline as WAV or MP3, documents inline or as the id of
 //!   an uploaded file. Any other source is an `InvalidRequest` error that names the part.
 //! - In this protocol a tool message contains only text. Images, audio and documents in a tool
 //!   result follow in a user message after the results of the turn.
-//! - Reasoning is not sent back.
 //! - A call's id goes back as it came. An id of another provider is shortened and changed, in the call
 //!   and in its result alike, if it is longer than 40 characters or contains others than letters,
 //!   digits, `_` and `-`, since some servers reject it.
 //! - [`ProviderData`](tower_agent::message::ProviderData) under the key `openai` is an object whose
 //!   fields are added to the message, content part, tool call or tool that carries it. On a
-//!   reasoning part they are added to its message, which is how a server gets its
-//!   `reasoning_content` back. A [`Part::Provider`](tower_agent::Part::Provider) is sent unchanged
-//!   as a content part.
+//!   reasoning part they are added to its message. A
+//!   [`Part::Provider`](tower_agent::Part::Provider) is sent unchanged as a content part.
 //! - [`extra`](tower_agent::Settings::extra) is merged last. A `null` in it removes the field, such
 //!   as `stream_options` for a server that rejects it.
 //!
@@ -83,7 +83,9 @@ mod media;
 mod responses;
 mod settings;
 
-pub use self::chat::{Chat, ChatDecoder};
+pub use self::chat::{
+    Chat, ChatDecoder, Dialect, Dialects, LimitField, ReasoningField, SchemaSupport,
+};
 pub use self::responses::{Responses, ResponsesDecoder};
 use crate::transport::HttpModel;
 

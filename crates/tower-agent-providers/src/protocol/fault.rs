@@ -110,12 +110,15 @@ impl Fault {
             .into_iter()
             .chain([error, &around["message"]])
             .find_map(Value::as_str);
-        let message = match text {
+        let mut message = match text {
             Some(text) => text.to_owned(),
             // FastAPI reports a list of what is invalid.
             None if !error["detail"].is_null() => error["detail"].to_string(),
             None => error.to_string(),
         };
+        if let Some(upstream) = upstream(&error["metadata"]) {
+            message = format!("{message}: {upstream}");
+        }
         let mut fault = Self::new(message);
         for value in [
             &error["code"],
@@ -261,6 +264,27 @@ impl Fault {
             .iter()
             .any(|word| parts.iter().any(|part| word.contains(part)))
     }
+}
+
+/// Returns the reason of the server behind a gateway, and the server's name, as OpenRouter reports
+/// them.
+fn upstream(metadata: &Value) -> Option<String> {
+    let reason = match &metadata["raw"] {
+        Value::Null => return None,
+        // The body of the server behind, which may be JSON or not.
+        Value::String(body) => match Fault::from_json(body.as_bytes()) {
+            Some(fault) => fault.message.into_owned(),
+            None => body.clone(),
+        },
+        body => match Fault::read(body) {
+            Some(fault) => fault.message.into_owned(),
+            None => body.to_string(),
+        },
+    };
+    Some(match metadata["provider_name"].as_str() {
+        Some(name) => format!("{name}: {reason}"),
+        None => reason,
+    })
 }
 
 fn says_too_long(text: &str) -> bool {

@@ -14,6 +14,7 @@ mod bodies;
 mod building;
 mod choosing;
 mod connections;
+mod dialects;
 mod faults;
 mod layers;
 mod pressure;

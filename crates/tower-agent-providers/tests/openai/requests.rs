@@ -229,20 +229,15 @@ async fn documents_of_tools_follow_the_results_of_the_turn() {
 }
 
 #[tokio::test]
-async fn reasoning_stays_here_unless_it_says_otherwise() {
-    let quiet = Part::reasoning("hm");
-    let mut told = Part::reasoning("hm");
-    if let Part::Reasoning(reasoning) = &mut told {
-        reasoning.provider = ours(json!({ "reasoning_content": "hm" }));
+async fn data_on_reasoning_is_added_to_its_message() {
+    let mut thought = Part::reasoning("hm");
+    if let Part::Reasoning(reasoning) = &mut thought {
+        reasoning.provider = ours(json!({ "reasoning_content": "h", "mood": "calm" }));
     }
-    let messages = sent_messages([
-        Message::new(Role::Assistant, [quiet, Part::from_text("yes")]),
-        Message::new(Role::Assistant, [told, Part::from_text("yes")]),
-    ])
-    .await;
+    let message = Message::new(Role::Assistant, [thought, Part::from_text("yes")]);
+    let messages = sent_messages([message]).await;
     let expected = json!([
-        { "role": "assistant", "content": "yes" },
-        { "role": "assistant", "content": "yes", "reasoning_content": "hm" },
+        { "role": "assistant", "content": "yes", "reasoning_content": "h", "mood": "calm" },
     ]);
     assert_eq!(messages, expected);
 }

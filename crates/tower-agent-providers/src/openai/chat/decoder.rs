@@ -2,8 +2,10 @@ use std::borrow::Cow;
 
 use serde_json::{Value, json};
 
-use super::provider::{CALL_IDS, PROVIDER};
-use super::response::{ChatCompletion, ChatMessage};
+use super::content::Content;
+use super::details::Details;
+use super::provider::{CALL_IDS, PROVIDER, REASONING_DETAILS};
+use super::response::{ChatCompletion, ChatMessage, CompletionChoice};
 use super::tool_calls::ToolCalls;
 use crate::json;
 use crate::protocol::{Decoder, Event, Fault, Progress};
@@ -17,6 +19,7 @@ pub struct ChatDecoder {
     id: Option<String>,
     model: Option<String>,
     calls: ToolCalls,
+    details: Details,
     usage: Usage,
     finish_reason: Option<FinishReason>,
     has_choice: bool,
@@ -29,6 +32,7 @@ impl ChatDecoder {
             id: None,
             model: None,
             calls: ToolCalls::new(request.messages().len()),
+            details: Details::default(),
             usage: Usage::default(),
             finish_reason: None,
             has_choice: false,
@@ -47,15 +51,21 @@ impl Decoder for ChatDecoder {
             }
             data if event.name == Some("error") => return Err(Fault::reported(data)),
             data => {
-                let delta = self.answer(data.as_bytes(), "a chunk of the response")?;
-                self.message(delta, out);
+                let choice = self.choice(data.as_bytes(), "a chunk of the response")?;
+                // Some servers send a whole message in the chunks of a stream, and Perplexity the
+                // message so far beside each delta.
+                let delta = choice.delta.or(choice.message);
+                self.message(delta.unwrap_or_default(), out);
             }
         }
         Ok(Progress::More)
     }
 
     fn response(&mut self, body: &[u8], out: &mut Vec<Piece>) -> Result<(), Fault> {
-        let mut message = self.answer(body, "the response")?;
+        let choice = self.choice(body, "the response")?;
+        // Some servers send a delta in a plain response, and Perplexity an empty one beside the
+        // message.
+        let mut message = choice.message.or(choice.delta).unwrap_or_default();
         // Each is complete, whatever its number: two calls with the same one are not pieces of one.
         let calls = std::mem::take(&mut message.tool_calls);
         self.message(message, out);
@@ -85,6 +95,10 @@ impl Decoder for ChatDecoder {
                     _ => {}
                 }
             }
+        }
+        if let Some(details) = self.details.into_value() {
+            let data = response.message_mut().provider_mut();
+            data.set(PROVIDER, json!({ REASONING_DETAILS: details }));
         }
         CALL_IDS.keep(response.message_mut());
         // Some servers send `stop` beside tool calls; the message itself decides then.
@@ -119,7 +133,7 @@ impl ChatDecoder {
         self.calls.end(out).map_err(Fault::protocol)
     }
 
-    fn answer<'a>(&mut self, json: &'a [u8], what: &str) -> Result<ChatMessage<'a>, Fault> {
+    fn choice<'a>(&mut self, json: &'a [u8], what: &str) -> Result<CompletionChoice<'a>, Fault> {
         let mut answer: ChatCompletion<'a> = json::read(json, what)?;
         let usage = answer.usage();
         // Before the error, so that its report names the request and the model.
@@ -130,11 +144,11 @@ impl ChatDecoder {
             return Err(Fault::read(&whole).unwrap_or_else(|| Fault::of(&whole, &whole)));
         }
         if let Some(usage) = usage {
-            self.usage = usage;
+            self.usage = usage.into();
         }
         // The chunk with the usage has no choice.
-        let Some(choice) = answer.choice.as_mut() else {
-            return Ok(ChatMessage::default());
+        let Some(choice) = answer.choice else {
+            return Ok(CompletionChoice::default());
         };
         if let Some(error) = choice.error.as_ref().filter(|error| is_error(Some(*error))) {
             return Err(Fault::of(error, &Value::Null));
@@ -144,30 +158,37 @@ impl ChatDecoder {
             .finish_reason
             .as_deref()
             .filter(|word| !word.is_empty());
+        if word == Some("error") {
+            // The server behind a gateway has failed: what it had said is no answer.
+            return Err(Fault::new("the server reported an error without a reason"));
+        }
         self.finish_reason = word.map(finish_reason).or(self.finish_reason.take());
-        // Some servers send a whole message in the chunks of a stream, others a delta in a plain
-        // response.
-        Ok(choice
-            .delta
-            .take()
-            .or(choice.message.take())
-            .unwrap_or_default())
+        Ok(choice)
     }
 
     fn message(&mut self, message: ChatMessage<'_>, out: &mut Vec<Piece>) {
         if !message.thoughts().is_empty() {
-            out.push(Delta::Reasoning(message.thoughts().to_owned()).into());
+            out.push(Delta::Reasoning(message.thoughts().into_owned()).into());
+        }
+        for detail in message.reasoning_details {
+            self.details.push(detail);
         }
         // The model refuses in words of its own, which are its answer.
         self.is_refusal |= !message.refusal.is_empty();
-        for text in [message.content, message.refusal] {
-            if !text.is_empty() {
-                out.push(Delta::Text(text).into());
-            }
+        match message.content {
+            Content::Text(text) => say(text, out),
+            Content::Parts(parts) => out.extend(parts.into_iter().map(Piece::from)),
         }
+        say(message.refusal, out);
         for piece in message.tool_calls {
             self.calls.push(piece, out);
         }
+    }
+}
+
+fn say(text: String, out: &mut Vec<Piece>) {
+    if !text.is_empty() {
+        out.push(Delta::Text(text).into());
     }
 }
 
@@ -182,7 +203,7 @@ fn finish_reason(word: &str) -> FinishReason {
     match word {
         "stop" => FinishReason::Stop,
         "tool_calls" | "function_call" => FinishReason::ToolCalls,
-        "length" => FinishReason::Length,
+        "length" | "model_length" => FinishReason::Length,
         "content_filter" => FinishReason::ContentFilter,
         word => FinishReason::Other(word.to_owned().into()),
     }

@@ -3,24 +3,31 @@ use std::borrow::Cow;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::dialect::{Dialect, ReasoningField};
 use super::media::Media;
-use super::provider::{CALL_IDS, PROTOCOL, PROVIDER, added};
+use super::provider::{CALL_IDS, PROVIDER, REASONING_DETAILS, added};
 use crate::json::{self, Items, Object, write};
 use crate::protocol::{tool_name, unsupported};
 use tower_agent::error::{Error, Result};
 use tower_agent::message::{Message, Messages, Part, ProviderData, Role, ToolCall, ToolResult};
 use tower_agent::model::ModelRequest;
 
-/// Writes the conversation in the protocol's format.
-pub(super) fn messages(request: &ModelRequest, items: &mut Items<'_>) -> Result<()> {
-    if let Some(instructions) = request.instructions().filter(|text| !text.is_empty()) {
+/// Writes the conversation in the protocol's format, with a schema for the answer to read.
+pub(super) fn messages(
+    request: &ModelRequest,
+    dialect: Dialect,
+    schema: Option<&Value>,
+    items: &mut Items<'_>,
+) -> Result<()> {
+    let instructions = instructions(request, schema);
+    if !instructions.is_empty() {
         items.item(SystemMessage {
             role: name(Role::System)?,
-            content: instructions,
+            content: &instructions,
         })?;
     }
     let messages = request.messages();
-    items.messages(request, PROTOCOL, |index, items| {
+    items.messages(request, dialect.message_format(), |index, items| {
         let message = &messages[index];
         check(index, message)?;
         // A message is written once and never again, so it cannot write the media of its own
@@ -35,10 +42,20 @@ pub(super) fn messages(request: &ModelRequest, items: &mut Items<'_>) -> Result<
         match message.role() {
             Role::Tool => Ok(()),
             _ if holds_results_alone(message) => Ok(()),
-            role => items.item_with(|out| plain_message(role, message, out)),
+            role => items.item_with(|out| plain_message(role, message, dialect, out)),
         }
     })?;
     media_of_results(messages, messages.len(), items)
+}
+
+fn instructions<'a>(request: &'a ModelRequest, schema: Option<&Value>) -> Cow<'a, str> {
+    let own = request.instructions().unwrap_or_default();
+    let Some(schema) = schema else {
+        return own.into();
+    };
+    let between = if own.is_empty() { "" } else { "\n\n" };
+    let format = "Give your final answer as JSON that matches this schema, and as nothing else:";
+    format!("{own}{between}{format}\n{schema}").into()
 }
 
 #[derive(Serialize)]
@@ -108,14 +125,12 @@ fn holds_results_alone(message: &Message) -> bool {
     !parts.is_empty() && parts.iter().all(|part| matches!(part, Part::ToolResult(_)))
 }
 
-fn plain_message(role: Role, message: &Message, out: &mut Vec<u8>) -> Result<()> {
-    let thoughts = message.parts().iter().filter_map(|part| match part {
-        Part::Reasoning(reasoning) => Some(&reasoning.provider),
-        _ => None,
-    });
-    let more = merged(thoughts.chain([message.provider()]));
+fn plain_message(role: Role, message: &Message, dialect: Dialect, out: &mut Vec<u8>) -> Result<()> {
+    let more = added_to_message(message, dialect);
     let has_calls = message.tool_calls().next().is_some();
-    let parts = message.parts().iter().filter(|part| is_content(part));
+    let parts = message.parts().iter().filter(|part| {
+        is_content(part) || (dialect.reasoning == ReasoningField::Content && is_thought(part))
+    });
     let has_content = parts.clone().next().is_some();
     // Other roles usually have one text, and some servers accept only a string for them.
     let join = if role == Role::User { None } else { Some("") };
@@ -129,12 +144,70 @@ fn plain_message(role: Role, message: &Message, out: &mut Vec<u8>) -> Result<()>
         Some(text) => json.field("content", text)?,
         None => json.field_with("content", |out| json::array(out, parts, content))?,
     }
+    if role == Role::Assistant {
+        let has_details = more
+            .as_ref()
+            .is_some_and(|more| more.contains_key(REASONING_DETAILS));
+        reasoning(message, dialect, has_details, &mut json)?;
+    }
     if has_calls {
         json.field_with("tool_calls", |out| {
             json::array(out, message.tool_calls(), tool_call)
         })?;
     }
     json.end_with_nulls()
+}
+
+/// Returns the fields that the message and its reasoning carry, as far as the server accepts them.
+fn added_to_message(message: &Message, dialect: Dialect) -> Option<Cow<'_, Map<String, Value>>> {
+    let thoughts = message.parts().iter().filter_map(|part| match part {
+        Part::Reasoning(reasoning) => Some(&reasoning.provider),
+        _ => None,
+    });
+    let mut more = merged(thoughts.chain([message.provider()]))?;
+    // A conversation may have begun on another server.
+    if dialect.reasoning != ReasoningField::ReasoningDetails && more.contains_key(REASONING_DETAILS)
+    {
+        more.to_mut().remove(REASONING_DETAILS);
+    }
+    Some(more)
+}
+
+/// Appends the field of the model's reasoning.
+fn reasoning(
+    message: &Message,
+    dialect: Dialect,
+    has_details: bool,
+    json: &mut Object<'_>,
+) -> Result<()> {
+    let field = match dialect.reasoning {
+        ReasoningField::None | ReasoningField::Content => return Ok(()),
+        // The details have the text as well.
+        ReasoningField::ReasoningDetails if has_details => return Ok(()),
+        ReasoningField::ReasoningContent => "reasoning_content",
+        ReasoningField::Reasoning | ReasoningField::ReasoningDetails => "reasoning",
+    };
+    let mut thoughts = message.parts().iter().filter_map(thought);
+    match thoughts.next() {
+        Some(first) => json.field(
+            field,
+            thoughts.fold(Cow::from(first), |text, more| text + more),
+        ),
+        // The empty string counts as missing.
+        None if dialect.requires_reasoning => json.field(field, " "),
+        None => Ok(()),
+    }
+}
+
+fn is_thought(part: &Part) -> bool {
+    thought(part).is_some()
+}
+
+fn thought(part: &Part) -> Option<&str> {
+    match part {
+        Part::Reasoning(reasoning) if !reasoning.text.is_empty() => Some(&reasoning.text),
+        _ => None,
+    }
 }
 
 fn tool_message(result: &ToolResult, id: &str, out: &mut Vec<u8>) -> Result<()> {
@@ -167,6 +240,7 @@ fn is_content(part: &Part) -> bool {
 fn content(part: &Part, out: &mut Vec<u8>) -> Result<()> {
     match part {
         Part::Text(text) => text_part(&text.text, added(&text.provider), out),
+        Part::Reasoning(reasoning) => thinking_part(&reasoning.text, out),
         Part::Provider(data) => write(out, data.get(PROVIDER)),
         part => match Media::of(part)? {
             Some(media) => media.write(out),
@@ -206,6 +280,15 @@ fn text_part(text: &str, more: Option<&Map<String, Value>>, out: &mut Vec<u8>) -
     json.field("type", "text")?;
     json.field("text", text)?;
     json.end_with_nulls()
+}
+
+fn thinking_part(thought: &str, out: &mut Vec<u8>) -> Result<()> {
+    let mut json = Object::new(out);
+    json.field("type", "thinking")?;
+    json.field_with("thinking", |out| {
+        json::array(out, [thought], |thought, out| text_part(thought, None, out))
+    })?;
+    json.end()
 }
 
 /// Returns the parts as one string if all are text, and there is only one unless `join` is set.

@@ -1,4 +1,8 @@
+mod content;
 mod decoder;
+mod details;
+mod dialect;
+mod dialects;
 mod media;
 mod message;
 mod protocol;
@@ -6,6 +10,9 @@ mod provider;
 mod request;
 mod response;
 mod tool_calls;
+mod usage;
 
 pub use self::decoder::ChatDecoder;
+pub use self::dialect::{Dialect, LimitField, ReasoningField, SchemaSupport};
+pub use self::dialects::Dialects;
 pub use self::protocol::Chat;

@@ -1,15 +1,28 @@
 use std::borrow::Cow;
 
 use super::decoder::ChatDecoder;
+use super::dialects::Dialects;
 use super::provider::PROVIDER;
 use super::request;
 use crate::protocol::{Call, Protocol};
+use crate::transport::HttpModelBuilder;
 use tower_agent::error::Result;
 
 /// The protocol of chat completions.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
-pub struct Chat {}
+pub struct Chat {
+    dialects: Dialects,
+}
+
+impl HttpModelBuilder<Chat> {
+    /// Sets the table of dialects, or one [dialect](super::Dialect) for every call. Defaults to the
+    /// [table of known hosts](Dialects).
+    pub fn dialects(mut self, dialects: impl Into<Dialects>) -> Self {
+        self.protocol_mut().dialects = dialects.into();
+        self
+    }
+}
 
 impl Protocol for Chat {
     type Decoder = ChatDecoder;
@@ -24,7 +37,8 @@ impl Protocol for Chat {
     }
 
     fn encode(&self, call: &Call<'_>, body: &mut Vec<u8>) -> Result<()> {
-        request::body(call, body)
+        let dialect = self.dialects.find(call.host(), call.model());
+        request::body(call, dialect, body)
     }
 
     fn decoder(&self, call: &Call<'_>) -> ChatDecoder {

@@ -6,7 +6,10 @@ use tower_agent::message::ProviderData;
 /// The key of this provider's data.
 pub(super) const PROVIDER: &str = "openai";
 
-/// Identifies the format in which messages and tools are cached.
+/// The field of a message's data that only some servers take back.
+pub(super) const REASONING_DETAILS: &str = "reasoning_details";
+
+/// Identifies the format in which tools are cached.
 pub(super) const PROTOCOL: &str = "tower_agent_providers.openai.chat";
 
 /// The ids of calls. OpenAI has rejected longer ones, and servers behind it other characters.

@@ -2,28 +2,47 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::super::settings::{effort, retention};
+use super::dialect::Dialect;
 use super::message::messages;
 use super::provider::{PROTOCOL, added};
 use crate::json::{self, Object};
 use crate::protocol::{Call, unsupported};
-use tower_agent::error::Result;
+use tower_agent::error::{Error, ErrorKind, Result};
 use tower_agent::model::{ModelRequest, ResponseFormat, Settings, ToolChoice};
 use tower_agent::tool::ToolDeclaration;
 
 /// Writes the body of a call.
 ///
 /// The messages come first, so that a body starts with the bytes of the previous one.
-pub(super) fn body(call: &Call<'_>, out: &mut Vec<u8>) -> Result<()> {
+pub(super) fn body(call: &Call<'_>, dialect: Dialect, out: &mut Vec<u8>) -> Result<()> {
     let request = call.request();
     let settings = request.settings();
+    let has_tools = !request.tools().is_empty();
+    // Where a schema is not accepted as the format, the model reads it.
+    let described = match &settings.response_format {
+        Some(ResponseFormat::JsonSchema { schema, .. }) if !dialect.takes_schema(has_tools) => {
+            Some(schema)
+        }
+        _ => None,
+    };
     let mut json = Object::with_extra(out, &settings.extra);
-    json.array("messages", |items| messages(request, items))?;
+    json.array("messages", |items| {
+        messages(request, dialect, described, items)
+    })?;
     if settings.extra.get("model").is_none_or(Value::is_null) {
         json.field("model", call.require_model()?)?;
     }
-    set(&mut json, settings, limit_field(call.host()))?;
+    set(&mut json, settings, dialect)?;
+    let format = match (described, &settings.response_format) {
+        // Some servers reject any format beside tools.
+        (Some(_), _) if has_tools => None,
+        (Some(_), _) => Some(ChatFormat::JsonObject),
+        (None, format) => format.as_ref().map(self::format).transpose()?,
+    };
+    json.optional("response_format", format)?;
     // A choice without tools is rejected.
-    if !request.tools().is_empty() {
+    if has_tools {
+        check_choice(settings, dialect, call.host())?;
         json.field_with("tools", |out| tools(request, out))?;
         json.optional(
             "tool_choice",
@@ -44,35 +63,15 @@ pub(super) fn body(call: &Call<'_>, out: &mut Vec<u8>) -> Result<()> {
     json.end()
 }
 
-/// OpenAI's newer models reject `max_tokens`; servers such as Ollama ignore the newer name.
-fn limit_field(host: &str) -> &'static str {
-    let is_openai = [".openai.com", ".openai.azure.com"].iter().any(|domain| {
-        let end = host
-            .len()
-            .checked_sub(domain.len())
-            .and_then(|start| host.get(start..));
-        end.is_some_and(|end| end.eq_ignore_ascii_case(domain))
-    });
-    if is_openai {
-        "max_completion_tokens"
-    } else {
-        "max_tokens"
-    }
-}
-
-fn set(json: &mut Object<'_>, settings: &Settings, limit_field: &'static str) -> Result<()> {
+fn set(json: &mut Object<'_>, settings: &Settings, dialect: Dialect) -> Result<()> {
     json.optional("temperature", settings.temperature)?;
     json.optional("top_p", settings.top_p)?;
-    json.optional(limit_field, settings.max_tokens)?;
+    json.optional(dialect.limit.name(), settings.max_tokens)?;
     json.optional("stop", Some(&settings.stop).filter(|stop| !stop.is_empty()))?;
     json.optional("seed", settings.seed)?;
     json.optional(
         "reasoning_effort",
         settings.reasoning_effort.as_ref().map(effort).transpose()?,
-    )?;
-    json.optional(
-        "response_format",
-        settings.response_format.as_ref().map(format).transpose()?,
     )?;
     let Some(cache) = &settings.prompt_cache else {
         return Ok(());
@@ -82,6 +81,22 @@ fn set(json: &mut Object<'_>, settings: &Settings, limit_field: &'static str) ->
         "prompt_cache_retention",
         cache.retention.map(retention).transpose()?,
     )
+}
+
+/// Returns an error for a choice that forces a call where none can be forced.
+fn check_choice(settings: &Settings, dialect: Dialect, host: &str) -> Result<()> {
+    let is_forced = matches!(
+        settings.tool_choice,
+        Some(ToolChoice::Required | ToolChoice::Tool(_))
+    );
+    if !is_forced || dialect.forced_tool_choice {
+        return Ok(());
+    }
+    let message = format!(
+        "`{host}` accepts no tool choice that forces a call: choose `ToolChoice::Auto`, and for typed \
+         answers `AnswerMode::Native`; or set a `Dialect` that accepts it"
+    );
+    Err(Error::new(ErrorKind::InvalidRequest, message))
 }
 
 #[derive(Serialize)]

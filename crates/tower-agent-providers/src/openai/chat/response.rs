@@ -5,8 +5,10 @@ use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
+use super::content::{Content, content};
+use super::details::thought;
+use super::usage::CompletionUsage;
 use crate::json::lenient::{json_text, null_default, object, or_default, string, text};
-use tower_agent::message;
 
 // Our own types: those of async-openai reject what many servers send.
 
@@ -49,12 +51,14 @@ pub(super) struct CompletionChoice<'a> {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct ChatMessage<'a> {
-    #[serde(deserialize_with = "text")]
-    pub(super) content: String,
+    #[serde(deserialize_with = "content")]
+    pub(super) content: Content,
     #[serde(deserialize_with = "text")]
     pub(super) reasoning_content: String,
     #[serde(deserialize_with = "text")]
     pub(super) reasoning: String,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) reasoning_details: Vec<Value>,
     #[serde(deserialize_with = "text")]
     pub(super) refusal: String,
     #[serde(borrow, deserialize_with = "null_default")]
@@ -92,35 +96,6 @@ struct Groq {
     usage: Option<CompletionUsage>,
 }
 
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-#[serde(default)]
-struct CompletionUsage {
-    #[serde(deserialize_with = "or_default")]
-    prompt_tokens: u64,
-    #[serde(deserialize_with = "or_default")]
-    completion_tokens: u64,
-    #[serde(deserialize_with = "object")]
-    prompt_tokens_details: Option<PromptDetails>,
-    #[serde(deserialize_with = "object")]
-    completion_tokens_details: Option<CompletionDetails>,
-}
-
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-#[serde(default)]
-struct PromptDetails {
-    #[serde(deserialize_with = "or_default")]
-    cached_tokens: u64,
-    #[serde(deserialize_with = "or_default")]
-    cache_write_tokens: u64,
-}
-
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-#[serde(default)]
-struct CompletionDetails {
-    #[serde(deserialize_with = "or_default")]
-    reasoning_tokens: u64,
-}
-
 /// Reads the first choice of a list; `null` is a list without any.
 fn first_choice<'de, D: Deserializer<'de>>(
     deserializer: D,
@@ -154,15 +129,8 @@ impl<'de> Visitor<'de> for FirstChoice {
 
 impl ChatCompletion<'_> {
     /// Returns the token usage, if it is included.
-    pub(super) fn usage(&self) -> Option<message::Usage> {
-        let usage = self.usage.or_else(|| self.x_groq.as_ref()?.usage)?;
-        let input = usage.prompt_tokens_details.unwrap_or_default();
-        let output = usage.completion_tokens_details.unwrap_or_default();
-        let mut ours = message::Usage::new(usage.prompt_tokens, usage.completion_tokens);
-        ours.cached_input_tokens = input.cached_tokens;
-        ours.cache_write_tokens = input.cache_write_tokens;
-        ours.reasoning_tokens = output.reasoning_tokens;
-        Some(ours)
+    pub(super) fn usage(&self) -> Option<CompletionUsage> {
+        self.usage.or_else(|| self.x_groq.as_ref()?.usage)
     }
 }
 
@@ -184,12 +152,11 @@ impl ToolCallPiece<'_> {
 }
 
 impl ChatMessage<'_> {
-    /// Returns the reasoning; servers that send both fields send the same text in each.
-    pub(super) fn thoughts(&self) -> &str {
-        if self.reasoning_content.is_empty() {
-            &self.reasoning
-        } else {
-            &self.reasoning_content
+    /// Returns the reasoning; servers that send several of its fields send the same text in each.
+    pub(super) fn thoughts(&self) -> Cow<'_, str> {
+        match (&*self.reasoning_content, &*self.reasoning) {
+            ("", "") => self.reasoning_details.iter().map(thought).collect(),
+            ("", text) | (text, _) => text.into(),
         }
     }
 }

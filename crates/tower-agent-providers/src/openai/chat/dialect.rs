@@ -1,0 +1,142 @@
+/// How a server of chat completions, or a model on it, differs from others.
+///
+/// The [table](super::Dialects) has those of known hosts. The default is that of an unknown server,
+/// such as vLLM, llama.cpp or LM Studio.
+///
+/// What servers *send* differently needs no setting: it is read in any of its forms.
+///
+/// ```
+/// # #[cfg(feature = "http-client")] {
+/// use tower_agent_providers::openai::{Dialect, OpenAi, ReasoningField};
+///
+/// let mut dialect = Dialect::default();
+/// dialect.reasoning = ReasoningField::Reasoning;
+/// let model = OpenAi::builder()
+///     .base_url("http://127.0.0.1:11434/v1")
+///     .model("qwen3")
+///     .dialects(dialect)
+///     .build();
+/// assert!(model.is_ok());
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Dialect {
+    /// The field in which the model's reasoning is sent back. Defaults to
+    /// [`ReasoningContent`](ReasoningField::ReasoningContent).
+    pub reasoning: ReasoningField,
+    /// Every message of the model needs a [`reasoning`](Self::reasoning) field; a space stands in one
+    /// of a message without reasoning, such as that of another model. Defaults to `false`.
+    pub requires_reasoning: bool,
+    /// The field of [`max_tokens`](tower_agent::Settings::max_tokens). Defaults to
+    /// [`MaxTokens`](LimitField::MaxTokens).
+    pub limit: LimitField,
+    /// When a schema is accepted as the response format. Defaults to
+    /// [`Always`](SchemaSupport::Always).
+    pub schemas: SchemaSupport,
+    /// A [tool choice](tower_agent::model::ToolChoice) may force a call. If it may not, a request that
+    /// does is an `InvalidRequest` error. Defaults to `true`.
+    pub forced_tool_choice: bool,
+}
+
+/// The field in which a model's reasoning is sent back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ReasoningField {
+    /// Reasoning is not sent back.
+    None,
+    /// The message's `reasoning_content`: most servers.
+    ReasoningContent,
+    /// The message's `reasoning`: Cerebras, Together, Ollama.
+    Reasoning,
+    /// The message's `reasoning_details` as it came, with signatures and encrypted reasoning, or else
+    /// its `reasoning`: OpenRouter, Snowflake.
+    ReasoningDetails,
+    /// Chunks of the type `thinking` in the message's `content`: Mistral.
+    Content,
+}
+
+/// The field of the limit of output tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LimitField {
+    /// `max_tokens`, the older name, which most servers know.
+    MaxTokens,
+    /// `max_completion_tokens`, which newer models of OpenAI require.
+    MaxCompletionTokens,
+}
+
+/// When a server accepts a JSON schema as the response format.
+///
+/// Where it does not, the schema stands in the instructions, and the response format is JSON unless
+/// the request has tools, which some servers reject together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SchemaSupport {
+    /// With tools and without.
+    Always,
+    /// In a request without tools.
+    WithoutTools,
+    /// In no request.
+    Never,
+}
+
+impl Dialect {
+    /// Creates the dialect of an unknown server.
+    pub(super) const fn new() -> Self {
+        Self {
+            reasoning: ReasoningField::ReasoningContent,
+            requires_reasoning: false,
+            limit: LimitField::MaxTokens,
+            schemas: SchemaSupport::Always,
+            forced_tool_choice: true,
+        }
+    }
+
+    /// Returns whether a request with a schema, and perhaps with tools, is accepted.
+    pub(super) fn takes_schema(&self, has_tools: bool) -> bool {
+        match self.schemas {
+            SchemaSupport::Always => true,
+            SchemaSupport::WithoutTools => !has_tools,
+            SchemaSupport::Never => false,
+        }
+    }
+
+    /// Returns the name of the format in which messages are cached: one for each way of writing
+    /// them.
+    pub(super) fn message_format(&self) -> &'static str {
+        match (self.reasoning, self.requires_reasoning) {
+            (ReasoningField::None, _) => "tower_agent_providers.openai.chat",
+            (ReasoningField::ReasoningContent, false) => {
+                "tower_agent_providers.openai.chat/reasoning_content"
+            }
+            (ReasoningField::ReasoningContent, true) => {
+                "tower_agent_providers.openai.chat/reasoning_content!"
+            }
+            (ReasoningField::Reasoning, false) => "tower_agent_providers.openai.chat/reasoning",
+            (ReasoningField::Reasoning, true) => "tower_agent_providers.openai.chat/reasoning!",
+            (ReasoningField::ReasoningDetails, false) => {
+                "tower_agent_providers.openai.chat/reasoning_details"
+            }
+            (ReasoningField::ReasoningDetails, true) => {
+                "tower_agent_providers.openai.chat/reasoning_details!"
+            }
+            (ReasoningField::Content, _) => "tower_agent_providers.openai.chat/content",
+        }
+    }
+}
+
+impl Default for Dialect {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl LimitField {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::MaxTokens => "max_tokens",
+            Self::MaxCompletionTokens => "max_completion_tokens",
+        }
+    }
+}

@@ -1,0 +1,69 @@
+use serde::Deserialize;
+
+use crate::json::lenient::{object, or_default};
+use tower_agent::message::Usage;
+
+/// The token usage of a response.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct CompletionUsage {
+    #[serde(deserialize_with = "or_default")]
+    prompt_tokens: u64,
+    #[serde(deserialize_with = "or_default")]
+    completion_tokens: u64,
+    #[serde(deserialize_with = "or_default")]
+    total_tokens: u64,
+    #[serde(deserialize_with = "object")]
+    prompt_tokens_details: Option<PromptDetails>,
+    #[serde(deserialize_with = "object")]
+    completion_tokens_details: Option<CompletionDetails>,
+    /// Set by Mistral.
+    #[serde(deserialize_with = "or_default")]
+    num_cached_tokens: u64,
+    /// Set by Moonshot.
+    #[serde(deserialize_with = "or_default")]
+    cached_tokens: u64,
+    /// Set by DeepSeek.
+    #[serde(deserialize_with = "or_default")]
+    prompt_cache_hit_tokens: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
+struct PromptDetails {
+    #[serde(deserialize_with = "or_default")]
+    cached_tokens: u64,
+    #[serde(deserialize_with = "or_default")]
+    cache_write_tokens: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
+struct CompletionDetails {
+    #[serde(deserialize_with = "or_default")]
+    reasoning_tokens: u64,
+}
+
+impl From<CompletionUsage> for Usage {
+    fn from(usage: CompletionUsage) -> Self {
+        let input = usage.prompt_tokens_details.unwrap_or_default();
+        let reasoning = usage
+            .completion_tokens_details
+            .unwrap_or_default()
+            .reasoning_tokens;
+        let mut ours = Self::new(usage.prompt_tokens, usage.completion_tokens);
+        // xAI counts reasoning beside the completion: only then is the total the sum of all three.
+        if usage.total_tokens == ours.total().saturating_add(reasoning) {
+            ours.output_tokens = ours.output_tokens.saturating_add(reasoning);
+        }
+        // Servers that name several of these say the same number in each.
+        ours.cached_input_tokens = input
+            .cached_tokens
+            .max(usage.num_cached_tokens)
+            .max(usage.cached_tokens)
+            .max(usage.prompt_cache_hit_tokens);
+        ours.cache_write_tokens = input.cache_write_tokens;
+        ours.reasoning_tokens = reasoning;
+        ours
+    }
+}
