@@ -318,8 +318,9 @@ impl AgentBuilder {
     ///
     /// It applies to every tool without [its own](Tool::failure_message), and to errors of layers
     /// and callbacks. `on_tool_error` and the log, as a `tracing` warning, receive the full error.
-    /// Errors about unknown tools and invalid arguments are always shown to the model. Sub-agents
-    /// have their own setting.
+    /// Errors about unknown tools and invalid arguments, and refusals of the kind
+    /// [`Denied`](crate::ErrorKind::Denied), are always shown to the model. Sub-agents have their own
+    /// setting.
     pub fn tool_failure_message(mut self, message: impl Into<Cow<'static, str>>) -> Self {
         self.tool_failure_message = Some(message.into());
         self

@@ -6,7 +6,7 @@
 
 use crate::call_kind::{CallKind, Origin};
 use crate::context::RunContext;
-use crate::error::CallSite;
+use crate::error::{CallSite, Error, ErrorKind, Result};
 use crate::message::Usage;
 use crate::stream::ConsumerWait;
 
@@ -105,6 +105,43 @@ pub trait Request: Clone + Send + Sync + 'static {
     /// that of its run.
     fn consumer_wait(&self) -> ConsumerWait {
         self.context().consumer_wait()
+    }
+
+    /// Returns the response to a call that is refused for this reason: for a callback or a layer that
+    /// is generic over calls, and refuses with a value rather than with an error.
+    ///
+    /// The model reads the refusal of a tool call as a [failed result](crate::ToolResponse::error).
+    /// A refused model call answers with the reason and calls no tools, and a refused agent answers
+    /// with the reason, which the user then reads.
+    ///
+    /// ```
+    /// use tower_agent::{Action, Callback, Request, Result};
+    ///
+    /// /// Makes no calls at night, of whatever kind.
+    /// struct OpeningHours {
+    ///     is_open: fn() -> bool,
+    /// }
+    ///
+    /// impl<R: Request> Callback<R> for OpeningHours {
+    ///     async fn before(&self, request: &mut R) -> Result<Action<R::Response>> {
+    ///         if (self.is_open)() {
+    ///             return Ok(Action::Continue);
+    ///         }
+    ///         Ok(Action::Respond(request.refusal("We open at nine.")?))
+    ///     }
+    ///
+    ///     fn is_guard(&self) -> bool {
+    ///         true
+    ///     }
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`Denied`](ErrorKind::Denied) if no response of this call can say so, which is the
+    /// default.
+    fn refusal(&self, reason: impl Into<String>) -> Result<Self::Response> {
+        Err(Error::new(ErrorKind::Denied, reason.into()))
     }
 
     /// Called when a band of callbacks starts with this request, before its first `before`. Does

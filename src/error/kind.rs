@@ -52,6 +52,8 @@ pub enum ErrorKind {
     MaxNesting,
     /// The budget of the run or of its account is exhausted.
     BudgetExceeded,
+    /// A rule of the application forbids the call: the error of a callback or a layer that refuses it.
+    Denied,
     /// Somebody else changed what this call was about to change, such as the session of a run.
     Conflict,
     /// A store, such as that of sessions, failed or could not be reached.
@@ -104,6 +106,7 @@ impl ErrorKind {
             Self::MaxIterations => "max_iterations",
             Self::MaxNesting => "max_nesting",
             Self::BudgetExceeded => "budget_exceeded",
+            Self::Denied => "denied",
             Self::Conflict => "conflict",
             Self::Store => "store",
             Self::Callback => "callback",
@@ -137,6 +140,7 @@ impl ErrorKind {
             | Self::UnknownTool
             | Self::InvalidArguments
             | Self::InvalidAnswer
+            | Self::Denied
             | Self::Conflict
             | Self::Store
             | Self::Callback
@@ -169,6 +173,7 @@ impl fmt::Display for ErrorKind {
             Self::MaxIterations => "too many iterations",
             Self::MaxNesting => "too many nested agents",
             Self::BudgetExceeded => "budget exceeded",
+            Self::Denied => "denied",
             Self::Conflict => "conflict",
             Self::Store => "store failed",
             Self::Callback => "callback failed",

@@ -29,12 +29,12 @@ impl Error {
         self.0.model_message.as_deref()
     }
 
-    /// Sets the text for a failure that has none. Unknown tools and invalid arguments keep their
-    /// own text, which the model needs to correct its call.
+    /// Sets the text for a failure that has none. Unknown tools, invalid arguments and refusals
+    /// keep their own text, which the model needs to correct its call or to stop asking.
     pub(crate) fn or_model_message(self, message: Cow<'static, str>) -> Self {
         let is_for_model = matches!(
             self.kind(),
-            ErrorKind::InvalidArguments | ErrorKind::UnknownTool
+            ErrorKind::InvalidArguments | ErrorKind::UnknownTool | ErrorKind::Denied
         );
         // No model reads an ending, and a text that is set already comes from the tool itself.
         if is_for_model || self.is_ending() || self.0.model_message.is_some() {

@@ -278,6 +278,11 @@ impl Request for ModelRequest {
         response.usage()
     }
 
+    fn refusal(&self, reason: impl Into<String>) -> Result<ModelResponse> {
+        // In place of a response with tool calls, it must not take these over.
+        Ok(ModelResponse::from_text(reason).without_tool_calls())
+    }
+
     fn is_committed(&self) -> bool {
         self.sink.as_ref().is_some_and(DeltaSender::is_committed)
     }

@@ -423,6 +423,10 @@ impl Request for AgentRequest {
             || !is_same(self.answer_format.as_ref(), earlier.answer_format.as_ref())
     }
 
+    fn refusal(&self, reason: impl Into<String>) -> Result<AgentResponse> {
+        Ok(AgentResponse::new([Message::assistant(reason)]))
+    }
+
     /// Returns whether the run is streamed: an agent emits events from the start.
     fn is_committed(&self) -> bool {
         self.context().emitter().is_some()

@@ -8,6 +8,7 @@ use super::response::ToolResponse;
 use crate::call::{BoxCallService, CallKind, Extensions, Origin, Request};
 use crate::chance;
 use crate::context::RunContext;
+use crate::error::Result;
 use crate::message::ToolCall;
 
 /// The request of a tool call. Cloning is O(1).
@@ -207,6 +208,10 @@ impl Request for ToolRequest {
 
     fn name(&self) -> Option<&str> {
         Some(&self.call.name)
+    }
+
+    fn refusal(&self, reason: impl Into<String>) -> Result<ToolResponse> {
+        Ok(ToolResponse::error(reason))
     }
 
     /// Returns whether the tool's declared effect allows a retry.

@@ -9,4 +9,5 @@ mod forms;
 mod hook_matrix;
 mod ordering;
 mod potato;
+mod refusals;
 mod trpc;

@@ -271,21 +271,26 @@ impl Guardrail {
         // it uses, so nothing is seen half changed after a panic.
         let check = AssertUnwindSafe(async move { check().await }).catch_unwind();
         let verdict = match self.timeout {
-            None => check.await,
+            None => Ok(check.await),
             Some(limit) => match tokio::time::timeout(limit, check).await {
-                Ok(verdict) => verdict,
-                Err(_) => Ok(Ok(Verdict::trip(format!(
-                    "the check timed out after {limit:?}"
-                )))),
+                Ok(verdict) => Ok(verdict),
+                Err(_) => Err(limit),
             },
         };
-        let reason = match verdict {
-            Ok(Ok(Verdict::Pass)) => return None,
-            Ok(Ok(Verdict::Trip(reason))) => reason,
+        let (kind, reason) = match verdict {
+            Ok(Ok(Ok(Verdict::Pass))) => return None,
+            Ok(Ok(Ok(Verdict::Trip(reason)))) => (ErrorKind::Denied, reason),
             // A check may end the run itself, for reasons of its own.
-            Ok(Err(error)) if error.is_ending() => return Some(Err(error)),
-            Ok(Err(error)) => format!("the check failed: {error}").into(),
-            Err(_) => "the check panicked".into(),
+            Ok(Ok(Err(error))) if error.is_ending() => return Some(Err(error)),
+            Ok(Ok(Err(error))) => {
+                let reason = format!("the check failed: {error}");
+                (ErrorKind::Callback, reason.into())
+            }
+            Ok(Err(_)) => (ErrorKind::Callback, "the check panicked".into()),
+            Err(limit) => {
+                let reason = format!("the check timed out after {limit:?}");
+                (ErrorKind::Callback, reason.into())
+            }
         };
         let tripped = Tripped {
             guardrail: self.name.clone(),
@@ -293,7 +298,7 @@ impl Guardrail {
         };
         let message = tripped.to_string();
         Some(match &self.on_trip {
-            OnTrip::Fail => Err(Error::new(ErrorKind::Callback, message).with_source(tripped)),
+            OnTrip::Fail => Err(Error::new(kind, message).with_source(tripped)),
             OnTrip::Abort => Err(Error::abort(message).with_source(tripped)),
             OnTrip::Answer(response) => Ok(*response.clone()),
         })

@@ -56,8 +56,9 @@ impl<E: Into<BoxError>> IntoVerdict for Result<Verdict, E> {
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum OnTrip {
-    /// The model call fails with an error of kind [`Callback`](tower_agent::ErrorKind::Callback). Its
-    /// cause is a [`Tripped`], and it is not retryable. Callbacks outside may recover it.
+    /// The model call fails with an error of kind [`Denied`](tower_agent::ErrorKind::Denied), or
+    /// [`Callback`](tower_agent::ErrorKind::Callback) if the check itself failed. Its cause is a
+    /// [`Tripped`], and it is not retryable. Callbacks outside may recover it.
     #[default]
     Fail,
     /// The whole run is [aborted](tower_agent::Error::abort); nothing outside can undo it.

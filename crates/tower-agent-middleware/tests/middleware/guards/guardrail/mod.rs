@@ -104,7 +104,7 @@ async fn before_the_call_a_check_that_trips_keeps_the_model_from_it() {
     assert_eq!(model.requests().len(), 0);
     assert_eq!(
         (error.kind(), error.is_retryable()),
-        (ErrorKind::Callback, false)
+        (ErrorKind::Denied, false)
     );
     assert_eq!(error.message(), "guardrail `manners` tripped: rude");
     assert_eq!(error.raised_by().unwrap().callback, "manners");

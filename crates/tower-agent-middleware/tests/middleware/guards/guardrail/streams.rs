@@ -84,7 +84,7 @@ async fn no_tool_runs_before_the_verdict_of_a_check_beside_the_model() {
 
     let (events, response) = read_events(&agent).await;
 
-    assert_eq!(response.unwrap_err().kind(), ErrorKind::Callback);
+    assert_eq!(response.unwrap_err().kind(), ErrorKind::Denied);
     assert!(log.all().is_empty());
     assert_eq!(
         count(&events, |kind| matches!(kind, EventKind::ToolCallStart(_))),
