@@ -6,6 +6,7 @@
 //! | a provider is down, or a conversation is too long for a model | [`fallback`] |
 //! | a provider or a tool is down, and each call waits for it | [`circuit_breaker`] |
 //! | a call hangs or stalls | [`timeout`] |
+//! | a model makes the same tool call again and again | [`loop_guard`] |
 //! | a run must not exceed a cost | [`budget`] |
 //! | personal data or keys must not be exposed | [`redact`] |
 //! | a person must approve a tool call | [`approval`] |
@@ -71,6 +72,7 @@ pub mod budget;
 pub mod circuit_breaker;
 pub mod fallback;
 pub mod guardrail;
+pub mod loop_guard;
 #[cfg(feature = "redact")]
 pub mod redact;
 pub mod retry;

@@ -5,6 +5,7 @@ mod budget;
 mod circuit_breaker;
 mod fallback;
 mod guardrail;
+mod loop_guard;
 mod redact;
 mod resuming;
 mod retry;
