@@ -27,9 +27,8 @@ pub struct Interrupt {
     /// Further data for answering.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub payload: Value,
-    /// An operator answers, and not the user of a front end. The user can still cancel it.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub is_for_operator: bool,
+    /// The party that answers.
+    pub answerer: Answerer,
 }
 
 impl Interrupt {
@@ -44,7 +43,7 @@ impl Interrupt {
             call_in_stream: None,
             response_schema: Value::Null,
             payload: Value::Null,
-            is_for_operator: false,
+            answerer: Answerer::User,
         }
     }
 
@@ -69,14 +68,46 @@ impl Interrupt {
         self
     }
 
-    /// Leaves the answer to an operator. Servers for front ends do not take it from their clients,
-    /// unless they are told to.
+    /// Leaves the answer to people with this role, and not to the user of the run. Servers for front
+    /// ends take it only from a client that has the role, and do not show the question to others.
     ///
-    /// For a question whose answer is trusted, such as the result of a call.
+    /// For a question whose answer is trusted or decides about the user's request: the approval of a
+    /// payment, the result of a call.
+    ///
+    /// ```
+    /// use tower_agent::Interrupt;
+    /// use tower_agent::error::Answerer;
+    ///
+    /// let question = Interrupt::new("refund 7", "tool_call").for_role("support");
+    /// assert_eq!(question.answerer.role(), Some("support"));
+    /// assert_eq!(Interrupt::new("size", "input_required").answerer, Answerer::User);
+    /// ```
     #[must_use]
-    pub fn for_operator(mut self) -> Self {
-        self.is_for_operator = true;
+    pub fn for_role(mut self, role: impl Into<String>) -> Self {
+        self.answerer = Answerer::Role(role.into());
         self
+    }
+}
+
+/// The party that answers an [`Interrupt`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Answerer {
+    /// The user whose run it is.
+    User,
+    /// Anybody with this role, such as `support`. The application says who has it.
+    Role(String),
+}
+
+impl Answerer {
+    /// Returns the role; `None` if the user answers.
+    #[must_use]
+    pub fn role(&self) -> Option<&str> {
+        match self {
+            Self::User => None,
+            Self::Role(role) => Some(role),
+        }
     }
 }
 

@@ -37,7 +37,7 @@ mod step;
 pub(crate) use self::call_name::CallName;
 pub(crate) use self::checkpoint::CALLS;
 pub use self::checkpoint::{Checkpoint, CheckpointHead};
-pub use self::interrupt::{Interrupt, Resolution, ResolutionOutcome};
+pub use self::interrupt::{Answerer, Interrupt, Resolution, ResolutionOutcome};
 pub(crate) use self::record::{Open, Record, Transcript};
 pub(crate) use self::repair::{make_whole, refusal};
 pub(crate) use self::saved::Head;

@@ -29,7 +29,7 @@
 //! | results of the server's own tools | the server's version is used; rejected if there is none |
 //! | assistant and reasoning messages that the server does not know | rejected; dropped if they come from a run of the thread that broke off |
 //! | answers to interrupts (`resume`) | accepted once, if the interrupt is open in this thread, for the call and the arguments in question; otherwise rejected if they would allow a call |
-//! | answers to interrupts [for an operator](tower_agent::Interrupt::for_operator) | rejected unless the server [allows them](AgUiBuilder::allow_operator_answers); a client can only cancel one |
+//! | answers to interrupts [for a role](tower_agent::Interrupt::for_role) | rejected, also if they cancel, unless the sender [has the role](AgUiBuilder::roles) |
 //! | state, context, tools, forwarded properties, names | accepted: do not let a guard rely on them |
 //! | URLs of images, audio and documents | accepted if they are public, or [your function](AgUiBuilder::allow_urls) accepts them |
 //! | files of a provider | rejected |

@@ -23,7 +23,7 @@ use tower_agent::agent::RunStream;
 use tower_agent::callback::LayerInner;
 use tower_agent::error::{Error, ErrorKind, Result, panic_message};
 use tower_agent::stream::{self, EventKind};
-use tower_agent_threads::{Begun, Keeper, Progress, Save, Saving};
+use tower_agent_threads::{Begun, Keeper, Progress, Roles, Save, Saving};
 
 /// A run as a stream of events for the client; created by [`AgUi::run`](super::AgUi::run).
 ///
@@ -64,6 +64,7 @@ impl AgUiRun {
         agent: BoxAgent,
         begun: Begun,
         input: Arc<RunAgentInput>,
+        roles: Roles,
         stack: Option<LayerInner<TranslateRequest>>,
         failure_message: FailureMessage,
         permit: Permit,
@@ -78,7 +79,7 @@ impl AgUiRun {
         let order = OrderKeeper::new(input.thread_id.clone(), input.run_id.clone());
         let interrupt_ids = keeper.interrupt_ids().clone();
         let context = agent.context().clone();
-        let run = TranslateRun::new(input, context, interrupt_ids, failure_message);
+        let run = TranslateRun::new(input, context, interrupt_ids, roles, failure_message);
         Self {
             agent: Some(agent),
             keeper,

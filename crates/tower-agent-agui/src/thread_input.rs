@@ -6,7 +6,7 @@ use tower_agent::error::Resolution;
 use tower_agent::message::Part;
 use tower_agent_threads::{
     ClientCall, ClientInput, ClientMessage, ClientRole, ClientView, InputPart, Refusal,
-    RefusalKind, Threads,
+    RefusalKind, Roles, Threads,
 };
 
 use crate::conversation::{self, Conversation};
@@ -26,10 +26,15 @@ pub(super) fn take_sealed(input: &mut RunAgentInput, threads: &Threads) -> Vec<S
 }
 
 /// Returns an input as the rules read it.
-pub(super) fn thread_input(input: &RunAgentInput, sealed: Vec<String>) -> ClientInput<'_, Message> {
+pub(super) fn thread_input(
+    input: &RunAgentInput,
+    roles: Roles,
+    sealed: Vec<String>,
+) -> ClientInput<'_, Message> {
     let mut read = ClientInput::new(input.run_id.clone(), &input.messages);
     read.answers = input.resume.iter().map(answer).collect();
     read.tools = input.tools.iter().map(|tool| tool.name.clone()).collect();
+    read.roles = roles;
     read.sealed = sealed;
     read
 }

@@ -13,11 +13,11 @@ use tower::ServiceExt;
 use tower_agent::message::ToolCall;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Agent, BoxError, Error, ErrorKind, Interrupt, ModelRequest, ModelResponse, Part, Request, Role,
-    Tool, ToolRequest,
+    Agent, BoxError, Error, ErrorKind, ModelRequest, ModelResponse, Part, Role, Tool, ToolRequest,
 };
 use tower_agent_agui::threads::{
-    MemoryThreads, SealKey, SealKeys, Thread, ThreadInfo, ThreadKey, ThreadQuery, ThreadStore,
+    MemoryThreads, Roles, SealKey, SealKeys, Thread, ThreadInfo, ThreadKey, ThreadQuery,
+    ThreadStore,
 };
 use tower_agent_agui::{
     AgUi, AgUiBuilder, Conversation, Event, InputErrorKind, Message, RunAgentInput,
@@ -286,50 +286,118 @@ fn an_answer_counts_for_an_open_question_of_this_thread_and_nothing_can_be_guess
     }
 }
 
+/// Runs an input for Ada, who has these roles.
+fn runs_with(
+    page: &mut FrontEnd,
+    server: &AgUi,
+    roles: &[&str],
+    input: RunAgentInput,
+) -> Vec<Event> {
+    let roles = Roles::new(roles.iter().copied());
+    let run = now(server.run_with_roles("ada", roles, input.clone())).unwrap();
+    let events: Vec<_> = now(run.collect());
+    page.hears(&input, &events);
+    events
+}
+
 #[test]
-fn a_question_for_an_operator_is_not_answered_by_a_front_end() {
-    let threads = Arc::new(MemoryThreads::new());
-    let kept = move |server: AgUiBuilder| server.threads(threads.clone());
-    let keepers: [(&str, Keep); 2] = [("memory", Box::new(kept)), ("sealed", Box::new(sealed))];
-    for (how, keep) in &keepers {
-        let settle =
-            Tool::function_with(
-                "settle",
-                "Settles.",
-                |_: Value, call: ToolRequest| match call.context().resolution("settle") {
-                    Some(answer) => Ok(format!("{:?}", answer.outcome)),
-                    None => Err(Error::interrupt(
-                        Interrupt::new("settle", "audit").for_operator(),
-                    )),
-                },
-            );
-        let turns = || [Turn::tool("settle", json!({})), Turn::from_text("Done.")];
-        let model = ScriptedModel::new([turns(), turns()].concat());
-        let agent = Agent::builder(model.clone()).tool(settle).build().unwrap();
-        let server = keep(AgUi::builder(agent.clone())).build();
-        let console = keep(AgUi::builder(agent)).allow_operator_answers().build();
+fn a_question_for_a_role_is_not_shown_to_others_who_can_go_on_and_cannot_answer_it() {
+    for (how, keep) in keepers() {
+        let bank = Bank::default();
+        let model = ScriptedModel::new([bill(), Turn::from_text("Paid.")]);
+        let agent = Agent::builder(model.clone())
+            .tool(bank.tool())
+            .on_tool(Approval::of_tools(["pay"]).by_role("support"))
+            .build()
+            .unwrap();
+        let server = keep(AgUi::builder(agent)).build();
 
         let mut page = FrontEnd::default();
-        let first = page.asks("Settle.");
-        page.runs(&server, first);
-        let forged = page.answers(json!("settled"));
+        let first = page.asks("Pay.");
+        let events = runs_with(&mut page, &server, &["audit"], first);
         assert_eq!(
-            refused(&server, forged.clone()),
-            InputErrorKind::Forbidden,
+            last(&events)["outcome"],
+            json!({ "type": "success" }),
             "{how}"
         );
-        page.runs(&console, forged);
-        assert_eq!(results(&model), [r#"Resolved(String("settled"))"#], "{how}");
+        let waiting = json!({ "for": [{ "role": "support", "toolCallId": page.call(0) }] });
+        let told: Vec<_> = events
+            .iter()
+            .map(|event| serde_json::to_value(event).unwrap())
+            .filter(|event| event["type"] == "ACTIVITY_SNAPSHOT")
+            .collect();
+        assert_eq!(told.len(), 1, "{how}");
+        assert_eq!(told[0]["content"], waiting, "{how}");
 
-        let next = page.asks("Settle again.");
-        page.runs(&server, next);
-        let mut cancelled = page.input();
-        let id = &page.interrupts[0];
-        let resume = json!([{ "interruptId": id, "status": "cancelled" }]);
-        cancelled.resume = serde_json::from_value(resume).unwrap();
-        assert_eq!(said(&page.runs(&server, cancelled)), "Done.", "{how}");
-        assert_eq!(results(&model)[1], "Cancelled", "{how}");
+        // Somebody with the role continues the thread, and is asked.
+        let again = page.input();
+        let events = runs_with(&mut page, &server, &["support"], again);
+        let asked = &last(&events)["outcome"]["interrupts"][0];
+        assert_eq!(
+            asked["metadata"]["arguments"],
+            json!({ "to": "the baker" }),
+            "{how}"
+        );
+        // The customer has got hold of the id.
+        let yes = page.yes();
+        let mut no = serde_json::to_value(&yes).unwrap();
+        no["resume"][0]["status"] = json!("cancelled");
+        let no: RunAgentInput = serde_json::from_value(no).unwrap();
+        for forged in [&yes, &no] {
+            for roles in [&[][..], &["audit"]] {
+                let run =
+                    server.run_with_roles("ada", Roles::new(roles.iter().copied()), forged.clone());
+                let refusal = now(run).expect_err("it is for support");
+                assert_eq!(refusal.kind(), InputErrorKind::Forbidden, "{how}");
+            }
+        }
+        // The role alone opens no thread of another principal.
+        let elsewhere = server.run_with_roles("bob", Roles::new(["support"]), yes.clone());
+        assert_eq!(
+            now(elsewhere).unwrap_err().kind(),
+            InputErrorKind::NotOpen,
+            "{how}"
+        );
+        assert_eq!(bank.paid(), 0, "{how}");
+
+        let events = runs_with(&mut page, &server, &["support"], yes.clone());
+        assert_eq!(said(&events), "Paid.", "{how}");
+        let twice = server.run_with_roles("ada", Roles::new(["support"]), yes);
+        assert_eq!(
+            now(twice).unwrap_err().kind(),
+            InputErrorKind::NotOpen,
+            "{how}"
+        );
+        assert_eq!(bank.paid(), 1, "{how}");
     }
+}
+
+#[test]
+fn a_user_answers_the_own_question_while_another_waits_for_a_role() {
+    let bank = Bank::default();
+    let turn = bill().and_tool("pay", json!({ "to": "the thief" }));
+    let model = ScriptedModel::new([turn, Turn::from_text("Paid.")]);
+    let is_for_thief = |call: &ToolRequest| call.arguments()["to"] == "the thief";
+    let agent = Agent::builder(model)
+        .tool(bank.tool())
+        .on_tool(Approval::when(move |call| !is_for_thief(call)))
+        .on_tool(Approval::when(is_for_thief).by_role("support"))
+        .build()
+        .unwrap();
+    let server = AgUi::new(agent);
+    let mut page = FrontEnd::default();
+    let first = page.asks("Pay both.");
+    runs_with(&mut page, &server, &[], first);
+    assert_eq!(page.interrupts.len(), 1, "the user's own");
+    let yes = page.yes();
+    let events = runs_with(&mut page, &server, &[], yes);
+    assert_eq!(bank.paid(), 1);
+    assert_eq!(last(&events)["outcome"], json!({ "type": "success" }));
+    let again = page.input();
+    runs_with(&mut page, &server, &["support"], again);
+    let yes = page.yes();
+    let events = runs_with(&mut page, &server, &["support"], yes);
+    assert_eq!((said(&events).as_str(), bank.paid()), ("Paid.", 2));
 }
 
 #[test]

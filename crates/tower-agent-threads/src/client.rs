@@ -7,6 +7,7 @@ use tower_agent::error::Resolution;
 use tower_agent::message::{Message, Messages, Part};
 
 use crate::refusal::Refusal;
+use crate::roles::Roles;
 
 /// One message in the input of a client, in the form of its protocol.
 ///
@@ -129,6 +130,8 @@ pub struct ClientInput<'a, M> {
     pub answers: Vec<Resolution>,
     /// The names of the tools that the client executes itself.
     pub tools: HashSet<Arc<str>>,
+    /// The roles of the sender.
+    pub roles: Roles,
     /// The sealed threads that the client has sent, if the server [keeps none](crate::Threads::with_seal).
     pub sealed: Vec<String>,
 }
@@ -142,6 +145,7 @@ impl<'a, M: ClientMessage> ClientInput<'a, M> {
             messages,
             answers: Vec::new(),
             tools: HashSet::new(),
+            roles: Roles::default(),
             sealed: Vec::new(),
         }
     }

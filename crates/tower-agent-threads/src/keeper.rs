@@ -155,7 +155,7 @@ impl Keeper {
             thread.open.extend(pending.map(|pending| OpenInterrupt {
                 id: self.interrupt_ids.of(&pending.id),
                 pending: pending.id.clone(),
-                is_for_operator: pending.is_for_operator,
+                answerer: pending.answerer.clone(),
             }));
             thread.answered.clear();
         }

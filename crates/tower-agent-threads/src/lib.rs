@@ -30,7 +30,7 @@
 //! | results of the server's own tools | the server's version is used; refused if there is none |
 //! | messages of the agent that the server does not know | refused; dropped if they come from a run of the thread that broke off |
 //! | answers to interrupts | accepted once, if the interrupt is open in this thread; otherwise refused if they would allow a call |
-//! | answers to interrupts [for an operator](tower_agent::Interrupt::for_operator) | refused unless the server [allows them](Threads::allow_operator_answers); a client can only cancel one |
+//! | answers to interrupts [for a role](tower_agent::Interrupt::for_role) | refused, also if they cancel, unless the sender [has the role](Roles) |
 //! | parts other than text, images, audio and documents | refused |
 //! | files of a provider | refused |
 //! | URLs of images, audio and documents | accepted if they are public: `https`, and a host that is neither an address, nor a local name, nor one at which a provider keeps files. A [function](Threads::allow_urls) can choose others |
@@ -65,6 +65,7 @@ mod memory;
 mod query;
 mod refusal;
 mod results;
+mod roles;
 mod rules;
 mod saving;
 mod seal;
@@ -82,6 +83,7 @@ pub use self::key::ThreadKey;
 pub use self::memory::MemoryThreads;
 pub use self::query::{ThreadInfo, ThreadQuery};
 pub use self::refusal::{InputPart, Refusal, RefusalKind};
+pub use self::roles::Roles;
 pub use self::saving::Saving;
 pub use self::seal::{SealKey, SealKeys};
 pub use self::store::ThreadStore;

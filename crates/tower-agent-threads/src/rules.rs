@@ -27,8 +27,6 @@ pub(crate) struct Accepted {
 pub(crate) struct Allowed {
     /// An input without known messages continues the conversation.
     pub(crate) partial_history: bool,
-    /// The answers to interrupts that are for an operator.
-    pub(crate) operator_answers: bool,
     pub(crate) urls: UrlRule,
 }
 
@@ -71,7 +69,7 @@ pub(crate) fn go_on<M: ClientMessage>(
     let is_whole = !is_lost
         && thread.branch.iter().copied().collect::<BTreeSet<_>>() == staying
         && sent.new.iter().all(|(after, _)| *after == sent.last);
-    let answered = answered(&thread, &input.answers, allowed)?;
+    let answered = answered(&thread, input)?;
     let has_new_messages = !sent.new.is_empty();
     // A repeated input may omit the messages of the run that broke off.
     let is_open = |id: &str| thread.open.iter().any(|open| *open.id == *id);
@@ -192,17 +190,14 @@ fn append_sorted(branch: &mut Vec<usize>, results: &mut Vec<usize>, thread: &Thr
 }
 
 /// Accepts the answers to the thread's open interrupts.
-fn answered(
-    thread: &Thread,
-    answers: &[Resolution],
-    allowed: &Allowed,
-) -> Result<Vec<Answered>, Refusal> {
+fn answered<M>(thread: &Thread, input: &ClientInput<'_, M>) -> Result<Vec<Answered>, Refusal> {
     let mut answered = Vec::new();
-    for (index, answer) in answers.iter().enumerate() {
+    for (index, answer) in input.answers.iter().enumerate() {
         let id = &*answer.id;
         if let Some(open) = thread.open.iter().find(|open| *open.id == *id) {
-            if is_resolved(answer) && open.is_for_operator && !allowed.operator_answers {
-                let why = format!("only an operator can answer the interrupt `{id}`: cancel it");
+            if !input.roles.may_answer(&open.answerer) {
+                let why =
+                    format!("the interrupt `{id}` is for a role that this client does not have");
                 return Err(Refusal::forbidden(InputPart::Answer(index), why));
             }
             let mut answer = answer.clone();

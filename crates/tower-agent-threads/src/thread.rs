@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tower_agent::agent::{Checkpoint, CheckpointHead};
-use tower_agent::error::{Interrupt, Resolution};
+use tower_agent::error::{Answerer, Interrupt, Resolution};
 use tower_agent::message::{Message, Messages};
 
 use crate::key::ThreadKey;
@@ -137,8 +137,7 @@ pub(crate) struct OpenInterrupt {
     pub(crate) id: Arc<str>,
     /// The [`Interrupt::id`](tower_agent::Interrupt::id).
     pub(crate) pending: String,
-    #[serde(default)]
-    pub(crate) is_for_operator: bool,
+    pub(crate) answerer: Answerer,
 }
 
 /// An answered interrupt.

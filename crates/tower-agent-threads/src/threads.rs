@@ -104,14 +104,6 @@ impl Threads {
         self
     }
 
-    /// Lets clients answer interrupts that are [for an operator](tower_agent::Interrupt::for_operator).
-    /// By default they can only cancel them.
-    #[must_use]
-    pub fn allow_operator_answers(mut self) -> Self {
-        self.allowed.operator_answers = true;
-        self
-    }
-
     /// Sets which URLs a client may put into a message, for images, audio and documents. Defaults to
     /// public ones: `https`, and a host that is neither an address, nor a local name, nor one at which
     /// a provider keeps files.

@@ -20,7 +20,7 @@ use crate::wire::{InputError, RunAgentInput};
 use tower_agent::agent::BoxAgent;
 use tower_agent::callback::LayerInner;
 use tower_agent::error::BoxError;
-use tower_agent_threads::{ThreadKey, Threads};
+use tower_agent_threads::{Roles, ThreadKey, Threads};
 
 /// An agent as an HTTP service that speaks AG-UI.
 ///
@@ -68,7 +68,11 @@ pub struct AgUi {
     pub(super) name: Arc<str>,
     pub(super) principal: Option<PrincipalOf>,
     pub(super) failure_message: FailureMessage,
+    pub(super) roles: Option<RolesOf>,
 }
+
+/// Returns the roles of the sender of a request.
+pub(super) type RolesOf = Arc<dyn Fn(&http::request::Parts) -> Roles + Send + Sync>;
 
 /// Returns the principal of a request.
 pub(super) type PrincipalOf = Arc<dyn Fn(&http::request::Parts) -> Option<Arc<str>> + Send + Sync>;
@@ -85,7 +89,8 @@ impl AgUi {
     /// runs](super::AgUiBuilder::max_runs).
     pub async fn run(&self, input: RunAgentInput) -> Result<AgUiRun, InputError> {
         let permit = self.runs.permit(None)?;
-        self.start(input, None, None, permit).await
+        self.start(input, None, Roles::default(), None, permit)
+            .await
     }
 
     /// Runs the agent for a client that is connected in another way, for this principal.
@@ -98,15 +103,33 @@ impl AgUi {
         principal: impl Into<Arc<str>>,
         input: RunAgentInput,
     ) -> Result<AgUiRun, InputError> {
+        self.run_with_roles(principal, Roles::default(), input)
+            .await
+    }
+
+    /// Runs the agent for a client that is connected in another way, for this principal, who has these
+    /// [roles](super::AgUiBuilder::roles).
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`run`](Self::run) does.
+    pub async fn run_with_roles(
+        &self,
+        principal: impl Into<Arc<str>>,
+        roles: Roles,
+        input: RunAgentInput,
+    ) -> Result<AgUiRun, InputError> {
         let principal = principal.into();
         let permit = self.runs.permit(Some(&principal))?;
-        self.start(input, Some(principal), None, permit).await
+        self.start(input, Some(principal), roles, None, permit)
+            .await
     }
 
     async fn start(
         &self,
         mut input: RunAgentInput,
         principal: Option<Arc<str>>,
+        roles: Roles,
         parts: Option<http::request::Parts>,
         permit: Permit,
     ) -> Result<AgUiRun, InputError> {
@@ -115,7 +138,7 @@ impl AgUi {
         let key = ThreadKey::new(self.name.clone(), input.thread_id.clone());
         let key = key.with_principal(principal);
         let sealed = take_sealed(&mut input, &self.threads);
-        let sent = thread_input(&input, sealed);
+        let sent = thread_input(&input, roles.clone(), sealed);
         let mut begun = self.threads.begin(key, sent).await?;
         begun.request = data.add_to(begun.request);
         let input = Arc::new(input);
@@ -128,6 +151,7 @@ impl AgUi {
             self.agent.clone(),
             begun,
             input,
+            roles,
             self.stack.clone(),
             self.failure_message.clone(),
             permit,
@@ -145,6 +169,7 @@ impl AgUi {
             None => None,
             Some(of) => Some(of(&parts).ok_or_else(reply::unknown)?),
         };
+        let roles = self.roles.as_ref().map(|of| of(&parts));
         // Bodies that are being read take memory, too.
         let permit = self.runs.permit(principal.as_ref())?;
         // The body comes last: an unknown sender cannot make the server read it.
@@ -152,7 +177,15 @@ impl AgUi {
         let input = RunAgentInput::from_json(&body)?;
         // Not kept while the thread is loaded.
         drop(body);
-        let run = self.start(input, principal, Some(parts), permit).await?;
+        let run = self
+            .start(
+                input,
+                principal,
+                roles.unwrap_or_default(),
+                Some(parts),
+                permit,
+            )
+            .await?;
         Ok(reply::events(Body::events(run, self.limits.keep_alive)))
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tower_layer::Layer;
 
-use super::agui::{AgUi, PrincipalOf};
+use super::agui::{AgUi, PrincipalOf, RolesOf};
 use super::limits::Limits;
 use crate::failure::FailureMessage;
 use crate::permit::Runs;
@@ -15,7 +15,7 @@ use tower_agent::callback::{Callback, LayerInner, StackBuilder};
 use tower_agent::compat::CallbackSemantics;
 use tower_agent::context::RunContext;
 use tower_agent::error::Error;
-use tower_agent_threads::{SealKeys, ThreadKey, ThreadStore, Threads};
+use tower_agent_threads::{Roles, SealKeys, ThreadKey, ThreadStore, Threads};
 
 /// Builds an [`AgUi`]; created by [`AgUi::builder`].
 #[must_use = "a builder does nothing until `build` is called"]
@@ -28,6 +28,7 @@ pub struct AgUiBuilder {
     name: Arc<str>,
     principal: Option<PrincipalOf>,
     failure_message: FailureMessage,
+    roles: Option<RolesOf>,
 }
 
 impl AgUi {
@@ -54,6 +55,7 @@ impl AgUiBuilder {
             name: "".into(),
             principal: None,
             failure_message: FailureMessage::default(),
+            roles: None,
         }
     }
 
@@ -184,31 +186,6 @@ impl AgUiBuilder {
     /// ```
     pub fn allow_partial_history(mut self) -> Self {
         self.threads = self.threads.allow_partial_history();
-        self
-    }
-
-    /// Lets clients answer interrupts that are [for an operator](tower_agent::Interrupt::for_operator),
-    /// such as the question of a durable agent about a call that may have been made. By default they
-    /// can only cancel them.
-    ///
-    /// The answer counts as the operator's: what it says a call has returned is what the model reads.
-    /// For a server that only operators reach; it continues the threads of another one with the same
-    /// [store](Self::threads), [name](Self::name) and principal.
-    ///
-    /// ```
-    /// use tower_agent_agui::AgUi;
-    /// # use tower_agent::Agent;
-    /// # use tower_agent::testing::ScriptedModel;
-    ///
-    /// # fn main() -> Result<(), tower_agent::BoxError> {
-    /// # let agent = Agent::builder(ScriptedModel::new([])).build()?;
-    /// let console = AgUi::builder(agent).allow_operator_answers().build();
-    /// # drop(console);
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn allow_operator_answers(mut self) -> Self {
-        self.threads = self.threads.allow_operator_answers();
         self
     }
 
@@ -354,6 +331,46 @@ impl AgUiBuilder {
         self
     }
 
+    /// Sets the function that returns the roles of the sender of a request, such as `support`, for example
+    /// from what an authentication layer has put into the extensions. Without it nobody has a role.
+    ///
+    /// A client needs the role to answer a question [for it](tower_agent::Interrupt::for_role). Others
+    /// are told that somebody is waited for, and see nothing of the question. A role gives no access to
+    /// the threads of others: those answer questions there with the [principal](Self::principal) of the
+    /// thread.
+    ///
+    /// ```
+    /// use tower_agent_agui::AgUi;
+    /// use tower_agent_agui::threads::Roles;
+    /// # use tower_agent::Agent;
+    /// # use tower_agent::testing::ScriptedModel;
+    ///
+    /// /// Inserted by a layer that has verified a token.
+    /// #[derive(Clone)]
+    /// struct User {
+    ///     roles: Vec<String>,
+    /// }
+    ///
+    /// # fn main() -> Result<(), tower_agent::BoxError> {
+    /// # let agent = Agent::builder(ScriptedModel::new([])).build()?;
+    /// let server = AgUi::builder(agent)
+    ///     .roles(|parts| {
+    ///         let user = parts.extensions.get::<User>();
+    ///         Roles::new(user.into_iter().flat_map(|user| user.roles.clone()))
+    ///     })
+    ///     .build();
+    /// # drop(server);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn roles(
+        mut self,
+        of: impl Fn(&http::request::Parts) -> Roles + Send + Sync + 'static,
+    ) -> Self {
+        self.roles = Some(Arc::new(of));
+        self
+    }
+
     /// Sets when a run counts as abandoned, as the time since it last saved its progress: its
     /// process was killed, or its store failed twice in a row. Defaults to 15 minutes.
     ///
@@ -376,6 +393,7 @@ impl AgUiBuilder {
             name,
             principal,
             failure_message,
+            roles,
         } = self;
         // Without callbacks there is no stack, so that streamed text takes the short way.
         let stack = (!stack.is_empty())
@@ -389,6 +407,7 @@ impl AgUiBuilder {
             name,
             principal,
             failure_message,
+            roles,
         }
     }
 }

@@ -9,7 +9,7 @@ use tower_agent::call::{CallKind, Extensions};
 use tower_agent::context::RunContext;
 use tower_agent::error::Error;
 use tower_agent::stream;
-use tower_agent_threads::InterruptIds;
+use tower_agent_threads::{InterruptIds, Roles};
 
 use super::response::TranslateResponse;
 use super::state::SentState;
@@ -30,6 +30,8 @@ pub(crate) struct TranslateRun {
     /// The messages that the client has.
     pub(crate) shown: Mutex<Conversation>,
     pub(crate) interrupt_ids: InterruptIds,
+    /// The roles of the client.
+    pub(super) roles: Roles,
     pub(super) state: SentState,
     failure_message: FailureMessage,
 }
@@ -40,6 +42,7 @@ impl TranslateRun {
         input: Arc<RunAgentInput>,
         context: RunContext,
         interrupt_ids: InterruptIds,
+        roles: Roles,
         failure_message: FailureMessage,
     ) -> Self {
         let shown = Mutex::new(Conversation::new(input.messages.iter().cloned()));
@@ -48,6 +51,7 @@ impl TranslateRun {
             context,
             shown,
             interrupt_ids,
+            roles,
             state: SentState::default(),
             failure_message,
         }

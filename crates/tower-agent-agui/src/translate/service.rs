@@ -16,6 +16,9 @@ use tower_agent::error::{Error, ErrorKind};
 use tower_agent::message::Part;
 use tower_agent::stream::{self, EventKind, Invocation};
 
+/// The type of the activity of a thread that waits for somebody else than its client.
+const WAITING: &str = "WAITING";
+
 /// The innermost service of the translate call. It translates each event on its own.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
@@ -184,6 +187,14 @@ fn interrupted(
     let (calls, questions): (Vec<_>, Vec<_>) = pending
         .iter()
         .partition(|interrupt| interrupt.reason == client_tool::REASON);
+    // A client that reads of a question must answer it before it can go on, so it reads only of those
+    // that it can answer.
+    let (questions, others): (Vec<_>, Vec<_>) = questions
+        .into_iter()
+        .partition(|interrupt| run.roles.may_answer(&interrupt.answerer));
+    if !others.is_empty() {
+        out.push(waiting(run, &others));
+    }
     let interrupts: Vec<_> = questions
         .into_iter()
         .map(|pending| {
@@ -202,6 +213,22 @@ fn interrupted(
         RunOutcome::Interrupt { interrupts }
     };
     out.push(finished(run, Some(outcome)));
+}
+
+/// Returns the activity that shows whom the thread waits for. It says nothing of the questions, which are
+/// not for this client.
+fn waiting(run: &TranslateRun, questions: &[&tower_agent::error::Interrupt]) -> Event {
+    let mut waits = Vec::new();
+    for question in questions {
+        waits.push(json!({
+            "role": question.answerer.role(),
+            "toolCallId": call_of(question),
+        }));
+    }
+    // One for the thread: the next one replaces it.
+    let id = format!("{}-waiting", run.input.thread_id);
+    let content = Map::from_iter([("for".to_owned(), Value::Array(waits))]);
+    Event::activity_snapshot(id, WAITING, content)
 }
 
 fn entered(invocation: &Invocation) -> Option<Event> {
@@ -234,6 +261,7 @@ fn left(
             outcome: (!pending.is_empty()).then(|| SubagentOutcome::Suspended {
                 interrupt_ids: pending
                     .iter()
+                    .filter(|interrupt| run.roles.may_answer(&interrupt.answerer))
                     .map(|interrupt| run.interrupt_ids.of(&interrupt.id))
                     .collect(),
             }),

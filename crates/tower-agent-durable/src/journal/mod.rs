@@ -52,8 +52,8 @@
 //! whatever id, takes the answer or asks again; an agent without a journal does not make the call.
 //! [`RunAgain`](Unfinished::RunAgain) makes it with the idempotency key that the question shows. As with
 //! every answer, resume each checkpoint only once. The answer is what the model reads as the result, so
-//! the question is [for an operator](tower_agent::Interrupt::for_operator): the servers of AG-UI and MCP
-//! do not take it from a client, unless AG-UI's is told to.
+//! the question is [for the role](tower_agent::Interrupt::for_role) [`operator`](Unfinished::ROLE): the
+//! servers of AG-UI and MCP do not take it from a client without that role.
 //!
 //! If a run is started again, a model call that has failed is repeated. A tool call that has failed is
 //! not, since the model has read the error. An interrupt leaves its call open, as in any run.

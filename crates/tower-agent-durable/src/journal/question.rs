@@ -140,7 +140,7 @@ impl Question {
                 .with_message(message)
                 .with_response_schema(Unfinished::schema())
                 .with_payload(request.subject())
-                .for_operator(),
+                .for_role(Unfinished::ROLE),
         )
     }
 

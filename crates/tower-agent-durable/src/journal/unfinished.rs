@@ -32,6 +32,8 @@ pub enum Unfinished {
 impl Unfinished {
     /// The [`reason`](tower_agent::Interrupt::reason) of the interrupts that ask.
     pub const REASON: &str = "unfinished_step";
+    /// The [role](tower_agent::Interrupt::for_role) of those who answer.
+    pub const ROLE: &str = "operator";
 
     pub(super) fn schema() -> Value {
         json!({

@@ -56,8 +56,8 @@
 //! | speaks an earlier version | it is asked during the call |
 //! | declares no elicitation | it receives an error, which says what the run waits for: since 2026-07-28 that of the missing capability, before a result that is an error |
 //!
-//! A call with an interrupt [for an operator](tower_agent::Interrupt::for_operator) ends with a result
-//! that is an error, and says what it waits for: a client's user is no operator.
+//! A call with an interrupt [for a role](tower_agent::Interrupt::for_role) ends with a result that is an
+//! error and names the role: a client's user has none.
 //!
 //! A sealed checkpoint can be neither read nor changed by the client, is valid for one call with the
 //! same tool and arguments, for 24 hours, and is accepted once by each process.

@@ -63,12 +63,11 @@ impl<'a> ServedCall<'a> {
                 Ok(Ended::Interrupted(checkpoint)) => checkpoint,
                 Err(error) => return Ok(failed(error_text(&error))),
             };
-            // The client's user is no operator, and must not be able to answer in place of one.
-            let for_operator = for_operator(&checkpoint.head.interrupts);
-            if !for_operator.is_empty() {
+            // The client's user has no role, and must not be able to answer in place of somebody who has.
+            if let Some(role) = role_in(&checkpoint.head.interrupts) {
+                // The question itself is not for this user to read.
                 return Ok(failed(format!(
-                    "interrupted: this call needs the answer of an operator: {}",
-                    messages(for_operator),
+                    "interrupted: this call waits for somebody with the role `{role}`"
                 )));
             }
             let version = self.context.protocol_version();
@@ -187,11 +186,11 @@ fn resolutions(interrupts: &[Interrupt], mut answers: BTreeMap<String, Value>) -
     resolutions
 }
 
-fn for_operator(interrupts: &[Interrupt]) -> Vec<&Interrupt> {
+/// Returns the role of the first question that the user cannot answer.
+fn role_in(interrupts: &[Interrupt]) -> Option<&str> {
     interrupts
         .iter()
-        .filter(|interrupt| interrupt.is_for_operator)
-        .collect()
+        .find_map(|interrupt| interrupt.answerer.role())
 }
 
 fn refused(refusal: Refusal) -> ErrorData {

@@ -133,7 +133,7 @@ async fn a_refusal_is_no_approval() {
         let CallToolResponse::Complete(result) = answer else {
             panic!("{answer:?}")
         };
-        assert_eq!(text(&result), "I the user rejected this call.");
+        assert_eq!(text(&result), "I the approver rejected this call.");
         assert_eq!(paid.load(Ordering::SeqCst), 0);
     }
 }

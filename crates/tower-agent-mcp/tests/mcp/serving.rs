@@ -232,7 +232,7 @@ async fn an_interrupt_of_a_served_agent_interrupts_the_client_and_its_answer_com
     for lifecycle in LIFECYCLES {
         for (approved, text, times) in [
             (true, "I paid 100.", 1),
-            (false, "I the user rejected this call.", 0),
+            (false, "I the approver rejected this call.", 0),
         ] {
             let (agent, paid) = clerk();
             let server = serving(agent);
@@ -426,11 +426,11 @@ async fn a_client_that_cannot_ask_its_user_reads_what_the_call_waits_for() {
 }
 
 #[tokio::test]
-async fn a_clients_user_is_not_asked_what_an_operator_answers() {
+async fn a_clients_user_is_not_asked_what_a_role_answers() {
     for lifecycle in LIFECYCLES {
         let ask = |id: &str| Interrupt::new(id, "audit").with_message(format!("Was {id} done?"));
         let pay = Tool::function("pay", "Pays.", move |_: Value| {
-            let asked = [ask("this").for_operator(), ask("that")];
+            let asked = [ask("this").for_role("audit"), ask("that")];
             Err::<String, _>(Error::interrupt_all(asked))
         });
         let client = Other {
@@ -442,7 +442,7 @@ async fn a_clients_user_is_not_asked_what_an_operator_answers() {
             .call_tool(CallToolRequestParams::new("pay"))
             .await
             .unwrap();
-        let told = "interrupted: this call needs the answer of an operator: Was this done?";
+        let told = "interrupted: this call waits for somebody with the role `audit`";
         assert_eq!((result.is_error, text(&result)), (Some(true), told));
         assert!(client.questions.lock().unwrap().is_empty());
     }

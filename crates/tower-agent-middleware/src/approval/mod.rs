@@ -61,7 +61,15 @@
 //! - A later call with the same id is a different call.
 //! - A tool that raises an interrupt of its own after the approval is not asked about twice. It
 //!   must use an id other than the call's for its interrupt.
-//! - Two approvals around one call, or a retry outside, share one decision.
+//! - Two approvals around one call by the same [approver](Approval::by_role), or a retry outside,
+//!   share one decision. Those of different approvers ask one after the other, from the outside in,
+//!   and the call runs once all have approved it.
+//!
+//! # Who approves
+//!
+//! By default the user of the run answers, which protects the user from the model. For a call by which
+//! the user profits, such as a refund, let somebody else answer:
+//! [`Approval::of_tools(["refund"]).by_role("support")`](Approval::by_role).
 //!
 //! # Where to register it
 //!
@@ -84,20 +92,22 @@ pub use self::decision::Decision;
 use self::questions::Questions;
 use tower_agent::call::Request;
 use tower_agent::callback::{Action, Bundle, Callback};
-use tower_agent::error::{Error, ErrorKind, ResolutionOutcome, Result};
+use tower_agent::error::{Answerer, Error, ErrorKind, ResolutionOutcome, Result};
 use tower_agent::message::Part;
 use tower_agent::tool::{Effect, ToolRequest, ToolResponse};
 
 /// Allows calls of some tools only after a person has approved them. See the [module](self).
 ///
 /// Its [`Interrupt`](tower_agent::Interrupt)s have the reason `tool_call`, the [path of the
-/// call](tower_agent::RunContext::call_path) as their id, `{ "tool": .., "arguments": .. }` as their
+/// call](tower_agent::RunContext::call_path) as their id, with a [role](Self::by_role) behind it if there
+/// is one, `{ "tool": .., "arguments": .. }` as their
 /// payload, and the JSON Schema of a [`Decision`] about that tool.
 #[derive(Clone)]
 pub struct Approval {
     needed: Arc<dyn Fn(&ToolRequest) -> bool + Send + Sync>,
     named: Arc<[Arc<str>]>,
     allows_edits: bool,
+    approver: Answerer,
 }
 
 /// The arguments that a person wrote for a call, kept with it.
@@ -150,7 +160,23 @@ impl Approval {
             needed: Arc::new(needed),
             named: Arc::default(),
             allows_edits: false,
+            approver: Answerer::User,
         }
+    }
+
+    /// Lets people with this role approve the calls, and not the user of the run. Servers for front
+    /// ends take the decision only from a client that has the role.
+    ///
+    /// ```
+    /// use tower_agent_middleware::approval::Approval;
+    ///
+    /// let refunds = Approval::of_tools(["refund"]).by_role("support").allow_edits();
+    /// # drop(refunds);
+    /// ```
+    #[must_use]
+    pub fn by_role(mut self, role: impl Into<String>) -> Self {
+        self.approver = Answerer::Role(role.into());
+        self
     }
 
     /// Allows [`Decision::Edit`]: whoever answers may run the tool with any arguments that fit it,
@@ -168,7 +194,7 @@ impl Approval {
 impl Callback<ToolRequest> for Approval {
     async fn before(&self, request: &mut ToolRequest) -> Result<Action<ToolResponse>> {
         let needed = (self.needed)(request);
-        let mut questions = Questions::of(request);
+        let mut questions = Questions::of(request, &self.approver);
         // Another approval may have an open question about this call.
         if !needed && !questions.is_open() {
             return Ok(Action::Continue);
@@ -191,7 +217,7 @@ impl Callback<ToolRequest> for Approval {
                 let why = reason
                     .map(|reason| format!(": {reason}"))
                     .unwrap_or_default();
-                let refusal = format!("the user rejected this call{why}");
+                let refusal = format!("the approver rejected this call{why}");
                 return Ok(Action::Respond(ToolResponse::error(refusal)));
             }
         }
@@ -208,7 +234,7 @@ impl Callback<ToolRequest> for Approval {
             return Ok(Action::Continue);
         };
         let note = Part::from_text(format!(
-            "\n(The user changed the arguments to {arguments}.)"
+            "\n(The approver changed the arguments to {arguments}.)"
         ));
         let mut parts = response.parts();
         // Another approval around the call may have said it.
@@ -232,7 +258,7 @@ impl Approval {
     /// Returns the decision about this call, or `Err` with the text of a new question.
     fn answer(
         &self,
-        questions: &mut Questions,
+        questions: &mut Questions<'_>,
         request: &ToolRequest,
     ) -> Result<Decision, Option<String>> {
         // No resolution: a plain question, without a word about an earlier answer.
@@ -282,6 +308,9 @@ impl From<Approval> for Bundle {
 
 impl fmt::Debug for Approval {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Approval").finish_non_exhaustive()
+        f.debug_struct("Approval")
+            .field("approver", &self.approver)
+            .field("allows_edits", &self.allows_edits)
+            .finish_non_exhaustive()
     }
 }

@@ -7,16 +7,18 @@ use serde_json::{Value, json};
 
 use super::decision::Decision;
 use tower_agent::call::Request;
-use tower_agent::error::{Error, Interrupt, Resolution, Result};
+use tower_agent::error::{Answerer, Error, Interrupt, Resolution, Result};
 use tower_agent::tool::ToolRequest;
 
 /// The key of the stored questions, in the call and in the run.
 const KEY: &str = "tower_agent.guard.approval";
 
 /// The questions about one call, oldest first. They are kept with the conversation until the call
-/// has a result. A decision covers only the question that it answers.
-pub(super) struct Questions {
+/// has a result. A decision covers only the question that it answers, and counts only for the approver
+/// who was asked.
+pub(super) struct Questions<'a> {
     key: String,
+    approver: &'a Answerer,
     all: Vec<Question>,
 }
 
@@ -24,6 +26,7 @@ pub(super) struct Questions {
 struct Question {
     tool: String,
     arguments: Value,
+    approver: Answerer,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     decision: Option<Decision>,
 }
@@ -34,15 +37,15 @@ impl Question {
     }
 }
 
-impl Questions {
-    pub(super) fn of(request: &ToolRequest) -> Self {
+impl<'a> Questions<'a> {
+    pub(super) fn of(request: &ToolRequest, approver: &'a Answerer) -> Self {
         let key = request.context().call_key(KEY);
         let stored = request.context().private_state().get(&key);
         // A value that cannot be read counts as no questions.
         let all = stored
             .and_then(|stored| serde_json::from_value(stored).ok())
             .unwrap_or_default();
-        Self { key, all }
+        Self { key, approver, all }
     }
 
     /// Returns the decision about this call with its current arguments, made for another attempt,
@@ -50,6 +53,7 @@ impl Questions {
     pub(super) fn decision(&self, request: &ToolRequest) -> Option<Decision> {
         self.all
             .iter()
+            .filter(|question| self.is_own(question))
             // The latest decision about these arguments counts.
             .rev()
             .find_map(|question| match &question.decision {
@@ -63,18 +67,41 @@ impl Questions {
             })
     }
 
+    /// Returns the question to this approver that has no decision yet.
+    fn open(&self) -> Option<&Question> {
+        let mut own = self
+            .all
+            .iter()
+            .rev()
+            .filter(|question| self.is_own(question));
+        own.next().filter(|last| last.decision.is_none())
+    }
+
+    fn is_own(&self, question: &Question) -> bool {
+        question.approver == *self.approver
+    }
+
+    /// Returns the id of a question to this approver. Another approver has another: all that guard a call
+    /// are asked at once, and an answer must not count for them all.
+    fn id(&self, request: &ToolRequest) -> String {
+        let call = request.context().call_path();
+        match self.approver.role() {
+            None => call,
+            Some(role) => format!("{call} {role}"),
+        }
+    }
+
     /// Returns whether a question about this call is open.
     pub(super) fn is_open(&self) -> bool {
-        self.all.last().is_some_and(|last| last.decision.is_none())
+        self.open().is_some()
     }
 
     /// Returns the resolution of the last question, if the question was about the call as it is now
     /// and was asked in an earlier run.
-    pub(super) fn resolution<'a>(&self, request: &'a ToolRequest) -> Option<&'a Resolution> {
+    pub(super) fn resolution<'r>(&self, request: &'r ToolRequest) -> Option<&'r Resolution> {
         let context = request.context();
-        let id = context.call_path();
-        let last = self.all.last()?;
-        if last.decision.is_some() || !last.is_about(request) {
+        let id = self.id(request);
+        if !self.open()?.is_about(request) {
             return None;
         }
         let is_new = context
@@ -90,7 +117,9 @@ impl Questions {
 
     /// Stores the decision about this call.
     pub(super) fn decide(&mut self, request: &ToolRequest, decision: &Decision) {
-        if let Some(last) = self.all.last_mut() {
+        let own = self.all.iter_mut().rev();
+        let mut own = own.filter(|question| question.approver == *self.approver);
+        if let Some(last) = own.next() {
             last.decision = Some(decision.clone());
         }
         self.store(request);
@@ -105,18 +134,21 @@ impl Questions {
         why: Option<String>,
     ) -> Result<Error> {
         let context = request.context();
-        let id = context.call_path();
+        let id = self.id(request);
         context
             .values()
             .update(KEY, |ids: &mut HashSet<String>| ids.insert(id.clone()))?;
         let tool = request.name().to_owned();
         let arguments = request.arguments().clone();
         let payload = json!({ "tool": tool, "arguments": arguments });
-        // One question about a call is open at a time.
-        self.all.retain(|question| question.decision.is_some());
+        // One question of an approver about a call is open at a time.
+        let approver = self.approver;
+        self.all
+            .retain(|question| question.decision.is_some() || question.approver != *approver);
         self.all.push(Question {
             tool,
             arguments,
+            approver: self.approver.clone(),
             decision: None,
         });
         self.store(request);
@@ -126,12 +158,12 @@ impl Questions {
             allows_edits,
         );
         let message = why.unwrap_or_else(|| format!("`{}` needs your approval", request.name()));
-        Ok(Error::interrupt(
-            Interrupt::new(id, "tool_call")
-                .with_message(message)
-                .with_response_schema(schema)
-                .with_payload(payload),
-        ))
+        let mut question = Interrupt::new(id, "tool_call")
+            .with_message(message)
+            .with_response_schema(schema)
+            .with_payload(payload);
+        question.answerer = self.approver.clone();
+        Ok(Error::interrupt(question))
     }
 
     fn store(&self, request: &ToolRequest) {

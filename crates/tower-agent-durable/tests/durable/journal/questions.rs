@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use tower::{Layer, ServiceExt};
 use tower_agent::{Agent, AgentRequest};
 use tower_agent_agui::AgUi;
+use tower_agent_agui::threads::Roles;
 use tower_agent_durable::journal::{JournalError, Unfinished};
 use tower_agent_durable::{SessionKey, SessionLayer, SessionThreads, Sqlite};
 use tower_agent_middleware::approval::Approval;
@@ -100,18 +101,18 @@ async fn an_answer_counts_in_a_thread_once() {
             agent.build().unwrap(),
             Arc::new(SessionThreads::new(Memory::default())),
         );
-        let server = || {
-            AgUi::builder(agent.clone())
-                .threads(threads.clone())
-                .allow_partial_history()
-        };
-        let (server, console) = (server().build(), server().allow_operator_answers().build());
-        let send = async |server: &AgUi, run: &str, input: Value| {
+        let server = AgUi::builder(agent.clone())
+            .threads(threads.clone())
+            .allow_partial_history()
+            .build();
+        let nobody = Roles::default();
+        let operator = Roles::new([Unfinished::ROLE]);
+        let send = async |roles: &Roles, run: &str, input: Value| {
             let mut input = input;
             (input["threadId"], input["runId"]) = (json!("t"), json!(run));
             let input = serde_json::from_value(input).unwrap();
             let events = server
-                .run_for("ada", input)
+                .run_with_roles("ada", roles.clone(), input)
                 .await
                 .map_err(|error| error.to_string())?;
             let events: Vec<_> = events.collect().await;
@@ -124,10 +125,14 @@ async fn an_answer_counts_in_a_thread_once() {
             json!({ "messages": [], "resume": [answer] })
         };
         let message = json!({ "id": "m1", "role": "user", "content": "Do it." });
-        let asked = send(&server, "r1", json!({ "messages": [message] }))
+        let asked = send(&nobody, "r1", json!({ "messages": [message] }))
             .await
             .unwrap();
-        let asked = send(&server, "r2", resume(&asked, json!({ "approved": true })))
+        let asked = send(&nobody, "r2", resume(&asked, json!({ "approved": true })))
+            .await
+            .unwrap();
+        assert!(asked["interrupts"].is_null(), "not for the user: {asked}");
+        let asked = send(&operator, "r2.5", json!({ "messages": [] }))
             .await
             .unwrap();
         assert_eq!(
@@ -136,14 +141,17 @@ async fn an_answer_counts_in_a_thread_once() {
             "{asked}"
         );
         let answer = resume(&asked, given.into());
-        let refused = send(&server, "r3", answer.clone()).await.unwrap_err();
-        assert!(refused.contains("only an operator can answer"), "{refused}");
+        let refused = send(&nobody, "r3", answer.clone()).await.unwrap_err();
+        assert!(
+            refused.contains("for a role that this client does not have"),
+            "{refused}"
+        );
         assert_eq!(keys(&paid).len(), 1);
-        let end = send(&console, "r4", answer.clone()).await.unwrap();
+        let end = send(&operator, "r4", answer.clone()).await.unwrap();
         assert!(end["interrupts"].is_null(), "{end}");
         assert_eq!(keys(&paid).len(), count);
         // The same answer again.
-        let _ = send(&console, "r5", answer).await;
+        let _ = send(&operator, "r5", answer).await;
         assert_eq!(keys(&paid).len(), count);
     }
 }

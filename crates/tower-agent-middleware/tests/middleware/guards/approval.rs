@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use tower::ServiceExt;
 use tower_agent::callback::{before_tool, on_tool_error, wrap_tool};
 use tower_agent::compat::Semantics;
+use tower_agent::error::Answerer;
 use tower_agent::message::ToolCall;
 use tower_agent::stream::EventKind;
 use tower_agent::testing::{ScriptedModel, Turn};
@@ -55,22 +56,22 @@ async fn another_process_does_as_was_decided() {
         (
             yes(edit),
             vec!["wipe \"tape\""],
-            "wipe done\n(The user changed the arguments to \"tape\".)",
+            "wipe done\n(The approver changed the arguments to \"tape\".)",
         ),
         (
             yes(json!({ "approved": false })),
             vec![],
-            "the user rejected this call",
+            "the approver rejected this call",
         ),
         (
             yes(json!({ "approved": false, "reason": "it is mine" })),
             vec![],
-            "the user rejected this call: it is mine",
+            "the approver rejected this call: it is mine",
         ),
         (
             Resolution::cancelled("agent/m1.0"),
             vec![],
-            "the user rejected this call",
+            "the approver rejected this call",
         ),
     ];
     for (answer, ran, told) in cases {
@@ -225,7 +226,7 @@ async fn partial_answers_leave_the_rest_waiting_and_run_nothing_twice() {
     assert_eq!(log.take(), ["wipe \"disk\""]);
     assert_eq!(
         results(&done),
-        ["wipe done", "the user rejected this call: keep it"]
+        ["wipe done", "the approver rejected this call: keep it"]
     );
     assert_answered(done.messages());
 }
@@ -407,7 +408,7 @@ async fn an_edit_is_asked_about_again_unless_edits_are_allowed() {
         let edited = run.response().await.unwrap();
         if allowed {
             assert_eq!(log.take(), ["wipe \"tape\""]);
-            let told = "wipe done\n(The user changed the arguments to \"tape\".)";
+            let told = "wipe done\n(The approver changed the arguments to \"tape\".)";
             assert_eq!(
                 (shown, results(&edited)),
                 (vec![told.to_owned()], vec![told.to_owned()])
@@ -458,6 +459,68 @@ async fn it_guards_a_tool_outside_an_agent() {
 
 /// In potato_agent a response of a tool's hook does not count; a rejection does all the same.
 #[tokio::test]
+async fn approvers_of_different_roles_decide_one_after_the_other_about_what_the_call_is_by_then() {
+    for semantics in [Semantics::default(), Semantics::potato(), Semantics::trpc()] {
+        let log = Log::default();
+        let agent = |model: &ScriptedModel| {
+            Agent::builder(model.clone())
+                .tool(log.tool("wipe"))
+                .on_tool(Approval::of_tools(["wipe"]).allow_edits())
+                .on_tool(
+                    Approval::of_tools(["wipe"])
+                        .by_role("support")
+                        .allow_edits(),
+                )
+                .on_tool(Approval::of_tools(["wipe"]).by_role("audit"))
+                .semantics(semantics.clone())
+                .build()
+                .unwrap()
+        };
+        let model = ScriptedModel::new([Turn::tool("wipe", json!("disk"))]);
+        let mut paused = agent(&model).run("?").await.unwrap();
+        let decisions = [
+            (Answerer::User, "disk", Decision::Approve),
+            (
+                Answerer::Role("support".into()),
+                "disk",
+                Decision::Edit(json!("tape")),
+            ),
+        ];
+        for (approver, shown, decision) in decisions {
+            let [question] = paused.interrupts() else {
+                panic!("one question at a time: {:?}", paused.interrupts());
+            };
+            assert_eq!(
+                question.answerer,
+                approver,
+                "{:?} {question:?}",
+                paused.end_reason()
+            );
+            assert_eq!(question.payload["arguments"], shown);
+            let answer = Resolution::resolved(&question.id, decision);
+            paused = resume(&agent(&ScriptedModel::new([])), &paused, [answer])
+                .await
+                .unwrap();
+            assert!(log.take().is_empty());
+        }
+        let question = paused.interrupts()[0].clone();
+        assert_eq!(question.answerer.role(), Some("audit"));
+        assert_eq!(question.payload["arguments"], "tape");
+        // The last one sees the edit, and cannot make one.
+        let edit = Resolution::resolved(&question.id, Decision::Edit(json!("bin")));
+        paused = resume(&agent(&ScriptedModel::new([])), &paused, [edit])
+            .await
+            .unwrap();
+        let question = paused.interrupts()[0].clone();
+        let answer = Resolution::resolved(&question.id, Decision::Approve);
+        let model = ScriptedModel::new([Turn::from_text("done")]);
+        let done = resume(&agent(&model), &paused, [answer]).await.unwrap();
+        assert_eq!(done.text(), "done");
+        assert_eq!(log.take(), ["wipe \"tape\""]);
+    }
+}
+
+#[tokio::test]
 async fn a_rejection_counts_under_every_semantics() {
     let all = [
         Semantics::potato(),
@@ -482,7 +545,7 @@ async fn a_rejection_counts_under_every_semantics() {
         let done = resume(&agent, &paused, [no]).await.unwrap();
         assert_eq!(
             results(&done),
-            ["the user rejected this call: no"],
+            ["the approver rejected this call: no"],
             "{semantics:?}"
         );
         assert!(log.take().is_empty());
