@@ -110,7 +110,7 @@ fn of_model<M: ModelService>(model: M, is_streamed: bool) -> Vec<Measured> {
         budget.layer(model.clone()),
         is_streamed,
     );
-    let redact = Callbacks::new().with(redact());
+    let redact = redact().around_model();
     enter(
         &mut race,
         "`Redact`",
@@ -170,7 +170,7 @@ fn of_tool<T: ToolService>(tool: T) -> Vec<Measured> {
     enter_tool(
         &mut race,
         "`Redact`",
-        Callbacks::new().with(redact()).layer(tool.clone()),
+        redact().around_tool().layer(tool.clone()),
     );
     let approval = Callbacks::new().with(Approval::of_tools(["pay"]));
     enter_tool(

@@ -42,8 +42,8 @@ fn decision(decision: &Decision) -> String {
         Decision::Retry => "retry",
         Decision::Fallback => "fallback",
         // An interrupt is not a failure.
-        Decision::Failed(error) if error.kind() == ErrorKind::Interrupted => "waits",
-        Decision::Failed(error) => return format!("error: {}", error.message()),
+        Decision::Failed(ErrorKind::Interrupted) => "waits",
+        Decision::Failed(kind) => return format!("error: {kind}"),
         _ => "something else",
     };
     word.to_owned()

@@ -16,7 +16,7 @@ use super::outline::{Body, Outline};
 use super::progress::Progress;
 use super::tool_messages::{IntoToolMessages, ShowTool, ToolAnswer};
 use super::transfer;
-use crate::callback::{Bundle, Callback, Callbacks, LayerInner, Rules, StackBuilder};
+use crate::callback::{Bundle, Callback, Edges, LayerInner, Rules, StackBuilder};
 use crate::model::{BoxModel, ModelRequest, ModelService, Settings};
 use crate::run::{AgentRequest, AgentService};
 use crate::tool::{BoxTool, Tool, ToolRequest, ToolService, ToolSet};
@@ -49,8 +49,7 @@ pub struct AgentBuilder {
     model_stack: StackBuilder<ModelRequest>,
     tool_stack: StackBuilder<ToolRequest>,
     agent_stack: StackBuilder<AgentRequest>,
-    innermost_model: Callbacks<ModelRequest>,
-    innermost_tool: Callbacks<ToolRequest>,
+    edges: Edges,
     has_own_journal: bool,
 }
 
@@ -101,8 +100,7 @@ impl AgentBuilder {
             model_stack: StackBuilder::new(),
             tool_stack: StackBuilder::new(),
             agent_stack: StackBuilder::new(),
-            innermost_model: Callbacks::new().inmost(),
-            innermost_tool: Callbacks::new().inmost(),
+            edges: Edges::default(),
             has_own_journal: false,
         }
     }
@@ -336,8 +334,7 @@ impl AgentBuilder {
         self.agent_stack.callbacks(bundle.agent());
         self.model_stack.callbacks(bundle.model());
         self.tool_stack.callbacks(bundle.tool());
-        self.innermost_model.append(bundle.around_model());
-        self.innermost_tool.append(bundle.around_tools());
+        self.edges.append(bundle.edges());
         self
     }
 
@@ -386,8 +383,7 @@ impl AgentBuilder {
         }
         // Callbacks of the agent's own calls can name only its own tools.
         let mut named = self.model_stack.named_tools();
-        named.extend(self.innermost_model.named_tools());
-        named.extend(self.innermost_tool.named_tools());
+        named.extend(self.edges.named_tools());
         named.extend(self.tool_stack.named_tools());
         named_tools::check(named.iter().cloned(), &own)?;
         // Callbacks around the agent also see the calls of its sub-agents.
@@ -395,13 +391,11 @@ impl AgentBuilder {
         of_tree.extend(self.agent_stack.named_tools());
         named_tools::check(of_tree.iter().cloned(), &all)?;
         let rules = self.rules.as_deref();
-        let model = self
-            .model_stack
-            .in_agent(self.model, self.innermost_model, rules);
+        let model = self.model_stack.in_agent(self.model, &self.edges, rules);
         let tools = tool_set.clone();
         // Always ready: a call waits for its own tool inside.
         let tools = BoxTool::internal(move |request| tools.make(request));
-        let tools = self.tool_stack.in_agent(tools, self.innermost_tool, rules);
+        let tools = self.tool_stack.in_agent(tools, &self.edges, rules);
         let config = Config {
             model,
             tools,
@@ -415,7 +409,7 @@ impl AgentBuilder {
             sub_agents: self.sub_agents,
         };
         let agent = loop_state::service(config);
-        let stack = self.agent_stack.in_agent(agent, Callbacks::new(), rules);
+        let stack = self.agent_stack.in_agent(agent, &self.edges, rules);
         let mut brought = [named, of_tree].concat();
         // Checked again at the start of each run, which has to bring them.
         brought.retain(|named| self.tools_of_runs.contains(&named.tool));

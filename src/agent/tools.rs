@@ -273,6 +273,7 @@ impl ToolTurn<'_> {
             default,
         };
         let shown = show.show(answer).await;
+        let shown = self.review(made, shown).await;
         match context.settle::<ToolRequest, _>(Some(&call.name), shown) {
             Err(abort) if abort.kind() == ErrorKind::Aborted => Err(abort),
             // The run ends; the tool has run.
@@ -280,6 +281,45 @@ impl ToolTurn<'_> {
             Err(error) => Ok(Slot::Answered(self.failure_message(call, &error))),
             Ok(several) => Ok(Slot::Many(several)),
         }
+    }
+
+    /// Asks the callbacks outside everything else about messages that were made outside the call.
+    async fn review(&self, made: &Call<'_>, shown: Result<Vec<Message>>) -> Result<Vec<Message>> {
+        if !self.config.tools.is_reviewed(&made.context) {
+            return shown;
+        }
+        let request = made.request();
+        let mut messages = match shown {
+            Ok(messages) => messages,
+            Err(ending) if ending.is_ending() => return Err(ending),
+            Err(error) => {
+                let response = self.config.tools.review(&request, Err(error)).await?;
+                return Ok(vec![shown_by_default(made.call, &response)]);
+            }
+        };
+        for message in &mut messages {
+            let mut reviewed = Vec::with_capacity(message.parts().len());
+            for part in message.parts() {
+                // The parts in a result, so that it stays the result of its call.
+                let shown = match part {
+                    Part::ToolResult(result) => result.parts.clone(),
+                    part => vec![part.clone()],
+                };
+                let response = ToolResponse::new(Value::Null).with_parts(shown);
+                let response = self.config.tools.review(&request, Ok(response)).await?;
+                match part {
+                    Part::ToolResult(result) => {
+                        let mut result = result.clone();
+                        result.parts = response.parts();
+                        result.is_error |= response.is_error();
+                        reviewed.push(result.into());
+                    }
+                    _ => reviewed.extend(response.parts()),
+                }
+            }
+            *message.parts_mut() = reviewed;
+        }
+        Ok(messages)
     }
 
     /// Returns the message that the model reads about a failure.

@@ -34,10 +34,65 @@ pub struct Bundle {
     agent: Callbacks<AgentRequest>,
     model: Callbacks<ModelRequest>,
     tool: Callbacks<ToolRequest>,
-    innermost_model: Callbacks<ModelRequest>,
-    innermost_tool: Callbacks<ToolRequest>,
+    edges: Edges,
     layers: BundleLayers,
     journal: BundleLayers,
+}
+
+/// The callbacks outside everything else, and those directly around the targets.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Edges {
+    outermost_agent: Callbacks<AgentRequest>,
+    outermost_model: Callbacks<ModelRequest>,
+    outermost_tool: Callbacks<ToolRequest>,
+    innermost_model: Callbacks<ModelRequest>,
+    innermost_tool: Callbacks<ToolRequest>,
+}
+
+impl Edges {
+    fn is_empty(&self) -> bool {
+        self.outermost_agent.is_empty()
+            && self.outermost_model.is_empty()
+            && self.outermost_tool.is_empty()
+            && self.innermost_model.is_empty()
+            && self.innermost_tool.is_empty()
+    }
+
+    /// Appends other callbacks: inside these where they are outermost, and outside these where they
+    /// are innermost.
+    pub(crate) fn append(&mut self, other: &Self) {
+        extend(
+            &mut self.outermost_agent,
+            other.outermost_agent.clone().outermost(),
+        );
+        extend(
+            &mut self.outermost_model,
+            other.outermost_model.clone().outermost(),
+        );
+        extend(
+            &mut self.outermost_tool,
+            other.outermost_tool.clone().outermost(),
+        );
+        extend(
+            &mut self.innermost_model,
+            other.innermost_model.clone().inmost(),
+        );
+        extend(
+            &mut self.innermost_tool,
+            other.innermost_tool.clone().inmost(),
+        );
+    }
+
+    /// Returns the tools that the callbacks name.
+    pub(crate) fn named_tools(&self) -> Vec<NamedTool> {
+        let mut named = Vec::new();
+        named.extend(self.outermost_agent.named_tools());
+        named.extend(self.outermost_model.named_tools());
+        named.extend(self.outermost_tool.named_tools());
+        named.extend(self.innermost_model.named_tools());
+        named.extend(self.innermost_tool.named_tools());
+        named
+    }
 }
 
 /// Tower layers for every call of an agent.
@@ -99,7 +154,7 @@ impl Bundle {
     /// its `before` the last to see the request.
     #[must_use]
     pub fn innermost_model(mut self, callback: impl Callback<ModelRequest>) -> Self {
-        self.innermost_model.push(callback);
+        self.edges.innermost_model.push(callback);
         self
     }
 
@@ -107,7 +162,60 @@ impl Bundle {
     /// wherever the bundle is registered.
     #[must_use]
     pub fn innermost_tool(mut self, callback: impl Callback<ToolRequest>) -> Self {
-        self.innermost_tool.push(callback);
+        self.edges.innermost_tool.push(callback);
+        self
+    }
+
+    /// Adds a callback around the whole agent, outside every other callback and layer except those
+    /// of a [journal](Self::journal), wherever the bundle is registered. Its `before` is the first
+    /// to see the request, and its `after` and `on_error` are the last to see what leaves the call:
+    /// whoever wrote it, a callback's error included.
+    ///
+    /// It follows the default semantics, whatever the agent's. A response that it replaces keeps
+    /// its [origin](AgentResponse::origin).
+    #[must_use]
+    pub fn outermost_agent(mut self, callback: impl Callback<AgentRequest>) -> Self {
+        self.edges.outermost_agent.push(callback);
+        self
+    }
+
+    /// Adds a callback around everything else of model calls, as
+    /// [`outermost_agent`](Self::outermost_agent) does around agents.
+    #[must_use]
+    pub fn outermost_model(mut self, callback: impl Callback<ModelRequest>) -> Self {
+        self.edges.outermost_model.push(callback);
+        self
+    }
+
+    /// Adds a callback around everything else of tool calls, as
+    /// [`outermost_agent`](Self::outermost_agent) does around agents. Its `after` is also asked
+    /// about each message of [`tool_result_messages`](crate::AgentBuilder::tool_result_messages),
+    /// as a response with the message's parts.
+    ///
+    /// ```
+    /// use serde_json::json;
+    /// use tower_agent::callback::{Bundle, after_tool, before_tool};
+    /// use tower_agent::testing::{ScriptedModel, Turn};
+    /// use tower_agent::{Action, Agent, Tool, ToolResponse};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tower_agent::BoxError> {
+    /// let closed = after_tool(|_, _| Action::Respond(ToolResponse::new("hidden")));
+    /// let model = ScriptedModel::new([Turn::tool("look", json!({})), Turn::from_text("Done.")]);
+    /// let agent = Agent::builder(model.clone())
+    ///     .tool(Tool::function("look", "Looks.", |_: serde_json::Value| "a secret"))
+    ///     .on_tool(before_tool(|_| Action::Respond(ToolResponse::new("another secret"))))
+    ///     .callbacks(Bundle::new().outermost_tool(closed))
+    ///     .build()?;
+    ///
+    /// agent.run("?").await?;
+    /// assert_eq!(model.requests()[1].messages()[2].tool_results().next().unwrap().text(), "hidden");
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn outermost_tool(mut self, callback: impl Callback<ToolRequest>) -> Self {
+        self.edges.outermost_tool.push(callback);
         self
     }
 
@@ -185,12 +293,13 @@ impl Bundle {
         layers.append(&other.layers);
         let mut journal = self.journal;
         journal.append(&other.journal);
+        let mut edges = self.edges;
+        edges.append(&other.edges);
         Self {
             agent: self.agent.and(other.agent),
             model: self.model.and(other.model),
             tool: self.tool.and(other.tool),
-            innermost_model: self.innermost_model.and(other.innermost_model),
-            innermost_tool: self.innermost_tool.and(other.innermost_tool),
+            edges,
             layers,
             journal,
         }
@@ -245,8 +354,7 @@ impl Bundle {
         named.extend(self.agent.named_tools());
         named.extend(self.model.named_tools());
         named.extend(self.tool.named_tools());
-        named.extend(self.innermost_model.named_tools());
-        named.extend(self.innermost_tool.named_tools());
+        named.extend(self.edges.named_tools());
         named.extend(self.layers.agent.named_tools());
         named.extend(self.layers.model.named_tools());
         named.extend(self.layers.tool.named_tools());
@@ -255,14 +363,9 @@ impl Bundle {
         named
     }
 
-    /// Returns the callbacks directly around the model.
-    pub(crate) fn around_model(&self) -> &Callbacks<ModelRequest> {
-        &self.innermost_model
-    }
-
-    /// Returns the callbacks directly around the tools.
-    pub(crate) fn around_tools(&self) -> &Callbacks<ToolRequest> {
-        &self.innermost_tool
+    /// Returns the callbacks outside everything else and directly around the targets.
+    pub(crate) fn edges(&self) -> &Edges {
+        &self.edges
     }
 
     /// Returns the layers, without those of a journal.
@@ -285,23 +388,20 @@ impl Bundle {
         self.agent.is_empty()
             && self.model.is_empty()
             && self.tool.is_empty()
-            && self.innermost_model.is_empty()
-            && self.innermost_tool.is_empty()
+            && self.edges.is_empty()
             && self.layers.is_empty()
             && self.journal.is_empty()
     }
 
-    /// Appends another bundle's callbacks and layers for the calls, except those of a journal, and the
-    /// callbacks directly around the targets to `inmost`. Of lists that have callbacks, the first one's semantics are kept.
-    pub(super) fn extend(&mut self, other: Self, inmost: &mut Self) {
+    /// Appends another bundle's callbacks and layers for the calls, except those of a journal and
+    /// those at the edges. Of lists that have callbacks, the first one's semantics are kept.
+    pub(super) fn extend(&mut self, other: Self) {
         extend(&mut self.agent, other.agent);
         extend(&mut self.model, other.model);
         extend(&mut self.tool, other.tool);
         // Without the journal's: the tree keeps those of every bundle apart, outside all other
         // layers.
         self.layers.append(&other.layers);
-        extend(&mut inmost.innermost_model, other.innermost_model.inmost());
-        extend(&mut inmost.innermost_tool, other.innermost_tool.inmost());
     }
 }
 
@@ -338,8 +438,11 @@ pub(crate) trait InBundle: Request {
     /// The callbacks for the call.
     fn around(bundle: &Bundle) -> &Callbacks<Self>;
 
+    /// The callbacks outside everything else.
+    fn outermost(edges: &Edges) -> &Callbacks<Self>;
+
     /// The callbacks directly around its target.
-    fn inmost(bundle: &Bundle) -> Option<&Callbacks<Self>>;
+    fn inmost(edges: &Edges) -> Option<&Callbacks<Self>>;
 
     /// The layers for the call.
     fn layers(layers: &BundleLayers) -> &Layers<Self>;
@@ -350,7 +453,11 @@ impl InBundle for AgentRequest {
         &bundle.agent
     }
 
-    fn inmost(_: &Bundle) -> Option<&Callbacks<Self>> {
+    fn outermost(edges: &Edges) -> &Callbacks<Self> {
+        &edges.outermost_agent
+    }
+
+    fn inmost(_: &Edges) -> Option<&Callbacks<Self>> {
         None
     }
 
@@ -364,8 +471,12 @@ impl InBundle for ModelRequest {
         &bundle.model
     }
 
-    fn inmost(bundle: &Bundle) -> Option<&Callbacks<Self>> {
-        Some(&bundle.innermost_model)
+    fn outermost(edges: &Edges) -> &Callbacks<Self> {
+        &edges.outermost_model
+    }
+
+    fn inmost(edges: &Edges) -> Option<&Callbacks<Self>> {
+        Some(&edges.innermost_model)
     }
 
     fn layers(layers: &BundleLayers) -> &Layers<Self> {
@@ -378,8 +489,12 @@ impl InBundle for ToolRequest {
         &bundle.tool
     }
 
-    fn inmost(bundle: &Bundle) -> Option<&Callbacks<Self>> {
-        Some(&bundle.innermost_tool)
+    fn outermost(edges: &Edges) -> &Callbacks<Self> {
+        &edges.outermost_tool
+    }
+
+    fn inmost(edges: &Edges) -> Option<&Callbacks<Self>> {
+        Some(&edges.innermost_tool)
     }
 
     fn layers(layers: &BundleLayers) -> &Layers<Self> {

@@ -20,6 +20,8 @@ pub(super) struct CallState<R: Request> {
     pub(super) rules: CallbackRules,
     /// The band is directly around the service.
     pub(super) is_inmost: bool,
+    /// The band is outside everything else.
+    pub(super) is_outermost: bool,
     pub(super) callbacks: Arc<Members<R>>,
     /// How many callbacks have been entered. They run in order, so those that were entered are the
     /// first few, and of the later ones the first few guards.
@@ -78,7 +80,8 @@ impl<R: Request> CallState<R> {
             call: R::CALL,
             name: self.request.name().map(Into::into),
             tool_call: self.request.context().tool_call_in_stream(),
-            decision: decision.unwrap_or_else(|error| Decision::Failed(error.clone())),
+            // Not the error itself: a callback outside may hide its text.
+            decision: decision.unwrap_or_else(|error| Decision::Failed(error.kind())),
         };
         let note = EventKind::Callback(Arc::new(note));
         let emitter = self.request.context().emitter();

@@ -139,9 +139,8 @@ pub trait Callback<R: Request>: Send + Sync + 'static {
     /// - `before` runs before every call that is made, also after a [`SkipRest`](Action::SkipRest),
     ///   and again before a retry of a request that an `on_error` has changed. It is skipped only
     ///   if an earlier callback has responded: then no call is made.
-    /// - `after` sees every response that leaves the band, whatever the
-    ///   [rules](super::Rules) skip. It sees the response in effect, and later callbacks
-    ///   see the guard's replacement.
+    /// - `after` runs for every response, whatever the [rules](super::Rules) skip. It sees the
+    ///   response in effect, and later callbacks see the guard's replacement.
     /// - `on_error` runs after every failure, also if an earlier callback has recovered it. A
     ///   [`Fail`](Recovery::Fail) then changes the error that callbacks see, not the recovery.
     /// - A response takes effect whatever [`before_responds`](super::CallbackRules::before_responds) says.
@@ -151,6 +150,12 @@ pub trait Callback<R: Request>: Send + Sync + 'static {
     /// change requests, register it last in its band, or directly around the call with
     /// [`Bundle::innermost_model`](super::Bundle::innermost_model) or
     /// [`Bundle::innermost_tool`](super::Bundle::innermost_tool).
+    ///
+    /// The same holds on the way back: its `after` does not see what later callbacks and layers write
+    /// into a response, and its `on_error` no error of a hook of its own band. A guard that must see
+    /// what leaves the call, whoever wrote it, is registered with
+    /// [`Bundle::outermost_model`](super::Bundle::outermost_model) or
+    /// [`Bundle::outermost_tool`](super::Bundle::outermost_tool).
     ///
     /// The hooks may run more than once for one call, so a guard must not count calls in `before`
     /// alone. The value is read when the callback is registered.

@@ -1,6 +1,6 @@
 use std::fmt;
 
-use super::bundle::{Bundle, BundleLayers, InBundle};
+use super::bundle::{Bundle, BundleLayers, Edges, InBundle};
 use super::layers::Layers;
 use super::list::Callbacks;
 use crate::call::{BoxCallService, Request};
@@ -11,7 +11,9 @@ use crate::call::{BoxCallService, Request};
 /// It is ready when the service inside it is. A call passes through, from the outside in:
 ///
 /// ```text
-/// before all   layers of bundles    journals, global, then given with the request
+/// before all   journals             of bundles for a tree or a run
+///              outermost callbacks  of the agents around, then of this one
+///              layers of bundles    global, then given with the request
 /// the first    global callbacks     of the agents around, and of this one
 ///  |           own callbacks        up to the first layer
 ///  |     [layer]                    and again: callbacks, layer
@@ -33,6 +35,8 @@ pub struct LayerInner<R: Request> {
 pub(super) struct Position<R: Request> {
     /// It is the outermost.
     pub(super) is_first: bool,
+    /// The agent's own callbacks outside everything else.
+    pub(super) outermost: Callbacks<R>,
     /// Set if it is directly around the target, with these callbacks inside.
     pub(super) inmost: Option<Callbacks<R>>,
     pub(super) bundles: Option<Bundles<R>>,
@@ -42,18 +46,20 @@ impl<R: Request> Clone for Position<R> {
     fn clone(&self) -> Self {
         Self {
             is_first: self.is_first,
+            outermost: self.outermost.clone(),
             inmost: self.inmost.clone(),
             bundles: self.bundles,
         }
     }
 }
 
-/// The callbacks of bundles for a call, those directly around its target, and its layers.
+/// The callbacks of bundles for a call, those at its edges, and its layers.
 pub(super) struct Bundles<R: Request> {
     // Functions instead of a bound: a stack for a call of the user's own has no bundles, and its
     // request does not implement `InBundle`.
     pub(super) around: fn(&Bundle) -> &Callbacks<R>,
-    pub(super) inmost: fn(&Bundle) -> Option<&Callbacks<R>>,
+    pub(super) outermost: fn(&Edges) -> &Callbacks<R>,
+    pub(super) inmost: fn(&Edges) -> Option<&Callbacks<R>>,
     pub(super) layers: fn(&BundleLayers) -> &Layers<R>,
 }
 
@@ -68,6 +74,7 @@ impl<R: Request> Copy for Bundles<R> {}
 impl<R: InBundle> Bundles<R> {
     pub(super) const NEW: Self = Self {
         around: R::around,
+        outermost: R::outermost,
         inmost: R::inmost,
         layers: R::layers,
     };

@@ -2,7 +2,9 @@
 //!
 //! ```text
 //! LayerInner              the stack of an agent, or what is left of it inside a layer
-//!   layers of bundles     journals, global, of the run
+//!   journals              of the tree, of the run
+//!   outermost bands       of the tree and the run, own
+//!   layers of bundles     global, of the run
 //!   bands                 global, own, of the run, inmost
 //!     ready               of the inner service, before any callback runs
 //!     admit               unless the run has ended
@@ -42,6 +44,7 @@ use super::call_state::CallState;
 use super::hook::Hook;
 use super::hook_set::HookSet;
 use super::layer_inner::LayerInner;
+use super::layers::Layers;
 use super::list::Callbacks;
 use super::phase::{Mode, Phase};
 use super::rules::{CallbackRules, Remaining};
@@ -64,20 +67,66 @@ impl<R: Request> LayerInner<R> {
         }
     }
 
-    /// Returns this in the layers of the run's bundles, if there are any.
+    /// Returns this in the outermost bands and the layers of the run's bundles, if there are any.
     fn layered(&self, context: &RunContext) -> Option<BoxCallService<R>> {
         let bundles = self.position.bundles.filter(|_| self.position.is_first)?;
-        let tree = Tree::of(context)?;
-        let journal = (bundles.layers)(&tree.journal);
-        let global = (bundles.layers)(tree.global.layers());
-        let of_run = (bundles.layers)(tree.of_run.layers());
-        if journal.is_empty() && global.is_empty() && of_run.is_empty() {
+        let tree = Tree::of(context);
+        if tree.is_none() && self.position.outermost.is_empty() {
+            return None;
+        }
+        let none = Layers::default();
+        let journal = tree.map_or(&none, |tree| (bundles.layers)(&tree.journal));
+        let global = tree.map_or(&none, |tree| (bundles.layers)(tree.global.layers()));
+        let of_run = tree.map_or(&none, |tree| (bundles.layers)(tree.of_run.layers()));
+        let outermost: Vec<_> = self.outermost(context).cloned().collect();
+        if journal.is_empty() && global.is_empty() && of_run.is_empty() && outermost.is_empty() {
             return None;
         }
         let inside = self.clone();
         let inside = BoxCallService::internal(move |request| inside.make_inside(request));
+        let layered = global.around(of_run.around(inside));
+        let banded = outermost.into_iter().fold(layered, |inside, band| {
+            BoxCallService::internal(move |request| {
+                BoxCallFuture::new(run(band.clone(), request, inside.clone(), false))
+            })
+        });
         // A journal is outermost, so that nothing repeats or leaves out a call that it has stored.
-        Some(journal.around(global.around(of_run.around(inside))))
+        Some(journal.around(banded))
+    }
+
+    /// Returns the bands outside everything else, from the inside out.
+    fn outermost<'a>(&'a self, context: &'a RunContext) -> impl Iterator<Item = &'a Callbacks<R>> {
+        let tree = self.position.bundles.zip(Tree::of(context));
+        let of_tree = tree.map(|(bundles, tree)| (bundles.outermost)(&tree.edges));
+        let own = std::iter::once(&self.position.outermost);
+        own.chain(of_tree).filter(|band| !band.is_empty())
+    }
+
+    /// Returns whether callbacks are outside everything else.
+    pub(crate) fn is_reviewed(&self, context: &RunContext) -> bool {
+        self.outermost(context).next().is_some()
+    }
+
+    /// Asks the callbacks outside everything else about a result of this call that was made outside
+    /// its stack.
+    pub(crate) async fn review(
+        &self,
+        request: &R,
+        result: Result<R::Response>,
+    ) -> Result<R::Response> {
+        let mut result = result;
+        for band in self.outermost(request.context()) {
+            result = match result {
+                Ok(response) => band.run_after(request, response).await,
+                Err(error) => match band.run_on_error(&mut request.clone(), error.clone()).await {
+                    Recovery::Fallback(response) => Ok(response),
+                    Recovery::Fail(changed) => Err(changed),
+                    // The call has been made.
+                    Recovery::Propagate | Recovery::Retry => Err(error),
+                },
+            };
+        }
+        result
     }
 
     fn make_inside(&self, request: R) -> BoxCallFuture<R> {
@@ -129,7 +178,7 @@ impl<R: Request> LayerInner<R> {
         if let Some(inmost) = &position.inmost {
             if let Some((bundles, tree)) = tree {
                 bands.push((bundles.around)(&tree.of_run));
-                if let Some(callbacks) = (bundles.inmost)(&tree.inmost) {
+                if let Some(callbacks) = (bundles.inmost)(&tree.edges) {
                     bands.push(callbacks);
                 }
             }
@@ -262,6 +311,7 @@ fn begin<R: Request>(callbacks: Callbacks<R>, request: R) -> CallState<R> {
     CallState {
         rules: Tree::rules_of(&callbacks, request.context()),
         is_inmost: callbacks.is_inmost(),
+        is_outermost: callbacks.is_outermost(),
         callbacks: callbacks.into_members(),
         request,
         entered: 0,
@@ -594,8 +644,14 @@ impl<R: Request> CallState<R> {
                         if is_guard {
                             self.request.mark_guarded(&mut replacement);
                         }
-                        self.request
-                            .mark(&mut replacement, Some(response), Origin::After);
+                        // Outside everything else, a callback changes what leaves the call, and
+                        // not what the call was: rules that ask for its origin must not see it.
+                        let origin = if self.is_outermost {
+                            Origin::Service
+                        } else {
+                            Origin::After
+                        };
+                        self.request.mark(&mut replacement, Some(response), origin);
                     }
                     if self.rules.after_composes || is_guard {
                         *response = *replacement;

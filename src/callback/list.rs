@@ -56,6 +56,8 @@ enum Follows {
     Agent,
     /// The default, whatever the agent's: the list is directly around the service.
     Service,
+    /// The default, whatever the agent's: the list is outside everything else.
+    Edge,
 }
 
 impl<R: Request> Callbacks<R> {
@@ -147,13 +149,25 @@ impl<R: Request> Callbacks<R> {
         matches!(self.follows, Follows::Service)
     }
 
+    /// Places the list outside everything else. A response that it replaces keeps its origin.
+    pub(super) fn outermost(mut self) -> Self {
+        self.follows = Follows::Edge;
+        self
+    }
+
+    pub(super) fn is_outermost(&self) -> bool {
+        matches!(self.follows, Follows::Edge)
+    }
+
     /// Returns the rules that were set with [`with_semantics`](Self::with_semantics). Defaults to
     /// [`CallbackRules::default`].
     #[must_use]
     pub fn rules(&self) -> CallbackRules {
         match self.follows {
             Follows::Own(rules) => rules,
-            Follows::Default | Follows::Agent | Follows::Service => CallbackRules::DEFAULT,
+            Follows::Default | Follows::Agent | Follows::Service | Follows::Edge => {
+                CallbackRules::DEFAULT
+            }
         }
     }
 

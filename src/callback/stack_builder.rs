@@ -2,7 +2,7 @@ use std::fmt;
 
 use tower_layer::Layer;
 
-use super::bundle::InBundle;
+use super::bundle::{Edges, InBundle};
 use super::callback::Callback;
 use super::layer_inner::{Bundles, LayerInner, Position};
 use super::layers::Layers;
@@ -137,18 +137,19 @@ impl<R: Request> StackBuilder<R> {
             rules,
             Position {
                 is_first: false,
+                outermost: Callbacks::new(),
                 inmost: None,
                 bundles: None,
             },
         )
     }
 
-    /// Wraps `service` in the stack of an agent, where a run may add callbacks; these are directly
-    /// around `service`.
+    /// Wraps `service` in the stack of an agent, where a run may add callbacks, with these callbacks
+    /// at its edges.
     pub(crate) fn in_agent(
         self,
         service: BoxCallService<R>,
-        inmost: Callbacks<R>,
+        edges: &Edges,
         rules: Option<&dyn Rules>,
     ) -> LayerInner<R>
     where
@@ -156,7 +157,8 @@ impl<R: Request> StackBuilder<R> {
     {
         let position = Position {
             is_first: true,
-            inmost: Some(inmost),
+            outermost: R::outermost(edges).clone(),
+            inmost: Some(R::inmost(edges).cloned().unwrap_or_default()),
             bundles: Some(Bundles::NEW),
         };
         self.compose(service, rules, position)
@@ -181,6 +183,7 @@ impl<R: Request> StackBuilder<R> {
                         // Only the outermost part of a stack goes into the layers of bundles, which
                         // would otherwise act once for each layer of the agent.
                         is_first: false,
+                        outermost: Callbacks::new(),
                         ..position.clone()
                     };
                     // Callbacks of the run and the inmost ones are around the target alone.

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use super::bundle::{Bundle, BundleLayers};
+use super::bundle::{Bundle, BundleLayers, Edges};
 use super::list::Callbacks;
 use super::rules::{CallbackRules, DefaultRules, LoopRules, Rules};
 use crate::call::{CallKind, Request};
@@ -22,8 +22,8 @@ pub(crate) struct Tree {
     pub(crate) global: Bundle,
     /// The callbacks of the run.
     pub(crate) of_run: Bundle,
-    /// The callbacks of both directly around the model or the tools.
-    pub(crate) inmost: Bundle,
+    /// The callbacks of both outside everything else, and directly around the model or the tools.
+    pub(crate) edges: Edges,
 }
 
 impl Tree {
@@ -53,12 +53,14 @@ impl Tree {
         // Fixed here: in a sub-agent with other rules, the callbacks keep those of the agent that
         // they were registered with.
         let callbacks = global.clone().or_rules(tree.rules());
-        tree.global.extend(callbacks, &mut tree.inmost);
+        tree.edges.append(callbacks.edges());
+        tree.global.extend(callbacks);
         if let Some(of_run) = of_run {
             // A journal of the run is inside one of the tree, as its callbacks are.
             tree.journal.append(of_run.journal_layers());
             let callbacks = of_run.clone().or_rules(tree.rules());
-            tree.of_run.extend(callbacks, &mut tree.inmost);
+            tree.edges.append(callbacks.edges());
+            tree.of_run.extend(callbacks);
         }
         Some(Arc::new(tree))
     }

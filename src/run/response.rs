@@ -309,6 +309,48 @@ impl AgentResponse {
         self
     }
 
+    /// Returns the response with another message in place of each for which `change` returns one,
+    /// or `None` if there is none. It sees the messages of this run, and the turn of an earlier run
+    /// whose calls the run waits for.
+    ///
+    /// ```
+    /// use tower_agent::agent::AgentResponse;
+    /// use tower_agent::Message;
+    ///
+    /// let response = AgentResponse::new([Message::assistant("a secret")]);
+    /// let hidden = response.map_messages(|message| {
+    ///     message.text().contains("secret").then(|| Message::assistant("hidden"))
+    /// });
+    /// assert_eq!(hidden.map(|hidden| hidden.text()), Some("hidden".to_owned()));
+    /// assert!(response.map_messages(|_| None).is_none());
+    /// ```
+    #[must_use]
+    pub fn map_messages(&self, change: impl Fn(&Message) -> Option<Message>) -> Option<Self> {
+        let from = self.waiting_turn().unwrap_or(self.new_from);
+        let from = from.min(self.new_from);
+        let mut mapped = None;
+        for index in from..self.messages.len() {
+            if let Some(changed) = self.messages.get(index).and_then(&change) {
+                let mapped: &mut Self = mapped.get_or_insert_with(|| self.clone());
+                if let Some(message) = mapped.messages.get_mut(index) {
+                    *message = changed;
+                }
+            }
+        }
+        let mut mapped = mapped?;
+        // The same messages in another order.
+        if let Some(messages) = &mut mapped.chronological {
+            for index in from..messages.len() {
+                if let Some(changed) = messages.get(index).and_then(&change)
+                    && let Some(message) = messages.get_mut(index)
+                {
+                    *message = changed;
+                }
+            }
+        }
+        Some(mapped)
+    }
+
     /// Puts the results of each turn in the order of its calls.
     fn order(&mut self) {
         if let Some(ordered) = self.messages.in_call_order(self.new_from) {

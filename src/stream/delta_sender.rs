@@ -113,6 +113,12 @@ impl DeltaSender {
         self.emitter.consumer_wait()
     }
 
+    /// Returns the number of [mappers](super::Mapper) that callbacks have added so far.
+    #[must_use]
+    pub fn mappers(&self) -> usize {
+        self.frames.as_ref().map_or(0, |frames| frames.mappers())
+    }
+
     pub(crate) fn begin_frame(&mut self) {
         Frame::begin(&mut self.frames);
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use crate::call_kind::CallKind;
-use crate::error::{Error, Interrupt};
+use crate::error::{Error, ErrorKind, Interrupt};
 use crate::message::{Part, ProviderData, Usage};
 use crate::state::StateDelta;
 
@@ -290,6 +290,6 @@ pub enum Decision {
     Retry,
     /// Respond instead of the error.
     Fallback,
-    /// The hook itself failed, or ended the run.
-    Failed(Error),
+    /// The hook itself failed, or ended the run. The error goes on to what is outside the hook, which may hide its text.
+    Failed(ErrorKind),
 }

@@ -161,6 +161,12 @@ impl Frame {
         }
     }
 
+    /// Returns the number of mappers of this band and those around it.
+    pub(super) fn mappers(&self) -> usize {
+        let outer = self.outer.as_ref().map_or(0, |outer| outer.mappers());
+        self.factories.len() + outer
+    }
+
     /// Adds a mapper to the current band.
     pub(super) fn add<M: Mapper>(
         frames: &mut Option<Arc<Self>>,

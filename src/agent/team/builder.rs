@@ -10,7 +10,7 @@ use crate::agent::build_error::BuildError;
 use crate::agent::builder::{check_members, check_name};
 use crate::agent::named_tools::{self, KnownTools};
 use crate::agent::outline::{Body, Outline};
-use crate::callback::{Bundle, Callback, Callbacks, LayerInner, Rules, StackBuilder};
+use crate::callback::{Bundle, Callback, Edges, LayerInner, Rules, StackBuilder};
 use crate::run::{AgentRequest, AgentResponse, AgentService};
 
 /// Builds a team of agents; created by [`Agent::sequential`], [`Agent::parallel`] and
@@ -256,7 +256,7 @@ impl TeamBuilder {
             until,
         });
         let rules = rules.as_deref();
-        let stack = stack.in_agent(team, Callbacks::new(), rules);
+        let stack = stack.in_agent(team, &Edges::default(), rules);
         Ok(Agent::new(AgentInner {
             name,
             description,

@@ -87,7 +87,7 @@
 //! Model and tool calls contain no keys. With a `Redact`, pass it to
 //! [`global_callbacks`](crate::AgentBuilder::global_callbacks) or
 //! [`callbacks`](crate::AgentBuilder::callbacks) first, and then the recording to `model_layer` and
-//! `tool_layer`, as above. It then stands between the two places where the redaction acts, so that
+//! `tool_layer`, as above. It then stands between the places where the redaction acts, so that
 //! the file contains placeholders only, and tools are replayed with them. A recording in any other
 //! place would contain what the redaction hides: the call fails, and nothing is written.
 //!

@@ -1,6 +1,7 @@
 //! Callbacks given together: `Hooks`, `Bundle`, lists without an agent, one callback in several
 //! places; and where those of an agent, its tree and a run stand.
 
+mod edges;
 mod hooks;
 mod layers;
 mod lists;

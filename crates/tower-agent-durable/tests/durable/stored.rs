@@ -129,7 +129,7 @@ async fn the_originals_of_placeholders_come_back() {
         .redact_input()
         .numbered();
     let agent = Agent::builder(model.clone())
-        .on_model(redact)
+        .callbacks(redact)
         .build()
         .unwrap();
     let agent = SessionLayer::new(store.clone()).layer(agent);

@@ -1,18 +1,23 @@
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::sync::Arc;
 
 use super::hide::{self, Change};
-use super::mapper::RedactMapper;
+use super::mapper::{LastMapper, RedactMapper, Seal};
 use super::vault::Vault;
 use super::{Hider, Redact, UnknownPlaceholder};
 use tower_agent::call::Request;
-use tower_agent::callback::{Action, Bundle, Callback, Recovery};
+use tower_agent::callback::{Action, Bundle, Callback, Callbacks, Recovery};
 use tower_agent::context::RunContext;
 use tower_agent::error::{Error, ErrorKind, Result};
 use tower_agent::message::{Messages, Part, Role};
 use tower_agent::model::{ModelRequest, ModelResponse};
+use tower_agent::stream::DeltaSender;
 use tower_agent::tool::{ToolDeclaration, ToolRequest, ToolResponse};
 use tower_agent::{AgentRequest, AgentResponse};
+
+/// The name of each part of a redaction.
+const NAME: &str = "Redact";
 
 impl Redact {
     fn in_run(&self, context: &RunContext) -> Result<Hider> {
@@ -41,6 +46,57 @@ impl Redact {
     fn hide_error<R: Request>(&self, request: &R, error: &Error) -> Result<Recovery<R::Response>> {
         let hidden = self.in_run(request.context())?.error(error);
         Ok(hidden.map_or(Recovery::Propagate, Recovery::Fail))
+    }
+
+    fn hide_answer(
+        &self,
+        request: &ModelRequest,
+        response: &ModelResponse,
+    ) -> Result<Action<ModelResponse>> {
+        let hider = self.in_run(request.context())?;
+        let hidden = hide::message(response.message(), &hider.change(request.tools()));
+        Ok(hidden.map_or(Action::Continue, |message| {
+            let mut response = response.clone();
+            *response.message_mut() = message;
+            Action::Respond(response)
+        }))
+    }
+
+    fn hide_result(
+        &self,
+        request: &ToolRequest,
+        response: &ToolResponse,
+    ) -> Result<Action<ToolResponse>> {
+        let hider = self.in_run(request.context())?;
+        let mut hidden = None;
+        if let Some(value) = hide::value(response.value(), &|text| hider.text(text)) {
+            *hidden.get_or_insert_with(|| response.clone()).value_mut() = value;
+        }
+        // The model is sent the value, unless the response has parts of its own.
+        let shown = response.parts();
+        if shown != [Part::from(response.value())]
+            && let Some(shown) = hide::parts(&shown, &hider.change(&[]))
+        {
+            hidden = Some(hidden.unwrap_or_else(|| response.clone()).with_parts(shown));
+        }
+        Ok(hidden.map_or(Action::Continue, Action::Respond))
+    }
+
+    /// Returns the callbacks for a model that is called outside an agent, which are a layer. They
+    /// hide what is inside that layer.
+    ///
+    /// In an agent, pass the redaction itself to
+    /// [`global_callbacks`](tower_agent::AgentBuilder::global_callbacks).
+    #[must_use]
+    pub fn around_model(&self) -> Callbacks<ModelRequest> {
+        Callbacks::new().with(Innermost(self.clone()))
+    }
+
+    /// Returns the callbacks for a tool that is called outside an agent, as
+    /// [`around_model`](Self::around_model) does for a model.
+    #[must_use]
+    pub fn around_tool(&self) -> Callbacks<ToolRequest> {
+        Callbacks::new().with(Innermost(self.clone()))
     }
 
     /// Fails if a placeholder has no original text; otherwise restores the originals if the tool
@@ -108,6 +164,14 @@ impl Hider {
         }
     }
 
+    /// Redacts every text. The names of tools are left to the call of the model that made them up.
+    fn any_change(&self) -> Change<'_> {
+        Change {
+            text: Box::new(|text| self.text(text)),
+            name: Box::new(|_| None),
+        }
+    }
+
     /// Reserves the placeholders that occur in a conversation.
     fn reserve(&self, messages: &Messages) {
         let Some(vault) = &self.vault else { return };
@@ -125,36 +189,24 @@ impl Hider {
     }
 }
 
-/// A resumed run may start with a tool call, before any model call.
-#[diagnostic::do_not_recommend]
-impl Callback<AgentRequest> for Redact {
-    async fn before(&self, request: &mut AgentRequest) -> Result<Action<AgentResponse>> {
-        self.in_run(request.context())?.reserve(request.messages());
-        Ok(Action::Continue)
-    }
+/// The part of a redaction directly around the model or the tools.
+#[derive(Clone)]
+struct Innermost(Redact);
 
-    async fn on_error(
-        &self,
-        request: &mut AgentRequest,
-        error: &Error,
-    ) -> Result<Recovery<AgentResponse>> {
-        self.hide_error(request, error)
-    }
-
-    fn is_guard(&self) -> bool {
-        true
-    }
-}
-
-#[diagnostic::do_not_recommend]
-impl Callback<ModelRequest> for Redact {
+impl Callback<ModelRequest> for Innermost {
     async fn before(&self, request: &mut ModelRequest) -> Result<Action<ModelResponse>> {
-        let hider = self.in_model_call(request)?;
+        let hider = self.0.in_model_call(request)?;
         let tools: Arc<[_]> = request.tools().into();
-        if self.has_input {
+        if self.0.has_input {
             hider.input(request, &tools);
         }
         request.extensions_mut().note_hidden_output();
+        let mappers = request.delta_sender().map_or(0, DeltaSender::mappers);
+        if let Some(seal) = request.extensions().get::<Seal>()
+            && mappers > 1
+        {
+            seal.close();
+        }
         // The response that `after` hides has been streamed by then, so the deltas are hidden as
         // well.
         request.map_deltas(move || RedactMapper::new(hider.clone(), tools.clone()));
@@ -166,13 +218,7 @@ impl Callback<ModelRequest> for Redact {
         request: &ModelRequest,
         response: &ModelResponse,
     ) -> Result<Action<ModelResponse>> {
-        let hider = self.in_run(request.context())?;
-        let hidden = hide::message(response.message(), &hider.change(request.tools()));
-        Ok(hidden.map_or(Action::Continue, |message| {
-            let mut response = response.clone();
-            *response.message_mut() = message;
-            Action::Respond(response)
-        }))
+        self.0.hide_answer(request, response)
     }
 
     async fn on_error(
@@ -180,7 +226,11 @@ impl Callback<ModelRequest> for Redact {
         request: &mut ModelRequest,
         error: &Error,
     ) -> Result<Recovery<ModelResponse>> {
-        self.hide_error(request, error)
+        self.0.hide_error(request, error)
+    }
+
+    fn name(&self) -> Cow<'static, str> {
+        NAME.into()
     }
 
     fn is_guard(&self) -> bool {
@@ -188,11 +238,10 @@ impl Callback<ModelRequest> for Redact {
     }
 }
 
-#[diagnostic::do_not_recommend]
-impl Callback<ToolRequest> for Redact {
+impl Callback<ToolRequest> for Innermost {
     async fn before(&self, request: &mut ToolRequest) -> Result<Action<ToolResponse>> {
-        if self.is_numbered() {
-            self.restore(request)?;
+        if self.0.is_numbered() {
+            self.0.restore(request)?;
         }
         request.extensions_mut().note_hidden_output();
         Ok(Action::Continue)
@@ -203,19 +252,7 @@ impl Callback<ToolRequest> for Redact {
         request: &ToolRequest,
         response: &ToolResponse,
     ) -> Result<Action<ToolResponse>> {
-        let hider = self.in_run(request.context())?;
-        let mut hidden = None;
-        if let Some(value) = hide::value(response.value(), &|text| hider.text(text)) {
-            *hidden.get_or_insert_with(|| response.clone()).value_mut() = value;
-        }
-        // The model is sent the value, unless the response has parts of its own.
-        let shown = response.parts();
-        if shown != [Part::from(response.value())]
-            && let Some(shown) = hide::parts(&shown, &hider.change(&[]))
-        {
-            hidden = Some(hidden.unwrap_or_else(|| response.clone()).with_parts(shown));
-        }
-        Ok(hidden.map_or(Action::Continue, Action::Respond))
+        self.0.hide_result(request, response)
     }
 
     async fn on_error(
@@ -223,7 +260,11 @@ impl Callback<ToolRequest> for Redact {
         request: &mut ToolRequest,
         error: &Error,
     ) -> Result<Recovery<ToolResponse>> {
-        self.hide_error(request, error)
+        self.0.hide_error(request, error)
+    }
+
+    fn name(&self) -> Cow<'static, str> {
+        NAME.into()
     }
 
     fn is_guard(&self) -> bool {
@@ -231,27 +272,83 @@ impl Callback<ToolRequest> for Redact {
     }
 }
 
-/// The part of a bundle that acts where it is registered. It hides requests from everything inside,
-/// and what callbacks and layers add to responses from everything outside.
+/// The part of a redaction that sees the deltas last, for mappers of other callbacks that write
+/// something into them.
+struct LastDeltas(Redact);
+
+impl Callback<ModelRequest> for LastDeltas {
+    async fn before(&self, request: &mut ModelRequest) -> Result<Action<ModelResponse>> {
+        if request.delta_sender().is_none() {
+            return Ok(Action::Continue);
+        }
+        let hider = self.0.in_run(request.context())?;
+        let tools: Arc<[_]> = request.tools().into();
+        let seal = Seal::default();
+        request.extensions_mut().insert(seal.clone());
+        request.map_deltas(move || {
+            let is_needed = seal.is_closed();
+            LastMapper(is_needed.then(|| RedactMapper::new(hider.clone(), tools.clone())))
+        });
+        Ok(Action::Continue)
+    }
+
+    fn name(&self) -> Cow<'static, str> {
+        NAME.into()
+    }
+
+    fn is_guard(&self) -> bool {
+        true
+    }
+}
+
+/// The part of a redaction that sees what leaves a call. It hides what callbacks and layers add to
+/// responses, and their errors, from everything outside.
+#[derive(Clone)]
 struct Outside(Redact);
 
-#[diagnostic::do_not_recommend]
-impl Callback<ModelRequest> for Outside {
-    async fn before(&self, request: &mut ModelRequest) -> Result<Action<ModelResponse>> {
-        let hider = self.0.in_model_call(request)?;
-        if self.0.has_input {
-            let tools: Arc<[_]> = request.tools().into();
-            hider.input(request, &tools);
-        }
+impl Callback<AgentRequest> for Outside {
+    async fn before(&self, request: &mut AgentRequest) -> Result<Action<AgentResponse>> {
+        // A resumed run may start with a tool call, before any model call.
+        let hider = self.0.in_run(request.context())?;
+        hider.reserve(request.messages());
         Ok(Action::Continue)
     }
 
     async fn after(
         &self,
+        request: &AgentRequest,
+        response: &AgentResponse,
+    ) -> Result<Action<AgentResponse>> {
+        let hider = self.0.in_run(request.context())?;
+        let change = hider.any_change();
+        let hidden = response.map_messages(|message| hide::message(message, &change));
+        Ok(hidden.map_or(Action::Continue, Action::Respond))
+    }
+
+    async fn on_error(
+        &self,
+        request: &mut AgentRequest,
+        error: &Error,
+    ) -> Result<Recovery<AgentResponse>> {
+        self.0.hide_error(request, error)
+    }
+
+    fn name(&self) -> Cow<'static, str> {
+        NAME.into()
+    }
+
+    fn is_guard(&self) -> bool {
+        true
+    }
+}
+
+impl Callback<ModelRequest> for Outside {
+    async fn after(
+        &self,
         request: &ModelRequest,
         response: &ModelResponse,
     ) -> Result<Action<ModelResponse>> {
-        self.0.after(request, response).await
+        self.0.hide_answer(request, response)
     }
 
     async fn on_error(
@@ -262,8 +359,8 @@ impl Callback<ModelRequest> for Outside {
         self.0.hide_error(request, error)
     }
 
-    fn name(&self) -> std::borrow::Cow<'static, str> {
-        "Redact".into()
+    fn name(&self) -> Cow<'static, str> {
+        NAME.into()
     }
 
     fn is_guard(&self) -> bool {
@@ -271,14 +368,13 @@ impl Callback<ModelRequest> for Outside {
     }
 }
 
-#[diagnostic::do_not_recommend]
 impl Callback<ToolRequest> for Outside {
     async fn after(
         &self,
         request: &ToolRequest,
         response: &ToolResponse,
     ) -> Result<Action<ToolResponse>> {
-        self.0.after(request, response).await
+        self.0.hide_result(request, response)
     }
 
     async fn on_error(
@@ -289,8 +385,31 @@ impl Callback<ToolRequest> for Outside {
         self.0.hide_error(request, error)
     }
 
-    fn name(&self) -> std::borrow::Cow<'static, str> {
-        "Redact".into()
+    fn name(&self) -> Cow<'static, str> {
+        NAME.into()
+    }
+
+    fn is_guard(&self) -> bool {
+        true
+    }
+}
+
+/// The part of a redaction that acts where it is registered. It hides the conversation from
+/// everything inside.
+struct Input(Redact);
+
+impl Callback<ModelRequest> for Input {
+    async fn before(&self, request: &mut ModelRequest) -> Result<Action<ModelResponse>> {
+        let hider = self.0.in_model_call(request)?;
+        if self.0.has_input {
+            let tools: Arc<[_]> = request.tools().into();
+            hider.input(request, &tools);
+        }
+        Ok(Action::Continue)
+    }
+
+    fn name(&self) -> Cow<'static, str> {
+        NAME.into()
     }
 
     fn is_guard(&self) -> bool {
@@ -300,13 +419,20 @@ impl Callback<ToolRequest> for Outside {
 
 impl From<Redact> for Bundle {
     fn from(redact: Redact) -> Self {
+        let outside = Outside(redact.clone());
+        let innermost = Innermost(redact.clone());
         Self::new()
-            .on_agent(redact.clone())
-            .on_model(Outside(redact.clone()))
-            .on_tool(Outside(redact.clone()))
+            // Whoever writes something into a response or an error, nothing but these sees it.
+            .outermost_agent(outside.clone())
+            .outermost_model(LastDeltas(redact.clone()))
+            .outermost_model(outside.clone())
+            .outermost_tool(outside.clone())
+            .on_model(Input(redact))
+            .on_model(outside.clone())
+            .on_tool(outside)
             // Directly around the targets as well: callbacks and logs inside the agent see only
             // what is hidden.
-            .innermost_model(redact.clone())
-            .innermost_tool(redact)
+            .innermost_model(innermost.clone())
+            .innermost_tool(innermost)
     }
 }

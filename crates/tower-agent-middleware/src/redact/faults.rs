@@ -37,6 +37,7 @@ impl Hider {
     pub(super) fn error(&self, error: &Error) -> Option<Error> {
         let words = || causes(error).into_iter().map(ToString::to_string);
         let is_clean = !self.finds(error.message())
+            && !error.model_message().is_some_and(|message| self.finds(message))
             && !words().any(|words| self.finds(&words))
             // The debug form as well, which logs may print and which has fields that the text
             // leaves out.
@@ -58,6 +59,10 @@ impl Hider {
         }
         if let Some(call) = error.call() {
             hidden = hidden.with_call(call.clone());
+        }
+        // Without it the model would read the error, which the tool keeps from it.
+        if let Some(message) = error.model_message() {
+            hidden = hidden.with_model_message(self.seen(message));
         }
         Some(match error.retry_after() {
             Some(after) => hidden.with_retry_after(after),

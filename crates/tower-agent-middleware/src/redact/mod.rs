@@ -1,7 +1,7 @@
 //! Redaction: replaces personal data and secrets in model and tool calls by placeholders.
 //!
 //! ```text
-//! Redact: Callback<AgentRequest> + Callback<ModelRequest> + Callback<ToolRequest>
+//! Redact: Into<Bundle>
 //! ```
 //!
 //! ```
@@ -23,10 +23,15 @@
 //!
 //! # What is redacted
 //!
-//! Redaction covers the model's text and reasoning, the arguments of its tool calls, tool results,
-//! and the errors of both. With [`redact_input`](Redact::redact_input) it also covers the conversation
-//! sent to the model. Consumers, the transcript and callbacks outside see placeholders only. In
-//! JSON, every string, number and key is a text of its own.
+//! Redaction covers what leaves a call of the model, a tool or the agent, whoever wrote it: the
+//! model's text and reasoning, the arguments of its tool calls, tool results, the words of a person who
+//! edits or rejects a call, responses and errors of callbacks and layers, and the messages of
+//! [`tool_result_messages`](tower_agent::AgentBuilder::tool_result_messages). Consumers, the transcript,
+//! checkpoints and the model's later calls contain placeholders only. In JSON, every string, number
+//! and key is a text of its own.
+//!
+//! With [`redact_input`](Redact::redact_input) it also covers the conversation sent to the model, which
+//! includes the results of tools that a client runs. The transcript keeps what the caller sent.
 //!
 //! The name of a tool that does not exist is redacted like a text. The metadata of an error is
 //! redacted, and so are its causes, which then keep their text but not their types.
@@ -40,18 +45,24 @@
 //!
 //! # Where to register it
 //!
-//! Pass it to [`global_callbacks`](tower_agent::AgentBuilder::global_callbacks), or to
-//! [`callbacks`](tower_agent::AgentBuilder::callbacks) for one agent, before everything else. It then acts in
-//! two places: where it is registered, and directly around the model and the tools. The output of
-//! the model and the tools is redacted before any other callback or layer sees it. Their input is
-//! redacted from where it is registered inwards, and placeholders are restored directly before the
-//! tool. Callbacks registered earlier see the original input of the model. Redaction does not cover
-//! a retry, fallback or callback that is part of the model or of one tool, since these are inside
-//! it.
+//! Pass it to [`global_callbacks`](tower_agent::AgentBuilder::global_callbacks), to
+//! [`callbacks`](tower_agent::AgentBuilder::callbacks) for one agent, or to
+//! [`with_callbacks`](tower_agent::AgentRequest::with_callbacks) for one run. Wherever it is registered, it
+//! acts in three places:
 //!
-//! Registered as a single callback with [`on_model`](tower_agent::AgentBuilder::on_model) or
-//! [`on_tool`](tower_agent::AgentBuilder::on_tool) it hides output only from what is outside it, and
-//! [`build`](tower_agent::AgentBuilder::build) warns about what is inside.
+//! | place | hides |
+//! |---|---|
+//! | [outside everything else](tower_agent::callback::Bundle::outermost_model) | what callbacks and layers wrote, and their errors |
+//! | where it is registered | the model's input, from there inwards; what was written inside |
+//! | [directly around](tower_agent::callback::Bundle::innermost_model) the model and the tools | their output, before any other callback or layer sees it; the model's input |
+//!
+//! Placeholders are restored directly before the tool. Callbacks registered earlier see the original
+//! input of the model. Redaction does not cover a retry, fallback or callback that is part of the
+//! model or of one tool, since these are inside it; nor another agent, unless it is registered for
+//! the tree.
+//!
+//! A model or a tool without an agent takes [`around_model`](Redact::around_model) or
+//! [`around_tool`](Redact::around_tool) as a layer, which hides what is inside it.
 //!
 //! # Streams
 //!
@@ -160,10 +171,7 @@ impl Redact {
     }
 
     /// Numbers the placeholders, such as `[email-2]`: the same text has the same placeholder
-    /// throughout a run. Placeholders that already occur in the conversation are not assigned
-    /// again. For runs that resume with a tool call, register it as a
-    /// [`Bundle`](tower_agent::callback::Bundle), which reads the conversation before the first model
-    /// call.
+    /// throughout a run. Placeholders that already occur in the conversation are not assigned again.
     pub fn numbered(mut self) -> Self {
         self.replacement = Replacement::Numbered;
         self

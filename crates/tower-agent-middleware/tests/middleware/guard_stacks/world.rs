@@ -140,7 +140,7 @@ macro_rules! on_call {
                 });
                 builder
             }
-            Around::Redact { numbered } => $builder.$on(redact(numbered)),
+            Around::Redact { numbered } => $builder.callbacks(redact(numbered)),
             around => anywhere!(
                 $builder,
                 $world,

@@ -121,7 +121,7 @@ async fn a_tools_answer_is_redacted_as_value_and_as_text() {
         };
         let agent = Agent::builder(model)
             .tool(answering("send", &Arc::default(), answer.clone()))
-            .on_tool(guard())
+            .callbacks(guard())
             .on_tool(see)
             .build()
             .unwrap();
@@ -182,7 +182,7 @@ async fn the_conversation_is_redacted_only_if_asked() {
         let model = ScriptedModel::new([Turn::from_text("hi")]);
         let agent = Agent::builder(model.clone())
             .instructions("Write to us@example.com.")
-            .on_model(guard)
+            .callbacks(guard)
             .build()
             .unwrap();
 

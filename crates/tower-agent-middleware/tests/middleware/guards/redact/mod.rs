@@ -2,6 +2,7 @@
 
 mod calls;
 mod detectors;
+mod everywhere;
 mod exactness;
 mod recordings;
 mod runs;
@@ -9,7 +10,7 @@ mod streams;
 
 use futures::{FutureExt, StreamExt};
 use tower_agent::stream::{self, Attempt, Delta, EventKind, EventStream};
-use tower_agent::{Callback, Message, ModelRequest};
+use tower_agent::{Message, ModelRequest};
 use tower_agent_middleware::redact::Redact;
 
 /// An answer that is written through a guard, and what is seen of it.
@@ -25,7 +26,8 @@ impl Writing {
     fn through(redact: &Redact) -> Self {
         let (sink, events) = stream::channel(100_000);
         let mut request = ModelRequest::new([Message::user("?")]).with_delta_sender(sink);
-        let before = Callback::<ModelRequest>::before(redact, &mut request).now_or_never();
+        let callbacks = redact.around_model();
+        let before = callbacks.run_before(&mut request).now_or_never();
         before.expect("it waits for nothing").map(drop).unwrap();
         let attempt = request.delta_sender().unwrap().open();
         Self {

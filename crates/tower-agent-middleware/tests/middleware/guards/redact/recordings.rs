@@ -104,13 +104,19 @@ async fn in_any_other_place_the_call_fails_and_nothing_is_written() {
             agent.model_layer(recording.clone()).callbacks(guard())
         }),
         ("inside_one", |agent, recording| {
-            agent.on_model(guard()).model_layer(recording.clone())
+            agent
+                .model_layer(guard().around_model())
+                .model_layer(recording.clone())
         }),
         ("outside_one", |agent, recording| {
-            agent.model_layer(recording.clone()).on_model(guard())
+            agent
+                .model_layer(recording.clone())
+                .model_layer(guard().around_model())
         }),
         ("inside_one_of_tools", |agent, recording| {
-            agent.on_tool(guard()).tool_layer(recording.clone())
+            agent
+                .tool_layer(guard().around_tool())
+                .tool_layer(recording.clone())
         }),
     ];
     let refuses = async |name: &str, agent: Agent, recording: &Recording| {

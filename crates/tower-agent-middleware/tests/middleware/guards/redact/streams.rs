@@ -175,7 +175,7 @@ async fn another_attempt_begins_anew() {
         Turn::from_text(".com again"),
     ]);
     let agent = Agent::builder(model)
-        .on_model(guard())
+        .callbacks(guard())
         .on_model(on_model_error(|_, _| Recovery::Retry))
         .build()
         .unwrap();

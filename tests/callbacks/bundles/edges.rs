@@ -1,0 +1,143 @@
+//! Callbacks outside everything else and directly around the targets.
+
+use serde_json::json;
+use tower::util::MapResponseLayer;
+use tower_agent::callback::{
+    Bundle, after_agent, after_model, after_tool, before_tool, on_tool_error,
+};
+use tower_agent::compat::Semantics;
+use tower_agent::stream::{Decision, EventKind};
+use tower_agent::testing::{ScriptedModel, Turn};
+use tower_agent::{
+    Action, Agent, AgentResponse, Error, ErrorKind, Message, Recovery, Result, ToolResponse,
+};
+
+use super::echo;
+use futures::StreamExt;
+use test_support::trace::Trace;
+
+fn turns() -> [Turn; 2] {
+    [Turn::tool("echo", json!("a")), Turn::from_text("Done.")]
+}
+
+/// Returns what the model reads of its call.
+fn read(model: &ScriptedModel) -> String {
+    let requests = model.requests();
+    let messages = requests[1].messages();
+    messages
+        .iter()
+        .flat_map(Message::tool_results)
+        .next()
+        .unwrap()
+        .text()
+}
+
+#[tokio::test]
+async fn an_outermost_callback_is_outside_the_layers_of_the_tree_and_inside_a_journal() {
+    let trace = Trace::default();
+    let layer = |name: &'static str| {
+        let trace = trace.clone();
+        MapResponseLayer::new(move |response: ToolResponse| {
+            trace.push(name);
+            response
+        })
+    };
+    let notes = |name: &'static str| {
+        let trace = trace.clone();
+        after_tool(move |_, _| trace.push(name))
+    };
+    let pass = || tower::layer::util::Identity::new();
+    let journal = Bundle::new().journal(pass(), pass(), layer("journal"));
+    let agent = Agent::builder(ScriptedModel::new(turns()))
+        .tool(echo())
+        .callbacks(Bundle::new().outermost_tool(notes("own")))
+        .on_tool(notes("band"))
+        .global_callbacks(journal.outermost_tool(notes("tree")))
+        .global_callbacks(Bundle::new().tool_layer(layer("layer of the tree")))
+        .build()
+        .unwrap();
+
+    agent.run("?").await.unwrap();
+
+    assert_eq!(trace.take(), "band layer of the tree own tree journal");
+}
+
+#[tokio::test]
+async fn an_outermost_callback_sees_the_errors_of_hooks() {
+    let model = ScriptedModel::new(turns());
+    let hide = on_tool_error(|_, error: &Error| {
+        let hidden = Error::new(error.kind(), "hidden");
+        Recovery::<ToolResponse>::Fail(hidden)
+    });
+    let agent = Agent::builder(model.clone())
+        .tool(echo())
+        .on_tool(before_tool(|_| -> Result<()> {
+            Err(Error::new(ErrorKind::Other, "a secret"))
+        }))
+        .callbacks(Bundle::new().outermost_tool(hide))
+        .build()
+        .unwrap();
+
+    let mut run = agent.stream("?");
+    let mut failed = Vec::new();
+    while let Some(event) = run.next().await {
+        if let EventKind::Callback(note) = &event.kind
+            && let Decision::Failed(kind) = note.decision
+        {
+            failed.push(kind);
+        }
+    }
+
+    assert_eq!(read(&model), "callback failed: hidden");
+    assert_eq!(failed, [ErrorKind::Other]);
+}
+
+#[tokio::test]
+async fn a_response_that_an_outermost_callback_changes_keeps_its_origin() {
+    for semantics in [Semantics::default(), Semantics::adk_elixir()] {
+        let model = ScriptedModel::new(turns());
+        let same = after_model(|_, response: &tower_agent::ModelResponse| {
+            Action::Respond(response.clone())
+        });
+        let agent = Agent::builder(model.clone())
+            .semantics(semantics)
+            .tool(echo())
+            .callbacks(Bundle::new().outermost_model(same))
+            .build()
+            .unwrap();
+
+        let response = agent.run("?").await.unwrap();
+
+        assert_eq!(
+            response.text(),
+            "Done.",
+            "no response of an `after` ends the run"
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_outermost_callback_of_an_agent_changes_the_transcript() {
+    let hide = after_agent(|_, response: &AgentResponse| {
+        let hidden = response.map_messages(|message| {
+            message
+                .text()
+                .contains("secret")
+                .then(|| Message::assistant("hidden"))
+        });
+        hidden.map_or(Action::Continue, Action::Respond)
+    });
+    let agent = Agent::builder(ScriptedModel::new([Turn::from_text("Done.")]))
+        .callbacks(Bundle::new().outermost_agent(hide))
+        .on_agent(after_agent(|_, _| {
+            Action::Respond(AgentResponse::new([Message::assistant("a secret")]))
+        }))
+        .build()
+        .unwrap();
+
+    let response = agent.run("?").await.unwrap();
+
+    assert_eq!(response.text(), "hidden");
+    let checkpoint = serde_json::to_string(&response.checkpoint()).unwrap();
+    assert!(!checkpoint.contains("secret"), "{checkpoint}");
+}
