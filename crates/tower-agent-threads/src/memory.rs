@@ -1,6 +1,6 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use tower_agent::error::BoxError;
 
@@ -12,59 +12,100 @@ use crate::thread::Thread;
 
 /// Keeps threads in memory, within limits. The default of a server.
 ///
-/// If the store is full, it evicts the least recently used thread: first among idle threads, then
-/// among those with open interrupts, last among those with an active run. A thread larger than the
-/// whole limit is not saved, and its run fails. An evicted thread is [unknown](crate#rules) to the
-/// server: the next message is read as the client reports it, and answers to interrupts are
-/// rejected.
+/// If the store is full, it evicts the least recently used thread without open interrupts and without
+/// an active run, and then threads of the principal that needs the room: first those with open
+/// interrupts, last those with an active run. A question of one principal is never evicted for
+/// another: a thread that finds no room is not saved, and its run fails. A principal has limits of its
+/// own, too, within which only its own threads are evicted. All threads without a principal count as
+/// those of one, which only the limits of the store apply to.
+///
+/// An evicted thread is [unknown](crate#rules) to the server: the next message is read as the client
+/// reports it, and answers to interrupts are rejected.
 ///
 /// ```
 /// use tower_agent_threads::{MemoryThreads, Threads};
 ///
-/// let store = MemoryThreads::new().max_threads(100).max_bytes(16 << 20);
+/// let store = MemoryThreads::new()
+///     .max_threads(100)
+///     .max_bytes(16 << 20)
+///     .max_threads_of_principal(10);
 /// let threads = Threads::new(store);
 /// # drop(threads);
 /// ```
 pub struct MemoryThreads {
-    max_threads: usize,
-    max_bytes: usize,
+    limits: Limits,
+    of_principal: Limits,
     held: Mutex<Held>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    threads: usize,
+    bytes: usize,
 }
 
 #[derive(Default)]
 struct Held {
     threads: HashMap<ThreadKey, HeldThread>,
-    /// In the order in which they are evicted: idle, waiting, running threads, each by last use.
-    order: BTreeMap<Rank, ThreadKey>,
-    bytes: usize,
+    all: Group,
+    owners: HashMap<Option<Arc<str>>, Group>,
     uses: u64,
 }
 
-type Rank = (bool, bool, u64);
+/// Threads that share limits.
+#[derive(Default)]
+struct Group {
+    /// In the order in which they are evicted.
+    order: BTreeMap<Rank, ThreadKey>,
+    bytes: usize,
+}
+
+/// The place of a thread in the order of evictions: idle, waiting, running threads, each by last use.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Rank {
+    activity: Activity,
+    used: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Activity {
+    Idle,
+    Waiting,
+    Running,
+}
 
 struct HeldThread {
     thread: Thread,
     size: usize,
-    used: u64,
+    rank: Rank,
 }
 
-impl HeldThread {
-    fn rank(&self) -> Rank {
-        (
-            self.thread.is_running(),
-            self.thread.is_waiting(),
-            self.used,
-        )
+impl Activity {
+    fn of(thread: &Thread) -> Self {
+        if thread.is_running() {
+            Self::Running
+        } else if thread.is_waiting() {
+            Self::Waiting
+        } else {
+            Self::Idle
+        }
     }
 }
 
 impl MemoryThreads {
-    /// Creates a store for 10,000 threads and 256 MiB.
+    /// Creates a store for 10,000 threads and 256 MiB, of which a principal has at most 1,000 threads
+    /// and 32 MiB.
     #[must_use]
     pub fn new() -> Self {
         Self {
-            max_threads: 10_000,
-            max_bytes: 256 << 20,
+            limits: Limits {
+                threads: 10_000,
+                bytes: 256 << 20,
+            },
+            of_principal: Limits {
+                threads: 1_000,
+                bytes: 32 << 20,
+            },
             held: Mutex::default(),
         }
     }
@@ -72,14 +113,28 @@ impl MemoryThreads {
     /// Sets the maximum number of threads. Defaults to 10,000.
     #[must_use]
     pub fn max_threads(mut self, threads: usize) -> Self {
-        self.max_threads = threads;
+        self.limits.threads = threads;
         self
     }
 
     /// Sets the approximate maximum size of all threads in bytes. Defaults to 256 MiB.
     #[must_use]
     pub fn max_bytes(mut self, bytes: usize) -> Self {
-        self.max_bytes = bytes;
+        self.limits.bytes = bytes;
+        self
+    }
+
+    /// Sets the maximum number of threads of one principal. Defaults to 1,000.
+    #[must_use]
+    pub fn max_threads_of_principal(mut self, threads: usize) -> Self {
+        self.of_principal.threads = threads;
+        self
+    }
+
+    /// Sets the approximate maximum size of the threads of one principal in bytes. Defaults to 32 MiB.
+    #[must_use]
+    pub fn max_bytes_of_principal(mut self, bytes: usize) -> Self {
+        self.of_principal.bytes = bytes;
         self
     }
 
@@ -94,11 +149,25 @@ impl MemoryThreads {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+
+    /// Returns the largest size that a thread under this key may have.
+    fn max_size(&self, key: &ThreadKey) -> usize {
+        match key.principal {
+            Some(_) => self.limits.bytes.min(self.of_principal.bytes),
+            None => self.limits.bytes,
+        }
+    }
 }
 
 impl Default for MemoryThreads {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+impl Limits {
+    fn are_exceeded_by(self, group: &Group) -> bool {
+        group.order.len() > self.threads || group.bytes > self.bytes
     }
 }
 
@@ -108,40 +177,80 @@ impl Held {
         self.uses
     }
 
-    /// Evicts threads until the others are within the limits.
-    fn shrink(&mut self, max_threads: usize, max_bytes: usize) {
-        while self.threads.len() > max_threads || self.bytes > max_bytes {
-            let Some((_, key)) = self.order.pop_first() else {
-                return;
-            };
-            self.remove(&key);
-            tracing::debug!(thread = %key.thread, "evicted a thread: the store is full");
+    fn insert(&mut self, key: &ThreadKey, held: HeldThread) {
+        self.remove(key);
+        let owner = self.owners.entry(key.principal.clone()).or_default();
+        for group in [&mut self.all, owner] {
+            group.order.insert(held.rank, key.clone());
+            group.bytes += held.size;
         }
+        self.threads.insert(key.clone(), held);
     }
 
-    /// Removes a thread; returns whether there was one.
-    fn remove(&mut self, key: &ThreadKey) -> bool {
-        let Some(gone) = self.threads.remove(key) else {
-            return false;
-        };
-        self.order.remove(&gone.rank());
-        self.bytes -= gone.size;
-        true
+    fn remove(&mut self, key: &ThreadKey) -> Option<HeldThread> {
+        let gone = self.threads.remove(key)?;
+        self.all.remove(&gone);
+        if let Some(owner) = self.owners.get_mut(&key.principal) {
+            owner.remove(&gone);
+            if owner.order.is_empty() {
+                self.owners.remove(&key.principal);
+            }
+        }
+        Some(gone)
+    }
+
+    fn evict(&mut self, key: &ThreadKey) {
+        self.remove(key);
+        tracing::debug!(thread = %key.thread, "evicted a thread: the store is full");
+    }
+
+    /// Evicts threads until the others are within the limits, for a thread that this principal has saved.
+    fn shrink(&mut self, principal: &Option<Arc<str>>, limits: Limits, of_principal: Limits) {
+        while principal.is_some()
+            && let Some(owner) = self.owners.get(principal)
+            && of_principal.are_exceeded_by(owner)
+            && let Some((_, key)) = owner.first()
+        {
+            self.evict(&key);
+        }
+        while limits.are_exceeded_by(&self.all) {
+            // Of another principal only what nobody waits for.
+            let idle = self
+                .all
+                .first()
+                .filter(|(rank, _)| rank.activity == Activity::Idle);
+            let own = || self.owners.get(principal).and_then(Group::first);
+            let Some((_, key)) = idle.or_else(own) else {
+                return;
+            };
+            self.evict(&key);
+        }
+    }
+}
+
+impl Group {
+    fn first(&self) -> Option<(Rank, ThreadKey)> {
+        let (rank, key) = self.order.first_key_value()?;
+        Some((*rank, key.clone()))
+    }
+
+    fn remove(&mut self, held: &HeldThread) {
+        self.order.remove(&held.rank);
+        self.bytes -= held.size;
     }
 }
 
 impl ThreadStore for MemoryThreads {
     async fn load(&self, key: &ThreadKey) -> Result<Option<Thread>, BoxError> {
         let mut held = lock(&self.held);
+        let Some(mut found) = held.remove(key) else {
+            return Ok(None);
+        };
         // A load counts as a use: it starts a run, which needs the thread at its end.
-        let used = held.next_use();
-        let Held { threads, order, .. } = &mut *held;
-        Ok(threads.get_mut(key).map(|one| {
-            order.remove(&one.rank());
-            one.used = used;
-            order.insert(one.rank(), key.clone());
-            one.thread.clone()
-        }))
+        found.rank.used = held.next_use();
+        let thread = found.thread.clone();
+        held.insert(key, found);
+        Ok(Some(thread))
     }
 
     async fn save(&self, key: &ThreadKey, thread: Thread, expected: u64) -> Result<bool, BoxError> {
@@ -152,24 +261,24 @@ impl ThreadStore for MemoryThreads {
             return Ok(false);
         }
         let size = thread.size();
-        if size > self.max_bytes {
+        let max_size = self.max_size(key);
+        if size > max_size {
             // It does not evict all others for one thread.
             held.remove(key);
             return Err(format!(
-                "the thread takes {size} bytes, but the limit of the store is {}",
-                self.max_bytes
+                "the thread takes {size} bytes, but the limit of the store is {max_size}"
             )
             .into());
         }
+        let activity = Activity::of(&thread);
         let used = held.next_use();
-        let new = HeldThread { thread, size, used };
-        held.order.insert(new.rank(), key.clone());
-        if let Some(old) = held.threads.insert(key.clone(), new) {
-            held.order.remove(&old.rank());
-            held.bytes -= old.size;
+        let rank = Rank { activity, used };
+        held.insert(key, HeldThread { thread, size, rank });
+        held.shrink(&key.principal, self.limits, self.of_principal);
+        // What was said is gone like that of any idle thread, but nobody could answer a lost question.
+        if activity != Activity::Idle && !held.threads.contains_key(key) {
+            return Err("the store is full of threads with open interrupts or active runs".into());
         }
-        held.bytes += size;
-        held.shrink(self.max_threads, self.max_bytes);
         Ok(true)
     }
 
@@ -186,15 +295,15 @@ impl ThreadStore for MemoryThreads {
     }
 
     async fn delete(&self, key: &ThreadKey) -> Result<bool, BoxError> {
-        Ok(lock(&self.held).remove(key))
+        Ok(lock(&self.held).remove(key).is_some())
     }
 }
 
 impl fmt::Debug for MemoryThreads {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MemoryThreads")
-            .field("max_threads", &self.max_threads)
-            .field("max_bytes", &self.max_bytes)
+            .field("limits", &self.limits)
+            .field("of_principal", &self.of_principal)
             .finish_non_exhaustive()
     }
 }
