@@ -139,6 +139,8 @@ impl From<Refusal> for InputError {
             RefusalKind::Store => InputErrorKind::Store,
             _ => InputErrorKind::Invalid,
         };
-        Self::new(path, refusal.message).of(kind)
+        Self::new(path, refusal.message)
+            .of(kind)
+            .after(refusal.retry_after)
     }
 }

@@ -951,7 +951,7 @@ fn a_silent_run_is_taken_over_without_repeating_its_open_calls() {
         let store = Faulty(3.into(), Fault::Twice, MemoryThreads::new());
         let server = AgUi::builder(bank.agent(model))
             .threads(store)
-            .abandoned_after(after)
+            .lease(after)
             .build();
         let mut page = FrontEnd::default();
         let first = page.asks("Pay.");

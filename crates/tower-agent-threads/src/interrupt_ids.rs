@@ -2,8 +2,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use crate::lock::lock;
+use crate::thread::OpenInterrupt;
 
-/// The ids of a run's interrupts for its client. They cannot be guessed, and each run has new ones.
+/// The ids of a run's interrupts for its client. They cannot be guessed. An interrupt keeps its id
+/// while it is open; each new one has a new id.
 ///
 /// Clones share the ids.
 ///
@@ -18,6 +20,14 @@ use crate::lock::lock;
 pub struct InterruptIds(Arc<Mutex<HashMap<String, Arc<str>>>>);
 
 impl InterruptIds {
+    /// Returns the ids of a run before which these interrupts are open.
+    pub(crate) fn of_open(open: &[OpenInterrupt]) -> Self {
+        let ids = open
+            .iter()
+            .map(|open| (open.pending.clone(), open.id.clone()));
+        Self(Arc::new(Mutex::new(ids.collect())))
+    }
+
     /// Returns the client's id of an [interrupt](tower_agent::Interrupt::id).
     #[must_use]
     pub fn of(&self, interrupt: &str) -> Arc<str> {

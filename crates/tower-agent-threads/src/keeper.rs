@@ -1,7 +1,6 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::{Map, Value};
 use tower_agent::agent::Checkpoint;
@@ -11,18 +10,16 @@ use tower_agent::stream::EventKind;
 use crate::client::ClientView;
 use crate::interrupt_ids::InterruptIds;
 use crate::key::ThreadKey;
+use crate::lease::Lease;
 use crate::saving::Saving;
-use crate::seal::{SealKeys, UsedAnswers};
-use crate::store::BoxStore;
+use crate::seal::SealKeys;
 use crate::thread::{Entry, OpenInterrupt, SentCall, Speaker, Thread, is_of_run};
-use crate::time::now;
 
-/// Where a server keeps its threads.
-#[derive(Clone, Debug)]
+/// Where a run keeps its thread.
 pub(crate) enum Keeping {
-    Store(BoxStore),
+    Store(Lease),
     /// With the client.
-    Sealed(SealKeys, UsedAnswers),
+    Sealed(SealKeys),
 }
 
 /// The progress of a run when it is saved.
@@ -59,7 +56,6 @@ pub struct Keeper {
     interrupt_ids: InterruptIds,
     /// The tool results that are saved.
     saved: HashSet<Arc<str>>,
-    version: Arc<AtomicU64>,
 }
 
 impl Keeper {
@@ -70,14 +66,14 @@ impl Keeper {
         base: Thread,
         client_tools: HashSet<Arc<str>>,
     ) -> Self {
+        let interrupt_ids = InterruptIds::of_open(&base.open);
         Self {
             keeping,
             key,
             name,
-            version: Arc::new(AtomicU64::new(base.version)),
             base,
             client_tools,
-            interrupt_ids: InterruptIds::default(),
+            interrupt_ids,
             saved: HashSet::new(),
         }
     }
@@ -114,23 +110,12 @@ impl Keeper {
     ) -> Save {
         let mut thread = self.thread(checkpoint, client, progress);
         match &self.keeping {
-            Keeping::Store(store) => {
+            Keeping::Store(lease) => {
                 // A sealed thread has none: its client has the state, and nobody else reads it.
                 thread.state = state;
-                let store = store.clone();
-                let key = self.key.clone();
-                let version = self.version.clone();
-                Save::Store(Saving::new(async move {
-                    // Read when the save is made: an earlier one may be under way now.
-                    thread.version = version.load(Ordering::Acquire);
-                    let Some(saved) = store.save(&key, thread).await? else {
-                        return Err("the thread was changed or removed during the run".into());
-                    };
-                    version.store(saved, Ordering::Release);
-                    Ok(())
-                }))
+                Save::Store(Saving::new(lease.save(thread)))
             }
-            Keeping::Sealed(keys, _) => {
+            Keeping::Sealed(keys) => {
                 thread.version += 1;
                 Save::Sealed(keys.seal(&self.key, &thread))
             }
@@ -161,9 +146,9 @@ impl Keeper {
         }
         thread.head = head;
         thread.is_cut = progress == Progress::Cut;
-        // A sealed thread has no runs to wait for: the client may send any of its versions.
-        let is_running = progress == Progress::Running;
-        thread.running = (is_running && matches!(self.keeping, Keeping::Store(_))).then(now);
+        if progress != Progress::Running {
+            thread.running = None;
+        }
         thread
     }
 

@@ -60,6 +60,7 @@ mod client;
 mod interrupt_ids;
 mod keeper;
 mod key;
+mod lease;
 mod lock;
 mod memory;
 mod query;

@@ -1,4 +1,5 @@
 use std::fmt;
+use std::time::Duration;
 
 /// The reason not to accept a client's input: which part, and why.
 ///
@@ -17,6 +18,8 @@ pub struct Refusal {
     pub part: InputPart,
     /// The reason, for people.
     pub message: String,
+    /// The time after which the same input may be accepted, if that is known.
+    pub retry_after: Option<Duration>,
 }
 
 /// The kind of a [`Refusal`].
@@ -60,7 +63,15 @@ impl Refusal {
             kind,
             part,
             message: message.into(),
+            retry_after: None,
         }
+    }
+
+    /// Sets the time after which the same input may be accepted.
+    #[must_use]
+    pub fn retry_after(mut self, time: Duration) -> Self {
+        self.retry_after = Some(time);
+        self
     }
 
     pub(crate) fn forbidden(part: InputPart, message: impl Into<String>) -> Self {

@@ -11,7 +11,7 @@ use tower_agent::message::{Message, Messages};
 
 use crate::key::ThreadKey;
 use crate::query::ThreadInfo;
-use crate::time::time;
+use crate::time::{now, time};
 
 /// The server's data about one thread: its messages, state, answers and open interrupts.
 ///
@@ -62,8 +62,15 @@ pub struct Thread {
     pub(crate) unheard: BTreeSet<usize>,
     /// The latest run failed, or its client disconnected: the client may not know all its work.
     pub(crate) is_cut: bool,
-    /// When the active run last saved, in milliseconds since 1970.
-    pub(crate) running: Option<u64>,
+    /// The active run.
+    pub(crate) running: Option<Running>,
+}
+
+/// The lease of the run that is active in a thread.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Running {
+    /// The end of the lease unless it is renewed, in milliseconds since 1970.
+    pub(crate) until: u64,
 }
 
 /// One message of a [`Thread`], which serialises.
@@ -198,10 +205,10 @@ impl Thread {
         !self.open.is_empty()
     }
 
-    /// Returns whether a run is active in the thread.
+    /// Returns whether a run is active in the thread, and its lease has not ended.
     #[must_use]
     pub fn is_running(&self) -> bool {
-        self.running.is_some()
+        self.running.is_some_and(|running| running.until > now())
     }
 
     /// Returns all messages ever, oldest first. A run adds messages at the end; those that were there

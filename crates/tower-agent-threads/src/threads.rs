@@ -7,14 +7,18 @@ use crate::claim::Claim;
 use crate::client::{ClientInput, ClientMessage};
 use crate::keeper::{Keeper, Keeping};
 use crate::key::ThreadKey;
+use crate::lease::{Lease, until};
 use crate::memory::MemoryThreads;
 use crate::refusal::{InputPart, Refusal, RefusalKind};
 use crate::rules::{self, Accepted, Allowed};
 use crate::seal::{SealKeys, UsedAnswers, is_sealed};
 use crate::store::{BoxStore, ThreadStore};
-use crate::thread::Thread;
-use crate::time::{millis, now};
+use crate::thread::{Running, Thread};
+use crate::time::now;
 use crate::urls::{UrlRule, Urls};
+
+/// The lease of a run, if the server sets none.
+const LEASE: Duration = Duration::from_secs(30);
 
 /// The threads of a server: in a store, or sealed with its clients. Cloning is O(1).
 ///
@@ -23,15 +27,23 @@ use crate::urls::{UrlRule, Urls};
 ///
 /// use tower_agent_threads::{MemoryThreads, SealKey, Threads};
 ///
-/// let threads = Threads::new(MemoryThreads::new()).abandoned_after(Duration::from_secs(60));
+/// let threads = Threads::new(MemoryThreads::new()).lease(Duration::from_secs(60));
 /// let stateless = Threads::default().with_seal(SealKey::new([7; 32]));
 /// # drop((threads, stateless));
 /// ```
 #[derive(Clone, Debug)]
 pub struct Threads {
-    keeping: Keeping,
-    abandoned_after: Duration,
+    place: Place,
+    lease: Duration,
     allowed: Allowed,
+}
+
+/// Where a server keeps its threads.
+#[derive(Clone, Debug)]
+enum Place {
+    Store(BoxStore),
+    /// With the client.
+    Sealed(SealKeys, UsedAnswers),
 }
 
 /// A run that may start, and has its thread; created by [`Threads::begin`].
@@ -60,8 +72,8 @@ impl Threads {
     #[must_use]
     pub fn new(store: impl ThreadStore) -> Self {
         Self {
-            keeping: Keeping::Store(BoxStore::new(store)),
-            abandoned_after: Duration::from_secs(15 * 60),
+            place: Place::Store(BoxStore::new(store)),
+            lease: LEASE,
             allowed: Allowed::default(),
         }
     }
@@ -69,7 +81,7 @@ impl Threads {
     /// Sets the store.
     #[must_use]
     pub fn with_store(mut self, store: impl ThreadStore) -> Self {
-        self.keeping = Keeping::Store(BoxStore::new(store));
+        self.place = Place::Store(BoxStore::new(store));
         self
     }
 
@@ -80,18 +92,20 @@ impl Threads {
     /// process, or in this one after a restart or after 100,000 later answers.
     #[must_use]
     pub fn with_seal(mut self, keys: impl Into<SealKeys>) -> Self {
-        self.keeping = Keeping::Sealed(keys.into(), UsedAnswers::default());
+        self.place = Place::Sealed(keys.into(), UsedAnswers::default());
         self
     }
 
-    /// Sets when a run counts as abandoned, as the time since it last saved its progress: its
-    /// process was killed, or its store failed twice in a row. Defaults to 15 minutes.
+    /// Sets how long the thread of a process that has died is not available. Defaults to 30 seconds.
     ///
-    /// Until then, other runs of its thread are refused. Afterwards another run may take over: open
-    /// calls do not run, and late results of the first run are not saved.
+    /// A run has its thread until it ends, however long that takes: a task of the Tokio runtime renews
+    /// its lease in half this time. Other runs of the thread are refused meanwhile. If the process
+    /// dies, or the store fails until the lease has ended, another run may take over: open calls do not
+    /// run, and late results of the first run are not saved. The clocks of all machines have to agree
+    /// much better than that. Outside a runtime nothing renews the lease.
     #[must_use]
-    pub fn abandoned_after(mut self, time: Duration) -> Self {
-        self.abandoned_after = time;
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = lease;
         self
     }
 
@@ -137,7 +151,7 @@ impl Threads {
     /// the [input](ClientInput::sealed), and nowhere else.
     #[must_use]
     pub fn is_sealed(&self, value: &str) -> bool {
-        matches!(self.keeping, Keeping::Sealed(..)) && is_sealed(value)
+        matches!(self.place, Place::Sealed(..)) && is_sealed(value)
     }
 
     /// Takes the accepted parts of the input, and claims the thread for one run.
@@ -151,9 +165,9 @@ impl Threads {
         key: ThreadKey,
         input: ClientInput<'_, M>,
     ) -> Result<Begun, M::Error> {
-        let known = match &self.keeping {
-            Keeping::Store(store) => store.load(&key).await.map_err(|error| broken(&*error))?,
-            Keeping::Sealed(keys, _) => {
+        let known = match &self.place {
+            Place::Store(store) => store.load(&key).await.map_err(|error| broken(&*error))?,
+            Place::Sealed(keys, _) => {
                 let opened = input
                     .sealed
                     .iter()
@@ -163,9 +177,7 @@ impl Threads {
         };
         let is_lost = match known.as_ref().and_then(|thread| thread.running) {
             None => false,
-            Some(since) if now().saturating_sub(since) < millis(self.abandoned_after) => {
-                return Err(busy().into());
-            }
+            Some(running) if running.until > now() => return Err(busy(running).into()),
             Some(_) => true,
         };
         let earlier = known
@@ -187,18 +199,30 @@ impl Threads {
         thread.runs.push(name.clone());
         thread.run_from = thread.log.len();
         thread.is_cut = false;
-        match &self.keeping {
-            Keeping::Store(store) => {
-                thread.running = Some(now());
+        let keeping = match &self.place {
+            Place::Store(store) => {
+                let running = Running {
+                    until: until(self.lease),
+                };
+                thread.running = Some(running);
                 // Saved before anything runs: the compare-and-swap that decides between two requests.
                 let claim = Claim::new(store.clone(), key.clone(), thread.clone());
                 let claimed = claim.save().await.map_err(|error| broken(&*error))?;
                 let Some(version) = claimed else {
-                    return Err(busy().into());
+                    return Err(busy(running).into());
                 };
                 thread.version = version;
+                let store = store.clone();
+                let key = key.clone();
+                Keeping::Store(Lease::new(
+                    store,
+                    key,
+                    name.clone(),
+                    self.lease,
+                    thread.clone(),
+                ))
             }
-            Keeping::Sealed(_, used) => {
+            Place::Sealed(keys, used) => {
                 // An answer repeated after a run that broke off counts once for what that run has left.
                 let (version, earlier) = earlier.unwrap_or_default();
                 let mut answers = Vec::new();
@@ -215,10 +239,11 @@ impl Threads {
                     let refusal = Refusal::new(RefusalKind::NotOpen, InputPart::Answers, why);
                     return Err(refusal.into());
                 }
+                Keeping::Sealed(keys.clone())
             }
-        }
+        };
         request.extensions_mut().insert(key.clone());
-        let keeper = Keeper::new(self.keeping.clone(), key, name.clone(), thread, input.tools);
+        let keeper = Keeper::new(keeping, key, name.clone(), thread, input.tools);
         Ok(Begun {
             request,
             keeper,
@@ -250,9 +275,17 @@ fn run_number(id: &str, run: &str) -> Option<u64> {
     }
 }
 
-fn busy() -> Refusal {
-    let why = "another run is active in this thread; wait until it ends";
+/// Returns the refusal of a thread that another run has.
+fn busy(running: Running) -> Refusal {
+    let left = Duration::from_millis(running.until.saturating_sub(now()));
+    // In whole seconds, and never at once.
+    let seconds = left.as_secs().saturating_add(1);
+    let why = format!(
+        "another run has this thread: try again when it has ended. If its server has stopped, the \
+         thread is free in at most {seconds} s"
+    );
     Refusal::new(RefusalKind::Busy, InputPart::Thread, why)
+        .retry_after(Duration::from_secs(seconds))
 }
 
 fn broken(error: &(dyn std::error::Error + 'static)) -> Refusal {

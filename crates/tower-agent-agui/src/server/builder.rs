@@ -371,13 +371,14 @@ impl AgUiBuilder {
         self
     }
 
-    /// Sets when a run counts as abandoned, as the time since it last saved its progress: its
-    /// process was killed, or its store failed twice in a row. Defaults to 15 minutes.
+    /// Sets how long the thread of a process that has died is not available. Defaults to 30 seconds.
     ///
-    /// Until then, other runs of its thread are rejected. Afterwards another run may take over:
-    /// open calls do not run, and late results of the first run are not saved.
-    pub fn abandoned_after(mut self, time: Duration) -> Self {
-        self.threads = self.threads.abandoned_after(time);
+    /// A run has its thread until it ends, however long that takes, and other runs of the thread are
+    /// rejected meanwhile, with `409` and `Retry-After`. After the lease of a process that has died,
+    /// another run may take over: open calls do not run, and late results of the first run are not
+    /// saved.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.threads = self.threads.lease(lease);
         self
     }
 

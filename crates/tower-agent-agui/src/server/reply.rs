@@ -1,7 +1,9 @@
 //! Responses sent before anything runs.
 
+use std::time::Duration;
+
 use bytes::Bytes;
-use http::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE};
+use http::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use serde_json::{Map, Value, json};
@@ -17,6 +19,7 @@ pub(super) struct Refusal {
     message: String,
     path: Option<String>,
     code: Option<&'static str>,
+    retry_after: Option<Duration>,
 }
 
 impl Refusal {
@@ -26,6 +29,7 @@ impl Refusal {
             message: message.into(),
             path: None,
             code: None,
+            retry_after: None,
         }
     }
 
@@ -44,6 +48,9 @@ impl Refusal {
         if self.status == StatusCode::METHOD_NOT_ALLOWED {
             headers.insert(ALLOW, HeaderValue::from_static("POST"));
         }
+        if let Some(after) = self.retry_after {
+            headers.insert(RETRY_AFTER, HeaderValue::from(after.as_secs()));
+        }
         response
     }
 }
@@ -61,6 +68,7 @@ impl From<InputError> for Refusal {
             // `.` is the whole input, which says nothing about where the error is.
             path: Some(error.path().to_owned()).filter(|path| path != "."),
             code: Some(error.kind().code()),
+            retry_after: error.retry_after(),
             ..Self::new(status, error.message())
         }
     }

@@ -1,5 +1,6 @@
 use std::str::{self, Utf8Error};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -168,6 +169,7 @@ pub struct InputError {
     path: String,
     message: String,
     kind: InputErrorKind,
+    retry_after: Option<Duration>,
 }
 
 /// The reason for which an input is rejected.
@@ -220,12 +222,21 @@ impl InputError {
             path: path.into(),
             message: message.to_string(),
             kind: InputErrorKind::Invalid,
+            retry_after: None,
         }
     }
 
     /// Sets the kind.
     pub(crate) fn of(self, kind: InputErrorKind) -> Self {
         Self { kind, ..self }
+    }
+
+    /// Sets the time after which the same input may be accepted.
+    pub(crate) fn after(self, retry_after: Option<Duration>) -> Self {
+        Self {
+            retry_after,
+            ..self
+        }
     }
 
     fn json(path: impl Into<String>, error: &serde_json::Error) -> Self {
@@ -259,6 +270,13 @@ impl InputError {
     #[must_use]
     pub fn kind(&self) -> InputErrorKind {
         self.kind
+    }
+
+    /// Returns the time after which the same input may be accepted, if that is known: the thread of
+    /// another run is free then, if the server of that run has stopped.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.retry_after
     }
 
     /// Returns the path, such as `messages[2].content[0].type`; `.` for the whole.

@@ -9,9 +9,9 @@ use std::time::Duration;
 use axum::Router;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
-use hyper::Request;
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
+use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
@@ -26,6 +26,8 @@ use crate::support::folder::Folder;
 
 const FOLDER: &str = "TOWER_AGENT_TEST_FOLDER";
 const HANGS: &str = "TOWER_AGENT_TEST_HANGS";
+/// In milliseconds.
+const LEASE: &str = "TOWER_AGENT_TEST_LEASE";
 
 /// The program: a server, if a test asks for it.
 #[test]
@@ -41,11 +43,15 @@ fn a_process_that_serves() {
 }
 
 async fn serve(folder: PathBuf) {
+    let lease = std::env::var(LEASE)
+        .ok()
+        .and_then(|millis| millis.parse().ok());
+    let lease = Duration::from_millis(lease.unwrap_or(0));
     let store = Sqlite::open(folder.join("a.db")).await.unwrap();
     let server = AgUi::builder(agent(folder, store.clone()))
         .name("shop")
         .threads(SessionThreads::new(store))
-        .abandoned_after(Duration::ZERO);
+        .lease(lease);
     let app = Router::new().route_service("/agent", server.build());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     println!("\nlistens {}", listener.local_addr().unwrap());
@@ -96,9 +102,14 @@ struct Process {
 
 impl Process {
     fn start(folder: &Path, hangs: bool) -> Self {
+        Self::start_with(folder, hangs, Duration::ZERO)
+    }
+
+    fn start_with(folder: &Path, hangs: bool, lease: Duration) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "served::a_process_that_serves", "--nocapture"]);
         command.env(FOLDER, folder).stdout(Stdio::piped());
+        command.env(LEASE, lease.as_millis().to_string());
         if hangs {
             command.env(HANGS, "1");
         }
@@ -110,18 +121,22 @@ impl Process {
     }
 
     async fn post(&self, input: &Value) -> Incoming {
+        let response = self.send(input).await;
+        assert_eq!(response.status(), 200);
+        response.into_body()
+    }
+
+    async fn send(&self, input: &Value) -> Response<Incoming> {
         let socket = TcpStream::connect(&self.address).await.unwrap();
         let (mut sender, connection) = http1::handshake(TokioIo::new(socket)).await.unwrap();
         tokio::spawn(connection);
         let request = Request::post("/agent").header("host", "localhost");
         let request = request.header("content-type", "application/json");
         let body = Full::new(Bytes::from(input.to_string()));
-        let response = sender
+        sender
             .send_request(request.body(body).unwrap())
             .await
-            .unwrap();
-        assert_eq!(response.status(), 200);
-        response.into_body()
+            .unwrap()
     }
 }
 
@@ -169,10 +184,8 @@ fn said(events: &[Value]) -> String {
 }
 
 fn paid(folder: &Folder) -> usize {
-    std::fs::read_to_string(folder.file("paid"))
-        .unwrap()
-        .lines()
-        .count()
+    let paid = std::fs::read_to_string(folder.file("paid"));
+    paid.unwrap_or_default().lines().count()
 }
 
 fn input(run: &str, messages: &[Value]) -> Value {
@@ -237,4 +250,46 @@ async fn a_client_whose_server_was_killed_gets_the_answer_once() {
             assert_eq!(paid(&folder), 2);
         }
     }
+}
+
+#[tokio::test]
+async fn a_thread_is_of_its_living_server_and_free_within_the_lease_of_a_killed_one() {
+    let lease = Duration::from_secs(1);
+    let folder = Folder::new("served-lease");
+    let question = json!({ "id": "m1", "role": "user", "content": "Pay." });
+    let messages = std::slice::from_ref(&question);
+    let hanging = Process::start_with(&folder.file(""), true, lease);
+    let mut body = hanging.post(&input("r1", messages)).await;
+    // It pays, and says half of its answer.
+    while paid(&folder) == 0 {
+        body.frame().await.unwrap().unwrap();
+    }
+    let next = Process::start_with(&folder.file(""), false, lease);
+    for _ in 0..4 {
+        tokio::time::sleep(lease / 2).await;
+        let refused = next.send(&input("r4", messages)).await;
+        assert_eq!(refused.status(), 409);
+        let after: u64 = refused.headers()["retry-after"]
+            .to_str()
+            .unwrap()
+            .parse()
+            .unwrap();
+        assert!((1..=2).contains(&after), "{after}");
+    }
+    drop(hanging);
+    drop(body);
+
+    let killed = std::time::Instant::now();
+    let answered = loop {
+        let response = next.send(&input("r4", messages)).await;
+        if response.status() == 200 {
+            break response.into_body();
+        }
+        assert_eq!(response.status(), 409);
+        assert!(killed.elapsed() < lease * 3, "the thread stays locked");
+        tokio::time::sleep(lease / 10).await;
+    };
+    let events = read(answered, |_| false).await;
+    assert_eq!(said(&events), "It is paid.", "{events:?}");
+    assert_eq!(paid(&folder), 1);
 }

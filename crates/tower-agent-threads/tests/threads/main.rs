@@ -1,5 +1,8 @@
 //! A server of a protocol with plain messages: what its clients can say, and what is stored.
 
+mod lease;
+mod quotas;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
