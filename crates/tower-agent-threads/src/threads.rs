@@ -102,7 +102,7 @@ impl Threads {
     /// its lease in half this time. Other runs of the thread are refused meanwhile. If the process
     /// dies, or the store fails until the lease has ended, another run may take over: open calls do not
     /// run, and late results of the first run are not saved. The clocks of all machines have to agree
-    /// much better than that. Outside a runtime nothing renews the lease.
+    /// much better than that. Outside a runtime with timers nothing renews the lease.
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;

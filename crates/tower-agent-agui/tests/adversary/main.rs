@@ -70,6 +70,7 @@ fn attack(kept: impl Fn(AgUiBuilder) -> AgUiBuilder) {
     };
     println!("ADVERSARY_SEED={seed}");
     let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
         .build()
         .unwrap();
     runtime.block_on(async {

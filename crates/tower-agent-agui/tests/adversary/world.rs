@@ -153,21 +153,22 @@ impl World {
         Ok(Message::new(Role::Assistant, parts))
     }
 
-    /// The server has asked this, in this place.
+    /// The server has asked this, in this place: for the first time, or again while it is open.
     pub(crate) fn ask(&self, place: &str, interrupt: &Value) {
         let id = interrupt["id"].as_str().unwrap().to_owned();
         let arguments = interrupt["metadata"]["arguments"].clone();
-        let place = place.to_owned();
+        let asked = Question {
+            place: place.to_owned(),
+            arguments,
+            answer: None,
+        };
         let state = &mut *self.0.lock().unwrap();
-        let old = state.questions.insert(
-            id,
-            Question {
-                place,
-                arguments,
-                answer: None,
-            },
-        );
-        assert!(old.is_none(), "one question is asked twice");
+        let Some(earlier) = state.questions.get(&id) else {
+            state.questions.insert(id, asked);
+            return;
+        };
+        let is_same = earlier.place == asked.place && earlier.arguments == asked.arguments;
+        assert!(is_same, "one id is that of two questions");
     }
 
     /// The server has taken this answer, in this place.
