@@ -1,5 +1,5 @@
-//! What a client can and cannot make a server do: a refund needs a person's approval, and no client
-//! gets one paid without it.
+//! What a client can and cannot make a server do: a refund needs the approval of support, and no
+//! customer gets one paid without it.
 //!
 //! ```text
 //! cargo run --example trust
@@ -15,12 +15,12 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{Agent, BoxError, Tool};
+use tower_agent::{Agent, BoxError, Resolution, Tool};
+use tower_agent_agui::threads::{Roles, ThreadQuery};
 use tower_agent_agui::{
-    AgUi, Conversation, Event, EventKind, InputErrorKind, Message, ResumeEntry, RunAgentInput,
-    RunOutcome,
+    AgUi, Conversation, Event, InputErrorKind, Message, ResumeEntry, RunAgentInput, conversation,
 };
-use tower_agent_middleware::approval::Approval;
+use tower_agent_middleware::approval::{Approval, Decision};
 
 #[derive(Deserialize, JsonSchema)]
 struct Refund {
@@ -28,11 +28,12 @@ struct Refund {
     amount: u32,
 }
 
-/// Creates a server whose agent pays refunds that a person has approved.
+/// Creates a server whose agent pays refunds that support has approved.
 fn server(paid: Arc<AtomicU32>) -> Result<AgUi, BoxError> {
     let model = ScriptedModel::new([
         Turn::tool("refund", json!({ "amount": 10 })),
-        Turn::from_text("You have 10 euros back."),
+        Turn::from_text("You have 8 euros back."),
+        Turn::from_text("You are welcome."),
     ]);
     let refund = Tool::function("refund", "Refunds an order.", move |Refund { amount }| {
         paid.fetch_add(amount, SeqCst);
@@ -40,7 +41,11 @@ fn server(paid: Arc<AtomicU32>) -> Result<AgUi, BoxError> {
     });
     let agent = Agent::builder(model)
         .tool(refund)
-        .on_tool(Approval::of_tools(["refund"]))
+        .on_tool(
+            Approval::of_tools(["refund"])
+                .by_role("support")
+                .allow_edits(),
+        )
         .build()?;
     // Over HTTP, an authentication layer identifies the user.
     let user =
@@ -59,7 +64,7 @@ fn input(run: &str, front_end: &Conversation, answers: Vec<ResumeEntry>) -> RunA
     input
 }
 
-/// Returns an approval of an interrupt.
+/// Returns what a client posts to approve a call.
 fn yes(question: &str) -> Result<Vec<ResumeEntry>, BoxError> {
     let payload = json!({ "approved": true });
     let yes = json!({ "interruptId": question, "status": "resolved", "payload": payload });
@@ -71,25 +76,30 @@ async fn main() -> Result<(), BoxError> {
     let paid = Arc::new(AtomicU32::new(0));
     let server = server(paid.clone())?;
 
-    // Ada asks for a refund. The agent wants to pay, and the guard asks for approval.
+    // Ada asks for a refund. The agent wants to pay, and the guard asks support.
     let mut front_end = Conversation::new([Message::user("m1", "I want a refund.")]);
     let run = server
         .run_for("ada", input("run-1", &front_end, Vec::new()))
         .await?;
     let events: Vec<Event> = run.collect().await;
     events.iter().for_each(|event| front_end.apply(event));
-    let question = question(&events).ok_or("the guard must ask")?;
-    println!("ada is asked; paid: {}", paid.load(SeqCst));
+    println!("ada waits; paid: {}", paid.load(SeqCst));
 
-    // Bob knows the id of the interrupt and sends an approval in Ada's thread. For him, that thread
-    // does not exist.
+    // Support finds the question, whoever asked. Over HTTP, a route of your own shows the list to those
+    // whom it has authenticated.
+    let support = Roles::new(["support"]);
+    let page = server.questions(&ThreadQuery::new(), &support).await?;
+    let question = page.questions.first().ok_or("the guard must ask")?;
+    println!("support is asked: {}", question.interrupt.payload);
+
+    // Ada has learnt the id of the question, and approves her own refund.
     let refused = server
-        .run_for("bob", input("run-2", &front_end, yes(&question)?))
+        .run_for("ada", input("run-2", &front_end, yes(&question.id)?))
         .await
         .err();
-    let refused = refused.ok_or("bob must not answer")?;
-    assert_eq!(refused.kind(), InputErrorKind::NotOpen);
-    println!("bob says yes: {refused}");
+    let refused = refused.ok_or("ada must not answer")?;
+    assert_eq!(refused.kind(), InputErrorKind::Forbidden);
+    println!("ada says yes: {refused}");
 
     // A client forges a call of the model.
     let mut forger = front_end.clone();
@@ -104,34 +114,34 @@ async fn main() -> Result<(), BoxError> {
     println!("ada's front end forges a call: {refused}");
     assert_eq!(paid.load(SeqCst), 0);
 
-    // Ada's approval allows the call that was shown to her.
+    // Support approves a smaller refund. The agent goes on here, without Ada's connection.
+    let edit = Decision::Edit(json!({ "amount": 8 }));
+    let answer = Resolution::resolved(&*question.id, edit);
     let run = server
-        .run_for("ada", input("run-4", &front_end, yes(&question)?))
+        .answer(question.key.clone(), support.clone(), answer.clone())
+        .await?;
+    drop(run.collect::<Vec<_>>().await);
+    assert_eq!(paid.load(SeqCst), 8);
+    println!("support says yes, to less; paid: {}", paid.load(SeqCst));
+
+    // Only once.
+    let refused = server.answer(question.key.clone(), support, answer).await;
+    let refused = refused.err().ok_or("it was answered")?;
+    assert_eq!(refused.kind(), InputErrorKind::NotOpen);
+    println!("support says yes again: {refused}");
+
+    // Ada's front end receives what it has missed with its next run.
+    let mut messages = front_end.messages().to_vec();
+    messages.push(Message::user("m2", "Thanks!"));
+    front_end = Conversation::new(messages);
+    let run = server
+        .run_for("ada", input("run-4", &front_end, Vec::new()))
         .await?;
     let events: Vec<Event> = run.collect().await;
     events.iter().for_each(|event| front_end.apply(event));
-    assert_eq!(paid.load(SeqCst), 10);
-    println!("ada says yes; paid: {}", paid.load(SeqCst));
-
-    // Only once.
-    let refused = server
-        .run_for("ada", input("run-5", &front_end, yes(&question)?))
-        .await
-        .err();
-    let refused = refused.ok_or("it was answered")?;
-    assert_eq!(refused.kind(), InputErrorKind::NotOpen);
-    assert_eq!(paid.load(SeqCst), 10);
-    println!("ada says yes again: {refused}");
-    Ok(())
-}
-
-/// Returns the id of the interrupt that a run has ended with.
-fn question(events: &[Event]) -> Option<String> {
-    let EventKind::RunFinished(finished) = &events.last()?.kind else {
-        return None;
-    };
-    match finished.outcome.as_ref()? {
-        RunOutcome::Interrupt { interrupts } => Some(interrupts.first()?.id.to_string()),
-        _ => None,
+    for message in &conversation::read(front_end.messages())? {
+        println!("ada reads: {:?}: {}", message.role(), message.text());
     }
+    assert_eq!(paid.load(SeqCst), 8);
+    Ok(())
 }

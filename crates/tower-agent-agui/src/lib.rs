@@ -30,6 +30,7 @@
 //! | assistant and reasoning messages that the server does not know | rejected; dropped if they come from a run of the thread that broke off |
 //! | answers to interrupts (`resume`) | accepted once, if the interrupt is open in this thread, for the call and the arguments in question; otherwise rejected if they would allow a call |
 //! | answers to interrupts [for a role](tower_agent::Interrupt::for_role) | rejected, also if they cancel, unless the sender [has the role](AgUiBuilder::roles) |
+//! | messages, while somebody else than the client is to answer | kept: they follow the answer, and the question stays open |
 //! | state, context, tools, forwarded properties, names | accepted: do not let a guard rely on them |
 //! | URLs of images, audio and documents | accepted if they are public, or [your function](AgUiBuilder::allow_urls) accepts them |
 //! | files of a provider | rejected |
@@ -60,6 +61,15 @@
 //! the same `resume` is accepted again: the first answer counts, and the run continues after the
 //! work already done. Calls and results of a run that broke off stay in the conversation, even if
 //! the client never received them.
+//!
+//! # Who else answers
+//!
+//! A question [for a role](tower_agent::Interrupt::for_role), such as that of an
+//! [approval](https://docs.rs/tower-agent-middleware/latest/tower_agent_middleware/approval/struct.Approval.html#method.by_role)
+//! by support, is not the client's. The client is told with an activity that somebody is waited for, and
+//! its run ends as one that has succeeded. [`AgUi::questions`] lists the open questions of all threads for
+//! those who have a role, and [`AgUi::answer`] goes on in the server, without the client. With its next run
+//! the client receives what it has missed: the tool's result and what the agent has said.
 //!
 //! # Example
 //!

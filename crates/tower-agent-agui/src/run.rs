@@ -73,13 +73,16 @@ impl AgUiRun {
             request,
             keeper,
             name,
+            missed,
+            missed_at,
             ..
         } = begun;
         let agent = RunStream::named(agent, request, name);
         let order = OrderKeeper::new(input.thread_id.clone(), input.run_id.clone());
         let interrupt_ids = keeper.interrupt_ids().clone();
         let context = agent.context().clone();
-        let run = TranslateRun::new(input, context, interrupt_ids, roles, failure_message);
+        let run = TranslateRun::new(input, context, interrupt_ids, roles, failure_message)
+            .with_missed(missed, missed_at);
         Self {
             agent: Some(agent),
             keeper,

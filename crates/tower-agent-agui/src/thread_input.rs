@@ -5,8 +5,8 @@ use std::sync::Arc;
 use tower_agent::error::Resolution;
 use tower_agent::message::Part;
 use tower_agent_threads::{
-    ClientCall, ClientInput, ClientMessage, ClientRole, ClientView, InputPart, Refusal,
-    RefusalKind, Roles, Threads,
+    ClientCall, ClientInput, ClientMessage, ClientRole, ClientView, InputPart, MissedMessage,
+    Refusal, RefusalKind, Roles, Threads,
 };
 
 use crate::conversation::{self, Conversation};
@@ -119,6 +119,17 @@ impl ClientView for Conversation {
                 } if message.subagent_run_id.is_none() => Some((&*message.id, &**text)),
                 _ => None,
             })
+    }
+
+    fn messages(&self) -> Vec<MissedMessage> {
+        let messages = Conversation::messages(self).iter();
+        messages
+            .filter(|message| !matches!(message.kind, MessageKind::Activity { .. }))
+            .filter_map(|message| {
+                let value = serde_json::to_value(message).ok()?;
+                Some(MissedMessage::new(message.id.clone(), value))
+            })
+            .collect()
     }
 }
 

@@ -3,6 +3,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tower_agent::error::Resolution;
 use tower_agent::message::{Message, Messages, Part};
 
@@ -132,6 +134,8 @@ pub struct ClientInput<'a, M> {
     pub tools: HashSet<Arc<str>>,
     /// The roles of the sender.
     pub roles: Roles,
+    /// Somebody else than the client answers, who has no messages and receives none.
+    pub(crate) is_away: bool,
     /// The sealed threads that the client has sent, if the server [keeps none](crate::Threads::with_seal).
     pub sealed: Vec<String>,
 }
@@ -146,6 +150,7 @@ impl<'a, M: ClientMessage> ClientInput<'a, M> {
             answers: Vec::new(),
             tools: HashSet::new(),
             roles: Roles::default(),
+            is_away: false,
             sealed: Vec::new(),
         }
     }
@@ -160,6 +165,50 @@ pub trait ClientView {
     /// Returns the texts of the agent's messages, each with the id of its message, oldest first. Those
     /// of subagents are left out.
     fn texts(&self) -> impl Iterator<Item = (&str, &str)>;
+
+    /// Returns the messages in the client's own form, oldest first, for a client that receives them
+    /// [later](crate::Threads::answer). Defaults to none.
+    fn messages(&self) -> Vec<MissedMessage> {
+        Vec::new()
+    }
+}
+
+/// A message of a run that its client did not receive: somebody else has [answered](crate::Threads::answer).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct MissedMessage {
+    /// The client's id of the message.
+    pub id: Arc<str>,
+    /// The message in the client's own form.
+    pub message: Value,
+}
+
+impl MissedMessage {
+    /// Creates a message in the client's own form.
+    #[must_use]
+    pub fn new(id: Arc<str>, message: Value) -> Self {
+        Self { id, message }
+    }
+}
+
+/// The input of somebody who has no messages.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum NoMessage {}
+
+impl ClientMessage for NoMessage {
+    type Error = Refusal;
+
+    fn id(&self) -> &Arc<str> {
+        match *self {}
+    }
+
+    fn role(&self) -> ClientRole<'_> {
+        match *self {}
+    }
+
+    fn parts(&self, _: usize) -> Result<Vec<Part>, Refusal> {
+        match *self {}
+    }
 }
 
 /// A client that has these messages, each whole.

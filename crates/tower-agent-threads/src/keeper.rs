@@ -53,6 +53,8 @@ pub struct Keeper {
     /// The thread at the start of the run.
     base: Thread,
     client_tools: HashSet<Arc<str>>,
+    /// The client does not receive the run.
+    is_away: bool,
     interrupt_ids: InterruptIds,
     /// The tool results that are saved.
     saved: HashSet<Arc<str>>,
@@ -65,6 +67,7 @@ impl Keeper {
         name: Arc<str>,
         base: Thread,
         client_tools: HashSet<Arc<str>>,
+        is_away: bool,
     ) -> Self {
         let interrupt_ids = InterruptIds::of_open(&base.open);
         Self {
@@ -73,6 +76,7 @@ impl Keeper {
             name,
             base,
             client_tools,
+            is_away,
             interrupt_ids,
             saved: HashSet::new(),
         }
@@ -143,6 +147,19 @@ impl Keeper {
                 answerer: pending.answerer.clone(),
             }));
             thread.answered.clear();
+            let waits_for_role = |open: &OpenInterrupt| open.answerer.role().is_some();
+            if !thread.open.iter().any(waits_for_role) {
+                thread.branch.append(&mut thread.held);
+            }
+        }
+        if self.is_away {
+            let of_run = thread.branch.iter();
+            let of_run: Vec<_> = of_run
+                .filter(|index| **index >= thread.run_from)
+                .copied()
+                .collect();
+            thread.unheard.extend(of_run);
+            thread.missed.extend(client.messages());
         }
         thread.head = head;
         thread.is_cut = progress == Progress::Cut;

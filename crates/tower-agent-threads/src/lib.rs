@@ -14,6 +14,7 @@
 //! |---|---|
 //! | [`Threads`] | begins a run of a thread with a client's input |
 //! | [`ClientInput`], [`ClientMessage`], [`ClientView`] | the side of the client: its input, and the messages that it has |
+//! | [`Question`], [`Roles`] | the questions for others than the client, and who may answer them |
 //! | [`Refusal`] | the reason not to accept an input |
 //! | [`Keeper`] | saves the progress of a run |
 //! | [`Thread`], [`ThreadStore`], [`MemoryThreads`] | the stored thread, to be read, and where it is stored |
@@ -64,6 +65,7 @@ mod lease;
 mod lock;
 mod memory;
 mod query;
+mod question;
 mod refusal;
 mod results;
 mod roles;
@@ -77,12 +79,15 @@ mod threads;
 mod time;
 mod urls;
 
-pub use self::client::{ClientCall, ClientInput, ClientMessage, ClientRole, ClientView};
+pub use self::client::{
+    ClientCall, ClientInput, ClientMessage, ClientRole, ClientView, MissedMessage,
+};
 pub use self::interrupt_ids::InterruptIds;
 pub use self::keeper::{Keeper, Progress, Save};
 pub use self::key::ThreadKey;
 pub use self::memory::MemoryThreads;
 pub use self::query::{ThreadInfo, ThreadQuery};
+pub use self::question::{Question, QuestionPage};
 pub use self::refusal::{InputPart, Refusal, RefusalKind};
 pub use self::roles::Roles;
 pub use self::saving::Saving;

@@ -11,7 +11,7 @@ use crate::client::{ClientInput, ClientMessage};
 use crate::refusal::{InputPart, Refusal, RefusalKind};
 use crate::results::Results;
 use crate::sent::Sent;
-use crate::thread::{Answered, Entry, Speaker, Thread};
+use crate::thread::{Answered, Entry, OpenInterrupt, Speaker, Thread};
 use crate::urls::{UrlRule, Urls};
 
 /// The start of a run.
@@ -20,6 +20,8 @@ pub(crate) struct Accepted {
     /// The thread with the accepted input.
     pub(crate) thread: Thread,
     pub(crate) request: AgentRequest,
+    /// The number of the client's messages that precede those that it has missed.
+    pub(crate) missed_at: usize,
 }
 
 /// The exceptions that a server allows its clients.
@@ -44,7 +46,11 @@ pub(crate) fn begin<M: ClientMessage>(
     account::read(input.messages, urls, &mut thread)?;
     thread.branch = (0..thread.log.len()).collect();
     let request = AgentRequest::resume(thread.checkpoint());
-    Ok(Accepted { thread, request })
+    Ok(Accepted {
+        thread,
+        request,
+        missed_at: 0,
+    })
 }
 
 /// Accepts the input of a thread that the server knows. `is_lost` means that the progress of the
@@ -58,18 +64,29 @@ pub(crate) fn go_on<M: ClientMessage>(
 ) -> Result<Accepted, M::Error> {
     thread.is_cut |= is_lost;
     let mut sent = Sent::read(&thread, input.messages, urls)?;
-    if allowed.partial_history && sent.known.is_empty() {
+    if (allowed.partial_history || input.is_away) && sent.known.is_empty() {
         sent.add_all_known(&thread);
     }
     let mut results = Results::of(&thread);
     let (staying, unheard) = sent.staying(&thread, &results);
     thread.unheard = unheard;
     let new_results = sent.results(&thread, &results, &staying)?;
+    // They follow the answer, wherever the client shows them.
+    let held: BTreeSet<_> = thread.held.iter().copied().collect();
     // Only then does the run go on where the last one stopped; otherwise it is another branch.
     let is_whole = !is_lost
-        && thread.branch.iter().copied().collect::<BTreeSet<_>>() == staying
+        && thread.branch.iter().copied().collect::<BTreeSet<_>>() == &staying - &held
         && sent.new.iter().all(|(after, _)| *after == sent.last);
     let answered = answered(&thread, input)?;
+    let is_for_other = |open: &OpenInterrupt| !may_answer(input, open);
+    // What a client says while somebody else is to answer must not close the question.
+    let holds = is_whole && thread.open.iter().any(is_for_other);
+    if holds {
+        for (_, entry) in std::mem::take(&mut sent.new) {
+            let index = thread.push(entry);
+            thread.held.push(index);
+        }
+    }
     let has_new_messages = !sent.new.is_empty();
     // A repeated input may omit the messages of the run that broke off.
     let is_open = |id: &str| thread.open.iter().any(|open| *open.id == *id);
@@ -114,6 +131,8 @@ pub(crate) fn go_on<M: ClientMessage>(
         // Nobody continues the calls of the branch that is left.
         close(&mut thread, &mut results, &branch);
         thread.head = thread.head.for_branch();
+        thread.missed.clear();
+        thread.held.clear();
     }
     let is_wanted = |index: usize| !is_whole || fresh.contains(&index);
     thread.branch = with_results(&thread, &results, &branch, is_wanted);
@@ -127,7 +146,11 @@ pub(crate) fn go_on<M: ClientMessage>(
         .retain(|open| goes_on && !answered.iter().any(|answered| answered.id == open.id));
     thread.answered = answered;
     let request = AgentRequest::resume(thread.checkpoint()).with_resolutions(resolutions);
-    Ok(Accepted { thread, request })
+    Ok(Accepted {
+        thread,
+        request,
+        missed_at: sent.number_of_known,
+    })
 }
 
 /// Closes the server's calls in a branch that was abandoned.
@@ -195,7 +218,7 @@ fn answered<M>(thread: &Thread, input: &ClientInput<'_, M>) -> Result<Vec<Answer
     for (index, answer) in input.answers.iter().enumerate() {
         let id = &*answer.id;
         if let Some(open) = thread.open.iter().find(|open| *open.id == *id) {
-            if !input.roles.may_answer(&open.answerer) {
+            if !may_answer(input, open) {
                 let why =
                     format!("the interrupt `{id}` is for a role that this client does not have");
                 return Err(Refusal::forbidden(InputPart::Answer(index), why));
@@ -212,12 +235,18 @@ fn answered<M>(thread: &Thread, input: &ClientInput<'_, M>) -> Result<Vec<Answer
         match earlier.find(|earlier| thread.is_cut && *earlier.id == *id) {
             // The run broke off. Its answer still counts for the calls that it did not start.
             Some(earlier) => answered.push(earlier.clone()),
-            None if is_resolved(answer) => return Err(not_open(index, answer)),
+            None if is_resolved(answer) || input.is_away => return Err(not_open(index, answer)),
             // A cancelled interrupt that is not open needs no answer.
             None => {}
         }
     }
     Ok(answered)
+}
+
+/// Returns whether the sender of an input is the party that answers.
+fn may_answer<M>(input: &ClientInput<'_, M>, open: &OpenInterrupt) -> bool {
+    let is_user = !input.is_away;
+    (is_user || open.answerer.role().is_some()) && input.roles.may_answer(&open.answerer)
 }
 
 /// Returns whether an answer could allow a call.

@@ -18,6 +18,8 @@ pub(crate) struct Sent<'a, M> {
     pub(crate) known: BTreeSet<usize>,
     /// The last of them.
     pub(crate) last: Option<usize>,
+    /// The number of the client's messages up to that one.
+    pub(crate) number_of_known: usize,
     /// New messages, and the known message that each follows.
     pub(crate) new: Vec<(Option<usize>, Entry)>,
     results: Vec<SentResult<'a, M>>,
@@ -51,6 +53,7 @@ impl<'a, M: ClientMessage> Sent<'a, M> {
         let mut sent = Self {
             known: BTreeSet::new(),
             last: None,
+            number_of_known: 0,
             new: Vec::new(),
             results: Vec::new(),
             left_out: HashSet::new(),
@@ -76,6 +79,7 @@ impl<'a, M: ClientMessage> Sent<'a, M> {
             {
                 sent.known.insert(known);
                 sent.last = sent.last.max(Some(known));
+                sent.number_of_known = index + 1;
                 continue;
             }
             match role {
@@ -89,12 +93,15 @@ impl<'a, M: ClientMessage> Sent<'a, M> {
                     let words = account::words(message, Role::User, index, urls, thread)?;
                     sent.add_new(id, speaker, words);
                 }
-                ClientRole::Tool { call, is_failed } => sent.results.push(SentResult {
-                    message,
-                    index,
-                    call,
-                    is_failed,
-                }),
+                ClientRole::Tool { call, is_failed } => {
+                    sent.number_of_known = index + 1;
+                    sent.results.push(SentResult {
+                        message,
+                        index,
+                        call,
+                        is_failed,
+                    });
+                }
                 // Of a run that broke off, or an attempt that was discarded.
                 ClientRole::Assistant(_) if thread.is_of_a_run(id) => sent.leave_out(message),
                 ClientRole::Assistant(_) => {

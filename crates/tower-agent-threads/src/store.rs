@@ -177,6 +177,10 @@ trait Erased: Send + Sync {
         thread: Thread,
         expected: u64,
     ) -> BoxFuture<'a, Result<bool, BoxError>>;
+    fn list<'a>(
+        &'a self,
+        query: &'a ThreadQuery,
+    ) -> BoxFuture<'a, Result<Vec<ThreadInfo>, BoxError>>;
 }
 
 impl<S: ThreadStore> Erased for S {
@@ -192,6 +196,13 @@ impl<S: ThreadStore> Erased for S {
     ) -> BoxFuture<'a, Result<bool, BoxError>> {
         Box::pin(ThreadStore::save(self, key, thread, expected))
     }
+
+    fn list<'a>(
+        &'a self,
+        query: &'a ThreadQuery,
+    ) -> BoxFuture<'a, Result<Vec<ThreadInfo>, BoxError>> {
+        Box::pin(ThreadStore::list(self, query))
+    }
 }
 
 impl BoxStore {
@@ -201,6 +212,10 @@ impl BoxStore {
 
     pub(crate) async fn load(&self, key: &ThreadKey) -> Result<Option<Thread>, BoxError> {
         self.0.load(key).await
+    }
+
+    pub(crate) async fn list(&self, query: &ThreadQuery) -> Result<Vec<ThreadInfo>, BoxError> {
+        self.0.list(query).await
     }
 
     /// Saves the next version of a thread. Returns it, or `None` if the thread was not saved.

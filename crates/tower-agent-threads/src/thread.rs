@@ -9,6 +9,7 @@ use tower_agent::agent::{Checkpoint, CheckpointHead};
 use tower_agent::error::{Answerer, Interrupt, Resolution};
 use tower_agent::message::{Message, Messages};
 
+use crate::client::MissedMessage;
 use crate::key::ThreadKey;
 use crate::query::ThreadInfo;
 use crate::time::{now, time};
@@ -60,6 +61,10 @@ pub struct Thread {
     /// Messages of runs that broke off that the client never received. They stay as long as those
     /// that precede them.
     pub(crate) unheard: BTreeSet<usize>,
+    /// The messages of runs that somebody else has continued, as the client is to receive them.
+    pub(crate) missed: Vec<MissedMessage>,
+    /// What the client has said while the thread waited for somebody else. It follows the answer.
+    pub(crate) held: Vec<usize>,
     /// The latest run failed, or its client disconnected: the client may not know all its work.
     pub(crate) is_cut: bool,
     /// The active run.
@@ -304,6 +309,7 @@ impl Thread {
             &self.open,
             &self.answered,
             &self.runs,
+            &self.missed,
         ));
         self.log.iter().map(|entry| entry.size()).sum::<usize>() + head
     }

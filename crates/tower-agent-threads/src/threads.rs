@@ -2,14 +2,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tower_agent::agent::AgentRequest;
+use tower_agent::context::State;
+use tower_agent::error::Resolution;
 
 use crate::claim::Claim;
-use crate::client::{ClientInput, ClientMessage};
+use crate::client::{ClientInput, ClientMessage, MissedMessage, NoMessage};
 use crate::keeper::{Keeper, Keeping};
 use crate::key::ThreadKey;
 use crate::lease::{Lease, until};
 use crate::memory::MemoryThreads;
+use crate::query::ThreadQuery;
+use crate::question::{Question, QuestionPage};
 use crate::refusal::{InputPart, Refusal, RefusalKind};
+use crate::roles::Roles;
 use crate::rules::{self, Accepted, Allowed};
 use crate::seal::{SealKeys, UsedAnswers, is_sealed};
 use crate::store::{BoxStore, ThreadStore};
@@ -58,6 +63,11 @@ pub struct Begun {
     /// The name of the run, for [`RunStream::named`](tower_agent::RunStream::named): the ids of its
     /// messages start with it.
     pub name: Arc<str>,
+    /// The messages that the client has not received, in its own form: somebody else has
+    /// [answered](Threads::answer). Send them first.
+    pub missed: Vec<MissedMessage>,
+    /// The number of the client's messages that precede those.
+    pub missed_at: usize,
 }
 
 impl Default for Threads {
@@ -190,10 +200,25 @@ impl Threads {
         let Accepted {
             mut thread,
             mut request,
+            missed_at,
         } = match known {
+            None if input.is_away => {
+                let why = "the thread is not known";
+                let refusal = Refusal::new(RefusalKind::NotOpen, InputPart::Thread, why);
+                return Err(refusal.into());
+            }
             None => rules::begin(&input, urls)?,
             Some(thread) => rules::go_on(thread, &input, is_lost, &self.allowed, urls)?,
         };
+        let has = |missed: &MissedMessage| {
+            let mut ids = input.messages.iter().map(ClientMessage::id);
+            ids.any(|id| *id == missed.id)
+        };
+        thread.missed.retain(|missed| !has(missed));
+        let missed = thread.missed.clone();
+        if input.is_away {
+            request = request.with_state(State::from(thread.state.clone()));
+        }
         // From here on the thread is this run's.
         let name = name(&input, &thread);
         thread.runs.push(name.clone());
@@ -243,12 +268,86 @@ impl Threads {
             }
         };
         request.extensions_mut().insert(key.clone());
-        let keeper = Keeper::new(keeping, key, name.clone(), thread, input.tools);
+        let keeper = Keeper::new(
+            keeping,
+            key,
+            name.clone(),
+            thread,
+            input.tools,
+            input.is_away,
+        );
         Ok(Begun {
             request,
             keeper,
             name,
+            missed,
+            missed_at,
         })
+    }
+
+    /// Begins a run that continues a thread with the answer of somebody else than its client: of an
+    /// approver with one of these roles, to a question [for it](tower_agent::Interrupt::for_role).
+    ///
+    /// The client need not be connected. It receives the messages of the run with its next one, in
+    /// [`Begun::missed`]. Its tools and what else it sends with an input are not available.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the question is not open or not for one of the roles, if another run is active in the
+    /// thread, or the server keeps no threads.
+    pub async fn answer(
+        &self,
+        key: ThreadKey,
+        roles: Roles,
+        answer: Resolution,
+    ) -> Result<Begun, Refusal> {
+        let run_id = uuid::Uuid::new_v4().to_string();
+        let mut input = ClientInput::<NoMessage>::new(run_id, &[]);
+        input.roles = roles;
+        input.answers = vec![answer];
+        input.is_away = true;
+        self.begin(key, input).await
+    }
+
+    /// Returns the open questions that somebody with these roles can [answer](Self::answer), in the
+    /// threads on one page of a list. A page with threads may have no questions: continue after its
+    /// last thread.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store cannot be read, or the server keeps no threads.
+    pub async fn questions(
+        &self,
+        query: &ThreadQuery,
+        roles: &Roles,
+    ) -> Result<QuestionPage, Refusal> {
+        let Place::Store(store) = &self.place else {
+            let why = "the clients of this server keep its threads";
+            return Err(Refusal::new(RefusalKind::Store, InputPart::Thread, why));
+        };
+        let query = query.clone().waiting();
+        let threads = store.list(&query).await.map_err(|error| broken(&*error))?;
+        let mut questions = Vec::new();
+        for info in &threads {
+            let thread = store.load(&info.key).await;
+            // Answered or deleted since.
+            let Some(thread) = thread.map_err(|error| broken(&*error))? else {
+                continue;
+            };
+            for (id, interrupt) in thread.interrupts() {
+                let is_for_role = interrupt.answerer.role().is_some();
+                if is_for_role && roles.may_answer(&interrupt.answerer) {
+                    questions.push(Question {
+                        key: info.key.clone(),
+                        id: id.clone(),
+                        asked_at: thread.updated_at(),
+                        interrupt: interrupt.clone(),
+                    });
+                }
+            }
+        }
+        let next = threads.last().map(|last| query.after(last));
+        Ok(QuestionPage { questions, next })
     }
 }
 

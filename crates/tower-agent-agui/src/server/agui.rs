@@ -16,11 +16,11 @@ use crate::permit::{Permit, Runs};
 use crate::run::AgUiRun;
 use crate::thread_input::{take_sealed, thread_input};
 use crate::translate::TranslateRequest;
-use crate::wire::{InputError, RunAgentInput};
+use crate::wire::{InputError, InputErrorKind, RunAgentInput};
 use tower_agent::agent::BoxAgent;
 use tower_agent::callback::LayerInner;
-use tower_agent::error::BoxError;
-use tower_agent_threads::{Roles, ThreadKey, Threads};
+use tower_agent::error::{BoxError, Resolution};
+use tower_agent_threads::{QuestionPage, Roles, ThreadKey, ThreadQuery, Threads};
 
 /// An agent as an HTTP service that speaks AG-UI.
 ///
@@ -123,6 +123,60 @@ impl AgUi {
         let permit = self.runs.permit(Some(&principal))?;
         self.start(input, Some(principal), roles, None, permit)
             .await
+    }
+
+    /// Returns the open questions of this server's threads that somebody with these roles can
+    /// [answer](Self::answer), the latest first: those of the threads on one page of a list.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store cannot be read, or the server is
+    /// [stateless](super::AgUiBuilder::stateless).
+    pub async fn questions(
+        &self,
+        query: &ThreadQuery,
+        roles: &Roles,
+    ) -> Result<QuestionPage, InputError> {
+        let query = query.clone().server(self.name.clone());
+        Ok(self.threads.questions(&query, roles).await?)
+    }
+
+    /// Answers a question in place of its thread's client, as an approver with these roles: the
+    /// agent goes on while the returned run is read, and its client need not be connected. The client
+    /// receives what it has missed with its next run.
+    ///
+    /// The tools of the client, its context and its forwarded properties are not available.
+    ///
+    /// # Errors
+    ///
+    /// Fails before anything has run if the question is not open, not [for one of the
+    /// roles](tower_agent::Interrupt::for_role) or not of this server, if another run is active in the
+    /// thread, or the server is [stateless](super::AgUiBuilder::stateless).
+    pub async fn answer(
+        &self,
+        key: ThreadKey,
+        roles: Roles,
+        answer: Resolution,
+    ) -> Result<AgUiRun, InputError> {
+        if key.server != self.name {
+            // Its agent is another one, with other guards.
+            let why = "the thread is of another server";
+            return Err(InputError::new("threadId", why).of(InputErrorKind::NotOpen));
+        }
+        let permit = self.runs.permit(key.principal.as_ref())?;
+        let thread = key.thread.clone();
+        let mut begun = self.threads.answer(key, roles.clone(), answer).await?;
+        let input = Arc::new(RunAgentInput::new(thread, begun.name.clone(), []));
+        begun.request.extensions_mut().insert(input.clone());
+        Ok(AgUiRun::new(
+            self.agent.clone(),
+            begun,
+            input,
+            roles,
+            self.stack.clone(),
+            self.failure_message.clone(),
+            permit,
+        ))
     }
 
     async fn start(

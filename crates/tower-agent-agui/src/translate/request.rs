@@ -9,7 +9,7 @@ use tower_agent::call::{CallKind, Extensions};
 use tower_agent::context::RunContext;
 use tower_agent::error::Error;
 use tower_agent::stream;
-use tower_agent_threads::{InterruptIds, Roles};
+use tower_agent_threads::{InterruptIds, MissedMessage, Roles};
 
 use super::response::TranslateResponse;
 use super::state::SentState;
@@ -33,6 +33,8 @@ pub(crate) struct TranslateRun {
     /// The roles of the client.
     pub(super) roles: Roles,
     pub(super) state: SentState,
+    /// The client's latest messages, if it has missed some that precede them.
+    pub(super) latest: Option<Vec<Arc<str>>>,
     failure_message: FailureMessage,
 }
 
@@ -53,8 +55,26 @@ impl TranslateRun {
             interrupt_ids,
             roles,
             state: SentState::default(),
+            latest: None,
             failure_message,
         }
+    }
+
+    /// Adds the messages that the client has missed, behind this number of its own.
+    pub(crate) fn with_missed(mut self, missed: Vec<MissedMessage>, at: usize) -> Self {
+        if missed.is_empty() {
+            return self;
+        }
+        let mut messages = self.input.messages.clone();
+        let missed = missed
+            .into_iter()
+            .filter_map(|missed| serde_json::from_value(missed.message).ok());
+        let at = at.min(messages.len());
+        let latest = messages[at..].iter();
+        self.latest = Some(latest.map(|message| message.id.clone()).collect());
+        messages.splice(at..at, missed);
+        self.shown = Mutex::new(Conversation::new(messages));
+        self
     }
 
     /// Returns the text that the client reads of an error.

@@ -71,7 +71,19 @@ pub(crate) fn translate(event: stream::Event, run: &TranslateRun, out: &mut Vec<
     } = event;
     let from = out.len();
     match kind {
-        EventKind::RunStarted { .. } => out.push(started(run)),
+        EventKind::RunStarted { .. } => {
+            out.push(started(run));
+            if let Some(latest) = &run.latest {
+                let shown = lock(&run.shown);
+                // A client keeps the order of what it has and adds the rest at the end, so the latest
+                // are taken away first.
+                if !latest.is_empty() {
+                    out.push(shown.snapshot_without(latest));
+                }
+                out.push(shown.snapshot());
+                out.push(waiting(run, &[]));
+            }
+        }
         EventKind::RunFinished => out.push(finished(run, None)),
         EventKind::RunInterrupted {
             interrupts: pending,
@@ -215,7 +227,7 @@ fn interrupted(
     out.push(finished(run, Some(outcome)));
 }
 
-/// Returns the activity that shows whom the thread waits for. It says nothing of the questions, which are
+/// Returns the activity that shows whom the thread waits for: nobody if there are no questions. It says nothing of the questions, which are
 /// not for this client.
 fn waiting(run: &TranslateRun, questions: &[&tower_agent::error::Interrupt]) -> Event {
     let mut waits = Vec::new();

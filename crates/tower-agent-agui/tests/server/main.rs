@@ -12,6 +12,7 @@ mod rules;
 #[allow(dead_code, reason = "each test uses its share")]
 mod watched;
 
+mod approver;
 mod client;
 mod events;
 mod layers;
