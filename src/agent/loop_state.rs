@@ -13,9 +13,9 @@ use super::waiting::whose_turn;
 use crate::call::{BoxCallFuture, CallKind, Origin, Request};
 use crate::callback::{LoopRules, Tree};
 use crate::context::RunContext;
-use crate::conversation::{CallName, Step, Transcript, make_whole, next_step, refusal};
+use crate::conversation::{CallName, Paused, Step, Transcript, make_whole, next_step, refusal};
 use crate::error::{Error, ErrorKind, Result};
-use crate::message::{CallIds, Message, MessageId, Messages, Part, Usage};
+use crate::message::{CallIds, Message, MessageId, Messages, Part, Role, Usage};
 use crate::model::{ModelRequest, ModelResponse, Settings, Written};
 use crate::on_drop::OnDrop;
 use crate::panic::catch;
@@ -56,6 +56,8 @@ pub(super) struct LoopState<'a> {
     answering: Option<Box<Answering>>,
     transcript: Transcript,
     new_from: usize,
+    /// The agent's progress before the run paused, if it goes on with one that did.
+    earlier: Paused,
     iterations: u32,
     /// The serialised messages for the model's protocol.
     written: Written,
@@ -92,6 +94,19 @@ impl<'a> LoopState<'a> {
             ),
             None => (settings, tools.declarations().clone()),
         };
+        let new_from = request.messages().len();
+        let transcript = context.write(request.messages());
+        let mut turn = context.begun();
+        let earlier = context.paused().unwrap_or_else(|| Paused::at(new_from));
+        if earlier.iterations > 0 {
+            for message in request.messages().range(earlier.from) {
+                // The turn that goes on is the last, in which the model has called the tools.
+                turn.begin_turn(earlier.iterations - 1, false);
+                if message.role() == Role::Assistant {
+                    turn.push_text(message);
+                }
+            }
+        }
         Ok(Self {
             config,
             request,
@@ -101,11 +116,12 @@ impl<'a> LoopState<'a> {
             tools,
             declarations,
             answering,
-            transcript: context.write(request.messages()),
-            new_from: request.messages().len(),
-            iterations: 0,
+            transcript,
+            new_from,
+            iterations: earlier.iterations,
+            earlier,
             written: Written::default(),
-            turn: context.begun(),
+            turn,
             step: None,
         })
     }
@@ -127,7 +143,8 @@ impl<'a> LoopState<'a> {
             if let Some(agent) = self.successor() {
                 self.step = None;
                 // Recorded before the other agent runs: a resumed run must not ask this one again.
-                self.context.give_turn(agent.name());
+                let from = self.transcript.read(Messages::len);
+                self.context.give_turn(agent.name(), from);
                 return boxed(|| self.take_over(agent)).await;
             }
             // A reference: a value that is moved out of it would take room in the future twice.
@@ -169,7 +186,7 @@ impl<'a> LoopState<'a> {
             }
             Err(error) => return Err(error),
         }
-        self.context.take_turn();
+        self.context.take_turn(self.earlier.from);
         Ok(None)
     }
 
@@ -225,7 +242,8 @@ impl<'a> LoopState<'a> {
         let messages = self.transcript.chronological();
         // From here on the other agent records messages.
         drop(std::mem::take(&mut self.transcript));
-        take_over(agent, self.request, messages, self.iterations).await
+        let iterations = self.iterations - self.earlier.iterations;
+        take_over(agent, self.request, messages, iterations).await
     }
 
     /// Returns whether the conversation ends with a message of an earlier run, so that this run
@@ -257,6 +275,11 @@ impl<'a> LoopState<'a> {
                 // The call was refused, and does not count.
                 self.iterations -= 1;
                 self.limit()
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {
+                // The call was not made, and the resumed run makes it.
+                self.iterations -= 1;
+                Err(error)
             }
             Err(error) => Err(error),
         }
@@ -386,7 +409,7 @@ impl<'a> LoopState<'a> {
             return Ok(None);
         };
         let messages = self.transcript.chronological();
-        let progress = Progress::new(self.context, &messages, self.new_from, self.iterations);
+        let progress = Progress::new(self.context, &messages, &self.earlier, self.iterations);
         let stops = catch(|| stop_when(&progress)).map_err(|panic| {
             Error::new(
                 ErrorKind::Callback,
@@ -444,11 +467,13 @@ impl<'a> LoopState<'a> {
     }
 
     fn response(&self, end: EndReason) -> AgentResponse {
+        let usage = self.earlier.usage + self.context.agent_usage();
+        self.transcript.pause(self.iterations, usage);
         self.context.responded(self.request.messages());
         let messages = self.transcript.chronological();
         let ordered = self.transcript.ordered();
         AgentResponse::of_run(messages, ordered, self.new_from, self.context)
-            .with_iterations(self.iterations)
+            .with_iterations(self.iterations - self.earlier.iterations)
             .with_end_reason(end)
     }
 }

@@ -1,12 +1,15 @@
 use crate::context::RunContext;
+use crate::conversation::Paused;
 use crate::message::{Iter, Messages, Usage};
 
 /// The argument of `stop_when`, which runs after each turn with tool calls.
+///
+/// A run that was [interrupted](crate::Error::interrupt) and goes on is the same run.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress<'a> {
     context: &'a RunContext,
     messages: &'a Messages,
-    new_from: usize,
+    earlier: &'a Paused,
     iterations: u32,
 }
 
@@ -14,13 +17,13 @@ impl<'a> Progress<'a> {
     pub(super) fn new(
         context: &'a RunContext,
         messages: &'a Messages,
-        new_from: usize,
+        earlier: &'a Paused,
         iterations: u32,
     ) -> Self {
         Self {
             context,
             messages,
-            new_from,
+            earlier,
             iterations,
         }
     }
@@ -34,7 +37,7 @@ impl<'a> Progress<'a> {
     /// Returns the messages of this run so far.
     #[must_use]
     pub fn new_messages(&self) -> Iter<'a> {
-        self.messages.range(self.new_from)
+        self.messages.range(self.earlier.from)
     }
 
     /// Returns whether the model has called this tool in this run.
@@ -47,7 +50,7 @@ impl<'a> Progress<'a> {
     /// Returns the tokens that this agent has used so far.
     #[must_use]
     pub fn usage(&self) -> Usage {
-        self.context.agent_usage()
+        self.earlier.usage + self.context.agent_usage()
     }
 
     /// Returns the run.

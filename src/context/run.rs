@@ -350,6 +350,17 @@ impl Scope {
             .is_some_and(|caller| caller.name == call.name)
     }
 
+    /// Returns the part of the outermost agent.
+    pub(super) fn outermost(&self) -> &Self {
+        let mut scope = self;
+        while let Some(parent) = &scope.parent
+            && !parent.path.is_empty()
+        {
+            scope = parent;
+        }
+        scope
+    }
+
     /// Returns whether no agent is above this one.
     pub(super) fn is_outermost(&self) -> bool {
         self.parent

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::run::RecordPlace;
 use super::run_context::RunContext;
-use crate::conversation::{Checkpoint, Record, Transcript};
+use crate::conversation::{Checkpoint, Paused, Record, Transcript};
 use crate::message::{Message, Messages};
 
 /// The agent that continues a conversation.
@@ -140,14 +140,69 @@ impl RunContext {
         }
     }
 
-    /// Makes this agent the one that continues.
-    pub(crate) fn take_turn(&self) {
-        self.record().give_turn(self.scope.place.path.clone());
+    /// Makes this agent the one that continues, from this message on.
+    pub(crate) fn take_turn(&self, from: usize) {
+        // If it is its turn already, it goes on where the run has paused.
+        if !matches!(self.turn(), Turn::Own) {
+            self.record().give_turn(self.scope.place.path.clone(), from);
+        }
     }
 
-    /// Makes another agent continue this one's conversation.
-    pub(crate) fn give_turn(&self, agent: &str) {
-        self.record().give_turn(self.scope.place.below(agent));
+    /// Makes another agent continue this one's conversation, from this message on.
+    pub(crate) fn give_turn(&self, agent: &str, from: usize) {
+        self.record().give_turn(self.scope.place.below(agent), from);
+    }
+
+    /// Returns the round that this team is in.
+    pub(crate) fn round(&self) -> u32 {
+        self.record().round(&self.scope.place.path)
+    }
+
+    /// Records the round that this team is in.
+    pub(crate) fn begin_round(&self, round: u32) {
+        self.record()
+            .begin_round(self.scope.place.path.clone(), round);
+    }
+
+    /// Returns how far this agent had come, if the run goes on with one that has paused in it.
+    pub(crate) fn paused(&self) -> Option<Paused> {
+        let paused = self.record().paused()?;
+        matches!(self.turn(), Turn::Own).then_some(paused)
+    }
+
+    /// Returns whether this run goes on with an earlier one, which has paused: it was
+    /// [resumed](crate::AgentRequest::resume) while interrupts were open, without another message of
+    /// the user. What counts in a run counts over a pause.
+    ///
+    /// ```
+    /// use serde_json::json;
+    /// use tower_agent::callback::{before_agent, before_tool};
+    /// use tower_agent::testing::{ScriptedModel, Turn};
+    /// use tower_agent::{Agent, AgentRequest, Error, Interrupt, Request, Resolution, Tool};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tower_agent::BoxError> {
+    /// let model = ScriptedModel::new([Turn::tool("wipe", json!({})), Turn::from_text("Wiped.")]);
+    /// let agent = Agent::builder(model)
+    ///     .tool(Tool::function("wipe", "Wipes.", |_: serde_json::Value| "done"))
+    ///     .on_agent(before_agent(|request| {
+    ///         println!("goes on: {}", request.context().is_continuation());
+    ///     }))
+    ///     .on_tool(before_tool(|request| match request.context().resolution("1") {
+    ///         Some(_) => Ok(()),
+    ///         None => Err(Error::interrupt(Interrupt::new("1", "confirm"))),
+    ///     }))
+    ///     .build()?;
+    ///
+    /// let paused = agent.run("Wipe the disk.").await?;
+    /// let yes = Resolution::resolved("1", true);
+    /// agent.run(AgentRequest::resume(paused.checkpoint()).with_resolutions([yes])).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn is_continuation(&self) -> bool {
+        self.scope.outermost().place.record.is_continuation()
     }
 
     /// Returns where the conversation of an agent is held that works in this tool call, or in

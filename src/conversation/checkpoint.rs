@@ -191,7 +191,10 @@ impl Checkpoint {
         interrupts: Vec<Interrupt>,
         private_state: Map<String, Value>,
     ) -> Self {
-        let Saved { messages, head } = record.save();
+        let Saved { messages, mut head } = record.save();
+        if interrupts.is_empty() {
+            head = head.ended();
+        }
         let head = CheckpointHead {
             interrupts,
             turn: record.turn(),

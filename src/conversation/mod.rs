@@ -40,6 +40,6 @@ pub use self::checkpoint::{Checkpoint, CheckpointHead};
 pub use self::interrupt::{Answerer, Interrupt, Resolution, ResolutionOutcome};
 pub(crate) use self::record::{Open, Record, Transcript};
 pub(crate) use self::repair::{make_whole, refusal};
-pub(crate) use self::saved::Head;
+pub(crate) use self::saved::{Head, Paused};
 pub(crate) use self::slot::Slot;
 pub(crate) use self::step::{PendingCalls, Step, next_step};

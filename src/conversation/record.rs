@@ -5,10 +5,10 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 
 use super::call_name::CallName;
-use super::saved::{Head, Saved};
+use super::saved::{Head, Paused, Saved};
 use super::slot::{self, Slot};
 use crate::lock::lock;
-use crate::message::{Message, MessageId, Messages, Role};
+use crate::message::{Message, MessageId, Messages, Role, Usage};
 
 /// A conversation while agents work on it: its messages, which agent continues, and the
 /// conversations of agents inside its tool calls or running in parallel. Clones share it.
@@ -37,6 +37,8 @@ struct State {
     saved: Option<Arc<Saved>>,
     /// The number of earlier runs.
     turn: u64,
+    /// How far the agent has come that continues, since its loop has ended.
+    progress: Option<Paused>,
     /// The agent whose loop responded last, and the request that it responded to.
     responded: Option<(Arc<str>, Messages)>,
 }
@@ -210,6 +212,9 @@ impl State {
         let mut head = self.head.clone();
         head.length = length;
         head.next_id = self.ids.next;
+        if let Some(progress) = &self.progress {
+            head.paused = Some(progress.clone());
+        }
         for (holder, nested) in &self.nested {
             head.nested.insert(holder.clone(), nested.save());
         }
@@ -447,6 +452,11 @@ impl Record {
             }
             state.request = Some(request.clone());
         }
+        let turn = state.turn.saturating_add(1);
+        state.head.paused.get_or_insert_with(|| Paused {
+            turn,
+            ..Paused::at(request.len())
+        });
         state.phase = Phase::Open;
         drop(state);
         self.expect(request);
@@ -593,8 +603,47 @@ impl Record {
         lock(&self.0).head.turn_of.clone()
     }
 
-    pub(crate) fn give_turn(&self, path: Arc<str>) {
-        lock(&self.0).head.turn_of = Some(path);
+    /// Makes the agent at this path the one that continues, from this message on.
+    pub(crate) fn give_turn(&self, path: Arc<str>, from: usize) {
+        let state = &mut *lock(&self.0);
+        state.head.turn_of = Some(path);
+        state.progress = None;
+        if let Some(paused) = &mut state.head.paused {
+            *paused = paused.begun_at(from);
+        }
+    }
+
+    /// Returns the round of the team at this path.
+    pub(crate) fn round(&self, path: &str) -> u32 {
+        let state = lock(&self.0);
+        state.head.rounds.get(path).copied().unwrap_or_default()
+    }
+
+    /// Records the round of the team at this path.
+    pub(crate) fn begin_round(&self, path: Arc<str>, round: u32) {
+        lock(&self.0).head.rounds.insert(path, round);
+    }
+
+    /// Returns how far the agent that continues had come when the run paused.
+    pub(crate) fn paused(&self) -> Option<Paused> {
+        lock(&self.0).head.paused.clone()
+    }
+
+    /// Records how far the agent that continues has come.
+    pub(crate) fn pause(&self, iterations: u32, usage: Usage) {
+        let state = &mut *lock(&self.0);
+        state.progress = state.head.paused.clone().map(|paused| Paused {
+            iterations,
+            usage,
+            ..paused
+        });
+    }
+
+    /// Returns whether this run goes on with an earlier one, which has paused.
+    pub(crate) fn is_continuation(&self) -> bool {
+        let state = lock(&self.0);
+        let paused = state.head.paused.as_ref();
+        paused.is_some_and(|paused| paused.turn <= state.turn)
     }
 
     /// Starts a turn with these tool calls.

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::message::{Messages, Role};
+use crate::message::{Messages, Role, Usage};
 
 /// A conversation in its saved form.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -33,9 +33,48 @@ pub(crate) struct Head {
     /// The number of the next message's id.
     #[serde(skip_serializing_if = "is_default")]
     pub(super) next_id: u32,
+    /// The run that goes on when the conversation is resumed, if it waits for answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) paused: Option<Paused>,
+    /// The round of each team that works in several, by the team's path.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) rounds: BTreeMap<Arc<str>, u32>,
     /// Conversations whose messages are not in this one, by where they are held.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) nested: BTreeMap<String, Saved>,
+}
+
+/// How far an agent has come in a run that may be resumed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Paused {
+    /// The number of the run of the conversation that it began in.
+    pub(super) turn: u64,
+    /// The number of messages before it.
+    pub(crate) from: usize,
+    /// The number of model calls.
+    pub(crate) iterations: u32,
+    /// The tokens that were used.
+    #[serde(skip_serializing_if = "is_default")]
+    pub(crate) usage: Usage,
+}
+
+impl Paused {
+    /// Creates the progress of an agent that begins after this many messages.
+    pub(crate) fn at(from: usize) -> Self {
+        Self {
+            from,
+            ..Self::default()
+        }
+    }
+
+    /// Returns the progress of an agent that begins after this many messages, in the same run.
+    pub(super) fn begun_at(&self, from: usize) -> Self {
+        Self {
+            turn: self.turn,
+            ..Self::at(from)
+        }
+    }
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -59,6 +98,16 @@ impl Head {
             next_id: self.next_id,
             ..Self::default()
         }
+    }
+
+    /// Returns the head of a run that waits for nothing: whoever resumes it begins another.
+    pub(crate) fn ended(mut self) -> Self {
+        self.paused = None;
+        self.rounds.clear();
+        for saved in self.nested.values_mut() {
+            saved.head = std::mem::take(&mut saved.head).ended();
+        }
+        self
     }
 
     /// Returns the head if it still describes these messages: if only tool results were added.

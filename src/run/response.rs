@@ -262,6 +262,9 @@ impl AgentResponse {
         if let Some(saved) = &self.saved {
             head.turn = saved.turn;
             head.conversation = saved.head.clone();
+            if head.interrupts.is_empty() {
+                head.conversation = saved.head.clone().ended();
+            }
             head.private_state = saved.private_state.snapshot();
         }
         checkpoint

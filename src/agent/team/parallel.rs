@@ -22,7 +22,7 @@ pub(super) async fn run(team: &Config, request: &AgentRequest) -> Result<AgentRe
     let mut held = held(team, context);
     if held.iter().all(Option::is_none) {
         whose_turn(context, &team.members, &messages)?;
-        context.take_turn();
+        context.take_turn(messages.len());
         for (member, held) in team.members.iter().zip(&mut held) {
             let all = Record::with_request(&messages);
             // Held before they run, so that the checkpoint of a run that is dropped has each

@@ -17,7 +17,16 @@ pub(super) async fn run(
     let mut tally = TeamResponse::since(request_messages.len(), context.begin(request_messages), 0);
     // The members before the one that continues have finished.
     let mut goes_on = whose_turn(context, &team.members, tally.messages())?;
-    for _ in 0..rounds {
+    // A run that goes on after a pause goes on in its round.
+    let first = if goes_on.is_some() {
+        context.round()
+    } else {
+        0
+    };
+    for round in first..rounds {
+        if rounds > 1 {
+            context.begin_round(round);
+        }
         for (index, member) in team
             .members
             .iter()
@@ -25,7 +34,7 @@ pub(super) async fn run(
             .skip(goes_on.unwrap_or_default())
         {
             if goes_on.take().is_none() {
-                context.give_turn(member.name());
+                context.give_turn(member.name(), tally.messages().len());
             }
             let mut handed = request.hand_over(tally.messages().clone());
             if index + 1 < team.members.len() {

@@ -3,6 +3,7 @@
 mod continued;
 mod finished_calls;
 mod layers;
+mod pauses;
 mod runs;
 mod teams;
 mod transcripts;

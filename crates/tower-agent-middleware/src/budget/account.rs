@@ -77,6 +77,18 @@ pub struct Spent {
     pub time: Duration,
 }
 
+impl Spent {
+    /// More than any limit.
+    pub(super) const ALL: Self = Self {
+        model_calls: u64::MAX,
+        tool_calls: u64::MAX,
+        tokens: u64::MAX,
+        cost: f64::MAX,
+        unpriced_calls: 0,
+        time: Duration::MAX,
+    };
+}
+
 /// [`Spent`] in whole units, so that sums are exact.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Amounts {

@@ -77,8 +77,12 @@
 //! # What shares a budget
 //!
 //! A budget made by [`new`](Budget::new) is for one run, sub-agents included: each run starts with
-//! the full amount. A budget made by [`of`](Budget::of) is shared by everything charged to that
-//! account, across runs. A resumed run counts as a new run.
+//! the full amount. A run that pauses for answers and [goes
+//! on](tower_agent::RunContext::is_continuation) is the same run: what it has spent is in the
+//! conversation's [private state](tower_agent::RunContext::private_state), if the budget is a bundle and
+//! the only one of its [name](Budget::named) in the run. A run that is resumed after any other end
+//! counts as a new run. A budget made by [`of`](Budget::of) is shared by everything charged to that
+//! account, across runs.
 
 mod account;
 mod limits;
@@ -231,7 +235,10 @@ impl Budget {
             .update(&key, |stored: &mut Option<Arc<OfRun>>| {
                 let run = stored.get_or_insert_with(|| {
                     let account = match &self.0.scope {
-                        Scope::Run(limits) => Account::new(limits.clone()),
+                        Scope::Run(limits) => {
+                            let earlier = self.spent_before(context);
+                            Account::restored(limits.clone(), earlier.unwrap_or_default())
+                        }
                         Scope::Account(account) => account.clone(),
                     };
                     new = Some(account.clone());
@@ -252,6 +259,32 @@ impl Budget {
             of_run.shares_name.store(!is_only, Ordering::Relaxed);
         }
         Ok(of_run)
+    }
+
+    /// Returns what the run had spent when it paused, if this one goes on with it.
+    fn spent_before(&self, context: &RunContext) -> Option<Spent> {
+        if !context.is_continuation() {
+            return None;
+        }
+        let spent = context.private_state().get(&self.spent_key())?;
+        // A form that cannot be read is not taken for nothing: everything is spent.
+        Some(serde_json::from_value(spent).unwrap_or(Spent::ALL))
+    }
+
+    /// Keeps what a run has spent that pauses.
+    fn keep_spent(&self, context: &RunContext) {
+        let Ok(run) = self.of_run(context) else {
+            return;
+        };
+        let is_for_run = matches!(self.0.scope, Scope::Run(_));
+        if is_for_run && !run.shares_name.load(Ordering::Relaxed) {
+            let spent = serde_json::json!(run.account.used());
+            context.private_state().set(self.spent_key(), spent);
+        }
+    }
+
+    fn spent_key(&self) -> String {
+        format!("tower_agent_middleware::budget/{}", self.0.name)
     }
 
     /// Makes what a call is charged part of the effects of a call around it.
@@ -360,6 +393,12 @@ impl Callback<AgentRequest> for Budget {
     async fn before(&self, request: &mut AgentRequest) -> Result<Action<AgentResponse>> {
         self.account(request.context())?.begin();
         Ok(Action::Continue)
+    }
+
+    fn on_end(&self, request: &AgentRequest, _: Outcome<'_, AgentResponse>) {
+        if !request.context().interrupts().is_empty() {
+            self.keep_spent(request.context());
+        }
     }
 
     fn is_guard(&self) -> bool {

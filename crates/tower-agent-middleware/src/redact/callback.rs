@@ -3,7 +3,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use super::hide::{self, Change};
-use super::mapper::{LastMapper, RedactMapper, Seal};
+use super::mapper::RedactMapper;
 use super::vault::Vault;
 use super::{Hider, Redact, UnknownPlaceholder};
 use tower_agent::call::Request;
@@ -40,6 +40,11 @@ impl Redact {
             hider.reserve(request.messages());
         }
         Ok(hider)
+    }
+
+    /// Returns whether another redaction finds the same.
+    fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.rules, &other.rules) && self.max_len == other.max_len
     }
 
     /// Redacts the error of a call of any kind.
@@ -202,10 +207,11 @@ impl Callback<ModelRequest> for Innermost {
         }
         request.extensions_mut().note_hidden_output();
         let mappers = request.delta_sender().map_or(0, DeltaSender::mappers);
-        if let Some(seal) = request.extensions().get::<Seal>()
-            && mappers > 1
-        {
-            seal.close();
+        let outside = request.extensions().get::<HidesDeltas>();
+        let is_hidden_outside = outside.is_some_and(|HidesDeltas(by)| self.0.is_same(by));
+        if mappers == 1 && is_hidden_outside {
+            // No mapper of another callback could see the deltas between here and there.
+            return Ok(Action::Continue);
         }
         // The response that `after` hides has been streamed by then, so the deltas are hidden as
         // well.
@@ -272,23 +278,19 @@ impl Callback<ToolRequest> for Innermost {
     }
 }
 
-/// The part of a redaction that sees the deltas last, for mappers of other callbacks that write
-/// something into them.
-struct LastDeltas(Redact);
+/// The part of a redaction that hides deltas from everything outside the agent: also those of a
+/// model that a layer calls instead, and those that the mappers of other callbacks write.
+struct Deltas(Redact);
 
-impl Callback<ModelRequest> for LastDeltas {
+/// Marks a call whose deltas a redaction hides outside everything else.
+struct HidesDeltas(Redact);
+
+impl Callback<ModelRequest> for Deltas {
     async fn before(&self, request: &mut ModelRequest) -> Result<Action<ModelResponse>> {
-        if request.delta_sender().is_none() {
-            return Ok(Action::Continue);
-        }
         let hider = self.0.in_run(request.context())?;
         let tools: Arc<[_]> = request.tools().into();
-        let seal = Seal::default();
-        request.extensions_mut().insert(seal.clone());
-        request.map_deltas(move || {
-            let is_needed = seal.is_closed();
-            LastMapper(is_needed.then(|| RedactMapper::new(hider.clone(), tools.clone())))
-        });
+        request.extensions_mut().insert(HidesDeltas(self.0.clone()));
+        request.map_deltas(move || RedactMapper::new(hider.clone(), tools.clone()));
         Ok(Action::Continue)
     }
 
@@ -424,7 +426,7 @@ impl From<Redact> for Bundle {
         Self::new()
             // Whoever writes something into a response or an error, nothing but these sees it.
             .outermost_agent(outside.clone())
-            .outermost_model(LastDeltas(redact.clone()))
+            .outermost_model(Deltas(redact.clone()))
             .outermost_model(outside.clone())
             .outermost_tool(outside.clone())
             .on_model(Input(redact))

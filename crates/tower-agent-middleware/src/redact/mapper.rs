@@ -1,7 +1,6 @@
 //! Redacts a response while it is streamed.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::Hider;
 use super::hide;
@@ -72,43 +71,6 @@ impl RedactMapper {
         };
         self.scanner.finish(replace, &mut text);
         out.extend(before.delta(text));
-    }
-}
-
-/// Whether other mappers act between the two of a redaction, known to the inner of its callbacks.
-#[derive(Clone, Default)]
-pub(super) struct Seal(Arc<AtomicBool>);
-
-impl Seal {
-    pub(super) fn close(&self) {
-        self.0.store(true, Ordering::Release);
-    }
-
-    pub(super) fn is_closed(&self) -> bool {
-        self.0.load(Ordering::Acquire)
-    }
-}
-
-/// Redacts one attempt once more, after the mappers of other callbacks. Without any there is
-/// nothing to hide, and the deltas pass.
-pub(super) struct LastMapper(pub(super) Option<RedactMapper>);
-
-impl Mapper for LastMapper {
-    fn map(&mut self, delta: Delta, out: &mut Vec<Delta>) -> Result<()> {
-        match &mut self.0 {
-            Some(mapper) => mapper.map(delta, out),
-            None => {
-                out.push(delta);
-                Ok(())
-            }
-        }
-    }
-
-    fn flush(&mut self, out: &mut Vec<Delta>) -> Result<()> {
-        match &mut self.0 {
-            Some(mapper) => mapper.flush(out),
-            None => Ok(()),
-        }
     }
 }
 

@@ -23,7 +23,9 @@ use tower_agent::{
     ToolRequest, ToolResponse,
 };
 use tower_agent_middleware::approval::{Approval, Decision};
+use tower_agent_middleware::fallback::Fallback;
 use tower_agent_middleware::redact::{Detector, Redact};
+use tower_layer::layer_fn;
 
 /// The text that must not be seen.
 const RAW: &str = "jo@example.com";
@@ -281,6 +283,13 @@ fn writers() -> Vec<Writer> {
                     ModelResponse::from_text(RAW)
                 }))
         }),
+        writer("another model of a layer", |agent| {
+            agent.tool(work()).model_layer(layer_fn(|inner| {
+                let other = ScriptedModel::always(Turn::from_text(RAW)).chunk_size(3);
+                Fallback::new(inner).or(other)
+            }))
+        })
+        .with_turns([Turn::error(Error::new(ErrorKind::Overloaded, "busy"))]),
         writer("a mapper of deltas", |agent| {
             agent
                 .tool(work())
