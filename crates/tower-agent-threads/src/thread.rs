@@ -11,7 +11,6 @@ use tower_agent::message::Message;
 ///
 /// A [store](crate::ThreadStore) saves it as it is: it serialises. It is not meant for the client.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
 pub struct Thread {
     pub(crate) version: u64,
     /// All messages ever, in chronological order. Branches share their common start.
@@ -33,6 +32,8 @@ pub struct Thread {
     /// The latest run failed, or its client disconnected: the client may not know all its work.
     pub(crate) is_cut: bool,
     /// When the active run last saved, in seconds since 1970.
+    // Required: another run could start in a thread without it.
+    #[serde(deserialize_with = "Option::deserialize")]
     pub(crate) running: Option<u64>,
 }
 
@@ -107,7 +108,6 @@ pub(crate) struct OpenInterrupt {
     pub(crate) id: Arc<str>,
     /// The [`Interrupt::id`](tower_agent::Interrupt::id).
     pub(crate) pending: String,
-    #[serde(default)]
     pub(crate) is_for_operator: bool,
 }
 

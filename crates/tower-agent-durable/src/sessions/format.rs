@@ -13,6 +13,7 @@ use tower_agent::{AgentRequest, Checkpoint};
 
 use super::store::StoredSession;
 use crate::error::StoreError;
+use crate::json;
 
 /// The kind in the head of a session. Threads are stored in the same tables.
 const KIND: &str = "session";
@@ -105,7 +106,7 @@ impl SessionHead {
     }
 
     pub(super) fn write(&self) -> Result<String, StoreError> {
-        serde_json::to_string(self).map_err(StoreError::data)
+        json::write(self)
     }
 
     pub(super) fn read(head: &str) -> Result<Self, StoreError> {
@@ -154,7 +155,7 @@ pub(super) fn write_entries(
 ) -> Result<Vec<String>, StoreError> {
     let mut entries = Vec::with_capacity(range.len());
     for message in messages.range(range.start).take(range.len()) {
-        entries.push(serde_json::to_string(message).map_err(StoreError::data)?);
+        entries.push(json::write(message)?);
     }
     Ok(entries)
 }
