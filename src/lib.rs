@@ -223,6 +223,7 @@ mod any_value;
 mod call_kind;
 mod chance;
 mod conversation;
+mod depth;
 mod function;
 mod lock;
 mod maybe_future;

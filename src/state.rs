@@ -79,6 +79,7 @@ impl StateLog {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct LoggedChanges {
+    #[serde(serialize_with = "crate::depth::serialize")]
     set: Map<String, Value>,
     removed: Vec<String>,
     order: BTreeMap<String, u64>,
@@ -176,6 +177,7 @@ impl StateData {
 #[non_exhaustive]
 pub struct StateDelta {
     /// Keys with a new value.
+    #[serde(serialize_with = "crate::depth::serialize")]
     pub set: Map<String, Value>,
     /// Removed keys.
     pub removed: Vec<String>,

@@ -18,17 +18,14 @@ use crate::state::{LoggedChanges, State, StateLog};
 /// was made. Store it where the user can neither read nor change it, as a
 /// [`Checkpoint`](crate::Checkpoint): it contains changes of the private state.
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
 pub struct Effects {
-    #[serde(skip_serializing_if = "is_default")]
+    // Required, as are the amounts: without them, a call that is replayed would cost nothing.
     pub(super) usage: Usage,
-    #[serde(skip_serializing_if = "is_default")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub(super) state: LoggedChanges,
-    #[serde(skip_serializing_if = "is_default")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub(super) private_state: LoggedChanges,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) amounts: BTreeMap<Arc<str>, Amounts>,
-    #[serde(skip_serializing_if = "is_default")]
     pub(super) escalated: bool,
 }
 

@@ -64,7 +64,6 @@ pub(crate) const CALLS: &str = "calls/";
 /// # }
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
 pub struct Checkpoint {
     /// The data beside the messages.
     pub head: CheckpointHead,
@@ -100,7 +99,6 @@ pub struct Checkpoint {
 /// # }
 /// ```
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
 #[non_exhaustive]
 pub struct CheckpointHead {
     version: Version<1>,
@@ -108,9 +106,13 @@ pub struct CheckpointHead {
     pub interrupts: Vec<Interrupt>,
     /// Number of runs of the conversation: 0 before the first.
     pub turn: u64,
-    #[serde(skip_serializing_if = "Head::is_empty")]
+    #[serde(default, skip_serializing_if = "Head::is_empty")]
     pub(crate) conversation: Head,
-    #[serde(skip_serializing_if = "Map::is_empty")]
+    #[serde(
+        default,
+        skip_serializing_if = "Map::is_empty",
+        serialize_with = "crate::depth::serialize"
+    )]
     pub(crate) private_state: Map<String, Value>,
 }
 

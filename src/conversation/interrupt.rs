@@ -1,5 +1,7 @@
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
+
+use super::unique;
 
 /// A question that an interrupted run waits on.
 ///
@@ -22,10 +24,18 @@ pub struct Interrupt {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call_in_stream: Option<String>,
     /// The JSON Schema of the answer, from which a front end can build a form.
-    #[serde(default, skip_serializing_if = "Value::is_null")]
+    #[serde(
+        default,
+        skip_serializing_if = "Value::is_null",
+        serialize_with = "crate::depth::serialize"
+    )]
     pub response_schema: Value,
     /// Further data for answering.
-    #[serde(default, skip_serializing_if = "Value::is_null")]
+    #[serde(
+        default,
+        skip_serializing_if = "Value::is_null",
+        serialize_with = "crate::depth::serialize"
+    )]
     pub payload: Value,
     /// The party that answers.
     pub answerer: Answerer,
@@ -141,12 +151,32 @@ pub struct Resolution {
 #[non_exhaustive]
 pub enum ResolutionOutcome {
     /// With this answer. Its form depends on the interrupt.
-    Resolved(Value),
+    Resolved(
+        #[serde(
+            serialize_with = "crate::depth::serialize",
+            deserialize_with = "unique::deserialize"
+        )]
+        Value,
+    ),
     /// There will be no answer.
     Cancelled,
 }
 
 impl Resolution {
+    /// Reads the payload of an answer, for `deserialize_with` in the types of a protocol.
+    ///
+    /// Deserializing a resolution does the same.
+    ///
+    /// # Errors
+    ///
+    /// Fails if an object has a key twice: who has read the first value, a person or a log, would
+    /// approve something else than what is read here.
+    pub fn deserialize_payload<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Value, D::Error> {
+        unique::deserialize(deserializer)
+    }
+
     /// Creates a resolution of the interrupt `id` with an answer.
     #[must_use]
     pub fn resolved(id: impl Into<String>, payload: impl Into<Value>) -> Self {

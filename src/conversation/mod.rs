@@ -33,6 +33,7 @@ mod repair;
 mod saved;
 mod slot;
 mod step;
+mod unique;
 
 pub(crate) use self::call_name::CallName;
 pub(crate) use self::checkpoint::CALLS;

@@ -1,52 +1,54 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::ser::Error;
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::message::{Messages, Role, Usage};
 
 /// A conversation in its saved form.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
 pub(crate) struct Saved {
     pub(crate) messages: Messages,
-    #[serde(skip_serializing_if = "Head::is_empty")]
+    #[serde(default, skip_serializing_if = "Head::is_empty")]
     pub(crate) head: Head,
 }
 
 /// The saved data of a conversation beside its messages.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
 pub(crate) struct Head {
     /// The number of messages that it was saved with.
     pub(super) length: usize,
     /// The agent that continues, as a path from the agent that opened the conversation. Unknown for
     /// messages alone.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) turn_of: Option<Arc<str>>,
     /// The number of messages that the caller's conversation has as well.
-    #[serde(skip_serializing_if = "is_default")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub(super) shared: usize,
     /// The agent has responded, and the caller's conversation does not have the response yet.
-    #[serde(skip_serializing_if = "is_default")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub(super) is_done: bool,
     /// The number of the next message's id.
-    #[serde(skip_serializing_if = "is_default")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub(super) next_id: u32,
     /// The run that goes on when the conversation is resumed, if it waits for answers.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) paused: Option<Paused>,
     /// The round of each team that works in several, by the team's path.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) rounds: BTreeMap<Arc<str>, u32>,
     /// Conversations whose messages are not in this one, by where they are held.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(
+        default,
+        skip_serializing_if = "BTreeMap::is_empty",
+        serialize_with = "write_nested"
+    )]
     pub(super) nested: BTreeMap<String, Saved>,
 }
 
 /// How far an agent has come in a run that may be resumed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
 pub(crate) struct Paused {
     /// The number of the run of the conversation that it began in.
     pub(super) turn: u64,
@@ -55,7 +57,6 @@ pub(crate) struct Paused {
     /// The number of model calls.
     pub(crate) iterations: u32,
     /// The tokens that were used.
-    #[serde(skip_serializing_if = "is_default")]
     pub(crate) usage: Usage,
 }
 
@@ -75,6 +76,28 @@ impl Paused {
             ..Self::at(from)
         }
     }
+}
+
+/// How many conversations may be in one another. Each takes three levels of JSON, of the 127 that are
+/// read: the values in their messages need 64, and what is around those some ten.
+const MAX_CONVERSATIONS: usize = 16;
+
+fn write_nested<S: Serializer>(
+    nested: &BTreeMap<String, Saved>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    if are_deeper_than(nested, MAX_CONVERSATIONS) {
+        return Err(S::Error::custom(format_args!(
+            "more than {MAX_CONVERSATIONS} conversations in one another cannot be stored, as they \
+             could not be read again"
+        )));
+    }
+    nested.serialize(serializer)
+}
+
+fn are_deeper_than(nested: &BTreeMap<String, Saved>, levels: usize) -> bool {
+    let mut conversations = nested.values();
+    conversations.any(|saved| levels == 0 || are_deeper_than(&saved.head.nested, levels - 1))
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {

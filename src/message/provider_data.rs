@@ -4,6 +4,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
+use crate::depth;
+
 /// Provider data of a part of the conversation, which must be sent back with it.
 ///
 /// It is stored by provider, so that a conversation can move from one provider to another.
@@ -56,6 +58,7 @@ impl ProviderData {
 /// Serialised as a map, because a tagged enum cannot contain an option.
 impl Serialize for ProviderData {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        depth::check(&self.0)?;
         serializer.collect_map(self.0.iter().flat_map(|map| map.iter()))
     }
 }

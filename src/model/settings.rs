@@ -57,7 +57,10 @@ pub struct Settings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt_cache: Option<PromptCache>,
     /// Fields specific to the provider, sent as they are. They override the fields above.
-    #[serde(skip_serializing_if = "Map::is_empty")]
+    #[serde(
+        skip_serializing_if = "Map::is_empty",
+        serialize_with = "crate::depth::serialize"
+    )]
     pub extra: Map<String, Value>,
 }
 

@@ -40,7 +40,11 @@ pub struct SavedRequest {
     checkpoint: Checkpoint,
     #[serde(default)]
     settings: Arc<Settings>,
-    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    #[serde(
+        default,
+        skip_serializing_if = "Map::is_empty",
+        serialize_with = "crate::depth::serialize"
+    )]
     state: Map<String, Value>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     resolutions: Vec<Resolution>,

@@ -23,17 +23,20 @@ use crate::message::Part;
 /// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ToolResponse {
-    #[serde(default)]
+    #[serde(serialize_with = "crate::depth::serialize")]
     value: Arc<Value>,
     #[serde(default, rename = "parts", skip_serializing_if = "Option::is_none")]
     // Not derived when it is created: an `after` may still change the value that the parts show.
     shown: Option<Arc<[Part]>>,
-    #[serde(default)]
     is_error: bool,
     #[serde(default)]
     origin: Origin,
     /// The arguments that the tool received, if a callback had changed them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "crate::depth::serialize"
+    )]
     arguments: Option<Arc<Value>>,
 }
 

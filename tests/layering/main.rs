@@ -16,6 +16,7 @@ const FLOORS: &[&[&str]] = &[
         "any_value",
         "call_kind",
         "chance",
+        "depth",
         "function",
         "lock",
         "maybe_future",

@@ -33,6 +33,7 @@ mod database;
 mod error;
 pub mod guide;
 pub mod journal;
+mod json;
 mod lock;
 mod sessions;
 #[cfg(feature = "threads")]

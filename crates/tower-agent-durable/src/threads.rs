@@ -10,6 +10,7 @@ use tower_agent::error::BoxError;
 use tower_agent_threads::{Thread, ThreadEntry, ThreadInfo, ThreadKey, ThreadQuery, ThreadStore};
 
 use crate::error::StoreError;
+use crate::json;
 use crate::lock::lock;
 use crate::sessions::{
     Append, SessionInfo, SessionKey, SessionQuery, SessionStore, StoredSession, THREAD, read_head,
@@ -172,7 +173,7 @@ impl<S: SessionStore> ThreadStore for SessionThreads<S> {
         // Entries are compared as they are written, so that the write begins with the first that differs.
         let mut open = Vec::new();
         for entry in thread.entries().skip(known.settled) {
-            open.push(serde_json::to_string(&entry)?);
+            open.push(json::write(&entry)?);
         }
         let same = open
             .iter()
@@ -184,7 +185,7 @@ impl<S: SessionStore> ThreadStore for SessionThreads<S> {
             format: FORMAT,
             thread: thread.without_entries(),
         };
-        let append = Append::new(serde_json::to_string(&head)?, known.settled + same);
+        let append = Append::new(json::write(&head)?, known.settled + same);
         let expires_at = self.ttl.and_then(|ttl| SystemTime::now().checked_add(ttl));
         let append = append
             .entries(open[same..].to_vec())

@@ -38,7 +38,6 @@ use crate::time::{now, time};
 /// # }
 /// ```
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
 pub struct Thread {
     pub(crate) version: u64,
     /// The time of the last save, in milliseconds since 1970.
@@ -68,6 +67,8 @@ pub struct Thread {
     /// The latest run failed, or its client disconnected: the client may not know all its work.
     pub(crate) is_cut: bool,
     /// The active run.
+    // Required: another run could start in a thread without it.
+    #[serde(deserialize_with = "Option::deserialize")]
     pub(crate) running: Option<Running>,
 }
 

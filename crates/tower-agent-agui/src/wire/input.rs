@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::forwarded::ForwardedProps;
 use super::message::Message;
-use super::skip::{absent, or_default, word};
+use super::skip::{absent, or_default, payload, word};
 
 /// The client's request: the body of a post.
 ///
@@ -143,8 +143,8 @@ pub struct ResumeEntry {
     /// The status: answered or cancelled.
     #[serde(deserialize_with = "word")]
     pub status: ResumeStatus,
-    /// The answer.
-    #[serde(skip_serializing_if = "absent", default)]
+    /// The answer. An object in it with a key twice is an error.
+    #[serde(skip_serializing_if = "absent", deserialize_with = "payload", default)]
     pub payload: Option<Value>,
     /// Further data.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -3,6 +3,7 @@
 use serde::de::IntoDeserializer;
 use serde::{Deserialize, Deserializer, Serializer};
 use serde_json::Value;
+use tower_agent::error::Resolution;
 
 /// The largest integer that every JSON parser represents exactly.
 const MAX_SAFE: u64 = (1 << 53) - 1;
@@ -37,4 +38,12 @@ where
     D: Deserializer<'de>,
 {
     T::deserialize(String::deserialize(deserializer)?.into_deserializer())
+}
+
+/// Reads the payload of an answer.
+pub(super) fn payload<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Value>, D::Error> {
+    let payload = Resolution::deserialize_payload(deserializer)?;
+    Ok((!payload.is_null()).then_some(payload))
 }

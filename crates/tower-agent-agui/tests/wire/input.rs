@@ -73,6 +73,15 @@ fn the_body_of_the_typescript_client_is_read_whole() {
 }
 
 #[test]
+fn an_answer_with_a_key_twice_is_refused() {
+    let body = r#"{"threadId":"t","runId":"r","messages":[],"resume":[
+        {"interruptId":"i","status":"resolved","payload":{"approved":true,"approved":false}}]}"#;
+    let error = RunAgentInput::from_json(body.as_bytes()).unwrap_err();
+    assert!(error.path().starts_with("resume[0].payload"), "{error}");
+    assert!(error.message().contains("twice"), "{error}");
+}
+
+#[test]
 fn optional_fields_can_be_absent_or_null() {
     let least = read(&with_messages(json!([])));
     assert!(least.tools.is_empty() && least.context.is_empty() && least.resume.is_empty());

@@ -16,7 +16,6 @@ pub struct Record {
     /// The outcome.
     pub outcome: Outcome,
     /// The effects on the run.
-    #[serde(default)]
     pub effects: Effects,
     /// The ending that an `after` raised, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -16,6 +16,7 @@ use super::run_status::RunStatus;
 use super::step_id::StepId;
 use crate::database::{Row, Sql, Transaction, Value};
 use crate::error::StoreError;
+use crate::json;
 use crate::time::now;
 
 // The first statement of each transaction writes to the run, so that processes take turns with it.
@@ -259,7 +260,7 @@ pub(super) fn ended(row: &Row) -> Result<Option<RunEnd>, JournalError> {
 }
 
 fn to_json(value: &impl Serialize) -> Result<String, JournalError> {
-    Ok(serde_json::to_string(value).map_err(StoreError::data)?)
+    Ok(json::write(value)?)
 }
 
 pub(super) fn from_json<T: DeserializeOwned>(text: &str) -> Result<T, JournalError> {

@@ -14,6 +14,7 @@ use tower_agent::{AgentRequest, Checkpoint};
 use super::kind::SESSION;
 use super::store::StoredSession;
 use crate::error::StoreError;
+use crate::json;
 
 /// The format that is written. Increase it when an older version of this crate would misread what
 /// is written, and keep reading the older ones.
@@ -103,7 +104,7 @@ impl SessionHead {
     }
 
     pub(super) fn write(&self) -> Result<String, StoreError> {
-        serde_json::to_string(self).map_err(StoreError::data)
+        json::write(self)
     }
 
     pub(super) fn read(head: &str) -> Result<Self, StoreError> {
@@ -152,7 +153,7 @@ pub(super) fn write_entries(
 ) -> Result<Vec<String>, StoreError> {
     let mut entries = Vec::with_capacity(range.len());
     for message in messages.range(range.start).take(range.len()) {
-        entries.push(serde_json::to_string(message).map_err(StoreError::data)?);
+        entries.push(json::write(message)?);
     }
     Ok(entries)
 }

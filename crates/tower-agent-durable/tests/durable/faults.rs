@@ -210,7 +210,7 @@ async fn a_call_that_a_lost_run_may_have_started_is_not_repeated() {
     let head = json!({
         "kind": "session",
         "format": 1,
-        "checkpoint": { "turn": 2 },
+        "checkpoint": { "version": 1, "interrupts": [], "turn": 2 },
         "open": [asks],
         "writer": "lost",
         "claim": { "until": 0, "resumes": true },

@@ -1,11 +1,12 @@
 //! Stored data: its form, and how much of it is written.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tower::{Layer, ServiceExt};
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{Agent, ErrorKind, Message};
+use tower_agent::{Agent, ErrorKind, Message, Request, Tool, ToolRequest};
 use tower_agent_durable::{
     Append, Session, SessionKey, SessionLayer, SessionStore, Sqlite, StoreError,
 };
@@ -28,7 +29,7 @@ const FIRST_FORMAT: (&str, &str) = (
     r#"{
         "kind": "session",
         "format": 1,
-        "checkpoint": { "interrupts": [], "turn": 1, "private_state": { "a": 1 } },
+        "checkpoint": { "version": 1, "interrupts": [], "turn": 1, "private_state": { "a": 1 } },
         "state": { "theme": "dark" },
         "writer": "6e1a"
     }"#,
@@ -156,4 +157,37 @@ async fn the_originals_of_placeholders_come_back() {
         session.checkpoint.messages[0].text(),
         "I am ada@example.org."
     );
+}
+
+/// A tool keeps what another server has answered.
+#[tokio::test]
+async fn json_too_deep_to_be_read_again_fails_its_turn_and_leaves_the_session_readable() {
+    for levels in [120, 125, 126, 127, 500] {
+        let store = Memory::default();
+        let deep = (1..levels).fold(json!([]), |inner, _| json!([inner]));
+        let keep = Tool::function_with("keep", "Keeps.", move |_: Value, request: ToolRequest| {
+            request.context().state().set("answer", deep.clone());
+            "kept"
+        });
+        let model = ScriptedModel::new([Turn::tool("keep", json!({})), Turn::from_text("Kept.")]);
+        let agent = Agent::builder(model).tool(keep).build().unwrap();
+        // A run that could not be stored has the session until its lease ends.
+        let layer = SessionLayer::new(store.clone()).lease(Duration::ZERO);
+        let first = layer.layer(agent).oneshot(key().request("Keep it.")).await;
+        if let Err(error) = &first {
+            assert_eq!(error.kind(), ErrorKind::Store, "{levels}: {error}");
+            assert!(
+                error.to_string().contains("could not be read again"),
+                "{error}"
+            );
+        }
+        assert_eq!(first.is_err(), levels > 125, "{levels}");
+
+        Session::load(&store, &key()).await.unwrap().unwrap();
+        let second = layer
+            .layer(says("Hello."))
+            .oneshot(key().request("Hi."))
+            .await;
+        assert_eq!(second.unwrap().text(), "Hello.", "{levels}");
+    }
 }

@@ -57,9 +57,10 @@ impl Ledger {
     }
 }
 
-/// Amounts that calls have used or reserved. It serialises.
+/// Amounts that calls have used or reserved. It serialises; a field that is not there or not known is an
+/// error, as what was spent would be read as less.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
+#[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Spent {
     /// Number of model calls that were allowed, failed ones included.
@@ -116,8 +117,11 @@ impl Account {
     /// use tower_agent_middleware::budget::{Account, Limit, Limits, Spent};
     ///
     /// # fn main() -> Result<(), serde_json::Error> {
-    /// let saved = r#"{ "model_calls": 20, "tokens": 1200 }"#;
-    /// let used: Spent = serde_json::from_str(saved)?;
+    /// let mut used = Spent::default();
+    /// used.model_calls = 20;
+    /// let saved = serde_json::to_string(&used)?;
+    ///
+    /// let used: Spent = serde_json::from_str(&saved)?;
     /// let account = Account::restored(Limits::new().model_calls(50), used);
     /// assert_eq!(account.left(), [Limit::ModelCalls(30)]);
     /// # Ok(())
