@@ -85,11 +85,15 @@ impl Agent {
         Self(Arc::new(composed))
     }
 
-    /// Calls the agent for a team; returns its context and its future.
-    pub(super) fn join(&self, mut request: AgentRequest) -> (RunContext, ResponseFuture) {
+    /// Calls the agent for a team, in which it has this name; returns its context and its future.
+    pub(super) fn join(
+        &self,
+        name: &str,
+        mut request: AgentRequest,
+    ) -> (RunContext, ResponseFuture) {
         let checked = self.0.check(&request);
         // Entered now and not when the future is polled: the team needs the context beforehand.
-        let open = self.0.enter(&mut request, RunContext::enter_member);
+        let open = self.0.enter(name, &mut request, RunContext::enter_member);
         let agent = self.0.clone();
         let context = request.context().clone();
         let future = boxed(|| async move {
@@ -169,7 +173,7 @@ impl Service<AgentRequest> for Agent {
         let agent = self.0.clone();
         ResponseFuture(boxed(|| async move {
             let checked = agent.check(&request);
-            let _open = agent.enter(&mut request, RunContext::enter);
+            let _open = agent.enter(&agent.name, &mut request, RunContext::enter);
             run(&agent, &request, checked).await
         }))
     }
@@ -204,10 +208,12 @@ impl AgentInner {
         self.known_tools.check_run(&named, request.tools())
     }
 
-    /// Moves the request into the agent's own part of the run, with the data that it carries.
+    /// Moves the request into the agent's own part of the run, in which the agent has this name, with
+    /// the data that it carries.
     /// Returns the open conversation, unless the agent continues its caller's.
     fn enter(
         &self,
+        name: &str,
         request: &mut AgentRequest,
         enter: fn(&RunContext, &str, u32, Inherited) -> RunContext,
     ) -> Option<Open> {
@@ -222,7 +228,7 @@ impl AgentInner {
             &outline.global,
             of_run.as_deref(),
         );
-        let context = enter(caller, &self.name, self.max_iterations, inherited);
+        let context = enter(caller, name, self.max_iterations, inherited);
         let context = context.nested(self.max_nesting);
         let (context, open) = match request.joins_at() {
             Some(at) => (context.joining(caller, at), None),

@@ -42,6 +42,15 @@ pub enum BuildError {
     /// The team has no members.
     #[error("team `{0}` has no members; add them with `agent`")]
     NoMembers(Arc<str>),
+    /// The team may run no member at all.
+    #[error("the `concurrency` of team `{0}` must be at least 1")]
+    NoConcurrency(Arc<str>),
+    /// The team runs in turn and has settings of a parallel one.
+    #[error("team `{0}` runs in turn: `concurrency` and `allow_failures` are for a parallel team")]
+    NotParallel(Arc<str>),
+    /// The team runs one agent for each task, and more members were added.
+    #[error("team `{0}` runs one agent for each task and has no other members")]
+    OneWorker(Arc<str>),
     /// The team has no rounds.
     #[error("team `{0}` must have at least 1 round")]
     NoRounds(Arc<str>),

@@ -16,7 +16,7 @@
 //!
 //! | | continues with | created by |
 //! |---|---|---|
-//! | a team | its members, according to a plan | [`Agent::sequential`], [`Agent::parallel`], [`Agent::repeat`] |
+//! | a team | its members, according to a plan | [`Agent::sequential`], [`Agent::parallel`], [`Agent::for_each`], [`Agent::repeat`] |
 //! | an agent used as a tool | the caller, after the tool result | [`Agent::into_tool`] |
 //! | a transfer | the sub-agent that the model chose | [`AgentBuilder::sub_agent`] |
 //!

@@ -1,4 +1,5 @@
 use crate::context::RunContext;
+use crate::conversation::{CallName, make_whole};
 use crate::error::{Error, Interrupt};
 use crate::message::{Message, Messages};
 use crate::run::{AgentRequest, AgentResponse, EndReason};
@@ -37,6 +38,11 @@ impl TeamResponse {
 
     pub(super) fn add_messages<'a>(&mut self, messages: impl Iterator<Item = &'a Message>) {
         self.messages.extend(messages.cloned());
+    }
+
+    /// Closes the open calls before the last turn, and returns the results that this adds.
+    pub(super) fn close_calls(&mut self) -> Vec<(CallName, Message)> {
+        make_whole(&mut self.messages)
     }
 
     pub(super) fn count(&mut self, response: &AgentResponse) {

@@ -702,6 +702,20 @@ impl Record {
         lock(&self.0).nested.get(at).cloned()
     }
 
+    /// Returns the numbers of the conversations held at the numbered places of this name, in order.
+    pub(crate) fn held_numbers(&self, at: &str) -> Vec<usize> {
+        let state = lock(&self.0);
+        let mut numbers = Vec::new();
+        for holder in state.nested.keys() {
+            let number = holder
+                .strip_prefix(at)
+                .and_then(|end| end.strip_prefix('.'));
+            numbers.extend(number.and_then(|number| number.parse::<usize>().ok()));
+        }
+        numbers.sort_unstable();
+        numbers
+    }
+
     /// Holds a conversation at a place.
     pub(crate) fn hold(&self, at: String, record: Self) {
         lock(&self.0).nested.insert(at, record);

@@ -15,6 +15,7 @@ mod stable_prefix;
 mod stack;
 mod steps;
 mod streams;
+mod tasks;
 mod teams;
 mod testing;
 mod tools;

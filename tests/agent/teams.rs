@@ -549,6 +549,30 @@ fn a_team_that_cannot_work_is_not_built() {
         BuildError::NoRounds("team".into())
     );
     assert_eq!(
+        Agent::sequential("team")
+            .agent(member())
+            .allow_failures()
+            .build()
+            .unwrap_err(),
+        BuildError::NotParallel("team".into())
+    );
+    assert_eq!(
+        Agent::parallel("team")
+            .agent(member())
+            .concurrency(0)
+            .build()
+            .unwrap_err(),
+        BuildError::NoConcurrency("team".into())
+    );
+    let no_tasks = |_: &AgentRequest| Ok::<[&str; 0], _>([]);
+    assert_eq!(
+        Agent::for_each("team", member(), no_tasks)
+            .agent(agent("b", &ScriptedModel::new([])))
+            .build()
+            .unwrap_err(),
+        BuildError::OneWorker("team".into())
+    );
+    assert_eq!(
         Agent::repeat("a/b", 1).agent(member()).build().unwrap_err(),
         BuildError::Name("a/b".into())
     );

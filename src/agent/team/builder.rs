@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use tower_layer::Layer;
 
-use super::config::{Config, Plan, Until};
+use super::config::{Config, MakeTasks, Plan, Until};
 use super::service::service;
 use crate::agent::agent::{Agent, AgentInner};
 use crate::agent::build_error::BuildError;
@@ -11,10 +11,12 @@ use crate::agent::builder::{check_members, check_name};
 use crate::agent::named_tools::{self, KnownTools};
 use crate::agent::outline::{Body, Outline};
 use crate::callback::{Bundle, Callback, Edges, LayerInner, Rules, StackBuilder};
+use crate::error::Result;
+use crate::message::Message;
 use crate::run::{AgentRequest, AgentResponse, AgentService};
 
-/// Builds a team of agents; created by [`Agent::sequential`], [`Agent::parallel`] and
-/// [`Agent::repeat`].
+/// Builds a team of agents; created by [`Agent::sequential`], [`Agent::parallel`],
+/// [`Agent::for_each`] and [`Agent::repeat`].
 ///
 /// The result is an [`Agent`] like any other: it has a name and a place in the path, its own
 /// callbacks and layers, and may be a member, a tool or a sub-agent itself. Its response contains
@@ -26,7 +28,8 @@ use crate::run::{AgentRequest, AgentResponse, AgentService};
 /// | satisfies [`until`](Self::until), or [escalates](crate::RunContext::escalate) | no further member is called | the others are dropped, and its response comes last |
 /// | is interrupted | the team is interrupted, with its messages so far | the others finish, then the team is interrupted, with all interrupts |
 /// | ends its invocation | as if it had responded | as if it had responded |
-/// | fails or aborts | the team fails with that error | the others are dropped, and the team fails with that error |
+/// | fails | the team fails with that error | the same, and the others are dropped; with [`allow_failures`](Self::allow_failures) it is left out |
+/// | aborts | the run ends with that error | the same |
 ///
 /// A team that is ended by its members has the end reason
 /// [`Completed`](crate::EndReason::Completed), also after the last round; a team that is ended by
@@ -82,6 +85,8 @@ pub struct TeamBuilder {
     plan: Plan,
     members: Vec<Agent>,
     until: Option<Until>,
+    concurrency: Option<usize>,
+    allows_failures: bool,
     max_nesting: Option<u32>,
     rules: Option<Arc<dyn Rules>>,
     global: Bundle,
@@ -106,6 +111,61 @@ impl Agent {
     pub fn repeat(name: impl Into<Arc<str>>, max_rounds: u32) -> TeamBuilder {
         TeamBuilder::repeat(name.into(), max_rounds)
     }
+
+    /// Creates a team that runs one agent once for each task, in parallel. The tasks are made when
+    /// the team begins, for example of a list in the answer of the member before it. See
+    /// [`TeamBuilder`].
+    ///
+    /// Each run has the team's conversation and its task, by default as a user's message, and a
+    /// name and a path of its own: `worker.0`, `worker.1`, .. At most 8 of them are made at the same
+    /// time, or as many as [`concurrency`](TeamBuilder::concurrency) says. The tasks and their
+    /// answers are in the transcript, in the order of the tasks. A run that resumes has the tasks
+    /// that it began with.
+    ///
+    /// If `make_tasks` fails, the team fails with its error. A list that a model has written can be
+    /// long: take as many of it as you can afford.
+    ///
+    /// ```
+    /// use tower_agent::testing::{ScriptedModel, Turn};
+    /// use tower_agent::{Agent, AgentRequest};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tower_agent::BoxError> {
+    /// # let agent = |name: &str, turns: &[&str]| {
+    /// #     let turns = turns.iter().map(|text| Turn::from_text(*text));
+    /// #     Agent::builder(ScriptedModel::new(turns)).name(name).build()
+    /// # };
+    /// let planner = agent("planner", &[r#"["tides", "winds"]"#])?;
+    /// let worker = agent("worker", &["Twice a day.", "From the west."])?;
+    /// let research = Agent::for_each("research", worker, |request: &AgentRequest| {
+    ///     let plan = request.messages().last().map(|plan| plan.text()).unwrap_or_default();
+    ///     let topics: Vec<String> = serde_json::from_str(&plan)?;
+    ///     Ok(topics.into_iter().take(20))
+    /// })
+    /// .concurrency(4)
+    /// .build()?;
+    /// let team = Agent::sequential("report").agents([planner, research]).build()?;
+    ///
+    /// let response = team.run("What must a sailor know?").await?;
+    /// let texts: Vec<_> = response.new_messages().skip(1).map(|message| message.text()).collect();
+    /// assert_eq!(texts, ["tides", "Twice a day.", "winds", "From the west."]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn for_each<T>(
+        name: impl Into<Arc<str>>,
+        worker: Self,
+        make_tasks: impl Fn(&AgentRequest) -> Result<T> + Send + Sync + 'static,
+    ) -> TeamBuilder
+    where
+        T: IntoIterator<Item: Into<Message>>,
+    {
+        let make_tasks = move |request: &AgentRequest| {
+            let tasks = make_tasks(request)?;
+            Ok(tasks.into_iter().map(Into::into).collect())
+        };
+        TeamBuilder::for_each(name.into(), worker, Box::new(make_tasks))
+    }
 }
 
 impl TeamBuilder {
@@ -121,6 +181,10 @@ impl TeamBuilder {
         Self::new(name, Plan::InTurn { rounds })
     }
 
+    fn for_each(name: Arc<str>, worker: Agent, make_tasks: MakeTasks) -> Self {
+        Self::new(name, Plan::ForEach(make_tasks)).agent(worker)
+    }
+
     fn new(name: Arc<str>, plan: Plan) -> Self {
         Self {
             name,
@@ -128,6 +192,8 @@ impl TeamBuilder {
             plan,
             members: Vec::new(),
             until: None,
+            concurrency: None,
+            allows_failures: false,
             max_nesting: None,
             rules: None,
             global: Bundle::new(),
@@ -165,6 +231,45 @@ impl TeamBuilder {
     /// ```
     pub fn until(mut self, until: impl Fn(&AgentResponse) -> bool + Send + Sync + 'static) -> Self {
         self.until = Some(Box::new(until));
+        self
+    }
+
+    /// Sets how many members of a parallel team run at the same time. Defaults to all of them, and
+    /// to 8 for a team that runs an agent [for each task](Agent::for_each).
+    pub fn concurrency(mut self, concurrency: usize) -> Self {
+        self.concurrency = Some(concurrency);
+        self
+    }
+
+    /// Leaves a member of a parallel team out if it fails: the team's response is that of the
+    /// others. Its error is logged, and told by the stream at the member's end. If all fail, the team
+    /// fails with the error of the first of them. An abort, or the cancellation of the run, still ends
+    /// the team.
+    ///
+    /// Without it, the team fails with the error of that member. The checkpoint then has what the
+    /// others have finished, and a run that resumes calls only those that have not.
+    ///
+    /// With an [`until`](Self::until) that is always true, one answer is enough:
+    ///
+    /// ```
+    /// use tower_agent::testing::{ScriptedModel, Turn};
+    /// use tower_agent::{Agent, Error, ErrorKind};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tower_agent::BoxError> {
+    /// # let agent = |name: &str, turn| Agent::builder(ScriptedModel::new([turn])).name(name).build();
+    /// let busy = Turn::error(Error::new(ErrorKind::Overloaded, "busy"));
+    /// let any = Agent::parallel("any")
+    ///     .agents([agent("one", busy)?, agent("other", Turn::from_text("Hello."))?])
+    ///     .allow_failures()
+    ///     .until(|_| true)
+    ///     .build()?;
+    /// assert_eq!(any.run("Hi.").await?.text(), "Hello.");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn allow_failures(mut self) -> Self {
+        self.allows_failures = true;
         self
     }
 
@@ -217,7 +322,8 @@ impl TeamBuilder {
     /// # Errors
     ///
     /// Fails if the team has no members or no rounds, two members have the same name, the team's
-    /// name is invalid, or a global callback names a tool that no member has.
+    /// name is invalid, a setting is not for this kind of team, or a global callback names a tool that
+    /// no member has.
     pub fn build(self) -> Result<Agent, BuildError> {
         check_name(&self.name)?;
         check_members(&self.members)?;
@@ -227,6 +333,19 @@ impl TeamBuilder {
         if let Plan::InTurn { rounds: 0 } = self.plan {
             return Err(BuildError::NoRounds(self.name));
         }
+        if let Plan::InTurn { .. } = self.plan
+            && (self.allows_failures || self.concurrency.is_some())
+        {
+            return Err(BuildError::NotParallel(self.name));
+        }
+        if let Plan::ForEach(_) = self.plan
+            && self.members.len() > 1
+        {
+            return Err(BuildError::OneWorker(self.name));
+        }
+        if let Some(0) = self.concurrency {
+            return Err(BuildError::NoConcurrency(self.name));
+        }
         let all = self
             .members
             .iter()
@@ -235,12 +354,14 @@ impl TeamBuilder {
             .collect();
         named_tools::check(self.global.named_tools(), &all)?;
         let outline = self.outline();
+        let concurrency = self.most_at_once();
         let Self {
             name,
             description,
             plan,
             members,
             until,
+            allows_failures,
             max_nesting,
             rules,
             stack,
@@ -248,12 +369,14 @@ impl TeamBuilder {
         } = self;
         let gives_one_answer = match plan {
             Plan::InTurn { .. } => members.last().is_some_and(Agent::gives_one_answer),
-            Plan::SideBySide => false,
+            Plan::SideBySide | Plan::ForEach(_) => false,
         };
         let team = service(Config {
             plan,
             members,
             until,
+            concurrency,
+            allows_failures,
         });
         let rules = rules.as_deref();
         let stack = stack.in_agent(team, &Edges::default(), rules);
@@ -274,11 +397,29 @@ impl TeamBuilder {
         }))
     }
 
+    /// Returns how many members run at the same time.
+    fn most_at_once(&self) -> usize {
+        self.concurrency.unwrap_or(match self.plan {
+            Plan::InTurn { .. } | Plan::SideBySide => usize::MAX,
+            Plan::ForEach(_) => 8,
+        })
+    }
+
     fn outline(&self) -> Outline {
         let plan = match self.plan {
             Plan::InTurn { rounds: 1 } => "in turn".to_owned(),
             Plan::InTurn { rounds } => format!("in turn, at most {rounds} rounds"),
             Plan::SideBySide => "in parallel".to_owned(),
+            Plan::ForEach(_) => "once for each task, in parallel".to_owned(),
+        };
+        let at_once = match self.most_at_once() {
+            usize::MAX => String::new(),
+            most => format!(", {most} at a time"),
+        };
+        let failures = if self.allows_failures {
+            ", without those that fail"
+        } else {
+            ""
         };
         let until = if self.until.is_some() {
             ", with a stop condition"
@@ -291,7 +432,7 @@ impl TeamBuilder {
             global: self.global.clone(),
             agent: (&self.stack).into(),
             body: Body::Team {
-                plan: plan + until,
+                plan: plan + &at_once + failures + until,
                 members: self.members.iter().map(Agent::outline).collect(),
             },
         }

@@ -20,45 +20,58 @@ pub(super) async fn run(team: &Config, request: &AgentRequest) -> Result<AgentRe
     let messages = context.begin(request_messages);
     // A resumed conversation is for the members that it waits for; the others have finished.
     let mut held = held(team, context);
-    if held.iter().all(Option::is_none) {
+    if held.is_empty() {
         whose_turn(context, &team.members, &messages)?;
         context.take_turn(messages.len());
-        for (member, held) in team.members.iter().zip(&mut held) {
-            let all = Record::with_request(&messages);
-            // Held before they run, so that the checkpoint of a run that is dropped has each
-            // member's progress.
-            record.hold(context.holds(member.name()), all.clone());
-            *held = Some(all);
-        }
+        held = begin(team, request, &messages)?;
     }
 
-    let mut running = FuturesUnordered::new();
-    let mut turns = Vec::with_capacity(team.members.len());
+    let mut turns = Vec::with_capacity(held.len());
+    let mut waiting = Vec::new();
     // Results follow their calls directly, so the member that made the open calls comes first.
-    let mut is_next = messages.open_calls().next().is_some();
-    for (index, (member, record)) in team.members.iter().zip(held).enumerate() {
-        let Some(record) = record else { continue };
-        let mut turn = Turn::new(index, record);
-        turn.is_next = std::mem::take(&mut is_next);
+    let mut next = None;
+    for (position, mut turn) in held.into_iter().enumerate() {
+        if position == 0 && messages.open_calls().next().is_some() {
+            turn.is_next = true;
+            next = Some((turn.index, turn.record.clone()));
+        }
         if turn.is_done {
             turns.push(turn);
         } else {
-            let request = request
-                .hand_over(turn.request.clone())
-                .with_record(turn.record.clone());
-            let (context, run) = member.join(request);
-            running.push(async move { (turn, context, run.await) });
+            waiting.push(turn);
         }
     }
+    let mut waiting = waiting.into_iter();
 
     let mut waits = false;
     let mut end = EndReason::Completed;
-    while let Some((mut turn, context, result)) = running.next().await {
-        // An error drops the other members.
-        let response = result?;
+    let mut failed = Vec::new();
+    let mut running = FuturesUnordered::new();
+    loop {
+        let free = team.concurrency - running.len();
+        for turn in waiting.by_ref().take(free) {
+            let request = request
+                .hand_over(turn.request.clone())
+                .with_record(turn.record.clone());
+            let member = team.member(turn.index);
+            let (context, run) = member.join(&team.name(turn.index), request);
+            running.push(async move { (turn, context, run.await) });
+        }
+        let Some((mut turn, member, result)) = running.next().await else {
+            break;
+        };
+        let response = match result {
+            Ok(response) => response,
+            Err(error) if team.is_allowed(context, &error) => {
+                failed.push((turn.index, error));
+                continue;
+            }
+            // It drops the other members.
+            Err(error) => return Err(error),
+        };
         waits |= !response.interrupts().is_empty();
         // An interrupted member must be answered, so the others do not end the team after that.
-        let is_over = !waits && team.is_over(&context, &response)?;
+        let is_over = !waits && team.is_over(&member, &response)?;
         turn.ends_team = is_over;
         turn.response = Some(response);
         turns.push(turn);
@@ -68,6 +81,25 @@ pub(super) async fn run(team: &Config, request: &AgentRequest) -> Result<AgentRe
         }
     }
     drop(running);
+    failed.sort_by_key(|(index, _)| *index);
+    for (index, error) in &failed {
+        if turns.is_empty() {
+            return Err(error.clone());
+        }
+        let name = team.name(*index);
+        tracing::warn!(%error, member = %name, "a member of a team failed; the team goes on");
+        // It does not run again if another member waits.
+        record.release(&context.holds(&name));
+    }
+    let mut is_cut = false;
+    if let Some((index, record)) = next
+        && !turns.iter().any(|turn| turn.index == index)
+    {
+        // It has failed or was dropped. The transcript has its calls, so what it has done since
+        // follows.
+        is_cut = true;
+        turns.push(Turn::cut(index, record));
+    }
 
     turns.sort_by_key(|turn| (!turn.is_next, turn.ends_team, turn.index));
     let mut tally = TeamResponse::since(request_messages.len(), messages, 0);
@@ -86,38 +118,64 @@ pub(super) async fn run(team: &Config, request: &AgentRequest) -> Result<AgentRe
         if turn.waits() || !is_told {
             turn.record_shared(is_told);
         } else {
-            record.release(&context.holds(team.members[turn.index].name()));
+            record.release(&context.holds(&team.name(turn.index)));
         }
         is_told &= !turn.waits();
+    }
+    if is_cut {
+        let closed = tally.close_calls();
+        if let Some(emitter) = context.emitter() {
+            emitter.emit_results(&closed).await;
+        }
     }
     // The transcript and the held conversations change together: the run may be dropped right after
     // this.
     record.set(tally.messages().clone());
     // A member that was dropped has no later turn.
     if !tally.waits() {
-        team.members
-            .iter()
-            .for_each(|member| record.release(&context.holds(member.name())));
+        for index in team.indices(context) {
+            record.release(&context.holds(&team.name(index)));
+        }
     }
     Ok(tally.response(context, end))
 }
 
-/// Returns the conversations of the members that an earlier run has begun and that are not in the
+/// Returns the turns of the members that an earlier run has begun and that are not in the
 /// transcript.
-fn held(team: &Config, context: &RunContext) -> Vec<Option<Record>> {
-    let members = team.members.iter();
-    members
-        .map(|member| context.record().held(&context.holds(member.name())))
-        .collect()
+fn held(team: &Config, context: &RunContext) -> Vec<Turn> {
+    let mut turns = Vec::new();
+    for index in team.indices(context) {
+        let held = context.record().held(&context.holds(&team.name(index)));
+        turns.extend(held.map(|record| Turn::new(index, record)));
+    }
+    turns
+}
+
+/// Begins the conversations of all members.
+fn begin(team: &Config, request: &AgentRequest, messages: &Messages) -> Result<Vec<Turn>> {
+    let context = request.context();
+    let conversations = team.conversations(request, messages)?;
+    context.take_turn();
+    let mut turns = Vec::with_capacity(conversations.len());
+    for (index, conversation) in conversations.iter().enumerate() {
+        let own = Record::with_request(conversation);
+        own.share_with_caller(messages.len());
+        // Held before they run, so that the checkpoint of a run that is dropped has each member's
+        // progress.
+        let at = context.holds(&team.name(index));
+        context.record().hold(at, own.clone());
+        turns.push(Turn::new(index, own));
+    }
+    Ok(turns)
 }
 
 /// Returns the messages of members that an earlier run has shown and that are not in the transcript
 /// yet.
 pub(super) fn shown_before(team: &Config, context: &RunContext) -> Messages {
     let mut shown = Messages::new();
-    for record in held(team, context).into_iter().flatten() {
-        let (shared, _) = record.shared_with_caller();
-        shown.extend(record.save().messages.range(shared).cloned());
+    for turn in held(team, context) {
+        let messages = turn.record.save().messages;
+        shown.extend(messages.range(turn.shared).cloned());
     }
     shown
 }
@@ -156,6 +214,15 @@ impl Turn {
             is_next: false,
             ends_team: false,
             response: None,
+        }
+    }
+
+    /// Returns the turn of a member that did not come to its end.
+    fn cut(index: usize, record: Record) -> Self {
+        Self {
+            request: record.save().messages,
+            is_next: true,
+            ..Self::new(index, record)
         }
     }
 

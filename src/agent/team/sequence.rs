@@ -41,7 +41,7 @@ pub(super) async fn run(
                 // Only the last member gives the final answer.
                 handed = handed.with_answer_format(None);
             }
-            let (member, run) = member.join(handed);
+            let (member, run) = member.join(member.name(), handed);
             let response = run.await?;
             tally.add(&response);
             // After each member: a run that is dropped resumes with the next one.

@@ -20,7 +20,7 @@ fn call(team: Arc<Config>, mut request: AgentRequest) -> BoxCallFuture<AgentRequ
         if let Some(emitter) = request.context().emitter() {
             let new_from = request.messages().len();
             let mut conversation = request.context().begin(request.messages());
-            if let Plan::SideBySide = team.plan {
+            if let Plan::SideBySide | Plan::ForEach(_) = team.plan {
                 let shown = parallel::shown_before(&team, request.context());
                 emitter.resume(&shown);
                 conversation.extend(shown.iter().cloned());
@@ -30,7 +30,7 @@ fn call(team: Arc<Config>, mut request: AgentRequest) -> BoxCallFuture<AgentRequ
         }
         let result = match team.plan {
             Plan::InTurn { rounds } => sequence::run(&team, rounds, &request).await,
-            Plan::SideBySide => parallel::run(&team, &request).await,
+            Plan::SideBySide | Plan::ForEach(_) => parallel::run(&team, &request).await,
         };
         request.context().settle::<AgentRequest, _>(None, result)
     })

@@ -3,11 +3,13 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures::StreamExt;
 use serde_json::{Value, json};
 use test_support::team::{agent, saying, slow, texts};
 use test_support::trace::Trace;
 use tokio_util::sync::CancellationToken;
 use tower_agent::callback::{before_agent, before_tool, on_agent_error};
+use tower_agent::stream::EventKind;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentRequest, AgentResponse, Checkpoint, EndReason, Error, ErrorKind, Interrupt,
@@ -61,6 +63,199 @@ async fn a_failure_is_the_teams_and_drops_the_members_beside_it() {
     );
     never.assert_done();
     assert_eq!(trace.take(), "a> <a a=done b> b=overloaded");
+}
+
+fn failing(name: &str, seconds: u64) -> Agent {
+    let busy = Turn::error(Error::new(ErrorKind::Overloaded, format!("{name} is busy")));
+    let busy = busy.latency(Duration::from_secs(seconds));
+    agent(name, &ScriptedModel::always(busy))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_keeps_what_the_other_members_have_finished() {
+    let finished = saying("a", 1);
+    let fails = Turn::error(Error::new(ErrorKind::Overloaded, "busy"));
+    let fails = ScriptedModel::new([fails.latency(Duration::from_secs(2)), Turn::from_text("b")]);
+    let team = Agent::parallel("fan")
+        .agents([agent("a", &finished), agent("b", &fails)])
+        .build()
+        .unwrap();
+
+    let error = team.run("?").await.unwrap_err();
+    let saved = serde_json::to_string(error.checkpoint().unwrap()).unwrap();
+    let checkpoint: Checkpoint = serde_json::from_str(&saved).unwrap();
+    let response = team.run(AgentRequest::resume(checkpoint)).await.unwrap();
+
+    finished.assert_done();
+    assert_eq!(texts(&response), ["a", "b"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn members_that_may_fail_are_left_out() {
+    let team = Agent::parallel("fan")
+        .agents([agent("a", &saying("a", 2)), failing("b", 1)])
+        .agent(agent("c", &saying("c", 1)))
+        .allow_failures()
+        .build()
+        .unwrap();
+    let mut run = team.stream("?");
+    let mut errors = Vec::new();
+    while let Some(event) = run.next().await {
+        if let EventKind::AgentFinished { error, .. } = &event.kind {
+            errors.extend(error.as_ref().map(|error| error.message().to_owned()));
+        }
+    }
+    let response = run.response().await.unwrap();
+    assert_eq!(texts(&response), ["a", "c"]);
+    assert_eq!(response.end_reason(), &EndReason::Completed);
+    assert_eq!(errors, ["b is busy"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_team_of_which_all_fail_fails_with_the_error_of_the_first_member() {
+    let team = Agent::parallel("fan")
+        .agents([failing("a", 3), failing("b", 1)])
+        .allow_failures()
+        .build()
+        .unwrap();
+    let error = team.run("?").await.unwrap_err();
+    assert_eq!(error.message(), "a is busy");
+    let again = team.run(AgentRequest::resume(error.checkpoint().unwrap().clone()));
+    assert_eq!(again.await.unwrap_err().message(), "a is busy");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_answer_is_enough_where_others_may_fail() {
+    let pending = agent("c", &ScriptedModel::always(Turn::pending()));
+    let team = Agent::parallel("fan")
+        .agents([failing("a", 1), agent("b", &saying("b", 2)), pending])
+        .allow_failures()
+        .until(|_| true)
+        .build()
+        .unwrap();
+    let response = team.run("?").await.unwrap();
+    assert_eq!(texts(&response), ["b"]);
+    assert_eq!(response.end_reason(), &EndReason::StopCondition);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_ends_the_run_ends_a_team_that_allows_failures() {
+    let aborts = Agent::builder(ScriptedModel::new([]))
+        .name("b")
+        .on_agent(before_agent(|_| Err::<(), _>(Error::abort("enough"))))
+        .build()
+        .unwrap();
+    let of = |other: Agent| {
+        Agent::parallel("fan")
+            .agents([agent("a", &saying("a", 0)), other])
+            .allow_failures()
+            .build()
+            .unwrap()
+    };
+    let error = of(aborts).run("?").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Aborted);
+
+    let token = CancellationToken::new();
+    let pending = agent("b", &ScriptedModel::always(Turn::pending()));
+    let run = of(pending).run(AgentRequest::new("?").with_cancellation(token.clone()));
+    let (result, ()) = tokio::join!(run, async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        token.cancel();
+    });
+    assert_eq!(result.unwrap_err().kind(), ErrorKind::Cancelled);
+}
+
+#[tokio::test]
+async fn a_member_that_was_left_out_stays_out_when_another_waits() {
+    let granted = Arc::new(Mutex::new(false));
+    let (asks, model) = asking("a", &granted);
+    let fails = ScriptedModel::new([Turn::error(Error::new(ErrorKind::Overloaded, "busy"))]);
+    let team = Agent::parallel("fan")
+        .agents([agent("b", &fails), asks, agent("c", &saying("c", 0))])
+        .allow_failures()
+        .build()
+        .unwrap();
+    let stopped = team.run("?").await.unwrap();
+    assert_eq!(waits(&stopped), ["wipe_a"]);
+
+    *granted.lock().unwrap() = true;
+    let response = resume(&team, &stopped).await;
+    model.assert_done();
+    fails.assert_done();
+    assert_eq!(texts(&response), ["wiped", "a wiped", "c"]);
+}
+
+#[tokio::test]
+async fn a_member_that_fails_after_its_question_leaves_what_it_did_and_no_open_call() {
+    let busy = Turn::error(Error::new(ErrorKind::Overloaded, "busy"));
+    let granted = Arc::new(Mutex::new(false));
+    let (fails, _) = asking_first("a", busy, &granted);
+    let team = Agent::parallel("fan")
+        .agents([fails, agent("c", &saying("c", 0))])
+        .allow_failures()
+        .build()
+        .unwrap();
+    let stopped = team.run("?").await.unwrap();
+    assert_eq!(waits(&stopped), ["wipe_a"]);
+
+    *granted.lock().unwrap() = true;
+    let response = resume(&team, &stopped).await;
+    assert_eq!(texts(&response), ["wiped", "c"]);
+    assert_eq!(response.open_calls().count(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_race_that_another_member_wins_leaves_what_the_one_that_waited_did() {
+    let granted = Arc::new(Mutex::new(false));
+    let (slow, _) = asking_first("a", Turn::pending(), &granted);
+    let (quick, _) = asking("b", &granted);
+    let team = Agent::parallel("fan")
+        .agents([slow, quick])
+        .until(|response| response.text() == "b wiped")
+        .build()
+        .unwrap();
+    let stopped = team.run("?").await.unwrap();
+    assert_eq!(waits(&stopped), ["wipe_a", "wipe_b"]);
+
+    *granted.lock().unwrap() = true;
+    let response = resume(&team, &stopped).await;
+    assert_eq!(texts(&response), ["wiped", "", "wiped", "b wiped"]);
+    assert_eq!(response.open_calls().count(), 0);
+}
+
+#[tokio::test]
+async fn a_member_that_fails_in_a_question_has_a_result_for_each_of_its_calls() {
+    let granted = Arc::new(Mutex::new(false));
+    let (asks, _) = asking("a", &granted);
+    let breaks = granted.clone();
+    let fails = Agent::parallel("a_team")
+        .agent(asks)
+        .on_agent(before_agent(move |_| {
+            if *breaks.lock().unwrap() {
+                return Err(Error::new(ErrorKind::Other, "no longer"));
+            }
+            Ok(())
+        }))
+        .build()
+        .unwrap();
+    let team = Agent::parallel("fan")
+        .agents([fails, agent("c", &saying("c", 0))])
+        .allow_failures()
+        .build()
+        .unwrap();
+    let stopped = team.run("?").await.unwrap();
+
+    *granted.lock().unwrap() = true;
+    let mut run = team.stream(AgentRequest::resume(stopped.checkpoint()));
+    let mut results = 0;
+    while let Some(event) = run.next().await {
+        results += usize::from(matches!(event.kind, EventKind::ToolResult(_)));
+    }
+    let response = run.response().await.unwrap();
+    assert_eq!(response.messages().open_calls().count(), 0);
+    let answers = response.messages().iter().flat_map(Message::tool_results);
+    assert_eq!((answers.count(), results), (1, 1));
+    assert_eq!(response.text(), "c");
 }
 
 #[tokio::test(start_paused = true)]
@@ -118,20 +313,14 @@ async fn an_abort_ends_everything_with_its_type_and_path() {
     );
 }
 
-/// A member that asks for permission, and what it did once it had it.
-fn asking(name: &str, granted: &Arc<Mutex<bool>>) -> (Agent, ScriptedModel) {
-    let model = ScriptedModel::new([
-        Turn::tool(format!("wipe_{name}"), json!(null)),
-        Turn::from_text(format!("{name} wiped")),
-    ]);
+/// A member that asks for permission, and then has this turn.
+fn asking_first(name: &str, then: Turn, granted: &Arc<Mutex<bool>>) -> (Agent, ScriptedModel) {
+    let wipe = format!("wipe_{name}");
+    let model = ScriptedModel::new([Turn::tool(wipe.clone(), json!(null)), then]);
     let granted = granted.clone();
     let agent = Agent::builder(model.clone())
         .name(name)
-        .tool(Tool::function(
-            format!("wipe_{name}"),
-            "",
-            |_: Value| "wiped",
-        ))
+        .tool(Tool::function(wipe, "", |_: Value| "wiped"))
         .on_tool(before_tool(move |request| {
             if *granted.lock().unwrap() {
                 return Ok(());
@@ -144,6 +333,11 @@ fn asking(name: &str, granted: &Arc<Mutex<bool>>) -> (Agent, ScriptedModel) {
         .build()
         .unwrap();
     (agent, model)
+}
+
+/// A member that asks for permission, and what it did once it had it.
+fn asking(name: &str, granted: &Arc<Mutex<bool>>) -> (Agent, ScriptedModel) {
+    asking_first(name, Turn::from_text(format!("{name} wiped")), granted)
 }
 
 fn waits(response: &AgentResponse) -> Vec<&str> {

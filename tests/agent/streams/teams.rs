@@ -17,8 +17,13 @@ use tower_agent::{
 };
 use tower_agent_middleware::approval::{Approval, Decision};
 
-/// The number of calls in each turn of a member, before it says that it is done.
-type Turns = Vec<usize>;
+/// What a member does: the number of calls in each turn, before it says that it is done.
+#[derive(Clone, Debug)]
+struct Member {
+    name: String,
+    turns: Vec<usize>,
+    waits: bool,
+}
 
 #[derive(Clone, Copy, Debug)]
 enum Within {
@@ -28,31 +33,53 @@ enum Within {
     Tool,
 }
 
-/// A member that reads from its conversation how far it is, as a model does. Every call of each of
-/// them has the same name, and those of a turn have the ids that other members use too.
-fn member(name: &str, turns: &Turns, asks: bool) -> Agent {
-    let (own, turns) = (name.to_owned(), turns.clone());
+/// The team, as a list of members or as a list of tasks.
+#[derive(Clone, Debug)]
+struct Case {
+    members: Vec<Member>,
+    is_for_tasks: bool,
+    within: Within,
+}
+
+/// An agent that reads from its conversation which member it is, if there are several, and how far
+/// it is, as a model does. Every call of each of them has the same name and the same ids.
+fn member(name: &str, members: &[Member], asks: bool) -> Agent {
+    let all = members.to_vec();
     let model = tower::service_fn(move |request: ModelRequest| {
-        let asked = request.messages().iter();
-        let asked = asked.filter(|message| message.tool_calls().any(|call| &*call.name == "act"));
-        let turn = asked.count();
+        let messages = request.messages();
+        let mut words = messages.iter().rev();
+        let task = words.find(|message| message.role() == Role::User);
+        let task = task.map(Message::text).unwrap_or_default();
+        let own = all.iter().find(|member| member.name == task);
+        let Member { name, turns, waits } = own.unwrap_or(&all[0]).clone();
+        let turn = messages
+            .iter()
+            .filter(|message| {
+                message
+                    .tool_calls()
+                    .any(|call| call.arguments.to_string().contains(&name))
+            })
+            .count();
+        let tool = if waits { "ask" } else { "act" };
         let message = match turns.get(turn) {
             Some(&count) => Message::new(
                 Role::Assistant,
                 (0..count).map(|number| {
                     let id = format!("call_{turn}_{number}");
-                    Part::from(ToolCall::new(id, "act", json!({ "of": own })))
+                    Part::from(ToolCall::new(id, tool, json!({ "of": name })))
                 }),
             ),
-            None => Message::assistant(format!("{own} is done")),
+            None => Message::assistant(format!("{name} is done")),
         };
         let model = ScriptedModel::new([Turn::response(ModelResponse::new(message))]);
         model.chunk_size(3).oneshot(request)
     });
-    let act = Tool::function("act", "", |of: Value| format!("{} acted", of["of"]));
-    let builder = Agent::builder(model).name(name).tool(act);
+    let tool = |name: &str| Tool::function(name, "", |of: Value| format!("{} acted", of["of"]));
+    let builder = Agent::builder(model)
+        .name(name)
+        .tools([tool("act"), tool("ask")]);
     let builder = if asks {
-        builder.on_tool(Approval::of_tools(["act"]))
+        builder.on_tool(Approval::of_tools(["ask"]))
     } else {
         builder
     };
@@ -64,24 +91,43 @@ fn saying(name: &str, text: &str) -> Agent {
     Agent::builder(model).name(name).build().unwrap()
 }
 
-fn team(members: &[(Turns, bool)], within: Within, asks: bool) -> Agent {
-    let members = members.iter().enumerate().map(|(index, (turns, waits))| {
-        // Their names are not in the members' order.
-        member(&format!("{}_member", 9 - index), turns, *waits && asks)
-    });
-    let team = Agent::parallel("team").agents(members).build().unwrap();
-    match within {
+/// Builds the team. `begins` means that this run is the first.
+fn team(case: &Case, asks: bool, begins: bool) -> Agent {
+    let members = &case.members;
+    let team = if case.is_for_tasks {
+        let names: Vec<_> = members.iter().map(|member| member.name.clone()).collect();
+        let worker = member("worker", members, asks);
+        let team = Agent::for_each("team", worker, move |_| {
+            assert!(begins, "a run that resumes has its tasks");
+            Ok(names.clone())
+        });
+        team.concurrency(2)
+    } else {
+        let members = members
+            .iter()
+            .map(|one| member(&one.name, std::slice::from_ref(one), asks));
+        Agent::parallel("team").agents(members)
+    };
+    let team = team.build().unwrap();
+    match case.within {
         Within::Nothing => team,
         Within::Sequence => Agent::sequential("sequence")
             .agents([saying("first", "begin"), team, saying("last", "end")])
             .build()
             .unwrap(),
-        Within::Parallel => Agent::parallel("outer")
-            .agents([saying("before", "before"), team])
-            .agent(member("another", &vec![1], asks))
-            .agent(saying("beside", "beside"))
-            .build()
-            .unwrap(),
+        Within::Parallel => {
+            let another = Member {
+                name: "another".into(),
+                turns: vec![1],
+                waits: true,
+            };
+            Agent::parallel("outer")
+                .agents([saying("before", "before"), team])
+                .agent(member("another", &[another], asks))
+                .agent(saying("beside", "beside"))
+                .build()
+                .unwrap()
+        }
         Within::Tool => {
             let calls = Turn::tool("team", json!({ "request": "Act!" }));
             let model = ScriptedModel::new([calls, Turn::from_text("so")]);
@@ -153,11 +199,10 @@ fn check_events(events: &[Event]) {
 /// Runs the team until it is done. Each pause goes on in another process, with answers to the
 /// interrupts that `chosen` selects, in an order of its own.
 async fn answered(
-    members: &[(Turns, bool)],
-    within: Within,
+    case: &Case,
     mut chosen: impl Iterator<Item = usize>,
 ) -> (AgentResponse, Vec<Event>) {
-    let mut agent = team(members, within, true);
+    let mut agent = team(case, true, true);
     let mut events = Vec::new();
     let mut response = read(&agent, AgentRequest::new("?"), &mut events).await;
     while !response.interrupts().is_empty() {
@@ -172,9 +217,9 @@ async fn answered(
         }
         let saved = serde_json::to_string(&response.checkpoint()).unwrap();
         let checkpoint: Checkpoint = serde_json::from_str(&saved).unwrap();
-        if !matches!(within, Within::Tool) {
+        if !matches!(case.within, Within::Tool) {
             // The boss has a script; the others read the conversation.
-            agent = team(members, within, true);
+            agent = team(case, true, false);
         }
         let request = AgentRequest::resume(checkpoint).with_resolutions(answers);
         response = read(&agent, request, &mut events).await;
@@ -182,17 +227,17 @@ async fn answered(
     (response, events)
 }
 
-fn check(members: &[(Turns, bool)], within: Within, chosen: Vec<usize>) {
+fn check(case: &Case, chosen: Vec<usize>) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()
         .unwrap();
     runtime.block_on(async {
-        let alone = team(members, within, false).run("?").await.unwrap();
-        let (response, events) = answered(members, within, chosen.into_iter().cycle()).await;
+        let alone = team(case, false, true).run("?").await.unwrap();
+        let (response, events) = answered(case, chosen.into_iter().cycle()).await;
         assert_eq!(lines(&response), lines(&alone));
         assert_eq!(response.text(), alone.text());
         check_events(&events);
-        if !matches!(within, Within::Tool) {
+        if !matches!(case.within, Within::Tool) {
             let mut seen = left(&events);
             let mut answered = said(response.messages().iter());
             seen.sort();
@@ -202,13 +247,31 @@ fn check(members: &[(Turns, bool)], within: Within, chosen: Vec<usize>) {
     });
 }
 
-fn within() -> impl Strategy<Value = Within> {
-    prop_oneof![
+fn case() -> impl Strategy<Value = Case> {
+    let within = prop_oneof![
         3 => Just(Within::Nothing),
         1 => Just(Within::Sequence),
         1 => Just(Within::Parallel),
         1 => Just(Within::Tool),
-    ]
+    ];
+    let members = prop::collection::vec(
+        (prop::collection::vec(1..3usize, 0..3), any::<bool>()),
+        1..4,
+    );
+    (members, any::<bool>(), within).prop_map(|(members, is_for_tasks, within)| Case {
+        members: members
+            .into_iter()
+            .enumerate()
+            .map(|(index, (turns, waits))| Member {
+                // Their names are not in the members' order.
+                name: format!("{}_member", 9 - index),
+                turns,
+                waits,
+            })
+            .collect(),
+        is_for_tasks,
+        within,
+    })
 }
 
 proptest! {
@@ -216,19 +279,33 @@ proptest! {
 
     #[test]
     fn a_pause_changes_nothing_for_the_transcript_or_the_reader(
-        members in prop::collection::vec((prop::collection::vec(1..3usize, 0..3), any::<bool>()), 1..4),
-        within in within(),
+        case in case(),
         chosen in prop::collection::vec(0..60usize, 1..12),
     ) {
-        check(&members, within, chosen);
+        check(&case, chosen);
     }
 }
 
 #[test]
 fn two_members_that_wait_are_answered_at_once_or_one_by_one() {
-    let members = [(vec![1], true), (vec![], false), (vec![1], true)];
-    // The first numbers say how many are answered, the others which.
-    for chosen in [vec![1, 0, 0], vec![1, 1, 0], vec![0, 0], vec![0, 1, 0, 0]] {
-        check(&members, Within::Nothing, chosen);
+    let member = |name: &str, turns: &[usize]| Member {
+        name: name.into(),
+        turns: turns.to_vec(),
+        waits: true,
+    };
+    for is_for_tasks in [false, true] {
+        let case = Case {
+            members: vec![
+                member("left", &[1]),
+                member("middle", &[]),
+                member("right", &[1]),
+            ],
+            is_for_tasks,
+            within: Within::Nothing,
+        };
+        // The first number says how many are answered, the others which.
+        for chosen in [vec![1, 0, 0], vec![1, 1, 0], vec![0, 0], vec![0, 1, 0, 0]] {
+            check(&case, chosen);
+        }
     }
 }
