@@ -12,6 +12,7 @@ use tower_agent::{
 use tower_agent_providers::openai::{Chat, Dialect, Dialects, ReasoningField, SchemaSupport};
 use tower_agent_providers::protocol::{Call, Protocol};
 
+use crate::answers::thought;
 use crate::server::{Server, delta, events, finished, json as reply, unfinished};
 use test_support::{call, deltas, stream, text};
 
@@ -29,10 +30,10 @@ fn says(content: Value) -> Value {
     json!({ "choices": [{ "index": 0, "message": { "role": "assistant", "content": content } }] })
 }
 
-fn thinks_and_says(thought: &str, answer: &str) -> Message {
+fn thinks_and_says(reasoning: &str, answer: &str) -> Message {
     Message::new(
         Role::Assistant,
-        [Part::reasoning(thought), Part::from_text(answer)],
+        [thought(reasoning), Part::from_text(answer)],
     )
 }
 
@@ -276,7 +277,7 @@ fn tool_run(call: ToolCall) -> [Message; 3] {
         Message::user("How is the weather?"),
         Message::new(
             Role::Assistant,
-            [Part::reasoning("I must look."), Part::ToolCall(call)],
+            [thought("I must look."), Part::ToolCall(call)],
         ),
         Message::new(Role::Tool, [Part::ToolResult(result)]),
     ]
@@ -353,6 +354,30 @@ fn reasoning_goes_back_to_mistral_in_the_content() {
         { "type": "text", "text": "Look." },
     ]);
     assert_eq!(sent.unwrap()["messages"][1]["content"], expected);
+}
+
+#[test]
+fn reasoning_of_another_provider_is_not_sent() {
+    let mut signed = Part::reasoning("hm");
+    if let Part::Reasoning(reasoning) = &mut signed {
+        reasoning
+            .provider
+            .set("anthropic", json!({ "signature": "EqQ" }));
+    }
+    for part in [signed, Part::reasoning("hm")] {
+        let message = Message::new(Role::Assistant, [part, Part::from_text("yes")]);
+        let request = ModelRequest::new([Message::user("?"), message]);
+        for host in [
+            "localhost",
+            "openrouter.ai",
+            "api.mistral.ai",
+            "api.cerebras.ai",
+        ] {
+            let sent = body(host, "any", &request).unwrap();
+            let expected = json!({ "role": "assistant", "content": "yes" });
+            assert_eq!(sent["messages"][1], expected, "{host}");
+        }
+    }
 }
 
 /// MoonshotAI/kimi-cli#2141, charmbracelet/crush#2696: one message without the field is an error.
@@ -450,7 +475,7 @@ async fn reasoning_details_go_back_as_they_came() {
     for response in [streamed(&chunks).await, plain(whole).await] {
         let message = response.unwrap().message().clone();
         assert_eq!(message.text(), "405.");
-        assert_eq!(message.parts()[0], Part::reasoning("15 * 27 = 405"));
+        assert_eq!(message.parts()[0], thought("15 * 27 = 405"));
 
         let request = ModelRequest::new([Message::user("15 * 27?"), message]);
         let sent = |host: &str| body(host, "any", &request).unwrap()["messages"][1].clone();
@@ -491,10 +516,10 @@ async fn two_hosts_in_one_run_each_get_their_own_form() {
     let weather = Tool::function("weather", "Tells the weather.", |_: Value| "sunny");
     let agent = Agent::builder(model).tool(weather).build().unwrap();
     assert_eq!(agent.run("?").await.unwrap().text(), "Sunny.");
-    let thought =
+    let sent =
         |number: usize| server.seen()[number].body["messages"][1]["reasoning_content"].clone();
-    assert_eq!(thought(1), "hm");
-    assert_eq!(thought(2), Value::Null);
+    assert_eq!(sent(1), "hm");
+    assert_eq!(sent(2), Value::Null);
 }
 
 #[test]

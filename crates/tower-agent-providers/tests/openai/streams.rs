@@ -48,7 +48,7 @@ async fn a_full_stream() {
     );
     let expected = Message::new(
         Role::Assistant,
-        [Part::reasoning("hm"), Part::from_text("Hellö")],
+        [crate::answers::thought("hm"), Part::from_text("Hellö")],
     );
     assert_eq!(response.message(), &expected);
     assert_eq!(response.attempt(), Some(0));

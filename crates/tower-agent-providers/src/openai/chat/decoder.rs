@@ -2,9 +2,9 @@ use std::borrow::Cow;
 
 use serde_json::{Value, json};
 
-use super::content::Content;
+use super::content::{Content, ContentPart};
 use super::details::Details;
-use super::provider::{CALL_IDS, PROVIDER, REASONING_DETAILS};
+use super::provider::{CALL_IDS, OWN, PROVIDER, REASONING_DETAILS};
 use super::response::{ChatCompletion, ChatMessage, CompletionChoice};
 use super::tool_calls::ToolCalls;
 use crate::json;
@@ -20,6 +20,8 @@ pub struct ChatDecoder {
     model: Option<String>,
     calls: ToolCalls,
     details: Details,
+    /// The last piece was reasoning.
+    is_thinking: bool,
     usage: Usage,
     finish_reason: Option<FinishReason>,
     has_choice: bool,
@@ -33,6 +35,7 @@ impl ChatDecoder {
             model: None,
             calls: ToolCalls::new(request.messages().len()),
             details: Details::default(),
+            is_thinking: false,
             usage: Usage::default(),
             finish_reason: None,
             has_choice: false,
@@ -69,6 +72,7 @@ impl Decoder for ChatDecoder {
         // Each is complete, whatever its number: two calls with the same one are not pieces of one.
         let calls = std::mem::take(&mut message.tool_calls);
         self.message(message, out);
+        self.end_thinking(out);
         for call in calls {
             self.calls.push_whole(call, out);
         }
@@ -130,6 +134,7 @@ impl ChatDecoder {
         if !self.has_choice {
             return Err(Fault::protocol("the response has no choices"));
         }
+        self.end_thinking(out);
         self.calls.end(out).map_err(Fault::protocol)
     }
 
@@ -168,7 +173,7 @@ impl ChatDecoder {
 
     fn message(&mut self, message: ChatMessage<'_>, out: &mut Vec<Piece>) {
         if !message.thoughts().is_empty() {
-            out.push(Delta::Reasoning(message.thoughts().into_owned()).into());
+            self.think(message.thoughts().into_owned(), out);
         }
         for detail in message.reasoning_details {
             self.details.push(detail);
@@ -176,19 +181,40 @@ impl ChatDecoder {
         // The model refuses in words of its own, which are its answer.
         self.is_refusal |= !message.refusal.is_empty();
         match message.content {
-            Content::Text(text) => say(text, out),
-            Content::Parts(parts) => out.extend(parts.into_iter().map(Piece::from)),
+            Content::Text(text) => self.say(text, out),
+            Content::Parts(parts) => {
+                for part in parts {
+                    match part {
+                        ContentPart::Text(text) => self.say(text, out),
+                        ContentPart::Thought(thought) => self.think(thought, out),
+                    }
+                }
+            }
         }
-        say(message.refusal, out);
+        self.say(message.refusal, out);
         for piece in message.tool_calls {
+            self.end_thinking(out);
             self.calls.push(piece, out);
         }
     }
-}
 
-fn say(text: String, out: &mut Vec<Piece>) {
-    if !text.is_empty() {
-        out.push(Delta::Text(text).into());
+    fn think(&mut self, thought: String, out: &mut Vec<Piece>) {
+        self.is_thinking = true;
+        out.push(Delta::Reasoning(thought).into());
+    }
+
+    fn say(&mut self, text: String, out: &mut Vec<Piece>) {
+        if !text.is_empty() {
+            self.end_thinking(out);
+            out.push(Delta::Text(text).into());
+        }
+    }
+
+    /// Marks reasoning as that of a server of this protocol, so that it is sent back.
+    fn end_thinking(&mut self, out: &mut Vec<Piece>) {
+        if std::mem::take(&mut self.is_thinking) {
+            out.push(Piece::ReasoningEnd(OWN.clone()));
+        }
     }
 }
 

@@ -203,11 +203,13 @@ fn is_thought(part: &Part) -> bool {
     thought(part).is_some()
 }
 
+/// Returns the text of reasoning. That of another provider is not this model's.
 fn thought(part: &Part) -> Option<&str> {
-    match part {
-        Part::Reasoning(reasoning) if !reasoning.text.is_empty() => Some(&reasoning.text),
-        _ => None,
-    }
+    let Part::Reasoning(reasoning) = part else {
+        return None;
+    };
+    let is_own = reasoning.provider.get(PROVIDER).is_some();
+    (is_own && !reasoning.text.is_empty()).then_some(&reasoning.text)
 }
 
 fn tool_message(result: &ToolResult, id: &str, out: &mut Vec<u8>) -> Result<()> {
