@@ -9,6 +9,7 @@ use tower_agent::{
     Agent, Error, ErrorKind, Message, ModelRequest, ModelResponse, Part, Role, Settings, Tool,
     Usage,
 };
+use tower_agent_middleware::redact::{Detector, Redact};
 use tower_agent_providers::openai::{Chat, Dialect, Dialects, ReasoningField, SchemaSupport};
 use tower_agent_providers::protocol::{Call, Protocol};
 
@@ -475,7 +476,9 @@ async fn reasoning_details_go_back_as_they_came() {
     for response in [streamed(&chunks).await, plain(whole).await] {
         let message = response.unwrap().message().clone();
         assert_eq!(message.text(), "405.");
-        assert_eq!(message.parts()[0], thought("15 * 27 = 405"));
+        assert!(
+            matches!(&message.parts()[0], Part::Reasoning(part) if part.text == "15 * 27 = 405")
+        );
 
         let request = ModelRequest::new([Message::user("15 * 27?"), message]);
         let sent = |host: &str| body(host, "any", &request).unwrap()["messages"][1].clone();
@@ -488,6 +491,61 @@ async fn reasoning_details_go_back_as_they_came() {
         let expected = json!({ "role": "assistant", "content": "405." });
         assert_eq!(sent("api.openai.com"), expected);
     }
+}
+
+/// Gemini's reasoning is encrypted, and comes with the calls or after them.
+#[tokio::test]
+async fn encrypted_details_that_come_late_stay_in_their_order() {
+    let detail = |data: &str| json!({ "type": "reasoning.encrypted", "data": data, "format": "google-gemini-v1", "index": 0 });
+    let function = json!({ "name": "weather", "arguments": "{}" });
+    let call = json!({ "index": 0, "id": "call_1", "type": "function", "function": function });
+    let response = streamed(&[
+        delta(json!({ "content": "", "reasoning_details": [detail("first")] })),
+        delta(json!({ "content": "I look." })),
+        delta(json!({ "tool_calls": [call], "reasoning_details": [detail("second")] })),
+        delta(json!({ "reasoning_details": [detail("third")] })),
+        finished("tool_calls"),
+    ])
+    .await
+    .unwrap();
+    assert_eq!(response.finish_reason(), &FinishReason::ToolCalls);
+    let request = ModelRequest::new([Message::user("?"), response.message().clone()]);
+    let sent = body("openrouter.ai", "google/gemini-3-pro", &request).unwrap();
+    let function = json!({ "name": "weather", "arguments": "{}" });
+    let expected = json!({
+        "role": "assistant",
+        "content": "I look.",
+        "reasoning_details": [detail("first"), detail("second"), detail("third")],
+        "tool_calls": [{ "id": "call_1", "type": "function", "function": function }],
+    });
+    assert_eq!(sent["messages"][1], expected);
+}
+
+/// A guard that hides a secret in the text of reasoning does not leave it in its details.
+#[tokio::test]
+async fn a_secret_that_is_hidden_in_reasoning_is_not_sent_in_its_details() {
+    let secret = "I mail ann@example.com.";
+    let detail = json!({ "type": "reasoning.text", "text": secret, "index": 0 });
+    let function = json!({ "name": "weather", "arguments": "{}" });
+    let call = json!({ "id": "call_1", "type": "function", "function": function });
+    let thinks = json!({ "choices": [{ "message": {
+        "role": "assistant", "content": null, "reasoning": secret,
+        "reasoning_details": [detail], "tool_calls": [call],
+    } }] });
+    let server = Server::start([reply(200, &thinks), reply(200, &says(json!("Sunny.")))]).await;
+    let mut dialect = Dialect::default();
+    dialect.reasoning = ReasoningField::ReasoningDetails;
+    let model = server.builder().dialects(dialect).build().unwrap();
+    let weather = Tool::function("weather", "Tells the weather.", |_: Value| "sunny");
+    let redact = Redact::new([Detector::email()]).unwrap();
+    let agent = Agent::builder(model)
+        .tool(weather)
+        .global_callbacks(redact)
+        .build()
+        .unwrap();
+    agent.run("?").await.unwrap();
+    let again = &server.seen()[1].text;
+    assert!(!again.contains("ann@example.com"), "{again}");
 }
 
 /// A conversation that goes from one host to another in one run, such as by a fallback, has a form

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::content::{Content, ContentPart};
 use super::details::Details;
-use super::provider::{CALL_IDS, OWN, PROVIDER, REASONING_DETAILS};
+use super::provider::{CALL_IDS, PROVIDER, own};
 use super::response::{ChatCompletion, ChatMessage, CompletionChoice};
 use super::tool_calls::ToolCalls;
 use crate::json;
@@ -100,10 +100,6 @@ impl Decoder for ChatDecoder {
                 }
             }
         }
-        if let Some(details) = self.details.into_value() {
-            let data = response.message_mut().provider_mut();
-            data.set(PROVIDER, json!({ REASONING_DETAILS: details }));
-        }
         CALL_IDS.keep(response.message_mut());
         // Some servers send `stop` beside tool calls; the message itself decides then.
         let reason = match self.finish_reason {
@@ -176,6 +172,8 @@ impl ChatDecoder {
             self.think(message.thoughts().into_owned(), out);
         }
         for detail in message.reasoning_details {
+            // Encrypted reasoning has no text, and is a part all the same.
+            self.is_thinking = true;
             self.details.push(detail);
         }
         // The model refuses in words of its own, which are its answer.
@@ -210,10 +208,12 @@ impl ChatDecoder {
         }
     }
 
-    /// Marks reasoning as that of a server of this protocol, so that it is sent back.
+    /// Ends a part of reasoning. It is marked as that of a server of this protocol, so that it is sent
+    /// back, and carries its details: a guard that changes its text then drops them as well.
     fn end_thinking(&mut self, out: &mut Vec<Piece>) {
         if std::mem::take(&mut self.is_thinking) {
-            out.push(Piece::ReasoningEnd(OWN.clone()));
+            let details = std::mem::take(&mut self.details);
+            out.push(Piece::ReasoningEnd(own(details.into_value())));
         }
     }
 }

@@ -8,16 +8,24 @@ use tower_agent::message::ProviderData;
 /// The key of this provider's data.
 pub(super) const PROVIDER: &str = "openai";
 
-/// The data of reasoning that came from a server of this protocol: nothing but the mark. One for all,
-/// as most servers send no other data with it.
-pub(super) static OWN: LazyLock<ProviderData> = LazyLock::new(|| {
-    let mut data = ProviderData::default();
-    data.set(PROVIDER, json!({}));
-    data
-});
-
-/// The field of a message's data that only some servers take back.
+/// The field of reasoning that only some servers send, and take back.
 pub(super) const REASONING_DETAILS: &str = "reasoning_details";
+
+/// Returns the data of reasoning that came from a server of this protocol: a mark, and its details.
+pub(super) fn own(details: Option<Value>) -> ProviderData {
+    // One for all reasoning without details, which is most.
+    static MARK: LazyLock<ProviderData> = LazyLock::new(|| data(json!({})));
+    match details {
+        None => MARK.clone(),
+        Some(details) => data(json!({ REASONING_DETAILS: details })),
+    }
+}
+
+fn data(fields: Value) -> ProviderData {
+    let mut data = ProviderData::default();
+    data.set(PROVIDER, fields);
+    data
+}
 
 /// Identifies the format in which tools are cached.
 pub(super) const PROTOCOL: &str = "tower_agent_providers.openai.chat";
