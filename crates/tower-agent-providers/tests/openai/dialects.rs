@@ -169,6 +169,37 @@ async fn usage_that_is_counted_in_other_ways() {
     }
 }
 
+#[tokio::test]
+async fn a_stated_cost_is_in_the_metadata() {
+    for (usage, cost) in [
+        // pydantic/pydantic-ai, `test_eager_input_streaming_sent_to_openrouter`.
+        (
+            json!({ "cost": 0.00183, "cost_details": {} }),
+            Some(0.00183),
+        ),
+        // vercel/ai, `xai-*.json`.
+        (json!({ "cost_in_usd_ticks": 15_800_000 }), Some(0.00158)),
+        // 0xPlaygrounds/rig, `perplexity/`.
+        (
+            json!({ "cost": { "input_tokens_cost": 0.0, "total_cost": 0.005 } }),
+            Some(0.005),
+        ),
+        (json!({ "cost": "much", "cost_in_usd_ticks": null }), None),
+        (json!({}), None),
+    ] {
+        let mut body = says(json!("ok"));
+        body["usage"] = usage.clone();
+        assert_eq!(
+            plain(body).await.unwrap().metadata().cost(),
+            cost,
+            "{usage}"
+        );
+        let last = json!({ "choices": [], "usage": usage });
+        let chunks = [delta(json!({ "content": "ok" })), finished("stop"), last];
+        assert_eq!(streamed(&chunks).await.unwrap().metadata().cost(), cost);
+    }
+}
+
 /// OpenRouterTeam/openrouter-examples#67.
 #[tokio::test]
 async fn an_answer_that_ended_with_an_error_is_none() {

@@ -7,10 +7,11 @@ use super::details::Details;
 use super::provider::{CALL_IDS, PROVIDER, own};
 use super::response::{ChatCompletion, ChatMessage, CompletionChoice};
 use super::tool_calls::ToolCalls;
+use super::usage::CompletionUsage;
 use crate::json;
 use crate::protocol::{Decoder, Event, Fault, Progress};
-use tower_agent::message::{Part, Usage};
-use tower_agent::model::{FinishReason, ModelRequest, ModelResponse};
+use tower_agent::message::{Metadata, Part};
+use tower_agent::model::{FinishReason, ModelRequest, ModelResponse, Settings};
 use tower_agent::stream::{Delta, Piece, Streamed};
 
 /// Reads a response of chat completions.
@@ -22,7 +23,11 @@ pub struct ChatDecoder {
     details: Details,
     /// The last piece was reasoning.
     is_thinking: bool,
-    usage: Usage,
+    usage: Option<CompletionUsage>,
+    /// The request asked for the usage of a stream.
+    wants_usage: bool,
+    /// The stream ended before the usage.
+    is_cut: bool,
     finish_reason: Option<FinishReason>,
     has_choice: bool,
     is_refusal: bool,
@@ -36,7 +41,9 @@ impl ChatDecoder {
             calls: ToolCalls::new(request.messages().len()),
             details: Details::default(),
             is_thinking: false,
-            usage: Usage::default(),
+            usage: None,
+            wants_usage: wants_usage(request.settings()),
+            is_cut: false,
             finish_reason: None,
             has_choice: false,
             is_refusal: false,
@@ -82,7 +89,10 @@ impl Decoder for ChatDecoder {
     /// Some servers send no `[DONE]`; a finish reason is enough.
     fn end(&mut self, out: &mut Vec<Piece>) -> Result<(), Fault> {
         match self.finish_reason {
-            Some(_) => self.complete(out),
+            Some(_) => {
+                self.is_cut = self.wants_usage && self.usage.is_none();
+                self.complete(out)
+            }
             None => Err(Fault::incomplete()),
         }
     }
@@ -113,7 +123,7 @@ impl Decoder for ChatDecoder {
             Some(reason) => response.with_finish_reason(reason),
             None => response,
         };
-        response.with_usage(self.usage)
+        response.with_usage(self.usage.unwrap_or_default().into())
     }
 
     fn id(&self) -> Option<&str> {
@@ -123,6 +133,21 @@ impl Decoder for ChatDecoder {
     fn model(&self) -> Option<&str> {
         self.model.as_deref()
     }
+
+    fn metadata(&self, metadata: Metadata) -> Metadata {
+        let metadata = metadata.with_cut(self.is_cut);
+        match self.usage.and_then(|usage| usage.cost()) {
+            Some(cost) => metadata.with_cost(cost),
+            None => metadata,
+        }
+    }
+}
+
+/// Returns whether the usage of a stream is requested, which it is unless the caller's fields say
+/// otherwise.
+fn wants_usage(settings: &Settings) -> bool {
+    let options = settings.extra.get("stream_options");
+    options.is_none_or(|options| options["include_usage"] == true)
 }
 
 impl ChatDecoder {
@@ -144,9 +169,7 @@ impl ChatDecoder {
             let whole = serde_json::from_slice(json).unwrap_or(Value::Null);
             return Err(Fault::read(&whole).unwrap_or_else(|| Fault::of(&whole, &whole)));
         }
-        if let Some(usage) = usage {
-            self.usage = usage.into();
-        }
+        self.usage = usage.or(self.usage);
         // The chunk with the usage has no choice.
         let Some(choice) = answer.choice else {
             return Ok(CompletionChoice::default());
