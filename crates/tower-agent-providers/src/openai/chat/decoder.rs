@@ -191,8 +191,9 @@ impl ChatDecoder {
     }
 
     fn message(&mut self, message: ChatMessage<'_>, out: &mut Vec<Piece>) {
-        if !message.thoughts().is_empty() {
-            self.think(message.thoughts().into_owned(), out);
+        let thought = message.thoughts().into_owned();
+        if !thought.is_empty() {
+            self.think(thought, out);
         }
         for detail in message.reasoning_details {
             // Encrypted reasoning has no text, and is a part all the same.

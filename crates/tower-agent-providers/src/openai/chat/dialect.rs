@@ -102,9 +102,9 @@ impl Dialect {
         }
     }
 
-    /// Returns the name of the format in which messages are cached: one for each way of writing
-    /// them.
-    pub(super) fn message_format(&self) -> &'static str {
+    /// Returns the name of the format in which messages and tools are cached: one for each way of
+    /// writing messages.
+    pub(super) fn format(&self) -> &'static str {
         match (self.reasoning, self.requires_reasoning) {
             (ReasoningField::None, _) => "tower_agent_providers.openai.chat",
             (ReasoningField::ReasoningContent, false) => {

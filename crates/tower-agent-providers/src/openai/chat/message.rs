@@ -28,7 +28,7 @@ pub(super) fn messages(
         })?;
     }
     let messages = request.messages();
-    items.messages(request, dialect.message_format(), |index, items| {
+    items.messages(request, dialect.format(), |index, items| {
         let message = &messages[index];
         check(index, message)?;
         // A message is written once and never again, so it cannot write the media of its own

@@ -27,9 +27,6 @@ fn data(fields: Value) -> ProviderData {
     data
 }
 
-/// Identifies the format in which tools are cached.
-pub(super) const PROTOCOL: &str = "tower_agent_providers.openai.chat";
-
 /// The ids of calls. OpenAI has rejected longer ones, and servers behind it other characters.
 pub(super) const CALL_IDS: CallIdFormat = CallIdFormat {
     provider: PROVIDER,
