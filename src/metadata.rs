@@ -4,10 +4,10 @@ use std::sync::Arc;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// The provider's metadata about a response. Cloning is O(1).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Metadata(Option<Arc<MetadataFields>>);
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 struct MetadataFields {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -18,6 +18,10 @@ struct MetadataFields {
     model: Option<String>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     rate_limits: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cost: Option<f64>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    is_cut: bool,
 }
 
 impl Metadata {
@@ -47,6 +51,19 @@ impl Metadata {
             .map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
+    /// Returns the cost of the call in US dollars, if the provider states it.
+    #[must_use]
+    pub fn cost(&self) -> Option<f64> {
+        self.0.as_ref()?.cost
+    }
+
+    /// Returns whether the stream ended before the usage that was requested. The message is complete,
+    /// but the [usage](crate::ModelResponse::usage) is not known, and zero.
+    #[must_use]
+    pub fn is_cut(&self) -> bool {
+        self.0.as_ref().is_some_and(|fields| fields.is_cut)
+    }
+
     /// Sets the HTTP status.
     #[must_use]
     pub fn with_status(self, status: u16) -> Self {
@@ -71,6 +88,22 @@ impl Metadata {
         self.update(|fields| {
             fields.rate_limits.insert(name.into(), value.into());
         })
+    }
+
+    /// Sets the cost of the call in US dollars, as the provider states it.
+    #[must_use]
+    pub fn with_cost(self, cost: f64) -> Self {
+        self.update(|fields| fields.cost = Some(cost))
+    }
+
+    /// Sets whether the stream ended before the usage that was requested.
+    #[must_use]
+    pub fn with_cut(self, is_cut: bool) -> Self {
+        // Without data for what is the rule.
+        if is_cut == self.is_cut() {
+            return self;
+        }
+        self.update(|fields| fields.is_cut = is_cut)
     }
 
     /// Returns whether there is no data.

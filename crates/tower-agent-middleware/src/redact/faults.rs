@@ -71,7 +71,10 @@ impl Hider {
     }
 
     fn metadata(&self, original: &Metadata) -> Metadata {
-        let mut hidden = Metadata::default();
+        let mut hidden = Metadata::default().with_cut(original.is_cut());
+        if let Some(cost) = original.cost() {
+            hidden = hidden.with_cost(cost);
+        }
         if let Some(status) = original.status() {
             hidden = hidden.with_status(status);
         }

@@ -1,5 +1,6 @@
 use super::event::Event;
 use super::fault::Fault;
+use tower_agent::message::Metadata;
 use tower_agent::model::ModelResponse;
 use tower_agent::stream::{Piece, Streamed};
 
@@ -56,6 +57,12 @@ pub trait Decoder: Send {
     /// Returns the model that serves the call, as far as it is known. Defaults to `None`.
     fn model(&self) -> Option<&str> {
         None
+    }
+
+    /// Returns the metadata with what the response says about itself beside id and model, such as its
+    /// cost. Defaults to the same metadata.
+    fn metadata(&self, metadata: Metadata) -> Metadata {
+        metadata
     }
 }
 

@@ -141,7 +141,11 @@ impl Fault {
                 _ => {}
             }
         }
-        fault
+        // The call as the model wrote it, by which its fault is found.
+        match error["failed_generation"].as_str() {
+            Some(call) => fault.with_quote(call),
+            None => fault,
+        }
     }
 
     /// Sets the kind, which otherwise follows from the HTTP status, the `code` and the `type`.
@@ -189,10 +193,11 @@ impl Fault {
     /// Returns whether a retry may succeed, as far as the fault itself says.
     pub(crate) fn retryable(&self) -> Option<bool> {
         if self.is_out_of_quota() {
-            Some(false)
-        } else {
-            self.retryable
+            return Some(false);
         }
+        // The model has erred, not the request: the next call of it may be better.
+        let is_model_error = self.says(&["tool_use_failed"]);
+        self.retryable.or(is_model_error.then_some(true))
     }
 
     /// Returns whether the account is out of quota: waiting does not help.
@@ -219,7 +224,12 @@ impl Fault {
             300..400 => ErrorKind::NotFound,
             _ if self.is_too_long(code) => ErrorKind::ContextLength,
             500.. => ErrorKind::Provider,
+            // Groq names its rate limit for a request that alone exceeds it: waiting does not help.
+            413 => ErrorKind::InvalidRequest,
             400..500 if self.says(&["rate_limit_exceeded"]) => ErrorKind::RateLimited,
+            400..500 if self.says(&["model_not_found", "invalid_model"]) => ErrorKind::NotFound,
+            // xAI reports a wrong key as an invalid argument.
+            400 if says_wrong_key(&self.message) => ErrorKind::Auth,
             400..500 => ErrorKind::InvalidRequest,
             _ => self.kind_of_words(),
         }
@@ -289,6 +299,12 @@ fn upstream(metadata: &Value) -> Option<String> {
 
 fn says_too_long(text: &str) -> bool {
     TOO_LONG.iter().any(|words| text.contains(words))
+}
+
+fn says_wrong_key(message: &str) -> bool {
+    message
+        .to_ascii_lowercase()
+        .starts_with("incorrect api key")
 }
 
 /// Without the quote, which may contain secrets.

@@ -156,7 +156,7 @@ fn completed(mut metadata: Metadata, decoder: &impl Decoder, config: &Config) ->
     if let Some(model) = decoder.model() {
         metadata = metadata.with_model(config.secrets.hide(model));
     }
-    metadata
+    decoder.metadata(metadata)
 }
 
 fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {

@@ -17,6 +17,15 @@ async fn read(body: Value) -> ModelResponse {
     answered(reply(200, &body)).await.unwrap()
 }
 
+/// Reasoning with the mark by which it is sent back.
+pub fn thought(text: &str) -> Part {
+    let mut part = Part::reasoning(text);
+    if let Part::Reasoning(reasoning) = &mut part {
+        reasoning.provider.set("openai", json!({}));
+    }
+    part
+}
+
 fn full() -> Value {
     json!({
         "id": "chatcmpl-1",
@@ -226,10 +235,7 @@ async fn thoughts_come_before_words() {
         json!({ "reasoning": "hm", "reasoning_content": "hm", "content": "yes" }),
     ] {
         let response = read(json!({ "choices": [{ "message": fields }] })).await;
-        let expected = Message::new(
-            Role::Assistant,
-            [Part::reasoning("hm"), Part::from_text("yes")],
-        );
+        let expected = Message::new(Role::Assistant, [thought("hm"), Part::from_text("yes")]);
         assert_eq!(response.message(), &expected);
     }
 }

@@ -9,9 +9,11 @@ use tower_agent::{
     Agent, Error, ErrorKind, Message, ModelRequest, ModelResponse, Part, Role, Settings, Tool,
     Usage,
 };
+use tower_agent_middleware::redact::{Detector, Redact};
 use tower_agent_providers::openai::{Chat, Dialect, Dialects, ReasoningField, SchemaSupport};
 use tower_agent_providers::protocol::{Call, Protocol};
 
+use crate::answers::thought;
 use crate::server::{Server, delta, events, finished, json as reply, unfinished};
 use test_support::{call, deltas, stream, text};
 
@@ -29,10 +31,10 @@ fn says(content: Value) -> Value {
     json!({ "choices": [{ "index": 0, "message": { "role": "assistant", "content": content } }] })
 }
 
-fn thinks_and_says(thought: &str, answer: &str) -> Message {
+fn thinks_and_says(reasoning: &str, answer: &str) -> Message {
     Message::new(
         Role::Assistant,
-        [Part::reasoning(thought), Part::from_text(answer)],
+        [thought(reasoning), Part::from_text(answer)],
     )
 }
 
@@ -167,6 +169,37 @@ async fn usage_that_is_counted_in_other_ways() {
     }
 }
 
+#[tokio::test]
+async fn a_stated_cost_is_in_the_metadata() {
+    for (usage, cost) in [
+        // pydantic/pydantic-ai, `test_eager_input_streaming_sent_to_openrouter`.
+        (
+            json!({ "cost": 0.00183, "cost_details": {} }),
+            Some(0.00183),
+        ),
+        // vercel/ai, `xai-*.json`.
+        (json!({ "cost_in_usd_ticks": 15_800_000 }), Some(0.00158)),
+        // 0xPlaygrounds/rig, `perplexity/`.
+        (
+            json!({ "cost": { "input_tokens_cost": 0.0, "total_cost": 0.005 } }),
+            Some(0.005),
+        ),
+        (json!({ "cost": "much", "cost_in_usd_ticks": null }), None),
+        (json!({}), None),
+    ] {
+        let mut body = says(json!("ok"));
+        body["usage"] = usage.clone();
+        assert_eq!(
+            plain(body).await.unwrap().metadata().cost(),
+            cost,
+            "{usage}"
+        );
+        let last = json!({ "choices": [], "usage": usage });
+        let chunks = [delta(json!({ "content": "ok" })), finished("stop"), last];
+        assert_eq!(streamed(&chunks).await.unwrap().metadata().cost(), cost);
+    }
+}
+
 /// OpenRouterTeam/openrouter-examples#67.
 #[tokio::test]
 async fn an_answer_that_ended_with_an_error_is_none() {
@@ -276,7 +309,7 @@ fn tool_run(call: ToolCall) -> [Message; 3] {
         Message::user("How is the weather?"),
         Message::new(
             Role::Assistant,
-            [Part::reasoning("I must look."), Part::ToolCall(call)],
+            [thought("I must look."), Part::ToolCall(call)],
         ),
         Message::new(Role::Tool, [Part::ToolResult(result)]),
     ]
@@ -353,6 +386,30 @@ fn reasoning_goes_back_to_mistral_in_the_content() {
         { "type": "text", "text": "Look." },
     ]);
     assert_eq!(sent.unwrap()["messages"][1]["content"], expected);
+}
+
+#[test]
+fn reasoning_of_another_provider_is_not_sent() {
+    let mut signed = Part::reasoning("hm");
+    if let Part::Reasoning(reasoning) = &mut signed {
+        reasoning
+            .provider
+            .set("anthropic", json!({ "signature": "EqQ" }));
+    }
+    for part in [signed, Part::reasoning("hm")] {
+        let message = Message::new(Role::Assistant, [part, Part::from_text("yes")]);
+        let request = ModelRequest::new([Message::user("?"), message]);
+        for host in [
+            "localhost",
+            "openrouter.ai",
+            "api.mistral.ai",
+            "api.cerebras.ai",
+        ] {
+            let sent = body(host, "any", &request).unwrap();
+            let expected = json!({ "role": "assistant", "content": "yes" });
+            assert_eq!(sent["messages"][1], expected, "{host}");
+        }
+    }
 }
 
 /// MoonshotAI/kimi-cli#2141, charmbracelet/crush#2696: one message without the field is an error.
@@ -450,7 +507,9 @@ async fn reasoning_details_go_back_as_they_came() {
     for response in [streamed(&chunks).await, plain(whole).await] {
         let message = response.unwrap().message().clone();
         assert_eq!(message.text(), "405.");
-        assert_eq!(message.parts()[0], Part::reasoning("15 * 27 = 405"));
+        assert!(
+            matches!(&message.parts()[0], Part::Reasoning(part) if part.text == "15 * 27 = 405")
+        );
 
         let request = ModelRequest::new([Message::user("15 * 27?"), message]);
         let sent = |host: &str| body(host, "any", &request).unwrap()["messages"][1].clone();
@@ -463,6 +522,61 @@ async fn reasoning_details_go_back_as_they_came() {
         let expected = json!({ "role": "assistant", "content": "405." });
         assert_eq!(sent("api.openai.com"), expected);
     }
+}
+
+/// Gemini's reasoning is encrypted, and comes with the calls or after them.
+#[tokio::test]
+async fn encrypted_details_that_come_late_stay_in_their_order() {
+    let detail = |data: &str| json!({ "type": "reasoning.encrypted", "data": data, "format": "google-gemini-v1", "index": 0 });
+    let function = json!({ "name": "weather", "arguments": "{}" });
+    let call = json!({ "index": 0, "id": "call_1", "type": "function", "function": function });
+    let response = streamed(&[
+        delta(json!({ "content": "", "reasoning_details": [detail("first")] })),
+        delta(json!({ "content": "I look." })),
+        delta(json!({ "tool_calls": [call], "reasoning_details": [detail("second")] })),
+        delta(json!({ "reasoning_details": [detail("third")] })),
+        finished("tool_calls"),
+    ])
+    .await
+    .unwrap();
+    assert_eq!(response.finish_reason(), &FinishReason::ToolCalls);
+    let request = ModelRequest::new([Message::user("?"), response.message().clone()]);
+    let sent = body("openrouter.ai", "google/gemini-3-pro", &request).unwrap();
+    let function = json!({ "name": "weather", "arguments": "{}" });
+    let expected = json!({
+        "role": "assistant",
+        "content": "I look.",
+        "reasoning_details": [detail("first"), detail("second"), detail("third")],
+        "tool_calls": [{ "id": "call_1", "type": "function", "function": function }],
+    });
+    assert_eq!(sent["messages"][1], expected);
+}
+
+/// A guard that hides a secret in the text of reasoning does not leave it in its details.
+#[tokio::test]
+async fn a_secret_that_is_hidden_in_reasoning_is_not_sent_in_its_details() {
+    let secret = "I mail ann@example.com.";
+    let detail = json!({ "type": "reasoning.text", "text": secret, "index": 0 });
+    let function = json!({ "name": "weather", "arguments": "{}" });
+    let call = json!({ "id": "call_1", "type": "function", "function": function });
+    let thinks = json!({ "choices": [{ "message": {
+        "role": "assistant", "content": null, "reasoning": secret,
+        "reasoning_details": [detail], "tool_calls": [call],
+    } }] });
+    let server = Server::start([reply(200, &thinks), reply(200, &says(json!("Sunny.")))]).await;
+    let mut dialect = Dialect::default();
+    dialect.reasoning = ReasoningField::ReasoningDetails;
+    let model = server.builder().dialects(dialect).build().unwrap();
+    let weather = Tool::function("weather", "Tells the weather.", |_: Value| "sunny");
+    let redact = Redact::new([Detector::email()]).unwrap();
+    let agent = Agent::builder(model)
+        .tool(weather)
+        .global_callbacks(redact)
+        .build()
+        .unwrap();
+    agent.run("?").await.unwrap();
+    let again = &server.seen()[1].text;
+    assert!(!again.contains("ann@example.com"), "{again}");
 }
 
 /// A conversation that goes from one host to another in one run, such as by a fallback, has a form
@@ -491,10 +605,10 @@ async fn two_hosts_in_one_run_each_get_their_own_form() {
     let weather = Tool::function("weather", "Tells the weather.", |_: Value| "sunny");
     let agent = Agent::builder(model).tool(weather).build().unwrap();
     assert_eq!(agent.run("?").await.unwrap().text(), "Sunny.");
-    let thought =
+    let sent =
         |number: usize| server.seen()[number].body["messages"][1]["reasoning_content"].clone();
-    assert_eq!(thought(1), "hm");
-    assert_eq!(thought(2), Value::Null);
+    assert_eq!(sent(1), "hm");
+    assert_eq!(sent(2), Value::Null);
 }
 
 #[test]

@@ -118,6 +118,63 @@ async fn an_empty_account_is_not_tried_again() {
     assert!(!error.is_retryable());
 }
 
+/// HunorLaczko/ha-groq-cloud-api#27, continuedev/continue#10161, pydantic/pydantic-ai (Mistral) and
+/// openai/openai-openapi.
+#[tokio::test]
+async fn words_of_a_server_that_say_more_than_the_status() {
+    let too_large = fault(
+        "Request too large for model: Limit 6000, Requested 12328, please reduce your message size.",
+        "tokens",
+        json!("rate_limit_exceeded"),
+    );
+    let wrong_key = json!({
+        "code": "Client specified an invalid argument",
+        "error": "Incorrect API key provided: xa***zz.",
+    });
+    let unknown = fault(
+        "No such model.",
+        "invalid_request_error",
+        json!("model_not_found"),
+    );
+    let invalid =
+        json!({ "object": "error", "message": "Invalid model: x", "type": "invalid_model" });
+    for (status, body, kind) in [
+        (413, too_large, ErrorKind::InvalidRequest),
+        (400, wrong_key, ErrorKind::Auth),
+        (400, unknown.clone(), ErrorKind::NotFound),
+        (422, unknown, ErrorKind::NotFound),
+        (400, invalid, ErrorKind::NotFound),
+    ] {
+        let error = failed(reply(status, &body)).await;
+        assert_eq!(error.kind(), kind, "{body}");
+        assert!(!error.is_retryable(), "{body}");
+    }
+}
+
+/// pydantic/pydantic-ai, `test_tool_use_failed_error` and `.._streaming`: Groq checks the call of a
+/// model by its schema.
+#[tokio::test]
+async fn a_call_that_groq_rejects_may_be_tried_again() {
+    let body = json!({ "error": {
+        "message": "Tool call validation failed",
+        "type": "invalid_request_error",
+        "code": "tool_use_failed",
+        "failed_generation": "{\"name\": \"look\", \"arguments\": {\"foo\": 1}}",
+    } });
+    let plain = failed(reply(400, &body)).await;
+    let server = Server::start([chunked([
+        event(&delta(json!({ "reasoning": "hm" }))),
+        format!("event: error\ndata: {body}\n\n"),
+    ])])
+    .await;
+    let (response, _) = stream(server.model(), ModelRequest::default()).await;
+    for error in [plain, response.unwrap_err()] {
+        assert_eq!(error.kind(), ErrorKind::InvalidRequest);
+        assert!(error.is_retryable());
+        assert!(error.message().ends_with("{\"foo\": 1}}"), "{error}");
+    }
+}
+
 #[tokio::test]
 async fn the_server_knows_whether_to_try_again() {
     for (status, word, expected) in [(500, "false", false), (400, "true", true), (500, "?", true)] {

@@ -1,9 +1,10 @@
 //! Streamed answers.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tower_agent::model::FinishReason;
 use tower_agent::stream::Delta;
-use tower_agent::{ErrorKind, Message, ModelRequest, Part, Role};
+use tower_agent::{Agent, ErrorKind, Message, ModelRequest, Part, Role, Settings};
+use tower_agent_middleware::budget::{Account, Budget, Limits};
 
 use crate::server::{Reply, Server, chunked, delta, event, events, finished, unfinished, whole};
 use test_support::{deltas, stream, text};
@@ -48,7 +49,7 @@ async fn a_full_stream() {
     );
     let expected = Message::new(
         Role::Assistant,
-        [Part::reasoning("hm"), Part::from_text("Hellö")],
+        [crate::answers::thought("hm"), Part::from_text("Hellö")],
     );
     assert_eq!(response.message(), &expected);
     assert_eq!(response.attempt(), Some(0));
@@ -351,4 +352,79 @@ async fn a_call_that_is_refused_opens_no_attempt() {
         .unwrap_err();
     let response = test_support::call(server.model(), request).await.unwrap();
     assert_eq!(response.attempt(), Some(0));
+}
+
+/// The chunk with the usage is the last one, after the one with the finish reason.
+#[tokio::test]
+async fn a_stream_that_is_cut_before_its_usage_is_marked() {
+    let usage = json!({ "choices": [], "usage": { "prompt_tokens": 20, "completion_tokens": 10 } });
+    let said = [
+        event(&delta(json!({ "content": "Hel" }))),
+        event(&finished("stop")),
+    ];
+    let counted = [said.concat(), event(&usage)].concat();
+    let whole = [&*counted, "data: [DONE]\n\n"].concat();
+    for (body, total, is_cut) in [
+        (said.concat(), 0, true),
+        (counted, 30, false),
+        (whole, 30, false),
+        // A server that counts nothing has said all the same.
+        ([&*said.concat(), "data: [DONE]\n\n"].concat(), 0, false),
+    ] {
+        let (response, _) = streamed(chunked([&body])).await;
+        let response = response.unwrap();
+        assert_eq!(response.text(), "Hel");
+        assert_eq!(response.usage().total(), total, "{body}");
+        assert_eq!(response.metadata().is_cut(), is_cut, "{body}");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_whose_usage_was_not_requested_is_not_cut() {
+    let body = [
+        event(&delta(json!({ "content": "Hel" }))),
+        event(&finished("stop")),
+    ];
+    let server = Server::start([chunked(body)]).await;
+    let mut settings = Settings::default();
+    settings.extra.insert("stream_options".into(), Value::Null);
+    let request = ModelRequest::default().with_settings(settings);
+    let (response, _) = stream(server.model(), request).await;
+    assert!(!response.unwrap().metadata().is_cut());
+}
+
+/// Cut at every byte: an error, or the whole text with its usage or the mark.
+#[tokio::test]
+async fn a_cut_stream_is_never_a_whole_one() {
+    let chunks = [
+        delta(json!({ "reasoning_content": "hm" })),
+        delta(json!({ "content": "Hello" })),
+        finished("stop"),
+        json!({ "choices": [], "usage": { "prompt_tokens": 20, "completion_tokens": 10 } }),
+    ];
+    let body: String = chunks.iter().map(event).collect();
+    for end in 0..body.len() {
+        let (response, _) = streamed(chunked([&body[..end]])).await;
+        let Ok(response) = response else { continue };
+        assert_eq!(response.text(), "Hello", "{end}");
+        let is_counted = response.usage().total() == 30;
+        assert_ne!(is_counted, response.metadata().is_cut(), "{end}");
+    }
+}
+
+#[tokio::test]
+async fn a_budget_charges_what_a_cut_stream_had_reserved() {
+    let body = [
+        event(&delta(json!({ "content": "Hel" }))),
+        event(&finished("stop")),
+    ];
+    let server = Server::start([chunked(body)]).await;
+    let account = Account::new(Limits::new().tokens(10_000).reservation(700));
+    let agent = Agent::builder(server.model())
+        .global_callbacks(Budget::of(account.clone()))
+        .build()
+        .unwrap();
+    let response = agent.stream("?").response().await.unwrap();
+    assert_eq!(response.text(), "Hel");
+    assert_eq!(account.used().tokens, 700);
 }

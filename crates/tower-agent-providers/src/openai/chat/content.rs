@@ -1,14 +1,18 @@
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-use tower_agent::stream::Delta;
-
 /// The content of the model's message, or its next piece.
 #[derive(Debug)]
 pub(super) enum Content {
     Text(String),
     /// A list of texts, and of the model's thoughts among them.
-    Parts(Vec<Delta>),
+    Parts(Vec<ContentPart>),
+}
+
+#[derive(Debug)]
+pub(super) enum ContentPart {
+    Text(String),
+    Thought(String),
 }
 
 impl Default for Content {
@@ -26,13 +30,13 @@ pub(super) fn content<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Cont
     })
 }
 
-fn part(part: &Value) -> Option<Delta> {
+fn part(part: &Value) -> Option<ContentPart> {
     match &part["thinking"] {
-        Value::Null => text(part).map(|text| Delta::Text(text.to_owned())),
-        Value::Array(thoughts) => {
-            Some(Delta::Reasoning(thoughts.iter().filter_map(text).collect()))
-        }
-        thought => text(thought).map(|text| Delta::Reasoning(text.to_owned())),
+        Value::Null => text(part).map(|text| ContentPart::Text(text.to_owned())),
+        Value::Array(thoughts) => Some(ContentPart::Thought(
+            thoughts.iter().filter_map(text).collect(),
+        )),
+        thought => text(thought).map(|text| ContentPart::Thought(text.to_owned())),
     }
 }
 

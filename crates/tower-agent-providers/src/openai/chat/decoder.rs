@@ -2,15 +2,16 @@ use std::borrow::Cow;
 
 use serde_json::{Value, json};
 
-use super::content::Content;
+use super::content::{Content, ContentPart};
 use super::details::Details;
-use super::provider::{CALL_IDS, PROVIDER, REASONING_DETAILS};
+use super::provider::{CALL_IDS, PROVIDER, own};
 use super::response::{ChatCompletion, ChatMessage, CompletionChoice};
 use super::tool_calls::ToolCalls;
+use super::usage::CompletionUsage;
 use crate::json;
 use crate::protocol::{Decoder, Event, Fault, Progress};
-use tower_agent::message::{Part, Usage};
-use tower_agent::model::{FinishReason, ModelRequest, ModelResponse};
+use tower_agent::message::{Metadata, Part};
+use tower_agent::model::{FinishReason, ModelRequest, ModelResponse, Settings};
 use tower_agent::stream::{Delta, Piece, Streamed};
 
 /// Reads a response of chat completions.
@@ -20,7 +21,13 @@ pub struct ChatDecoder {
     model: Option<String>,
     calls: ToolCalls,
     details: Details,
-    usage: Usage,
+    /// The last piece was reasoning.
+    is_thinking: bool,
+    usage: Option<CompletionUsage>,
+    /// The request asked for the usage of a stream.
+    wants_usage: bool,
+    /// The stream ended before the usage.
+    is_cut: bool,
     finish_reason: Option<FinishReason>,
     has_choice: bool,
     is_refusal: bool,
@@ -33,7 +40,10 @@ impl ChatDecoder {
             model: None,
             calls: ToolCalls::new(request.messages().len()),
             details: Details::default(),
-            usage: Usage::default(),
+            is_thinking: false,
+            usage: None,
+            wants_usage: wants_usage(request.settings()),
+            is_cut: false,
             finish_reason: None,
             has_choice: false,
             is_refusal: false,
@@ -69,6 +79,7 @@ impl Decoder for ChatDecoder {
         // Each is complete, whatever its number: two calls with the same one are not pieces of one.
         let calls = std::mem::take(&mut message.tool_calls);
         self.message(message, out);
+        self.end_thinking(out);
         for call in calls {
             self.calls.push_whole(call, out);
         }
@@ -78,7 +89,10 @@ impl Decoder for ChatDecoder {
     /// Some servers send no `[DONE]`; a finish reason is enough.
     fn end(&mut self, out: &mut Vec<Piece>) -> Result<(), Fault> {
         match self.finish_reason {
-            Some(_) => self.complete(out),
+            Some(_) => {
+                self.is_cut = self.wants_usage && self.usage.is_none();
+                self.complete(out)
+            }
             None => Err(Fault::incomplete()),
         }
     }
@@ -96,10 +110,6 @@ impl Decoder for ChatDecoder {
                 }
             }
         }
-        if let Some(details) = self.details.into_value() {
-            let data = response.message_mut().provider_mut();
-            data.set(PROVIDER, json!({ REASONING_DETAILS: details }));
-        }
         CALL_IDS.keep(response.message_mut());
         // Some servers send `stop` beside tool calls; the message itself decides then.
         let reason = match self.finish_reason {
@@ -113,7 +123,7 @@ impl Decoder for ChatDecoder {
             Some(reason) => response.with_finish_reason(reason),
             None => response,
         };
-        response.with_usage(self.usage)
+        response.with_usage(self.usage.unwrap_or_default().into())
     }
 
     fn id(&self) -> Option<&str> {
@@ -123,6 +133,21 @@ impl Decoder for ChatDecoder {
     fn model(&self) -> Option<&str> {
         self.model.as_deref()
     }
+
+    fn metadata(&self, metadata: Metadata) -> Metadata {
+        let metadata = metadata.with_cut(self.is_cut);
+        match self.usage.and_then(|usage| usage.cost()) {
+            Some(cost) => metadata.with_cost(cost),
+            None => metadata,
+        }
+    }
+}
+
+/// Returns whether the usage of a stream is requested, which it is unless the caller's fields say
+/// otherwise.
+fn wants_usage(settings: &Settings) -> bool {
+    let options = settings.extra.get("stream_options");
+    options.is_none_or(|options| options["include_usage"] == true)
 }
 
 impl ChatDecoder {
@@ -130,6 +155,7 @@ impl ChatDecoder {
         if !self.has_choice {
             return Err(Fault::protocol("the response has no choices"));
         }
+        self.end_thinking(out);
         self.calls.end(out).map_err(Fault::protocol)
     }
 
@@ -143,9 +169,7 @@ impl ChatDecoder {
             let whole = serde_json::from_slice(json).unwrap_or(Value::Null);
             return Err(Fault::read(&whole).unwrap_or_else(|| Fault::of(&whole, &whole)));
         }
-        if let Some(usage) = usage {
-            self.usage = usage.into();
-        }
+        self.usage = usage.or(self.usage);
         // The chunk with the usage has no choice.
         let Some(choice) = answer.choice else {
             return Ok(CompletionChoice::default());
@@ -167,28 +191,54 @@ impl ChatDecoder {
     }
 
     fn message(&mut self, message: ChatMessage<'_>, out: &mut Vec<Piece>) {
-        if !message.thoughts().is_empty() {
-            out.push(Delta::Reasoning(message.thoughts().into_owned()).into());
+        let thought = message.thoughts().into_owned();
+        if !thought.is_empty() {
+            self.think(thought, out);
         }
         for detail in message.reasoning_details {
+            // Encrypted reasoning has no text, and is a part all the same.
+            self.is_thinking = true;
             self.details.push(detail);
         }
         // The model refuses in words of its own, which are its answer.
         self.is_refusal |= !message.refusal.is_empty();
         match message.content {
-            Content::Text(text) => say(text, out),
-            Content::Parts(parts) => out.extend(parts.into_iter().map(Piece::from)),
+            Content::Text(text) => self.say(text, out),
+            Content::Parts(parts) => {
+                for part in parts {
+                    match part {
+                        ContentPart::Text(text) => self.say(text, out),
+                        ContentPart::Thought(thought) => self.think(thought, out),
+                    }
+                }
+            }
         }
-        say(message.refusal, out);
+        self.say(message.refusal, out);
         for piece in message.tool_calls {
+            self.end_thinking(out);
             self.calls.push(piece, out);
         }
     }
-}
 
-fn say(text: String, out: &mut Vec<Piece>) {
-    if !text.is_empty() {
-        out.push(Delta::Text(text).into());
+    fn think(&mut self, thought: String, out: &mut Vec<Piece>) {
+        self.is_thinking = true;
+        out.push(Delta::Reasoning(thought).into());
+    }
+
+    fn say(&mut self, text: String, out: &mut Vec<Piece>) {
+        if !text.is_empty() {
+            self.end_thinking(out);
+            out.push(Delta::Text(text).into());
+        }
+    }
+
+    /// Ends a part of reasoning. It is marked as that of a server of this protocol, so that it is sent
+    /// back, and carries its details: a guard that changes its text then drops them as well.
+    fn end_thinking(&mut self, out: &mut Vec<Piece>) {
+        if std::mem::take(&mut self.is_thinking) {
+            let details = std::mem::take(&mut self.details);
+            out.push(Piece::ReasoningEnd(own(details.into_value())));
+        }
     }
 }
 

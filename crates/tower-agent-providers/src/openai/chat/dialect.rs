@@ -22,8 +22,8 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Dialect {
-    /// The field in which the model's reasoning is sent back. Defaults to
-    /// [`ReasoningContent`](ReasoningField::ReasoningContent).
+    /// The field in which reasoning is sent back that came from a server of this protocol. Defaults
+    /// to [`ReasoningContent`](ReasoningField::ReasoningContent).
     pub reasoning: ReasoningField,
     /// Every message of the model needs a [`reasoning`](Self::reasoning) field; a space stands in one
     /// of a message without reasoning, such as that of another model. Defaults to `false`.
@@ -102,9 +102,9 @@ impl Dialect {
         }
     }
 
-    /// Returns the name of the format in which messages are cached: one for each way of writing
-    /// them.
-    pub(super) fn message_format(&self) -> &'static str {
+    /// Returns the name of the format in which messages and tools are cached: one for each way of
+    /// writing messages.
+    pub(super) fn format(&self) -> &'static str {
         match (self.reasoning, self.requires_reasoning) {
             (ReasoningField::None, _) => "tower_agent_providers.openai.chat",
             (ReasoningField::ReasoningContent, false) => {

@@ -3,13 +3,14 @@ use std::borrow::Cow;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::details::Details;
 use super::dialect::{Dialect, ReasoningField};
 use super::media::Media;
 use super::provider::{CALL_IDS, PROVIDER, REASONING_DETAILS, added};
 use crate::json::{self, Items, Object, write};
 use crate::protocol::{tool_name, unsupported};
 use tower_agent::error::{Error, Result};
-use tower_agent::message::{Message, Messages, Part, ProviderData, Role, ToolCall, ToolResult};
+use tower_agent::message::{Message, Messages, Part, Role, ToolCall, ToolResult};
 use tower_agent::model::ModelRequest;
 
 /// Writes the conversation in the protocol's format, with a schema for the answer to read.
@@ -27,7 +28,7 @@ pub(super) fn messages(
         })?;
     }
     let messages = request.messages();
-    items.messages(request, dialect.message_format(), |index, items| {
+    items.messages(request, dialect.format(), |index, items| {
         let message = &messages[index];
         check(index, message)?;
         // A message is written once and never again, so it cannot write the media of its own
@@ -126,7 +127,7 @@ fn holds_results_alone(message: &Message) -> bool {
 }
 
 fn plain_message(role: Role, message: &Message, dialect: Dialect, out: &mut Vec<u8>) -> Result<()> {
-    let more = added_to_message(message, dialect);
+    let more = added_to_message(message);
     let has_calls = message.tool_calls().next().is_some();
     let parts = message.parts().iter().filter(|part| {
         is_content(part) || (dialect.reasoning == ReasoningField::Content && is_thought(part))
@@ -145,10 +146,7 @@ fn plain_message(role: Role, message: &Message, dialect: Dialect, out: &mut Vec<
         None => json.field_with("content", |out| json::array(out, parts, content))?,
     }
     if role == Role::Assistant {
-        let has_details = more
-            .as_ref()
-            .is_some_and(|more| more.contains_key(REASONING_DETAILS));
-        reasoning(message, dialect, has_details, &mut json)?;
+        reasoning(message, dialect, &mut json)?;
     }
     if has_calls {
         json.field_with("tool_calls", |out| {
@@ -158,34 +156,43 @@ fn plain_message(role: Role, message: &Message, dialect: Dialect, out: &mut Vec<
     json.end_with_nulls()
 }
 
-/// Returns the fields that the message and its reasoning carry, as far as the server accepts them.
-fn added_to_message(message: &Message, dialect: Dialect) -> Option<Cow<'_, Map<String, Value>>> {
+/// Returns the fields that a message and its reasoning carry for the message, without the details of
+/// reasoning, which have a place of their own.
+fn added_to_message(message: &Message) -> Option<Cow<'_, Map<String, Value>>> {
     let thoughts = message.parts().iter().filter_map(|part| match part {
-        Part::Reasoning(reasoning) => Some(&reasoning.provider),
+        Part::Reasoning(reasoning) => added(&reasoning.provider),
         _ => None,
     });
-    let mut more = merged(thoughts.chain([message.provider()]))?;
-    // A conversation may have begun on another server.
-    if dialect.reasoning != ReasoningField::ReasoningDetails && more.contains_key(REASONING_DETAILS)
-    {
-        more.to_mut().remove(REASONING_DETAILS);
+    let thoughts = thoughts.map(without_details);
+    let all = thoughts.chain(added(message.provider()).map(Cow::Borrowed));
+    // For equal names the last counts.
+    all.reduce(|mut fields, more| {
+        fields.to_mut().extend(more.into_owned());
+        fields
+    })
+}
+
+fn without_details(fields: &Map<String, Value>) -> Cow<'_, Map<String, Value>> {
+    if !fields.contains_key(REASONING_DETAILS) {
+        return Cow::Borrowed(fields);
     }
-    Some(more)
+    // Not by removing them from a copy: they can be long.
+    let others = fields.iter().filter(|(name, _)| *name != REASONING_DETAILS);
+    let others = others.map(|(name, value)| (name.clone(), value.clone()));
+    Cow::Owned(others.collect())
 }
 
 /// Appends the field of the model's reasoning.
-fn reasoning(
-    message: &Message,
-    dialect: Dialect,
-    has_details: bool,
-    json: &mut Object<'_>,
-) -> Result<()> {
+fn reasoning(message: &Message, dialect: Dialect, json: &mut Object<'_>) -> Result<()> {
     let field = match dialect.reasoning {
         ReasoningField::None | ReasoningField::Content => return Ok(()),
-        // The details have the text as well.
-        ReasoningField::ReasoningDetails if has_details => return Ok(()),
         ReasoningField::ReasoningContent => "reasoning_content",
-        ReasoningField::Reasoning | ReasoningField::ReasoningDetails => "reasoning",
+        ReasoningField::Reasoning => "reasoning",
+        ReasoningField::ReasoningDetails => match details(message) {
+            // The details have the text as well.
+            Some(details) => return json.field(REASONING_DETAILS, details),
+            None => "reasoning",
+        },
     };
     let mut thoughts = message.parts().iter().filter_map(thought);
     match thoughts.next() {
@@ -199,15 +206,33 @@ fn reasoning(
     }
 }
 
+/// Returns the details of all reasoning in a message, in their order.
+fn details(message: &Message) -> Option<Value> {
+    let mut details = Details::default();
+    for part in message.parts() {
+        let Part::Reasoning(reasoning) = part else {
+            continue;
+        };
+        let fields = added(&reasoning.provider);
+        let list = fields.and_then(|fields| fields.get(REASONING_DETAILS)?.as_array());
+        for detail in list.into_iter().flatten() {
+            details.push(detail.clone());
+        }
+    }
+    details.into_value()
+}
+
 fn is_thought(part: &Part) -> bool {
     thought(part).is_some()
 }
 
+/// Returns the text of reasoning. That of another provider is not this model's.
 fn thought(part: &Part) -> Option<&str> {
-    match part {
-        Part::Reasoning(reasoning) if !reasoning.text.is_empty() => Some(&reasoning.text),
-        _ => None,
-    }
+    let Part::Reasoning(reasoning) = part else {
+        return None;
+    };
+    let is_own = reasoning.provider.get(PROVIDER).is_some();
+    (is_own && !reasoning.text.is_empty()).then_some(&reasoning.text)
 }
 
 fn tool_message(result: &ToolResult, id: &str, out: &mut Vec<u8>) -> Result<()> {
@@ -349,16 +374,6 @@ struct CalledFunction<'a> {
     name: &'a str,
     /// The arguments as the model wrote them.
     arguments: &'a str,
-}
-
-/// Returns the data added at several places; for equal keys the last wins.
-fn merged<'a>(all: impl Iterator<Item = &'a ProviderData>) -> Option<Cow<'a, Map<String, Value>>> {
-    all.filter_map(added)
-        .map(Cow::Borrowed)
-        .reduce(|mut fields, more| {
-            fields.to_mut().extend(more.into_owned());
-            fields
-        })
 }
 
 fn name(role: Role) -> Result<&'static str> {

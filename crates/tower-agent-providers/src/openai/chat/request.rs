@@ -4,7 +4,7 @@ use serde_json::Value;
 use super::super::settings::{effort, retention};
 use super::dialect::Dialect;
 use super::message::messages;
-use super::provider::{PROTOCOL, added};
+use super::provider::added;
 use crate::json::{self, Object};
 use crate::protocol::{Call, unsupported};
 use tower_agent::error::{Error, ErrorKind, Result};
@@ -43,7 +43,7 @@ pub(super) fn body(call: &Call<'_>, dialect: Dialect, out: &mut Vec<u8>) -> Resu
     // A choice without tools is rejected.
     if has_tools {
         check_choice(settings, dialect, call.host())?;
-        json.field_with("tools", |out| tools(request, out))?;
+        json.field_with("tools", |out| tools(request, dialect, out))?;
         json.optional(
             "tool_choice",
             settings.tool_choice.as_ref().map(choice).transpose()?,
@@ -104,8 +104,9 @@ struct StreamOptions {
     include_usage: bool,
 }
 
-fn tools(request: &ModelRequest, out: &mut Vec<u8>) -> Result<()> {
-    request.write_tools(PROTOCOL, out, |out| {
+fn tools(request: &ModelRequest, dialect: Dialect, out: &mut Vec<u8>) -> Result<()> {
+    // In the form of the messages, so that the room for both is reserved at once.
+    request.write_tools(dialect.format(), out, |out| {
         json::array(out, request.tools(), |declaration, out| {
             tool(declaration, out)
         })

@@ -1,4 +1,5 @@
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 
 use crate::json::lenient::{object, or_default};
 use tower_agent::message::Usage;
@@ -26,6 +27,28 @@ pub(super) struct CompletionUsage {
     /// Set by DeepSeek.
     #[serde(deserialize_with = "or_default")]
     prompt_cache_hit_tokens: u64,
+    /// Set by OpenRouter, and by Perplexity as an object.
+    #[serde(deserialize_with = "stated_cost")]
+    cost: Option<f64>,
+    /// Set by xAI.
+    #[serde(deserialize_with = "or_default")]
+    cost_in_usd_ticks: Option<f64>,
+}
+
+/// The ticks of a US dollar, in which xAI states a cost.
+const TICKS: f64 = 1e10;
+
+impl CompletionUsage {
+    /// Returns the cost in US dollars, if the server states it.
+    pub(super) fn cost(&self) -> Option<f64> {
+        let ticks = self.cost_in_usd_ticks.map(|ticks| ticks / TICKS);
+        self.cost.or(ticks)
+    }
+}
+
+fn stated_cost<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+    let cost = Value::deserialize(deserializer)?;
+    Ok(cost.as_f64().or(cost["total_cost"].as_f64()))
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]

@@ -110,7 +110,7 @@ impl Column for ChatColumn {
     const LACKS: &'static [(&'static str, &'static str)] = &[
         (
             "reasoning_goes_back_beside_its_call",
-            "reasoning is not sent back",
+            "reasoning is its text, without other data",
         ),
         (
             "two_reasoning_parts_stay_apart",
