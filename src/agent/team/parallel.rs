@@ -22,7 +22,6 @@ pub(super) async fn run(team: &Config, request: &AgentRequest) -> Result<AgentRe
     let mut held = held(team, context);
     if held.is_empty() {
         whose_turn(context, &team.members, &messages)?;
-        context.take_turn(messages.len());
         held = begin(team, request, &messages)?;
     }
 
@@ -155,7 +154,7 @@ fn held(team: &Config, context: &RunContext) -> Vec<Turn> {
 fn begin(team: &Config, request: &AgentRequest, messages: &Messages) -> Result<Vec<Turn>> {
     let context = request.context();
     let conversations = team.conversations(request, messages)?;
-    context.take_turn();
+    context.take_turn(messages.len());
     let mut turns = Vec::with_capacity(conversations.len());
     for (index, conversation) in conversations.iter().enumerate() {
         let own = Record::with_request(conversation);
