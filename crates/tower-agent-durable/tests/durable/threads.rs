@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use axum::Router;
 use bytes::Bytes;
+use futures::StreamExt;
 use http_body_util::{BodyExt, Full};
 use hyper::Request;
 use hyper::client::conn::http1;
@@ -14,9 +15,9 @@ use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{Agent, Tool};
-use tower_agent_agui::AgUi;
-use tower_agent_agui::threads::{Thread, ThreadKey, ThreadStore};
+use tower_agent::{Agent, Resolution, Tool};
+use tower_agent_agui::threads::{Roles, Thread, ThreadKey, ThreadQuery, ThreadStore};
+use tower_agent_agui::{AgUi, Event, RunAgentInput};
 use tower_agent_durable::{SessionKey, SessionStore, SessionThreads, Sqlite};
 use tower_agent_middleware::approval::Approval;
 
@@ -197,4 +198,62 @@ async fn an_empty_principal_does_not_get_the_threads_of_nobody() {
     let unnamed = nobody.with_principal(Some("".into()));
     let error = threads.load(&unnamed).await.unwrap_err();
     assert!(error.to_string().contains("must not be empty"), "{error}");
+}
+
+#[tokio::test]
+async fn an_approver_answers_in_another_process_and_the_customer_reads_it_in_a_third() {
+    let (folder, paid) = (Folder::new("threads-approver"), Arc::new(AtomicU32::new(0)));
+    let server = async |turns: &[Turn]| {
+        let paid = paid.clone();
+        let pay = Tool::function("pay", "Pays.", move |cents: u32| {
+            paid.fetch_add(cents, Ordering::SeqCst);
+            "paid"
+        });
+        let agent = Agent::builder(ScriptedModel::new(turns.to_vec()))
+            .tool(pay)
+            .on_tool(Approval::of_tools(["pay"]).by_role("support"))
+            .build()
+            .unwrap();
+        let store = Sqlite::open(folder.file("a.db")).await.unwrap();
+        let threads = SessionThreads::new(store.clone());
+        let server = AgUi::builder(agent).threads(threads);
+        (server.allow_partial_history().build(), store)
+    };
+    let input = |run: &str, text: &str| {
+        let message = json!({ "id": run, "role": "user", "content": text });
+        let input = json!({ "threadId": "t", "runId": run, "messages": [message] });
+        serde_json::from_value::<RunAgentInput>(input).unwrap()
+    };
+
+    let (first, store) = server(&[Turn::tool("pay", json!({ "value": 7 }))]).await;
+    let run = first.run_for("ada", input("r1", "Pay me.")).await.unwrap();
+    drop(run.collect::<Vec<Event>>().await);
+    store.close().await;
+
+    let (second, store) = server(&[Turn::from_text("You have 7.")]).await;
+    let support = Roles::new(["support"]);
+    let mut page = second
+        .questions(&ThreadQuery::new(), &support)
+        .await
+        .unwrap();
+    let question = page.questions.remove(0);
+    let answer = Resolution::resolved(&*question.id, json!({ "approved": true }));
+    let run = second.answer(question.key, support.clone(), answer);
+    drop(run.await.unwrap().collect::<Vec<Event>>().await);
+    assert_eq!(paid.load(Ordering::SeqCst), 7);
+    store.close().await;
+
+    let (third, store) = server(&[Turn::from_text("Bye.")]).await;
+    let page = third
+        .questions(&ThreadQuery::new(), &support)
+        .await
+        .unwrap();
+    assert!(page.questions.is_empty());
+    let run = third.run_for("ada", input("r2", "Thanks.")).await.unwrap();
+    let events: Vec<Event> = run.collect().await;
+    let events = serde_json::to_string(&events).unwrap();
+    let [result, words] = ["paid", "You have 7."].map(|text| events.find(text));
+    assert!(result.is_some() && result < words, "{events}");
+    assert_eq!(paid.load(Ordering::SeqCst), 7);
+    store.close().await;
 }
