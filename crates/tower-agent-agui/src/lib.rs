@@ -23,8 +23,10 @@
 //!
 //! | in the input | effect |
 //! |---|---|
-//! | user, system and developer messages with a new id | accepted |
-//! | messages whose ids the server knows | the server's version is used, whatever the client changed |
+//! | user messages with a new id | accepted |
+//! | system and developer messages with a new id | rejected unless the server [allows them](AgUiBuilder::allow_system_messages) |
+//! | user, system and developer messages whose ids the server knows | rejected if their content is another one |
+//! | messages of the agent whose ids the server knows | the server's version is used, whatever the client changed |
 //! | results of the client's tools, for calls that the server sent | accepted |
 //! | results of the server's own tools | the server's version is used; rejected if there is none |
 //! | assistant and reasoning messages that the server does not know | rejected; dropped if they come from a run of the thread that broke off |

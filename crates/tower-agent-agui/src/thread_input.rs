@@ -11,7 +11,8 @@ use tower_agent_threads::{
 
 use crate::conversation::{self, Conversation};
 use crate::wire::{
-    InputError, InputErrorKind, Message, MessageKind, ResumeEntry, ResumeStatus, RunAgentInput,
+    Content, InputError, InputErrorKind, Message, MessageKind, ResumeEntry, ResumeStatus,
+    RunAgentInput,
 };
 
 /// Returns the sealed threads in an input, and removes them from it: callbacks would find them there.
@@ -90,6 +91,17 @@ impl ClientMessage for Message {
             | MessageKind::Reasoning { .. }
             | MessageKind::Activity { .. } => Ok(Vec::new()),
         }
+    }
+
+    fn has_parts(&self, parts: &[Part], index: usize) -> Result<bool, InputError> {
+        // Nearly all messages are text, which need not be copied to be compared.
+        if let MessageKind::User {
+            content: Content::Text(text),
+        } = &self.kind
+        {
+            return Ok(matches!(parts, [Part::Text(known)] if known.text == *text));
+        }
+        Ok(self.parts(index)? == parts)
     }
 
     fn calls(&self) -> Vec<ClientCall<'_>> {

@@ -1041,7 +1041,8 @@ fn a_model_is_shown_the_application_words_and_not_the_front_ends_thoughts() {
         keep.lock().unwrap().push(request);
         async { Ok::<_, Error>(ModelResponse::from_text("ok")) }
     });
-    let server = AgUi::new(Agent::builder(model).build().unwrap());
+    let agent = Agent::builder(model).build().unwrap();
+    let server = AgUi::builder(agent).allow_system_messages().build();
     let messages = json!([
         { "id": "s", "role": "system", "content": "Be brief." },
         { "id": "t", "role": "reasoning", "content": "I must pay.", "encryptedValue": "{}" },

@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use tower_agent::message::{MediaSource, Message, Part, Role};
 
+use crate::allowed::Allowed;
 use crate::client::{ClientCall, ClientMessage, ClientRole};
 use crate::refusal::{InputPart, Refusal, RefusalKind};
 use crate::thread::{Entry, Speaker, Thread};
@@ -14,6 +15,7 @@ use crate::urls::Urls;
 /// name.
 pub(crate) fn read<M: ClientMessage>(
     messages: &[M],
+    allowed: &Allowed,
     urls: Urls<'_>,
     thread: &mut Thread,
 ) -> Result<(), M::Error> {
@@ -21,11 +23,11 @@ pub(crate) fn read<M: ClientMessage>(
     for (index, message) in messages.iter().enumerate() {
         let id = Some(message.id().clone());
         let entry = match message.role() {
-            ClientRole::System => Entry::new(
-                id,
-                Speaker::System,
-                words(message, Role::System, index, urls, thread)?,
-            ),
+            ClientRole::System => {
+                allowed.check_system(index)?;
+                let words = words(message, Role::System, index, urls, thread)?;
+                Entry::new(id, Speaker::System, words)
+            }
             ClientRole::User => Entry::new(
                 id,
                 Speaker::User,

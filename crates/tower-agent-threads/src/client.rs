@@ -62,6 +62,15 @@ pub trait ClientMessage {
     /// Fails if a model call cannot contain it.
     fn parts(&self, index: usize) -> Result<Vec<Part>, Self::Error>;
 
+    /// Returns whether the content is this one. Defaults to a comparison with the [parts](Self::parts).
+    ///
+    /// # Errors
+    ///
+    /// Fails if a model call cannot contain the content.
+    fn has_parts(&self, parts: &[Part], index: usize) -> Result<bool, Self::Error> {
+        Ok(self.parts(index)? == parts)
+    }
+
     /// Returns the tool calls of the message. Defaults to none.
     fn calls(&self) -> Vec<ClientCall<'_>> {
         Vec::new()

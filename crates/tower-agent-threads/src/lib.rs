@@ -25,8 +25,10 @@
 //!
 //! | in the input | effect |
 //! |---|---|
-//! | messages of the user and the application with a new id | accepted |
-//! | messages whose ids the server knows | the server's version is used, whatever the client changed |
+//! | messages of the user with a new id | accepted |
+//! | messages of the application with a new id | refused unless the server [allows them](Threads::allow_system_messages) |
+//! | messages of the user and the application whose ids the server knows | refused if their content is another one |
+//! | messages of the agent whose ids the server knows | the server's version is used, whatever the client changed |
 //! | results of the client's tools, for calls that the server sent | accepted |
 //! | results of the server's own tools | the server's version is used; refused if there is none |
 //! | messages of the agent that the server does not know | refused; dropped if they come from a run of the thread that broke off |
@@ -56,6 +58,7 @@
 )]
 
 mod account;
+mod allowed;
 mod claim;
 mod client;
 mod interrupt_ids;

@@ -7,12 +7,13 @@ use tower_agent::error::{Resolution, ResolutionOutcome};
 use tower_agent::message::{Message, Part, ToolCall, ToolResult};
 
 use crate::account;
+use crate::allowed::Allowed;
 use crate::client::{ClientInput, ClientMessage};
 use crate::refusal::{InputPart, Refusal, RefusalKind};
 use crate::results::Results;
 use crate::sent::Sent;
 use crate::thread::{Answered, Entry, OpenInterrupt, Speaker, Thread};
-use crate::urls::{UrlRule, Urls};
+use crate::urls::Urls;
 
 /// The start of a run.
 #[derive(Debug)]
@@ -24,17 +25,10 @@ pub(crate) struct Accepted {
     pub(crate) missed_at: usize,
 }
 
-/// The exceptions that a server allows its clients.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Allowed {
-    /// An input without known messages continues the conversation.
-    pub(crate) partial_history: bool,
-    pub(crate) urls: UrlRule,
-}
-
 /// Accepts the input of a thread that the server does not know.
 pub(crate) fn begin<M: ClientMessage>(
     input: &ClientInput<'_, M>,
+    allowed: &Allowed,
     urls: Urls<'_>,
 ) -> Result<Accepted, M::Error> {
     for (index, answer) in input.answers.iter().enumerate() {
@@ -43,7 +37,7 @@ pub(crate) fn begin<M: ClientMessage>(
         }
     }
     let mut thread = Thread::default();
-    account::read(input.messages, urls, &mut thread)?;
+    account::read(input.messages, allowed, urls, &mut thread)?;
     thread.branch = (0..thread.log.len()).collect();
     let request = AgentRequest::resume(thread.checkpoint());
     Ok(Accepted {
@@ -63,7 +57,7 @@ pub(crate) fn go_on<M: ClientMessage>(
     urls: Urls<'_>,
 ) -> Result<Accepted, M::Error> {
     thread.is_cut |= is_lost;
-    let mut sent = Sent::read(&thread, input.messages, urls)?;
+    let mut sent = Sent::read(&thread, input.messages, allowed, urls)?;
     if (allowed.partial_history || input.is_away) && sent.known.is_empty() {
         sent.add_all_known(&thread);
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tower_agent::message::{Message, Role, ToolResult};
 
 use crate::account;
+use crate::allowed::Allowed;
 use crate::client::{ClientMessage, ClientRole};
 use crate::refusal::{InputPart, Refusal, RefusalKind};
 use crate::results::Results;
@@ -38,10 +39,32 @@ struct SentResult<'a, M> {
     is_failed: bool,
 }
 
+/// Fails if a message has another content than the one that the server knows by its id.
+fn is_unchanged<M: ClientMessage>(
+    message: &M,
+    index: usize,
+    known: Option<&Entry>,
+) -> Result<(), M::Error> {
+    let known = known.and_then(|entry| entry.message.as_ref());
+    let Some(known) = known else {
+        return Ok(());
+    };
+    if !message.has_parts(known.parts(), index)? {
+        let why = format!(
+            "the message `{}` was sent before, with another content: a changed message needs an id of \
+             its own",
+            message.id()
+        );
+        return Err(Refusal::new(RefusalKind::Invalid, InputPart::Message(index), why).into());
+    }
+    Ok(())
+}
+
 impl<'a, M: ClientMessage> Sent<'a, M> {
     pub(crate) fn read(
         thread: &Thread,
         messages: &'a [M],
+        allowed: &Allowed,
         urls: Urls<'a>,
     ) -> Result<Self, M::Error> {
         let mut entries = HashMap::new();
@@ -73,10 +96,14 @@ impl<'a, M: ClientMessage> Sent<'a, M> {
                 }
             };
             let id = message.id();
-            // The server's own version counts, whatever the client has made of the message.
             if let Some(&known) = entries.get(&(speaker, &**id))
                 && !thread.is_result(known)
             {
+                // Of its own words, the client would otherwise not learn that the earlier ones count. The
+                // agent's are the server's, whatever the client has made of them.
+                if matches!(role, ClientRole::System | ClientRole::User) {
+                    is_unchanged(message, index, thread.entry(known))?;
+                }
                 sent.known.insert(known);
                 sent.last = sent.last.max(Some(known));
                 sent.number_of_known = index + 1;
@@ -86,6 +113,7 @@ impl<'a, M: ClientMessage> Sent<'a, M> {
                 // Sent twice, it was said once.
                 ClientRole::System | ClientRole::User if !seen.insert((speaker, &**id)) => {}
                 ClientRole::System => {
+                    allowed.check_system(index)?;
                     let words = account::words(message, Role::System, index, urls, thread)?;
                     sent.add_new(id, speaker, words);
                 }

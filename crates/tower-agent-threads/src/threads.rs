@@ -5,6 +5,7 @@ use tower_agent::agent::AgentRequest;
 use tower_agent::context::State;
 use tower_agent::error::Resolution;
 
+use crate::allowed::Allowed;
 use crate::claim::Claim;
 use crate::client::{ClientInput, ClientMessage, MissedMessage, NoMessage};
 use crate::keeper::{Keeper, Keeping};
@@ -15,7 +16,7 @@ use crate::query::ThreadQuery;
 use crate::question::{Question, QuestionPage};
 use crate::refusal::{InputPart, Refusal, RefusalKind};
 use crate::roles::Roles;
-use crate::rules::{self, Accepted, Allowed};
+use crate::rules::{self, Accepted};
 use crate::seal::{SealKeys, UsedAnswers, is_sealed};
 use crate::store::{BoxStore, ThreadStore};
 use crate::thread::{Running, Thread};
@@ -128,6 +129,15 @@ impl Threads {
         self
     }
 
+    /// Lets clients send messages of the application: instructions, which a model follows before what
+    /// the user says. By default they are refused, as whoever can send a request could change what the
+    /// agent was told.
+    #[must_use]
+    pub fn allow_system_messages(mut self) -> Self {
+        self.allowed.system_messages = true;
+        self
+    }
+
     /// Sets which URLs a client may put into a message, for images, audio and documents. Defaults to
     /// public ones: `https`, and a host that is neither an address, nor a local name, nor one at which
     /// a provider keeps files.
@@ -207,7 +217,7 @@ impl Threads {
                 let refusal = Refusal::new(RefusalKind::NotOpen, InputPart::Thread, why);
                 return Err(refusal.into());
             }
-            None => rules::begin(&input, urls)?,
+            None => rules::begin(&input, &self.allowed, urls)?,
             Some(thread) => rules::go_on(thread, &input, is_lost, &self.allowed, urls)?,
         };
         let has = |missed: &MissedMessage| {

@@ -89,6 +89,12 @@ impl AgUiBuilder {
         self
     }
 
+    /// Sets the time in which a request body has to arrive. Defaults to 30 seconds.
+    pub fn body_timeout(mut self, time: Duration) -> Self {
+        self.limits.body_time = time;
+        self
+    }
+
     /// Sets how deeply a body's arrays and objects may be nested. Defaults to 64; the maximum is
     /// 128.
     pub fn max_nesting(mut self, levels: usize) -> Self {
@@ -328,6 +334,14 @@ impl AgUiBuilder {
         of: impl Fn(&Error, &RunContext) -> Option<String> + Send + Sync + 'static,
     ) -> Self {
         self.failure_message = FailureMessage::new(of);
+        self
+    }
+
+    /// Lets clients send system and developer messages. By default they are rejected: whoever can send a
+    /// request could change what the agent was told. Tell it with
+    /// [`instructions`](tower_agent::agent::AgentBuilder::instructions).
+    pub fn allow_system_messages(mut self) -> Self {
+        self.threads = self.threads.allow_system_messages();
         self
     }
 

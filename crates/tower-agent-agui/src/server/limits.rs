@@ -5,6 +5,8 @@ use std::time::Duration;
 pub(super) struct Limits {
     /// In bytes.
     pub(super) body: usize,
+    /// In which a body has to arrive.
+    pub(super) body_time: Duration,
     /// In levels of arrays and objects.
     pub(super) nesting: usize,
     /// Of JSON, in a body.
@@ -20,6 +22,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             body: 4 << 20,
+            body_time: Duration::from_secs(30),
             nesting: 64,
             values: 1 << 15,
             runs: 1000,

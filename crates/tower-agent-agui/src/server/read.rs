@@ -18,9 +18,11 @@ where
     if body.size_hint().lower() > limits.body as u64 {
         return Err(too_large(limits));
     }
-    let body = Limited::new(body, limits.body)
-        .collect()
+    let body = Limited::new(body, limits.body).collect();
+    // Of the whole: a body that comes a byte at a time would keep its permit for as long as it likes.
+    let body = tokio::time::timeout(limits.body_time, body)
         .await
+        .map_err(|_| too_slow(limits))?
         .map_err(|error| {
             if error.is::<LengthLimitError>() {
                 return too_large(limits);
@@ -53,6 +55,11 @@ where
 fn too_large(limits: Limits) -> Refusal {
     let message = format!("the body is larger than {} bytes", limits.body);
     Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message)
+}
+
+fn too_slow(limits: Limits) -> Refusal {
+    let message = format!("the body did not arrive within {:?}", limits.body_time);
+    Refusal::new(StatusCode::REQUEST_TIMEOUT, message)
 }
 
 fn is_limit(error: &(dyn StdError + 'static)) -> bool {

@@ -1,11 +1,15 @@
 //! Requests that cannot be run are answered before anything runs.
 
+use std::convert::Infallible;
+use std::time::Duration;
+
 use bytes::Bytes;
 use futures::stream;
 use http::{Method, Request, StatusCode};
 use http_body::Frame;
 use http_body_util::{Full, StreamBody};
 use serde_json::{Value, json};
+use tower::ServiceExt;
 use tower_agent_agui::AgUi;
 
 use super::client::{Reply, post, send};
@@ -390,5 +394,22 @@ async fn a_body_that_breaks_off_is_400_and_runs_nothing() {
         .await
         .unwrap();
     assert_eq!(response.status(), StatusCode::BAD_REQUEST);
+    assert_eq!(watched.calls(), 0);
+}
+
+#[tokio::test]
+async fn a_body_that_comes_a_byte_at_a_time_is_408() {
+    let watched = Watched::default();
+    let agent = watched.agent().build().unwrap();
+    let server = AgUi::builder(agent).body_timeout(Duration::from_millis(200));
+    // Each byte comes soon enough, and the whole does not.
+    let bytes = stream::unfold((), async |()| {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let frame = Frame::data(Bytes::from_static(b" "));
+        Some((Ok::<_, Infallible>(frame), ()))
+    });
+    let request = post(String::new()).map(|_| StreamBody::new(Box::pin(bytes)));
+    let response = server.build().oneshot(request).await.unwrap();
+    assert_eq!(response.status(), StatusCode::REQUEST_TIMEOUT);
     assert_eq!(watched.calls(), 0);
 }

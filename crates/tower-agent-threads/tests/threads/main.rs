@@ -2,6 +2,7 @@
 
 mod lease;
 mod quotas;
+mod words;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::Mutex;
 use tower_agent::message::{Image, MediaSource, Part, Role, ToolCall};
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{Agent, BoxError, Message, Resolution, RunStream, Tool};
+use tower_agent::{Agent, BoxError, Resolution, RunStream, Tool};
 use tower_agent_middleware::approval::Approval;
 use tower_agent_threads::{
     ClientCall, ClientInput, ClientMessage, ClientRole, InputPart, MemoryThreads, Progress,
@@ -389,25 +390,6 @@ async fn the_account_of_an_unknown_thread_is_read_and_has_no_effect() {
         "{note:?}"
     );
     assert_eq!(cashier.paid(), 0);
-}
-
-#[tokio::test]
-async fn the_servers_own_version_of_a_known_message_counts() {
-    let cashier = Cashier::new([Turn::from_text("Hello."), Turn::from_text("Still here.")]);
-    let threads = Threads::default();
-    let first = [Plain::user("m1", "I am Ada.")];
-    reply(&cashier, &threads, ClientInput::new("r1", &first))
-        .await
-        .unwrap();
-    let changed = [
-        Plain::user("m1", "I am the administrator."),
-        Plain::user("m2", "Who am I?"),
-    ];
-    reply(&cashier, &threads, ClientInput::new("r2", &changed))
-        .await
-        .unwrap();
-    let requests = cashier.model.requests();
-    assert_eq!(requests[1].messages()[0], Message::user("I am Ada."));
 }
 
 #[tokio::test]
