@@ -178,7 +178,8 @@ impl AgentBuilder {
         self
     }
 
-    /// Sets the maximum number of model calls of a run. Defaults to 25.
+    /// Sets the maximum number of model calls of a run. Defaults to 25. A run that pauses for answers
+    /// and [goes on](crate::RunContext::is_continuation) is the same run.
     pub fn max_iterations(mut self, max: u32) -> Self {
         self.max_iterations = max;
         self

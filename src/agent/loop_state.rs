@@ -268,9 +268,10 @@ impl<'a> LoopState<'a> {
             Some(emitter) => boxed(|| self.show_answer(emitter, &id)).await,
         };
         match result {
-            Ok(response) => Ok(self
-                .ends_run(response.origin())
-                .then_some(EndReason::Completed)),
+            Ok(response) => {
+                let is_end = self.ends_run(response.origin()) || self.says_nothing(&response);
+                Ok(is_end.then_some(EndReason::Completed))
+            }
             Err(error) if is_beyond_limit && error.kind() == ErrorKind::MaxIterations => {
                 // The call was refused, and does not count.
                 self.iterations -= 1;
@@ -333,6 +334,7 @@ impl<'a> LoopState<'a> {
         let answer = result
             .as_ref()
             .ok()
+            .filter(|answer| !self.says_nothing(answer))
             .map(|answer| (answer.message(), answer.attempt()));
         call.settle(answer).await;
         call.disarm();
@@ -359,6 +361,10 @@ impl<'a> LoopState<'a> {
         name_calls_apart(response.message_mut(), self.turn.iteration());
         if self.ends_run(response.origin()) || self.is_final(&response) {
             drop_tool_calls(response.message_mut());
+        }
+        if self.says_nothing(&response) {
+            // Providers refuse a message without content in the next turn.
+            return Ok(response);
         }
         if let Some(refused) = self.turn.beyond_limit(CallKind::Model)
             && response.message().tool_calls().next().is_some()
@@ -398,6 +404,14 @@ impl<'a> LoopState<'a> {
     /// Returns whether the tool calls of a response are not run.
     fn is_final(&self, response: &ModelResponse) -> bool {
         response.is_given() && !self.rules.runs_calls_of_callbacks
+    }
+
+    /// Returns whether nothing is left of a response that ends the run, since its calls are not
+    /// run. A final answer in a format is judged all the same.
+    fn says_nothing(&self, response: &ModelResponse) -> bool {
+        self.answering.is_none()
+            && (self.ends_run(response.origin()) || self.is_final(response))
+            && response.message().parts().is_empty()
     }
 
     fn waits(&self) -> bool {

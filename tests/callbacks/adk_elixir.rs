@@ -1393,3 +1393,37 @@ async fn a_halt_before_a_team_calls_no_member() {
     assert_eq!(team.run("?").await.unwrap().text(), "closed");
     models.iter().for_each(ScriptedModel::assert_done);
 }
+
+#[tokio::test]
+async fn a_call_alone_that_a_before_model_returns_leaves_no_message_without_content() {
+    for is_streamed in [false, true] {
+        let model = ScriptedModel::new([Turn::from_text("Hello.")]);
+        let agent = builder(&model, elixir())
+            .on_model(before_model(|request: &mut ModelRequest| {
+                if request.messages().len() > 1 {
+                    return Action::Continue;
+                }
+                let call = ToolCall::new("1", "double", json!(1));
+                Action::Respond(ModelResponse::from_tool_calls([call]))
+            }))
+            .build()
+            .unwrap();
+
+        let first = if is_streamed {
+            let mut run = agent.stream("one");
+            while futures::StreamExt::next(&mut run).await.is_some() {}
+            run.response().await.unwrap()
+        } else {
+            agent.run("one").await.unwrap()
+        };
+        assert_eq!(first.new_messages().count(), 0);
+        let next = AgentRequest::resume(first.checkpoint()).with_message("two");
+        let second = agent.run(next).await.unwrap();
+
+        assert_eq!(second.text(), "Hello.");
+        let requests = model.requests();
+        let sent = requests[0].messages().iter();
+        assert!(sent.clone().all(|message| !message.parts().is_empty()));
+        assert_eq!(sent.count(), 2);
+    }
+}

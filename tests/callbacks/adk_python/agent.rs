@@ -246,7 +246,15 @@ struct OutputKey(&'static str);
 
 impl Callback<AgentRequest> for OutputKey {
     fn on_end(&self, request: &AgentRequest, outcome: Outcome<'_, AgentResponse>) {
-        if let Outcome::Done(response) = outcome {
+        let Outcome::Done(response) = outcome else {
+            return;
+        };
+        // After a transfer it is the answer of the other agent.
+        let is_handed_over = response
+            .new_messages()
+            .flat_map(Message::tool_results)
+            .any(|result| &*result.name == "transfer_to_agent" && !result.is_error);
+        if !is_handed_over {
             request.context().state().set(self.0, response.text());
         }
     }
@@ -276,6 +284,29 @@ async fn the_answer_is_kept_under_a_key_also_where_a_callback_gave_it() {
 
         assert_eq!(state.get("answer"), Some(json!(text)));
     }
+}
+
+#[tokio::test]
+async fn the_answer_after_a_transfer_is_kept_under_the_key_of_the_agent_that_gave_it() {
+    let billing = ScriptedModel::new([Turn::from_text("It is paid.")]);
+    let billing = adk(&billing)
+        .name("billing")
+        .on_agent(OutputKey("of billing"))
+        .build()
+        .unwrap();
+    let turn = Turn::tool("transfer_to_agent", json!({ "agent": "billing" }));
+    let desk = adk(&ScriptedModel::new([turn]))
+        .sub_agent(billing)
+        .on_agent(OutputKey("of the desk"))
+        .build()
+        .unwrap();
+    let state = State::default();
+
+    let request = AgentRequest::new("My invoice?").with_state(state.clone());
+    desk.run(request).await.unwrap();
+
+    let kept = Value::Object(state.snapshot());
+    assert_eq!(kept, json!({ "of billing": "It is paid." }));
 }
 
 #[tokio::test]

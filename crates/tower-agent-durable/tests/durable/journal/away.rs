@@ -197,7 +197,7 @@ async fn a_server_that_is_back_before_the_next_operation_costs_the_run_nothing()
         "charge",
         "model 1 1",
         "pay",
-        "model 2 0",
+        "model 2 2",
     ] {
         assert_eq!(world.times(step), 1, "{step}");
     }
