@@ -414,7 +414,7 @@ fn saved(request: &AgentRequest) -> Result<Input, DbosError> {
         "the answer format"
     } else if request.has_callbacks() {
         "the callbacks"
-    } else if !request.extensions().is_empty() {
+    } else if !request.extensions().is_empty() || !request.context().extensions().is_empty() {
         "the extensions"
     } else {
         return Ok(Input::new(request)?);

@@ -198,7 +198,10 @@ async fn the_id_of_a_request_reaches_the_agent_and_goes_back() {
     let seen = ids.clone();
     let agent = Agent::builder(ScriptedModel::new([Turn::from_text("hi")]))
         .on_agent(before_agent(move |request| {
-            let parts = request.extensions().get::<http::request::Parts>().unwrap();
+            let parts = request
+                .context()
+                .extension::<http::request::Parts>()
+                .unwrap();
             let id = parts.extensions.get::<RequestId>().unwrap();
             seen.lock()
                 .unwrap()
