@@ -8,7 +8,7 @@ use dbos::{
     Client, ClientConfig, EnqueueOptions, QueueConflict, QueueOptions, ResumeOptions,
     WorkflowHandle,
 };
-use tower_agent::{AgentRequest, Error, Resolution};
+use tower_agent::{AgentRequest, Error, Request, Resolution};
 
 use crate::error::DbosError;
 use crate::run_handle::RunHandle;

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 use tower_agent::agent::SavedRequest;
-use tower_agent::{AgentRequest, Resolution};
+use tower_agent::{AgentRequest, Request, Resolution};
 use uuid::Uuid;
 
 use crate::error::RestateError;
