@@ -9,7 +9,7 @@ use serde_json::json;
 use tower::ServiceExt;
 use tower::limit::ConcurrencyLimitLayer;
 use tower_agent::Agent;
-use tower_agent::Request;
+use tower_agent::Request as _;
 use tower_agent::callback::before_agent;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent_agui::AgUi;
