@@ -6,15 +6,14 @@
 
 mod boundary;
 mod ending;
-mod extensions;
 mod request;
 mod service;
 mod witness;
 
 pub use self::boundary::{BoxCallFuture, BoxCallService};
-pub use self::extensions::Extensions;
 pub use self::request::Request;
 pub use self::service::CallService;
 #[cfg(feature = "testing")]
 pub(crate) use self::witness::Witness;
 pub use crate::call_kind::{CallKind, Origin};
+pub use crate::context::Extensions;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 #[cfg(feature = "testing")]
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::extensions::Extensions;
+use crate::context::Extensions;
 
 /// Placed in a call by a recording, for a redaction inside it.
 #[cfg(feature = "testing")]

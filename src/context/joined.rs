@@ -66,6 +66,10 @@ impl Joined {
         self.give(|given| given.id = Some(id));
     }
 
+    pub(crate) fn set_extension<T: Send + Sync + 'static>(&mut self, value: T) {
+        self.give(|given| drop(given.extensions.insert(value)));
+    }
+
     /// For duplicate ids, the last one wins.
     pub(crate) fn add_resolutions(&mut self, more: impl IntoIterator<Item = Resolution>) {
         let mut more = more.into_iter().peekable();

@@ -1,7 +1,9 @@
 //! The run that a call belongs to.
 
 mod collecting;
+mod conversation_id;
 mod effects;
+mod extensions;
 mod inherited;
 mod joined;
 mod latch;
@@ -13,7 +15,9 @@ mod tool_call_scope;
 mod turn;
 mod values;
 
+pub use self::conversation_id::ConversationId;
 pub use self::effects::{Amounts, EffectLog, Effects};
+pub use self::extensions::Extensions;
 pub(crate) use self::inherited::{CallbackTypes, Inherited, OfCallbacks, RunCallbacks};
 pub(crate) use self::joined::Joined;
 pub use self::run_context::RunContext;

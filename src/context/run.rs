@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use tokio_util::sync::CancellationToken;
 
+use super::extensions::Extensions;
 use super::inherited::Inherited;
 use super::latch::Latch;
 use super::nesting::Nesting;
@@ -26,6 +27,7 @@ pub(super) struct Given {
     pub(super) private_state: Option<State>,
     pub(super) token: Option<CancellationToken>,
     pub(super) resolutions: Option<Resolutions>,
+    pub(super) extensions: Extensions,
 }
 
 pub(super) type Resolutions = Arc<HashMap<String, Resolution>>;
@@ -91,6 +93,8 @@ pub(super) struct Scope {
     /// An additional token of this part's request.
     pub(super) own_token: Option<CancellationToken>,
     pub(super) resolutions: Option<Resolutions>,
+    /// The typed data that the caller gave this part of the run.
+    pub(super) extensions: Extensions,
     /// Why no agent can be called with this.
     pub(super) misfit: Option<Error>,
     pub(super) place: RecordPlace,
@@ -124,7 +128,11 @@ impl Scope {
             private_state,
             token,
             resolutions,
+            mut extensions,
         } = given;
+        if let Some(earlier) = earlier.filter(|_| extensions.is_empty()) {
+            extensions = earlier.extensions.clone();
+        }
         // Without a token of its own, a changed request is cancelled by the one that it had.
         let token = token
             .or_else(|| Some(earlier?.token.clone()))
@@ -147,6 +155,7 @@ impl Scope {
         };
         Self {
             resolutions,
+            extensions,
             ..Self::new(Arc::new(run), Arc::from(""), None, token)
         }
     }
@@ -187,6 +196,7 @@ impl Scope {
         Self {
             own_token: parent.own_token.clone(),
             resolutions: parent.resolutions.clone(),
+            extensions: parent.extensions.clone(),
             misfit: parent.misfit.clone(),
             nesting: parent.nesting,
             ..Self::new(
@@ -216,6 +226,7 @@ impl Scope {
             token,
             own_token: None,
             resolutions: None,
+            extensions: Extensions::new(),
             misfit: None,
             place: RecordPlace::default(),
             parent,
@@ -270,6 +281,7 @@ impl Scope {
                     .map(|(id, resolution)| (id.clone(), resolution.clone())),
             );
         }
+        self.extensions.extend(&given.extensions);
         if let Some(token) = &given.token {
             // A child, so that the run's token cancels this part as well.
             self.token = self.token.child_token();

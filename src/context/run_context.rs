@@ -1,3 +1,4 @@
+use std::any::type_name;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -6,6 +7,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::effects::Collected;
+use super::extensions::Extensions;
 use super::inherited::Inherited;
 use super::latch::Call;
 use super::nesting::Nesting;
@@ -15,7 +17,7 @@ use super::values::Values;
 use crate::call_kind::CallKind;
 use crate::chance;
 use crate::conversation::{CALLS, CallName, Record};
-use crate::error::{CallSite, Error, ErrorKind, Interrupt, Resolution};
+use crate::error::{CallSite, Error, ErrorKind, Interrupt, Resolution, Result};
 use crate::message::{Message, Part, Usage};
 use crate::state::State;
 use crate::stream::{ConsumerWait, EventEmitter, EventKind, EventStream};
@@ -29,6 +31,9 @@ const HELD: &str = "held";
 /// - [`values`](Self::values) for one run,
 /// - [`state`](Self::state) for the session, which arrives with the request and is returned with
 ///   the response.
+///
+/// Typed data of the caller, such as who the user is, is in [`extensions`](Self::extensions), and
+/// nothing in the run can change it.
 ///
 /// `RunContext::default()` starts a new run, for a call made without an agent.
 #[derive(Clone, Default)]
@@ -221,6 +226,45 @@ impl RunContext {
     #[must_use]
     pub fn values(&self) -> &Values {
         &self.scope.run.values
+    }
+
+    /// Returns the value of type `T` that the caller gave the run, for code that cannot do without.
+    ///
+    /// ```
+    /// use serde_json::Value;
+    /// use tower_agent::{Request, Result, Tool, ToolRequest};
+    ///
+    /// struct Customer {
+    ///     name: String,
+    /// }
+    ///
+    /// async fn orders(_: Value, call: ToolRequest) -> Result<String> {
+    ///     let customer = call.context().extension::<Customer>()?;
+    ///     Ok(format!("the orders of {}", customer.name))
+    /// }
+    ///
+    /// let tool = Tool::function_with("orders", "Lists the user's orders.", orders);
+    /// # drop(tool);
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`InvalidRequest`](ErrorKind::InvalidRequest), and names the type, if the caller
+    /// gave none.
+    pub fn extension<T: Send + Sync + 'static>(&self) -> Result<&T> {
+        self.extensions().get().ok_or_else(|| {
+            let type_name = type_name::<T>();
+            let message = format!(
+                "the run has no `{type_name}`: add one with `AgentRequest::with_extension`"
+            );
+            Error::new(ErrorKind::InvalidRequest, message)
+        })
+    }
+
+    /// Returns the typed data that the caller [gave](crate::AgentRequest::with_extension) the run.
+    #[must_use]
+    pub fn extensions(&self) -> &Extensions {
+        &self.scope.extensions
     }
 
     /// Returns the session's state.

@@ -1,4 +1,4 @@
-//! Guides: conversations, trust, middleware, tower's layers, and migration from other frameworks.
+//! Guides: conversations, trust, who the user is, middleware, tower's layers, and migration from other frameworks.
 
 #[doc = include_str!("migration.md")]
 #[doc = include_str!("migration/potato.md")]
@@ -22,6 +22,9 @@ pub mod guards {}
 
 #[doc = include_str!("trust.md")]
 pub mod trust {}
+
+#[doc = include_str!("who_is_the_user.md")]
+pub mod who_is_the_user {}
 
 #[doc = include_str!("conversations.md")]
 #[doc = "```"]

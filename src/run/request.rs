@@ -268,6 +268,39 @@ impl AgentRequest {
         self.in_another_run()
     }
 
+    /// Gives the run a value of your own type, such as who the user is. Tools, callbacks, layers and
+    /// sub-agents read it with [`RunContext::extension`]; a second value of one type replaces the
+    /// first. Nothing in the run can change it, and neither the model nor a client sees it.
+    ///
+    /// It is not saved: give it again with the request that [resumes](Self::resume) a run. A layer
+    /// around the agent may add it as well, since the request stays part of its run. Inside another
+    /// run, it is for this agent and its sub-agents.
+    ///
+    /// ```
+    /// use tower_agent::callback::before_tool;
+    /// use tower_agent::{AgentRequest, Error, ErrorKind, Request};
+    ///
+    /// #[derive(Debug, PartialEq)]
+    /// enum Role {
+    ///     Customer,
+    ///     Clerk,
+    /// }
+    ///
+    /// let only_clerks = before_tool(|call| match call.context().extension()? {
+    ///     Role::Clerk => Ok(()),
+    ///     Role::Customer => Err(Error::new(ErrorKind::Denied, "only clerks may do this")),
+    /// });
+    /// let request = AgentRequest::new("Pay me.").with_extension(Role::Customer);
+    /// assert_eq!(request.context().extension::<Role>()?, &Role::Customer);
+    /// # drop(only_clerks);
+    /// # Ok::<_, Error>(())
+    /// ```
+    #[must_use]
+    pub fn with_extension<T: Send + Sync + 'static>(mut self, value: T) -> Self {
+        self.run.set_extension(value);
+        self
+    }
+
     /// Sets the run's id. Defaults to a random one.
     ///
     /// A run whose id is longer than 1024 bytes fails with
@@ -379,7 +412,8 @@ impl AgentRequest {
         &self.tools
     }
 
-    /// Returns the data attached to this call.
+    /// Returns the data attached to this call, which its tools and sub-agents do not see: see
+    /// [`with_extension`](Self::with_extension) for data of the run.
     #[must_use]
     pub fn extensions(&self) -> &Extensions {
         &self.extensions

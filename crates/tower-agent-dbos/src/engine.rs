@@ -8,7 +8,7 @@ use dbos::{
     Client, ClientConfig, EnqueueOptions, QueueConflict, QueueOptions, ResumeOptions,
     WorkflowHandle,
 };
-use tower_agent::{AgentRequest, Error, Resolution};
+use tower_agent::{AgentRequest, Error, Request, Resolution};
 
 use crate::error::DbosError;
 use crate::run_handle::RunHandle;
@@ -414,7 +414,7 @@ fn saved(request: &AgentRequest) -> Result<Input, DbosError> {
         "the answer format"
     } else if request.has_callbacks() {
         "the callbacks"
-    } else if !request.extensions().is_empty() {
+    } else if !request.extensions().is_empty() || !request.context().extensions().is_empty() {
         "the extensions"
     } else {
         return Ok(Input::new(request)?);

@@ -10,7 +10,7 @@ use tower_agent::callback::Bundle;
 use crate::calls::Innermost;
 use crate::layer::OpenTelemetryLayer;
 use crate::names::{SCOPE, UNKNOWN_PROVIDER};
-use crate::telemetry::{ConversationId, Telemetry};
+use crate::telemetry::{IdOf, Telemetry};
 
 /// Spans and metrics of every call of a tree of agents, as a [`Bundle`]. See the [crate](crate) for
 /// what is recorded.
@@ -24,8 +24,7 @@ use crate::telemetry::{ConversationId, Telemetry};
 /// # fn main() -> Result<(), BoxError> {
 /// # let model = ScriptedModel::new([Turn::from_text("hi")]);
 /// let telemetry = OpenTelemetry::new()
-///     .record_content()
-///     .conversation_id(|run| run.state().get("thread")?.as_str().map(str::to_owned));
+///     .record_content();
 ///
 /// let agent = Agent::builder(model)
 ///     .global_callbacks(telemetry) // first: redaction is inside it
@@ -40,7 +39,7 @@ use crate::telemetry::{ConversationId, Telemetry};
 pub struct OpenTelemetry {
     has_content: bool,
     provider: Cow<'static, str>,
-    conversation_id: Option<Arc<ConversationId>>,
+    conversation_id: Option<Arc<IdOf>>,
     meter: Option<Meter>,
 }
 
@@ -69,8 +68,9 @@ impl OpenTelemetry {
         self
     }
 
-    /// Sets the function that returns the id of a run's conversation. It is called for each call;
-    /// without it, spans have no `gen_ai.conversation.id`.
+    /// Sets the function that returns the id of a run's conversation, `gen_ai.conversation.id`. It is
+    /// called for each call. Defaults to the [`ConversationId`](tower_agent::context::ConversationId)
+    /// of the run, which a server with threads adds.
     pub fn conversation_id(
         mut self,
         id: impl Fn(&RunContext) -> Option<String> + Send + Sync + 'static,

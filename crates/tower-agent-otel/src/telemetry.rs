@@ -2,17 +2,18 @@ use std::sync::Arc;
 
 use opentelemetry::metrics::Meter;
 use tower_agent::RunContext;
+use tower_agent::context::ConversationId;
 
 use crate::metrics::Metrics;
 
 /// Returns the id of a run's conversation.
-pub(crate) type ConversationId = dyn Fn(&RunContext) -> Option<String> + Send + Sync;
+pub(crate) type IdOf = dyn Fn(&RunContext) -> Option<String> + Send + Sync;
 
 /// The options and instruments that all calls share.
 pub(crate) struct Telemetry {
     pub(crate) has_content: bool,
     pub(crate) provider: Arc<str>,
-    conversation_id: Option<Arc<ConversationId>>,
+    conversation_id: Option<Arc<IdOf>>,
     pub(crate) metrics: Metrics,
 }
 
@@ -20,7 +21,7 @@ impl Telemetry {
     pub(crate) fn new(
         has_content: bool,
         provider: String,
-        conversation_id: Option<Arc<ConversationId>>,
+        conversation_id: Option<Arc<IdOf>>,
         meter: &Meter,
     ) -> Self {
         let metrics = Metrics::new(meter);
@@ -33,6 +34,9 @@ impl Telemetry {
     }
 
     pub(crate) fn conversation_id(&self, run: &RunContext) -> Option<String> {
-        self.conversation_id.as_ref().and_then(|id| id(run))
+        match &self.conversation_id {
+            Some(id) => id(run),
+            None => Some(run.extensions().get::<ConversationId>()?.to_string()),
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 use tower_agent::agent::SavedRequest;
-use tower_agent::{AgentRequest, Resolution};
+use tower_agent::{AgentRequest, Request, Resolution};
 use uuid::Uuid;
 
 use crate::error::RestateError;
@@ -163,7 +163,7 @@ fn saved(request: &AgentRequest) -> Result<SavedRequest, RestateError> {
         "the answer format"
     } else if request.has_callbacks() {
         "the callbacks"
-    } else if !request.extensions().is_empty() {
+    } else if !request.extensions().is_empty() || !request.context().extensions().is_empty() {
         "the extensions"
     } else {
         return Ok(SavedRequest::from(request));

@@ -3,6 +3,7 @@
 
 mod context;
 mod extensions;
+mod of_run;
 mod requests;
 mod state;
 mod values;

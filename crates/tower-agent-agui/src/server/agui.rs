@@ -19,16 +19,23 @@ use crate::translate::TranslateRequest;
 use crate::wire::{InputError, InputErrorKind, RunAgentInput};
 use tower_agent::agent::BoxAgent;
 use tower_agent::callback::LayerInner;
+use tower_agent::context::ConversationId;
 use tower_agent::error::{BoxError, Resolution};
 use tower_agent_threads::{QuestionPage, Roles, ThreadKey, ThreadQuery, Threads};
 
 /// An agent as an HTTP service that speaks AG-UI.
 ///
-/// The agent's callbacks find the [`RunAgentInput`] in their
-/// [extensions](tower_agent::AgentRequest::extensions), as an `Arc` and without its state, which is
-/// [`RunContext::state`](tower_agent::RunContext::state), and the head of the HTTP
-/// request, [`http::request::Parts`], with the extensions that outer layers have added. The run's own
-/// id is not the client's, which may be anything. Cloning is O(1).
+/// Tools, callbacks of every kind, layers and sub-agents read by type whom the run is for, with
+/// [`RunContext::extension`](tower_agent::RunContext::extension):
+///
+/// | type | contents |
+/// |---|---|
+/// | [`ThreadKey`] | the [principal](super::AgUiBuilder::principal), if there is one, and the thread |
+/// | [`http::request::Parts`] | the head of the HTTP request, with the extensions that outer layers have added; only for a run over HTTP |
+/// | `Arc<`[`RunAgentInput`]`>` | the client's input, without its state, which is [`RunContext::state`](tower_agent::RunContext::state): the word of the client alone |
+/// | [`ConversationId`] | the id of the thread, for telemetry |
+///
+/// The run's own id is not the client's, which may be anything. Cloning is O(1).
 ///
 /// ```
 /// use http_body_util::{BodyExt, Full};
@@ -193,14 +200,18 @@ impl AgUi {
         let key = key.with_principal(principal);
         let sealed = take_sealed(&mut input, &self.threads);
         let sent = thread_input(&input, roles.clone(), sealed);
-        let mut begun = self.threads.begin(key, sent).await?;
-        begun.request = data.add_to(begun.request);
+        let mut begun = self.threads.begin(key.clone(), sent).await?;
         let input = Arc::new(input);
-        // For the application's callbacks: the agent reads no forwarded properties itself.
-        begun.request.extensions_mut().insert(input.clone());
+        // For the application's code: the agent reads none of these itself.
+        let mut request = data
+            .add_to(begun.request)
+            .with_extension(ConversationId::new(key.thread.clone()))
+            .with_extension(key)
+            .with_extension(input.clone());
         if let Some(parts) = parts {
-            begun.request.extensions_mut().insert(parts);
+            request = request.with_extension(parts);
         }
+        begun.request = request;
         Ok(AgUiRun::new(
             self.agent.clone(),
             begun,

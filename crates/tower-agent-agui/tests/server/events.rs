@@ -355,11 +355,9 @@ async fn forwarded_properties_and_the_head_of_the_request_reach_the_callbacks() 
     let agent = Agent::builder(model)
         .on_agent(before_agent(|request| {
             use tower_agent::Request;
-            let input = request
-                .extensions()
-                .get::<std::sync::Arc<RunAgentInput>>()
-                .unwrap();
-            let parts = request.extensions().get::<http::request::Parts>().unwrap();
+            let run = request.context();
+            let input = run.extension::<std::sync::Arc<RunAgentInput>>().unwrap();
+            let parts = run.extension::<http::request::Parts>().unwrap();
             let (values, layer) = (request.context().values(), parts.extensions.get::<u32>());
             values.set(
                 "tenant",

@@ -9,6 +9,7 @@ use serde_json::json;
 use tower::ServiceExt;
 use tower::limit::ConcurrencyLimitLayer;
 use tower_agent::Agent;
+use tower_agent::Request as _;
 use tower_agent::callback::before_agent;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent_agui::AgUi;
@@ -198,7 +199,10 @@ async fn the_id_of_a_request_reaches_the_agent_and_goes_back() {
     let seen = ids.clone();
     let agent = Agent::builder(ScriptedModel::new([Turn::from_text("hi")]))
         .on_agent(before_agent(move |request| {
-            let parts = request.extensions().get::<http::request::Parts>().unwrap();
+            let parts = request
+                .context()
+                .extension::<http::request::Parts>()
+                .unwrap();
             let id = parts.extensions.get::<RequestId>().unwrap();
             seen.lock()
                 .unwrap()

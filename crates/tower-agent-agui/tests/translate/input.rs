@@ -246,7 +246,7 @@ fn the_whole_input_reaches_the_agents_callbacks_and_those_of_the_translation() {
     let seen = tenants.clone();
     let agent = Agent::builder(ScriptedModel::new([Turn::from_text("hi")]))
         .on_agent(before_agent(move |request| {
-            let input = request.extensions().get::<Arc<RunAgentInput>>().unwrap();
+            let input = request.context().extension::<Arc<RunAgentInput>>().unwrap();
             let props = input.forwarded_props.as_ref().unwrap();
             seen.lock().unwrap().push(props.parse().unwrap());
         }))

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use serde_json::{Value, json};
+use tower_agent::context::ConversationId;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentRequest, State, Tool};
 use tracing::{info, info_span};
@@ -340,6 +341,27 @@ async fn every_span_of_a_conversation_has_its_id() {
             .iter()
             .all(|span| span.get("gen_ai.conversation.id").as_deref() == Some("t1"))
     );
+}
+
+#[tokio::test]
+async fn a_runs_own_conversation_id_is_on_every_span_from_the_root_to_those_of_a_sub_agent() {
+    let world = World::new();
+    let agent = Agent::builder(ScriptedModel::new([
+        Turn::tool("worker", json!({ "request": "Where?" })),
+        Turn::from_text("done"),
+    ]))
+    .tool(says("worker", "Oslo").into_tool("Works."))
+    .global_callbacks(world.telemetry())
+    .build()
+    .unwrap();
+    let request = AgentRequest::new("?").with_extension(ConversationId::new("t1"));
+    agent.stream(request).response().await.unwrap();
+    let spans = world.spans();
+    assert_eq!(spans.0.len(), 6);
+    for span in &spans.0 {
+        let id = span.get("gen_ai.conversation.id");
+        assert_eq!(id.as_deref(), Some("t1"));
+    }
 }
 
 #[tokio::test]

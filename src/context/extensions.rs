@@ -1,4 +1,4 @@
-//! Typed data attached to one call.
+//! Typed data of one call or of one run.
 
 use std::any::TypeId;
 use std::collections::HashMap;
@@ -7,10 +7,11 @@ use std::sync::Arc;
 
 use crate::any_value::AnyValue;
 
-/// A map from type to value, private to one call.
+/// A map from type to value: the data of one call, or what the caller [gave](crate::AgentRequest::with_extension)
+/// a whole run.
 ///
-/// A `before` can store data for the `after` of the same call; parallel calls do not share it.
-/// Cloning is O(1): clones share their values until one of them changes.
+/// In the map of a call, a `before` can store data for the `after` of the same call; parallel calls
+/// do not share it. Cloning is O(1): clones share their values until one of them changes.
 ///
 /// ```
 /// use tower_agent::call::Extensions;
@@ -39,6 +40,17 @@ impl Extensions {
         let map = Arc::make_mut(self.0.get_or_insert_default());
         map.insert(TypeId::of::<T>(), AnyValue::new(value))?
             .downcast()
+    }
+
+    /// Stores the values of `other`, in place of those of the same types.
+    pub(super) fn extend(&mut self, other: &Self) {
+        let Some(more) = &other.0 else { return };
+        if self.is_empty() {
+            *self = other.clone();
+            return;
+        }
+        let map = Arc::make_mut(self.0.get_or_insert_default());
+        map.extend(more.iter().map(|(id, value)| (*id, value.clone())));
     }
 
     /// Returns the value of type `T`.
