@@ -295,7 +295,7 @@ impl ToolTurn<'_> {
         let Some(message) = error.model_message() else {
             return self.with_parameters(call, &error);
         };
-        tracing::warn!(%error, "tool failed; hiding the error from the model");
+        tracing::warn!(error = %error.to_string().escape_debug(), "tool failed; hiding the error from the model");
         message.to_string()
     }
 

@@ -120,7 +120,7 @@ impl Held {
         if let Some(gone) = self.threads.remove(key) {
             self.order.remove(&gone.rank());
             self.bytes -= gone.size;
-            tracing::debug!(thread = %key.thread, "evicted a thread: the store is full");
+            tracing::debug!(thread = ?key.thread, "evicted a thread: the store is full");
         }
     }
 }

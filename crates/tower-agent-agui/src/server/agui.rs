@@ -128,6 +128,7 @@ impl AgUi {
             input,
             self.stack.clone(),
             permit,
+            self.limits.run_time,
         ))
     }
 

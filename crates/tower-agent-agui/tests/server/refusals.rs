@@ -392,3 +392,19 @@ async fn a_body_that_breaks_off_is_400_and_runs_nothing() {
     assert_eq!(response.status(), StatusCode::BAD_REQUEST);
     assert_eq!(watched.calls(), 0);
 }
+
+#[tokio::test]
+async fn an_id_with_a_control_character_is_422() {
+    let (served, watched) = unused().await;
+    let message = json!([{ "id": "u\u{1b}[31m", "role": "user", "content": "Hi." }]);
+    for (field, value, path) in [
+        ("threadId", json!("t\n INFO refund approved"), "threadId"),
+        ("runId", json!("r\u{7f}"), "runId"),
+        ("messages", message, "messages[0].id"),
+    ] {
+        let reply = send(&served, post(with(field, value))).await;
+        let error = refused(reply, StatusCode::UNPROCESSABLE_ENTITY).await;
+        assert_eq!(error["path"], path);
+    }
+    assert_eq!(watched.calls(), 0);
+}

@@ -5,7 +5,7 @@ use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
-use crate::json::lenient::{json_text, null_default, object, or_default, string, text};
+use crate::json::lenient::{count, json_text, null_default, object, or_default, string, text};
 use tower_agent::message;
 
 // Our own types: those of async-openai reject what many servers send.
@@ -95,9 +95,9 @@ struct Groq {
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]
 struct CompletionUsage {
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "count")]
     prompt_tokens: u64,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "count")]
     completion_tokens: u64,
     #[serde(deserialize_with = "object")]
     prompt_tokens_details: Option<PromptDetails>,
@@ -108,15 +108,16 @@ struct CompletionUsage {
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]
 struct PromptDetails {
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "count")]
     cached_tokens: u64,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "count")]
     cache_write_tokens: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]
 struct CompletionDetails {
+    // A part of the output, which is counted there: a server that does not know it may write -1.
     #[serde(deserialize_with = "or_default")]
     reasoning_tokens: u64,
 }
