@@ -336,7 +336,7 @@ impl ToolTurn<'_> {
         let own = error.model_message();
         let text = match own {
             Some(message) => {
-                tracing::warn!(%error, "tool failed; hiding the error from the model");
+                tracing::warn!(error = %error.to_string().escape_debug(), "tool failed; hiding the error from the model");
                 message.to_owned()
             }
             None => self.with_parameters(call, &error),

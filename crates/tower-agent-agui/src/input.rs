@@ -34,6 +34,10 @@ impl RunData {
                 let why = format!("the id is longer than {MAX_ID} bytes");
                 return Err(InputError::new(path, why));
             }
+            check_id(path, id)?;
+        }
+        for (index, message) in input.messages.iter().enumerate() {
+            check_id(format!("messages[{index}].id"), &message.id)?;
         }
         answered_once(&input.resume)?;
         let tools = client_tool::tools(&input.tools)?;
@@ -67,6 +71,14 @@ fn state(state: Option<Value>) -> Result<State, InputError> {
         Some(Value::Object(state)) => Ok(State::from(state)),
         Some(_) => Err(InputError::new("state", "the state must be an object")),
     }
+}
+
+/// Rejects an id that would be more than one line in a log, or would hide a part of it.
+fn check_id(path: impl Into<String>, id: &str) -> Result<(), InputError> {
+    if id.contains(char::is_control) {
+        return Err(InputError::new(path, "the id contains a control character"));
+    }
+    Ok(())
 }
 
 /// Rejects ambiguous answers.

@@ -3,9 +3,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, Stream};
+use tokio::time::{Sleep, sleep};
 use tower::ServiceExt;
 
 use crate::conversation::Conversation;
@@ -57,6 +59,8 @@ pub struct AgUiRun {
     out: Vec<Event>,
     /// Given back at the end, or when the stream is dropped.
     permit: Option<Permit>,
+    /// The time at which the run is stopped.
+    deadline: Option<Pin<Box<Sleep>>>,
 }
 
 impl AgUiRun {
@@ -68,6 +72,7 @@ impl AgUiRun {
         stack: Option<LayerInner<TranslateRequest>>,
         failure_message: FailureMessage,
         permit: Permit,
+        time: Option<Duration>,
     ) -> Self {
         let Begun {
             request,
@@ -100,6 +105,7 @@ impl AgUiRun {
             translated: Vec::new(),
             out: Vec::new(),
             permit: Some(permit),
+            deadline: time.map(|time| Box::pin(sleep(time))),
         }
     }
 
@@ -263,10 +269,24 @@ impl AgUiRun {
         self.out.reverse();
     }
 
+    /// Returns whether the run must be stopped, once.
+    fn is_late(&mut self, cx: &mut Context<'_>) -> bool {
+        let Some(deadline) = &mut self.deadline else {
+            return false;
+        };
+        let is_late = self.agent.is_some() && deadline.as_mut().poll(cx).is_ready();
+        if is_late {
+            self.deadline = None;
+            // The translation of an event that comes too late.
+            self.translating = None;
+        }
+        is_late
+    }
+
     /// Handles a failed save: its events are not emitted. The progress is saved once more as that
     /// of a run that broke off; until a save succeeds, the run keeps the thread.
     fn lose(&mut self, error: &(dyn std::error::Error + 'static)) {
-        tracing::error!(%error, "failed to save the progress of a run");
+        tracing::error!(error = %error.to_string().escape_debug(), "failed to save the progress of a run");
         // Only the second failure is final.
         self.is_kept = std::mem::replace(&mut self.is_lost, true);
         self.keep(Progress::Cut);
@@ -344,6 +364,11 @@ impl Stream for AgUiRun {
             }
             if let Some(event) = this.out.pop() {
                 return Poll::Ready(Some(event));
+            }
+            if this.is_late(cx) {
+                let message = "the run took longer than the server allows, and was stopped";
+                this.fail(&Error::new(ErrorKind::Timeout, message));
+                continue;
             }
             if let Some(translating) = &mut this.translating {
                 let result = ready!(translating.as_mut().poll(cx));

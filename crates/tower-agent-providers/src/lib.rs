@@ -44,7 +44,7 @@ pub use self::protocol::Protocol;
 pub use self::providers::{Providers, ProvidersError};
 pub use self::transport::{BuildError, HttpModel, HttpModelBuilder, RequestBody};
 #[cfg(feature = "http-client")]
-pub use self::transport::{HttpClient, ResponseBody, TlsError};
+pub use self::transport::{HttpClient, ResponseBody, TimeLimits, TlsError};
 
 /// Futures of the services in this crate's root.
 pub mod future {

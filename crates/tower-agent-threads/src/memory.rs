@@ -201,7 +201,7 @@ impl Held {
 
     fn evict(&mut self, key: &ThreadKey) {
         self.remove(key);
-        tracing::debug!(thread = %key.thread, "evicted a thread: the store is full");
+        tracing::debug!(thread = ?key.thread, "evicted a thread: the store is full");
     }
 
     /// Evicts threads until the others are within the limits, for a thread that this principal has saved.

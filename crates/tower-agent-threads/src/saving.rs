@@ -40,7 +40,7 @@ impl Saving {
 
 fn log(result: Result<(), BoxError>) {
     if let Err(error) = result {
-        tracing::error!(%error, "failed to save the progress of a run");
+        tracing::error!(error = %error.to_string().escape_debug(), "failed to save the progress of a run");
     }
 }
 

@@ -398,7 +398,7 @@ fn busy(running: Running) -> Refusal {
 }
 
 fn broken(error: &(dyn std::error::Error + 'static)) -> Refusal {
-    tracing::error!(%error, "the thread store failed");
+    tracing::error!(error = %error.to_string().escape_debug(), "the thread store failed");
     let why = "the thread could not be loaded or saved; try again";
     Refusal::new(RefusalKind::Store, InputPart::Thread, why)
 }

@@ -220,6 +220,7 @@ impl AgUi {
             self.stack.clone(),
             self.failure_message.clone(),
             permit,
+            self.limits.run_time,
         ))
     }
 

@@ -155,6 +155,32 @@ impl AgUiBuilder {
         self
     }
 
+    /// Sets how long a run may take, from its start to the end of its stream. Then it is stopped: its
+    /// progress is saved, and the stream ends with a `RUN_ERROR` of the code `timeout`. Defaults to no
+    /// limit.
+    ///
+    /// A `TimeoutLayer` around the server bounds the time until the response's head alone, which is
+    /// there before the run has done anything; one around the agent's model or tools bounds each call.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use tower_agent_agui::AgUi;
+    /// # use tower_agent::Agent;
+    /// # use tower_agent::testing::ScriptedModel;
+    ///
+    /// # fn main() -> Result<(), tower_agent::BoxError> {
+    /// # let agent = Agent::builder(ScriptedModel::new([])).build()?;
+    /// let server = AgUi::builder(agent).max_run_time(Duration::from_secs(600)).build();
+    /// # drop(server);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn max_run_time(mut self, time: Duration) -> Self {
+        self.limits.run_time = Some(time);
+        self
+    }
+
     /// Sets the idle interval between keep-alive comments. Defaults to 15 seconds.
     pub fn keep_alive(mut self, interval: Duration) -> Self {
         self.limits.keep_alive = interval;

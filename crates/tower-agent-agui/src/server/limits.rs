@@ -15,6 +15,7 @@ pub(super) struct Limits {
     pub(super) runs: usize,
     /// At once, of one principal.
     pub(super) runs_per_principal: usize,
+    pub(super) run_time: Option<Duration>,
     pub(super) keep_alive: Duration,
 }
 
@@ -27,6 +28,7 @@ impl Default for Limits {
             values: 1 << 15,
             runs: 1000,
             runs_per_principal: 100,
+            run_time: None,
             keep_alive: Duration::from_secs(15),
         }
     }

@@ -27,6 +27,11 @@
 //! | [`max_runs`](AgUiBuilder::max_runs) at once | 1,000 |
 //! | [`max_runs_per_principal`](AgUiBuilder::max_runs_per_principal) at once | 100 |
 //!
+//! | [`max_run_time`](AgUiBuilder::max_run_time) | none |
+//!
+//! For the same reason, tower-http's `TimeoutLayer` around the server bounds no run, only the time until
+//! its stream begins: `max_run_time` bounds the stream.
+//!
 //! With these, the input of a run takes at most 6 times `max_body_size` of memory while the run lasts,
 //! and all inputs `max_runs` times that. The run itself is the agent's: a
 //! `tower::limit::ConcurrencyLimitLayer` around the *agent* makes runs wait in place of refusing them.

@@ -413,3 +413,19 @@ async fn a_body_that_comes_a_byte_at_a_time_is_408() {
     assert_eq!(response.status(), StatusCode::REQUEST_TIMEOUT);
     assert_eq!(watched.calls(), 0);
 }
+
+#[tokio::test]
+async fn an_id_with_a_control_character_is_422() {
+    let (served, watched) = unused().await;
+    let message = json!([{ "id": "u\u{1b}[31m", "role": "user", "content": "Hi." }]);
+    for (field, value, path) in [
+        ("threadId", json!("t\n INFO refund approved"), "threadId"),
+        ("runId", json!("r\u{7f}"), "runId"),
+        ("messages", message, "messages[0].id"),
+    ] {
+        let reply = send(&served, post(with(field, value))).await;
+        let error = refused(reply, StatusCode::UNPROCESSABLE_ENTITY).await;
+        assert_eq!(error["path"], path);
+    }
+    assert_eq!(watched.calls(), 0);
+}

@@ -118,3 +118,29 @@ async fn a_run_without_http_has_a_place_until_it_is_read_or_dropped() {
     let third = begin("3").await.unwrap();
     drop((first, third));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_takes_too_long_ends_with_an_error_and_frees_its_place() {
+    use futures::StreamExt;
+
+    let silent = tower::service_fn(|_: tower_agent::ModelRequest| {
+        std::future::pending::<tower_agent::Result<tower_agent::ModelResponse>>()
+    });
+    let agent = tower_agent::Agent::builder(silent).build().unwrap();
+    let server = AgUi::builder(agent)
+        .max_run_time(Duration::from_secs(600))
+        .max_runs(1)
+        .build();
+    for run in ["1", "2"] {
+        let mut body = input();
+        body["runId"] = json!(run);
+        let input: RunAgentInput = serde_json::from_value(body).unwrap();
+        let mut run = server.run(input).await.unwrap();
+        let mut last = Value::Null;
+        while let Some(event) = run.next().await {
+            last = serde_json::to_value(event).unwrap();
+        }
+        let end = (&last["type"], &last["code"]);
+        assert_eq!(end, (&json!("RUN_ERROR"), &json!("timeout")));
+    }
+}

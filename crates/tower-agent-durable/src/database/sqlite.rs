@@ -1,6 +1,6 @@
-use std::fmt;
 use std::path::Path;
 use std::time::{Duration, Instant};
+use std::{fmt, fs, io};
 
 use futures_util::future::BoxFuture;
 use sqlx::migrate::MigrateError;
@@ -48,10 +48,16 @@ pub struct Sqlite {
 impl Sqlite {
     /// Opens a file, and creates it and its tables if they do not exist.
     ///
+    /// On Unix, a file that is created can be read and written by its owner alone, with its log: it
+    /// contains conversations and private state as they are. The permissions of a file that exists stay
+    /// as they are.
+    ///
     /// # Errors
     ///
     /// Fails if the file cannot be opened, or was written by a newer version of this crate.
     pub async fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
+        let path = path.as_ref();
+        create_private(path).map_err(StoreError::database)?;
         let options = options()
             .filename(path)
             .journal_mode(SqliteJournalMode::Wal);
@@ -113,6 +119,19 @@ impl Sqlite {
     /// Returns the connections that read.
     pub(crate) fn readers(&self) -> &SqlitePool {
         &self.readers
+    }
+}
+
+/// Creates a file that is private to its owner, unless it exists. SQLite gives the files of its log the
+/// same permissions.
+fn create_private(path: &Path) -> io::Result<()> {
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    match options.open(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
     }
 }
 

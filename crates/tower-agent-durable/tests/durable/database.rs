@@ -109,3 +109,31 @@ async fn an_abandoned_run_and_an_abandoned_write_block_no_other_write() {
             .unwrap();
     }
 }
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_new_file_and_its_log_are_private_to_their_owner() {
+    use std::os::unix::fs::PermissionsExt;
+
+    use tower_agent_durable::{Append, SessionKey, SessionStore, Sqlite};
+
+    let folder = crate::support::folder::Folder::new("private");
+    let path = folder.file("sessions.db");
+    let database = Sqlite::open(&path).await.unwrap();
+    let key = SessionKey::new("shop", "ada", "1");
+    database
+        .append(&key, 0, Append::new("{}", 0))
+        .await
+        .unwrap();
+    for suffix in ["", "-wal", "-shm"] {
+        let file = folder.file(&format!("sessions.db{suffix}"));
+        let mode = std::fs::metadata(&file).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{file:?}");
+    }
+    database.close().await;
+    // What the owner has chosen stays.
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
+    Sqlite::open(&path).await.unwrap().close().await;
+    let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o640);
+}

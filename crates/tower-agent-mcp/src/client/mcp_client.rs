@@ -48,7 +48,9 @@ impl McpClient {
     pub async fn tools(&self) -> Vec<Tool> {
         if let Err(error) = self.refresh().await {
             let server = &self.0.link.config().server;
-            tracing::warn!(%server, %error, "keeping the old list of tools");
+            tracing::warn!(
+                server = ?server,
+                error = %error.to_string().escape_debug(), "keeping the old list of tools");
         }
         self.0
             .list

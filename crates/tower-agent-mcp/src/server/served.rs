@@ -184,7 +184,7 @@ impl fmt::Debug for Served {
 pub(super) fn error_text(error: &Error) -> String {
     match error.model_message() {
         Some(message) => {
-            tracing::warn!(%error, "tool failed; hiding the error from the client");
+            tracing::warn!(error = %error.to_string().escape_debug(), "tool failed; hiding the error from the client");
             message.to_owned()
         }
         None => format!("{}: {}", error.kind(), error.message()),

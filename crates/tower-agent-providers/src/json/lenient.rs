@@ -25,10 +25,10 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{DeserializeOwned, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeOwned, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Number, Value};
 
 /// Reads `null` and values of the wrong type as the default.
 ///
@@ -43,6 +43,38 @@ where
     // By way of a value: a deserialiser that failed inside a field could not go on after it.
     let value = Value::deserialize(deserializer)?;
     Ok(serde_json::from_value(value).unwrap_or_default())
+}
+
+/// Reads a count, such as of tokens, and anything but a number as the default.
+///
+/// # Errors
+///
+/// Fails for invalid JSON, and for a number that is no count: negative, fractional, or too large. Read
+/// as zero, what was used would cost nothing.
+pub fn count<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Default + From<u64>,
+{
+    let Value::Number(number) = Value::deserialize(deserializer)? else {
+        return Ok(T::default());
+    };
+    whole(&number)
+        .map(T::from)
+        .ok_or_else(|| D::Error::custom(format_args!("{number} is not a count")))
+}
+
+/// Returns a number that is a count. Some servers write `12.0`.
+fn whole(number: &Number) -> Option<u64> {
+    /// From here on, not every whole number has a form of its own.
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    number.as_u64().or_else(|| {
+        let number = number.as_f64()?;
+        let is_count = (0.0..EXACT).contains(&number) && number.fract() == 0.0;
+        // Exact, as it has been checked.
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        is_count.then_some(number as u64)
+    })
 }
 
 /// Reads an object, and `null` and values of any other type as `None`. Unlike with

@@ -3,6 +3,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
@@ -12,8 +13,9 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use pin_project_lite::pin_project;
+use tokio::time::{Sleep, sleep};
 use tower::Service;
-use tower_agent::error::BoxError;
+use tower_agent::error::{BoxError, Error, ErrorKind};
 
 use super::body::RequestBody;
 
@@ -28,9 +30,50 @@ pub struct TlsError(String);
 /// The default HTTP client: hyper over rustls, with the root certificates of browsers.
 ///
 /// It supports HTTP/1.1 and HTTP/2, reuses connections, and follows no redirects. Clones share
-/// connections.
+/// connections. A call of a server that has gone silent ends after the [`TimeLimits`].
 #[derive(Clone)]
-pub struct HttpClient(Arc<Inner>);
+pub struct HttpClient {
+    inner: Arc<Inner>,
+    limits: TimeLimits,
+}
+
+/// How long an [`HttpClient`] waits for a server that says nothing. A response that goes on, however
+/// slowly, is not cut. After a limit, the error is [`ErrorKind::Timeout`].
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use tower_agent_providers::{HttpClient, TimeLimits};
+///
+/// # fn main() -> Result<(), tower_agent::BoxError> {
+/// let mut limits = TimeLimits::default();
+/// limits.head = Some(Duration::from_secs(30));
+/// let client = HttpClient::with_limits(limits)?;
+/// # drop(client);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TimeLimits {
+    /// Until a connection is there, without TLS. Defaults to 10 seconds.
+    pub connect: Option<Duration>,
+    /// From the call until the head of the response, which for a response that is not streamed is as
+    /// long as the model takes. Defaults to 10 minutes.
+    pub head: Option<Duration>,
+    /// Between two pieces of the response's body. Defaults to 5 minutes.
+    pub idle: Option<Duration>,
+}
+
+impl Default for TimeLimits {
+    fn default() -> Self {
+        Self {
+            connect: Some(Duration::from_secs(10)),
+            head: Some(Duration::from_secs(10 * 60)),
+            idle: Some(Duration::from_secs(5 * 60)),
+        }
+    }
+}
 
 /// See [`HttpClient::shared`].
 static SHARED: OnceLock<HttpClient> = OnceLock::new();
@@ -54,13 +97,23 @@ impl HttpClient {
         Ok(SHARED.get_or_init(|| client).clone())
     }
 
-    /// Creates a client without connections.
+    /// Creates a client without connections, with the default [`TimeLimits`].
     ///
     /// # Errors
     ///
     /// Fails if TLS cannot be set up.
     pub fn new() -> Result<Self, TlsError> {
+        Self::with_limits(TimeLimits::default())
+    }
+
+    /// Creates a client without connections, with these limits.
+    ///
+    /// # Errors
+    ///
+    /// Fails if TLS cannot be set up.
+    pub fn with_limits(limits: TimeLimits) -> Result<Self, TlsError> {
         let mut tcp = HttpConnector::new();
+        tcp.set_connect_timeout(limits.connect);
         // A request is written at once, and need not wait for more bytes to fill a packet.
         tcp.set_nodelay(true);
         // Otherwise the connector rejects `https`, which the one around it handles.
@@ -75,7 +128,10 @@ impl HttpClient {
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .build(connector);
-        Ok(Self(Arc::new(client)))
+        Ok(Self {
+            inner: Arc::new(client),
+            limits,
+        })
     }
 }
 
@@ -85,12 +141,14 @@ impl Service<http::Request<RequestBody>> for HttpClient {
     type Future = HttpFuture;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        (&*self.0).poll_ready(cx).map_err(Into::into)
+        (&*self.inner).poll_ready(cx).map_err(Into::into)
     }
 
     fn call(&mut self, request: http::Request<RequestBody>) -> Self::Future {
         HttpFuture {
-            inner: (&*self.0).call(request),
+            inner: (&*self.inner).call(request),
+            head: Silence::new(self.limits.head, "the server sent no response"),
+            idle: self.limits.idle,
         }
     }
 }
@@ -106,6 +164,8 @@ pin_project! {
     pub struct HttpFuture {
         #[pin]
         inner: InnerFuture,
+        head: Silence,
+        idle: Option<Duration>,
     }
 }
 
@@ -113,8 +173,15 @@ impl Future for HttpFuture {
     type Output = Result<http::Response<ResponseBody>, BoxError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let response = ready!(self.project().inner.poll(cx))?;
-        Poll::Ready(Ok(response.map(ResponseBody)))
+        let this = self.project();
+        let Poll::Ready(response) = this.inner.poll(cx) else {
+            return this.head.poll(cx).map(Err);
+        };
+        let idle = *this.idle;
+        Poll::Ready(Ok(response?.map(|body| ResponseBody {
+            body,
+            idle: Silence::new(idle, "the server stopped in the middle of its response"),
+        })))
     }
 }
 
@@ -126,7 +193,10 @@ impl fmt::Debug for HttpFuture {
 
 /// The body of a response to an [`HttpClient`].
 #[derive(Debug)]
-pub struct ResponseBody(Incoming);
+pub struct ResponseBody {
+    body: Incoming,
+    idle: Silence,
+}
 
 impl Body for ResponseBody {
     type Data = Bytes;
@@ -136,14 +206,70 @@ impl Body for ResponseBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        Pin::new(&mut self.0).poll_frame(cx).map_err(Into::into)
+        let this = &mut *self;
+        match Pin::new(&mut this.body).poll_frame(cx) {
+            Poll::Pending => this.idle.poll(cx).map(|error| Some(Err(error))),
+            Poll::Ready(frame) => {
+                this.idle.end();
+                Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
+            }
+        }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.0.is_end_stream()
+        self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.0.size_hint()
+        self.body.size_hint()
+    }
+}
+
+/// The time that a server may be silent.
+struct Silence {
+    limit: Option<Duration>,
+    what: &'static str,
+    /// Made at the first silence, and set again at each.
+    until: Option<Pin<Box<Sleep>>>,
+    is_silent: bool,
+}
+
+impl Silence {
+    fn new(limit: Option<Duration>, what: &'static str) -> Self {
+        Self {
+            limit,
+            what,
+            until: None,
+            is_silent: false,
+        }
+    }
+
+    /// Waits for the limit from the first poll of a silence on, and returns the error of a server that
+    /// says nothing.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<BoxError> {
+        let Some(limit) = self.limit else {
+            return Poll::Pending;
+        };
+        let until = self.until.get_or_insert_with(|| Box::pin(sleep(limit)));
+        if !std::mem::replace(&mut self.is_silent, true) {
+            // Not `reset`, which panics for limits beyond the clock's range.
+            until.set(sleep(limit));
+        }
+        ready!(until.as_mut().poll(cx));
+        let message = format!("{} within {limit:?}", self.what);
+        Poll::Ready(Error::new(ErrorKind::Timeout, message).into())
+    }
+
+    /// Ends a silence. The next one begins with the next poll.
+    fn end(&mut self) {
+        self.is_silent = false;
+    }
+}
+
+impl fmt::Debug for Silence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Silence")
+            .field("limit", &self.limit)
+            .finish_non_exhaustive()
     }
 }

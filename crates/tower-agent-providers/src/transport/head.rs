@@ -58,6 +58,10 @@ impl ResponseHead {
         }
     }
 
+    pub(super) fn config(&self) -> Arc<Config> {
+        self.config.clone()
+    }
+
     /// Returns the metadata with what the decoder knows; a request id in the headers takes
     /// precedence.
     pub(super) fn into_metadata(self, decoder: &impl Decoder) -> Metadata {

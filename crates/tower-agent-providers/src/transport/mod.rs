@@ -18,7 +18,7 @@ pub use self::body::RequestBody;
 pub use self::build_error::BuildError;
 pub use self::builder::HttpModelBuilder;
 #[cfg(feature = "http-client")]
-pub use self::client::{HttpClient, ResponseBody, TlsError};
+pub use self::client::{HttpClient, ResponseBody, TimeLimits, TlsError};
 pub use self::model::HttpModel;
 #[cfg(feature = "testing")]
 pub(crate) use self::{

@@ -36,7 +36,8 @@ const BEFORE_MESSAGES: usize = 256;
 /// retry layer around the model or under it.
 ///
 /// The response body is read to its end, whatever its length; a layer under the client can limit
-/// it.
+/// it. The default client has [time limits](crate::TimeLimits) for a server that is silent. Another
+/// HTTP service needs its own, or the model a `TimeoutLayer`: without either, a run waits for ever.
 pub struct HttpModel<P, S> {
     http: S,
     protocol: Arc<P>,

@@ -8,7 +8,7 @@ use super::frames::{Broken, Frames};
 use super::head::ResponseHead;
 use crate::protocol::{Decoder, Event, Fault, Framing, Progress};
 use tower_agent::error::{BoxError, Error, Result};
-use tower_agent::model::ModelResponse;
+use tower_agent::model::{FinishReason, ModelResponse};
 use tower_agent::stream::{Attempt, DeltaSender, Piece, Streamed};
 
 /// Reads a plain response. One that is an error starts no attempt.
@@ -133,6 +133,13 @@ fn is_empty(piece: &Piece) -> bool {
 }
 
 fn finish(head: ResponseHead, decoder: impl Decoder, streamed: Streamed) -> ModelResponse {
+    let config = head.config();
     let metadata = head.into_metadata(&decoder);
-    decoder.finish(streamed).with_metadata(metadata)
+    let response = decoder.finish(streamed).with_metadata(metadata);
+    // A word of the server's, which may be anything that it was sent.
+    let FinishReason::Other(word) = response.finish_reason() else {
+        return response;
+    };
+    let word = config.secrets.hide(word);
+    response.with_finish_reason(FinishReason::Other(word.into()))
 }

@@ -104,19 +104,48 @@ impl Secrets {
     }
 }
 
-/// Returns how much of `text` spells the secret, with each byte plain, percent-encoded, or escaped
-/// with a backslash.
+/// Returns how much of `text` spells the secret, in either case, with each byte plain or escaped:
+/// percent-encoded, also twice, with a backslash, by number as in JSON, or as in HTML.
 fn begins_with(text: &[u8], secret: &[u8]) -> Option<usize> {
     let mut at = 0;
-    for &byte in secret {
-        at += match text.get(at..)? {
-            [first, ..] if *first == byte => 1,
-            [b'%', high, low, ..] if hex(*high, *low) == Some(byte) => 3,
-            [b'\\', escaped, ..] if *escaped == byte => 2,
-            _ => return None,
-        };
+    for byte in secret {
+        let (spelled, length) = spelling(text.get(at..)?, *byte)?;
+        if !spelled.eq_ignore_ascii_case(byte) {
+            return None;
+        }
+        at += length;
     }
     Some(at)
+}
+
+/// Returns the byte that a text begins with, if it may be this one, and the length of its spelling.
+fn spelling(text: &[u8], wanted: u8) -> Option<(u8, usize)> {
+    match text {
+        [first, ..] if first.eq_ignore_ascii_case(&wanted) => Some((*first, 1)),
+        [b'%', b'2', b'5', high, low, ..] => Some((hex(*high, *low)?, 5)),
+        [b'%', high, low, ..] => Some((hex(*high, *low)?, 3)),
+        [b'\\', b'u' | b'U', b'0', b'0', high, low, ..] => Some((hex(*high, *low)?, 6)),
+        [b'\\', b'x', high, low, ..] => Some((hex(*high, *low)?, 4)),
+        [b'\\', escaped, ..] => Some((*escaped, 2)),
+        [b'&', b'#', number @ ..] => {
+            let (byte, length) = html_number(number)?;
+            Some((byte, length + 2))
+        }
+        _ => None,
+    }
+}
+
+/// Returns the byte of an HTML reference after its `&#`, and the length up to its semicolon.
+fn html_number(number: &[u8]) -> Option<(u8, usize)> {
+    /// No byte needs more, and servers may write leading zeros.
+    const LONGEST: usize = 8;
+    let end = number.iter().take(LONGEST).position(|byte| *byte == b';')?;
+    let digits = std::str::from_utf8(&number[..end]).ok()?;
+    let byte = match digits.strip_prefix(['x', 'X']) {
+        Some(digits) => u8::from_str_radix(digits, 16),
+        None => digits.parse(),
+    };
+    Some((byte.ok()?, end + 1))
 }
 
 fn hex(high: u8, low: u8) -> Option<u8> {

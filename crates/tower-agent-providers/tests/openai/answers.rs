@@ -372,3 +372,35 @@ async fn a_page_in_answer_to_a_streamed_call() {
     assert!(error.message().contains("<html>login</html>"), "{error}");
     assert!(chunks.is_empty());
 }
+
+#[tokio::test]
+async fn a_usage_that_is_no_count_is_an_error_of_the_answer() {
+    let answer = |usage: serde_json::Value| {
+        let message = serde_json::json!({ "role": "assistant", "content": "Hi." });
+        let choices = serde_json::json!([{ "message": message, "finish_reason": "stop" }]);
+        crate::server::json(
+            200,
+            &serde_json::json!({ "choices": choices, "usage": usage }),
+        )
+    };
+    for wrong in ["-5", "1.5", "1e30", "-0.5"] {
+        let number: serde_json::Value = serde_json::from_str(wrong).unwrap();
+        let usage = serde_json::json!({ "prompt_tokens": number, "completion_tokens": 1 });
+        let server = crate::server::Server::start([answer(usage)]).await;
+        let error = test_support::call(server.model(), tower_agent::ModelRequest::default())
+            .await
+            .unwrap_err();
+        assert_eq!(
+            error.kind(),
+            tower_agent::ErrorKind::Protocol,
+            "{wrong}: {error}"
+        );
+        assert!(error.to_string().contains("is not a count"), "{error}");
+    }
+    let usage = serde_json::json!({ "prompt_tokens": 12.0, "completion_tokens": null });
+    let server = crate::server::Server::start([answer(usage)]).await;
+    let response = test_support::call(server.model(), tower_agent::ModelRequest::default())
+        .await
+        .unwrap();
+    assert_eq!(response.usage().input_tokens, 12);
+}

@@ -21,6 +21,7 @@ mod pressure;
 mod recordings;
 mod requests;
 mod secrets;
+mod silence;
 mod streams;
 mod tool_calls;
 mod tower_layers;

@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 use serde_json::json;
+use tower_agent::model::FinishReason;
 use tower_agent::{Error, ErrorKind, ModelRequest};
 use tower_agent_providers::openai::{Chat, OpenAi};
 use tower_agent_providers::{BuildError, HttpModelBuilder, RequestBody};
@@ -60,7 +61,17 @@ async fn a_key_is_hidden_however_its_characters_are_escaped() {
     let encoded = "sk-proj-very%2Fsecret%2Bkey%3D4711";
     let lower = encoded.to_ascii_lowercase();
     let slashed = KEY.replace('/', "\\/");
-    for said in [KEY, encoded, &lower, &slashed] {
+    let twice = encoded.replace('%', "%25");
+    let each = |spell: fn(u8) -> String| KEY.bytes().map(spell).collect::<String>();
+    let percent = each(|byte| format!("%{byte:02x}"));
+    let unicode = each(|byte| format!("\\u{byte:04X}"));
+    let html = each(|byte| format!("&#{byte};"));
+    let html_hex = each(|byte| format!("&#x{byte:X};"));
+    let upper = KEY.to_ascii_uppercase();
+    let spellings = [
+        KEY, encoded, &lower, &slashed, &twice, &percent, &unicode, &html, &html_hex, &upper,
+    ];
+    for said in spellings {
         let error = error_of(whole(401, &[], format!("<p>{said}</p>")), with_key).await;
         assert_eq!(
             error.message(),
@@ -70,6 +81,19 @@ async fn a_key_is_hidden_however_its_characters_are_escaped() {
         let error = error_of(reply(401, &body), with_key).await;
         assert_eq!(error.message(), "key [hidden].");
     }
+}
+
+#[tokio::test]
+async fn a_key_is_hidden_where_a_server_says_why_its_answer_ended() {
+    let body = json!({ "choices": [{
+        "message": { "role": "assistant", "content": "Hi." },
+        "finish_reason": format!("because of {KEY}"),
+    }] });
+    let server = Server::start([reply(200, &body)]).await;
+    let model = with_key(server.builder()).build().unwrap();
+    let response = call(model, ModelRequest::default()).await.unwrap();
+    let hidden = FinishReason::Other("because of [hidden]".into());
+    assert_eq!(response.finish_reason(), &hidden);
 }
 
 #[tokio::test]

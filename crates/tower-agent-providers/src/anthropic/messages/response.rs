@@ -2,7 +2,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use crate::json::lenient::{or_default, text};
+use crate::json::lenient::{count, or_default, text};
 use crate::protocol::Fault;
 use tower_agent::message;
 
@@ -89,13 +89,13 @@ pub(super) struct Block {
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct MessagesUsage {
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "count")]
     input_tokens: Option<u64>,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "count")]
     output_tokens: Option<u64>,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "count")]
     cache_read_input_tokens: Option<u64>,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "count")]
     cache_creation_input_tokens: Option<u64>,
     #[serde(deserialize_with = "or_default")]
     output_tokens_details: ThinkingDetails,
@@ -104,7 +104,7 @@ pub(super) struct MessagesUsage {
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]
 struct ThinkingDetails {
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "count")]
     thinking_tokens: Option<u64>,
 }
 

@@ -3,7 +3,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::super::tokens::sum;
-use crate::json::lenient::{exact_json_text, null_default, object, or_default};
+use crate::json::lenient::{count, exact_json_text, null_default, object, or_default};
 use tower_agent::message;
 
 /// A response, or one chunk of a streamed one.
@@ -88,15 +88,15 @@ pub(super) struct Blob {
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct UsageMetadata {
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "count")]
     prompt_token_count: Option<u64>,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "count")]
     candidates_token_count: Option<u64>,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "count")]
     thoughts_token_count: Option<u64>,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "count")]
     tool_use_prompt_token_count: Option<u64>,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "count")]
     cached_content_token_count: Option<u64>,
 }
 

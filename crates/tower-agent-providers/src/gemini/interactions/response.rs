@@ -3,7 +3,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::super::tokens::sum;
-use crate::json::lenient::{exact_json_text, object, or_default};
+use crate::json::lenient::{count, exact_json_text, object, or_default};
 use tower_agent::message;
 
 /// An interaction: a response, or what an event of a stream says about it.
@@ -71,15 +71,15 @@ pub(super) struct StepDelta {
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct InteractionUsage {
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "count")]
     total_input_tokens: Option<u64>,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "count")]
     total_output_tokens: Option<u64>,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "count")]
     total_thought_tokens: Option<u64>,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "count")]
     total_tool_use_tokens: Option<u64>,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "count")]
     total_cached_tokens: Option<u64>,
 }
 

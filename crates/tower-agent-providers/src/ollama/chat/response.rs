@@ -1,7 +1,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::json::lenient::{exact_json_text, null_default, or_default, text};
+use crate::json::lenient::{count, exact_json_text, null_default, or_default, text};
 
 /// A response, or one line of a streamed one.
 #[derive(Debug, Default, Deserialize)]
@@ -15,9 +15,9 @@ pub(super) struct OllamaResponse {
     pub(super) done: Option<bool>,
     #[serde(deserialize_with = "or_default")]
     pub(super) done_reason: Option<String>,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "count")]
     pub(super) prompt_eval_count: Option<u64>,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "count")]
     pub(super) eval_count: Option<u64>,
     pub(super) error: Option<Value>,
 }

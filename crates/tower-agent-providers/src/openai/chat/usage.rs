@@ -1,16 +1,16 @@
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-use crate::json::lenient::{object, or_default};
+use crate::json::lenient::{count, object, or_default};
 use tower_agent::message::Usage;
 
 /// The token usage of a response.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct CompletionUsage {
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "count")]
     prompt_tokens: u64,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "count")]
     completion_tokens: u64,
     #[serde(deserialize_with = "or_default")]
     total_tokens: u64,
@@ -22,7 +22,7 @@ pub(super) struct CompletionUsage {
     #[serde(deserialize_with = "or_default")]
     num_cached_tokens: u64,
     /// Set by Moonshot.
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "count")]
     cached_tokens: u64,
     /// Set by DeepSeek.
     #[serde(deserialize_with = "or_default")]
@@ -54,15 +54,16 @@ fn stated_cost<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]
 struct PromptDetails {
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "count")]
     cached_tokens: u64,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "count")]
     cache_write_tokens: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]
 struct CompletionDetails {
+    // A part of the output, which is counted there: a server that does not know it may write -1.
     #[serde(deserialize_with = "or_default")]
     reasoning_tokens: u64,
 }

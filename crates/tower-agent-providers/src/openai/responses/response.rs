@@ -1,7 +1,7 @@
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::json::lenient::{null_default, or_default};
+use crate::json::lenient::{count, null_default, or_default};
 use tower_agent::message;
 
 /// A response, or the snapshot of one in an event.
@@ -33,9 +33,9 @@ pub(super) struct IncompleteDetails {
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]
 struct ResponseUsage {
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "count")]
     input_tokens: u64,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "count")]
     output_tokens: u64,
     #[serde(deserialize_with = "or_default")]
     input_tokens_details: InputDetails,
@@ -46,15 +46,16 @@ struct ResponseUsage {
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]
 struct InputDetails {
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "count")]
     cached_tokens: u64,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "count")]
     cache_write_tokens: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]
 struct OutputDetails {
+    // A part of the output, which is counted there: a server that does not know it may write -1.
     #[serde(deserialize_with = "or_default")]
     reasoning_tokens: u64,
 }
