@@ -122,7 +122,8 @@ impl Agent {
     /// answers are in the transcript, in the order of the tasks. A run that resumes has the tasks
     /// that it began with.
     ///
-    /// If `make_tasks` fails, the team fails with its error. A list that a model has written can be
+    /// If `make_tasks` fails, the team fails with its error. Let it depend on the request only, so that
+    /// a run that is made again from a journal has the same tasks. A list that a model has written can be
     /// long: take as many of it as you can afford.
     ///
     /// ```
