@@ -172,7 +172,7 @@ impl Bundle {
     /// whoever wrote it, a callback's error included.
     ///
     /// It follows the default semantics, whatever the agent's. A response that it replaces keeps
-    /// its [origin](AgentResponse::origin).
+    /// its [origin](crate::AgentResponse::origin).
     #[must_use]
     pub fn outermost_agent(mut self, callback: impl Callback<AgentRequest>) -> Self {
         self.edges.outermost_agent.push(callback);

@@ -37,8 +37,8 @@ use crate::run::{AgentRequest, AgentResponse, AgentService};
 ///
 /// A team that was interrupted or failed [resumes](crate::AgentRequest::resume) like any agent:
 /// members that have finished are not called again, and the one that was interrupted or failed
-/// continues where it stopped. A repeating team counts its rounds from zero again. After a user
-/// message the team starts over.
+/// continues where it stopped. A repeating team goes on in the round in which it was interrupted; after
+/// any other end it counts its rounds from zero. After a user message the team starts over.
 ///
 /// In a parallel team, all members that were interrupted or dropped continue, each with its own
 /// conversation. The team's transcript ends with the first member that waits, and the messages of
