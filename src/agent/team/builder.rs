@@ -37,8 +37,8 @@ use crate::run::{AgentRequest, AgentResponse, AgentService};
 ///
 /// A team that was interrupted or failed [resumes](crate::AgentRequest::resume) like any agent:
 /// members that have finished are not called again, and the one that was interrupted or failed
-/// continues where it stopped. A repeating team counts its rounds from zero again. After a user
-/// message the team starts over.
+/// continues where it stopped. A repeating team goes on in the round in which it was interrupted; after
+/// any other end it counts its rounds from zero. After a user message the team starts over.
 ///
 /// In a parallel team, all members that were interrupted or dropped continue, each with its own
 /// conversation. The team's transcript ends with the first member that waits, and the messages of
@@ -122,7 +122,8 @@ impl Agent {
     /// answers are in the transcript, in the order of the tasks. A run that resumes has the tasks
     /// that it began with.
     ///
-    /// If `make_tasks` fails, the team fails with its error. A list that a model has written can be
+    /// If `make_tasks` fails, the team fails with its error. Let it depend on the request only, so that
+    /// a run that is made again from a journal has the same tasks. A list that a model has written can be
     /// long: take as many of it as you can afford.
     ///
     /// ```

@@ -530,6 +530,24 @@ fn parallel_members_speak_in_one_conversation_each_in_messages_of_its_own() {
 }
 
 #[test]
+fn the_runs_of_a_team_for_tasks_speak_by_names_of_their_own() {
+    let worker = agent("worker", [Turn::from_text("one"), Turn::from_text("other")])
+        .build()
+        .unwrap();
+    let team = Agent::for_each("team", worker, |_| Ok(["a task", "another"]))
+        .build()
+        .unwrap();
+    let sent = run(&AgUi::new(team), input());
+    let mut speakers = speakers(&sent);
+    speakers.sort();
+    assert_eq!(speakers, ["worker.0", "worker.1"]);
+    // The tasks are for the model.
+    let mut said: Vec<_> = left(&sent).into_iter().map(|(_, text)| text).collect();
+    said.sort();
+    assert_eq!(said, ["Hello", "one", "other"]);
+}
+
+#[test]
 fn an_agent_that_takes_over_speaks_by_its_name() {
     let expert = agent("expert", [Turn::from_text("I know")])
         .build()

@@ -82,7 +82,10 @@
 //! Between its calls, a run must be deterministic. Take the time and random numbers from
 //! [`Durable::value`] or from [`RunContext::chance`](tower_agent::RunContext::chance), and read data that
 //! changes in a tool. If a call differs from the one in the journal, the run fails with
-//! [`NonDeterminism`](JournalError::NonDeterminism), which says how it differs.
+//! [`NonDeterminism`](JournalError::NonDeterminism), which says how it differs. A parallel team with an
+//! [`until`](tower_agent::agent::TeamBuilder::until) goes by which member is first, and one that [allows
+//! failures](tower_agent::agent::TeamBuilder::allow_failures) by which of them fail, and a model call that
+//! has failed is repeated: let no other call follow such a team in the same run.
 //!
 //! # Resuming
 //!

@@ -498,3 +498,47 @@ async fn a_failed_tool_is_told_to_the_model_in_the_same_words() {
     assert_eq!(again.messages(), first.messages());
     assert_eq!(models.get(), 4);
 }
+
+#[tokio::test]
+async fn a_team_for_tasks_is_replayed_task_by_task() {
+    let database = Sqlite::in_memory().await.unwrap();
+    let calls = Count::default();
+    let team = || {
+        let calls = calls.clone();
+        let model = tower::service_fn(move |request: ModelRequest| {
+            calls.one();
+            let task = request.messages().last().unwrap().text();
+            // The later ones finish first.
+            let moment = std::time::Duration::from_millis(30 - 10 * task.len() as u64);
+            async move {
+                tokio::time::sleep(moment).await;
+                Ok::<_, BoxError>(ModelResponse::from_text(format!("{task} is done")))
+            }
+        });
+        let worker = Agent::builder(model).name("worker").build().unwrap();
+        Agent::for_each("team", worker, |_| Ok(["a", "bb", "ccc"]))
+            .concurrency(2)
+            .global_callbacks(Durable::new(database.clone()))
+            .build()
+            .unwrap()
+    };
+    let mut run = team().stream(request());
+    while let Some(event) = run.next().await {
+        let is_over = matches!(event.kind, EventKind::AgentFinished { .. });
+        if is_over {
+            break;
+        }
+    }
+    // The process ends here.
+    drop(run);
+    let begun = calls.get();
+    assert!((2..=3).contains(&begun), "{begun}");
+    let first = team().run(request()).await.unwrap();
+    let texts: Vec<_> = first.new_messages().map(|message| message.text()).collect();
+    let expected = ["a", "a is done", "bb", "bb is done", "ccc", "ccc is done"];
+    assert_eq!(texts, expected);
+    let made = calls.get();
+    let again = team().run(request()).await.unwrap();
+    assert_eq!(again.messages(), first.messages());
+    assert_eq!(calls.get(), made, "every call is answered from the journal");
+}
