@@ -196,7 +196,11 @@ async fn a_stated_cost_is_in_the_metadata() {
         );
         let last = json!({ "choices": [], "usage": usage });
         let chunks = [delta(json!({ "content": "ok" })), finished("stop"), last];
-        assert_eq!(streamed(&chunks).await.unwrap().metadata().cost(), cost);
+        let response = streamed(&chunks).await.unwrap();
+        assert_eq!(response.metadata().cost(), cost);
+        let saved = serde_json::to_value(&response).unwrap();
+        let read: ModelResponse = serde_json::from_value(saved).unwrap();
+        assert_eq!(read.metadata(), response.metadata());
     }
 }
 

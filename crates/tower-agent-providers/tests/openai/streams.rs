@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tower_agent::model::FinishReason;
 use tower_agent::stream::Delta;
-use tower_agent::{Agent, ErrorKind, Message, ModelRequest, Part, Role, Settings};
+use tower_agent::{Agent, ErrorKind, Message, ModelRequest, ModelResponse, Part, Role, Settings};
 use tower_agent_middleware::budget::{Account, Budget, Limits};
 
 use crate::server::{Reply, Server, chunked, delta, event, events, finished, unfinished, whole};
@@ -376,6 +376,10 @@ async fn a_stream_that_is_cut_before_its_usage_is_marked() {
         assert_eq!(response.text(), "Hel");
         assert_eq!(response.usage().total(), total, "{body}");
         assert_eq!(response.metadata().is_cut(), is_cut, "{body}");
+        // In another process as well.
+        let saved = serde_json::to_value(&response).unwrap();
+        let read: ModelResponse = serde_json::from_value(saved).unwrap();
+        assert_eq!(read.metadata(), response.metadata(), "{body}");
     }
 }
 
