@@ -63,17 +63,29 @@ pub struct AgUiRun {
     deadline: Option<Pin<Box<Sleep>>>,
 }
 
+/// The parts of a run that are the same for all runs of a server.
+pub(super) struct Served {
+    pub(super) agent: BoxAgent,
+    pub(super) stack: Option<LayerInner<TranslateRequest>>,
+    pub(super) failure_message: FailureMessage,
+    /// The time after which the run is stopped.
+    pub(super) time: Option<Duration>,
+}
+
 impl AgUiRun {
     pub(super) fn new(
-        agent: BoxAgent,
+        served: Served,
         begun: Begun,
         input: Arc<RunAgentInput>,
         roles: Roles,
-        stack: Option<LayerInner<TranslateRequest>>,
-        failure_message: FailureMessage,
         permit: Permit,
-        time: Option<Duration>,
     ) -> Self {
+        let Served {
+            agent,
+            stack,
+            failure_message,
+            time,
+        } = served;
         let Begun {
             request,
             keeper,

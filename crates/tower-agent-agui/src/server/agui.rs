@@ -13,11 +13,11 @@ use super::reply::{self, Refusal};
 use crate::failure::FailureMessage;
 use crate::input::RunData;
 use crate::permit::{Permit, Runs};
-use crate::run::AgUiRun;
+use crate::run::{AgUiRun, Served};
 use crate::thread_input::{take_sealed, thread_input};
 use crate::translate::TranslateRequest;
 use crate::wire::{InputError, InputErrorKind, RunAgentInput};
-use tower_agent::agent::BoxAgent;
+use tower_agent::agent::{AgentRequest, BoxAgent};
 use tower_agent::callback::LayerInner;
 use tower_agent::context::ConversationId;
 use tower_agent::error::{BoxError, Resolution};
@@ -171,19 +171,27 @@ impl AgUi {
             return Err(InputError::new("threadId", why).of(InputErrorKind::NotOpen));
         }
         let permit = self.runs.permit(key.principal.as_ref())?;
-        let thread = key.thread.clone();
-        let mut begun = self.threads.answer(key, roles.clone(), answer).await?;
-        let input = Arc::new(RunAgentInput::new(thread, begun.name.clone(), []));
-        begun.request.extensions_mut().insert(input.clone());
-        Ok(AgUiRun::new(
-            self.agent.clone(),
-            begun,
-            input,
-            roles,
-            self.stack.clone(),
-            self.failure_message.clone(),
-            permit,
-        ))
+        let mut begun = self
+            .threads
+            .answer(key.clone(), roles.clone(), answer)
+            .await?;
+        let input = Arc::new(RunAgentInput::new(
+            key.thread.clone(),
+            begun.name.clone(),
+            [],
+        ));
+        begun.request = with_thread(begun.request, key, input.clone());
+        Ok(AgUiRun::new(self.served(), begun, input, roles, permit))
+    }
+
+    /// Returns what a run takes from the server.
+    fn served(&self) -> Served {
+        Served {
+            agent: self.agent.clone(),
+            stack: self.stack.clone(),
+            failure_message: self.failure_message.clone(),
+            time: self.limits.run_time,
+        }
     }
 
     async fn start(
@@ -202,26 +210,12 @@ impl AgUi {
         let sent = thread_input(&input, roles.clone(), sealed);
         let mut begun = self.threads.begin(key.clone(), sent).await?;
         let input = Arc::new(input);
-        // For the application's code: the agent reads none of these itself.
-        let mut request = data
-            .add_to(begun.request)
-            .with_extension(ConversationId::new(key.thread.clone()))
-            .with_extension(key)
-            .with_extension(input.clone());
+        let mut request = with_thread(data.add_to(begun.request), key, input.clone());
         if let Some(parts) = parts {
             request = request.with_extension(parts);
         }
         begun.request = request;
-        Ok(AgUiRun::new(
-            self.agent.clone(),
-            begun,
-            input,
-            roles,
-            self.stack.clone(),
-            self.failure_message.clone(),
-            permit,
-            self.limits.run_time,
-        ))
+        Ok(AgUiRun::new(self.served(), begun, input, roles, permit))
     }
 
     async fn respond<B>(self, request: http::Request<B>) -> Result<http::Response<Body>, Refusal>
@@ -254,6 +248,14 @@ impl AgUi {
             .await?;
         Ok(reply::events(Body::events(run, self.limits.keep_alive)))
     }
+}
+
+/// Adds the thread to a run, for the application's code: the agent does not read it.
+fn with_thread(request: AgentRequest, key: ThreadKey, input: Arc<RunAgentInput>) -> AgentRequest {
+    request
+        .with_extension(ConversationId::new(key.thread.clone()))
+        .with_extension(key)
+        .with_extension(input)
 }
 
 impl<B> Service<http::Request<B>> for AgUi
