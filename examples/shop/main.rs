@@ -14,15 +14,12 @@ mod stand_in;
 
 use std::collections::HashMap;
 use std::env;
-use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use axum::extract::{Extension, Path, Request, State};
-use axum::http::StatusCode;
-use axum::http::request::Parts;
-use axum::middleware::{Next, from_fn};
-use axum::response::{Html, IntoResponse, Response};
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::Html;
 use axum::routing::get;
 use axum::{Json, Router};
 use futures::StreamExt;
@@ -31,25 +28,15 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tower::ServiceBuilder;
-use tower_agent::{Agent, AgentRequest, BoxError, ErrorKind, Resolution, Tool};
+use tower_agent::{Agent, AgentRequest, BoxError, ErrorKind, Request, Resolution, Tool};
 use tower_agent_agui::AgUi;
 use tower_agent_agui::threads::{Roles, ThreadKey, ThreadQuery, ThreadStore};
 use tower_agent_durable::{SessionThreads, Sqlite};
 use tower_agent_middleware::approval::{Approval, Decision};
 use tower_agent_middleware::budget::{Account, Budget, Limits};
 
-/// The name of the server, under which its threads are stored.
-const NAME: &str = "support";
-
-/// The role of those who approve refunds.
+/// The name of the server, and the role of those who approve refunds.
 const SUPPORT: &str = "support";
-
-/// The sender of a request.
-#[derive(Clone)]
-struct User {
-    name: Arc<str>,
-    roles: Roles,
-}
 
 #[derive(Deserialize, JsonSchema)]
 struct Refund {
@@ -62,54 +49,38 @@ fn agent() -> Result<Agent, BoxError> {
     let refund = Tool::function("refund", "Refunds an order.", |refund: Refund| {
         format!("{} cents were refunded for {}", refund.cents, refund.order)
     });
+    // By support and not by the customer, who profits.
+    let approval = Approval::of_tools(["refund"]).by_role(SUPPORT);
     let agent = Agent::builder(stand_in::model())
-        .name("support")
         .instructions("You help the customers of a shop.")
         .tool(refund)
-        // By support and not by the customer, who profits.
-        .on_tool(
-            Approval::of_tools(["refund"])
-                .by_role(SUPPORT)
-                .allow_edits(),
-        )
+        .on_tool(approval.allow_edits())
         .build()?;
     Ok(agent)
 }
 
 /// The budget of each customer.
-#[derive(Clone, Default)]
-struct Accounts(Arc<Mutex<HashMap<Arc<str>, Account>>>);
+type Accounts = Mutex<HashMap<Option<Arc<str>>, Account>>;
 
-impl Accounts {
-    /// Adds the budget of its customer to a run.
-    fn charge(&self, request: AgentRequest) -> AgentRequest {
-        let Some(key) = request.extensions().get::<ThreadKey>() else {
-            return request;
-        };
-        let customer = key.principal.clone().unwrap_or_default();
-        let mut accounts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let account = accounts
-            .entry(customer)
-            .or_insert_with(|| Account::new(Limits::new().model_calls(20)));
-        let budget = Budget::of(account.clone());
-        request.with_callbacks(budget)
-    }
+/// Gives a run the budget of its customer.
+fn charge(accounts: &Accounts, request: AgentRequest) -> AgentRequest {
+    let Ok(thread) = request.context().extension::<ThreadKey>() else {
+        return request;
+    };
+    let mut accounts = accounts.lock().unwrap_or_else(PoisonError::into_inner);
+    let account = accounts.entry(thread.principal.clone());
+    let account = account.or_insert_with(|| Account::new(Limits::new().model_calls(20)));
+    request.with_callbacks(Budget::of(account.clone()))
 }
 
-/// Finds out who sends a request. In a shop of your own it looks at the session's cookie; here the
-/// sender says it.
-async fn log_in(mut request: Request, next: Next) -> Response {
-    let name = request.headers().get("x-user");
-    let Some(name) = name.and_then(|name| name.to_str().ok()) else {
-        return (StatusCode::UNAUTHORIZED, "log in first").into_response();
-    };
-    let is_support = name == "support";
-    let user = User {
-        name: name.into(),
-        roles: Roles::new(is_support.then_some(SUPPORT)),
-    };
-    request.extensions_mut().insert(user);
-    next.run(request).await
+/// Returns the sender of a request. In a shop of your own it is in the session; here the page says it.
+fn user(headers: &HeaderMap) -> Option<Arc<str>> {
+    Some(headers.get("x-user")?.to_str().ok()?.into())
+}
+
+fn roles(headers: &HeaderMap) -> Roles {
+    let is_support = user(headers).is_some_and(|user| &*user == SUPPORT);
+    Roles::new(is_support.then_some(SUPPORT))
 }
 
 /// The server and its threads.
@@ -119,41 +90,41 @@ struct Shop {
     threads: Arc<SessionThreads<Sqlite>>,
 }
 
+type Reply = Result<Json<Value>, StatusCode>;
+
+fn down(_: impl Into<BoxError>) -> StatusCode {
+    StatusCode::SERVICE_UNAVAILABLE
+}
+
 /// Shows a thread of the customer, on any device.
 async fn thread(
     State(shop): State<Shop>,
-    Extension(user): Extension<User>,
+    headers: HeaderMap,
     Path(thread): Path<Arc<str>>,
-) -> Result<Json<Value>, StatusCode> {
-    let key = ThreadKey::new(NAME, thread).with_principal(Some(user.name));
-    let thread = shop.threads.load(&key).await;
-    let thread = thread.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
+) -> Reply {
+    let customer = user(&headers).ok_or(StatusCode::UNAUTHORIZED)?;
+    let key = ThreadKey::new(SUPPORT, thread).with_principal(Some(customer));
+    let thread = shop.threads.load(&key).await.map_err(down)?;
     let thread = thread.ok_or(StatusCode::NOT_FOUND)?;
     let mut messages = Vec::new();
     for message in &thread.messages() {
         messages.push(json!({ "role": message.role(), "text": message.text() }));
     }
-    let is_running = thread.is_running();
-    let is_waiting = thread.is_waiting();
-    Ok(Json(
-        json!({ "messages": messages, "isRunning": is_running, "isWaiting": is_waiting }),
-    ))
+    let waits = thread.is_waiting();
+    let is_busy = waits || thread.is_running();
+    let shown = json!({ "messages": messages, "isBusy": is_busy, "isWaiting": waits });
+    Ok(Json(shown))
 }
 
 /// Lists the questions that the sender may answer.
-async fn questions(
-    State(shop): State<Shop>,
-    Extension(user): Extension<User>,
-) -> Result<Json<Value>, StatusCode> {
-    let page = shop.agui.questions(&ThreadQuery::new(), &user.roles).await;
-    let page = page.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
-    let questions = page.questions.iter().map(|question| {
-        json!({
-            "id": question.id,
-            "customer": question.key.principal,
-            "thread": question.key.thread,
-            "call": question.interrupt.payload,
-        })
+async fn questions(State(shop): State<Shop>, headers: HeaderMap) -> Reply {
+    let all = ThreadQuery::new();
+    let roles = roles(&headers);
+    let page = shop.agui.questions(&all, &roles).await.map_err(down)?;
+    let questions = page.questions.into_iter().map(|question| {
+        let key = question.key;
+        let call = question.interrupt.payload;
+        json!({ "id": question.id, "customer": key.principal, "thread": key.thread, "call": call })
     });
     Ok(Json(questions.collect()))
 }
@@ -170,16 +141,16 @@ struct Answer {
 /// Answers a question. The agent goes on here, whether the customer is there or not.
 async fn answer(
     State(shop): State<Shop>,
-    Extension(user): Extension<User>,
+    headers: HeaderMap,
     Json(answer): Json<Answer>,
 ) -> Result<StatusCode, (StatusCode, String)> {
     let decision = match answer.arguments {
         Some(arguments) => Decision::Edit(arguments),
         None => Decision::reject("support has declined"),
     };
-    let key = ThreadKey::new(NAME, answer.thread).with_principal(Some(answer.customer));
+    let key = ThreadKey::new(SUPPORT, answer.thread).with_principal(Some(answer.customer));
     let resolution = Resolution::resolved(answer.id, decision);
-    let run = shop.agui.answer(key, user.roles, resolution).await;
+    let run = shop.agui.answer(key, roles(&headers), resolution).await;
     let mut run = run.map_err(|error| (StatusCode::CONFLICT, error.to_string()))?;
     tokio::spawn(async move { while run.next().await.is_some() {} });
     Ok(StatusCode::ACCEPTED)
@@ -187,38 +158,34 @@ async fn answer(
 
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
-    tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
-        .init();
     let file = env::var("SHOP_DB").unwrap_or_else(|_| "shop.db".into());
     let threads = Arc::new(SessionThreads::new(Sqlite::open(file).await?));
-    let accounts = Accounts::default();
+    let accounts = Arc::new(Accounts::default());
     let agent = ServiceBuilder::new()
-        .map_request(move |request| accounts.charge(request))
+        .map_request(move |request| charge(&accounts, request))
         .service(agent()?);
     let agui = AgUi::builder(agent)
-        .name(NAME)
-        .principal(|head: &Parts| Some(head.extensions.get::<User>()?.name.clone()))
+        .name(SUPPORT)
+        .principal(|head| user(&head.headers))
         .threads(threads.clone())
         .allow_partial_history()
+        // A customer waits for so long after a crash.
+        .lease(Duration::from_secs(5))
         .failure_message(|error, _| {
             let is_used_up = error.kind() == ErrorKind::BudgetExceeded;
             is_used_up.then(|| "You have used up today's answers.".into())
         })
-        // For so long, a customer waits after a crash.
-        .lease(Duration::from_secs(5))
         .build();
     let shop = Router::new()
+        .route("/", get(Html(include_str!("customer.html"))))
+        .route("/staff", get(Html(include_str!("staff.html"))))
         .route_service("/agent", agui.clone())
         .route("/threads/{thread}", get(thread))
         .route("/questions", get(questions).post(answer))
-        .layer(from_fn(log_in))
-        .with_state(Shop { agui, threads })
-        .route("/", get(Html(include_str!("customer.html"))))
-        .route("/staff", get(Html(include_str!("staff.html"))));
+        .with_state(Shop { agui, threads });
 
-    let port = env::var("PORT").unwrap_or_else(|_| "3000".into()).parse()?;
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?;
+    let port = env::var("PORT").map_or(Ok(3000), |port| port.parse::<u16>())?;
+    let listener = TcpListener::bind(("127.0.0.1", port)).await?;
     let address = listener.local_addr()?;
     println!("http://{address}/?as=ada\nhttp://{address}/staff");
     Ok(axum::serve(listener, shop).await?)
