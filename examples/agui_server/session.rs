@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tower_agent::callback::{after_tool, before_agent};
-use tower_agent::{AgentRequest, Callback, Request, State, Tool, ToolRequest};
+use tower_agent::{AgentRequest, Callback, Request, State, Tool, ToolRequest, ToolResponse};
 
 /// The number of stored results.
 const KEPT: usize = 5;
@@ -35,10 +35,13 @@ pub(crate) fn delete_file() -> Tool {
         |DeleteFile { path }, request: ToolRequest| {
             let state = request.context().state();
             let mut files = list(state, "files");
-            let place = files.iter().position(|file| *file == path);
-            files.remove(place.ok_or_else(|| format!("there is no {path}"))?);
+            let Some(place) = files.iter().position(|file| *file == path) else {
+                // The tool's own words, which the page may show. It shows no error.
+                return ToolResponse::error(format!("there is no {path}"));
+            };
+            files.remove(place);
             state.set("files", files);
-            Ok::<_, String>(format!("{path} is deleted"))
+            ToolResponse::new(format!("{path} is deleted"))
         },
     )
 }

@@ -156,7 +156,7 @@ impl Checkpoint {
     ) -> Self {
         let head = CheckpointHead {
             turn: record.turn().saturating_sub(1),
-            conversation: record.head().for_length(messages.len()),
+            conversation: record.head_before_run().for_length(messages.len()),
             private_state,
             ..CheckpointHead::default()
         };

@@ -775,6 +775,19 @@ impl Record {
         let state = lock(&self.0);
         state.head(state.messages().len())
     }
+
+    /// Returns the head of the saved form for a run that has not begun.
+    pub(crate) fn head_before_run(&self) -> Head {
+        let state = lock(&self.0);
+        let mut head = state.head(state.messages().len());
+        // The progress of a run that has begun since is not that of the one that it was restored from.
+        let restored = state.saved.as_ref().map(|saved| &saved.head);
+        head.paused = restored.and_then(|restored| restored.paused.clone());
+        head.rounds = restored
+            .map(|restored| restored.rounds.clone())
+            .unwrap_or_default();
+        head
+    }
 }
 
 /// The record of a loop that writes to it: the messages as the model receives them. A message is

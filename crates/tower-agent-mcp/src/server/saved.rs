@@ -15,8 +15,10 @@ pub(super) struct Saved {
 /// Returns the checkpoint of a tool that was interrupted, which has no conversation.
 pub(super) fn paused(interrupts: &[Interrupt], private: Map<String, Value>) -> Result<Checkpoint> {
     // Through its JSON form: the core makes checkpoints only of agents' runs.
-    let head = json!({ "interrupts": interrupts, "private_state": private });
-    serde_json::from_value(json!({ "head": head })).map_err(|error| {
+    let head = json!({
+        "version": 1, "interrupts": interrupts, "turn": 0, "private_state": private,
+    });
+    serde_json::from_value(json!({ "head": head, "messages": [] })).map_err(|error| {
         Error::new(ErrorKind::Other, "the interrupted call cannot be saved").with_source(error)
     })
 }

@@ -127,7 +127,7 @@ impl Decoder for ChatDecoder {
             event["index"].as_u64().unwrap_or_default() as usize,
             &event["delta"],
             out,
-        );
+        )?;
         let is_last = event["type"] == "message-end";
         Ok(if is_last {
             Progress::Done
@@ -141,8 +141,7 @@ impl Decoder for ChatDecoder {
         if !response["message"].is_object() {
             return Err(Fault::read(&response).unwrap_or_else(Fault::incomplete));
         }
-        self.read(0, &response, out);
-        Ok(())
+        self.read(0, &response, out)
     }
 
     fn finish(self, streamed: Streamed) -> ModelResponse {
@@ -157,7 +156,7 @@ impl Decoder for ChatDecoder {
 
 impl ChatDecoder {
     /// Reads a response, or what an event adds to it: both have the same fields.
-    fn read(&mut self, first: usize, said: &Value, out: &mut Vec<Piece>) {
+    fn read(&mut self, first: usize, said: &Value, out: &mut Vec<Piece>) -> Result<(), Fault> {
         let message = &said["message"];
         let content = several(&message["content"])
             .iter()
@@ -191,14 +190,24 @@ impl ChatDecoder {
             }
         }
         if let Some(reason) = said["finish_reason"].as_str() {
-            let tokens = |name: &str| said["usage"]["tokens"][name].as_u64().unwrap_or_default();
-            self.usage = Usage::new(tokens("input_tokens"), tokens("output_tokens"));
+            let tokens = &said["usage"]["tokens"];
+            let input = count(&tokens["input_tokens"])?;
+            self.usage = Usage::new(input, count(&tokens["output_tokens"])?);
             self.finish_reason = reason.to_owned();
         }
+        Ok(())
     }
 }
 
 /// Returns the items of a list, as responses have it, or the only item, as events have it.
+/// Returns a count of tokens. Read as zero, a wrong one would cost nothing.
+fn count(value: &Value) -> Result<u64, Fault> {
+    match value.as_u64() {
+        None if value.is_number() => Err(Fault::protocol(format!("{value} is not a count"))),
+        count => Ok(count.unwrap_or_default()),
+    }
+}
+
 fn several(value: &Value) -> &[Value] {
     value
         .as_array()

@@ -77,6 +77,19 @@ fn whole(number: &Number) -> Option<u64> {
     })
 }
 
+/// Reads an object as [`object`] does, and anything else as the default.
+///
+/// # Errors
+///
+/// Fails for invalid JSON, and if a field of the object is not that of a `T`.
+pub fn object_or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de> + Default,
+{
+    Ok(object(deserializer)?.unwrap_or_default())
+}
+
 /// Reads an object, and `null` and values of any other type as `None`. Unlike with
 /// [`or_default`], a field of the object that is wrong is an error, and nothing is read twice.
 ///

@@ -89,7 +89,9 @@ pub(crate) fn intent() -> Intent {
 }
 
 pub(crate) fn record(response: Value) -> Record {
-    let record = json!({ "version": 1, "outcome": { "response": response } });
+    let effects = tower_agent::context::Effects::default();
+    let outcome = json!({ "response": response });
+    let record = json!({ "version": 1, "outcome": outcome, "effects": effects });
     serde_json::from_value(record).unwrap()
 }
 

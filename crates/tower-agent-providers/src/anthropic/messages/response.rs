@@ -2,7 +2,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use crate::json::lenient::{count, or_default, text};
+use crate::json::lenient::{count, object_or_default, or_default, text};
 use crate::protocol::Fault;
 use tower_agent::message;
 
@@ -20,7 +20,7 @@ pub(super) struct MessagesEvent<'a> {
     pub(super) content_block: Option<&'a RawValue>,
     #[serde(borrow)]
     pub(super) delta: Option<&'a RawValue>,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "object_or_default")]
     pub(super) usage: MessagesUsage,
     pub(super) error: Option<Value>,
 }
@@ -36,7 +36,7 @@ pub(super) struct MessagesResponse {
     pub(super) content: Option<Vec<Box<RawValue>>>,
     #[serde(flatten)]
     pub(super) ending: Ending,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "object_or_default")]
     pub(super) usage: MessagesUsage,
     pub(super) error: Option<Value>,
 }
@@ -97,7 +97,7 @@ pub(super) struct MessagesUsage {
     cache_read_input_tokens: Option<u64>,
     #[serde(deserialize_with = "count")]
     cache_creation_input_tokens: Option<u64>,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "object_or_default")]
     output_tokens_details: ThinkingDetails,
 }
 

@@ -1,7 +1,7 @@
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::json::lenient::{count, null_default, or_default};
+use crate::json::lenient::{count, null_default, object, object_or_default, or_default};
 use tower_agent::message;
 
 /// A response, or the snapshot of one in an event.
@@ -19,7 +19,7 @@ pub(super) struct Response {
     pub(super) error: Option<Value>,
     #[serde(deserialize_with = "or_default")]
     pub(super) incomplete_details: IncompleteDetails,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "object")]
     usage: Option<ResponseUsage>,
 }
 
@@ -37,9 +37,9 @@ struct ResponseUsage {
     input_tokens: u64,
     #[serde(deserialize_with = "count")]
     output_tokens: u64,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "object_or_default")]
     input_tokens_details: InputDetails,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "object_or_default")]
     output_tokens_details: OutputDetails,
 }
 

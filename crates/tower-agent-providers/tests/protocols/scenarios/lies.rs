@@ -174,6 +174,12 @@ pub(crate) async fn counts_that_cannot_be<C: Column>() {
         let server = Server::start([reply(200, &body)]).await;
         let plain = test_support::call(model::<C>(&server), ModelRequest::default()).await;
         for response in [plain, streamed] {
+            // Read as zero, what was used would cost nothing.
+            if number.is_number() && !number.is_u64() {
+                let error = response.expect_err(&number.to_string());
+                assert_eq!(error.kind(), ErrorKind::Protocol, "{number}");
+                continue;
+            }
             let response = response.unwrap_or_else(|error| panic!("{number}: {error}"));
             assert_eq!(response.text(), "ab", "{number}");
             let usage = response.usage();
