@@ -48,7 +48,7 @@ async fn conforms(store: impl ThreadStore) {
 /// A server whose agent asks before it pays, and answers everything else.
 fn server(store: &Arc<impl ThreadStore>, name: &str) -> AgUi {
     let model = ScriptedModel::always(Turn::function(|request: &ModelRequest| {
-        let last = request.messages().iter().last().map(Message::text);
+        let last = request.messages().last().map(Message::text);
         let call = Part::ToolCall(ToolCall::new("call_1", "pay", json!({ "cents": 5 })));
         let message = match last.as_deref() {
             Some("Pay.") => Message::new(Role::Assistant, [call]),

@@ -472,7 +472,7 @@ async fn approvers_of_different_roles_decide_one_after_the_other_about_what_the_
                         .allow_edits(),
                 )
                 .on_tool(Approval::of_tools(["wipe"]).by_role("audit"))
-                .semantics(semantics.clone())
+                .semantics(semantics)
                 .build()
                 .unwrap()
         };
