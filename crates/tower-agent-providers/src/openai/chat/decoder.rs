@@ -64,8 +64,10 @@ impl Decoder for ChatDecoder {
                 let choice = self.choice(data.as_bytes(), "a chunk of the response")?;
                 // Some servers send a whole message in the chunks of a stream, and Perplexity the
                 // message so far beside each delta.
-                let delta = choice.delta.or(choice.message);
-                self.message(delta.unwrap_or_default(), out);
+                let delta = choice.delta.or(choice.message.map(|message| *message));
+                if let Some(delta) = delta {
+                    self.message(delta, out);
+                }
             }
         }
         Ok(Progress::More)
@@ -75,7 +77,8 @@ impl Decoder for ChatDecoder {
         let choice = self.choice(body, "the response")?;
         // Some servers send a delta in a plain response, and Perplexity an empty one beside the
         // message.
-        let mut message = choice.message.or(choice.delta).unwrap_or_default();
+        let message = choice.message.map(|message| *message);
+        let mut message = message.or(choice.delta).unwrap_or_default();
         // Each is complete, whatever its number: two calls with the same one are not pieces of one.
         let calls = std::mem::take(&mut message.tool_calls);
         self.message(message, out);
@@ -161,7 +164,7 @@ impl ChatDecoder {
 
     fn choice<'a>(&mut self, json: &'a [u8], what: &str) -> Result<CompletionChoice<'a>, Fault> {
         let mut answer: ChatCompletion<'a> = json::read(json, what)?;
-        let usage = answer.usage();
+        let usage = answer.take_usage();
         // Before the error, so that its report names the request and the model.
         keep(&mut self.id, answer.id.take());
         keep(&mut self.model, answer.model.take());
@@ -190,8 +193,8 @@ impl ChatDecoder {
         Ok(choice)
     }
 
-    fn message(&mut self, message: ChatMessage<'_>, out: &mut Vec<Piece>) {
-        let thought = message.thoughts().into_owned();
+    fn message(&mut self, mut message: ChatMessage<'_>, out: &mut Vec<Piece>) {
+        let thought = message.take_thoughts();
         if !thought.is_empty() {
             self.think(thought, out);
         }

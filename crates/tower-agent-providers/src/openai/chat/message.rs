@@ -132,7 +132,6 @@ fn plain_message(role: Role, message: &Message, dialect: Dialect, out: &mut Vec<
     let parts = message.parts().iter().filter(|part| {
         is_content(part) || (dialect.reasoning == ReasoningField::Content && is_thought(part))
     });
-    let has_content = parts.clone().next().is_some();
     // Other roles usually have one text, and some servers accept only a string for them.
     let join = if role == Role::User { None } else { Some("") };
     let text = text_alone(parts.clone(), join);
@@ -141,7 +140,7 @@ fn plain_message(role: Role, message: &Message, dialect: Dialect, out: &mut Vec<
     json.field("role", name(role)?)?;
     match text {
         // Calls without a text: several servers reject the empty string beside them.
-        Some(_) if has_calls && !has_content => json.field("content", ())?,
+        Some(_) if has_calls && parts.clone().next().is_none() => json.field("content", ())?,
         Some(text) => json.field("content", text)?,
         None => json.field_with("content", |out| json::array(out, parts, content))?,
     }

@@ -22,8 +22,9 @@ pub(super) struct ChatCompletion<'a> {
     pub(super) model: Option<Cow<'a, str>>,
     #[serde(borrow, rename = "choices", deserialize_with = "first_choice")]
     pub(super) choice: Option<CompletionChoice<'a>>,
+    // Boxes, as one chunk in many has these: the others are moved with less.
     #[serde(deserialize_with = "object")]
-    usage: Option<CompletionUsage>,
+    usage: Option<Box<CompletionUsage>>,
     #[serde(deserialize_with = "object")]
     x_groq: Option<Groq>,
     #[serde(borrow, deserialize_with = "string")]
@@ -38,7 +39,7 @@ pub(super) struct CompletionChoice<'a> {
     pub(super) index: u64,
     /// Set in a plain response.
     #[serde(borrow)]
-    pub(super) message: Option<ChatMessage<'a>>,
+    pub(super) message: Option<Box<ChatMessage<'a>>>,
     /// Set in a chunk of a streamed response.
     #[serde(borrow)]
     pub(super) delta: Option<ChatMessage<'a>>,
@@ -93,7 +94,7 @@ struct FunctionPiece<'a> {
 #[serde(default)]
 struct Groq {
     #[serde(deserialize_with = "object")]
-    usage: Option<CompletionUsage>,
+    usage: Option<Box<CompletionUsage>>,
 }
 
 /// Reads the first choice of a list; `null` is a list without any.
@@ -128,9 +129,11 @@ impl<'de> Visitor<'de> for FirstChoice {
 }
 
 impl ChatCompletion<'_> {
-    /// Returns the token usage, if it is included.
-    pub(super) fn usage(&self) -> Option<CompletionUsage> {
-        self.usage.or_else(|| self.x_groq.as_ref()?.usage)
+    /// Takes the token usage, if it is included.
+    pub(super) fn take_usage(&mut self) -> Option<CompletionUsage> {
+        let usage = self.usage.take();
+        let usage = usage.or_else(|| self.x_groq.take()?.usage);
+        usage.map(|usage| *usage)
     }
 }
 
@@ -152,11 +155,14 @@ impl ToolCallPiece<'_> {
 }
 
 impl ChatMessage<'_> {
-    /// Returns the reasoning; servers that send several of its fields send the same text in each.
-    pub(super) fn thoughts(&self) -> Cow<'_, str> {
-        match (&*self.reasoning_content, &*self.reasoning) {
-            ("", "") => self.reasoning_details.iter().map(thought).collect(),
-            ("", text) | (text, _) => text.into(),
+    /// Takes the reasoning; servers that send several of its fields send the same text in each.
+    pub(super) fn take_thoughts(&mut self) -> String {
+        if !self.reasoning_content.is_empty() {
+            return std::mem::take(&mut self.reasoning_content);
         }
+        if !self.reasoning.is_empty() {
+            return std::mem::take(&mut self.reasoning);
+        }
+        self.reasoning_details.iter().map(thought).collect()
     }
 }
