@@ -4,12 +4,17 @@ use std::collections::HashMap;
 
 use futures::StreamExt;
 use serde_json::{Value, json};
+use tower_agent_agui::threads::Roles;
 use tower_agent_agui::{AgUi, AgUiRun, Conversation, Event, Message, RunAgentInput};
 
+use super::staff::ROLE;
 use super::world::{Rng, World};
 
 /// So much of what was seen is remembered.
 const MEMORY: usize = 60;
+
+/// A principal who has the role, and threads of its own.
+const CLERK: &str = "clerk";
 
 /// One thread, as an honest front end has it.
 #[derive(Default)]
@@ -57,6 +62,13 @@ impl Client {
         }
     }
 
+    /// Somebody has told it the ids of questions that it was not asked.
+    pub(crate) fn hear(&mut self, interrupts: Vec<Value>) {
+        for interrupt in interrupts {
+            remember(&mut self.interrupts, interrupt);
+        }
+    }
+
     pub(crate) async fn send(&mut self) {
         self.sent += 1;
         if self.rng.percent(1) {
@@ -64,7 +76,8 @@ impl Client {
             self.epoch += 1;
             self.views.clear();
         }
-        let principal = *self.rng.pick(&[None, Some("ann"), Some("bob")]).unwrap();
+        let principals = [None, Some("ann"), Some("bob"), Some(CLERK)];
+        let principal = *self.rng.pick(&principals).unwrap();
         let thread = format!("t{}-{}", self.epoch, self.rng.below(2));
         let mut input = match self.rng.below(10) {
             0..=5 => self.honest(principal, &thread),
@@ -112,7 +125,7 @@ impl Client {
                 continue;
             };
             for entry in input["resume"].as_array().into_iter().flatten() {
-                self.world.answer(&place, entry);
+                self.world.answer(&place, entry, roles_of(principal));
             }
             self.read(&place, &asked, run).await;
         }
@@ -128,6 +141,10 @@ impl Client {
             let input = serde_json::from_value::<RunAgentInput>(input).ok()?;
             match principal {
                 None => server.run(input).await.ok(),
+                Some(CLERK) => {
+                    let roles = Roles::new(roles_of(principal).iter().copied());
+                    server.run_with_roles(CLERK, roles, input).await.ok()
+                }
                 Some(principal) => server.run_for(principal, input).await.ok(),
             }
         }
@@ -351,6 +368,15 @@ impl Client {
     }
 }
 
-fn place(principal: Option<&str>, thread: &str) -> String {
+/// The roles of a principal, as the server knows them.
+fn roles_of(principal: Option<&str>) -> &'static [&'static str] {
+    if principal == Some(CLERK) {
+        &[ROLE]
+    } else {
+        &[]
+    }
+}
+
+pub(crate) fn place(principal: Option<&str>, thread: &str) -> String {
     format!("{principal:?} {thread}")
 }

@@ -1,5 +1,6 @@
-//! A client that sends whatever it can make of what it has seen: a guarded tool runs once for each
-//! answer that the server asked for, with the arguments that it asked about, and never else.
+//! Clients that send whatever they can make of what they have seen, and people who answer for them
+//! with the role or without it: a guarded tool runs once for each answer that the server asked for, by
+//! whoever it asked, with the arguments that it asked about, and never else.
 #![allow(
     clippy::panic,
     clippy::unwrap_used,
@@ -7,6 +8,7 @@
 )]
 
 mod client;
+mod staff;
 mod world;
 
 use std::collections::HashMap;
@@ -21,18 +23,20 @@ use tower_agent_agui::threads::{
 };
 
 use self::client::Client;
+use self::staff::Staff;
 use self::world::{Rng, World};
 
 /// Another store, which takes its time.
 #[derive(Default)]
-struct Slow(Mutex<HashMap<ThreadKey, String>>);
+struct Slow(Mutex<HashMap<ThreadKey, (ThreadInfo, String)>>);
 
 impl ThreadStore for Slow {
     async fn load(&self, key: &ThreadKey) -> Result<Option<Thread>, BoxError> {
         tokio::task::yield_now().await;
         let found = self.0.lock().await.get(key).cloned();
         tokio::task::yield_now().await;
-        Ok(found.map(|text| serde_json::from_str(&text)).transpose()?)
+        let thread = found.map(|(_, text)| serde_json::from_str(&text));
+        Ok(thread.transpose()?)
     }
 
     async fn save(&self, key: &ThreadKey, thread: Thread, expected: u64) -> Result<bool, BoxError> {
@@ -40,18 +44,26 @@ impl ThreadStore for Slow {
         let mut threads = self.0.lock().await;
         let found = threads
             .get(key)
-            .map(|text| serde_json::from_str::<Thread>(text));
+            .map(|(_, text)| serde_json::from_str::<Thread>(text));
         if found.transpose()?.map_or(0, |thread| thread.version()) != expected {
             return Ok(false);
         }
-        threads.insert(key.clone(), serde_json::to_string(&thread)?);
+        let text = serde_json::to_string(&thread)?;
+        threads.insert(key.clone(), (thread.info(key.clone()), text));
         drop(threads);
         tokio::task::yield_now().await;
         Ok(true)
     }
 
-    async fn list(&self, _: &ThreadQuery) -> Result<Vec<ThreadInfo>, BoxError> {
-        Ok(Vec::new())
+    async fn list(&self, query: &ThreadQuery) -> Result<Vec<ThreadInfo>, BoxError> {
+        let threads = self.0.lock().await;
+        let infos = threads.values().map(|(info, _)| info.clone());
+        let mut list: Vec<_> = infos.filter(|info| query.selects(info)).collect();
+        drop(threads);
+        list.sort_by_key(|info| std::cmp::Reverse(info.updated_at));
+        list.truncate(query.limit as usize);
+        tokio::task::yield_now().await;
+        Ok(list)
     }
 
     async fn delete(&self, key: &ThreadKey) -> Result<bool, BoxError> {
@@ -76,20 +88,32 @@ fn attack(kept: impl Fn(AgUiBuilder) -> AgUiBuilder) {
     runtime.block_on(async {
         let world = World::new(seed);
         let server = kept(world.server()).build();
+        let mut staff = Staff::new(server.clone(), world.clone(), Rng::new(seed ^ 2));
         let mut client = Client::new(server, world.clone(), Rng::new(seed));
-        for _ in 0..inputs {
+        for input in 0..inputs {
             client.send().await;
             world.check();
+            if input % 3 == 0 {
+                client.hear(staff.answer().await);
+                world.check();
+            }
         }
         let paid = world.paid();
+        let granted = world.granted();
         println!(
-            "{} of {inputs} refused, {} questions, {paid} paid",
+            "{} of {inputs} refused, {} questions, {paid} paid; of {} for staff {granted} granted, {} answers refused",
             client.refused,
-            world.asked()
+            world.asked(),
+            world.asked_of_staff(),
+            staff.refused,
         );
         assert!(
             paid * 200 > inputs,
             "too little of it is honest: {paid} paid"
+        );
+        assert!(
+            granted * 400 > inputs,
+            "too little is granted by staff: {granted}"
         );
         assert!(
             client.refused * 20 > inputs,

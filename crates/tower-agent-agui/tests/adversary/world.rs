@@ -13,6 +13,8 @@ use tower_agent::{
 use tower_agent_agui::{AgUi, AgUiBuilder};
 use tower_agent_middleware::approval::Approval;
 
+use super::staff::ROLE;
+
 /// Splitmix64.
 #[derive(Clone)]
 pub(crate) struct Rng(u64);
@@ -49,6 +51,8 @@ impl Rng {
 struct Question {
     place: String,
     arguments: Value,
+    /// Only somebody with the role may answer.
+    is_for_staff: bool,
     /// The arguments to which the first answer has said yes.
     answer: Option<Option<Value>>,
 }
@@ -63,6 +67,7 @@ struct State {
     /// Arguments that may be paid, and how often they have been.
     allowed: HashMap<String, usize>,
     paid: Vec<Value>,
+    granted: usize,
     checked: usize,
     done: HashMap<String, usize>,
 }
@@ -75,6 +80,7 @@ impl World {
             questions: HashMap::new(),
             allowed: HashMap::new(),
             paid: Vec::new(),
+            granted: 0,
             checked: 0,
             done: HashMap::new(),
         })))
@@ -108,11 +114,20 @@ impl World {
             world.0.lock().unwrap().paid.push(bill);
             "paid"
         });
+        let world = self.clone();
+        let grant = Tool::function("grant", "Grants.", move |bill: Value| {
+            let state = &mut *world.0.lock().unwrap();
+            state.granted += 1;
+            state.paid.push(bill);
+            "granted"
+        });
         Agent::builder(model)
             .name(name)
             .tool(pay)
+            .tool(grant)
             .tool(Tool::function("look", "Looks.", |input: Value| input))
             .on_tool(Approval::of_tools(["pay"]).allow_edits())
+            .on_tool(Approval::of_tools(["grant"]).by_role(ROLE).allow_edits())
     }
 
     /// Makes the model's answer: each payment is one that was never asked for before.
@@ -144,6 +159,7 @@ impl World {
                     2 | 3 if is_lead => {
                         ToolCall::new(id, "helper", json!({ "request": format!("{n}") }))
                     }
+                    4 | 5 => ToolCall::new(id, "grant", json!({ "value": { "grant": n } })),
                     _ => ToolCall::new(id, "pay", json!({ "value": { "bill": n } })),
                 }));
             }
@@ -157,9 +173,11 @@ impl World {
     pub(crate) fn ask(&self, place: &str, interrupt: &Value) {
         let id = interrupt["id"].as_str().unwrap().to_owned();
         let arguments = interrupt["metadata"]["arguments"].clone();
+        let is_for_staff = !arguments["value"]["grant"].is_null();
         let asked = Question {
             place: place.to_owned(),
             arguments,
+            is_for_staff,
             answer: None,
         };
         let state = &mut *self.0.lock().unwrap();
@@ -171,8 +189,8 @@ impl World {
         assert!(is_same, "one id is that of two questions");
     }
 
-    /// The server has taken this answer, in this place.
-    pub(crate) fn answer(&self, place: &str, entry: &Value) {
+    /// The server has taken this answer, in this place, from somebody with these roles.
+    pub(crate) fn answer(&self, place: &str, entry: &Value, roles: &[&str]) {
         let state = &mut *self.0.lock().unwrap();
         let id = entry["interruptId"].as_str().unwrap_or_default();
         let Some(question) = state.questions.get_mut(id) else {
@@ -195,6 +213,10 @@ impl World {
         }
         let payload = &entry["payload"];
         let says_yes = payload["approved"] == true;
+        assert!(
+            !says_yes || !question.is_for_staff || roles.contains(&ROLE),
+            "a yes of somebody without the role was taken"
+        );
         let edited = payload.get("editedArgs").filter(|_| says_yes);
         let arguments = edited
             .cloned()
@@ -224,6 +246,16 @@ impl World {
 
     pub(crate) fn paid(&self) -> usize {
         self.0.lock().unwrap().paid.len()
+    }
+
+    pub(crate) fn granted(&self) -> usize {
+        self.0.lock().unwrap().granted
+    }
+
+    pub(crate) fn asked_of_staff(&self) -> usize {
+        let state = &*self.0.lock().unwrap();
+        let questions = state.questions.values();
+        questions.filter(|question| question.is_for_staff).count()
     }
 
     pub(crate) fn asked(&self) -> usize {
