@@ -19,7 +19,8 @@ impl fmt::Display for CallSite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} call", self.kind)?;
         if let Some(name) = &self.name {
-            write!(f, " `{name}`")?;
+            // The model may have made it up, for whoever reads the log.
+            write!(f, " `{}`", name.escape_debug())?;
         }
         if !self.agent.is_empty() {
             write!(f, " of agent `{}`", self.agent)?;

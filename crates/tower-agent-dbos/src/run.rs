@@ -59,7 +59,7 @@ pub(crate) async fn make(
     // To return before the database knows would lose the request: DBOS would take it for interrupted, and
     // nobody would make it until this worker starts again.
     while let Err(error) = leave(&engine, &open, agent.name(), &worker, &workflow).await {
-        tracing::warn!(workflow, %error, "waiting for the database");
+        tracing::warn!(workflow, error = %error.to_string().escape_debug(), "waiting for the database");
         tokio::time::sleep(WAIT).await;
     }
     Err(dbos::Error::Interrupted {

@@ -86,7 +86,7 @@ pub(super) async fn run(team: &Config, request: &AgentRequest) -> Result<AgentRe
             return Err(error.clone());
         }
         let name = team.name(*index);
-        tracing::warn!(%error, member = %name, "a member of a team failed; the team goes on");
+        tracing::warn!(error = %error.to_string().escape_debug(), member = %name, "a member of a team failed; the team goes on");
         // It does not run again if another member waits.
         record.release(&context.holds(&name));
     }

@@ -4,9 +4,9 @@ use std::io::Write;
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
-use tower_agent::callback::{before_model, before_tool};
+use tower_agent::callback::{before_model, before_tool, on_tool_error};
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{Agent, AgentBuilder, Error, ErrorKind, Interrupt, Tool, ToolResponse};
+use tower_agent::{Agent, AgentBuilder, Error, ErrorKind, Interrupt, Recovery, Tool, ToolResponse};
 use tower_agent_agui::{AgUi, Conversation, Event, Message, RunAgentInput, before_translate};
 use tracing::subscriber::set_default;
 
@@ -210,4 +210,33 @@ fn a_question_is_no_error_and_keeps_its_words() {
     let server = open(agent.build().unwrap()).failure_message(|_, _| Some("broken".to_owned()));
     let sent = text(&run(&server.build(), input()));
     assert!(sent.contains("Pay?") && !sent.contains("broken"), "{sent}");
+}
+
+#[test]
+fn a_text_of_others_adds_no_line_to_the_log() {
+    let log = Log::default();
+    let _logged = log.start();
+    let forged = "ill\n2026-01-01 ERROR forged";
+    let ill = || Turn::error(Error::new(ErrorKind::Overloaded, forged));
+    // A model made up the name of the tool, and its call is made again.
+    let calls = Turn::tool(forged, json!({}));
+    let retried = agent("retried", [calls, Turn::from_text("Sorry.")])
+        .on_tool(on_tool_error(|_, _| Recovery::Retry))
+        .build();
+    let team = Agent::parallel("team")
+        .agents([agent("ill", [ill()]).build().unwrap(), retried.unwrap()])
+        .allow_failures()
+        .build()
+        .unwrap();
+    let sequence = Agent::sequential("sequence")
+        .agents([team, agent("last", [ill()]).build().unwrap()])
+        .build()
+        .unwrap();
+    run(&AgUi::new(sequence), input());
+    let lines = log.text();
+    for told in ["the team goes on", "retrying call", "not shown"] {
+        assert!(lines.contains(told), "{told}: {lines}");
+    }
+    let forged = lines.lines().find(|line| line.starts_with("2026-01-01"));
+    assert_eq!(forged, None, "{lines}");
 }

@@ -149,7 +149,7 @@ impl<S: SessionStore> Running<S> {
                 match writer.claim().await {
                     Err(error) if error.is_conflict() => return lost.cancel(),
                     // The lease lasts for another try. If it ends meanwhile, the next write says so.
-                    Err(error) => tracing::warn!(%error, "failed to renew the lease of a session"),
+                    Err(error) => tracing::warn!(error = %error.to_string().escape_debug(), "failed to renew the lease of a session"),
                     Ok(()) => {}
                 }
             }
@@ -336,6 +336,6 @@ fn answered(key: &SessionKey, interrupt: &str) -> Error {
 
 fn log(stored: Result<(), StoreError>) {
     if let Err(error) = stored {
-        tracing::error!(%error, "failed to store the progress of a run");
+        tracing::error!(error = %error.to_string().escape_debug(), "failed to store the progress of a run");
     }
 }

@@ -120,7 +120,7 @@ impl Connection {
         if let Some(service) = service
             && let Err(error) = service.cancel().await
         {
-            tracing::warn!(%error, "closing the connection failed");
+            tracing::warn!(error = %error.to_string().escape_debug(), "closing the connection failed");
         }
     }
 }
@@ -148,7 +148,7 @@ async fn watch_tools(peer: Peer<RoleClient>, calls: Arc<Calls>, stop: Cancellati
     tokio::select! {
         () = stop.cancelled() => {}
         Err::<Infallible, ServiceError>(error) = read_reports(&peer, &calls) => {
-            tracing::warn!(%error, "the server does not report changes of its tools");
+            tracing::warn!(error = %error.to_string().escape_debug(), "the server does not report changes of its tools");
             // A rejected subscription would be rejected again. Any other failure may only mean that
             // the server was out of reach: the next call connects again, and then subscribes.
             if !matches!(error, ServiceError::McpError(_)) {

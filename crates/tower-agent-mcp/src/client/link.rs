@@ -116,7 +116,7 @@ impl Link {
             // A missing program or a wrong key fails the same way every time.
             match waits.next().filter(|_| error.is_retryable()) {
                 Some(wait) => {
-                    tracing::warn!(%server, %error, ?wait, "connecting again");
+                    tracing::warn!(%server, error = %error.to_string().escape_debug(), ?wait, "connecting again");
                     sleep(wait).await;
                 }
                 None => return Err(error),

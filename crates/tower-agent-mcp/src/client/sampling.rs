@@ -29,7 +29,7 @@ pub(super) async fn answer(
     let response = model.clone().oneshot(request).await.map_err(|error| {
         let server = &config.server;
         // The server gets the kind alone: the message may quote the run or the provider.
-        tracing::warn!(%server, %error, "the model did not answer a sampling request");
+        tracing::warn!(%server, error = %error.to_string().escape_debug(), "the model did not answer a sampling request");
         ErrorData::internal_error(format!("the model did not answer: {}", error.kind()), None)
     })?;
     result(&response)

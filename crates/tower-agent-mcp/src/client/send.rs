@@ -125,7 +125,7 @@ impl CancelRequestOnDrop<'_> {
         if let Some(id) = self.id.take()
             && let Err(error) = self.peer.send_notification(cancelled(id, reason)).await
         {
-            tracing::debug!(%error, "the server was not told that a call is cancelled");
+            tracing::debug!(error = %error.to_string().escape_debug(), "the server was not told that a call is cancelled");
         }
     }
 }

@@ -87,7 +87,7 @@ impl<'a> ServedCall<'a> {
                     Err(error) => {
                         // The checkpoint is lost with the call: earlier versions have no place
                         // for it.
-                        tracing::warn!(%error, "the client did not answer a question");
+                        tracing::warn!(error = %error.to_string().escape_debug(), "the client did not answer a question");
                         return Ok(failed(waiting(&checkpoint.head.interrupts)));
                     }
                 }
