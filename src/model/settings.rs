@@ -56,7 +56,8 @@ pub struct Settings {
     /// How the provider should cache the start of the prompt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt_cache: Option<PromptCache>,
-    /// Fields specific to the provider, sent as they are. They override the fields above.
+    /// Fields specific to the provider, merged with the body of the request. They override the fields
+    /// above.
     #[serde(
         skip_serializing_if = "Map::is_empty",
         serialize_with = "crate::depth::serialize"
@@ -65,12 +66,24 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Returns these settings with unset fields filled in from `base`.
+    /// Returns these settings with unset fields filled in from `base`, and with the
+    /// [`extra`](Self::extra) fields of both: objects are merged field by field at any depth.
+    ///
+    /// ```
+    /// use serde_json::json;
+    /// use tower_agent::Settings;
+    ///
+    /// let [mut base, mut own] = [Settings::default(), Settings::default()];
+    /// base.extra.insert("text".into(), json!({ "verbosity": "low", "format": 1 }));
+    /// own.extra.insert("text".into(), json!({ "verbosity": "high" }));
+    /// let both = own.or(&base).extra;
+    /// assert_eq!(both["text"], json!({ "verbosity": "high", "format": 1 }));
+    /// ```
     #[must_use]
     pub fn or(self, base: &Self) -> Self {
-        // Merged key by key, unlike the other fields: two layers may each set a field of a provider.
+        // Merged at any depth, unlike the other fields: two layers may each set a field of a provider.
         let mut extra = base.extra.clone();
-        extra.extend(self.extra);
+        merge(&mut extra, self.extra);
         Self {
             model: self.model.or_else(|| base.model.clone()),
             temperature: self.temperature.or(base.temperature),
@@ -92,6 +105,17 @@ impl Settings {
                 .or_else(|| base.response_format.clone()),
             prompt_cache: self.prompt_cache.or_else(|| base.prompt_cache.clone()),
             extra,
+        }
+    }
+}
+
+fn merge(base: &mut Map<String, Value>, fields: Map<String, Value>) {
+    for (name, value) in fields {
+        match (base.get_mut(&name), value) {
+            (Some(Value::Object(base)), Value::Object(fields)) => merge(base, fields),
+            (_, value) => {
+                base.insert(name, value);
+            }
         }
     }
 }

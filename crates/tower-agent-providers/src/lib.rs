@@ -15,6 +15,23 @@
 //! | `openai` | [`openai`]: chat completions, and Responses |
 //! | `http-client` | [`HttpClient`]: hyper with rustls |
 //! | `testing` | [`testing`]: recordings of HTTP calls, for tests without a network |
+//!
+//! # Extra settings
+//!
+//! The fields of [`extra`](tower_agent::Settings::extra) are merged with the body of a request, in each
+//! protocol: objects field by field at any depth, the items of a list after ours. Any other value
+//! replaces ours, and `null` removes it. So a server's tools stand beside the agent's:
+//!
+//! ```
+//! # use serde_json::json;
+//! let mut settings = tower_agent::Settings::default();
+//! settings.extra.insert("tools".into(), json!([{ "type": "web_search" }]));
+//! settings.extra.insert("text".into(), json!({ "verbosity": "low" }));
+//! ```
+//!
+//! A call whose extra fields would replace or remove what the agent has set fails with
+//! [`InvalidRequest`](tower_agent::ErrorKind::InvalidRequest): its messages, its tools, and the format of
+//! its answer.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Tests, examples and benches may; the library may not.

@@ -33,7 +33,7 @@ impl Protocol for Chat {
     fn encode(&self, call: &Call<'_>, body: &mut Vec<u8>) -> Result<()> {
         let request = call.request();
         let settings = request.settings();
-        let mut object = Object::with_extra(body, &settings.extra);
+        let mut object = Object::body(body, &settings.extra, &["messages", "tools"]);
         object.array("messages", |items| {
             if let Some(instructions) = request.instructions() {
                 message(&Message::system(instructions), items)?;

@@ -55,8 +55,8 @@
 //!   both are `InvalidRequest` errors.
 //! - `prompt_cache` becomes `cache_control` for the whole request: the prompt is cached up to its
 //!   last block, and the next call of the conversation reads it.
-//! - [`extra`](tower_agent::Settings::extra) is merged last: `top_k`, `metadata`, `service_tier`,
-//!   `thinking` and others. A `null` in it removes the field.
+//! - [`extra`](tower_agent::Settings::extra) is [merged](crate#extra-settings): `top_k`, `metadata`,
+//!   `service_tier`, `thinking` and others.
 //!
 //! # Provider data
 //!

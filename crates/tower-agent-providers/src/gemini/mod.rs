@@ -50,9 +50,8 @@
 //! - `parallel_tool_calls: false` is an error, since the protocol cannot prevent parallel calls.
 //! - The prompt cache needs no field. The name of content that was cached explicitly is sent as
 //!   `cachedContent` in [`extra`](tower_agent::Settings::extra).
-//! - `extra` is merged last, and a `null` removes a field. In `generationConfig` and `toolConfig` its
-//!   fields are merged one by one, and its `tools`, such as `{"googleSearch": {}}`, are added to the
-//!   declared functions.
+//! - `extra` is [merged](crate#extra-settings): its `tools`, such as `{"googleSearch": {}}`, are added
+//!   to the declared functions.
 //! - [`ProviderData`](tower_agent::message::ProviderData) under the key `gemini` is an object whose
 //!   fields are added to the part or function declaration that carries it, such as a
 //!   `thoughtSignature` or `mediaResolution`. A [`Part::Provider`](tower_agent::Part::Provider) is
@@ -95,8 +94,8 @@
 //!   [`extra`](tower_agent::Settings::extra): `{"generation_config": {"thinking_summaries": "auto"}}`.
 //! - A schema for the response is sent with its format, without its name. `parallel_tool_calls: false`
 //!   is an error. The prompt cache needs no field.
-//! - `extra` is merged last, and a `null` removes a field. In `generation_config` its fields are merged
-//!   one by one, and its `tools`, such as `{"type": "google_search"}`, are added to the functions.
+//! - `extra` is [merged](crate#extra-settings): its `tools`, such as `{"type": "google_search"}`, are
+//!   added to the functions.
 //! - [`ProviderData`](tower_agent::message::ProviderData) under the key `gemini_interactions` is an
 //!   object whose fields are added to the content, step or function that carries it. In a message of
 //!   the user, a `Part::Provider` is sent unchanged as a content.
@@ -107,7 +106,6 @@
 //!
 //! See [`HttpModel`] for streams and errors.
 
-mod extra;
 mod fault;
 mod generate_content;
 mod instructions;

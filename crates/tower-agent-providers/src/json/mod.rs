@@ -29,6 +29,7 @@
 mod arguments;
 mod items;
 pub mod lenient;
+mod merge;
 mod object;
 mod read;
 mod write;

@@ -2,6 +2,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::items::Items;
+use super::merge;
 use super::write::{self, close};
 use crate::word::is_word;
 use tower_agent::error::Result;
@@ -11,15 +12,29 @@ use tower_agent::error::Result;
 #[must_use = "an object needs an end"]
 pub struct Object<'a> {
     out: &'a mut Vec<u8>,
-    /// The caller's fields, which replace fields of the same name.
+    /// The caller's fields.
     extra: Option<&'a Map<String, Value>>,
+    /// Set in the body of a request.
+    merging: Option<Merging<'a>>,
+}
+
+/// How the caller's fields are merged with those of a body.
+#[derive(Debug)]
+struct Merging<'a> {
+    guarded: &'static [&'static str],
+    /// The names of the caller's fields that are merged, or removed ours: the end has not to append them.
+    done: Vec<&'a str>,
 }
 
 impl<'a> Object<'a> {
     /// Starts an object.
     pub fn new(out: &'a mut Vec<u8>) -> Self {
         out.push(b'{');
-        Self { out, extra: None }
+        Self {
+            out,
+            extra: None,
+            merging: None,
+        }
     }
 
     /// Starts an object that ends with the fields of `extra`. They replace fields of the same name;
@@ -31,6 +46,51 @@ impl<'a> Object<'a> {
         Self {
             extra: extra.into(),
             ..Self::new(out)
+        }
+    }
+
+    /// Starts the body of a request, with which `extra`, the caller's
+    /// [fields](tower_agent::model::Settings::extra), are merged: objects field by field at any depth,
+    /// the items of a list after ours. Any other value replaces ours, and `null` removes it.
+    ///
+    /// No value replaces or removes a field that is `guarded`, which is a name or a path such as
+    /// `text.format`: a field fails that would. Guard what the agent relies on, such as its messages,
+    /// its tools and the schema of its answer.
+    ///
+    /// ```
+    /// use serde_json::json;
+    /// use tower_agent_providers::json::Object;
+    ///
+    /// let guarded = &["tools", "text.format"];
+    /// let extra = json!({ "text": { "verbosity": "low" }, "tools": [{ "type": "web_search" }] });
+    /// let mut body = Vec::new();
+    /// let mut object = Object::body(&mut body, extra.as_object().unwrap(), guarded);
+    /// object.field("tools", [json!({ "type": "function" })])?;
+    /// object.field("text", json!({ "format": { "type": "text" } }))?;
+    /// object.end()?;
+    /// let body: serde_json::Value = serde_json::from_slice(&body)?;
+    /// assert_eq!(body["text"], json!({ "format": { "type": "text" }, "verbosity": "low" }));
+    /// assert_eq!(body["tools"].as_array().unwrap().len(), 2);
+    ///
+    /// let extra = json!({ "tools": null });
+    /// let mut body = Vec::new();
+    /// let mut object = Object::body(&mut body, extra.as_object().unwrap(), guarded);
+    /// assert!(object.field("tools", [json!({ "type": "function" })]).is_err());
+    /// # drop(object.end());
+    /// # Ok::<_, tower_agent::BoxError>(())
+    /// ```
+    pub fn body(
+        out: &'a mut Vec<u8>,
+        extra: &'a Map<String, Value>,
+        guarded: &'static [&'static str],
+    ) -> Self {
+        let merging = Merging {
+            guarded,
+            done: Vec::new(),
+        };
+        Self {
+            merging: Some(merging),
+            ..Self::with_extra(out, extra)
         }
     }
 
@@ -62,10 +122,24 @@ impl<'a> Object<'a> {
         name: &str,
         write: impl FnOnce(&mut Vec<u8>) -> Result<()>,
     ) -> Result<()> {
-        // The caller's value follows at the end; a name must not stand in an object twice.
-        if self.extra.is_some_and(|extra| extra.contains_key(name)) {
-            return Ok(());
+        if let Some((name, theirs)) = self.extra.and_then(|extra| extra.get_key_value(name)) {
+            let Some(merging) = &mut self.merging else {
+                // The caller's value follows at the end; a name must not stand in an object twice.
+                return Ok(());
+            };
+            merging.done.push(name);
+            let mut ours = Vec::new();
+            write(&mut ours)?;
+            let merged = merge::merged(&ours, name, theirs, merging.guarded)?;
+            return match merged {
+                Some(merged) => self.append(name, |out| write::write(out, merged)),
+                None => Ok(()),
+            };
         }
+        self.append(name, write)
+    }
+
+    fn append(&mut self, name: &str, write: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Result<()> {
         // The names of protocols are words, and need no search for characters to escape.
         if name.bytes().all(is_word) {
             self.out.push(b'"');
@@ -112,10 +186,11 @@ impl<'a> Object<'a> {
     }
 
     fn end_with(mut self, takes: impl Fn(&Value) -> bool) -> Result<()> {
-        // Taken, since `field` leaves out the names that are in it.
+        let merging = self.merging.take();
+        let done = merging.map(|merging| merging.done).unwrap_or_default();
         for (name, value) in self.extra.take().into_iter().flatten() {
-            if takes(value) {
-                self.field(name, value)?;
+            if takes(value) && !done.contains(&name.as_str()) {
+                self.append(name, |out| write::write(out, value))?;
             }
         }
         close(self.out, b'}');

@@ -29,8 +29,8 @@
 //! # Requests
 //!
 //! - `temperature`, `top_p`, `max_tokens` (as `num_predict`), `stop` and `seed` are sent in `options`.
-//!   So is everything that [`extra`](tower_agent::Settings::extra) has in an object `options`, field
-//!   by field. Its other fields, such as `keep_alive`, are sent beside it, and a `null` removes one.
+//!   [`extra`](tower_agent::Settings::extra), such as `keep_alive` and further `options`, is
+//!   [merged](crate#extra-settings).
 //! - `truncate: false` is sent. Otherwise Ollama drops the oldest messages of a conversation that does
 //!   not fit into the context, without a word. As it is, the call fails with
 //!   [`ContextLength`](tower_agent::ErrorKind::ContextLength): raise

@@ -49,8 +49,8 @@
 //!   fields are added to the message, content part, tool call or tool that carries it. On a
 //!   reasoning part they are added to its message. A
 //!   [`Part::Provider`](tower_agent::Part::Provider) is sent unchanged as a content part.
-//! - [`extra`](tower_agent::Settings::extra) is merged last. A `null` in it removes the field, such
-//!   as `stream_options` for a server that rejects it.
+//! - [`extra`](tower_agent::Settings::extra) is [merged](crate#extra-settings). A `null` in it removes
+//!   the field, such as `stream_options` for a server that rejects it.
 //!
 //! A refusal is returned as text with the finish reason `refusal`. A tool call's `extra_content` is
 //! kept and sent back. See [`HttpModel`] for streams and errors.
@@ -75,7 +75,7 @@
 //!   of which is a [`Part::Provider`](tower_agent::Part::Provider).
 //! - A call's id is sent as in chat completions, but may have 64 characters.
 //! - Summaries of the reasoning are returned if they are requested, in
-//!   [`extra`](tower_agent::Settings::extra): `{"reasoning": {"effort": "low", "summary": "auto"}}`.
+//!   [`extra`](tower_agent::Settings::extra): `{"reasoning": {"summary": "auto"}}`.
 //! - `stop` and `seed` are `InvalidRequest` errors, since the protocol does not have them.
 
 mod chat;

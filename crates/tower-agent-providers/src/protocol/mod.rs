@@ -38,7 +38,7 @@
 //!
 //!     fn encode(&self, call: &Call<'_>, body: &mut Vec<u8>) -> tower_agent::Result<()> {
 //!         let request = call.request();
-//!         let mut json = Object::with_extra(body, &request.settings().extra);
+//!         let mut json = Object::body(body, &request.settings().extra, &["messages"]);
 //!         json.array("messages", |items| {
 //!             items.messages(request, "my_crate.echo", |index, items| {
 //!                 items.item(request.messages()[index].text())

@@ -53,7 +53,7 @@ impl Protocol for Lines {
         if settings.seed.is_some() {
             return Err(unsupported("seed"));
         }
-        let mut json = Object::with_extra(body, &settings.extra);
+        let mut json = Object::body(body, &settings.extra, &["messages", "tools"]);
         json.field("host", call.host())?;
         json.end()
     }

@@ -27,6 +27,8 @@ macro_rules! column {
         column!($name, $column;
             text_streams_in_its_deltas,
             a_call_is_sent_as_the_protocol_has_it,
+            tools_of_the_server_stand_beside_those_of_the_agent,
+            no_extra_field_removes_what_the_agent_has_set,
             a_tool_call,
             arguments_in_fragments,
             arguments_that_are_empty,

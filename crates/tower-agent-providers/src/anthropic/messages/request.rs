@@ -14,6 +14,9 @@ use tower_agent::message::Role;
 use tower_agent::model::{ModelRequest, ResponseFormat, Settings, ToolChoice};
 use tower_agent::tool::ToolDeclaration;
 
+/// The fields that the caller's own cannot replace.
+const GUARDED: &[&str] = &["messages", "tools", "output_config.format", "stream"];
+
 /// Writes the body of a call.
 ///
 /// The messages come first, so that a body starts with the bytes of the previous one.
@@ -30,7 +33,7 @@ pub(super) fn body(call: &Call<'_>, thinking: Thinking, out: &mut Vec<u8>) -> Re
         format: format(settings.response_format.as_ref())?,
     };
 
-    let mut json = Object::with_extra(out, &settings.extra);
+    let mut json = Object::body(out, &settings.extra, GUARDED);
     json.field_with("messages", |out| conversation::write(request, out))?;
     if settings.extra.get("model").is_none_or(Value::is_null) {
         json.field("model", call.require_model()?)?;

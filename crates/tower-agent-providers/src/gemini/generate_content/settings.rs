@@ -1,5 +1,5 @@
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::super::seed::seed;
 use crate::json::Object;
@@ -11,10 +11,9 @@ use tower_agent::model::{ReasoningEffort, ResponseFormat, Settings, ToolChoice};
 pub(super) fn generation_config(
     settings: &Settings,
     is_before_3: bool,
-    extra: Option<&Map<String, Value>>,
     out: &mut Vec<u8>,
 ) -> Result<()> {
-    let mut json = Object::with_extra(out, extra);
+    let mut json = Object::new(out);
     json.optional("temperature", settings.temperature)?;
     json.optional("topP", settings.top_p)?;
     json.optional("maxOutputTokens", settings.max_tokens)?;
@@ -87,6 +86,20 @@ fn thinking(effort: &ReasoningEffort, is_before_3: bool) -> Result<ThinkingConfi
         thinking_budget: budget,
         include_thoughts: true,
     })
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ToolConfig<'a> {
+    function_calling_config: FunctionCalling<'a>,
+}
+
+impl<'a> ToolConfig<'a> {
+    pub(super) fn new(function_calling_config: FunctionCalling<'a>) -> Self {
+        Self {
+            function_calling_config,
+        }
+    }
 }
 
 #[derive(Serialize)]

@@ -1,8 +1,3 @@
-use std::borrow::Cow;
-
-use serde_json::{Map, Value};
-
-use super::super::extra::without;
 use super::super::instructions::instructions;
 use super::super::model::is_before_3;
 use super::input::input;
@@ -11,8 +6,11 @@ use super::settings::{generation_config, response_format};
 use crate::json::{Items, Object};
 use crate::protocol::{Call, unsupported};
 use tower_agent::error::Result;
-use tower_agent::model::{ModelRequest, Settings};
+use tower_agent::model::ModelRequest;
 use tower_agent::tool::ToolDeclaration;
+
+/// The fields that the caller's own cannot replace.
+const GUARDED: &[&str] = &["input", "tools", "response_format", "stream"];
 
 /// Writes the body of a call.
 ///
@@ -25,8 +23,7 @@ pub(super) fn body(call: &Call<'_>, out: &mut Vec<u8>) -> Result<()> {
     if settings.parallel_tool_calls == Some(false) && has_tools {
         return Err(unsupported("setting as `parallel_tool_calls: false`"));
     }
-    let extra = InteractionExtra::of(settings);
-    let mut json = Object::with_extra(out, &*extra.others);
+    let mut json = Object::body(out, &settings.extra, GUARDED);
     json.array("input", |items| input(request, !is_before_3(model), items))?;
     json.field("model", model)?;
     // Nothing is kept by the server, so that each request says all.
@@ -35,11 +32,11 @@ pub(super) fn body(call: &Call<'_>, out: &mut Vec<u8>) -> Result<()> {
     if !instructions.is_empty() {
         json.field("system_instruction", instructions.join("\n\n"))?;
     }
-    if has_tools || extra.tools.is_some() {
-        json.array("tools", |items| tools(request, extra.tools, items))?;
+    if has_tools {
+        json.array("tools", |items| tools(request, items))?;
     }
     let mut config = Vec::new();
-    generation_config(settings, has_tools, extra.generation_config, &mut config)?;
+    generation_config(settings, has_tools, &mut config)?;
     if config != b"{}" {
         json.field_with("generation_config", |out| {
             out.extend_from_slice(&config);
@@ -57,44 +54,13 @@ pub(super) fn body(call: &Call<'_>, out: &mut Vec<u8>) -> Result<()> {
     json.end()
 }
 
-/// The extra fields of the settings, without those that are merged with ours.
-struct InteractionExtra<'a> {
-    others: Cow<'a, Map<String, Value>>,
-    generation_config: Option<&'a Map<String, Value>>,
-    tools: Option<&'a [Value]>,
-}
-
-impl<'a> InteractionExtra<'a> {
-    fn of(settings: &'a Settings) -> Self {
-        let extra = &settings.extra;
-        let generation_config = extra.get("generation_config").and_then(Value::as_object);
-        let tools = extra
-            .get("tools")
-            .and_then(Value::as_array)
-            .map(Vec::as_slice);
-        let merged = [
-            ("generation_config", generation_config.is_some()),
-            ("tools", tools.is_some()),
-        ];
-        Self {
-            others: without(extra, &merged),
-            generation_config,
-            tools,
-        }
-    }
-}
-
-fn tools(request: &ModelRequest, more: Option<&[Value]>, items: &mut Items<'_>) -> Result<()> {
+fn tools(request: &ModelRequest, items: &mut Items<'_>) -> Result<()> {
     items.tools(request, PROTOCOL, |items| {
         for tool in request.tools() {
             items.item_with(|out| function(tool, out))?;
         }
         Ok(())
-    })?;
-    for tool in more.unwrap_or_default() {
-        items.item(tool)?;
-    }
-    Ok(())
+    })
 }
 
 fn function(tool: &ToolDeclaration, out: &mut Vec<u8>) -> Result<()> {

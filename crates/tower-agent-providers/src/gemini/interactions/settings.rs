@@ -1,5 +1,5 @@
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::super::seed::seed;
 use crate::json::Object;
@@ -11,10 +11,9 @@ use tower_agent::model::{ReasoningEffort, ResponseFormat, Settings, ToolChoice};
 pub(super) fn generation_config(
     settings: &Settings,
     has_tools: bool,
-    extra: Option<&Map<String, Value>>,
     out: &mut Vec<u8>,
 ) -> Result<()> {
-    let mut json = Object::with_extra(out, extra);
+    let mut json = Object::new(out);
     json.optional("temperature", settings.temperature)?;
     json.optional("top_p", settings.top_p)?;
     json.optional("max_output_tokens", settings.max_tokens)?;

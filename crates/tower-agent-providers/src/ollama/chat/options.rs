@@ -1,5 +1,5 @@
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::json::Object;
 use crate::protocol::unsupported;
@@ -7,13 +7,8 @@ use tower_agent::error::Result;
 use tower_agent::model::{ReasoningEffort, ResponseFormat, Settings};
 
 /// Writes `options`.
-pub(super) fn options(
-    settings: &Settings,
-    num_ctx: Option<u32>,
-    extra: Option<&Map<String, Value>>,
-    out: &mut Vec<u8>,
-) -> Result<()> {
-    let mut json = Object::with_extra(out, extra);
+pub(super) fn options(settings: &Settings, num_ctx: Option<u32>, out: &mut Vec<u8>) -> Result<()> {
+    let mut json = Object::new(out);
     json.optional("num_ctx", num_ctx)?;
     json.optional("temperature", settings.temperature)?;
     json.optional("top_p", settings.top_p)?;

@@ -1,5 +1,3 @@
-use std::borrow::Cow;
-
 use serde::Serialize;
 use serde_json::Value;
 
@@ -12,19 +10,16 @@ use tower_agent::error::Result;
 use tower_agent::model::{ModelRequest, Settings, ToolChoice};
 use tower_agent::tool::ToolDeclaration;
 
+/// The fields that the caller's own cannot replace.
+const GUARDED: &[&str] = &["messages", "tools", "format", "stream"];
+
 /// Writes the body of a call.
 ///
 /// The messages come first, so that a body starts with the bytes of the previous one.
 pub(super) fn body(call: &Call<'_>, num_ctx: Option<u32>, out: &mut Vec<u8>) -> Result<()> {
     let request = call.request();
     let settings = request.settings();
-    let more_options = settings.extra.get("options").and_then(Value::as_object);
-    let mut extra = Cow::Borrowed(&settings.extra);
-    if more_options.is_some() {
-        // Merged with ours.
-        extra.to_mut().remove("options");
-    }
-    let mut json = Object::with_extra(out, &*extra);
+    let mut json = Object::body(out, &settings.extra, GUARDED);
     json.array("messages", |items| messages(request, items))?;
     if settings.extra.get("model").is_none_or(Value::is_null) {
         json.field("model", call.require_model()?)?;
@@ -33,7 +28,7 @@ pub(super) fn body(call: &Call<'_>, num_ctx: Option<u32>, out: &mut Vec<u8>) -> 
         json.field_with("tools", |out| tools(request, out))?;
     }
     let mut ours = Vec::new();
-    options(settings, num_ctx, more_options, &mut ours)?;
+    options(settings, num_ctx, &mut ours)?;
     if ours != b"{}" {
         json.field_with("options", |out| {
             out.extend_from_slice(&ours);

@@ -149,8 +149,14 @@ impl Decoder for ChatDecoder {
 /// Returns whether the usage of a stream is requested, which it is unless the caller's fields say
 /// otherwise.
 fn wants_usage(settings: &Settings) -> bool {
-    let options = settings.extra.get("stream_options");
-    options.is_none_or(|options| options["include_usage"] == true)
+    match settings.extra.get("stream_options") {
+        None => true,
+        Some(Value::Object(options)) => {
+            let include = options.get("include_usage");
+            include.is_none_or(|include| *include == true)
+        }
+        Some(_) => false,
+    }
 }
 
 impl ChatDecoder {

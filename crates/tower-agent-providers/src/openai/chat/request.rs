@@ -11,6 +11,9 @@ use tower_agent::error::{Error, ErrorKind, Result};
 use tower_agent::model::{ModelRequest, ResponseFormat, Settings, ToolChoice};
 use tower_agent::tool::ToolDeclaration;
 
+/// The fields that the caller's own cannot replace.
+const GUARDED: &[&str] = &["messages", "tools", "response_format", "stream"];
+
 /// Writes the body of a call.
 ///
 /// The messages come first, so that a body starts with the bytes of the previous one.
@@ -25,7 +28,7 @@ pub(super) fn body(call: &Call<'_>, dialect: Dialect, out: &mut Vec<u8>) -> Resu
         }
         _ => None,
     };
-    let mut json = Object::with_extra(out, &settings.extra);
+    let mut json = Object::body(out, &settings.extra, GUARDED);
     json.array("messages", |items| {
         messages(request, dialect, described, items)
     })?;

@@ -9,13 +9,16 @@ use crate::protocol::{Call, unsupported};
 use tower_agent::error::Result;
 use tower_agent::model::{ResponseFormat, Settings};
 
+/// The fields that the caller's own cannot replace.
+const GUARDED: &[&str] = &["input", "tools", "text.format", "stream"];
+
 /// Writes the body of a call.
 ///
 /// The input comes first, so that a body starts with the bytes of the previous one.
 pub(super) fn body(call: &Call<'_>, out: &mut Vec<u8>) -> Result<()> {
     let request = call.request();
     let settings = request.settings();
-    let mut json = Object::with_extra(out, &settings.extra);
+    let mut json = Object::body(out, &settings.extra, GUARDED);
     json.array("input", |items| input(request, items))?;
     if settings.extra.get("model").is_none_or(Value::is_null) {
         json.field("model", call.require_model()?)?;

@@ -51,6 +51,10 @@ async fn sent(request: ModelRequest) -> Value {
     server.only().body
 }
 
+fn extra(fields: Value) -> serde_json::Map<String, Value> {
+    fields.as_object().unwrap().clone()
+}
+
 async fn sent_settings(settings: Settings) -> Value {
     sent(ModelRequest::new([Message::user("hi")]).with_settings(settings)).await
 }
@@ -207,6 +211,38 @@ async fn a_tool_is_strict_if_its_schema_is_closed_and_of_what_strict_mode_reads(
     }
     // An option may be left out.
     assert!(!strict(tool().with_arguments::<Closed>()).await);
+}
+
+#[tokio::test]
+async fn extra_fields_stand_beside_the_schema_and_the_encrypted_reasoning() {
+    let mut settings = Settings::default();
+    settings.reasoning_effort = Some(ReasoningEffort::Low);
+    settings.response_format = Some(ResponseFormat::JsonSchema {
+        name: "N".into(),
+        schema: json!({ "type": "object" }),
+        strict: true,
+    });
+    settings.extra = extra(json!({
+        "text": { "verbosity": "low" },
+        "include": ["web_search_call.action.sources", "reasoning.encrypted_content"],
+        "reasoning": { "summary": "auto" },
+        "store": true,
+    }));
+    let body = sent_settings(settings).await;
+    assert_eq!(body["text"]["verbosity"], "low");
+    assert_eq!(body["text"]["format"]["name"], "N");
+    assert_eq!(
+        body["include"],
+        json!([
+            "reasoning.encrypted_content",
+            "web_search_call.action.sources"
+        ]),
+    );
+    assert_eq!(
+        body["reasoning"],
+        json!({ "effort": "low", "summary": "auto" })
+    );
+    assert_eq!(body["store"], true);
 }
 
 #[tokio::test]

@@ -38,6 +38,45 @@ pub(crate) async fn a_call_is_sent_as_the_protocol_has_it<C: Column>() {
     );
 }
 
+fn with_a_tool(extra: serde_json::Value) -> ModelRequest {
+    let mut settings = Settings::default();
+    settings.extra = extra.as_object().unwrap().clone();
+    let look = Arc::new(ToolDeclaration::new("look", "Looks."));
+    ModelRequest::new([Message::user("Hi.")])
+        .with_tools(Arc::new(vec![look]))
+        .with_settings(settings)
+}
+
+pub(crate) async fn tools_of_the_server_stand_beside_those_of_the_agent<C: Column>() {
+    let answer = Answer::new([text(&["ok"])]);
+    let server = Server::start([reply(200, &C::body(&answer))]).await;
+    let request = with_a_tool(json!({ "tools": [{ "type": "of_the_server" }] }));
+    test_support::call(model::<C>(&server), request)
+        .await
+        .unwrap();
+    let tools = server.only().body["tools"].clone();
+    let [own, added] = tools.as_array().unwrap().as_slice() else {
+        panic!("{tools}");
+    };
+    assert!(own.to_string().contains("look"), "{tools}");
+    assert_eq!(*added, json!({ "type": "of_the_server" }));
+}
+
+pub(crate) async fn no_extra_field_removes_what_the_agent_has_set<C: Column>() {
+    let server = Server::start([]).await;
+    for name in ["tools", C::MESSAGES] {
+        for value in [json!(null), json!("none"), json!({})] {
+            let request = with_a_tool(json!({ name: value }));
+            let error = test_support::call(model::<C>(&server), request)
+                .await
+                .unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{error}");
+            assert!(error.message().contains(name), "{error}");
+        }
+    }
+    assert!(server.seen().is_empty());
+}
+
 /// Returns the parts of this answer, whose calls all have a result, in the next request.
 async fn sent_back<C: Column>(answer: &Answer) -> Vec<Vec<Sent>> {
     let last = Answer::new([text(&["Done."])]);

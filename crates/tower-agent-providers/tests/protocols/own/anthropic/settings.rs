@@ -50,6 +50,32 @@ fn extra_fields_replace_and_remove_ours() {
 }
 
 #[test]
+fn an_effort_stands_beside_the_schema_of_the_answer() {
+    let mut asked = request(|settings| {
+        settings.response_format = Some(ResponseFormat::JsonSchema {
+            name: "N".into(),
+            schema: json!({ "type": "object", "properties": {}, "additionalProperties": false }),
+            strict: true,
+        });
+        let config = json!({ "effort": "low" });
+        settings.extra.insert("output_config".into(), config);
+    });
+    let sent = body(&asked);
+    let config = &sent["output_config"];
+    assert_eq!(config["effort"], "low");
+    assert_eq!(config["format"]["type"], "json_schema");
+
+    let extra = &mut asked.settings_mut().extra;
+    extra.insert(
+        "output_config".into(),
+        json!({ "format": { "type": "text" } }),
+    );
+    let error = try_body(&Messages::default(), &asked).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidRequest);
+    assert!(error.message().contains("output_config.format"), "{error}");
+}
+
+#[test]
 fn an_unsupported_request_is_an_error() {
     for (request, problem) in [
         (
