@@ -91,6 +91,11 @@ impl Decoder for MessagesDecoder {
         match received.r#type.as_deref().or(event.name) {
             Some("error") => return Err(reported(event.data)),
             Some("message_start") => {
+                // A gateway that asked again: the calls of both would be made.
+                if self.has_begun {
+                    let why = "the server began a second answer in one stream";
+                    return Err(Fault::protocol(why));
+                }
                 let answer = received.message.unwrap_or_default();
                 self.has_begun = true;
                 self.answer(answer, out)?;

@@ -220,6 +220,7 @@ impl GenerateContentDecoder {
             None => {}
         }
         self.open = None;
+        self.finish_reason = None;
         out.push(Piece::Part(match (part.function_call, part.inline_data) {
             (Some(call), _) => Part::ToolCall(self.call(call, data)?),
             // An image from the model's reasoning is not a part of its answer.
@@ -238,6 +239,11 @@ impl GenerateContentDecoder {
     /// Adds text or reasoning. Words with a signature are a part of their own: they must go back as
     /// they came, not merged with others.
     fn words(&mut self, text: String, thought: bool, data: ProviderData, out: &mut Vec<Piece>) {
+        if !text.is_empty() {
+            // Beside a tool of the server, a reason may stand in the middle of a stream: it counts only
+            // if nothing is said after it.
+            self.finish_reason = None;
+        }
         let kind = if thought {
             OpenPart::Reasoning
         } else {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tower_agent::model::FinishReason;
 
-use super::fixtures::{answer, event, events, events_of, streamed, text_block};
+use super::fixtures::{answer, event, events, events_of, streamed, text_block, tool_use};
 use crate::server::{Reply, chunked};
 use test_support::text;
 
@@ -89,4 +89,24 @@ async fn nothing_is_read_after_the_last_event() {
         .collect();
     let (response, _) = streamed(chunked([bytes])).await;
     assert_eq!(response.unwrap().message().text(), "hi");
+}
+
+/// A gateway asked another server after the first one had begun.
+#[tokio::test]
+async fn a_second_answer_in_one_stream_is_an_error() {
+    let one = answer(
+        json!([tool_use("toolu_1", "look", json!({ "at": "sky" }))]),
+        "tool_use",
+    );
+    let first = events_of(&one);
+    let second = events_of(&answer(json!([text_block("hi")]), "end_turn"));
+    for kept in 1..first.len() {
+        let both: Vec<_> = first[..kept].iter().chain(&second).cloned().collect();
+        let (response, _) = streamed(events(&both)).await;
+        let error = response.unwrap_err();
+        assert!(
+            error.message().contains("a second answer"),
+            "{kept}: {error}"
+        );
+    }
 }

@@ -245,3 +245,21 @@ async fn a_reason_in_every_chunk_is_no_end() {
     let (response, _) = streamed(events(&[only])).await;
     assert!(response.unwrap_err().message().contains("ended early"));
 }
+
+#[tokio::test]
+async fn a_reason_counts_only_if_nothing_is_said_after_it() {
+    let more = [
+        parts(json!([{ "text": "b" }])),
+        parts(json!([{ "executableCode": { "code": "1 + 1" } }])),
+        parts(json!([{ "functionCall": { "name": "look", "args": {} } }])),
+    ];
+    for more in more {
+        let begun = [finished(json!([{ "text": "a" }]), "STOP"), more];
+        let (cut, _) = streamed(events(&begun)).await;
+        assert!(cut.unwrap_err().message().contains("ended early"));
+        let [first, second] = begun;
+        let last = finished(json!([{ "text": "c" }]), "STOP");
+        let (whole, _) = streamed(events(&[first, second, last])).await;
+        assert!(whole.unwrap().text().ends_with('c'));
+    }
+}
