@@ -52,7 +52,9 @@
 //! # Where to register it
 //!
 //! A budget counts the calls that pass it. Outside a retry it counts a call once, however many
-//! attempts it takes; [inside](tower_agent::AgentBuilder::model_layer) the retry it counts every attempt.
+//! attempts it takes: so do [`global_callbacks`](tower_agent::AgentBuilder::global_callbacks), and
+//! [`with_global_callbacks`](tower_agent::AgentRequest::with_global_callbacks) for one run. [Inside](tower_agent::AgentBuilder::model_layer) the retry it counts every attempt, also with
+//! [`with_callbacks`](tower_agent::AgentRequest::with_callbacks).
 //! Registered with [`global_callbacks`](tower_agent::AgentBuilder::global_callbacks) it covers the whole tree of agents;
 //! registered on one agent it covers only that agent's own calls. Two agents with clones of one
 //! budget share it. As a layer, a budget is a band of its own. To count every attempt of each of
@@ -90,7 +92,8 @@
 //! conversation's [private state](tower_agent::RunContext::private_state), if the budget is a bundle and
 //! the only one of its [name](Budget::named) in the run. A run that is resumed after any other end
 //! counts as a new run. A budget made by [`of`](Budget::of) is shared by everything charged to that
-//! account, across runs.
+//! account, across runs; one made by [`by`](Budget::by) finds the account of each run, such as that of
+//! its user. An account is in memory: [save](Account::used) and [restore](Account::restored) it.
 
 mod account;
 mod limits;

@@ -9,8 +9,8 @@ use serde_json::json;
 use tower_agent::callback::{Bundle, after_model, before_model};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Action, Agent, AgentBuilder, AgentRequest, Error, ErrorKind, ModelRequest, ModelResponse,
-    Resolution, Result,
+    Action, Agent, AgentBuilder, AgentRequest, Error, ErrorKind, Message, ModelRequest,
+    ModelResponse, Resolution, Result,
 };
 use tower_agent_middleware::approval::{Approval, Decision};
 use tower_agent_middleware::budget::{Account, Budget, Limit, Limits};
@@ -220,14 +220,15 @@ async fn two_budgets_of_one_run_each_hold_inside_the_agents_own() {
 
 #[tokio::test]
 async fn a_guard_that_hides_sees_what_the_callbacks_of_a_run_write() {
-    let redact = || Redact::new([Detector::email()]).unwrap();
+    let redact = || Redact::new([Detector::email()]).unwrap().redact_input();
     let writes = || {
         Bundle::new()
             .on_model(after_model(|_, _| {
                 Action::Respond(ModelResponse::from_text("It is jo@example.com."))
             }))
             .on_model(before_model(|request: &mut ModelRequest| {
-                request.add_instructions("Ask jo@example.com.");
+                let message = Message::user("Ask jo@example.com.");
+                request.messages_mut().push(message);
             }))
     };
     let places: [fn(AgentBuilder, Redact) -> AgentBuilder; 2] = [
@@ -255,8 +256,8 @@ async fn a_guard_that_hides_sees_what_the_callbacks_of_a_run_write() {
             assert!(!shown.contains("jo@example.com"), "{shown}");
             let sent = model.requests();
             assert_eq!(sent.len(), 1, "{shown}");
-            let instructions = sent[0].instructions().unwrap();
-            assert!(!instructions.contains("jo@example.com"), "{instructions}");
+            let last = sent[0].messages().last().unwrap().text();
+            assert_eq!(last, "Ask [email].");
         }
     }
 }
