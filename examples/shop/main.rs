@@ -27,8 +27,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
-use tower::ServiceBuilder;
-use tower_agent::{Agent, AgentRequest, BoxError, ErrorKind, Request, Resolution, Tool};
+use tower_agent::{Agent, BoxError, ErrorKind, Resolution, Tool};
 use tower_agent_agui::AgUi;
 use tower_agent_agui::threads::{Roles, ThreadKey, ThreadQuery, ThreadStore};
 use tower_agent_durable::{SessionThreads, Sqlite};
@@ -55,22 +54,21 @@ fn agent() -> Result<Agent, BoxError> {
         .instructions("You help the customers of a shop.")
         .tool(refund)
         .on_tool(approval.allow_edits())
+        .global_callbacks(budget())
         .build()?;
     Ok(agent)
 }
 
-/// The budget of each customer.
-type Accounts = Mutex<HashMap<Option<Arc<str>>, Account>>;
-
-/// Gives a run the budget of its customer.
-fn charge(accounts: &Accounts, request: AgentRequest) -> AgentRequest {
-    let Ok(thread) = request.context().extension::<ThreadKey>() else {
-        return request;
-    };
-    let mut accounts = accounts.lock().unwrap_or_else(PoisonError::into_inner);
-    let account = accounts.entry(thread.principal.clone());
-    let account = account.or_insert_with(|| Account::new(Limits::new().model_calls(20)));
-    request.with_callbacks(Budget::of(account.clone()))
+/// Charges each run to its customer, who may ask the model so often.
+fn budget() -> Budget {
+    let accounts = Mutex::new(HashMap::new());
+    Budget::by(move |run| {
+        let customer = run.extension::<ThreadKey>()?.principal.clone();
+        let mut accounts = accounts.lock().unwrap_or_else(PoisonError::into_inner);
+        let account = accounts.entry(customer);
+        let account = account.or_insert_with(|| Account::new(Limits::new().model_calls(20)));
+        Ok(account.clone())
+    })
 }
 
 /// Returns the sender of a request. In a shop of your own it is in the session; here the page says it.
@@ -160,11 +158,7 @@ async fn answer(
 async fn main() -> Result<(), BoxError> {
     let file = env::var("SHOP_DB").unwrap_or_else(|_| "shop.db".into());
     let threads = Arc::new(SessionThreads::new(Sqlite::open(file).await?));
-    let accounts = Arc::new(Accounts::default());
-    let agent = ServiceBuilder::new()
-        .map_request(move |request| charge(&accounts, request))
-        .service(agent()?);
-    let agui = AgUi::builder(agent)
+    let agui = AgUi::builder(agent()?)
         .name(SUPPORT)
         .principal(|head| user(&head.headers))
         .threads(threads.clone())

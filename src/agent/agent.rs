@@ -13,7 +13,7 @@ use super::named_tools::KnownTools;
 use super::outline::{Body, Outline};
 use super::stream::RunStream;
 use crate::call::{BoxCallFuture, CallKind, Origin, Request};
-use crate::callback::{Bundle, LayerInner, Tree};
+use crate::callback::{LayerInner, RunBundles, Tree};
 use crate::context::{Inherited, RunContext};
 use crate::conversation::Open;
 use crate::error::{Error, ErrorKind, Result};
@@ -143,8 +143,16 @@ impl Agent {
         &self.0.explanation
     }
 
+    /// Returns the same for one run, with the callbacks and layers that the request brings.
+    #[must_use]
+    pub fn explain_for(&self, request: &AgentRequest) -> Explanation {
+        self.0
+            .outline
+            .explain(&None, request.callbacks().as_deref())
+    }
+
     /// Returns whether the [global callbacks](crate::AgentBuilder::global_callbacks) have a
-    /// [journal](Bundle::journal), so that another process can continue a run.
+    /// [journal](crate::callback::Bundle::journal), so that another process can continue a run.
     #[must_use]
     pub fn is_durable(&self) -> bool {
         self.0.outline.global.has_journal()
@@ -203,7 +211,7 @@ impl AgentInner {
         let named = request
             .callbacks()
             .as_deref()
-            .map(Bundle::named_tools)
+            .map(RunBundles::named_tools)
             .unwrap_or_default();
         self.known_tools.check_run(&named, request.tools())
     }

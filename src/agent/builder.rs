@@ -420,7 +420,7 @@ impl AgentBuilder {
             max_iterations: self.max_iterations,
             max_nesting: self.max_nesting,
             known_tools: KnownTools { all, brought },
-            explanation: outline.explain(&None),
+            explanation: outline.explain(&None, None),
             outline: Arc::new(outline),
             gives_one_answer: true,
             stack,
@@ -453,6 +453,6 @@ impl AgentBuilder {
 impl fmt::Debug for AgentBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let outline = self.outline();
-        write!(f, "AgentBuilder({})", outline.explain(&None))
+        write!(f, "AgentBuilder({})", outline.explain(&None, None))
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::explain::Explanation;
 use crate::call::Request;
-use crate::callback::{Bundle, InBundle, Rules, StackBuilder, Tree};
+use crate::callback::{Bundle, InBundle, Rules, RunBundles, StackBuilder, Tree};
 use crate::context::Inherited;
 use crate::model::ModelRequest;
 use crate::run::AgentRequest;
@@ -55,23 +55,29 @@ impl Parts {
         let rules = tree.callback_rules(R::CALL);
         let journal = tree.journal.of::<R>().names();
         let layers = tree.global.layers().of::<R>().names();
-        let tree = R::around(&tree.global);
-        let of_tree = tree.names().map(String::from);
+        let layers_of_run = tree.of_run.layers().of::<R>().names();
+        let global = R::around(&tree.global);
+        let of_tree = global.names().map(String::from);
         match names.first_mut() {
-            _ if tree.is_empty() => {}
-            Some(own) if self.begins_with_band && tree.shares_band_of(rules) => {
+            _ if global.is_empty() => {}
+            Some(own) if self.begins_with_band && global.shares_band_of(rules) => {
                 *own = of_tree.chain(std::mem::take(own)).collect();
             }
             _ => names.insert(0, of_tree.collect()),
         }
+        let of_run = R::around(&tree.of_run);
+        if !of_run.is_empty() {
+            names.push(of_run.names().map(String::from).collect());
+        }
+        let layers = layers.chain(layers_of_run);
         journal.chain(layers).chain(names).collect()
     }
 }
 
 impl Outline {
-    /// The agent inside others that have this for it.
-    pub(super) fn explain(&self, around: &Inherited) -> Explanation {
-        let inherited = Tree::enter(around, self.rules.as_ref(), &self.global, None);
+    /// The agent inside others that have this for it, with the callbacks that a run brings.
+    pub(super) fn explain(&self, around: &Inherited, of_run: Option<&RunBundles>) -> Explanation {
+        let inherited = Tree::enter(around, self.rules.as_ref(), &self.global, of_run);
         let nothing = Tree::default();
         let tree = inherited.as_deref().unwrap_or(&nothing);
         let mut onion = Explanation::new();
@@ -105,14 +111,14 @@ impl Outline {
                 if !sub_agents.is_empty() {
                     onion.line(inside + 1, "may transfer to");
                     for agent in sub_agents {
-                        onion.nest(inside + 2, &agent.explain(&inherited));
+                        onion.nest(inside + 2, &agent.explain(&inherited, None));
                     }
                 }
             }
             Body::Team { plan, members } => {
                 onion.line(inside, plan);
                 for member in members {
-                    onion.nest(inside + 1, &member.explain(&inherited));
+                    onion.nest(inside + 1, &member.explain(&inherited, None));
                 }
             }
         }

@@ -15,8 +15,9 @@ use crate::tool::{BoxTool, ToolRequest, ToolService};
 /// Callbacks and layers for every call of an agent, registered together.
 ///
 /// Register it with [`callbacks`](crate::AgentBuilder::callbacks) for one agent, with
-/// [`global_callbacks`](crate::AgentBuilder::global_callbacks) for the agent and all its sub-agents, or with
-/// [`with_callbacks`](AgentRequest::with_callbacks) for one run. Its callbacks follow the
+/// [`global_callbacks`](crate::AgentBuilder::global_callbacks) for the agent and all its sub-agents, or for one
+/// run with [`with_callbacks`](AgentRequest::with_callbacks) and
+/// [`with_global_callbacks`](AgentRequest::with_global_callbacks). Its callbacks follow the
 /// [semantics](crate::AgentBuilder::semantics) of the agent that they are registered with or that
 /// is called, also in sub-agents with other semantics. A type that implements
 /// [`Hooks`](crate::compat::Hooks) converts to a bundle.
@@ -405,22 +406,93 @@ impl Bundle {
     }
 }
 
+/// The callbacks that a caller adds to a run.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RunBundles {
+    /// Outside everything of the agents' own.
+    global: Bundle,
+    /// Inside it.
+    inside: Bundle,
+}
+
+impl RunBundles {
+    /// Returns the callbacks outside everything of the agents' own.
+    pub(super) fn global(&self) -> &Bundle {
+        &self.global
+    }
+
+    /// Returns the callbacks inside everything of the agents' own.
+    pub(super) fn inside(&self) -> &Bundle {
+        &self.inside
+    }
+
+    /// Returns the tools that the callbacks name.
+    pub(crate) fn named_tools(&self) -> Vec<NamedTool> {
+        let mut named = self.global.named_tools();
+        named.extend(self.inside.named_tools());
+        named
+    }
+}
+
 impl AgentRequest {
-    /// Adds callbacks for this run, inside those of the agents.
+    /// Adds callbacks for this run, inside those of the agents. See
+    /// [`with_global_callbacks`](Self::with_global_callbacks) for callbacks outside them.
     ///
     /// They apply to sub-agents and agents used as tools as well. Unless they have
     /// [semantics](Bundle::semantics) of their own, they follow those of the called agent.
     #[must_use]
     pub fn with_callbacks(mut self, callbacks: impl Into<Bundle>) -> Self {
-        let callbacks = callbacks.into();
+        let bundles = self.bundles_mut();
         // A second bundle joins the first: layers around an agent may add callbacks of their own.
-        let all = match self.callbacks_mut().take() {
-            // Cloned only if a clone of the request shares the bundle.
-            Some(earlier) => Arc::unwrap_or_clone(earlier).and(callbacks),
-            None => callbacks,
-        };
-        *self.callbacks_mut() = Some(Arc::new(all));
+        bundles.inside = std::mem::take(&mut bundles.inside).and(callbacks);
         self
+    }
+
+    /// Adds callbacks for this run, outside everything of the agents' own: directly after the
+    /// agent's [global callbacks](crate::AgentBuilder::global_callbacks), as if registered there.
+    ///
+    /// Outside a retry of the agent, a budget of one user counts each call once. They apply to
+    /// sub-agents and agents used as tools as well. Give them again to a request that resumes the
+    /// run: a checkpoint has no callbacks.
+    ///
+    /// ```
+    /// use tower_agent::callback::{Bundle, before_model, wrap_model};
+    /// use tower_agent::testing::{ScriptedModel, Turn};
+    /// use tower_agent::{Agent, AgentRequest};
+    ///
+    /// # fn main() -> Result<(), tower_agent::BoxError> {
+    /// let retry = wrap_model(|request, mut next| async move { next.run(request).await });
+    /// let agent = Agent::builder(ScriptedModel::new([Turn::from_text("hi")]))
+    ///     .model_layer(retry.named("retry"))
+    ///     .build()?;
+    /// let count = Bundle::new().on_model(before_model(|_| println!("a call")).named("count"));
+    /// let request = AgentRequest::new("Hello").with_global_callbacks(count);
+    /// assert_eq!(
+    ///     agent.explain_for(&request).to_string(),
+    ///     "\
+    /// agent `agent`
+    ///   loop of at most 25 model calls
+    ///     model call
+    ///       count
+    ///         [retry]
+    ///           ScriptedModel
+    ///     tool calls, 8 at a time
+    ///       no tools
+    /// "
+    /// );
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_global_callbacks(mut self, callbacks: impl Into<Bundle>) -> Self {
+        let bundles = self.bundles_mut();
+        bundles.global = std::mem::take(&mut bundles.global).and(callbacks);
+        self
+    }
+
+    fn bundles_mut(&mut self) -> &mut RunBundles {
+        // Copied only if a clone of the request shares them.
+        Arc::make_mut(self.callbacks_mut().get_or_insert_default())
     }
 }
 

@@ -13,8 +13,9 @@ use crate::call::{BoxCallService, Request};
 /// ```text
 /// before all   journals             of bundles for a tree or a run
 ///              outermost callbacks  of the agents around, then of this one
-///              layers of bundles    global, then given with the request
-/// the first    global callbacks     of the agents around, and of this one
+///              layers of bundles    global, then given with the request to stand inside
+/// the first    global callbacks     of the agents around and of this one, each followed by those
+///  |                                given with its request
 ///  |           own callbacks        up to the first layer
 ///  |     [layer]                    and again: callbacks, layer
 ///  v           own callbacks        behind the last layer

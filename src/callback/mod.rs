@@ -77,7 +77,7 @@ pub use self::action::{Action, Outcome, Recovery};
 pub use self::any_call::*;
 pub use self::arc_callback::ArcCallback;
 pub use self::bundle::Bundle;
-pub(crate) use self::bundle::{Edges, InBundle};
+pub(crate) use self::bundle::{Edges, InBundle, RunBundles};
 pub use self::callback::Callback;
 pub(crate) use self::callback::erase;
 pub use self::constructors::*;

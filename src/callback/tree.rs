@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use super::bundle::{Bundle, BundleLayers, Edges};
+use super::bundle::{Bundle, BundleLayers, Edges, RunBundles};
 use super::list::Callbacks;
 use super::rules::{CallbackRules, DefaultRules, LoopRules, Rules};
 use crate::call::{CallKind, Request};
@@ -8,7 +8,7 @@ use crate::context::{CallbackTypes, Inherited, OfCallbacks, RunContext};
 
 impl CallbackTypes for OfCallbacks {
     type Tree = Tree;
-    type Bundle = Bundle;
+    type RunBundles = RunBundles;
 }
 
 /// The callbacks, layers and rules that an agent passes down to its calls and sub-agents.
@@ -38,7 +38,7 @@ impl Tree {
         around: &Inherited,
         rules: Option<&Arc<dyn Rules>>,
         global: &Bundle,
-        of_run: Option<&Bundle>,
+        of_run: Option<&RunBundles>,
     ) -> Inherited {
         // Most agents add nothing: they share what is around them.
         if rules.is_none() && global.is_empty() && of_run.is_none() {
@@ -49,20 +49,30 @@ impl Tree {
         if let Some(rules) = rules {
             tree.rules = Some(rules.clone());
         }
-        tree.journal.append(global.journal_layers());
-        // Fixed here: in a sub-agent with other rules, the callbacks keep those of the agent that
-        // they were registered with.
-        let callbacks = global.clone().or_rules(tree.rules());
-        tree.edges.append(callbacks.edges());
-        tree.global.extend(callbacks);
+        // The run's are registered after the agent's, and a journal of the run is inside one of the
+        // tree as well.
+        tree.add_global(global);
         if let Some(of_run) = of_run {
-            // A journal of the run is inside one of the tree, as its callbacks are.
-            tree.journal.append(of_run.journal_layers());
-            let callbacks = of_run.clone().or_rules(tree.rules());
-            tree.edges.append(callbacks.edges());
-            tree.of_run.extend(callbacks);
+            tree.add_global(of_run.global());
+            let inside = tree.add_edges(of_run.inside());
+            tree.of_run.extend(inside);
         }
         Some(Arc::new(tree))
+    }
+
+    fn add_global(&mut self, bundle: &Bundle) {
+        let callbacks = self.add_edges(bundle);
+        self.global.extend(callbacks);
+    }
+
+    /// Adds what is outside and inside everything else; returns the bundle with its rules.
+    fn add_edges(&mut self, bundle: &Bundle) -> Bundle {
+        self.journal.append(bundle.journal_layers());
+        // Fixed here: in a sub-agent with other rules, the callbacks keep those of the agent that
+        // they were registered with.
+        let callbacks = bundle.clone().or_rules(self.rules());
+        self.edges.append(callbacks.edges());
+        callbacks
     }
 
     fn rules(&self) -> &dyn Rules {

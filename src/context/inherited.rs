@@ -9,7 +9,7 @@ pub(crate) trait CallbackTypes {
     /// The callbacks that an agent passes down to its calls and sub-agents.
     type Tree;
     /// The callbacks that a caller adds to a run.
-    type Bundle;
+    type RunBundles;
 }
 
 /// The implementation of [`CallbackTypes`].
@@ -19,4 +19,4 @@ pub(crate) enum OfCallbacks {}
 pub(crate) type Inherited = Option<Arc<<OfCallbacks as CallbackTypes>::Tree>>;
 
 /// The callbacks that a caller adds to a run.
-pub(crate) type RunCallbacks = Option<Arc<<OfCallbacks as CallbackTypes>::Bundle>>;
+pub(crate) type RunCallbacks = Option<Arc<<OfCallbacks as CallbackTypes>::RunBundles>>;

@@ -1,4 +1,4 @@
-//! Guides: conversations, trust, who the user is, middleware, tower's layers, and migration from other frameworks.
+//! Guides: conversations, trust, who the user is, limits per user, middleware, tower's layers, and migration from other frameworks.
 
 #[doc = include_str!("migration.md")]
 #[doc = include_str!("migration/potato.md")]
@@ -25,6 +25,9 @@ pub mod trust {}
 
 #[doc = include_str!("who_is_the_user.md")]
 pub mod who_is_the_user {}
+
+#[doc = include_str!("limits_per_user.md")]
+pub mod limits_per_user {}
 
 #[doc = include_str!("conversations.md")]
 #[doc = "```"]

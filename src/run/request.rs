@@ -424,7 +424,7 @@ impl AgentRequest {
         &mut self.extensions
     }
 
-    /// Returns whether the request has [callbacks](Self::with_callbacks) for its run. `false` once
+    /// Returns whether the request has [callbacks](Self::with_callbacks) for its run, of either place. `false` once
     /// the agent has received the request: they are part of the run from then on.
     #[must_use]
     pub fn has_callbacks(&self) -> bool {

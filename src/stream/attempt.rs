@@ -10,6 +10,7 @@ use super::emitter::EventEmitter;
 use super::mapper::{Frame, Mappers};
 use super::message_builder::{self, MessageBuilder};
 use super::piece::Piece;
+use super::unfinished::Unfinished;
 use crate::error::Result;
 use crate::message::{CallIds, Message, Part};
 use crate::on_drop::OnDrop;
@@ -33,6 +34,8 @@ struct Reader {
     mapped: Vec<Delta>,
     /// The message after the mappers, if there are any.
     seen: MessageBuilder,
+    /// What the call knows of the attempt if it does not finish.
+    received: Unfinished,
 }
 
 /// Emits what is visible of the attempt.
@@ -109,11 +112,17 @@ impl Attempt {
             mappers,
             mapped: Vec::new(),
             seen: MessageBuilder::default(),
+            received: Unfinished::default(),
         };
-        let reader = OnDrop::new(reader, |Reader { emitter, .. }| {
+        let reader = OnDrop::new(reader, |reader| {
+            let Reader {
+                emitter, received, ..
+            } = reader;
             // Not taken back yet: it stays visible until another attempt has output, or the call
             // ends without one.
-            emitter.call.look(|call| call.abandon(emitter.number));
+            emitter
+                .call
+                .look(|call| call.abandon(emitter.number, *received));
         });
         Self {
             draft: MessageBuilder::default(),
@@ -156,6 +165,12 @@ impl Attempt {
             }
             Piece::TextEnd(provider) => {
                 self.draft.end_text(provider);
+                Ok(Shown::Told { has_room: true })
+            }
+            Piece::Usage(usage) => {
+                if let Some(reader) = &mut self.reader {
+                    reader.received.usage = usage;
+                }
                 Ok(Shown::Told { has_room: true })
             }
         };
@@ -228,6 +243,8 @@ impl Attempt {
                 attempt: None,
             });
         };
+        // It may be dropped while a mapper holds back the end, and the draft has moved.
+        reader.received.text_len = draft.text_len();
         let (message, has_room) = reader.finish(draft).await?;
         // Complete from here on: only the wait for the consumer is left.
         reader.disarm();
@@ -238,6 +255,15 @@ impl Attempt {
             message,
             attempt: Some(reader.emitter.number),
         })
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        // Measured once, here: to count each delta would cost every stream.
+        if let Some(reader) = &mut self.reader {
+            reader.received.text_len += self.draft.text_len();
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use super::channel::{EventBatch, EventChannel};
 use super::delta::Delta;
 use super::event::{EventKind, ToolCallStart};
 use super::message_builder::{self, shows_same};
+use super::unfinished::Unfinished;
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::{Message, MessageId};
 
@@ -59,6 +60,8 @@ pub(super) struct Call {
     message: MessageId,
     attempts: u32,
     live: Option<Live>,
+    /// The attempts that were dropped before they finished.
+    unfinished: Vec<Unfinished>,
     is_over: bool,
 }
 
@@ -105,6 +108,7 @@ impl Call {
             message,
             attempts: 0,
             live: None,
+            unfinished: Vec::new(),
             is_over: false,
         }
     }
@@ -119,6 +123,11 @@ impl Call {
     /// Returns whether output of this call was streamed.
     pub(super) fn is_committed(&self) -> bool {
         self.live.is_some()
+    }
+
+    /// Returns what had been received of the attempts that did not finish.
+    pub(super) fn unfinished(&self) -> &[Unfinished] {
+        &self.unfinished
     }
 
     /// Returns the id of the message that shows an attempt.
@@ -227,7 +236,8 @@ impl Call {
     }
 
     /// Handles an attempt that was dropped before it finished.
-    pub(super) fn abandon(&mut self, attempt: u32) {
+    pub(super) fn abandon(&mut self, attempt: u32, received: Unfinished) {
+        self.unfinished.push(received);
         match &mut self.live {
             Some(live) if live.attempt == attempt && matches!(live.phase, LivePhase::Writing) => {
                 live.phase = LivePhase::Abandoned;

@@ -7,6 +7,7 @@ use super::consumer_wait::ConsumerWait;
 use super::emitter::EventEmitter;
 use super::event_stream::EventStream;
 use super::mapper::{Frame, Mapper};
+use super::unfinished::Unfinished;
 use crate::message::{Message, MessageId};
 use crate::state::State;
 
@@ -105,6 +106,36 @@ impl DeltaSender {
     #[must_use]
     pub fn is_committed(&self) -> bool {
         self.call.look(|call| call.is_committed())
+    }
+
+    /// Returns what had been received of the attempts of this call that did not finish, in the order
+    /// in which they were dropped.
+    ///
+    /// A provider may charge for them. In the `on_end` of a callback, the attempts of a call that was
+    /// dropped are among them.
+    ///
+    /// ```
+    /// use tower_agent::Usage;
+    /// use tower_agent::stream::{self, Delta, Piece};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> tower_agent::Result<()> {
+    /// let (sink, _events) = stream::channel(8);
+    /// let mut attempt = sink.open();
+    /// attempt.send(Piece::Usage(Usage::new(20, 1))).await?;
+    /// attempt.send(Delta::Text("Four".into())).await?;
+    /// drop(attempt);
+    ///
+    /// let unfinished = sink.unfinished();
+    /// assert_eq!(unfinished.len(), 1);
+    /// assert_eq!(unfinished[0].usage, Usage::new(20, 1));
+    /// assert_eq!(unfinished[0].text_len, 4);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn unfinished(&self) -> Vec<Unfinished> {
+        self.call.look(|call| call.unfinished().to_vec())
     }
 
     /// Returns a counter of the time that the call waits for its consumer from now on.

@@ -76,6 +76,8 @@ impl MessageBuilder {
             Piece::Part(part) => self.push_part(part),
             Piece::ReasoningEnd(provider) => self.end_reasoning(provider),
             Piece::TextEnd(provider) => self.end_text(provider),
+            // A message has none: it is for an attempt that does not finish.
+            Piece::Usage(_) => {}
         }
         Ok(())
     }
@@ -108,6 +110,18 @@ impl MessageBuilder {
         };
         self.parts
             .push(BuiltPart::Whole(Part::Text(Text { text, provider })));
+    }
+
+    /// The length of the text so far, in bytes.
+    pub(super) fn text_len(&self) -> usize {
+        let lengths = self.parts.iter().map(|part| match part {
+            BuiltPart::Text(text) | BuiltPart::Reasoning(text) => text.len(),
+            BuiltPart::ToolCall {
+                name, arguments, ..
+            } => name.len() + arguments.len(),
+            BuiltPart::Whole(part) => part.text_len(),
+        });
+        lengths.sum()
     }
 
     /// The number of parts so far.

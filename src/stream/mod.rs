@@ -41,6 +41,7 @@ mod event_stream;
 mod mapper;
 mod message_builder;
 mod piece;
+mod unfinished;
 
 pub use self::attempt::{Attempt, Streamed};
 pub use self::consumer_wait::ConsumerWait;
@@ -53,3 +54,4 @@ pub use self::event::{
 pub use self::event_stream::EventStream;
 pub use self::mapper::{MapFn, Mapper, map_fn};
 pub use self::piece::Piece;
+pub use self::unfinished::Unfinished;

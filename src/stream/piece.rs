@@ -1,5 +1,5 @@
 use super::delta::Delta;
-use crate::message::{Part, ProviderData};
+use crate::message::{Part, ProviderData, Usage};
 
 /// A piece that a provider adds to the message of its [attempt](super::Attempt).
 ///
@@ -41,6 +41,9 @@ pub enum Piece {
     /// text belongs to a new part. Without a current one, a text part without text if there is data,
     /// and otherwise nothing.
     TextEnd(ProviderData),
+    /// The tokens used so far, in place of what was told before: for an attempt that does not
+    /// [finish](super::DeltaSender::unfinished). That of a complete response is in the response.
+    Usage(Usage),
 }
 
 impl From<Delta> for Piece {

@@ -391,7 +391,7 @@ impl TeamBuilder {
                 all,
                 ..KnownTools::default()
             },
-            explanation: outline.explain(&None),
+            explanation: outline.explain(&None, None),
             outline: Arc::new(outline),
             gives_one_answer,
             stack,
@@ -443,6 +443,6 @@ impl TeamBuilder {
 impl fmt::Debug for TeamBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let outline = self.outline();
-        write!(f, "TeamBuilder({})", outline.explain(&None))
+        write!(f, "TeamBuilder({})", outline.explain(&None, None))
     }
 }

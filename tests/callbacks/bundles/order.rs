@@ -80,6 +80,112 @@ async fn the_trees_callbacks_are_outermost_and_the_runs_innermost_at_every_call(
 }
 
 #[tokio::test]
+async fn a_runs_global_callbacks_are_inside_the_trees_and_outside_the_agents_own() {
+    let trace = Trace::default();
+    let agent = agent(model(), &trace);
+    let request = AgentRequest::new("?")
+        .with_callbacks(logs("inside", &trace))
+        .with_global_callbacks(logs("run", &trace));
+
+    agent.run(request).await.unwrap();
+
+    let call = "tree> run> [ own> inside> <inside <own ] <tree <run";
+    let (before, after) = call.split_at("tree> run> [ own> inside>".len());
+    assert_eq!(
+        trace.take(),
+        format!("{before} {call} {call} {call}{after}")
+    );
+}
+
+#[tokio::test]
+async fn a_runs_global_callbacks_are_around_each_of_its_agents_once() {
+    let trace = Trace::default();
+    let inner = Agent::builder(ScriptedModel::new([Turn::from_text("inner")]))
+        .name("inner")
+        .on_model(Logger::new("inner", &trace))
+        .global_callbacks(Bundle::new().on_model(Logger::new("inner tree", &trace)))
+        .build()
+        .unwrap();
+    let script = [
+        Turn::tool("inner", json!({"request": "?"})),
+        Turn::from_text("done"),
+    ];
+    let agent = Agent::builder(ScriptedModel::new(script))
+        .tool(inner.into_tool("Answers."))
+        .on_model(Logger::new("own", &trace))
+        .global_callbacks(Bundle::new().on_model(Logger::new("tree", &trace)))
+        .build()
+        .unwrap();
+    let request = AgentRequest::new("?")
+        .with_global_callbacks(Bundle::new().on_model(Logger::new("run", &trace)));
+
+    agent.run(request).await.unwrap();
+
+    let own = "tree> run> own> <own <tree <run";
+    let inside = "tree> run> inner tree> inner> <inner <tree <run <inner tree";
+    assert_eq!(trace.take(), format!("{own} {inside} {own}"));
+}
+
+#[tokio::test]
+async fn a_runs_global_callbacks_join_the_agents_first_band_where_its_semantics_say_so() {
+    let trace = Trace::default();
+    let agent = Agent::builder(ScriptedModel::new([Turn::from_text("hi")]))
+        .semantics(Semantics::adk_python())
+        .on_model(Logger::new("own", &trace))
+        .global_callbacks(Bundle::new().on_model(Logger::new("tree", &trace)))
+        .build()
+        .unwrap();
+    let request = AgentRequest::new("?")
+        .with_global_callbacks(Bundle::new().on_model(Logger::new("run", &trace)));
+
+    agent.run(request).await.unwrap();
+
+    assert_eq!(trace.take(), "tree> run> own> <tree <run <own");
+}
+
+#[tokio::test]
+async fn a_run_is_explained_with_the_callbacks_of_its_request() {
+    let trace = Trace::default();
+    let agent = Agent::builder(model())
+        .tool(echo())
+        .model_layer(
+            wrap_model(|request, mut next| async move { next.run(request).await }).named("retry"),
+        )
+        .on_model(Logger::new("own", &trace))
+        .global_callbacks(Bundle::new().on_model(Logger::new("tree", &trace)))
+        .build()
+        .unwrap();
+    let without = agent.explain().to_string();
+    let request = AgentRequest::new("?")
+        .with_callbacks(
+            Bundle::new()
+                .on_model(Logger::new("inside", &trace))
+                .tool_layer(tower::layer::util::Identity::new()),
+        )
+        .with_global_callbacks(logs("run", &trace));
+
+    assert_eq!(
+        agent.explain_for(&request).to_string(),
+        "\
+agent `agent`
+  run
+    loop of at most 25 model calls
+      model call
+        tree, run
+          [retry]
+            own
+              inside
+                ScriptedModel
+      tool calls, 8 at a time
+        [Identity]
+          run
+            echo
+"
+    );
+    assert_eq!(agent.explain_for(&"?".into()).to_string(), without);
+}
+
+#[tokio::test]
 async fn a_runs_callbacks_are_for_that_run_alone() {
     let trace = Trace::default();
     let model = ScriptedModel::new(vec![Turn::from_text("hi"); 3]);

@@ -229,7 +229,10 @@ impl Account {
         ledger.reserved += wanted;
         Reservation {
             account: self.clone(),
-            held: Mutex::new(Some(wanted)),
+            open: Mutex::new(Some(OpenCall {
+                held: wanted,
+                ..OpenCall::default()
+            })),
             log: None,
         }
     }
@@ -340,9 +343,26 @@ impl SubAssign for Amounts {
 /// The reservation of one call, until the call ends.
 pub(super) struct Reservation {
     account: Account,
-    held: Mutex<Option<Amounts>>,
+    /// `None` once the call is settled.
+    open: Mutex<Option<OpenCall>>,
     /// The log that what it spends belongs to, and the name of the budget there.
     log: Option<(EffectLog, Arc<str>)>,
+}
+
+/// A call that has not been settled.
+#[derive(Clone, Copy, Default)]
+struct OpenCall {
+    held: Amounts,
+    /// The attempts that reached the model or the tool.
+    reached: u32,
+    /// Those that have ended with a response or an error.
+    ended: u32,
+    /// Those that have ended with a response.
+    answered: u32,
+    /// It has a response, which a callback may have given.
+    has_response: bool,
+    /// What the responses have used, without the call itself.
+    used: Amounts,
 }
 
 impl Reservation {
@@ -351,9 +371,45 @@ impl Reservation {
         self.log = Some((effects, budget));
     }
 
-    /// Records what a finished call has used, computed by `spent` from what it reserved.
-    pub(super) fn settle(&self, spent: impl FnOnce(Amounts) -> Amounts) {
-        if self.close(spent) {
+    /// Notes an attempt that reaches the model or the tool.
+    pub(super) fn reach(&self) {
+        self.note(|call| call.reached += 1);
+    }
+
+    /// Notes an attempt that has failed, and used nothing that is known.
+    pub(super) fn fail(&self) {
+        self.note(|call| call.ended += 1);
+    }
+
+    /// Notes the response of an attempt. `used` computes what that has used from the reservation.
+    pub(super) fn answer(&self, used: impl FnOnce(Amounts) -> Amounts) {
+        self.note(|call| {
+            call.ended += 1;
+            call.answered += 1;
+            call.used += used(call.held);
+        });
+    }
+
+    /// Notes the response of the call, which counts if that of no attempt is known.
+    pub(super) fn respond(&self, used: impl FnOnce(Amounts) -> Amounts) {
+        self.note(|call| {
+            call.has_response = true;
+            if call.answered == 0 {
+                call.used += used(call.held);
+            }
+        });
+    }
+
+    fn note(&self, change: impl FnOnce(&mut OpenCall)) {
+        if let Some(call) = &mut *lock(&self.open) {
+            change(call);
+        }
+    }
+
+    /// Ends the call. `cut` computes what the attempts without an end have used, from their number and
+    /// the reservation.
+    pub(super) fn settle(&self, cut: impl FnOnce(u32, Amounts) -> Amounts) {
+        if self.close(|call| call.spent(cut)) {
             self.account.warn();
         }
     }
@@ -363,18 +419,13 @@ impl Reservation {
         self.close(|_| Amounts::default());
     }
 
-    /// Records a call that ran and failed.
-    pub(super) fn fail(&self) {
-        self.settle(Amounts::without_tokens);
-    }
-
-    fn close(&self, spent: impl FnOnce(Amounts) -> Amounts) -> bool {
+    fn close(&self, spent: impl FnOnce(&OpenCall) -> Amounts) -> bool {
         // Taken once: a call that was settled is dropped later.
-        let held = lock(&self.held).take();
-        let Some(held) = held else { return false };
-        let spent = spent(held);
+        let call = lock(&self.open).take();
+        let Some(call) = call else { return false };
+        let spent = spent(&call);
         let mut ledger = self.account.ledger();
-        ledger.reserved -= held;
+        ledger.reserved -= call.held;
         ledger.used += spent;
         if let Some((effects, budget)) = &self.log {
             ledger.note(effects.calls(), spent);
@@ -383,6 +434,21 @@ impl Reservation {
             effects.record(budget, &spent.recorded());
         }
         true
+    }
+}
+
+impl OpenCall {
+    /// Returns what the call is charged.
+    fn spent(&self, cut: impl FnOnce(u32, Amounts) -> Amounts) -> Amounts {
+        if self.reached == 0 && !self.has_response {
+            return Amounts::default();
+        }
+        let mut spent = self.held.without_tokens();
+        spent += self.used;
+        spent += cut(self.reached.saturating_sub(self.ended), self.held);
+        // A call counts once, however many of its attempts have no price.
+        spent.unpriced_calls = spent.unpriced_calls.min(1);
+        spent
     }
 }
 
@@ -445,12 +511,20 @@ impl Amounts {
             ..self
         }
     }
+
+    pub(super) fn without_calls(self) -> Self {
+        Self {
+            model_calls: 0,
+            tool_calls: 0,
+            ..self
+        }
+    }
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
         // The reservation of a failed attempt: a call that is dropped has ended. Calls no user code: a
         // panic may be what drops this.
-        self.close(Amounts::without_tokens);
+        self.close(|call| call.spent(|_, _| Amounts::default()));
     }
 }

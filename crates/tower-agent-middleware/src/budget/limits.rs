@@ -7,7 +7,7 @@ use super::model_price::ModelPrice;
 use super::price_table::{PriceTable, UnknownModel, UnknownPrice};
 use tower_agent::error::{Error, ErrorKind, Result};
 use tower_agent::message::Usage;
-use tower_agent::model::{CacheRetention, ModelRequest, ModelResponse};
+use tower_agent::model::{CacheRetention, ModelRequest};
 
 /// Limits on what may be spent, and what happens beyond them. By default nothing is limited.
 ///
@@ -276,12 +276,15 @@ impl Limits {
         }
     }
 
-    /// Returns the cost of a finished call.
-    pub(super) fn cost_of(&self, request: &ModelRequest, response: &ModelResponse) -> Cost {
-        let usage = response.usage();
+    /// Returns the cost of a call with this usage, of the model that served it if that is known.
+    pub(super) fn cost_of(
+        &self,
+        request: &ModelRequest,
+        served: Option<&str>,
+        usage: Usage,
+    ) -> Cost {
         let settings = request.settings();
         let requested = settings.model.as_deref();
-        let served = response.metadata().model();
         match &self.cost {
             None => Cost {
                 billionths: Some(0),
@@ -319,7 +322,7 @@ impl Limits {
     }
 }
 
-/// The cost of a finished call.
+/// The cost of a call.
 pub(super) struct Cost {
     /// `None` if there is no valid price.
     pub(super) billionths: Option<u64>,

@@ -10,15 +10,23 @@
 //!
 //! | the call | is charged |
 //! |---|---|
-//! | succeeds | one call, and the tokens that the response reports; if it reports none, the tokens reserved |
-//! | is dropped, such as by a client that disconnects | one call, and the tokens reserved: what it used is not known |
-//! | fails | one call, and no tokens |
+//! | has a response | one call, and the tokens that the response reports; if it reports none, the tokens reserved |
+//! | is dropped, cancelled or stopped by a time limit before it reaches the model | nothing |
+//! | the same afterwards, or its connection breaks in a stream | one call, and what is known: the tokens that the provider told, and for what it did not tell a fourth of the bytes of the prompt and of what was received |
+//! | fails otherwise | one call, and no tokens |
 //! | is interrupted | nothing: it has not run |
 //!
-//! A call that a callback fails after the model has responded counts as failed; to charge its
-//! tokens, register the budget inside that callback's band. Calls are counted exactly. Tokens and
-//! cost may exceed the limit by as much as running calls use beyond their reservation: the
-//! request's `max_tokens`, or [a default](Limits::reservation) if it sets none.
+//! All attempts count that the budget is around: a call that is tried again is one call, with the
+//! tokens of each attempt. Registered as a bundle, which is the usual way, the budget also looks
+//! directly around the model and the tools. It sees there which calls reach them, and what a model
+//! used whose response a callback then refused or replaced. As a callback or a layer of its own, it
+//! takes each call that passes it for one that reaches the model.
+//!
+//! An attempt that is cut and not streamed is charged its prompt, as is a model that was still
+//! thinking, unseen: against a client that hangs up again and again, limit the model calls as well.
+//! Calls are counted exactly. Tokens and cost may exceed the limit by as much as running calls use
+//! beyond their reservation: the request's `max_tokens`, or [a default](Limits::reservation) if it
+//! sets none.
 //!
 //! ```
 //! use serde_json::json;
@@ -44,7 +52,9 @@
 //! # Where to register it
 //!
 //! A budget counts the calls that pass it. Outside a retry it counts a call once, however many
-//! attempts it takes; [inside](tower_agent::AgentBuilder::model_layer) the retry it counts every attempt.
+//! attempts it takes: so do [`global_callbacks`](tower_agent::AgentBuilder::global_callbacks), and
+//! [`with_global_callbacks`](tower_agent::AgentRequest::with_global_callbacks) for one run. [Inside](tower_agent::AgentBuilder::model_layer) the retry it counts every attempt, also with
+//! [`with_callbacks`](tower_agent::AgentRequest::with_callbacks).
 //! Registered with [`global_callbacks`](tower_agent::AgentBuilder::global_callbacks) it covers the whole tree of agents;
 //! registered on one agent it covers only that agent's own calls. Two agents with clones of one
 //! budget share it. As a layer, a budget is a band of its own. To count every attempt of each of
@@ -82,15 +92,19 @@
 //! conversation's [private state](tower_agent::RunContext::private_state), if the budget is a bundle and
 //! the only one of its [name](Budget::named) in the run. A run that is resumed after any other end
 //! counts as a new run. A budget made by [`of`](Budget::of) is shared by everything charged to that
-//! account, across runs.
+//! account, across runs; one made by [`by`](Budget::by) finds the account of each run, such as that of
+//! its user. An account is in memory: [save](Account::used) and [restore](Account::restored) it.
 
 mod account;
 mod limits;
 mod litellm;
+mod meter;
 mod model_price;
 mod price_table;
 
+use std::borrow::Cow;
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -102,12 +116,12 @@ pub use self::price_table::{PriceTable, UnknownModel, UnknownPrice};
 use self::account::{Amounts, Reservation};
 use crate::lock::lock;
 use tower_agent::call::Extensions;
-use tower_agent::call::Origin;
 use tower_agent::call::Request;
 use tower_agent::callback::{Action, Bundle, Callback, Outcome};
-use tower_agent::context::{RunContext, ValueTypeError};
+use tower_agent::context::RunContext;
 use tower_agent::error::{Error, ErrorKind, Result};
 use tower_agent::model::{ModelRequest, ModelResponse};
+use tower_agent::stream::{DeltaSender, Unfinished};
 use tower_agent::tool::{ToolRequest, ToolResponse};
 use tower_agent::{AgentRequest, AgentResponse};
 
@@ -134,7 +148,11 @@ use tower_agent::{AgentRequest, AgentResponse};
 /// # }
 /// ```
 #[derive(Clone, Debug)]
-pub struct Budget(Arc<BudgetConfig>);
+pub struct Budget {
+    config: Arc<BudgetConfig>,
+    /// A [`Meter`] directly around the model or the tool notes the attempts.
+    has_meter: bool,
+}
 
 #[derive(Debug)]
 struct BudgetConfig {
@@ -144,11 +162,14 @@ struct BudgetConfig {
     scope: Scope,
 }
 
-#[derive(Debug)]
 enum Scope {
     Run(Limits),
     Account(Account),
+    By(Arc<AccountOf>),
 }
+
+/// Returns the account that a run is charged to.
+type AccountOf = dyn Fn(&RunContext) -> Result<Account> + Send + Sync;
 
 impl Budget {
     /// Creates a budget that each run has for itself.
@@ -163,22 +184,67 @@ impl Budget {
         Self::in_scope(Scope::Account(account))
     }
 
+    /// Creates a budget that charges each run to the account which `account` returns for it, such as
+    /// that of its user. It is asked once a run, sub-agents included; its error fails the call.
+    ///
+    /// Registered once, it holds for every run of the agent: also for one that is resumed, in this
+    /// process or in another.
+    ///
+    /// ```
+    /// use std::collections::HashMap;
+    /// use std::sync::{Mutex, PoisonError};
+    /// use tower_agent::testing::{ScriptedModel, Turn};
+    /// use tower_agent::{Agent, AgentRequest, ErrorKind, RunContext};
+    /// use tower_agent_middleware::budget::{Account, Budget, Limits};
+    ///
+    /// struct Customer(String);
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tower_agent::BoxError> {
+    /// let accounts = Mutex::new(HashMap::<String, Account>::new());
+    /// let budget = Budget::by(move |run: &RunContext| {
+    ///     let Customer(name) = run.extension()?;
+    ///     let mut accounts = accounts.lock().unwrap_or_else(PoisonError::into_inner);
+    ///     let new = || Account::new(Limits::new().model_calls(1));
+    ///     Ok(accounts.entry(name.clone()).or_insert_with(new).clone())
+    /// });
+    /// let agent = Agent::builder(ScriptedModel::always(Turn::from_text("hi")))
+    ///     .global_callbacks(budget)
+    ///     .build()?;
+    ///
+    /// let of = |name: &str| AgentRequest::new("Hello").with_extension(Customer(name.to_owned()));
+    /// agent.run(of("ada")).await?;
+    /// agent.run(of("grace")).await?;
+    /// let error = agent.run(of("ada")).await.unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::BudgetExceeded);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn by(account: impl Fn(&RunContext) -> Result<Account> + Send + Sync + 'static) -> Self {
+        Self::in_scope(Scope::By(Arc::new(account)))
+    }
+
     fn in_scope(scope: Scope) -> Self {
         // Not the address: a budget that was dropped could leave its own to another.
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::new(BudgetConfig {
+        let config = BudgetConfig {
             number,
             name: "budget".into(),
             scope,
-        }))
+        };
+        Self {
+            config: Arc::new(config),
+            has_meter: false,
+        }
     }
 
     /// Sets the name, by which a run that goes on in another process knows what it has spent. Defaults
     /// to `budget`; a durable run with several budgets needs a name for each.
     #[must_use]
     pub fn named(self, name: impl Into<Arc<str>>) -> Self {
-        let config = Arc::try_unwrap(self.0).unwrap_or_else(|shared| {
+        let config = Arc::try_unwrap(self.config).unwrap_or_else(|shared| {
             // A clone that is in use keeps its name.
             let BudgetConfig {
                 number,
@@ -188,6 +254,7 @@ impl Budget {
             let scope = match scope {
                 Scope::Run(limits) => Scope::Run(limits.clone()),
                 Scope::Account(account) => Scope::Account(account.clone()),
+                Scope::By(account) => Scope::By(account.clone()),
             };
             BudgetConfig {
                 number: *number,
@@ -195,10 +262,14 @@ impl Budget {
                 scope,
             }
         });
-        Self(Arc::new(BudgetConfig {
+        let config = BudgetConfig {
             name: name.into(),
             ..config
-        }))
+        };
+        Self {
+            config: Arc::new(config),
+            ..self
+        }
     }
 
     /// Returns the account that a run is charged to, for example for a callback to read.
@@ -222,26 +293,35 @@ impl Budget {
     ///
     /// # Errors
     ///
-    /// Fails if a value of another type is stored under this budget's key.
-    pub fn account(&self, context: &RunContext) -> Result<Account, ValueTypeError> {
+    /// Fails if a value of another type is stored under this budget's key, and with the error of the
+    /// function that [chooses the account](Self::by).
+    pub fn account(&self, context: &RunContext) -> Result<Account> {
         Ok(self.of_run(context)?.account.clone())
     }
 
-    fn of_run(&self, context: &RunContext) -> Result<Arc<OfRun>, ValueTypeError> {
-        let mut new = None;
-        let key = format!("tower_agent_middleware::budget/{}", self.0.number);
+    fn of_run(&self, context: &RunContext) -> Result<Arc<OfRun>> {
+        let key = format!("tower_agent_middleware::budget/{}", self.config.number);
+        if let Some(known) = context.values().get::<Option<Arc<OfRun>>>(&key)?
+            && let Some(run) = &*known
+        {
+            return Ok(run.clone());
+        }
+        // Before the update below, which holds a lock on the values of the run: the caller's function
+        // may use them. Of two calls that begin at once, one finds the account of the other.
+        let account = match &self.config.scope {
+            Scope::Run(limits) => {
+                let earlier = self.spent_before(context);
+                Account::restored(limits.clone(), earlier.unwrap_or_default())
+            }
+            Scope::Account(account) => account.clone(),
+            Scope::By(account) => account(context)?,
+        };
+        let mut is_new = false;
         let of_run = context
             .values()
             .update(&key, |stored: &mut Option<Arc<OfRun>>| {
                 let run = stored.get_or_insert_with(|| {
-                    let account = match &self.0.scope {
-                        Scope::Run(limits) => {
-                            let earlier = self.spent_before(context);
-                            Account::restored(limits.clone(), earlier.unwrap_or_default())
-                        }
-                        Scope::Account(account) => account.clone(),
-                    };
-                    new = Some(account.clone());
+                    is_new = true;
                     Arc::new(OfRun {
                         account,
                         shares_name: AtomicBool::new(false),
@@ -250,9 +330,9 @@ impl Budget {
                 });
                 run.clone()
             })?;
-        if let Some(account) = new {
-            // Outside the update above, which holds a lock on the values of the run.
-            let is_only = context.on_replay(self.0.name.clone(), move |calls, recorded| {
+        if is_new {
+            let account = of_run.account.clone();
+            let is_only = context.on_replay(self.config.name.clone(), move |calls, recorded| {
                 account.charge_replayed(calls, recorded);
             });
             // Two of one name are an error only where calls are recorded: see `log`.
@@ -276,7 +356,7 @@ impl Budget {
         let Ok(run) = self.of_run(context) else {
             return;
         };
-        let is_for_run = matches!(self.0.scope, Scope::Run(_));
+        let is_for_run = matches!(self.config.scope, Scope::Run(_));
         if is_for_run && !run.shares_name.load(Ordering::Relaxed) {
             let spent = serde_json::json!(run.account.used());
             context.private_state().set(self.spent_key(), spent);
@@ -284,7 +364,7 @@ impl Budget {
     }
 
     fn spent_key(&self) -> String {
-        format!("tower_agent_middleware::budget/{}", self.0.name)
+        format!("tower_agent_middleware::budget/{}", self.config.name)
     }
 
     /// Makes what a call is charged part of the effects of a call around it.
@@ -292,7 +372,7 @@ impl Budget {
         let Some(effects) = context.effect_log() else {
             return Ok(());
         };
-        let name = &self.0.name;
+        let name = &self.config.name;
         if run.shares_name.load(Ordering::Relaxed) {
             return Err(Error::abort(format!(
                 "the run has several budgets named `{name}`, which another process could not tell \
@@ -304,7 +384,11 @@ impl Budget {
     }
 
     /// Stores a call's reservation with the call.
-    fn attach(&self, extensions: &mut Extensions, reservation: Reservation) {
+    fn attach(&self, extensions: &mut Extensions, reservation: Reservation, streamed: usize) {
+        // Without a meter, the call itself is the attempt, and what is inside was ready for it.
+        if !self.has_meter {
+            reservation.reach();
+        }
         let mut reservations = extensions
             .get::<Reservations>()
             .cloned()
@@ -313,44 +397,99 @@ impl Budget {
             .0
             // A retry runs `before` again: dropping the earlier reservation charges the attempt
             // that failed.
-            .retain(|(budget, _)| !Arc::ptr_eq(&budget.0, &self.0));
-        reservations.0.push((self.clone(), Arc::new(reservation)));
+            .retain(|(budget, _)| !Arc::ptr_eq(&budget.config, &self.config));
+        let held = Arc::new(Held {
+            reservation,
+            streamed,
+        });
+        reservations.0.push((self.clone(), held));
         extensions.insert(reservations);
     }
 
-    fn reservation<'a>(&self, extensions: &'a Extensions) -> Option<&'a Reservation> {
+    fn held<'a>(&self, extensions: &'a Extensions) -> Option<&'a Held> {
         let mut reservations = extensions.get::<Reservations>()?.0.iter();
         reservations
-            .find(|(budget, _)| Arc::ptr_eq(&budget.0, &self.0))
-            .map(|(_, reservation)| &**reservation)
+            .find(|(budget, _)| Arc::ptr_eq(&budget.config, &self.config))
+            .map(|(_, held)| &**held)
     }
 
-    /// Settles a call. `spent` computes what a successful call has used of its reservation.
+    /// Notes that a call reaches the model or the tool.
+    fn reach(&self, extensions: &Extensions) {
+        if let Some(held) = self.held(extensions) {
+            held.reservation.reach();
+        }
+    }
+
+    /// Notes the end of an attempt. `used` computes what one with a response has used of its
+    /// reservation.
+    fn note<T>(
+        &self,
+        extensions: &Extensions,
+        outcome: Outcome<'_, T>,
+        used: impl FnOnce(&T, Amounts) -> Amounts,
+    ) {
+        let Some(Held { reservation, .. }) = self.held(extensions) else {
+            return;
+        };
+        match outcome {
+            Outcome::Done(response) => reservation.answer(|held| used(response, held)),
+            Outcome::Failed(error) if !meter::is_cut(error) => reservation.fail(),
+            // An attempt without an end was cut; so is one with an outcome that is newer than this
+            // crate.
+            _ => {}
+        }
+    }
+
+    /// Settles a call. `used` computes what a response has used of the reservation, and `cut` what
+    /// attempts without an end have used, with the number of attempts that were streamed and did not
+    /// finish before the call.
     fn close<T>(
         &self,
         extensions: &Extensions,
         outcome: Outcome<'_, T>,
-        spent: impl FnOnce(&T, Amounts) -> Amounts,
+        used: impl FnOnce(&T, Amounts) -> Amounts,
+        cut: impl FnOnce(u32, usize, Amounts) -> Amounts,
     ) {
-        let Some(reservation) = self.reservation(extensions) else {
+        let Some(Held {
+            reservation,
+            streamed,
+        }) = self.held(extensions)
+        else {
             return;
         };
         match outcome {
-            Outcome::Done(response) => reservation.settle(|held| spent(response, held)),
             Outcome::Failed(error) if error.kind() == ErrorKind::Interrupted => {
                 reservation.release();
             }
-            Outcome::Failed(_) => reservation.fail(),
-            // The use of a dropped call is not known, so it is charged what it reserved; so is
-            // a call with an outcome that is newer than this crate.
-            _ => reservation.settle(|held| held),
+            // Without a meter, the call itself is the attempt.
+            _ if !self.has_meter => self.note(extensions, outcome, used),
+            Outcome::Done(response) => reservation.respond(|held| used(response, held)),
+            _ => {}
         }
+        reservation.settle(|attempts, held| cut(attempts, *streamed, held));
     }
 }
 
 /// The reservations of one call, one for each budget.
 #[derive(Clone, Default)]
-struct Reservations(Vec<(Budget, Arc<Reservation>)>);
+struct Reservations(Vec<(Budget, Arc<Held>)>);
+
+/// What a budget holds for one call.
+struct Held {
+    reservation: Reservation,
+    /// How many streamed attempts of the call had not finished before: they are not in it.
+    streamed: usize,
+}
+
+impl fmt::Debug for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Run(limits) => f.debug_tuple("Run").field(limits).finish(),
+            Self::Account(account) => f.debug_tuple("Account").field(account).finish(),
+            Self::By(_) => f.debug_tuple("By").finish_non_exhaustive(),
+        }
+    }
+}
 
 /// The state of a budget in one run.
 #[derive(Debug)]
@@ -427,17 +566,26 @@ impl Callback<ModelRequest> for Budget {
             }
         };
         self.log(&run, request.context(), &mut reservation)?;
-        self.attach(request.extensions_mut(), reservation);
+        let streamed = unfinished(request).len();
+        self.attach(request.extensions_mut(), reservation, streamed);
         Ok(Action::Continue)
     }
 
     fn on_end(&self, request: &ModelRequest, outcome: Outcome<'_, ModelResponse>) {
-        self.close(request.extensions(), outcome, |response, held| {
-            let Ok(account) = self.account(request.context()) else {
-                return held;
-            };
-            spent(account.limits(), request, response, held)
-        });
+        let Ok(account) = self.account(request.context()) else {
+            return;
+        };
+        let limits = account.limits();
+        self.close(
+            request.extensions(),
+            outcome,
+            |response, held| meter::used(limits, request, response, held),
+            |attempts, streamed, held| {
+                let unfinished = unfinished(request);
+                let unfinished = unfinished.get(streamed..).unwrap_or_default();
+                meter::cut(limits, request, attempts, unfinished, held)
+            },
+        );
     }
 
     fn is_guard(&self) -> bool {
@@ -455,7 +603,7 @@ impl Callback<ToolRequest> for Budget {
         }) {
             Ok(mut reservation) => {
                 self.log(&run, request.context(), &mut reservation)?;
-                self.attach(request.extensions_mut(), reservation);
+                self.attach(request.extensions_mut(), reservation, 0);
             }
             Err(exceeded) => {
                 run.exceed(exceeded);
@@ -471,7 +619,12 @@ impl Callback<ToolRequest> for Budget {
     }
 
     fn on_end(&self, request: &ToolRequest, outcome: Outcome<'_, ToolResponse>) {
-        self.close(request.extensions(), outcome, |_, held| held);
+        self.close(
+            request.extensions(),
+            outcome,
+            |_, _| Amounts::default(),
+            |_, _, _| Amounts::default(),
+        );
     }
 
     fn is_guard(&self) -> bool {
@@ -481,11 +634,72 @@ impl Callback<ToolRequest> for Budget {
 
 impl From<Budget> for Bundle {
     fn from(budget: Budget) -> Self {
+        let budget = Budget {
+            has_meter: true,
+            ..budget
+        };
         Self::new()
             .on_agent(budget.clone())
             .on_model(budget.clone())
-            .on_tool(budget)
+            .on_tool(budget.clone())
+            .innermost_model(Meter(budget.clone()))
+            .innermost_tool(Meter(budget))
     }
+}
+
+/// Notes, directly around the model and the tools, which calls reach them, and what each attempt at
+/// a model call used.
+struct Meter(Budget);
+
+#[diagnostic::do_not_recommend]
+impl Callback<ModelRequest> for Meter {
+    async fn before(&self, request: &mut ModelRequest) -> Result<Action<ModelResponse>> {
+        self.0.reach(request.extensions());
+        Ok(Action::Continue)
+    }
+
+    fn on_end(&self, request: &ModelRequest, outcome: Outcome<'_, ModelResponse>) {
+        let Ok(account) = self.0.account(request.context()) else {
+            return;
+        };
+        let limits = account.limits();
+        self.0
+            .note(request.extensions(), outcome, |response, held| {
+                meter::used(limits, request, response, held)
+            });
+    }
+
+    fn name(&self) -> Cow<'static, str> {
+        Cow::Borrowed("Budget")
+    }
+
+    fn is_guard(&self) -> bool {
+        true
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl Callback<ToolRequest> for Meter {
+    async fn before(&self, request: &mut ToolRequest) -> Result<Action<ToolResponse>> {
+        self.0.reach(request.extensions());
+        Ok(Action::Continue)
+    }
+
+    fn name(&self) -> Cow<'static, str> {
+        Cow::Borrowed("Budget")
+    }
+
+    fn is_guard(&self) -> bool {
+        true
+    }
+}
+
+/// Returns what was received of the attempts at a call that did not finish.
+fn unfinished(request: &ModelRequest) -> Vec<Unfinished> {
+    request
+        .delta_sender()
+        .map(DeltaSender::unfinished)
+        .unwrap_or_default()
 }
 
 /// Returns what a model call may spend.
@@ -499,28 +713,6 @@ fn wanted(limits: &Limits, request: &ModelRequest) -> Result<Amounts> {
         cost,
         ..Amounts::default()
     })
-}
-
-/// Returns what a model call with the reservation `held` has spent.
-fn spent(
-    limits: &Limits,
-    request: &ModelRequest,
-    response: &ModelResponse,
-    held: Amounts,
-) -> Amounts {
-    let usage = response.usage();
-    let is_given = matches!(response.origin(), Origin::Before | Origin::Fallback);
-    if usage.total() == 0 && !is_given {
-        return held;
-    }
-    let cost = limits.cost_of(request, response);
-    Amounts {
-        tokens: usage.total(),
-        cost: cost.billionths.unwrap_or(held.cost),
-        // A response of a callback names no model and costs nothing.
-        unpriced_calls: u64::from(!cost.is_priced && !is_given),
-        ..held
-    }
 }
 
 /// Makes a request the run's last: no tools, and an instruction to conclude.

@@ -46,8 +46,8 @@
 //! # Where to register it
 //!
 //! Pass it to [`global_callbacks`](tower_agent::AgentBuilder::global_callbacks), to
-//! [`callbacks`](tower_agent::AgentBuilder::callbacks) for one agent, or to
-//! [`with_callbacks`](tower_agent::AgentRequest::with_callbacks) for one run. Wherever it is registered, it
+//! [`callbacks`](tower_agent::AgentBuilder::callbacks) for one agent, or for one run to
+//! [`with_global_callbacks`](tower_agent::AgentRequest::with_global_callbacks). Wherever it is registered, it
 //! acts in three places:
 //!
 //! | place | hides |

@@ -63,6 +63,7 @@ macro_rules! column {
             a_stream_that_failed_is_not_tried_again_unasked,
             a_stream_that_is_cut_off_anywhere_is_an_error,
             a_connection_that_breaks_is_an_error,
+            a_connection_that_breaks_leaves_what_was_received,
             a_stream_split_anywhere,
             an_event_of_five_megabytes,
             ten_thousand_events,

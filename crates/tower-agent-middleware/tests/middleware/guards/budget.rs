@@ -1,9 +1,11 @@
 //! Limits on what runs may spend.
 
 mod books;
+mod cut;
 mod endings;
 mod prices;
 mod runs;
+mod users;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

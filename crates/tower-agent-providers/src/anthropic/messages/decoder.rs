@@ -99,6 +99,8 @@ impl Decoder for MessagesDecoder {
                 let answer = received.message.unwrap_or_default();
                 self.has_begun = true;
                 self.answer(answer, out)?;
+                // The prompt's tokens are told here, for an answer that is cut off.
+                out.push(Piece::Usage(self.usage.into()));
             }
             Some("content_block_start") => {
                 if let Some(block) = received.content_block {
@@ -119,6 +121,7 @@ impl Decoder for MessagesDecoder {
                     .map(|delta| read(delta, "the end of the message"));
                 self.ended(ending.transpose()?.unwrap_or_default());
                 self.usage.update(received.usage);
+                out.push(Piece::Usage(self.usage.into()));
             }
             Some("message_stop") => {
                 self.complete(out)?;

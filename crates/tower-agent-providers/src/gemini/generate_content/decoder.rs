@@ -150,7 +150,10 @@ impl GenerateContentDecoder {
         if let Some(error) = answer.error.filter(|error| !error.is_null()) {
             return Err(fault::read(json).unwrap_or_else(|| Fault::of(&error, &Value::Null)));
         }
-        self.usage.set(answer.usage_metadata.unwrap_or_default());
+        if let Some(usage) = answer.usage_metadata {
+            self.usage.set(usage);
+            out.push(Piece::Usage(self.usage.total()));
+        }
         if let Some(feedback) = answer.prompt_feedback {
             self.is_prompt_blocked |= feedback
                 .get("blockReason")

@@ -79,6 +79,7 @@ impl Decoder for InteractionsDecoder {
         };
         if let Some(usage) = read.usage {
             self.usage.set(usage);
+            out.push(Piece::Usage(self.usage.total()));
         }
         // The data names its own kind; only servers that omit it are read by the event's name.
         let named = event.name.filter(|_| read.kind.is_empty());

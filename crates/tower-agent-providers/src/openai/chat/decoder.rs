@@ -61,7 +61,7 @@ impl Decoder for ChatDecoder {
             }
             data if event.name == Some("error") => return Err(Fault::reported(data)),
             data => {
-                let choice = self.choice(data.as_bytes(), "a chunk of the response")?;
+                let choice = self.choice(data.as_bytes(), "a chunk of the response", out)?;
                 // Some servers send a whole message in the chunks of a stream, and Perplexity the
                 // message so far beside each delta.
                 let delta = choice.delta.or(choice.message.map(|message| *message));
@@ -74,7 +74,7 @@ impl Decoder for ChatDecoder {
     }
 
     fn response(&mut self, body: &[u8], out: &mut Vec<Piece>) -> Result<(), Fault> {
-        let choice = self.choice(body, "the response")?;
+        let choice = self.choice(body, "the response", out)?;
         // Some servers send a delta in a plain response, and Perplexity an empty one beside the
         // message.
         let message = choice.message.map(|message| *message);
@@ -168,7 +168,12 @@ impl ChatDecoder {
         self.calls.end(out).map_err(Fault::protocol)
     }
 
-    fn choice<'a>(&mut self, json: &'a [u8], what: &str) -> Result<CompletionChoice<'a>, Fault> {
+    fn choice<'a>(
+        &mut self,
+        json: &'a [u8],
+        what: &str,
+        out: &mut Vec<Piece>,
+    ) -> Result<CompletionChoice<'a>, Fault> {
         let mut answer: ChatCompletion<'a> = json::read(json, what)?;
         let usage = answer.take_usage();
         // Before the error, so that its report names the request and the model.
@@ -178,7 +183,11 @@ impl ChatDecoder {
             let whole = serde_json::from_slice(json).unwrap_or(Value::Null);
             return Err(Fault::read(&whole).unwrap_or_else(|| Fault::of(&whole, &whole)));
         }
-        self.usage = usage.or(self.usage);
+        if let Some(usage) = usage {
+            self.usage = Some(usage);
+            // Some servers tell it in every chunk, which counts if the rest does not come.
+            out.push(Piece::Usage(usage.into()));
+        }
         // The chunk with the usage has no choice.
         let Some(choice) = answer.choice else {
             return Ok(CompletionChoice::default());

@@ -1,6 +1,7 @@
 //! How the bytes of a stream arrive.
 
 use tower_agent::ModelRequest;
+use tower_agent::stream::{self, Unfinished};
 use tower_agent_providers::Protocol;
 use tower_agent_providers::protocol::Framing;
 
@@ -9,7 +10,7 @@ use crate::answer::{Answer, Bit, call, text};
 use crate::column::{Column, media_type, model, stream_of, streamed};
 use crate::server::{Server, json, unfinished_as};
 use test_support::property::positions;
-use test_support::stream;
+use test_support::stream as read_stream;
 
 /// An answer with everything that a split could break: characters of two, three and four bytes, an
 /// escape, and a call in fragments.
@@ -36,7 +37,7 @@ pub(crate) async fn a_stream_that_is_cut_off_anywhere_is_an_error<C: Column>() {
     let server = Server::start(replies).await;
     let model = model::<C>(&server);
     for cut in cuts {
-        let (response, _) = stream(model.clone(), ModelRequest::default()).await;
+        let (response, _) = read_stream(model.clone(), ModelRequest::default()).await;
         match response {
             Err(error) => {
                 assert!(error.is_retryable(), "cut at {cut}: {error}");
@@ -65,6 +66,45 @@ pub(crate) async fn a_connection_that_breaks_is_an_error<C: Column>() {
     }
 }
 
+/// A budget charges for it.
+pub(crate) async fn a_connection_that_breaks_leaves_what_was_received<C: Column>() {
+    let events = C::events(&recorded());
+    let whole = "aé漢🦀\n".len() + "look".len() + "{\"at\":\"Tromsø 🦀\"}".len();
+    let mut before = Unfinished::default();
+    for sent in 0..events.len() - C::SPARE_EVENTS {
+        let server = Server::start([unfinished_as(media_type::<C>(), &events[..sent])]).await;
+        let (sink, shown) = stream::channel(1000);
+        let request = ModelRequest::default().with_delta_sender(sink.clone());
+
+        test_support::call(model::<C>(&server), request)
+            .await
+            .unwrap_err();
+
+        let [received] = sink.unfinished()[..] else {
+            panic!("{:?}", sink.unfinished());
+        };
+        assert!(received.text_len >= before.text_len, "{received:?}");
+        assert!(received.text_len <= whole, "{received:?}");
+        for (now, before, at_last) in [
+            (
+                received.usage.input_tokens,
+                before.usage.input_tokens,
+                C::usage().input_tokens,
+            ),
+            (
+                received.usage.output_tokens,
+                before.usage.output_tokens,
+                C::usage().output_tokens,
+            ),
+        ] {
+            assert!(before <= now && now <= at_last, "{received:?}");
+        }
+        before = received;
+        drop(shown);
+    }
+    assert!(before.text_len > 0);
+}
+
 /// The distance between two splits.
 const APART: usize = 97;
 
@@ -87,7 +127,7 @@ pub(crate) async fn a_stream_split_anywhere<C: Column>() {
         let server = Server::start(replies).await;
         let model = model::<C>(&server);
         for at in 0..count {
-            let (response, _) = stream(model.clone(), ModelRequest::default()).await;
+            let (response, _) = read_stream(model.clone(), ModelRequest::default()).await;
             let response = response.unwrap_or_else(|error| panic!("split at {at}: {error}"));
             assert_said::<C>(&response, &recorded());
             assert_eq!(response.usage(), C::usage(), "split at {at}");

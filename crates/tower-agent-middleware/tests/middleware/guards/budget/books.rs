@@ -104,50 +104,52 @@ async fn a_failure_gives_back_the_tokens_and_counts_the_call() {
 }
 
 #[tokio::test]
-async fn a_call_that_is_dropped_or_panics_is_charged_what_it_held() {
+async fn a_call_that_is_dropped_or_panics_is_charged_its_prompt() {
     let account = Account::new(per_token());
     let model = charged(
         &account,
         BoxModel::new(ScriptedModel::always(Turn::pending())),
     );
-    let mut call = Box::pin(model.oneshot(tokens(100)));
+    let mut request = tokens(100);
+    request.set_instructions(Some("0123456789012345678901234567890123456789".into()));
+    let mut call = Box::pin(model.oneshot(request.clone()));
     assert!(futures::poll!(&mut call).is_pending());
     assert_eq!(taken(account.reserved()), (1, 100, 10.0));
     drop(call);
     assert_eq!(taken(account.reserved()), (0, 0, 0.0));
-    assert_eq!(taken(account.used()), (1, 100, 10.0));
+    assert_eq!(taken(account.used()), (1, 10, 1.0));
 
     let panics = tower::service_fn(|_: ModelRequest| async {
         std::panic::resume_unwind(Box::new("a bug")) as Result<ModelResponse, BoxError>
     });
     let model = charged(&account, BoxModel::new(panics));
-    tokio::spawn(model.oneshot(tokens(100))).await.unwrap_err();
+    tokio::spawn(model.oneshot(request)).await.unwrap_err();
     assert_eq!(taken(account.reserved()), (0, 0, 0.0));
-    assert_eq!(taken(account.used()), (2, 200, 20.0));
+    assert_eq!(taken(account.used()), (2, 20, 2.0));
 }
 
 /// A client that reads nearly all and hangs up, again and again.
 #[tokio::test]
 async fn streams_that_are_dropped_use_up_an_account() {
     let account = Account::new(Limits::new().tokens(1_000).reservation(300));
-    let turn = Turn::from_text("0123456789".repeat(10)).usage(Usage::new(100, 50));
+    let turn = Turn::from_text("0123456789".repeat(80)).hanging_after(720);
     let model = ScriptedModel::always(turn).chunk_size(1);
     let agent = Agent::builder(model)
         .global_callbacks(Budget::of(account.clone()))
         .build()
         .unwrap();
     for _ in 0..5 {
-        let mut run = agent.stream("?");
+        let mut run = agent.stream("0123");
         let mut read = 0;
-        while read < 90 {
+        while read < 720 {
             let Some(event) = run.next().await else { break };
             read += usize::from(matches!(event.kind, EventKind::TextDelta { .. }));
         }
     }
-    // The fourth would exceed the account.
+    // One token of the prompt and 180 of the answer; the fifth would exceed the account.
     assert_eq!(
         (account.used().model_calls, account.used().tokens),
-        (3, 900)
+        (4, 4 * 181)
     );
     assert_eq!(account.reserved().tokens, 0);
 }
@@ -323,7 +325,6 @@ proptest! {
 
         let waker = noop_waker();
         let mut calls_in_flight: Vec<Call> = Vec::new();
-        let mut dropped = 0;
         for step in steps {
             match step {
                 Step::Start { max_tokens, polls, used } => {
@@ -342,10 +343,9 @@ proptest! {
                     }
                 }
                 Step::Drop(which) => {
+                    // Its prompt is empty, and nothing of its answer is known.
                     let which = which.index(calls_in_flight.len());
-                    let held = account.reserved().tokens;
                     drop(calls_in_flight.swap_remove(which));
-                    dropped += held - account.reserved().tokens;
                 }
             }
             let (used, reserved) = (account.used(), account.reserved());
@@ -355,10 +355,9 @@ proptest! {
             let begun = truth.begun.load(Ordering::SeqCst);
             prop_assert_eq!(used.model_calls + reserved.model_calls, begun);
         }
-        dropped += account.reserved().tokens;
         drop(calls_in_flight);
 
-        let answered = truth.answered.lock().unwrap().iter().sum::<u64>() + dropped;
+        let answered = truth.answered.lock().unwrap().iter().sum::<u64>();
         prop_assert_eq!(account.reserved(), Spent::default());
         prop_assert_eq!(account.used().model_calls, truth.begun.load(Ordering::SeqCst));
         prop_assert_eq!(account.used().tokens, answered);

@@ -2,9 +2,11 @@
 
 use serde_json::{Value, json};
 use tower_agent::model::FinishReason;
+use tower_agent::stream::channel;
+use tower_agent::{ModelRequest, Usage};
 
-use super::fixtures::{answer, event, events, events_of, streamed, text_block, tool_use};
-use crate::server::{Reply, chunked};
+use super::fixtures::{answer, event, events, events_of, model, streamed, text_block, tool_use};
+use crate::server::{Reply, Server, chunked, unfinished};
 use test_support::text;
 
 fn with_usage(start: Value, end: Value) -> Reply {
@@ -13,6 +15,26 @@ fn with_usage(start: Value, end: Value) -> Reply {
     all[0]["message"]["usage"] = start;
     all[last]["usage"] = end;
     events(&all)
+}
+
+/// The prompt is charged also where the rest of the answer never comes.
+#[tokio::test]
+async fn the_usage_of_the_prompt_is_known_of_a_stream_that_breaks() {
+    let mut all = events_of(&answer(json!([text_block("hi")]), "end_turn"));
+    all[0]["message"]["usage"] =
+        json!({ "input_tokens": 25, "output_tokens": 1, "cache_read_input_tokens": 100 });
+    let server = Server::start([unfinished(all[..3].iter().map(event))]).await;
+    let (sink, _events) = channel(100);
+    let request = ModelRequest::default().with_delta_sender(sink.clone());
+
+    test_support::call(model(&server), request)
+        .await
+        .unwrap_err();
+
+    let mut usage = Usage::new(125, 1);
+    usage.cached_input_tokens = 100;
+    let received = sink.unfinished();
+    assert_eq!((received.len(), received[0].usage), (1, usage));
 }
 
 async fn counted(start: Value, end: Value) -> (u64, u64, u64, u64) {

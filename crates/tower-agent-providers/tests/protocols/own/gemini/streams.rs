@@ -3,13 +3,30 @@
 use serde_json::{Value, json};
 use tower_agent::message::Text;
 use tower_agent::model::FinishReason;
-use tower_agent::stream::Delta;
+use tower_agent::stream::{Delta, channel};
 use tower_agent::{Error, ErrorKind, ModelRequest, ModelResponse, Part, Usage};
 
 use super::{event, events, finished, model, parts, signed};
 use crate::server::{Reply, Server, chunked, unfinished};
 use test_support::property::positions;
 use test_support::{arguments, begins, deltas, stream, text};
+
+/// Every chunk tells it.
+#[tokio::test]
+async fn the_usage_so_far_is_known_of_a_stream_that_breaks() {
+    let chunks = recorded();
+    let server = Server::start([unfinished(chunks[..3].iter().map(event))]).await;
+    let (sink, _events) = channel(100);
+    let request = ModelRequest::default().with_delta_sender(sink.clone());
+
+    test_support::call(model(&server), request)
+        .await
+        .unwrap_err();
+
+    let received = sink.unfinished();
+    assert_eq!(received.len(), 1);
+    assert_eq!(received[0].usage.total(), 11 + 2 + 31);
+}
 
 async fn streamed(reply: Reply) -> (Result<ModelResponse, Error>, Vec<Delta>) {
     let server = Server::start([reply]).await;
