@@ -53,7 +53,7 @@
 //! | 415 | the body's media type is not `application/json` |
 //! | 422 | the JSON does not follow the protocol, or contains data that [only the server may set](crate#trust) |
 //! | 429 | the principal has too many runs at once |
-//! | 503 | the thread store failed, or there are too many runs at once |
+//! | 503 | the thread store failed, there are too many runs at once, or the server [shuts down](AgUi::shutdown) |
 //!
 //! A run that fails later ends with `RUN_ERROR`: a [code](tower_agent::ErrorKind::code) and a
 //! [message for the client](AgUiBuilder::failure_message), never the text of the error itself.
