@@ -43,6 +43,9 @@ fn a_process_that_serves() {
         .build()
         .unwrap();
     runtime.block_on(serve(PathBuf::from(folder)));
+    drop(runtime);
+    // The test harness would fail: nobody reads what it prints.
+    std::process::exit(0);
 }
 
 async fn serve(folder: PathBuf) {
@@ -74,7 +77,9 @@ async fn serve(folder: PathBuf) {
 fn terminated() -> impl Future<Output = ()> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut signals = signal(SignalKind::terminate()).unwrap();
-    async move { drop(signals.recv().await) }
+    async move {
+        signals.recv().await;
+    }
 }
 
 #[cfg(not(unix))]
