@@ -32,7 +32,7 @@ use tower_agent_threads::{Begun, Keeper, Progress, Roles, Save, Saving};
 /// The events are in an order that the client accepts, whatever callbacks do, and end with exactly
 /// one `RUN_FINISHED` or `RUN_ERROR`. Dropping the stream stops the agent and saves its progress.
 ///
-/// If the server [shuts down](AgUi::shutdown), the run is ended, whether its stream is read or not.
+/// If the server [shuts down](crate::AgUi::shutdown), the run is ended, whether its stream is read or not.
 #[must_use = "a run does nothing until its stream is read"]
 pub struct AgUiRun(Arc<Mutex<ActiveRun>>);
 

@@ -36,6 +36,12 @@
 //! and all inputs `max_runs` times that. The run itself is the agent's: a
 //! `tower::limit::ConcurrencyLimitLayer` around the *agent* makes runs wait in place of refusing them.
 //!
+//! # Shutdown
+//!
+//! [`AgUi::shutdown`] ends the runs in order when the process is told to stop. The guide on
+//! [deployment](https://docs.rs/tower-agent-durable/latest/tower_agent_durable/guide/deployment) has the
+//! rest: settings, upgrades, proxies and several processes.
+//!
 //! # Errors
 //!
 //! An invalid request is rejected before anything has run, with the JSON body
