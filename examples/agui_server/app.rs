@@ -19,27 +19,25 @@ use crate::notes::tell_callbacks;
 use crate::session::{begin, delete_file, keep_results};
 use crate::tools::tools;
 
-/// Returns the router for this loopback port, with any model.
+/// Returns the router for this loopback port.
 ///
 /// Pages of other origins cannot reach the agent through a visitor's browser: there is no CORS
 /// layer, requests for another host or from another page are rejected, and the page cannot be
 /// framed, which prevents clickjacking of an approval.
-pub(crate) fn app(model: impl ModelService, port: u16) -> Result<Router, BuildError> {
-    let agent = AgUi::builder(agent(model)?)
-        .on_translate(tell_callbacks())
-        .build();
-    Ok(Router::new()
+pub(crate) fn app(agent: AgUi, port: u16) -> Router {
+    Router::new()
         .route("/", get(Html(include_str!("page.html"))))
         .route_service("/agent", agent)
         .layer(ValidateRequestHeaderLayer::custom(is_local(port)))
         .layer(SetResponseHeaderLayer::overriding(
             X_FRAME_OPTIONS,
             HeaderValue::from_static("DENY"),
-        )))
+        ))
 }
 
-fn agent(model: impl ModelService) -> Result<Agent, BuildError> {
-    Agent::builder(model)
+/// Returns the agent with any model, as a server.
+pub(crate) fn agent(model: impl ModelService) -> Result<AgUi, BuildError> {
+    let agent = Agent::builder(model)
         .name("assistant")
         .instructions("Do all arithmetic with the tools. Answer in plain text.")
         .tools(tools())
@@ -54,5 +52,6 @@ fn agent(model: impl ModelService) -> Result<Agent, BuildError> {
         .on_tool(forbid("delete_all_records"))
         .on_tool(Approval::of_tools(["delete_file"]).allow_edits())
         .on_tool(keep_results())
-        .build()
+        .build()?;
+    Ok(AgUi::builder(agent).on_translate(tell_callbacks()).build())
 }

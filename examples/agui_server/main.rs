@@ -17,11 +17,13 @@ mod notes;
 mod offline;
 mod session;
 
-// The arithmetic is the quickstart's.
+// The arithmetic is the quickstart's, and the end is the shop's.
 #[path = "../quickstart/callbacks.rs"]
 mod callbacks;
 #[path = "../quickstart/script.rs"]
 mod script;
+#[path = "../shop/serve.rs"]
+mod serve;
 #[path = "../quickstart/server.rs"]
 mod server;
 #[path = "../quickstart/tools.rs"]
@@ -33,7 +35,7 @@ use std::net::Ipv4Addr;
 use tokio::net::TcpListener;
 use tower_agent::BoxError;
 
-use self::app::app;
+use self::app::{agent, app};
 use self::offline::Offline;
 
 #[tokio::main]
@@ -46,10 +48,11 @@ async fn main() -> Result<(), BoxError> {
     };
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?;
     let address = listener.local_addr()?;
-    let app = match server::model()? {
-        Some(model) => app(model, address.port())?,
-        None => app(Offline, address.port())?,
+    let agent = match server::model()? {
+        Some(model) => agent(model)?,
+        None => agent(Offline)?,
     };
     println!("http://{address}");
-    Ok(axum::serve(listener, app).await?)
+    let app = app(agent.clone(), address.port());
+    Ok(serve::serve(listener, app, agent).await?)
 }

@@ -10,6 +10,7 @@
 //!
 //! The model is a stand-in; put a real one in its place.
 
+mod serve;
 mod stand_in;
 
 use std::collections::HashMap;
@@ -142,10 +143,8 @@ async fn answer(
     headers: HeaderMap,
     Json(answer): Json<Answer>,
 ) -> Result<StatusCode, (StatusCode, String)> {
-    let decision = match answer.arguments {
-        Some(arguments) => Decision::Edit(arguments),
-        None => Decision::reject("support has declined"),
-    };
+    let declined = Decision::reject("support has declined");
+    let decision = answer.arguments.map_or(declined, Decision::Edit);
     let key = ThreadKey::new(SUPPORT, answer.thread).with_principal(Some(answer.customer));
     let resolution = Resolution::resolved(answer.id, decision);
     let run = shop.agui.answer(key, roles(&headers), resolution).await;
@@ -170,17 +169,18 @@ async fn main() -> Result<(), BoxError> {
             is_used_up.then(|| "You have used up today's answers.".into())
         })
         .build();
-    let shop = Router::new()
+    let shop = Shop { agui, threads };
+    let app = Router::new()
         .route("/", get(Html(include_str!("customer.html"))))
         .route("/staff", get(Html(include_str!("staff.html"))))
-        .route_service("/agent", agui.clone())
+        .route_service("/agent", shop.agui.clone())
         .route("/threads/{thread}", get(thread))
         .route("/questions", get(questions).post(answer))
-        .with_state(Shop { agui, threads });
+        .with_state(shop.clone());
 
     let port = env::var("PORT").map_or(Ok(3000), |port| port.parse::<u16>())?;
     let listener = TcpListener::bind(("127.0.0.1", port)).await?;
     let address = listener.local_addr()?;
     println!("http://{address}/?as=ada\nhttp://{address}/staff");
-    Ok(axum::serve(listener, shop).await?)
+    Ok(serve::serve(listener, app, shop.agui).await?)
 }

@@ -1,8 +1,8 @@
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -15,11 +15,11 @@ use crate::failure::FailureMessage;
 use crate::flow::Flow;
 use crate::lock::lock;
 use crate::order::OrderKeeper;
-use crate::permit::Permit;
+use crate::permit::{Permit, Stop};
 use crate::translate::{
     TranslateRequest, TranslateResponse, TranslateRun, failed, translate, translate_piece,
 };
-use crate::wire::{EncryptedEntity, Event, MessageKind, RunAgentInput, RunError};
+use crate::wire::{EncryptedEntity, Event, InputErrorKind, MessageKind, RunAgentInput, RunError};
 use tower_agent::agent::BoxAgent;
 use tower_agent::agent::RunStream;
 use tower_agent::callback::LayerInner;
@@ -31,8 +31,13 @@ use tower_agent_threads::{Begun, Keeper, Progress, Roles, Save, Saving};
 ///
 /// The events are in an order that the client accepts, whatever callbacks do, and end with exactly
 /// one `RUN_FINISHED` or `RUN_ERROR`. Dropping the stream stops the agent and saves its progress.
+///
+/// If the server [shuts down](crate::AgUi::shutdown), the run is ended, whether its stream is read or not.
 #[must_use = "a run does nothing until its stream is read"]
-pub struct AgUiRun {
+pub struct AgUiRun(Arc<Mutex<ActiveRun>>);
+
+/// A run, which is shared with its server so that it can be stopped while nobody reads it.
+pub(crate) struct ActiveRun {
     agent: Option<RunStream>,
     keeper: Keeper,
     /// A save in progress. The events that depend on it wait.
@@ -61,6 +66,8 @@ pub struct AgUiRun {
     permit: Option<Permit>,
     /// The time at which the run is stopped.
     deadline: Option<Pin<Box<Sleep>>>,
+    /// Woken when the run is stopped while it waits.
+    reader: Waker,
 }
 
 /// The parts of a run that are the same for all runs of a server.
@@ -100,7 +107,7 @@ impl AgUiRun {
         let context = agent.context().clone();
         let run = TranslateRun::new(input, context, interrupt_ids, roles, failure_message)
             .with_missed(missed, missed_at);
-        Self {
+        let active = Arc::new(Mutex::new(ActiveRun {
             agent: Some(agent),
             keeper,
             saving: None,
@@ -116,11 +123,23 @@ impl AgUiRun {
             flow: None,
             translated: Vec::new(),
             out: Vec::new(),
-            permit: Some(permit),
+            permit: None,
             deadline: time.map(|time| Box::pin(sleep(time))),
-        }
+            reader: Waker::noop().clone(),
+        }));
+        let weak = Arc::downgrade(&active);
+        permit.started(weak);
+        lock(&active).permit = Some(permit);
+        Self(active)
     }
 
+    /// Returns the run, to read several events at once.
+    pub(crate) fn lock(&mut self) -> MutexGuard<'_, ActiveRun> {
+        lock(&self.0)
+    }
+}
+
+impl ActiveRun {
     /// Notes the agent's next event if it is the next piece of a text, for which nothing else is to
     /// do.
     #[inline]
@@ -261,13 +280,35 @@ impl AgUiRun {
         self.leave();
     }
 
-    fn fail(&mut self, error: &Error) {
+    fn fail(&mut self, error: RunError) {
         self.keep(Progress::Cut);
         if let Some(sealed) = self.sealed.take() {
             drop(self.order.push(sealed, &mut self.out));
         }
-        self.order.fail(failed(error, &self.run), &mut self.out);
+        self.order.fail(error, &mut self.out);
         self.leave();
+    }
+
+    fn fail_with(&mut self, error: &Error) {
+        let error = failed(error, &self.run);
+        self.fail(error);
+    }
+
+    /// Ends the run for a server that shuts down, also if it is not polled again.
+    fn stop(&mut self) {
+        // The end of the run may be on its way to the client, and is then its true end.
+        if !self.is_kept {
+            self.translating = None;
+            // Sent before the error. They are in order already, and noted.
+            let unread = std::mem::take(&mut self.out);
+            let message = "the server shut down during the run; its progress is saved";
+            self.fail(RunError::new(message).with_code(InputErrorKind::ShuttingDown.code()));
+            self.out.extend(unread);
+        }
+        // A client that does not read must not keep its thread from another server.
+        self.saving = self.saving.take().map(Saving::in_task);
+        self.permit = None;
+        self.reader.wake_by_ref();
     }
 
     fn leave(&mut self) {
@@ -354,11 +395,32 @@ fn is_end(event: &stream::Event) -> bool {
     )
 }
 
+impl Stop for Mutex<ActiveRun> {
+    fn stop(&self) {
+        let run = match self.try_lock() {
+            Ok(run) => Some(run),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            // It is being polled, perhaps by whoever waits for the server to shut down.
+            Err(TryLockError::WouldBlock) => None,
+        };
+        if let Some(mut run) = run {
+            run.stop();
+        }
+    }
+}
+
 impl Stream for AgUiRun {
     type Item = Event;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Event>> {
-        let this = &mut *self;
+        self.lock().poll_next(cx)
+    }
+}
+
+impl ActiveRun {
+    /// Returns the next event, as a stream does.
+    pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Event>> {
+        let this = self;
         loop {
             if let Some(saving) = &mut this.saving {
                 let saved = ready!(Pin::new(saving).poll(cx));
@@ -379,7 +441,7 @@ impl Stream for AgUiRun {
             }
             if this.is_late(cx) {
                 let message = "the run took longer than the server allows, and was stopped";
-                this.fail(&Error::new(ErrorKind::Timeout, message));
+                this.fail_with(&Error::new(ErrorKind::Timeout, message));
                 continue;
             }
             if let Some(translating) = &mut this.translating {
@@ -390,7 +452,7 @@ impl Stream for AgUiRun {
                         this.translated = response.into_events();
                         this.send();
                     }
-                    Err(error) => this.fail(&error),
+                    Err(error) => this.fail_with(&error),
                 }
                 continue;
             }
@@ -400,7 +462,10 @@ impl Stream for AgUiRun {
             };
             // A panic would cut the connection, and the client is owed an end of the run.
             match catch_unwind(AssertUnwindSafe(|| agent.poll_ready(cx))) {
-                Ok(Poll::Pending) => return Poll::Pending,
+                Ok(Poll::Pending) => {
+                    this.reader.clone_from(cx.waker());
+                    return Poll::Pending;
+                }
                 Ok(Poll::Ready(true)) => {
                     if this.is_piece() {
                         return Poll::Ready(this.take_piece());
@@ -413,14 +478,14 @@ impl Stream for AgUiRun {
                 Err(panic) => {
                     let message = panic_message(&*panic);
                     let message = format!("a layer around the agent panicked: {message}");
-                    this.fail(&Error::new(ErrorKind::Other, message));
+                    this.fail_with(&Error::new(ErrorKind::Other, message));
                 }
             }
         }
     }
 }
 
-impl Drop for AgUiRun {
+impl Drop for ActiveRun {
     /// Saves the progress, also of a run whose stream is not read to its end.
     fn drop(&mut self) {
         // Before the agent goes: the checkpoint is its.
@@ -434,8 +499,6 @@ impl Drop for AgUiRun {
 
 impl fmt::Debug for AgUiRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AgUiRun")
-            .field("input", &self.run.input)
-            .finish_non_exhaustive()
+        f.debug_struct("AgUiRun").finish_non_exhaustive()
     }
 }

@@ -28,7 +28,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, stdin};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
 
-use self::app::app;
+use self::app::{agent, app};
 use self::offline::Offline;
 use test_support::process::{free_port, is_installed};
 
@@ -38,7 +38,7 @@ const STEPS: usize = 41;
 async fn serve(port: u16) -> (SocketAddr, impl Future<Output = std::io::Result<()>>) {
     let listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
     let address = listener.local_addr().unwrap();
-    let app = app(Offline, address.port()).unwrap();
+    let app = app(agent(Offline).unwrap(), address.port());
     (address, async move { axum::serve(listener, app).await })
 }
 

@@ -8,7 +8,8 @@
 //! [`SessionLayer`] keeps the conversations of an agent in a [`SessionStore`], so that a request
 //! carries only what is new. A [journal] keeps the results of the calls of a run. With an
 //! engine, which is a crate of its own, another machine continues a run whose machine is lost. The guide
-//! on [keeping](guide::keeping) says which of the three you need.
+//! on [keeping](guide::keeping) says which of the three you need; the one on
+//! [deployment](guide::deployment) how to stop, upgrade and back up a server.
 //!
 //! | engine | [`tower-agent-dbos`](https://docs.rs/tower-agent-dbos) | [`tower-agent-restate`](https://docs.rs/tower-agent-restate) |
 //! |---|---|---|

@@ -3,7 +3,6 @@ use futures_util::future::BoxFuture;
 use tower_agent::error::BoxError;
 
 use crate::key::ThreadKey;
-use crate::saving::Saving;
 use crate::store::BoxStore;
 use crate::thread::Thread;
 
@@ -57,13 +56,16 @@ impl Drop for Claim {
             running: None,
             ..self.thread.clone()
         };
-        Saving::new(async move {
-            if let Some(version) = saving.await? {
-                thread.version = version;
-                store.save(&key, thread).await?;
+        let released = {
+            let store = store.clone();
+            async move {
+                if let Some(version) = saving.await? {
+                    thread.version = version;
+                    store.save(&key, thread).await?;
+                }
+                Ok(())
             }
-            Ok(())
-        })
-        .detach();
+        };
+        store.saving(released).detach();
     }
 }

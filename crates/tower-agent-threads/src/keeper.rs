@@ -117,7 +117,7 @@ impl Keeper {
             Keeping::Store(lease) => {
                 // A sealed thread has none: its client has the state, and nobody else reads it.
                 thread.state = state;
-                Save::Store(Saving::new(lease.save(thread)))
+                Save::Store(lease.save(thread))
             }
             Keeping::Sealed(keys) => {
                 thread.version += 1;

@@ -1,4 +1,3 @@
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,6 +6,7 @@ use tokio::sync::{Mutex, oneshot};
 use tower_agent::error::BoxError;
 
 use crate::key::ThreadKey;
+use crate::saving::Saving;
 use crate::store::BoxStore;
 use crate::thread::Thread;
 use crate::time::{millis, now};
@@ -63,15 +63,12 @@ impl Lease {
     }
 
     /// Returns the save of the thread as the run has left it.
-    pub(crate) fn save(
-        &self,
-        thread: Thread,
-    ) -> impl Future<Output = Result<(), BoxError>> + Send + use<> {
+    pub(crate) fn save(&self, thread: Thread) -> Saving {
         let leased = self.leased.clone();
-        async move {
+        self.leased.store.saving(async move {
             let mut latest = leased.latest.lock().await;
             leased.save(&mut latest, thread).await
-        }
+        })
     }
 }
 

@@ -5,36 +5,75 @@ use std::task::{Context, Poll};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tokio_util::task::TaskTracker;
 use tower_agent::error::BoxError;
 
 /// A save of a thread, which is made when it is awaited; created by
 /// [`Keeper::keep`](crate::Keeper::keep).
 #[must_use = "a save does nothing until it is awaited or detached"]
-pub struct Saving(BoxFuture<'static, Result<(), BoxError>>);
+pub struct Saving {
+    save: BoxFuture<'static, Result<(), BoxError>>,
+    /// The saves of its store that are made in tasks.
+    tasks: TaskTracker,
+}
 
 impl Saving {
-    pub(crate) fn new(saving: impl Future<Output = Result<(), BoxError>> + Send + 'static) -> Self {
-        Self(Box::pin(saving))
+    pub(crate) fn new(
+        save: impl Future<Output = Result<(), BoxError>> + Send + 'static,
+        tasks: TaskTracker,
+    ) -> Self {
+        let save = Box::pin(save);
+        Self { save, tasks }
     }
 
     /// Returns both saves as one: first the earlier one, whose version this one expects.
     pub fn after(self, earlier: Self) -> Self {
-        Self::new(async move {
+        let tasks = self.tasks.clone();
+        let both = async move {
             earlier.await?;
             self.await
-        })
+        };
+        Self::new(both, tasks)
+    }
+
+    /// Makes the save in a task of the Tokio runtime, also if the returned one, which waits for it, is
+    /// never awaited: for a run whose client does not read. Outside a runtime nothing changes.
+    ///
+    /// [`Threads::finish`](crate::Threads::finish) waits for the task.
+    pub fn in_task(self) -> Self {
+        let Ok(runtime) = Handle::try_current() else {
+            return self;
+        };
+        let (send, saved) = oneshot::channel();
+        let tasks = self.tasks.clone();
+        let task = async move {
+            // Nobody waits for it any more.
+            if let Err(result) = send.send(self.await) {
+                log(result);
+            }
+        };
+        drop(tasks.spawn_on(task, &runtime));
+        let saved = async move {
+            saved
+                .await
+                .unwrap_or_else(|_| Err("the runtime is shutting down".into()))
+        };
+        Self::new(saved, tasks)
     }
 
     /// Makes the save at once or in a task of the Tokio runtime, for a run whose client has
-    /// disconnected. An error is logged.
+    /// disconnected. An error is logged. [`Threads::finish`](crate::Threads::finish) waits for the
+    /// task.
     pub fn detach(mut self) {
         if let Some(result) = (&mut self).now_or_never() {
             return log(result);
         }
-        match tokio::runtime::Handle::try_current() {
-            Ok(runtime) => drop(runtime.spawn(async move { log(self.await) })),
-            Err(_) => tracing::error!("failed to save the progress of a run: no runtime"),
+        if Handle::try_current().is_err() {
+            return tracing::error!("failed to save the progress of a run: no runtime");
         }
+        drop(self.in_task());
     }
 }
 
@@ -48,7 +87,7 @@ impl Future for Saving {
     type Output = Result<(), BoxError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.0.as_mut().poll(cx)
+        self.save.as_mut().poll(cx)
     }
 }
 

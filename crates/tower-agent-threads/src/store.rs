@@ -3,11 +3,13 @@ use std::future::Future;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
+use tokio_util::task::TaskTracker;
 
 use tower_agent::error::BoxError;
 
 use crate::key::ThreadKey;
 use crate::query::{ThreadInfo, ThreadQuery};
+use crate::saving::Saving;
 use crate::thread::Thread;
 use crate::time::{micros, now};
 
@@ -167,7 +169,11 @@ impl<S: ThreadStore> ThreadStore for Arc<S> {
 
 /// A store of any type.
 #[derive(Clone)]
-pub(crate) struct BoxStore(Arc<dyn Erased>);
+pub(crate) struct BoxStore {
+    store: Arc<dyn Erased>,
+    /// The saves that are made in tasks.
+    tasks: TaskTracker,
+}
 
 trait Erased: Send + Sync {
     fn load<'a>(&'a self, key: &'a ThreadKey) -> BoxFuture<'a, Result<Option<Thread>, BoxError>>;
@@ -207,15 +213,33 @@ impl<S: ThreadStore> Erased for S {
 
 impl BoxStore {
     pub(crate) fn new(store: impl ThreadStore) -> Self {
-        Self(Arc::new(store))
+        Self {
+            store: Arc::new(store),
+            tasks: TaskTracker::new(),
+        }
+    }
+
+    /// Returns a save that can be made in a task, which [`finish`](Self::finish) waits for.
+    pub(crate) fn saving(
+        &self,
+        save: impl Future<Output = Result<(), BoxError>> + Send + 'static,
+    ) -> Saving {
+        Saving::new(save, self.tasks.clone())
+    }
+
+    /// Waits for the saves that are made in tasks.
+    pub(crate) async fn finish(&self) {
+        // Only lets `wait` return: later saves are made, too.
+        self.tasks.close();
+        self.tasks.wait().await;
     }
 
     pub(crate) async fn load(&self, key: &ThreadKey) -> Result<Option<Thread>, BoxError> {
-        self.0.load(key).await
+        self.store.load(key).await
     }
 
     pub(crate) async fn list(&self, query: &ThreadQuery) -> Result<Vec<ThreadInfo>, BoxError> {
-        self.0.list(query).await
+        self.store.list(query).await
     }
 
     /// Saves the next version of a thread. Returns it, or `None` if the thread was not saved.
@@ -234,7 +258,7 @@ impl BoxStore {
         };
         thread.version = version;
         thread.updated_at = now();
-        let is_saved = self.0.save(key, thread, expected).await?;
+        let is_saved = self.store.save(key, thread, expected).await?;
         Ok(is_saved.then_some(version))
     }
 }

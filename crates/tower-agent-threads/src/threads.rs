@@ -319,6 +319,21 @@ impl Threads {
         self.begin(key, input).await
     }
 
+    /// Waits until the progress of runs whose stream was dropped is saved: the saves that were
+    /// [detached](crate::Saving::detach) or are made [in a task](crate::Saving::in_task). Wait for it
+    /// before a program ends.
+    ///
+    /// ```
+    /// # async fn end(threads: tower_agent_threads::Threads) {
+    /// threads.finish().await;
+    /// # }
+    /// ```
+    pub async fn finish(&self) {
+        if let Place::Store(store) = &self.place {
+            store.finish().await;
+        }
+    }
+
     /// Returns the open questions that somebody with these roles can [answer](Self::answer), in the
     /// threads on one page of a list. A page with threads may have no questions: continue after its
     /// last thread.

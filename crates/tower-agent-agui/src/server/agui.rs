@@ -2,6 +2,7 @@ use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use tower::Service;
@@ -171,10 +172,9 @@ impl AgUi {
             return Err(InputError::new("threadId", why).of(InputErrorKind::NotOpen));
         }
         let permit = self.runs.permit(key.principal.as_ref())?;
-        let mut begun = self
-            .threads
-            .answer(key.clone(), roles.clone(), answer)
-            .await?;
+        let begin = self.threads.answer(key.clone(), roles.clone(), answer);
+        let begin = async { begin.await.map_err(InputError::from) };
+        let mut begun = self.runs.unless_stopped(begin).await?;
         let input = Arc::new(RunAgentInput::new(
             key.thread.clone(),
             begun.name.clone(),
@@ -182,6 +182,43 @@ impl AgUi {
         ));
         begun.request = with_thread(begun.request, key, input.clone());
         Ok(AgUiRun::new(self.served(), begun, input, roles, permit))
+    }
+
+    /// Shuts the server down: no new run begins, those that are active have so long to end, the others
+    /// are stopped, and everything is saved.
+    ///
+    /// Requests are answered with 503 and `Retry-After` from now on. A run that is stopped ends with a
+    /// `RUN_ERROR` of the code `shutting_down`; its progress is saved and its thread is free, so that
+    /// the client goes on at once with another process: with the same request again, as after a
+    /// connection that broke. That a client does not read does not matter. Runs that wait for an answer
+    /// have ended already, and their questions stay open.
+    ///
+    /// Returns when no run is active and everything is saved, also of runs whose client had
+    /// disconnected: from then on the process may exit. That takes as long as the store does, longer
+    /// than the grace. A second call, with a shorter grace, ends the runs earlier. Clones of
+    /// the server shut down with it. Dropping the future lets active runs go on.
+    ///
+    /// axum waits for the responses that are open, so let it stop listening afterwards:
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    ///
+    /// use tower_agent_agui::AgUi;
+    ///
+    /// # async fn serve(server: AgUi, listener: tokio::net::TcpListener) -> std::io::Result<()> {
+    /// # async fn terminated() {}
+    /// let app = axum::Router::new().route_service("/agent", server.clone());
+    /// axum::serve(listener, app)
+    ///     .with_graceful_shutdown(async move {
+    ///         terminated().await;
+    ///         server.shutdown(Duration::from_secs(20)).await;
+    ///     })
+    ///     .await
+    /// # }
+    /// ```
+    pub async fn shutdown(&self, grace: Duration) {
+        self.runs.shut_down(grace).await;
+        self.threads.finish().await;
     }
 
     /// Returns what a run takes from the server.
@@ -208,7 +245,8 @@ impl AgUi {
         let key = key.with_principal(principal);
         let sealed = take_sealed(&mut input, &self.threads);
         let sent = thread_input(&input, roles.clone(), sealed);
-        let mut begun = self.threads.begin(key.clone(), sent).await?;
+        let begin = self.threads.begin(key.clone(), sent);
+        let mut begun = self.runs.unless_stopped(begin).await?;
         let input = Arc::new(input);
         let mut request = with_thread(data.add_to(begun.request), key, input.clone());
         if let Some(parts) = parts {
@@ -233,7 +271,8 @@ impl AgUi {
         // Bodies that are being read take memory, too.
         let permit = self.runs.permit(principal.as_ref())?;
         // The body comes last: an unknown sender cannot make the server read it.
-        let body = read(body, self.limits).await?;
+        let body = read(body, self.limits);
+        let body = self.runs.unless_stopped(body).await?;
         let input = RunAgentInput::from_json(&body)?;
         // Not kept while the thread is loaded.
         drop(body);

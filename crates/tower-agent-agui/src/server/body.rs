@@ -5,7 +5,6 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::StreamExt;
 use http_body::{Frame, SizeHint};
 use http_body_util::Full;
 use tokio::time::{Sleep, sleep};
@@ -90,12 +89,13 @@ impl EventBody {
     fn fill(&mut self, cx: &mut Context<'_>) {
         // As many as are ready share a frame, up to a limit: a fast model must not fill the memory
         // while the client reads slowly.
-        while let Some(run) = &mut self.run
-            && self.bytes.len() < FRAME
-        {
-            match run.poll_next_unpin(cx) {
+        let Some(run) = &mut self.run else { return };
+        let mut run = run.lock();
+        let mut is_over = false;
+        while !is_over && self.bytes.len() < FRAME {
+            match run.poll_next(cx) {
                 Poll::Pending => break,
-                Poll::Ready(None) => self.run = None,
+                Poll::Ready(None) => is_over = true,
                 Poll::Ready(Some(event)) => {
                     // The rest of the run is still of use to the client.
                     if let Err(error) = self.writer.write(&event, &mut self.bytes) {
@@ -103,6 +103,10 @@ impl EventBody {
                     }
                 }
             }
+        }
+        drop(run);
+        if is_over {
+            self.run = None;
         }
     }
 

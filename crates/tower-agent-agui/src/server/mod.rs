@@ -36,6 +36,12 @@
 //! and all inputs `max_runs` times that. The run itself is the agent's: a
 //! `tower::limit::ConcurrencyLimitLayer` around the *agent* makes runs wait in place of refusing them.
 //!
+//! # Shutdown
+//!
+//! [`AgUi::shutdown`] ends the runs in order when the process is told to stop. The guide on
+//! [deployment](https://docs.rs/tower-agent-durable/latest/tower_agent_durable/guide/deployment) has the
+//! rest: settings, upgrades, proxies and several processes.
+//!
 //! # Errors
 //!
 //! An invalid request is rejected before anything has run, with the JSON body
@@ -53,7 +59,7 @@
 //! | 415 | the body's media type is not `application/json` |
 //! | 422 | the JSON does not follow the protocol, or contains data that [only the server may set](crate#trust) |
 //! | 429 | the principal has too many runs at once |
-//! | 503 | the thread store failed, or there are too many runs at once |
+//! | 503 | the thread store failed, there are too many runs at once, or the server [shuts down](AgUi::shutdown) |
 //!
 //! A run that fails later ends with `RUN_ERROR`: a [code](tower_agent::ErrorKind::code) and a
 //! [message for the client](AgUiBuilder::failure_message), never the text of the error itself.

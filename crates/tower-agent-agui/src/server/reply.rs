@@ -62,7 +62,9 @@ impl From<InputError> for Refusal {
             InputErrorKind::Invalid | InputErrorKind::Forbidden => StatusCode::UNPROCESSABLE_ENTITY,
             InputErrorKind::NotOpen | InputErrorKind::Busy => StatusCode::CONFLICT,
             InputErrorKind::TooManyRuns => StatusCode::TOO_MANY_REQUESTS,
-            InputErrorKind::Store | InputErrorKind::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
+            InputErrorKind::Store | InputErrorKind::Overloaded | InputErrorKind::ShuttingDown => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
         };
         Self {
             // `.` is the whole input, which says nothing about where the error is.

@@ -190,6 +190,8 @@ pub enum InputErrorKind {
     Overloaded,
     /// The principal has as many runs at once as it [may](crate::AgUiBuilder::max_runs_per_principal).
     TooManyRuns,
+    /// The server [shuts down](crate::AgUi::shutdown): another one takes the same request.
+    ShuttingDown,
     /// The thread could not be loaded or saved.
     Store,
 }
@@ -206,6 +208,7 @@ impl InputErrorKind {
             Self::Busy => "busy",
             Self::Overloaded => "overloaded",
             Self::TooManyRuns => "too_many_runs",
+            Self::ShuttingDown => "shutting_down",
             Self::Store => "store",
         }
     }

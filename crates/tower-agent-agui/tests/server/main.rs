@@ -18,6 +18,7 @@ mod events;
 mod layers;
 mod refusals;
 mod runs;
+mod shutdown;
 
 use axum::Router;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! Guides: how to keep a conversation, and how to survive a crash.
+//! Guides: how to keep a conversation, how to survive a crash, and how to deploy a server.
 
 #[doc = include_str!("keeping.md")]
 #[doc = "# A complete program: a checkpoint by hand"]
@@ -11,3 +11,18 @@
 #[doc = include_str!("../../examples/session_store.rs")]
 #[doc = "```"]
 pub mod keeping {}
+
+#[cfg_attr(all(feature = "sqlite", feature = "threads"), doc = include_str!("deployment.md"))]
+#[cfg_attr(
+    not(all(feature = "sqlite", feature = "threads")),
+    doc = "Needs the features `sqlite` and `threads`."
+)]
+#[cfg_attr(
+    all(feature = "sqlite", feature = "threads"),
+    doc = concat!(
+        "# A complete program\n\n```\n",
+        include_str!("../../examples/deployment.rs"),
+        "\n```"
+    )
+)]
+pub mod deployment {}

@@ -1,4 +1,5 @@
-//! An AG-UI server with threads in sessions and durable runs, that is killed while a client listens.
+//! An AG-UI server with threads in sessions and durable runs, that is killed or terminated while a
+//! client listens.
 
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Write};
@@ -26,6 +27,8 @@ use crate::support::folder::Folder;
 
 const FOLDER: &str = "TOWER_AGENT_TEST_FOLDER";
 const HANGS: &str = "TOWER_AGENT_TEST_HANGS";
+/// The time that runs have to end when the server is terminated.
+const GRACE: Duration = Duration::from_millis(500);
 /// In milliseconds.
 const LEASE: &str = "TOWER_AGENT_TEST_LEASE";
 
@@ -40,6 +43,9 @@ fn a_process_that_serves() {
         .build()
         .unwrap();
     runtime.block_on(serve(PathBuf::from(folder)));
+    drop(runtime);
+    // The test harness would fail: nobody reads what it prints.
+    std::process::exit(0);
 }
 
 async fn serve(folder: PathBuf) {
@@ -52,10 +58,33 @@ async fn serve(folder: PathBuf) {
         .name("shop")
         .threads(SessionThreads::new(store))
         .lease(lease);
-    let app = Router::new().route_service("/agent", server.build());
+    let server = server.build();
+    let app = Router::new().route_service("/agent", server.clone());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let terminated = terminated();
     println!("\nlistens {}", listener.local_addr().unwrap());
-    axum::serve(listener, app).await.unwrap();
+    axum::serve(listener, app)
+        .with_graceful_shutdown(async move {
+            terminated.await;
+            server.shutdown(GRACE).await;
+        })
+        .await
+        .unwrap();
+}
+
+/// Waits for SIGTERM, which is caught from now on.
+#[cfg(unix)]
+fn terminated() -> impl Future<Output = ()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut signals = signal(SignalKind::terminate()).unwrap();
+    async move {
+        signals.recv().await;
+    }
+}
+
+#[cfg(not(unix))]
+fn terminated() -> impl Future<Output = ()> {
+    std::future::pending()
 }
 
 /// Pays, and says so; it may hang in the middle of a word.
@@ -140,11 +169,32 @@ impl Process {
     }
 }
 
+#[cfg(unix)]
+impl Process {
+    /// Sends SIGTERM.
+    fn terminate(&self) {
+        let kill = Command::new("kill")
+            .arg(self.child.id().to_string())
+            .status();
+        assert!(kill.unwrap().success());
+    }
+
+    /// Waits until the process has exited; returns whether it has done so with 0.
+    async fn has_succeeded(&mut self) -> bool {
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status.success();
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+}
+
 impl Drop for Process {
     fn drop(&mut self) {
-        // SIGKILL.
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
+        // SIGKILL. Both fail for a process that has exited.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
@@ -292,4 +342,60 @@ async fn a_thread_is_of_its_living_server_and_free_within_the_lease_of_a_killed_
     let events = read(answered, |_| false).await;
     assert_eq!(said(&events), "It is paid.", "{events:?}");
     assert_eq!(paid(&folder), 1);
+}
+
+/// A lease of an hour: nobody waits for it.
+#[cfg(unix)]
+#[tokio::test]
+async fn a_server_that_is_terminated_exits_within_the_grace_and_another_goes_on_at_once() {
+    let lease = Duration::from_secs(3600);
+    let folder = Folder::new("served-terminated");
+    let question = json!({ "id": "m1", "role": "user", "content": "Pay." });
+    let messages = std::slice::from_ref(&question);
+    let mut hanging = Process::start_with(&folder.file(""), true, lease);
+    let reader = hanging.post(&input("r1", messages)).await;
+    // Of another thread, whose client does not read any more.
+    let mut other = input("r1", messages);
+    other["threadId"] = json!("t2");
+    let mut idle = hanging.post(&other).await;
+    let first = tokio::spawn(read(reader, |_| false));
+    while paid(&folder) < 2 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    idle.frame().await.unwrap().unwrap();
+    let terminated = std::time::Instant::now();
+    hanging.terminate();
+    let first = first.await.unwrap();
+    let end = first.last().unwrap();
+    assert_eq!(end["code"], "shutting_down", "{first:?}");
+    assert_eq!(said(&first), "It is ");
+    assert!(hanging.has_succeeded().await);
+    let took = terminated.elapsed();
+    assert!(
+        took >= GRACE && took < GRACE + Duration::from_secs(5),
+        "{took:?}"
+    );
+
+    let next = Process::start_with(&folder.file(""), false, lease);
+    for thread in [input("r2", messages), other] {
+        let events = read(next.post(&thread).await, |_| false).await;
+        assert_eq!(said(&events), "It is paid.", "{events:?}");
+        assert_eq!(events.last().unwrap()["type"], "RUN_FINISHED");
+    }
+    assert_eq!(paid(&folder), 2);
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_server_that_is_terminated_lets_a_run_end() {
+    let folder = Folder::new("served-idle");
+    let question = json!({ "id": "m1", "role": "user", "content": "Pay." });
+    let mut server = Process::start(&folder.file(""), false);
+    let body = server
+        .post(&input("r1", std::slice::from_ref(&question)))
+        .await;
+    server.terminate();
+    let events = read(body, |_| false).await;
+    assert_eq!(events.last().unwrap()["type"], "RUN_FINISHED", "{events:?}");
+    assert!(server.has_succeeded().await);
 }

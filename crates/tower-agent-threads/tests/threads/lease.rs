@@ -4,13 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use serde_json::Map;
+use tokio::sync::Mutex;
 use tokio::time::sleep;
 use tower_agent::message::Messages;
 use tower_agent::{BoxError, Checkpoint};
 use tower_agent_threads::{
-    Begun, ClientInput, MemoryThreads, Progress, Refusal, RefusalKind, Save, Thread, ThreadInfo,
-    ThreadKey, ThreadQuery, ThreadStore, Threads,
+    Begun, ClientInput, MemoryThreads, Progress, Refusal, RefusalKind, Save, Saving, Thread,
+    ThreadInfo, ThreadKey, ThreadQuery, ThreadStore, Threads,
 };
 
 use crate::{Plain, key};
@@ -22,7 +24,8 @@ async fn begin(threads: &Threads, run: &str) -> Result<Begun, Refusal> {
     threads.begin(key(), ClientInput::new(run, &words)).await
 }
 
-async fn end(begun: &mut Begun) -> Result<(), BoxError> {
+/// Returns the last save of a run.
+fn last_save(begun: &mut Begun) -> Saving {
     let keeper = &mut begun.keeper;
     let saved = keeper.keep(
         Checkpoint::default(),
@@ -31,9 +34,13 @@ async fn end(begun: &mut Begun) -> Result<(), BoxError> {
         Progress::Ended,
     );
     match saved {
-        Save::Store(saving) => saving.await,
+        Save::Store(saving) => saving,
         other => panic!("{other:?}"),
     }
+}
+
+async fn end(begun: &mut Begun) -> Result<(), BoxError> {
+    last_save(begun).await
 }
 
 #[tokio::test]
@@ -114,4 +121,65 @@ async fn a_renewal_whose_answer_is_lost_does_not_cost_a_run_its_thread() {
     sleep(LEASE * 3).await;
     assert!(begin(&threads, "r2").await.is_err());
     end(&mut begun).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_save_in_a_task_is_made_although_nobody_awaits_it() {
+    let store = Arc::new(MemoryThreads::new());
+    let threads = Threads::new(store.clone());
+    for is_detached in [true, false] {
+        let mut begun = begin(&threads, "r1").await.unwrap();
+        let saving = last_save(&mut begun);
+        // After one that has not ended, so that it cannot be made at once.
+        let (go, gone) = tokio::sync::oneshot::channel::<()>();
+        let slow = Slow {
+            store: MemoryThreads::new(),
+            gone: Mutex::new(gone),
+        };
+        let slow = Threads::new(slow);
+        let mut earlier = begin(&slow, "r1").await.unwrap();
+        let both = saving.after(last_save(&mut earlier));
+        if is_detached {
+            both.detach();
+        } else {
+            drop(both.in_task());
+        }
+        let mut finish = Box::pin(threads.finish());
+        tokio::task::yield_now().await;
+        assert!((&mut finish).now_or_never().is_none());
+        go.send(()).unwrap();
+        finish.await;
+        assert!(!store.load(&key()).await.unwrap().unwrap().is_running());
+    }
+    // Nothing is left to wait for, and saves go on.
+    threads.finish().await;
+    let mut begun = begin(&threads, "r1").await.unwrap();
+    end(&mut begun).await.unwrap();
+}
+
+/// Its second save waits.
+struct Slow {
+    store: MemoryThreads,
+    gone: Mutex<tokio::sync::oneshot::Receiver<()>>,
+}
+
+impl ThreadStore for Slow {
+    async fn load(&self, key: &ThreadKey) -> Result<Option<Thread>, BoxError> {
+        self.store.load(key).await
+    }
+
+    async fn save(&self, key: &ThreadKey, thread: Thread, expected: u64) -> Result<bool, BoxError> {
+        if expected > 0 {
+            (&mut *self.gone.lock().await).await?;
+        }
+        self.store.save(key, thread, expected).await
+    }
+
+    async fn list(&self, query: &ThreadQuery) -> Result<Vec<ThreadInfo>, BoxError> {
+        self.store.list(query).await
+    }
+
+    async fn delete(&self, key: &ThreadKey) -> Result<bool, BoxError> {
+        self.store.delete(key).await
+    }
 }
