@@ -477,7 +477,6 @@ impl AgentRequest {
     ///         [retry]
     ///           ScriptedModel
     ///     tool calls, 8 at a time
-    ///       no tools
     /// "
     /// );
     /// # Ok(())
