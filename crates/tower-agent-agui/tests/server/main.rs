@@ -16,6 +16,7 @@ mod approver;
 mod client;
 mod events;
 mod layers;
+mod limits;
 mod refusals;
 mod runs;
 mod shutdown;

@@ -17,6 +17,7 @@ use tower_agent::{
     ModelResponse, Result, Tool, Usage,
 };
 use tower_agent_middleware::budget::{Account, Budget, Limits, Spent};
+use tower_agent_middleware::fallback::Fallback;
 use tower_agent_middleware::retry::CallRetryLayer;
 use tower_agent_middleware::timeout::CallTimeoutLayer;
 
@@ -264,6 +265,37 @@ async fn a_retried_call_counts_once_with_the_tokens_of_each_attempt() {
     let mut run = agent.stream(PROMPT);
     while run.next().await.is_some() {}
     assert_eq!(taken(&inside), (3, cut + 150));
+}
+
+#[tokio::test]
+async fn a_call_that_falls_back_in_a_stream_is_charged_both_models() {
+    let account = account();
+    let lost = Error::new(ErrorKind::Connection, "lost");
+    let first = ScriptedModel::new([long().failing_after(8, lost)]).chunk_size(1);
+    let model = Fallback::new(first)
+        .or(ScriptedModel::always(long()))
+        .restart_streams(true);
+    let agent = agent(&account, model);
+
+    let mut run = agent.stream(PROMPT);
+    while run.next().await.is_some() {}
+
+    assert_eq!(taken(&account), (1, PROMPT_TOKENS + 8 / 4 + 150));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_dropped_between_two_attempts_is_one_call_without_tokens() {
+    let account = account();
+    let busy = Turn::error(Error::new(ErrorKind::Overloaded, "busy"));
+    let agent = Agent::builder(ScriptedModel::always(busy))
+        .model_layer(CallRetryLayer::new())
+        .global_callbacks(Budget::of(account.clone()))
+        .build()
+        .unwrap();
+
+    begin_and_drop(&agent).await;
+
+    assert_eq!(taken(&account), (1, 0));
 }
 
 #[tokio::test]
