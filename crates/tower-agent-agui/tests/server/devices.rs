@@ -491,6 +491,22 @@ async fn what_was_not_streamed_is_not_shown() {
     assert_eq!(failed.unwrap().metadata.as_ref().unwrap()["isError"], true);
 }
 
+#[tokio::test]
+async fn a_device_that_does_not_read_what_it_is_shown_does_not_keep_the_server_from_its_end() {
+    let model = parrot(["Hello."]);
+    let server = server(agent(&model)).build();
+    let mut laptop = Device::new("ada", "laptop");
+    laptop.says(&server, "Hi").await;
+    let request = laptop.request(Method::GET, "/agent?threadId=my%20thread");
+    let request = request.body(Full::<bytes::Bytes>::default()).unwrap();
+    let unread = server.clone().oneshot(request).await.unwrap();
+    assert_eq!(unread.headers()["cache-control"], "no-store");
+    server.shutdown(std::time::Duration::ZERO).await;
+    drop(unread);
+    let (status, _) = laptop.opens(&server).await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+}
+
 /// Fails unless a reload shows each message as the device has it.
 async fn assert_reload(server: &AgUi, device: &Device, case: &str) {
     let mut reloaded = Device::new(device.user, "reloaded");
