@@ -2,18 +2,16 @@
 
 use std::sync::Arc;
 
-use tower_agent::Request;
-use tower_agent::agent::AgentRequest;
-use tower_agent::error::Result;
-use tower_agent::stream::{self, EventKind, Invocation};
-use tower_agent_threads::{InterruptIds, Roles};
-
 use crate::failure::FailureMessage;
 use crate::order::OrderKeeper;
 use crate::translate::{TranslateRequest, TranslateRun, failed, translate, translate_through};
 use crate::wire::{Event, RunAgentInput, RunError};
+use tower_agent::Request;
+use tower_agent::agent::AgentRequest;
 use tower_agent::callback::LayerInner;
-use tower_agent::error::Interrupt;
+use tower_agent::error::{Interrupt, Result};
+use tower_agent::stream::{self, EventKind, Invocation};
+use tower_agent_threads::{InterruptIds, Roles};
 
 /// A stored thread that is to be shown.
 pub(super) struct Show {

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use serde_json::json;
 use tower_agent::message::{Message, Part, Role, ToolCall, ToolResult};
 use tower_agent_threads::{Progress, ShownForm, ShownMessage};
 
@@ -20,20 +19,32 @@ pub(super) fn form(
     message: &Message,
     progress: Progress,
 ) -> ShownForm {
+    let messages = shown.messages();
+    let is_inner = |message: &wire::Message| message.subagent_run_id.is_some();
+    let own = shown.position(id);
+    let is_thinking = has_thoughts(message);
+    // Nearly always: nothing else belongs to it.
+    if let Some(at) = own
+        && !is_thinking
+        && !messages[at.saturating_sub(1)..]
+            .iter()
+            .take(3)
+            .any(is_inner)
+        && is_whole(&messages[at], id, message)
+    {
+        return ShownForm::Whole;
+    }
     let mut positions = Vec::new();
-    if has_thoughts(message) {
+    if is_thinking {
         // As in the events that start the reasoning of a message.
         let thoughts = (0..).map_while(|number| shown.position(&format!("{id}-r{number}")));
         positions.extend(thoughts);
     }
-    let own = shown.position(id);
     positions.extend(own);
     positions.sort_unstable();
     let (Some(first), Some(last)) = (positions.first(), positions.last()) else {
         return ShownForm::Hidden;
     };
-    let messages = shown.messages();
-    let is_inner = |message: &wire::Message| message.subagent_run_id.is_some();
     if progress != Progress::Running {
         // No transcript has the messages of subagents, so they are stored with those beside them.
         let before = messages[..*first].iter().rev();
@@ -50,8 +61,12 @@ pub(super) fn form(
     {
         return ShownForm::Whole;
     }
-    let forms = positions.into_iter().map(|at| json!(messages[at]));
-    ShownForm::Other(forms.collect())
+    let forms = positions.into_iter().map(|at| &messages[at]);
+    ShownForm::Other(
+        forms
+            .filter_map(|form| serde_json::to_value(form).ok())
+            .collect(),
+    )
 }
 
 fn has_thoughts(message: &Message) -> bool {
