@@ -56,7 +56,8 @@
 //! other way than this, for example from a copy of the messages, is one whose messages the device has
 //! received.
 //!
-//! What a device has missed counts as received when the run that begins with it has ended. The state of a
+//! What a device has missed counts as received when the run that begins with it has ended. A client that
+//! sends only what is new receives the whole thread then, as the server does not know what it has. The state of a
 //! run is that of the device that starts it, which may be older than the thread's.
 //!
 //! If the server does not know the thread, the input is only text for the model to read: tool calls and

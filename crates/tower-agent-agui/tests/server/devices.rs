@@ -281,6 +281,33 @@ async fn a_device_that_drops_an_earlier_message_starts_a_branch_without_what_it_
 }
 
 #[tokio::test]
+async fn a_client_that_sends_only_what_is_new_receives_the_whole_thread_once() {
+    let model = parrot(["Hello.", "Sunny.", "Blue.", "Four."]);
+    let server = server(agent(&model)).allow_partial_history().build();
+    let mut laptop = Device::new("ada", "laptop");
+    laptop.says(&server, "Hi").await;
+    let mut phone = Device::new("ada", "phone");
+    phone.opens(&server).await;
+    phone.says(&server, "How is the weather?").await;
+
+    laptop.shown = Conversation::default();
+    laptop.says(&server, "Which colour has the sky?").await;
+    let all = [
+        "user: Hi",
+        "assistant: Hello.",
+        "user: How is the weather?",
+        "assistant: Sunny.",
+        "user: Which colour has the sky?",
+        "assistant: Blue.",
+    ];
+    assert_eq!(laptop.reads(), all);
+    laptop.shown = Conversation::default();
+    let events = laptop.says(&server, "Two and two?").await;
+    assert!(!kinds(&events).contains(&"MESSAGES_SNAPSHOT"));
+    assert_eq!(texts(&model).len(), 7);
+}
+
+#[tokio::test]
 async fn what_was_missed_is_sent_again_if_the_run_breaks_off() {
     let model = parrot(["Hello.", "Sunny.", "Blue."]);
     let server = server(agent(&model)).build();
