@@ -32,14 +32,16 @@
 //! | assistant and reasoning messages that the server does not know | rejected; dropped if they come from a run of the thread that broke off |
 //! | answers to interrupts (`resume`) | accepted once, if the interrupt is open in this thread, for the call and the arguments in question; otherwise rejected if they would allow a call |
 //! | answers to interrupts [for a role](tower_agent::Interrupt::for_role) | rejected, also if they cancel, unless the sender [has the role](AgUiBuilder::roles) |
-//! | messages, while somebody else than the client is to answer | kept: they follow the answer, and the question stays open |
+//! | messages, while somebody else than the client is to answer, or a question is open that the client has not received | kept: they follow the answer, and the question stays open |
+//! | known messages that the client omits | dropped if the client has received them; otherwise kept, and sent to it first |
 //! | state, context, tools, forwarded properties, names | accepted: do not let a guard rely on them |
 //! | URLs of images, audio and documents | accepted if they are public, or [your function](AgUiBuilder::allow_urls) accepts them |
 //! | files of a provider | rejected |
 //! | activities, messages of subagents | ignored: no model reads them |
 //!
 //! If the client omits a known message, it is dropped from the conversation, unless it omits all and
-//! the server [allows that](AgUiBuilder::allow_partial_history). A new message in its
+//! the server [allows that](AgUiBuilder::allow_partial_history), or it has
+//! [not received](#several-devices) the message. A new message in its
 //! place starts a branch, and a known message that reappears belongs to the conversation again. The
 //! run continues from the server's version of the kept messages. A call and its result are kept or
 //! dropped together. An open interrupt can be answered only in the conversation that raised it. To
@@ -72,6 +74,36 @@
 //! its run ends as one that has succeeded. [`AgUi::questions`] lists the open questions of all threads for
 //! those who have a role, and [`AgUi::answer`] goes on in the server, without the client. With its next run
 //! the client receives what it has missed: the tool's result and what the agent has said.
+//!
+//! # Several devices
+//!
+//! A `GET` request with the id of the thread, `/agent?threadId=..`, reads a thread on another device or
+//! after a reload. Its response is a stream of events, as that of a run: `RUN_STARTED`, `STATE_SNAPSHOT`,
+//! `MESSAGES_SNAPSHOT`, and `RUN_FINISHED` with the open interrupts. [`AgUi::show`] returns the same
+//! events. The device then goes on as if it had been the only one. With the official client:
+//!
+//! ```js
+//! class Device extends HttpAgent {
+//!   connect({ threadId }) {
+//!     const url = `${this.url}?${new URLSearchParams({ threadId })}`;
+//!     return transformHttpEventStream(runHttpRequest(() => fetch(url, { headers: this.headers })));
+//!   }
+//! }
+//! const device = new Device({ url: "/agent", threadId });
+//! await device.connectAgent();
+//! ```
+//!
+//! The messages are those that a client of the thread has received or sent, with the same ids and in the
+//! same form: what callbacks around the translation have changed or dropped, the reasoning that was not
+//! streamed, and the texts of errors are as hidden as they were. The state and the interrupts pass
+//! through these callbacks as at the end of a run that is interrupted. To a principal that does not own
+//! the thread, the response is that for a thread that does not exist.
+//!
+//! The first message has a mark in its metadata, `reader`, which the client sends back. By it the server
+//! tells the devices apart. If one device has gone on with the thread, the next run of another one starts
+//! with a `MESSAGES_SNAPSHOT` that adds what this device has missed, and the model reads it in its place. A
+//! device that omits messages that it *has* received drops them, as an edit does. Devices that have not read the
+//! thread from the server have no mark and count as one. The state is that of the device that starts a run.
 //!
 //! # Example
 //!
@@ -125,6 +157,8 @@ pub mod order;
 mod permit;
 mod run;
 pub mod server;
+mod show;
+mod shown;
 pub mod sse;
 mod thread_input;
 pub mod translate;

@@ -5,10 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
+use futures_util::Stream;
 use futures_util::future::BoxFuture;
-use futures_util::{FutureExt, Stream};
 use tokio::time::{Sleep, sleep};
-use tower::ServiceExt;
 
 use crate::conversation::Conversation;
 use crate::failure::FailureMessage;
@@ -18,6 +17,7 @@ use crate::order::OrderKeeper;
 use crate::permit::{Permit, Stop};
 use crate::translate::{
     TranslateRequest, TranslateResponse, TranslateRun, failed, translate, translate_piece,
+    translate_through,
 };
 use crate::wire::{EncryptedEntity, Event, InputErrorKind, MessageKind, RunAgentInput, RunError};
 use tower_agent::agent::BoxAgent;
@@ -98,7 +98,6 @@ impl AgUiRun {
             keeper,
             name,
             missed,
-            missed_at,
             ..
         } = begun;
         let agent = RunStream::named(agent, request, name);
@@ -106,7 +105,7 @@ impl AgUiRun {
         let interrupt_ids = keeper.interrupt_ids().clone();
         let context = agent.context().clone();
         let run = TranslateRun::new(input, context, interrupt_ids, roles, failure_message)
-            .with_missed(missed, missed_at);
+            .with_missed(missed);
         let active = Arc::new(Mutex::new(ActiveRun {
             agent: Some(agent),
             keeper,
@@ -173,6 +172,13 @@ impl ActiveRun {
         let progress = match &event.kind {
             EventKind::RunFinished | EventKind::RunInterrupted { .. } => Progress::Ended,
             EventKind::RunFailed { .. } => Progress::Cut,
+            // Translated first, so that its form for the client is saved with it. It is not sent before the
+            // save is made.
+            kind if self.keeper.must_save_before(kind) && self.stack.is_none() => {
+                self.translate(event);
+                self.keep(Progress::Running);
+                return None;
+            }
             kind if self.keeper.must_save_before(kind) => Progress::Running,
             _ => return self.take(event),
         };
@@ -226,14 +232,7 @@ impl ActiveRun {
             None => return self.pass(event),
             Some(stack) => {
                 let request = TranslateRequest::new(event, self.run.clone());
-                let call = AssertUnwindSafe(stack.clone().oneshot(request)).catch_unwind();
-                self.translating = Some(Box::pin(async move {
-                    call.await.unwrap_or_else(|panic| {
-                        let message = panic_message(&*panic);
-                        let message = format!("a layer around the translation panicked: {message}");
-                        Err(Error::new(ErrorKind::Callback, message))
-                    })
-                }));
+                self.translating = Some(Box::pin(translate_through(stack.clone(), request)));
             }
         }
         None
@@ -312,14 +311,15 @@ impl ActiveRun {
     }
 
     fn leave(&mut self) {
+        let mut shown = lock(&self.run.shown);
+        self.out.iter().for_each(|event| shown.apply(event));
+        drop(shown);
+        self.out.reverse();
         if self.order.is_over() {
             // No further event of the agent can be emitted.
             self.keep(Progress::Cut);
             self.agent = None;
         }
-        let mut shown = lock(&self.run.shown);
-        self.out.iter().for_each(|event| shown.apply(event));
-        self.out.reverse();
     }
 
     /// Returns whether the run must be stopped, once.

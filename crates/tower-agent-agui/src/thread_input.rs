@@ -5,11 +5,12 @@ use std::sync::Arc;
 use tower_agent::error::Resolution;
 use tower_agent::message::Part;
 use tower_agent_threads::{
-    ClientCall, ClientInput, ClientMessage, ClientRole, ClientView, InputPart, MissedMessage,
-    Refusal, RefusalKind, Roles, Threads,
+    ClientCall, ClientInput, ClientMessage, ClientRole, ClientView, InputPart, Progress, Refusal,
+    RefusalKind, Roles, ShownForm, Threads,
 };
 
 use crate::conversation::{self, Conversation};
+use crate::shown;
 use crate::wire::{
     Content, InputError, InputErrorKind, Message, MessageKind, ResumeEntry, ResumeStatus,
     RunAgentInput,
@@ -36,6 +37,7 @@ pub(super) fn thread_input(
     read.answers = input.resume.iter().map(answer).collect();
     read.tools = input.tools.iter().map(|tool| tool.name.clone()).collect();
     read.roles = roles;
+    read.reader = shown::reader(&input.messages);
     read.sealed = sealed;
     read
 }
@@ -133,15 +135,8 @@ impl ClientView for Conversation {
             })
     }
 
-    fn messages(&self) -> Vec<MissedMessage> {
-        let messages = Conversation::messages(self).iter();
-        messages
-            .filter(|message| !matches!(message.kind, MessageKind::Activity { .. }))
-            .filter_map(|message| {
-                let value = serde_json::to_value(message).ok()?;
-                Some(MissedMessage::new(message.id.clone(), value))
-            })
-            .collect()
+    fn shown(&self, id: &str, message: &tower_agent::Message, progress: Progress) -> ShownForm {
+        shown::form(self, id, message, progress)
     }
 }
 

@@ -152,6 +152,12 @@ impl<S: SessionStore> ThreadStore for SessionThreads<S> {
         }
         let settled = entries.len();
         let thread = head(&stored)?.with_entries(entries);
+        // The entries of an active run still change: whoever only reads the thread knows less of them
+        // than its run.
+        let known = self.map().get(&key).map(|known| known.thread);
+        if thread.is_running() || known == Some(thread.version()) {
+            return Ok(Some(thread));
+        }
         // Entries that were there before a run do not change in it.
         self.remember(
             key,

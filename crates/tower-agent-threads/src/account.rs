@@ -8,6 +8,7 @@ use tower_agent::message::{MediaSource, Message, Part, Role};
 use crate::allowed::Allowed;
 use crate::client::{ClientCall, ClientMessage, ClientRole};
 use crate::refusal::{InputPart, Refusal, RefusalKind};
+use crate::shown::ShownForm;
 use crate::thread::{Entry, Speaker, Thread};
 use crate::urls::Urls;
 
@@ -26,20 +27,19 @@ pub(crate) fn read<M: ClientMessage>(
             ClientRole::System => {
                 allowed.check_system(index)?;
                 let words = words(message, Role::System, index, urls, thread)?;
-                Entry::new(id, Speaker::System, words)
+                Entry::new(id, Speaker::System, words).shown_as(ShownForm::Whole)
             }
-            ClientRole::User => Entry::new(
-                id,
-                Speaker::User,
-                words(message, Role::User, index, urls, thread)?,
-            ),
+            ClientRole::User => {
+                let words = words(message, Role::User, index, urls, thread)?;
+                Entry::new(id, Speaker::User, words).shown_as(ShownForm::Whole)
+            }
             ClientRole::Assistant(text) => {
                 calls.extend(message.calls().into_iter().map(|call| (call.id, call)));
                 // Without a text it may be reasoning. The server cannot know that a model produced
                 // that.
                 let reply = (!text.is_empty())
                     .then(|| with_id_of(message, thread, Message::assistant(text)));
-                Entry::new(id, Speaker::Assistant, reply)
+                Entry::new(id, Speaker::Assistant, reply).shown_as(ShownForm::Whole)
             }
             ClientRole::Tool { call, is_failed } => {
                 let call = calls.get(call).ok_or_else(|| {

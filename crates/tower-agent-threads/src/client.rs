@@ -3,13 +3,13 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use tower_agent::error::Resolution;
 use tower_agent::message::{Message, Messages, Part};
 
+use crate::progress::Progress;
 use crate::refusal::Refusal;
 use crate::roles::Roles;
+use crate::shown::ShownForm;
 
 /// One message in the input of a client, in the form of its protocol.
 ///
@@ -143,6 +143,10 @@ pub struct ClientInput<'a, M> {
     pub tools: HashSet<Arc<str>>,
     /// The roles of the sender.
     pub roles: Roles,
+    /// The [mark](crate::ShownThread::reader) of the sender's device, if it has read the thread from the
+    /// server. Devices that have marks are told apart: messages that one of them has not received are
+    /// not dropped because it omits them.
+    pub reader: Option<String>,
     /// Somebody else than the client answers, who has no messages and receives none.
     pub(crate) is_away: bool,
     /// The sealed threads that the client has sent, if the server [keeps none](crate::Threads::with_seal).
@@ -159,6 +163,7 @@ impl<'a, M: ClientMessage> ClientInput<'a, M> {
             answers: Vec::new(),
             tools: HashSet::new(),
             roles: Roles::default(),
+            reader: None,
             is_away: false,
             sealed: Vec::new(),
         }
@@ -175,28 +180,10 @@ pub trait ClientView {
     /// of subagents are left out.
     fn texts(&self) -> impl Iterator<Item = (&str, &str)>;
 
-    /// Returns the messages in the client's own form, oldest first, for a client that receives them
-    /// [later](crate::Threads::answer). Defaults to none.
-    fn messages(&self) -> Vec<MissedMessage> {
-        Vec::new()
-    }
-}
-
-/// A message of a run that its client did not receive: somebody else has [answered](crate::Threads::answer).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct MissedMessage {
-    /// The client's id of the message.
-    pub id: Arc<str>,
-    /// The message in the client's own form.
-    pub message: Value,
-}
-
-impl MissedMessage {
-    /// Creates a message in the client's own form.
-    #[must_use]
-    pub fn new(id: Arc<str>, message: Value) -> Self {
-        Self { id, message }
+    /// Returns the form in which the client has the message of the transcript with this id: other devices
+    /// of the user receive it in this form. Defaults to [`Hidden`](ShownForm::Hidden).
+    fn shown(&self, _id: &str, _message: &Message, _progress: Progress) -> ShownForm {
+        ShownForm::Hidden
     }
 }
 
@@ -230,5 +217,9 @@ impl ClientView for Messages {
     fn texts(&self) -> impl Iterator<Item = (&str, &str)> {
         // Only the texts of messages that the transcript does not have matter.
         std::iter::empty()
+    }
+
+    fn shown(&self, _: &str, _: &Message, _: Progress) -> ShownForm {
+        ShownForm::Whole
     }
 }

@@ -11,8 +11,11 @@ use crate::client::ClientView;
 use crate::interrupt_ids::InterruptIds;
 use crate::key::ThreadKey;
 use crate::lease::Lease;
+use crate::progress::Progress;
+use crate::reader::Mark;
 use crate::saving::Saving;
 use crate::seal::SealKeys;
+use crate::shown::ShownForm;
 use crate::thread::{Entry, OpenInterrupt, SentCall, Speaker, Thread, is_of_run};
 
 /// Where a run keeps its thread.
@@ -20,18 +23,6 @@ pub(crate) enum Keeping {
     Store(Lease),
     /// With the client.
     Sealed(SealKeys),
-}
-
-/// The progress of a run when it is saved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Progress {
-    /// It goes on.
-    Running,
-    /// It completed, or was interrupted.
-    Ended,
-    /// It failed, or its client disconnected: the client may not know all its work.
-    Cut,
 }
 
 /// The saved progress of a run; created by [`Keeper::keep`].
@@ -44,6 +35,13 @@ pub enum Save {
     Sealed(Option<String>),
 }
 
+/// A device that receives a run.
+pub(crate) struct Device {
+    pub(crate) mark: Mark,
+    /// It is sent first what it has missed, which it may not receive if the run breaks off.
+    pub(crate) is_behind: bool,
+}
+
 /// Saves one thread during a run; created by [`Threads::begin`](crate::Threads::begin).
 pub struct Keeper {
     keeping: Keeping,
@@ -53,8 +51,8 @@ pub struct Keeper {
     /// The thread at the start of the run.
     base: Thread,
     client_tools: HashSet<Arc<str>>,
-    /// The client does not receive the run.
-    is_away: bool,
+    /// The device that receives the run, if one does.
+    device: Option<Device>,
     interrupt_ids: InterruptIds,
     /// The tool results that are saved.
     saved: HashSet<Arc<str>>,
@@ -67,7 +65,7 @@ impl Keeper {
         name: Arc<str>,
         base: Thread,
         client_tools: HashSet<Arc<str>>,
-        is_away: bool,
+        device: Option<Device>,
     ) -> Self {
         let interrupt_ids = InterruptIds::of_open(&base.open);
         Self {
@@ -76,7 +74,7 @@ impl Keeper {
             name,
             base,
             client_tools,
-            is_away,
+            device,
             interrupt_ids,
             saved: HashSet::new(),
         }
@@ -147,19 +145,14 @@ impl Keeper {
                 answerer: pending.answerer.clone(),
             }));
             thread.answered.clear();
-            let waits_for_role = |open: &OpenInterrupt| open.answerer.role().is_some();
-            if !thread.open.iter().any(waits_for_role) {
+            if thread.open.is_empty() {
                 thread.branch.append(&mut thread.held);
             }
         }
-        if self.is_away {
-            let of_run = thread.branch.iter();
-            let of_run: Vec<_> = of_run
-                .filter(|index| **index >= thread.run_from)
-                .copied()
-                .collect();
-            thread.unheard.extend(of_run);
-            thread.missed.extend(client.messages());
+        if let Some(device) = &self.device
+            && (progress == Progress::Ended || !device.is_behind)
+        {
+            thread.readers.set(&device.mark, thread.log.len());
         }
         thread.head = head;
         thread.is_cut = progress == Progress::Cut;
@@ -195,6 +188,7 @@ impl Keeper {
                 // Messages that callbacks have hidden from the model stay.
                 branch.extend(known.by_ref());
             }
+            let mut changes = None;
             if let Some(position) = position {
                 branch.extend(known.by_ref().take(position + 1 - passed));
                 passed = position + 1;
@@ -204,9 +198,13 @@ impl Keeper {
                 }
                 // A callback has changed it since. What is stored does not change, so the message
                 // is stored again in its place.
+                changes = at
+                    .and_then(|entry| entry.changes)
+                    .or(branch.last().copied());
                 branch.pop();
             }
-            let entry = self.entry(&latest_calls, message, client);
+            let entry = self.entry(&latest_calls, message, client, progress);
+            let entry = entry.changing(changes);
             if let (Role::Tool, Some(id)) = (message.role(), &entry.id) {
                 self.saved.insert(id.clone());
             }
@@ -223,6 +221,21 @@ impl Keeper {
         thread.branch = branch;
     }
 
+    /// Returns the form in which the client has a message.
+    fn shown(
+        &self,
+        id: Option<&str>,
+        message: &Message,
+        client: &impl ClientView,
+        progress: Progress,
+    ) -> ShownForm {
+        match (&self.keeping, id) {
+            (Keeping::Store(_), Some(id)) => client.shown(id, message, progress),
+            // Nobody but its client reads a sealed thread.
+            _ => ShownForm::Hidden,
+        }
+    }
+
     /// Returns the streamed part of a response that broke off: the client has it, and the
     /// transcript does not.
     fn broken_off(&self, messages: &Messages, client: &impl ClientView) -> Vec<Entry> {
@@ -231,7 +244,9 @@ impl Keeper {
             let is_in = |message: &Message| message.id().is_some_and(|own| *own == *id);
             if is_of_run(id, &self.name) && !text.is_empty() && !messages.iter().any(is_in) {
                 let half = Message::assistant(text).with_id(id);
-                entries.push(Entry::new(Some(id.into()), Speaker::Assistant, half));
+                let shown = self.shown(Some(id), &half, client, Progress::Cut);
+                let entry = Entry::new(Some(id.into()), Speaker::Assistant, half);
+                entries.push(entry.shown_as(shown));
             }
         }
         entries
@@ -242,6 +257,7 @@ impl Keeper {
         latest_calls: &LatestCalls,
         message: &Message,
         client: &impl ClientView,
+        progress: Progress,
     ) -> Entry {
         let id = message.id().map(MessageId::to_shared);
         match message.role() {
@@ -258,8 +274,10 @@ impl Keeper {
                         is_client: self.client_tools.contains(&call.name),
                     });
                 }
+                let shown = self.shown(id.as_deref(), message, client, progress);
                 let id = id.and_then(|id| id_at_client(id, client));
-                Entry::new(id, Speaker::Assistant, message.clone()).with_calls(calls)
+                let entry = Entry::new(id, Speaker::Assistant, message.clone());
+                entry.with_calls(calls).shown_as(shown)
             }
             // A message of any other role is not a result.
             _ => {
@@ -267,8 +285,10 @@ impl Keeper {
                 let calling = results
                     .next()
                     .and_then(|result| latest_calls.of(&result.call_id));
+                let shown = self.shown(id.as_deref(), message, client, progress);
                 let id = id.filter(|_| calling.is_some());
-                Entry::new(id, Speaker::Tool, message.clone()).with_call(calling)
+                let entry = Entry::new(id, Speaker::Tool, message.clone());
+                entry.with_call(calling).shown_as(shown)
             }
         }
     }

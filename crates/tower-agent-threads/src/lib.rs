@@ -3,6 +3,7 @@
 //! ```text
 //! Threads::begin:  ThreadKey, ClientInput      ->  AgentRequest, Keeper
 //! Keeper::keep:    Checkpoint, ClientView      ->  Save
+//! Threads::show:   ThreadKey                   ->  ShownThread
 //! ```
 //!
 //! A client sends a conversation, or the new part of one. The server cannot believe it: a client could
@@ -17,6 +18,7 @@
 //! | [`Question`], [`Roles`] | the questions for others than the client, and who may answer them |
 //! | [`Refusal`] | the reason not to accept an input |
 //! | [`Keeper`] | saves the progress of a run |
+//! | [`ShownThread`], [`ShownMessage`], [`ShownForm`] | a thread as its client has it, for another device of its user |
 //! | [`Thread`], [`ThreadStore`], [`MemoryThreads`] | the stored thread, to be read, and where it is stored |
 //! | [`ThreadQuery`], [`ThreadInfo`] | lists of the stored threads |
 //! | [`SealKeys`] | threads that are stored with the client, which can neither read nor change them |
@@ -38,10 +40,25 @@
 //! | files of a provider | refused |
 //! | URLs of images, audio and documents | accepted if they are public: `https`, and a host that is neither an address, nor a local name, nor one at which a provider keeps files. A [function](Threads::allow_urls) can choose others |
 //! | messages [outside](ClientRole::Outside) the conversation | ignored |
+//! | known messages that the client omits | dropped, unless it omits all and the server [allows that](Threads::allow_partial_history); new messages in their place start a branch |
+//! | known messages that the client omits and has not received | kept, and [sent to it](Begun::missed) before anything else, if it has what precedes them |
+//! | new messages of a client that has missed something, while a question is open | kept: they follow the answer, and the question stays open |
 //!
-//! A known message that the client omits is dropped from the conversation, unless it omits all and the
-//! server [allows that](Threads::allow_partial_history). A new message in its place starts a branch. A
-//! call and its result stay or are dropped together.
+//! A call and its result stay or are dropped together.
+//!
+//! # Several devices
+//!
+//! A user may go on with a thread on another device, and then on the first one. [`Threads::show`] gives a
+//! device the thread: the messages in the form in which the client has them, and no others. With it, the
+//! device receives a mark, and sends it back with each [input](ClientInput::reader). By the marks the
+//! devices are told apart, and a message that a device omits is either one that it has received, which it
+//! drops, or one that it has missed. Devices without a mark count as one. So a thread that is opened in any
+//! other way than this, for example from a copy of the messages, is one whose messages the device has
+//! received.
+//!
+//! What a device has missed counts as received when the run that begins with it has ended. A client that
+//! sends only what is new receives the whole thread then, as the server does not know what it has. The state of a
+//! run is that of the device that starts it, which may be older than the thread's.
 //!
 //! If the server does not know the thread, the input is only text for the model to read: tool calls and
 //! results in it become notes in the user's name, and answers to interrupts are refused.
@@ -67,8 +84,10 @@ mod key;
 mod lease;
 mod lock;
 mod memory;
+mod progress;
 mod query;
 mod question;
+mod reader;
 mod refusal;
 mod results;
 mod roles;
@@ -76,25 +95,28 @@ mod rules;
 mod saving;
 mod seal;
 mod sent;
+mod shown;
+mod shown_thread;
 mod store;
 mod thread;
 mod threads;
 mod time;
 mod urls;
 
-pub use self::client::{
-    ClientCall, ClientInput, ClientMessage, ClientRole, ClientView, MissedMessage,
-};
+pub use self::client::{ClientCall, ClientInput, ClientMessage, ClientRole, ClientView};
 pub use self::interrupt_ids::InterruptIds;
-pub use self::keeper::{Keeper, Progress, Save};
+pub use self::keeper::{Keeper, Save};
 pub use self::key::ThreadKey;
 pub use self::memory::MemoryThreads;
+pub use self::progress::Progress;
 pub use self::query::{ThreadInfo, ThreadQuery};
 pub use self::question::{Question, QuestionPage};
 pub use self::refusal::{InputPart, Refusal, RefusalKind};
 pub use self::roles::Roles;
 pub use self::saving::Saving;
 pub use self::seal::{SealKey, SealKeys};
+pub use self::shown::{MissedMessage, ShownForm, ShownMessage};
+pub use self::shown_thread::ShownThread;
 pub use self::store::ThreadStore;
 pub use self::thread::{Thread, ThreadEntries, ThreadEntry};
 pub use self::threads::{Begun, Threads};

@@ -1,6 +1,7 @@
 //! Decides which parts of a client's input are accepted, by the [rules](crate#rules).
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 
 use tower_agent::agent::AgentRequest;
 use tower_agent::error::{Resolution, ResolutionOutcome};
@@ -9,9 +10,11 @@ use tower_agent::message::{Message, Part, ToolCall, ToolResult};
 use crate::account;
 use crate::allowed::Allowed;
 use crate::client::{ClientInput, ClientMessage};
+use crate::reader::Mark;
 use crate::refusal::{InputPart, Refusal, RefusalKind};
 use crate::results::Results;
 use crate::sent::Sent;
+use crate::shown::MissedMessage;
 use crate::thread::{Answered, Entry, OpenInterrupt, Speaker, Thread};
 use crate::urls::Urls;
 
@@ -21,8 +24,8 @@ pub(crate) struct Accepted {
     /// The thread with the accepted input.
     pub(crate) thread: Thread,
     pub(crate) request: AgentRequest,
-    /// The number of the client's messages that precede those that it has missed.
-    pub(crate) missed_at: usize,
+    /// The messages that the client has missed.
+    pub(crate) missed: Vec<MissedMessage>,
 }
 
 /// Accepts the input of a thread that the server does not know.
@@ -43,7 +46,7 @@ pub(crate) fn begin<M: ClientMessage>(
     Ok(Accepted {
         thread,
         request,
-        missed_at: 0,
+        missed: Vec::new(),
     })
 }
 
@@ -52,17 +55,19 @@ pub(crate) fn begin<M: ClientMessage>(
 pub(crate) fn go_on<M: ClientMessage>(
     mut thread: Thread,
     input: &ClientInput<'_, M>,
+    mark: &Mark,
     is_lost: bool,
     allowed: &Allowed,
     urls: Urls<'_>,
 ) -> Result<Accepted, M::Error> {
     thread.is_cut |= is_lost;
     let mut sent = Sent::read(&thread, input.messages, allowed, urls)?;
-    if (allowed.partial_history || input.is_away) && sent.known.is_empty() {
+    let is_partial = (allowed.partial_history || input.is_away) && sent.known.is_empty();
+    if is_partial {
         sent.add_all_known(&thread);
     }
     let mut results = Results::of(&thread);
-    let (staying, unheard) = sent.staying(&thread, &results);
+    let (staying, unheard) = sent.staying(&thread, &results, mark);
     thread.unheard = unheard;
     let new_results = sent.results(&thread, &results, &staying)?;
     // They follow the answer, wherever the client shows them.
@@ -73,9 +78,11 @@ pub(crate) fn go_on<M: ClientMessage>(
         && sent.new.iter().all(|(after, _)| *after == sent.last);
     let answered = answered(&thread, input)?;
     let is_for_other = |open: &OpenInterrupt| !may_answer(input, open);
-    // What a client says while somebody else is to answer must not close the question.
-    let holds = is_whole && thread.open.iter().any(is_for_other);
-    if holds {
+    // What a client says while somebody else is to answer must not close the question, nor what it says
+    // before it has received the question.
+    let is_asked = is_whole && !thread.open.is_empty();
+    let is_unseen = is_asked && !missed(&thread, input, mark, is_partial).is_empty();
+    if is_unseen || is_asked && thread.open.iter().any(is_for_other) {
         for (_, entry) in std::mem::take(&mut sent.new) {
             let index = thread.push(entry);
             thread.held.push(index);
@@ -102,16 +109,25 @@ pub(crate) fn go_on<M: ClientMessage>(
         thread.branch.clone()
     } else {
         // Results follow below, each after the message with its call.
-        let mut branch = new.remove(&None).unwrap_or_default();
+        let mut branch = Vec::new();
+        // What follows the last known message follows what the client has missed, too.
+        let mut new_after = |after: Option<usize>| {
+            let is_last = after == last;
+            (!is_last).then(|| new.remove(&after)).flatten()
+        };
+        branch.extend(new_after(None).unwrap_or_default());
         for index in staying
             .into_iter()
             .filter(|index| !thread.is_result(*index))
         {
             branch.push(index);
-            branch.extend(new.remove(&Some(index)).unwrap_or_default());
+            branch.extend(new_after(Some(index)).unwrap_or_default());
         }
         branch
     };
+    if is_whole && has_new_messages {
+        branch.append(&mut thread.held);
+    }
     branch.extend(new.remove(&last).unwrap_or_default());
     let mut fresh = HashSet::new();
     for entry in new_results {
@@ -125,7 +141,6 @@ pub(crate) fn go_on<M: ClientMessage>(
         // Nobody continues the calls of the branch that is left.
         close(&mut thread, &mut results, &branch);
         thread.head = thread.head.for_branch();
-        thread.missed.clear();
         thread.held.clear();
     }
     let is_wanted = |index: usize| !is_whole || fresh.contains(&index);
@@ -140,11 +155,48 @@ pub(crate) fn go_on<M: ClientMessage>(
         .retain(|open| goes_on && !answered.iter().any(|answered| answered.id == open.id));
     thread.answered = answered;
     let request = AgentRequest::resume(thread.checkpoint()).with_resolutions(resolutions);
+    let missed = missed(&thread, input, mark, is_partial);
     Ok(Accepted {
         thread,
         request,
-        missed_at: sent.number_of_known,
+        missed,
     })
+}
+
+/// Returns the messages that the client has missed. One that sends only what is new receives all, as it
+/// is not known what it has.
+fn missed<M: ClientMessage>(
+    thread: &Thread,
+    input: &ClientInput<'_, M>,
+    mark: &Mark,
+    is_partial: bool,
+) -> Vec<MissedMessage> {
+    let received = thread.readers.received(mark);
+    if input.is_away || !thread.shows_from(received) {
+        return Vec::new();
+    }
+    let mut positions = HashMap::new();
+    for (index, message) in input.messages.iter().enumerate() {
+        positions.insert(message.id(), index);
+    }
+    let is_new =
+        |(index, id, _): &(usize, &Arc<str>, _)| *index >= received && !positions.contains_key(id);
+    let shown = thread.shown();
+    if !shown.iter().any(is_new) {
+        return Vec::new();
+    }
+    let mut missed = Vec::new();
+    let mut after = 0;
+    for (index, id, message) in shown {
+        match positions.get(id) {
+            Some(position) => after = after.max(position + 1),
+            None if is_partial || index >= received => {
+                missed.push(MissedMessage { after, message });
+            }
+            None => {}
+        }
+    }
+    missed
 }
 
 /// Closes the server's calls in a branch that was abandoned.

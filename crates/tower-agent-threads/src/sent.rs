@@ -8,8 +8,10 @@ use tower_agent::message::{Message, Role, ToolResult};
 use crate::account;
 use crate::allowed::Allowed;
 use crate::client::{ClientMessage, ClientRole};
+use crate::reader::Mark;
 use crate::refusal::{InputPart, Refusal, RefusalKind};
 use crate::results::Results;
+use crate::shown::ShownForm;
 use crate::thread::{Entry, Speaker, Thread};
 use crate::urls::Urls;
 
@@ -19,8 +21,6 @@ pub(crate) struct Sent<'a, M> {
     pub(crate) known: BTreeSet<usize>,
     /// The last of them.
     pub(crate) last: Option<usize>,
-    /// The number of the client's messages up to that one.
-    pub(crate) number_of_known: usize,
     /// New messages, and the known message that each follows.
     pub(crate) new: Vec<(Option<usize>, Entry)>,
     results: Vec<SentResult<'a, M>>,
@@ -76,7 +76,6 @@ impl<'a, M: ClientMessage> Sent<'a, M> {
         let mut sent = Self {
             known: BTreeSet::new(),
             last: None,
-            number_of_known: 0,
             new: Vec::new(),
             results: Vec::new(),
             left_out: HashSet::new(),
@@ -106,7 +105,6 @@ impl<'a, M: ClientMessage> Sent<'a, M> {
                 }
                 sent.known.insert(known);
                 sent.last = sent.last.max(Some(known));
-                sent.number_of_known = index + 1;
                 continue;
             }
             match role {
@@ -122,7 +120,6 @@ impl<'a, M: ClientMessage> Sent<'a, M> {
                     sent.add_new(id, speaker, words);
                 }
                 ClientRole::Tool { call, is_failed } => {
-                    sent.number_of_known = index + 1;
                     sent.results.push(SentResult {
                         message,
                         index,
@@ -146,7 +143,7 @@ impl<'a, M: ClientMessage> Sent<'a, M> {
     }
 
     fn add_new(&mut self, id: &Arc<str>, speaker: Speaker, words: Message) {
-        let entry = Entry::new(Some(id.clone()), speaker, words);
+        let entry = Entry::new(Some(id.clone()), speaker, words).shown_as(ShownForm::Whole);
         self.new.push((self.last, entry));
     }
 
@@ -176,9 +173,11 @@ impl<'a, M: ClientMessage> Sent<'a, M> {
         &self,
         thread: &Thread,
         results: &Results,
+        mark: &Mark,
     ) -> (BTreeSet<usize>, BTreeSet<usize>) {
         let mut staying = BTreeSet::new();
         let mut unheard = &thread.unheard - &self.known;
+        let received = thread.readers.received(mark);
         let mut has_previous = true;
         // A run that broke off may have done work that the client was not told about.
         let mut of_cut = thread.is_cut;
@@ -188,7 +187,12 @@ impl<'a, M: ClientMessage> Sent<'a, M> {
             };
             let stays = match (&entry.id, entry.answers) {
                 (_, Some(calling)) => staying.contains(&calling),
-                (Some(_), None) => self.known.contains(&index),
+                (Some(_), None) => {
+                    // A device that has read the thread has not received what is hidden, either.
+                    let is_hidden = !mark.is_none() && entry.shown.is_hidden();
+                    let is_missed = index >= received || is_hidden;
+                    self.known.contains(&index) || has_previous && is_missed
+                }
                 (None, None) => has_previous,
             };
             let is_of_cut = index >= thread.run_from;
@@ -286,6 +290,7 @@ impl<'a, M: ClientMessage> Sent<'a, M> {
             }
             let answer = account::with_id_of(message, thread, Message::tool(answer));
             let entry = Entry::new(Some(message.id().clone()), Speaker::Tool, answer);
+            let entry = entry.shown_as(ShownForm::Whole);
             accepted.push(entry.with_call(Some(calling)));
         }
         Ok(accepted)

@@ -9,9 +9,10 @@ use tower_agent::agent::{Checkpoint, CheckpointHead};
 use tower_agent::error::{Answerer, Interrupt, Resolution};
 use tower_agent::message::{Message, Messages};
 
-use crate::client::MissedMessage;
 use crate::key::ThreadKey;
 use crate::query::ThreadInfo;
+use crate::reader::Readers;
+use crate::shown::{ShownForm, ShownMessage};
 use crate::time::{now, time};
 
 /// The server's data about one thread: its messages, state, answers and open interrupts.
@@ -60,8 +61,8 @@ pub struct Thread {
     /// Messages of runs that broke off that the client never received. They stay as long as those
     /// that precede them.
     pub(crate) unheard: BTreeSet<usize>,
-    /// The messages of runs that somebody else has continued, as the client is to receive them.
-    pub(crate) missed: Vec<MissedMessage>,
+    /// The devices of the user.
+    pub(crate) readers: Readers,
     /// What the client has said while the thread waited for somebody else. It follows the answer.
     pub(crate) held: Vec<usize>,
     /// The latest run failed, or its client disconnected: the client may not know all its work.
@@ -117,6 +118,12 @@ pub(crate) struct Entry {
     /// Its tool calls.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) calls: Vec<SentCall>,
+    /// The form in which the client has it.
+    #[serde(default, skip_serializing_if = "ShownForm::is_hidden")]
+    pub(crate) shown: ShownForm,
+    /// The entry whose message it changes. The client has that one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) changes: Option<usize>,
     /// The message whose call it is a result of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) answers: Option<usize>,
@@ -285,6 +292,51 @@ impl Thread {
         }
     }
 
+    /// Returns the entries of the conversation, with what waits to follow it, that the client has: the
+    /// index of each in the log, and the entry with what the client has.
+    fn shown_entries(&self) -> impl Iterator<Item = (usize, usize, &Entry)> {
+        let branch = self.branch.iter().chain(&self.held);
+        branch.filter_map(|&index| {
+            let entry = self.entry(index)?;
+            let at = entry.changes.unwrap_or(index);
+            let shown = self.entry(at)?;
+            (!shown.shown.is_hidden()).then_some((index, at, shown))
+        })
+    }
+
+    /// Returns whether the client has a message from this index of the log on.
+    pub(crate) fn shows_from(&self, from: usize) -> bool {
+        let mut shown = self.shown_entries();
+        from < self.log.len() && shown.any(|(index, ..)| index >= from)
+    }
+
+    /// Returns the messages that the client has, oldest first, each with its index in the log and its id.
+    pub(crate) fn shown(&self) -> Vec<(usize, &Arc<str>, ShownMessage)> {
+        let mut messages = Vec::new();
+        for (index, at, entry) in self.shown_entries() {
+            let (Some(id), Some(message)) = (&entry.id, &entry.message) else {
+                continue;
+            };
+            let message = match &entry.shown {
+                ShownForm::Other(messages) => ShownMessage::Other(messages.clone()),
+                _ => ShownMessage::Whole {
+                    id: id.clone(),
+                    message: message.clone(),
+                    call: self.client_call(at),
+                },
+            };
+            messages.push((index, id, message));
+        }
+        messages
+    }
+
+    /// Returns the client's id of the call that an entry is the result of.
+    fn client_call(&self, index: usize) -> Option<Arc<str>> {
+        let (calling, call) = self.answered_call(index)?;
+        let call = self.entry(calling)?.calls.get(call)?;
+        Some(call.client_id.clone())
+    }
+
     /// Returns whether this entry is the result of a call.
     pub(crate) fn is_result(&self, index: usize) -> bool {
         self.entry(index)
@@ -310,7 +362,7 @@ impl Thread {
             &self.open,
             &self.answered,
             &self.runs,
-            &self.missed,
+            &self.readers,
         ));
         self.log.iter().map(|entry| entry.size()).sum::<usize>() + head
     }
@@ -360,6 +412,8 @@ impl Entry {
             speaker,
             message: message.map(identified),
             calls: Vec::new(),
+            shown: ShownForm::Hidden,
+            changes: None,
             answers: None,
             size: OnceLock::new(),
         }
@@ -368,6 +422,24 @@ impl Entry {
     /// Sets the calls.
     pub(crate) fn with_calls(self, calls: Vec<SentCall>) -> Self {
         Self { calls, ..self }
+    }
+
+    /// Sets the form in which the client has it.
+    pub(crate) fn shown_as(self, shown: ShownForm) -> Self {
+        Self { shown, ..self }
+    }
+
+    /// Sets the entry whose message this changes.
+    pub(crate) fn changing(self, changes: Option<usize>) -> Self {
+        let shown = match changes {
+            Some(_) => ShownForm::Hidden,
+            None => self.shown,
+        };
+        Self {
+            changes,
+            shown,
+            ..self
+        }
     }
 
     /// Sets the message whose call this is a result of.

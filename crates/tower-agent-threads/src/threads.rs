@@ -7,17 +7,21 @@ use tower_agent::error::Resolution;
 
 use crate::allowed::Allowed;
 use crate::claim::Claim;
-use crate::client::{ClientInput, ClientMessage, MissedMessage, NoMessage};
-use crate::keeper::{Keeper, Keeping};
+use crate::client::{ClientInput, ClientMessage, NoMessage};
+use crate::interrupt_ids::InterruptIds;
+use crate::keeper::{Device, Keeper, Keeping};
 use crate::key::ThreadKey;
 use crate::lease::{Lease, until};
 use crate::memory::MemoryThreads;
 use crate::query::ThreadQuery;
 use crate::question::{Question, QuestionPage};
+use crate::reader::Mark;
 use crate::refusal::{InputPart, Refusal, RefusalKind};
 use crate::roles::Roles;
 use crate::rules::{self, Accepted};
 use crate::seal::{SealKeys, UsedAnswers, is_sealed};
+use crate::shown::MissedMessage;
+use crate::shown_thread::ShownThread;
 use crate::store::{BoxStore, ThreadStore};
 use crate::thread::{Running, Thread};
 use crate::time::now;
@@ -64,11 +68,9 @@ pub struct Begun {
     /// The name of the run, for [`RunStream::named`](tower_agent::RunStream::named): the ids of its
     /// messages start with it.
     pub name: Arc<str>,
-    /// The messages that the client has not received, in its own form: somebody else has
-    /// [answered](Threads::answer). Send them first.
+    /// The messages that the client has missed: another device of the user has gone on, or somebody else
+    /// has [answered](Threads::answer). Send them first.
     pub missed: Vec<MissedMessage>,
-    /// The number of the client's messages that precede those.
-    pub missed_at: usize,
 }
 
 impl Default for Threads {
@@ -203,6 +205,9 @@ impl Threads {
         let earlier = known
             .as_ref()
             .map(|thread| (thread.version, thread.answered.clone()));
+        // Nobody but its client reads a sealed thread.
+        let reader = input.reader.as_deref().filter(|_| self.has_store());
+        let mark = Mark::read(reader);
         let urls = Urls {
             rule: &self.allowed.urls,
             key: &key,
@@ -210,7 +215,7 @@ impl Threads {
         let Accepted {
             mut thread,
             mut request,
-            missed_at,
+            missed,
         } = match known {
             None if input.is_away => {
                 let why = "the thread is not known";
@@ -218,14 +223,17 @@ impl Threads {
                 return Err(refusal.into());
             }
             None => rules::begin(&input, &self.allowed, urls)?,
-            Some(thread) => rules::go_on(thread, &input, is_lost, &self.allowed, urls)?,
+            Some(thread) => rules::go_on(thread, &input, &mark, is_lost, &self.allowed, urls)?,
         };
-        let has = |missed: &MissedMessage| {
-            let mut ids = input.messages.iter().map(ClientMessage::id);
-            ids.any(|id| *id == missed.id)
-        };
-        thread.missed.retain(|missed| !has(missed));
-        let missed = thread.missed.clone();
+        let is_behind = !missed.is_empty();
+        if !input.is_away {
+            let received = if is_behind {
+                thread.readers.received(&mark)
+            } else {
+                thread.log.len()
+            };
+            thread.readers.set(&mark, received);
+        }
         if input.is_away {
             request = request.with_state(State::from(thread.state.clone()));
         }
@@ -284,14 +292,13 @@ impl Threads {
             name.clone(),
             thread,
             input.tools,
-            input.is_away,
+            (!input.is_away).then_some(Device { mark, is_behind }),
         );
         Ok(Begun {
             request,
             keeper,
             name,
             missed,
-            missed_at,
         })
     }
 
@@ -334,6 +341,65 @@ impl Threads {
         }
     }
 
+    /// Returns a thread as its client has it, for another device of its user or after a reload; `None` if
+    /// it is not known.
+    ///
+    /// The messages are those that the client has received or sent, in the form in which it
+    /// [has](crate::ClientView::shown) them. A run of another device may be active in the thread: then
+    /// its messages are those that were saved.
+    ///
+    /// ```
+    /// use tower_agent_threads::{ThreadKey, Threads};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tower_agent::BoxError> {
+    /// let threads = Threads::default();
+    /// let key = ThreadKey::new("shop", "thread 1").with_principal(Some("ada".into()));
+    /// if let Some(thread) = threads.show(&key).await? {
+    ///     println!("{} messages", thread.messages.len());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store cannot be read, or the server keeps no threads.
+    pub async fn show(&self, key: &ThreadKey) -> Result<Option<ShownThread>, Refusal> {
+        let loaded = self.store()?.load(key).await;
+        let Some(thread) = loaded.map_err(|error| broken(&*error))? else {
+            return Ok(None);
+        };
+        let messages = thread.shown();
+        // The calls of a run whose server has stopped are closed by the next one.
+        let is_lost = thread.running.is_some() && !thread.is_running();
+        let interrupts = thread.interrupts().filter(|_| !is_lost);
+        Ok(Some(ShownThread {
+            messages: messages.into_iter().map(|(.., message)| message).collect(),
+            interrupts: interrupts.map(|(_, interrupt)| interrupt.clone()).collect(),
+            interrupt_ids: InterruptIds::of_open(&thread.open),
+            run_id: thread.runs.last().cloned().unwrap_or_default(),
+            reader: Mark::make(thread.log.len()),
+            state: thread.state,
+        }))
+    }
+
+    /// Returns whether the server keeps threads: otherwise its clients do.
+    #[must_use]
+    pub fn has_store(&self) -> bool {
+        matches!(self.place, Place::Store(_))
+    }
+
+    fn store(&self) -> Result<&BoxStore, Refusal> {
+        match &self.place {
+            Place::Store(store) => Ok(store),
+            Place::Sealed(..) => {
+                let why = "the clients of this server keep its threads";
+                Err(Refusal::new(RefusalKind::Store, InputPart::Thread, why))
+            }
+        }
+    }
+
     /// Returns the open questions that somebody with these roles can [answer](Self::answer), in the
     /// threads on one page of a list. A page with threads may have no questions: continue after its
     /// last thread.
@@ -346,10 +412,7 @@ impl Threads {
         query: &ThreadQuery,
         roles: &Roles,
     ) -> Result<QuestionPage, Refusal> {
-        let Place::Store(store) = &self.place else {
-            let why = "the clients of this server keep its threads";
-            return Err(Refusal::new(RefusalKind::Store, InputPart::Thread, why));
-        };
+        let store = self.store()?;
         let query = query.clone().waiting();
         let threads = store.list(&query).await.map_err(|error| broken(&*error))?;
         let mut questions = Vec::new();

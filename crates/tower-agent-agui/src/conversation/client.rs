@@ -248,6 +248,11 @@ impl Conversation {
         self.positions.contains_key(id)
     }
 
+    /// Returns the index of the first message with this id.
+    pub(crate) fn position(&self, id: &str) -> Option<usize> {
+        self.positions.get(id).copied()
+    }
+
     fn push(&mut self, message: Message) {
         let at = self.messages.len();
         self.positions.entry(message.id.clone()).or_insert(at);

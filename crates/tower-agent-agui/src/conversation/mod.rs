@@ -31,4 +31,4 @@ pub use self::client::Conversation;
 pub use self::read::read;
 pub(super) use self::read::{is_failed, parts, result_parts};
 pub use self::write::write;
-pub(super) use self::write::{content, encrypted, failure};
+pub(super) use self::write::{content, content_by_part, encrypted, failure};

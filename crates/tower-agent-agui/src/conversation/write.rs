@@ -105,6 +105,18 @@ pub(crate) fn content(parts: &[Part]) -> Content {
     parts.into()
 }
 
+/// Returns the content of a user's message, of which [`parts`](super::parts) makes the same parts.
+pub(crate) fn content_by_part(parts: &[Part]) -> Content {
+    match parts {
+        [Part::Text(part)] => part.text.clone().into(),
+        parts => parts
+            .iter()
+            .filter_map(content_part)
+            .collect::<Vec<_>>()
+            .into(),
+    }
+}
+
 fn content_part(part: &Part) -> Option<ContentPart> {
     match part {
         Part::Text(text) => Some(ContentPart::text(&text.text)),

@@ -10,17 +10,19 @@ use tower::Service;
 use super::body::Body;
 use super::limits::Limits;
 use super::read::read;
-use super::reply::{self, Refusal};
+use super::reply::{self, Refusal, Wanted};
 use crate::failure::FailureMessage;
 use crate::input::RunData;
 use crate::permit::{Permit, Runs};
 use crate::run::{AgUiRun, Served};
+use crate::show::Show;
+use crate::shown;
 use crate::thread_input::{take_sealed, thread_input};
 use crate::translate::TranslateRequest;
-use crate::wire::{InputError, InputErrorKind, RunAgentInput};
+use crate::wire::{Event, InputError, InputErrorKind, RunAgentInput};
 use tower_agent::agent::{AgentRequest, BoxAgent};
 use tower_agent::callback::LayerInner;
-use tower_agent::context::ConversationId;
+use tower_agent::context::{ConversationId, State};
 use tower_agent::error::{BoxError, Resolution};
 use tower_agent_threads::{QuestionPage, Roles, ThreadKey, ThreadQuery, Threads};
 
@@ -221,6 +223,74 @@ impl AgUi {
         self.threads.finish().await;
     }
 
+    /// Returns the events that show a stored thread to its user, on another device or after a reload;
+    /// `None` if it is not known, or not of this server.
+    ///
+    /// They are those of a run that does nothing: its state, its messages and, for those who may answer
+    /// them, its open interrupts. The messages are in the form in which the client has them, with the
+    /// same ids, and the callbacks around the translation decide about the events as about those of any
+    /// run. A [`GET`](super) request receives them.
+    ///
+    /// ```
+    /// use tower_agent_agui::AgUi;
+    /// use tower_agent_agui::threads::{Roles, ThreadKey};
+    /// # use tower_agent::Agent;
+    /// # use tower_agent::testing::ScriptedModel;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tower_agent::BoxError> {
+    /// # let agent = Agent::builder(ScriptedModel::new([])).build()?;
+    /// let server = AgUi::builder(agent).name("shop").build();
+    /// let key = ThreadKey::new("shop", "thread 1").with_principal(Some("ada".into()));
+    /// assert!(server.show(key, Roles::default()).await?.is_none());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store cannot be read, or the server is
+    /// [stateless](super::AgUiBuilder::stateless).
+    pub async fn show(
+        &self,
+        key: ThreadKey,
+        roles: Roles,
+    ) -> Result<Option<Vec<Event>>, InputError> {
+        self.show_to(key, roles, None).await
+    }
+
+    async fn show_to(
+        &self,
+        key: ThreadKey,
+        roles: Roles,
+        parts: Option<http::request::Parts>,
+    ) -> Result<Option<Vec<Event>>, InputError> {
+        if key.server != self.name {
+            return Ok(None);
+        }
+        let Some(thread) = self.threads.show(&key).await? else {
+            return Ok(None);
+        };
+        let mut messages = shown::messages(thread.messages);
+        shown::mark(&mut messages, thread.reader);
+        let input = RunAgentInput::new(key.thread.clone(), thread.run_id, messages);
+        let request = AgentRequest::default().with_state(State::from(thread.state));
+        let mut request = with_thread(request, key, Arc::new(input.clone()));
+        if let Some(parts) = parts {
+            request = request.with_extension(parts);
+        }
+        let show = Show {
+            input,
+            request,
+            interrupts: thread.interrupts.into(),
+            interrupt_ids: thread.interrupt_ids,
+            roles,
+            stack: self.stack.clone(),
+            failure_message: self.failure_message.clone(),
+        };
+        Ok(Some(show.events().await))
+    }
+
     /// Returns what a run takes from the server.
     fn served(&self) -> Served {
         Served {
@@ -262,14 +332,22 @@ impl AgUi {
         B::Data: Send,
     {
         let (parts, body) = request.into_parts();
-        reply::check(&parts)?;
+        let wanted = reply::check(&parts, self.threads.has_store())?;
         let principal = match &self.principal {
             None => None,
             Some(of) => Some(of(&parts).ok_or_else(reply::unknown)?),
         };
         let roles = self.roles.as_ref().map(|of| of(&parts));
-        // Bodies that are being read take memory, too.
+        let roles = roles.unwrap_or_default();
+        // Bodies that are being read or sent take memory, too.
         let permit = self.runs.permit(principal.as_ref())?;
+        if let Wanted::Thread(thread) = wanted {
+            let key = ThreadKey::new(self.name.clone(), thread).with_principal(principal);
+            let events = self.show_to(key, roles, Some(parts));
+            let events = self.runs.unless_stopped(events).await?;
+            let events = events.ok_or_else(reply::no_thread)?;
+            return Ok(reply::thread(Body::thread(&events, permit)));
+        }
         // The body comes last: an unknown sender cannot make the server read it.
         let body = read(body, self.limits);
         let body = self.runs.unless_stopped(body).await?;
@@ -277,13 +355,7 @@ impl AgUi {
         // Not kept while the thread is loaded.
         drop(body);
         let run = self
-            .start(
-                input,
-                principal,
-                roles.unwrap_or_default(),
-                Some(parts),
-                permit,
-            )
+            .start(input, principal, roles, Some(parts), permit)
             .await?;
         Ok(reply::events(Body::events(run, self.limits.keep_alive)))
     }

@@ -1,6 +1,7 @@
 use std::convert::Infallible;
 use std::fmt;
 use std::pin::Pin;
+use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -9,18 +10,36 @@ use http_body::{Frame, SizeHint};
 use http_body_util::Full;
 use tokio::time::{Sleep, sleep};
 
+use crate::lock::lock;
+use crate::permit::{Permit, Stop};
 use crate::run::AgUiRun;
 use crate::sse;
+use crate::wire::Event;
 
-/// The response body of an [`AgUi`](super::AgUi): an error as JSON, or the events of a run as
-/// server-sent events. Dropping the body stops the run.
+/// The response body of an [`AgUi`](super::AgUi): an error as JSON, or the events of a run or of a stored
+/// thread as server-sent events. Dropping the body stops the run.
 #[derive(Debug)]
 pub struct Body(Kind);
 
 #[derive(Debug)]
 enum Kind {
-    Error(Full<Bytes>),
+    /// An error, or a stored thread, which counts as a run until it is sent.
+    Whole {
+        bytes: Full<Bytes>,
+        _sending: Option<Arc<Sending>>,
+    },
     Events(Box<EventBody>),
+}
+
+/// The permit for a response, until it is sent or the server has shut down.
+#[derive(Debug)]
+struct Sending(Mutex<Option<Permit>>);
+
+impl Stop for Sending {
+    fn stop(&self) {
+        // A client that does not read must not keep the server from its end.
+        lock(&self.0).take();
+    }
 }
 
 /// The size in bytes at which a frame is sent. The last event in it may exceed it.
@@ -39,7 +58,26 @@ struct EventBody {
 
 impl Body {
     pub(super) fn error(json: Bytes) -> Self {
-        Self(Kind::Error(Full::new(json)))
+        Self(Kind::Whole {
+            bytes: Full::new(json),
+            _sending: None,
+        })
+    }
+
+    pub(super) fn thread(events: &[Event], permit: Permit) -> Self {
+        let mut writer = sse::Writer::new();
+        let mut bytes = Vec::new();
+        for event in events {
+            write(&mut writer, event, &mut bytes);
+        }
+        let sending = Arc::new(Sending(Mutex::new(None)));
+        let stop: Weak<Sending> = Arc::downgrade(&sending);
+        permit.started(stop);
+        *lock(&sending.0) = Some(permit);
+        Self(Kind::Whole {
+            bytes: Full::new(bytes.into()),
+            _sending: Some(sending),
+        })
     }
 
     pub(super) fn events(run: AgUiRun, keep_alive: Duration) -> Self {
@@ -63,14 +101,14 @@ impl http_body::Body for Body {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         match &mut self.0 {
-            Kind::Error(body) => Pin::new(body).poll_frame(cx),
+            Kind::Whole { bytes, .. } => Pin::new(bytes).poll_frame(cx),
             Kind::Events(body) => body.poll_frame(cx).map(|frame| frame.map(Ok)),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.0 {
-            Kind::Error(body) => body.is_end_stream(),
+            Kind::Whole { bytes, .. } => bytes.is_end_stream(),
             // Only the next poll shows whether the run has ended.
             Kind::Events(_) => false,
         }
@@ -78,7 +116,7 @@ impl http_body::Body for Body {
 
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
-            Kind::Error(body) => body.size_hint(),
+            Kind::Whole { bytes, .. } => bytes.size_hint(),
             Kind::Events(_) => SizeHint::default(),
         }
     }
@@ -96,12 +134,7 @@ impl EventBody {
             match run.poll_next(cx) {
                 Poll::Pending => break,
                 Poll::Ready(None) => is_over = true,
-                Poll::Ready(Some(event)) => {
-                    // The rest of the run is still of use to the client.
-                    if let Err(error) = self.writer.write(&event, &mut self.bytes) {
-                        tracing::error!(%error, "dropped an event that failed to serialise");
-                    }
-                }
+                Poll::Ready(Some(event)) => write(&mut self.writer, &event, &mut self.bytes),
             }
         }
         drop(run);
@@ -125,6 +158,13 @@ impl EventBody {
         // Not `reset`, which panics for intervals beyond the clock's range.
         self.silence.set(sleep(self.keep_alive));
         Poll::Ready(Some(Frame::data(bytes)))
+    }
+}
+
+fn write(writer: &mut sse::Writer, event: &Event, bytes: &mut Vec<u8>) {
+    // The rest of the run is still of use to the client.
+    if let Err(error) = writer.write(event, bytes) {
+        tracing::error!(%error, "dropped an event that failed to serialise");
     }
 }
 

@@ -1,7 +1,8 @@
 //! `Service<http::Request<B>, Response = http::Response<Body>>`
 //!
 //! Serves an agent over HTTP: a client posts a [`RunAgentInput`](crate::RunAgentInput) as JSON and
-//! receives server-sent events. [`AgUi`] is a service for any HTTP server; in axum it is one line:
+//! receives server-sent events. With `GET` and the query `threadId=..` it receives the events that show a
+//! [stored thread](crate#several-devices). [`AgUi`] is a service for any HTTP server; in axum it is one line:
 //!
 //! ```
 //! # use tower_agent::Agent;
@@ -26,8 +27,9 @@
 //! | [`max_nesting`](AgUiBuilder::max_nesting) | 64 levels |
 //! | [`max_runs`](AgUiBuilder::max_runs) at once | 1,000 |
 //! | [`max_runs_per_principal`](AgUiBuilder::max_runs_per_principal) at once | 100 |
-//!
 //! | [`max_run_time`](AgUiBuilder::max_run_time) | none |
+//!
+//! A thread that is read with `GET` counts as a run until its response is sent.
 //!
 //! For the same reason, tower-http's `TimeoutLayer` around the server bounds no run, only the time until
 //! its stream begins: `max_run_time` bounds the stream.
@@ -50,9 +52,10 @@
 //!
 //! | status | cause |
 //! |---|---|
-//! | 400 | the body is not JSON, or nested too deeply |
+//! | 400 | the body is not JSON, or nested too deeply; a `GET` without `threadId` |
 //! | 401 | [`principal`](AgUiBuilder::principal) returned `None` |
-//! | 405 | the method is not `POST` |
+//! | 404 | a `GET` for a thread that is not known, or that belongs to another principal |
+//! | 405 | the method is neither `POST` nor `GET`, or it is `GET` and the server is [stateless](AgUiBuilder::stateless): it stores no threads |
 //! | 406 | the client does not accept `text/event-stream` |
 //! | 409 | another run is active in the thread, or the answered interrupt is not open |
 //! | 413 | the body is too large, or has too many values |

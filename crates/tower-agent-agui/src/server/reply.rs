@@ -20,6 +20,8 @@ pub(super) struct Refusal {
     path: Option<String>,
     code: Option<&'static str>,
     retry_after: Option<Duration>,
+    /// The methods that are allowed.
+    allow: Option<&'static str>,
 }
 
 impl Refusal {
@@ -30,6 +32,15 @@ impl Refusal {
             path: None,
             code: None,
             retry_after: None,
+            allow: None,
+        }
+    }
+
+    /// Creates the response for a method that is not one of these.
+    fn not_allowed(allow: &'static str, message: &str) -> Self {
+        Self {
+            allow: Some(allow),
+            ..Self::new(StatusCode::METHOD_NOT_ALLOWED, message)
         }
     }
 
@@ -45,8 +56,8 @@ impl Refusal {
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        if self.status == StatusCode::METHOD_NOT_ALLOWED {
-            headers.insert(ALLOW, HeaderValue::from_static("POST"));
+        if let Some(allow) = self.allow {
+            headers.insert(ALLOW, HeaderValue::from_static(allow));
         }
         if let Some(after) = self.retry_after {
             headers.insert(RETRY_AFTER, HeaderValue::from(after.as_secs()));
@@ -84,23 +95,63 @@ pub(super) fn unknown() -> Refusal {
     )
 }
 
-/// Checks whether the head of a request can be answered.
-pub(super) fn check(parts: &Parts) -> Result<(), Refusal> {
-    if parts.method != Method::POST {
-        let message = "use POST to start a run";
-        return Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, message));
-    }
-    // Also keeps out forms of other sites, which a browser posts without asking first.
-    if !is_json(&parts.headers) {
-        let message = "the body must be JSON, with the content type `application/json`";
-        return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
-    }
+/// Creates the response for a thread that the server does not know, or that is of somebody else.
+pub(super) fn no_thread() -> Refusal {
+    Refusal::new(StatusCode::NOT_FOUND, "the thread is not known")
+}
+
+/// A request whose head can be answered.
+pub(super) enum Wanted {
+    Run,
+    /// The stored thread with this id.
+    Thread(String),
+}
+
+/// Checks whether the head of a request can be answered. A server without a store has no threads.
+pub(super) fn check(parts: &Parts, has_store: bool) -> Result<Wanted, Refusal> {
+    let wanted = match parts.method {
+        Method::POST => {
+            check_type(parts)?;
+            Wanted::Run
+        }
+        Method::GET if has_store => Wanted::Thread(thread_id(parts)?),
+        Method::GET => {
+            let message =
+                "this server keeps no threads: each client has its own. Use POST to start a run";
+            return Err(Refusal::not_allowed("POST", message));
+        }
+        _ if has_store => {
+            let message = "use POST to start a run, and GET to read a thread";
+            return Err(Refusal::not_allowed("GET, POST", message));
+        }
+        _ => return Err(Refusal::not_allowed("POST", "use POST to start a run")),
+    };
     if !accepts_events(&parts.headers) {
         let message = format!(
             "the response is `{}`, which the request does not accept",
             sse::CONTENT_TYPE
         );
         return Err(Refusal::new(StatusCode::NOT_ACCEPTABLE, message));
+    }
+    Ok(wanted)
+}
+
+fn thread_id(parts: &Parts) -> Result<String, Refusal> {
+    let query = parts.uri.query().unwrap_or_default();
+    let mut fields = form_urlencoded::parse(query.as_bytes());
+    let thread = fields.find(|(name, _)| name == "threadId");
+    let (_, thread) = thread.ok_or_else(|| {
+        let message = "name the thread in the query: `?threadId=..`";
+        Refusal::new(StatusCode::BAD_REQUEST, message)
+    })?;
+    Ok(thread.into_owned())
+}
+
+fn check_type(parts: &Parts) -> Result<(), Refusal> {
+    // Also keeps out forms of other sites, which a browser posts without asking first.
+    if !is_json(&parts.headers) {
+        let message = "the body must be JSON, with the content type `application/json`";
+        return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
     }
     Ok(())
 }
@@ -157,5 +208,15 @@ pub(super) fn events(body: Body) -> Response<Body> {
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     // Proxies of the nginx family would otherwise buffer events.
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    response
+}
+
+/// Creates the response with the events of a stored thread.
+pub(super) fn thread(body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(sse::CONTENT_TYPE));
+    // What one user reads is at the same address as what another does.
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }

@@ -45,7 +45,7 @@
 //! |---|---|
 //! | run started, finished, failed | `RUN_STARTED`, `RUN_FINISHED` with the token usage, `RUN_ERROR` with a code and a [message for the client](crate::AgUiBuilder::failure_message) |
 //! | run interrupted | `STATE_SNAPSHOT`, `MESSAGES_SNAPSHOT`, `RUN_FINISHED` with the interrupts. If it waits only for tools of the client, with the pending calls instead; a client that does not declare version 1.0 receives no such list, because it would reject it and finds the calls itself. Interrupts [for a role](tower_agent::Interrupt::for_role) that the client does not have are left out: it receives an `ACTIVITY_SNAPSHOT` of type `WAITING` instead, with the content `{"for": [{"role", "toolCallId"}]}`, and can go on |
-//! | run started, after somebody else has [answered](crate::AgUi::answer) | a `MESSAGES_SNAPSHOT` with what the client has missed, and the activity `WAITING` without anybody to wait for |
+//! | run started, after somebody else has [answered](crate::AgUi::answer) or [another device](crate#several-devices) has gone on | a `MESSAGES_SNAPSHOT` with what the client has missed, and the activity `WAITING` without anybody to wait for |
 //! | agent entered, left | for an agent used as a tool `SUBAGENT_STARTED`, `SUBAGENT_FINISHED`, `SUBAGENT_ERROR`, and its events carry its id; nothing for an agent that continues a conversation |
 //! | step | `STEP_STARTED`, `STEP_FINISHED`, named by the agent's path and the turn |
 //! | text, reasoning, tool calls | the corresponding start, content and end events; a call whose id was used before is prefixed with the id of its message or subagent |
@@ -101,7 +101,7 @@ pub use self::request::TranslateRequest;
 pub(super) use self::request::TranslateRun;
 pub use self::response::TranslateResponse;
 pub use self::service::Translate;
-pub(super) use self::service::{failed, subagent, translate, translate_piece};
+pub(super) use self::service::{failed, subagent, translate, translate_piece, translate_through};
 
 use tower_agent::callback::{self, After, Before, IntoHook, IntoRecoveryHook, Next, OnError, Wrap};
 use tower_agent::error::{Error, Result};

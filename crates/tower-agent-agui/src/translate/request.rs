@@ -1,8 +1,10 @@
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 
 use crate::conversation::Conversation;
 use crate::failure::FailureMessage;
 use crate::lock::lock;
+use crate::shown;
 use crate::wire::{Event, Message, RunAgentInput};
 use tower_agent::Request;
 use tower_agent::call::{CallKind, Extensions};
@@ -60,19 +62,29 @@ impl TranslateRun {
         }
     }
 
-    /// Adds the messages that the client has missed, behind this number of its own.
-    pub(crate) fn with_missed(mut self, missed: Vec<MissedMessage>, at: usize) -> Self {
-        if missed.is_empty() {
+    /// Adds the messages that the client has missed.
+    pub(crate) fn with_missed(mut self, missed: Vec<MissedMessage>) -> Self {
+        let Some(first) = missed.first() else {
             return self;
-        }
-        let mut messages = self.input.messages.clone();
-        let missed = missed
-            .into_iter()
-            .filter_map(|missed| serde_json::from_value(missed.message).ok());
-        let at = at.min(messages.len());
-        let latest = messages[at..].iter();
+        };
+        let own = &self.input.messages;
+        let latest = own[first.after.min(own.len())..].iter();
         self.latest = Some(latest.map(|message| message.id.clone()).collect());
-        messages.splice(at..at, missed);
+        let mut ids: HashSet<_> = own.iter().map(|message| message.id.clone()).collect();
+        let mut messages = Vec::with_capacity(own.len() + missed.len());
+        let mut own = own.iter().cloned();
+        let mut number = 0;
+        for missed in missed {
+            messages.extend(own.by_ref().take(missed.after - number));
+            number = missed.after;
+            let shown = shown::messages([missed.message]);
+            messages.extend(
+                shown
+                    .into_iter()
+                    .filter(|message| ids.insert(message.id.clone())),
+            );
+        }
+        messages.extend(own);
         self.shown = Mutex::new(Conversation::new(messages));
         self
     }

@@ -1,8 +1,10 @@
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use futures_util::FutureExt;
 use serde_json::{Map, Value, json};
-use tower::Service;
+use tower::{Service, ServiceExt};
 
 use super::request::{TranslateRequest, TranslateRun};
 use super::response::TranslateResponse;
@@ -12,7 +14,8 @@ use crate::wire::{
     RunOutcome, RunStarted, SubagentOutcome, SubagentStarted, TextRole, TokenUsage,
 };
 use crate::{client_tool, conversation};
-use tower_agent::error::{Error, ErrorKind};
+use tower_agent::callback::LayerInner;
+use tower_agent::error::{Error, ErrorKind, Result, panic_message};
 use tower_agent::message::Part;
 use tower_agent::stream::{self, EventKind, Invocation};
 
@@ -62,6 +65,19 @@ pub(crate) fn translate_piece(kind: EventKind, subagent: Option<Arc<str>>) -> Op
 pub(crate) fn subagent(invocation: &Invocation) -> Option<&Arc<str>> {
     let owner = invocation.conversation();
     (owner.number > 1).then_some(&owner.id)
+}
+
+/// Calls the callbacks and layers around the translation of an event.
+pub(crate) async fn translate_through(
+    stack: LayerInner<TranslateRequest>,
+    request: TranslateRequest,
+) -> Result<TranslateResponse> {
+    let call = AssertUnwindSafe(stack.oneshot(request)).catch_unwind();
+    call.await.unwrap_or_else(|panic| {
+        let message = panic_message(&*panic);
+        let message = format!("a layer around the translation panicked: {message}");
+        Err(Error::new(ErrorKind::Callback, message))
+    })
 }
 
 /// Appends the translation of an event.

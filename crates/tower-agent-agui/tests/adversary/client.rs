@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use futures::StreamExt;
 use serde_json::{Value, json};
-use tower_agent_agui::threads::Roles;
+use tower_agent_agui::threads::{Roles, ThreadKey};
 use tower_agent_agui::{AgUi, AgUiRun, Conversation, Event, Message, RunAgentInput};
 
 use super::staff::ROLE;
@@ -79,6 +79,9 @@ impl Client {
         let principals = [None, Some("ann"), Some("bob"), Some(CLERK)];
         let principal = *self.rng.pick(&principals).unwrap();
         let thread = format!("t{}-{}", self.epoch, self.rng.below(2));
+        if self.rng.percent(15) {
+            self.open(principal, &thread).await;
+        }
         let mut input = match self.rng.below(10) {
             0..=5 => self.honest(principal, &thread),
             6 | 7 => {
@@ -131,6 +134,17 @@ impl Client {
         }
     }
 
+    /// Reads a thread on another device, which goes on with it.
+    async fn open(&mut self, principal: Option<&'static str>, thread: &str) {
+        let key = ThreadKey::new("", thread).with_principal(principal.map(Into::into));
+        let roles = Roles::new(roles_of(principal).iter().copied());
+        // A server whose clients keep the threads has none.
+        let Ok(Some(events)) = self.server.show(key, roles).await else {
+            return;
+        };
+        self.have(&place(principal, thread), Conversation::default(), &events);
+    }
+
     fn run(
         &self,
         principal: Option<&'static str>,
@@ -168,11 +182,17 @@ impl Client {
         for _ in 0..self.rng.below(12) {
             tokio::task::yield_now().await;
         }
+        let held = Conversation::new(asked.messages.clone());
+        self.have(place, held, &events);
+    }
+
+    /// Notes what a device has after these events.
+    fn have(&mut self, place: &str, held: Conversation, events: &[Event]) {
         let mut view = View {
-            held: Conversation::new(asked.messages.clone()),
+            held,
             ..View::default()
         };
-        for event in &events {
+        for event in events {
             view.held.apply(event);
         }
         if let Some(last) = events.last() {
@@ -270,7 +290,7 @@ impl Client {
             return;
         };
         let at = rng.below(messages.len());
-        match rng.below(16) {
+        match rng.below(17) {
             0 if !messages.is_empty() => drop(messages.remove(at)),
             1 if !messages.is_empty() => {
                 let other = rng.below(messages.len());
@@ -343,6 +363,12 @@ impl Client {
                 (input["state"], input["forwardedProps"]) = (state.clone(), state);
             }
             13 => drop(messages.pop()),
+            14 if !messages.is_empty() => {
+                // The mark of another device, or of none.
+                let of = ["", "x", "00000000-0000-0000-0000-000000000000"];
+                let mark = format!("{}.{}", rng.pick(&of).unwrap(), rng.below(40));
+                messages[at]["metadata"] = json!({ "reader": mark });
+            }
             _ => {
                 // A yes to whatever was asked, or may be.
                 let guesses = ["lead/m1.0", "lead/m1.1", "lead/m1.0/helper/m1.0", "c0", "0"];

@@ -201,6 +201,10 @@ impl World {
             return;
         };
         if entry["status"] != "resolved" {
+            // It stands, as any first answer, if its run breaks off.
+            if question.place == place && question.answer.is_none() {
+                question.answer = Some(None);
+            }
             return;
         }
         assert_eq!(

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use axum::Router;
 use axum::extract::{Path as Segments, Request};
 use axum::response::IntoResponse;
-use axum::routing::{get, post};
+use axum::routing::{any, get};
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::process::Command;
@@ -76,7 +76,7 @@ fn app(kept: impl Fn(AgUiBuilder) -> AgUiBuilder + Clone + Send + Sync + 'static
     };
     let runs = async move || json!({ "active": active.0.load(Ordering::SeqCst) }).to_string();
     Router::new()
-        .route("/scenarios/{preset}/{name}", post(scenario))
+        .route("/scenarios/{preset}/{name}", any(scenario))
         .route("/runs", get(runs))
 }
 
@@ -120,7 +120,7 @@ async fn the_official_client_finds_nothing_wrong_with_any_preset() {
     client(
         app(move |server| server.threads(threads.clone())),
         &[],
-        5 * 16 + 6,
+        5 * 16 + 2 + 6,
     )
     .await;
 }

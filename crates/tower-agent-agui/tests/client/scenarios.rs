@@ -198,6 +198,11 @@ pub(crate) fn agent(scenario: &str, semantics: Semantics) -> Agent {
             |of: Value| format!("deleted {}", of["path"].as_str().unwrap_or("nothing")),
         ))
         .on_tool(Approval::of_tools(["delete_file"]).allow_edits()),
+        "devices" => Agent::builder(ScriptedModel::new([Turn::function(|request| {
+            let words = request.messages().last().map(Message::text);
+            let answer = format!("You said: {}", words.unwrap_or_default());
+            Ok(ModelResponse::from_text(answer))
+        })])),
         "error" => model(|_| Err(Error::new(ErrorKind::Provider, "the model is ill"))),
         "abort" => model(|_| calls("delete_everything", [json!({})]))
             .tool(Tool::function(

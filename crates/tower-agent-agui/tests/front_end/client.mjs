@@ -1,6 +1,6 @@
 // Drives a server with the official AG-UI client: node client.mjs BASE_URL [PRESET..]
 //
-// The server answers POST /scenarios/<preset>/<scenario> and GET /runs, which says how many runs
+// The server answers POST and GET /scenarios/<preset>/<scenario>, and GET /runs, which says how many runs
 // are under way: {"active": 0}. What each scenario is to do stands in its function below, the same
 // for every preset. Bodies of 8 MiB and JSON nested 100,000 deep are to be refused with a 4xx.
 // A scenario fails at a wrong event, message or state, and at any complaint of the client itself.
@@ -8,7 +8,7 @@
 import assert from "node:assert/strict";
 import http from "node:http";
 import {
-  Session, assertHas, assertOrder, assertSuccess, canonical, deltas, kinds, of, takeComplaints, until,
+  Device, Session, assertHas, assertOrder, assertSuccess, canonical, deltas, kinds, of, takeComplaints, until,
 } from "./harness.mjs";
 
 const PRESETS = ["default", "potato", "adk_python", "adk_elixir", "trpc"];
@@ -226,6 +226,51 @@ const scenarios = {
   },
 };
 
+/** Scenarios of several devices, on a server that keeps threads. */
+const stored = {
+  // The model says "You said: <the latest words of the user>".
+  async devices(laptop, url) {
+    assertSuccess(await laptop.ask("one"));
+    const phone = new Device(url, laptop.agent.threadId);
+    await phone.open();
+    assert.deepEqual(phone.agent.messages.map(({ id }) => id), laptop.agent.messages.map(({ id }) => id));
+    assert.deepEqual(phone.told, laptop.told);
+    assertSuccess(await phone.ask("two"));
+    assertSuccess(await laptop.ask("three"));
+    assertSuccess(await phone.ask("four"));
+    const all = ["one", "two", "three", "four"].flatMap((text) => [`user: ${text}`, `assistant: You said: ${text}`]);
+    // What it has missed shows that nobody is waited for.
+    assert.deepEqual(phone.told.filter((line) => !line.startsWith("activity")), all);
+    assertSuccess(await laptop.ask("five"));
+    assert.deepEqual(laptop.told.filter((line) => !line.startsWith("activity")).slice(0, 8), all);
+    const stranger = new Device(url, "another thread");
+    await assert.rejects(stranger.open(), ({ status }) => status === 404);
+    takeComplaints();
+  },
+
+  // As in the scenario of this name: the question is read and answered on another device.
+  async inner(laptop, url) {
+    const alone = new Session(url);
+    const answer = ({ agent }) => {
+      const [{ id: interruptId }] = agent.pendingInterrupts;
+      return { resume: [{ interruptId, status: "resolved", payload: { approved: true } }] };
+    };
+    await alone.ask("Act");
+    assertSuccess(await alone.run(answer(alone)));
+
+    await laptop.ask("Act");
+    const phone = new Device(url, laptop.agent.threadId);
+    await phone.open();
+    assert.deepEqual(phone.agent.pendingInterrupts, laptop.agent.pendingInterrupts);
+    assert.deepEqual(phone.told, laptop.told);
+    assertSuccess(await phone.run(answer(phone)));
+    assert.deepEqual(phone.told.toSorted(), alone.told.toSorted());
+    const reloaded = new Device(url, laptop.agent.threadId);
+    await reloaded.open();
+    assert.deepEqual(reloaded.told.toSorted(), alone.told.toSorted());
+  },
+};
+
 async function approve(session, payload, checkResult) {
   const events = await session.ask("Delete notes.txt");
   const [call] = of(events, "TOOL_CALL_START");
@@ -355,6 +400,12 @@ for (const preset of chosen.length ? chosen : PRESETS) {
   for (const [name, scenario] of Object.entries(scenarios)) {
     const url = `${root}/scenarios/${preset}/${name}`;
     await check(`${preset} ${name}`, () => scenario(new Session(url, { state: name === "state" ? { count: 1 } : {} }), url));
+  }
+}
+if (!chosen.length) {
+  for (const [name, scenario] of Object.entries(stored)) {
+    const url = `${root}/scenarios/default/${name}`;
+    await check(`stored ${name}`, () => scenario(new Session(url), url));
   }
 }
 const url = `${root}/scenarios/default/plain`;

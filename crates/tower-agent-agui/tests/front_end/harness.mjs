@@ -2,7 +2,7 @@
 // client, with every event recorded and the rules that hold for all runs checked.
 
 import assert from "node:assert/strict";
-import { HttpAgent } from "@ag-ui/client";
+import { HttpAgent, runHttpRequest, transformHttpEventStream } from "@ag-ui/client";
 
 /** What the client complained of since the last look: it warns where it repairs or ignores. */
 const complaints = [];
@@ -73,6 +73,24 @@ export class Session {
       const calls = (toolCalls ?? []).map(({ function: f }) => `${f.name}(${canonical(f.arguments)})`);
       return [`${role}:`, ...(content ? [content] : []), ...calls].join(" ");
     });
+  }
+}
+
+/** Another device: it reads the thread before it goes on with it. */
+export class Device extends Session {
+  constructor(url, threadId) {
+    super(url);
+    this.agent.threadId = threadId;
+    this.agent.connect = (input) => {
+      const address = `${url}?${new URLSearchParams({ threadId: input.threadId })}`;
+      return transformHttpEventStream(runHttpRequest(() => fetch(address)));
+    };
+  }
+
+  async open() {
+    const kinds = [];
+    await this.agent.connectAgent({}, { onEvent: ({ event }) => { kinds.push(event.type); } });
+    assert.equal(kinds.at(-1), "RUN_FINISHED", `how the thread ends: ${kinds}`);
   }
 }
 

@@ -94,6 +94,14 @@ const steps = {
     const texts = (page) => page.locator(".message").allTextContents();
     assert.deepEqual(await texts(second), await texts(customer));
     await second.close();
+    // As the official client reads it.
+    const thread = new URL(customer.url()).searchParams.get("thread");
+    const events = await (await post(`/agent?threadId=${thread}`, "ada")).text();
+    const snapshots = events.split("\n").filter((line) => line.includes("MESSAGES_SNAPSHOT"));
+    const { messages } = JSON.parse(snapshots.at(-1).slice("data: ".length));
+    const shown = messages.filter(({ role, content }) => content && (role === "user" || role === "assistant"));
+    assert.deepEqual(shown.map(({ content }) => content), await texts(customer));
+    assert.equal((await post(`/agent?threadId=${thread}`, "bob")).status, 404);
   },
   "the conversation goes on": async () => {
     await say(customer, "Thanks");

@@ -260,7 +260,7 @@ async fn one_connection_carries_a_hundred_requests_to_a_nested_server() {
         *request.uri_mut() = "/api/agent".parse().unwrap();
         let (method, status) = match number % 3 {
             0 => (Method::HEAD, StatusCode::METHOD_NOT_ALLOWED),
-            1 => (Method::GET, StatusCode::METHOD_NOT_ALLOWED),
+            1 => (Method::GET, StatusCode::BAD_REQUEST),
             _ => (Method::POST, StatusCode::OK),
         };
         *request.method_mut() = method.clone();

@@ -14,6 +14,7 @@ mod watched;
 
 mod approver;
 mod client;
+mod devices;
 mod events;
 mod layers;
 mod limits;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
-use futures::Stream;
+use futures::{FutureExt, Stream};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use tower_agent::callback::{
@@ -18,9 +18,10 @@ use tower_agent::{
     Action, Agent, AgentBuilder, AgentRequest, AgentResponse, BoxError, Error, ErrorKind,
     Interrupt, Message, ModelResponse, Part, Recovery, Request, Role, Tool, ToolRequest,
 };
+use tower_agent_agui::threads::{MemoryThreads, Roles, ThreadKey};
 use tower_agent_agui::{
-    AgUiBuilder, Conversation, Event, MessageKind, RunAgentInput, TranslateRequest,
-    TranslateResponse, after_translate, before_translate, wrap_translate,
+    AgUiBuilder, Conversation, Event, Message as ShownMessage, MessageKind, RunAgentInput,
+    TranslateRequest, TranslateResponse, after_translate, before_translate, wrap_translate,
 };
 
 use super::any::any_event;
@@ -636,4 +637,71 @@ proptest! {
             prop_assert_eq!(seen, said, "{:#?}", events);
         }
     }
+}
+
+/// Returns the messages that are not activities, without the mark of the device that reads them.
+fn without_mark(messages: &[ShownMessage]) -> Vec<ShownMessage> {
+    let mut messages = messages.to_vec();
+    // Reasoning that was discarded is empty.
+    messages.retain(|message| match &message.kind {
+        MessageKind::Activity { .. } => false,
+        MessageKind::Reasoning { content } => !content.is_empty(),
+        _ => true,
+    });
+    for message in &mut messages {
+        message.metadata = message.metadata.take().and_then(|mut metadata| {
+            metadata.remove("reader");
+            (!metadata.is_empty()).then_some(metadata)
+        });
+    }
+    messages
+}
+
+proptest! {
+    #![proptest_config(cases(4_000))]
+
+    #[test]
+    fn a_reload_shows_what_the_client_has_and_nothing_else(
+        asked in asked(),
+        meddlers in prop::collection::vec(meddler(), 0..3),
+    ) {
+        let is_plain = meddlers.is_empty();
+        let threads = Arc::new(MemoryThreads::new());
+        let server = open(asked.agent()).threads(threads.clone());
+        let server = meddlers.into_iter().fold(server, |server, meddler| meddler.stand(server));
+        let events = read(super::started(&server.build(), asked.input()))?;
+        let mut client = Conversation::new(asked.input().messages);
+        // What it has at the end, and what it has had before.
+        let mut had = without_mark(client.messages());
+        for event in &events {
+            client.apply(event);
+            had.extend(without_mark(client.messages()));
+        }
+        let client = without_mark(client.messages());
+
+        // Its callbacks would change what is shown.
+        let plain = open(asked.agent()).threads(threads).build();
+        let shown = plain.show(ThreadKey::new("", "t"), Roles::default());
+        let shown = shown.now_or_never().unwrap().unwrap().unwrap();
+        obeys_as(&shown)?;
+        let mut reloaded = Conversation::default();
+        shown.iter().for_each(|event| reloaded.apply(event));
+        let reloaded = without_mark(reloaded.messages());
+        for message in &reloaded {
+            prop_assert!(had.contains(message), "{message:?}\n{client:#?}\n{events:#?}");
+        }
+        let ends_well = events.last().unwrap().kind.name() == "RUN_FINISHED";
+        if is_plain && ends_well {
+            prop_assert_eq!(reloaded, client);
+        }
+    }
+}
+
+/// Fails unless the official client accepts the events that show a thread.
+fn obeys_as(shown: &[Event]) -> Result<(), TestCaseError> {
+    let sent = wire(shown);
+    let run = sent[0]["runId"].as_str().unwrap_or_default();
+    let verdict = rules::check("t", run, &sent);
+    prop_assert!(verdict.is_ok(), "{verdict:?}\n{shown:#?}");
+    Ok(())
 }

@@ -257,3 +257,29 @@ async fn an_approver_answers_in_another_process_and_the_customer_reads_it_in_a_t
     assert_eq!(paid.load(Ordering::SeqCst), 7);
     store.close().await;
 }
+
+#[tokio::test]
+async fn a_thread_that_is_read_during_its_run_is_stored_as_the_run_has_ended() {
+    let store = Sqlite::in_memory().await.unwrap();
+    let look = Tool::function("look", "Looks.", |_: Value| "seen");
+    let turns = [Turn::tool("look", json!({})), Turn::from_text("Done.")];
+    let agent = Agent::builder(ScriptedModel::new(turns)).tool(look);
+    let server = AgUi::builder(agent.build().unwrap()).threads(SessionThreads::new(store.clone()));
+    let server = server.build();
+    let key = ThreadKey::new("", "t");
+    let input = RunAgentInput::new("t", "r1", [tower_agent_agui::Message::user("m1", "Look.")]);
+    let mut run = server.run(input).await.unwrap();
+    while run.next().await.is_some() {
+        server.show(key.clone(), Roles::default()).await.unwrap();
+    }
+    drop(run);
+    // As another process reads it.
+    let stored = SessionThreads::new(store)
+        .load(&key)
+        .await
+        .unwrap()
+        .unwrap();
+    let entries: Vec<_> = stored.entries().map(|entry| json!(entry)).collect();
+    let shown: Vec<_> = entries.iter().map(|entry| &entry["shown"]).collect();
+    assert_eq!(shown, ["Whole"; 4], "{entries:?}");
+}

@@ -1,5 +1,6 @@
 //! A server of a protocol with plain messages: what its clients can say, and what is stored.
 
+mod devices;
 mod lease;
 mod quotas;
 mod words;
