@@ -158,6 +158,7 @@ impl From<Refusal> for InputError {
         let kind = match refusal.kind {
             RefusalKind::Forbidden => InputErrorKind::Forbidden,
             RefusalKind::NotOpen => InputErrorKind::NotOpen,
+            RefusalKind::Expired => InputErrorKind::Expired,
             RefusalKind::Busy => InputErrorKind::Busy,
             RefusalKind::Store => InputErrorKind::Store,
             _ => InputErrorKind::Invalid,

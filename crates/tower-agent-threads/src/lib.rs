@@ -34,6 +34,7 @@
 //! | messages of the agent that the server does not know | refused; dropped if they come from a run of the thread that broke off |
 //! | answers to interrupts | accepted once, if the interrupt is open in this thread; otherwise refused if they would allow a call |
 //! | answers to interrupts [for a role](tower_agent::Interrupt::for_role) | refused, also if they cancel, unless the sender [has the role](Roles) |
+//! | answers to interrupts that have [expired](tower_agent::Interrupt::with_expiry) | refused, unless they cancel: the next run that continues the conversation is given the outcome that the interrupt names |
 //! | parts other than text, images, audio and documents | refused |
 //! | files of a provider | refused |
 //! | URLs of images, audio and documents | accepted if they are public: `https`, and a host that is neither an address, nor a local name, nor one at which a provider keeps files. A [function](Threads::allow_urls) can choose others |

@@ -32,6 +32,8 @@ pub enum RefusalKind {
     Forbidden,
     /// It answers an interrupt that is not open.
     NotOpen,
+    /// It answers an interrupt whose time is [over](tower_agent::Interrupt::with_expiry).
+    Expired,
     /// Another run is active in the thread.
     Busy,
     /// The thread could not be loaded or saved.

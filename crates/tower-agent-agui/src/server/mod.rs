@@ -54,7 +54,7 @@
 //! | 401 | [`principal`](AgUiBuilder::principal) returned `None` |
 //! | 405 | the method is not `POST` |
 //! | 406 | the client does not accept `text/event-stream` |
-//! | 409 | another run is active in the thread, or the answered interrupt is not open |
+//! | 409 | another run is active in the thread, or the answered interrupt is not open or has expired |
 //! | 413 | the body is too large, or has too many values |
 //! | 415 | the body's media type is not `application/json` |
 //! | 422 | the JSON does not follow the protocol, or contains data that [only the server may set](crate#trust) |
