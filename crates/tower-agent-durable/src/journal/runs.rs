@@ -131,7 +131,8 @@ impl Runs {
     /// Returns the request that continues a run; give it to the agent that began the run. For a run that
     /// has stopped, failed or completed it is the same request again, which executes only the steps that
     /// are not done. For a run that waits it is the one that resumes it: add its
-    /// [resolutions](AgentRequest::with_resolutions).
+    /// [resolutions](AgentRequest::with_resolutions). Interrupts that have
+    /// [expired](tower_agent::Interrupt::with_expiry) have theirs.
     ///
     /// Tools, callbacks and the answer format that were given with the run are not part of it; add them
     /// again.
@@ -144,7 +145,7 @@ impl Runs {
         let row = rows.first().ok_or_else(|| unknown(run))?;
         RunStatus::of_open_run(run, row.text("status")?)?;
         let saved: SavedRequest = from_json(row.text("request")?)?;
-        Ok(next_request(saved, ended(row)?))
+        Ok(next_request(saved, ended(row)?, SystemTime::now()))
     }
 
     /// Cancels a run: its process stops before its next step, and the run cannot continue. A run that has
