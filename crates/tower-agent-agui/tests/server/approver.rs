@@ -12,8 +12,7 @@ use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, Resolution, Role, Tool};
 use tower_agent_agui::threads::{Question, Roles, SealKey, ThreadKey, ThreadQuery};
 use tower_agent_agui::{
-    AgUi, Conversation, Event, InputError, InputErrorKind, Message, MessageKind, ResumeEntry,
-    RunAgentInput,
+    AgUi, Conversation, Event, InputError, InputErrorKind, Message, MessageKind, RunAgentInput,
 };
 use tower_agent_middleware::approval::{Approval, Decision};
 
@@ -332,6 +331,34 @@ fn a_server_whose_clients_keep_the_threads_has_no_list_of_questions() {
         .build();
     let error = now(server.questions(&ThreadQuery::new(), &support())).unwrap_err();
     assert_eq!(error.kind(), InputErrorKind::Store);
+}
+
+#[test]
+fn a_question_stays_in_the_inbox_while_a_run_with_the_answer_to_another_one_broke_off() {
+    let both = wants(5000).and_tool("refund", json!({ "cents": 70 }));
+    let model = ScriptedModel::new([both, Turn::from_text("One of them.")]);
+    let refunds = Refunds::default();
+    let server = AgUi::new(agent(&model, &refunds));
+    Page::new("ada").says(&server, "I want my money back, twice.");
+    let open = questions(&server, &support());
+    assert_eq!(open.len(), 2);
+    let yes = Resolution::resolved(&*open[0].id, Decision::Approve);
+    drop(now(server.answer(open[0].key.clone(), support(), yes)).unwrap());
+    let left = questions(&server, &support());
+    assert_eq!(left.len(), 1);
+    assert_eq!(
+        (&left[0].id, &left[0].interrupt),
+        (&open[1].id, &open[1].interrupt)
+    );
+    answer(&server, &open[1], support(), Decision::reject("no")).unwrap();
+    answer(
+        &server,
+        &questions(&server, &support())[0],
+        support(),
+        Decision::Approve,
+    )
+    .unwrap();
+    assert_eq!(*refunds.lock().unwrap(), [5000]);
 }
 
 /// A server whose questions have expired as soon as they are asked.

@@ -173,16 +173,15 @@ impl<'a> ServedCall<'a> {
             None => asked.await,
             Some(expiry) => {
                 let left = expiry.at.duration_since(SystemTime::now());
-                match tokio::time::timeout(left.unwrap_or_default(), asked).await {
-                    Ok(answer) => answer,
-                    Err(_) => {
-                        let mut resolution = Resolution::cancelled(&interrupt.id);
-                        resolution.outcome = expiry.outcome.clone();
-                        return Ok(resolution);
-                    }
-                }
+                let timeout = left.unwrap_or_default();
+                let answer = tokio::time::timeout(timeout, asked).await;
+                answer.unwrap_or(Err(ServiceError::Timeout { timeout }))
             }
         };
+        // An answer that came after the time is none.
+        if let Some(expired) = interrupt.answer_at(SystemTime::now()) {
+            return Ok(expired);
+        }
         match answer? {
             ClientResult::ElicitResult(answer) => Ok(answers::resolution(interrupt, answer)),
             _ => Err(ServiceError::UnexpectedResponse),
