@@ -72,6 +72,7 @@
 //! its run ends as one that has succeeded. [`AgUi::questions`] lists the open questions of all threads for
 //! those who have a role, and [`AgUi::answer`] goes on in the server, without the client. With its next run
 //! the client receives what it has missed: the tool's result and what the agent has said.
+//! [`InboxService`](threads::InboxService) is both over HTTP.
 //!
 //! # Example
 //!

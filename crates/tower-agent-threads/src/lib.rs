@@ -15,6 +15,7 @@
 //! | [`Threads`] | begins a run of a thread with a client's input |
 //! | [`ClientInput`], [`ClientMessage`], [`ClientView`] | the side of the client: its input, and the messages that it has |
 //! | [`Question`], [`Roles`] | the questions for others than the client, and who may answer them |
+//! | [`Inbox`], [`Inboxes`] | these questions of any conversations, also over HTTP, with `InboxService` |
 //! | [`Refusal`] | the reason not to accept an input |
 //! | [`Keeper`] | saves the progress of a run |
 //! | [`Thread`], [`ThreadStore`], [`MemoryThreads`] | the stored thread, to be read, and where it is stored |
@@ -62,6 +63,7 @@ mod account;
 mod allowed;
 mod claim;
 mod client;
+mod inbox;
 mod interrupt_ids;
 mod keeper;
 mod key;
@@ -86,6 +88,10 @@ mod urls;
 pub use self::client::{
     ClientCall, ClientInput, ClientMessage, ClientRole, ClientView, MissedMessage,
 };
+pub use self::inbox::{Continuation, Inbox, Inboxes};
+#[cfg(feature = "http")]
+#[cfg_attr(docsrs, doc(cfg(feature = "http")))]
+pub use self::inbox::{InboxService, ResponseFuture};
 pub use self::interrupt_ids::InterruptIds;
 pub use self::keeper::{Keeper, Progress, Save};
 pub use self::key::ThreadKey;

@@ -389,7 +389,10 @@ impl Threads {
         };
         let query = query.clone().waiting();
         let listed = store.list(&query).await.map_err(|error| broken(&*error))?;
-        let next = listed.last().map(|last| query.after(last));
+        // A shorter page is the last one.
+        let is_full = listed.len() >= usize::try_from(query.limit).unwrap_or(usize::MAX);
+        let last = listed.last().filter(|_| is_full);
+        let next = last.map(|last| query.clone().after(last));
         let mut waiting = Vec::with_capacity(listed.len());
         for info in listed {
             let thread = store.load(&info.key).await;

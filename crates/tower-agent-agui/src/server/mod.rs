@@ -67,6 +67,7 @@
 mod agui;
 mod body;
 mod builder;
+mod inbox;
 mod limits;
 mod read;
 mod reply;

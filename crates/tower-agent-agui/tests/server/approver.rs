@@ -23,9 +23,9 @@ struct Refund {
 }
 
 /// The refunds that were made.
-type Refunds = Arc<Mutex<Vec<u32>>>;
+pub(crate) type Refunds = Arc<Mutex<Vec<u32>>>;
 
-fn agent(model: &ScriptedModel, refunds: &Refunds) -> Agent {
+pub(crate) fn agent(model: &ScriptedModel, refunds: &Refunds) -> Agent {
     approved_by(approval(), model, refunds)
 }
 
@@ -48,19 +48,19 @@ fn approved_by(approval: Approval, model: &ScriptedModel, refunds: &Refunds) -> 
         .unwrap()
 }
 
-fn wants(cents: u32) -> Turn {
+pub(crate) fn wants(cents: u32) -> Turn {
     Turn::tool("refund", json!({ "cents": cents }))
 }
 
 /// The page of one customer.
-struct Page {
+pub(crate) struct Page {
     user: &'static str,
     shown: Conversation,
     runs: usize,
 }
 
 impl Page {
-    fn new(user: &'static str) -> Self {
+    pub(crate) fn new(user: &'static str) -> Self {
         Self {
             user,
             shown: Conversation::new([]),
@@ -69,7 +69,7 @@ impl Page {
     }
 
     /// Says something, if it is not empty, and returns the events of the run.
-    fn says(&mut self, server: &AgUi, text: &str) -> Vec<Value> {
+    pub(crate) fn says(&mut self, server: &AgUi, text: &str) -> Vec<Value> {
         self.runs += 1;
         let run = format!("{}-{}", self.user, self.runs);
         let mut messages = self.shown.messages().to_vec();
@@ -90,7 +90,7 @@ impl Page {
     }
 
     /// Returns the conversation in short.
-    fn reads(&self) -> Vec<String> {
+    pub(crate) fn reads(&self) -> Vec<String> {
         let messages = self.shown.messages().iter();
         messages
             .filter(|message| !matches!(message.kind, MessageKind::Activity { .. }))
@@ -107,17 +107,17 @@ fn now<T>(future: impl Future<Output = T>) -> T {
     future.now_or_never().expect("nothing waits")
 }
 
-fn support() -> Roles {
+pub(crate) fn support() -> Roles {
     Roles::new(["support"])
 }
 
-fn questions(server: &AgUi, roles: &Roles) -> Vec<Question> {
+pub(crate) fn questions(server: &AgUi, roles: &Roles) -> Vec<Question> {
     let query = ThreadQuery::new();
     now(server.questions(&query, roles)).unwrap().questions
 }
 
 /// Answers a question, and reads the run to its end.
-fn answer(
+pub(crate) fn answer(
     server: &AgUi,
     question: &Question,
     roles: Roles,
@@ -362,7 +362,7 @@ fn a_question_stays_in_the_inbox_while_a_run_with_the_answer_to_another_one_brok
 }
 
 /// A server whose questions have expired as soon as they are asked.
-fn without_time(model: &ScriptedModel, refunds: &Refunds) -> AgUi {
+pub(crate) fn without_time(model: &ScriptedModel, refunds: &Refunds) -> AgUi {
     let approval = approval().deny_after(Duration::ZERO);
     AgUi::new(approved_by(approval, model, refunds))
 }

@@ -15,6 +15,7 @@ mod watched;
 mod approver;
 mod client;
 mod events;
+mod inbox;
 mod layers;
 mod refusals;
 mod runs;
