@@ -12,7 +12,7 @@ use crate::keeper::{Keeper, Keeping};
 use crate::key::ThreadKey;
 use crate::lease::{Lease, until};
 use crate::memory::MemoryThreads;
-use crate::query::ThreadQuery;
+use crate::query::{ThreadInfo, ThreadQuery};
 use crate::question::{Question, QuestionPage};
 use crate::refusal::{InputPart, Refusal, RefusalKind};
 use crate::roles::Roles;
@@ -369,7 +369,7 @@ impl Threads {
         let now = SystemTime::now();
         let (waiting, next) = self.waiting(query).await?;
         let mut expired = Vec::new();
-        for (key, thread) in waiting {
+        for (ThreadInfo { key, .. }, thread) in waiting {
             let mut open = thread.interrupts();
             if open.any(|(_, interrupt)| interrupt.answer_at(now).is_some()) {
                 expired.push(key);
@@ -382,7 +382,7 @@ impl Threads {
     async fn waiting(
         &self,
         query: &ThreadQuery,
-    ) -> Result<(Vec<(ThreadKey, Thread)>, Option<ThreadQuery>), Refusal> {
+    ) -> Result<(Vec<(ThreadInfo, Thread)>, Option<ThreadQuery>), Refusal> {
         let Place::Store(store) = &self.place else {
             let why = "the clients of this server keep its threads";
             return Err(Refusal::new(RefusalKind::Store, InputPart::Thread, why));
@@ -398,7 +398,7 @@ impl Threads {
             let thread = store.load(&info.key).await;
             // Answered or deleted since.
             if let Some(thread) = thread.map_err(|error| broken(&*error))? {
-                waiting.push((info.key, thread));
+                waiting.push((info, thread));
             }
         }
         Ok((waiting, next))
@@ -418,14 +418,15 @@ impl Threads {
     ) -> Result<QuestionPage, Refusal> {
         let (waiting, next) = self.waiting(query).await?;
         let mut questions = Vec::new();
-        for (key, thread) in waiting {
+        for (info, thread) in waiting {
             for (id, interrupt) in thread.interrupts() {
                 let is_for_role = interrupt.answerer.role().is_some();
                 if is_for_role && roles.may_answer(&interrupt.answerer) {
                     questions.push(Question {
-                        key: key.clone(),
+                        key: info.key.clone(),
                         id: id.clone(),
-                        asked_at: thread.updated_at(),
+                        // The time by which the list is ordered.
+                        asked_at: info.updated_at,
                         interrupt: interrupt.clone(),
                     });
                 }

@@ -40,9 +40,10 @@ async fn send<I: Inbox>(service: &InboxService<I>, request: Request<Full<Bytes>>
     let retry_after = response.headers().get("retry-after");
     let retry_after = retry_after.map(|seconds| seconds.to_str().unwrap().to_owned());
     let body = response.into_body().collect().await.unwrap().to_bytes();
-    let body = match body.is_empty() {
-        true => Value::Null,
-        false => serde_json::from_slice(&body).unwrap(),
+    let body = if body.is_empty() {
+        Value::Null
+    } else {
+        serde_json::from_slice(&body).unwrap()
     };
     Reply {
         status,
