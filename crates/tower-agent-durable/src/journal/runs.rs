@@ -45,6 +45,11 @@ const ONE: &str = "\
     SELECT run, agent, owner, status, ended, epoch, started_at, updated_at FROM tower_agent_runs \
     WHERE run = $1";
 
+#[cfg(feature = "threads")]
+const WAITING: &str = "\
+    SELECT run, agent, owner, status, ended, epoch, started_at, updated_at FROM tower_agent_runs \
+    WHERE agent = $1 AND status = $2";
+
 const STEPS: &str = "\
     SELECT id, intent, attempt, begun_at, ended_at FROM tower_agent_run_steps \
     WHERE run = $1 ORDER BY position";
@@ -91,6 +96,18 @@ impl Runs {
                 Err(error) => return Err(error),
             };
             runs.push(run);
+        }
+        Ok(runs)
+    }
+
+    /// Returns the runs of an agent that wait, in any order.
+    #[cfg(feature = "threads")]
+    pub(crate) async fn waiting(&self, agent: &str) -> Result<Vec<RunInfo>, JournalError> {
+        let values = [agent.into(), RunStatus::Waiting.as_str().into()];
+        let rows = self.0.read(WAITING, &values).await?;
+        let mut runs = Vec::with_capacity(rows.len());
+        for row in &rows {
+            runs.push(RunInfo::read(row, None)?);
         }
         Ok(runs)
     }
