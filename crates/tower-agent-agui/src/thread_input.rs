@@ -179,7 +179,9 @@ impl From<InputError> for Refusal {
             InputErrorKind::NotOpen => RefusalKind::NotOpen,
             InputErrorKind::Expired => RefusalKind::Expired,
             InputErrorKind::Busy => RefusalKind::Busy,
-            InputErrorKind::Overloaded | InputErrorKind::TooManyRuns => RefusalKind::Overloaded,
+            InputErrorKind::Overloaded
+            | InputErrorKind::TooManyRuns
+            | InputErrorKind::ShuttingDown => RefusalKind::Overloaded,
             InputErrorKind::Store => RefusalKind::Store,
         };
         let refusal = Self::new(kind, InputPart::Thread, error.message());
