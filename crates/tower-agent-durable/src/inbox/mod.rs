@@ -153,7 +153,7 @@ impl AgentInbox {
     /// Returns the open interrupts of a conversation that waits.
     async fn open(&self, key: &ThreadKey) -> Result<Vec<Interrupt>, Refusal> {
         let open = self.place.open(key).await;
-        Ok(open.map_err(|error| broken(&*error))?)
+        open.map_err(|error| broken(&*error))
     }
 }
 
