@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::decision::Decision;
+use crate::reveal::Reveals;
 use tower_agent::call::Request;
 use tower_agent::error::{
     Answerer, Error, Expiry, Interrupt, Resolution, ResolutionOutcome, Result,
@@ -146,7 +147,9 @@ impl<'a> Questions<'a> {
             .update(KEY, |ids: &mut HashSet<String>| ids.insert(id.clone()))?;
         let tool = request.name().to_owned();
         let arguments = request.arguments().clone();
-        let payload = json!({ "tool": tool, "arguments": arguments });
+        // The question is about what the call has; only what the approver reads of it is revealed.
+        let shown = Reveals::arguments(request, self.approver);
+        let payload = json!({ "tool": tool, "arguments": shown });
         let schema = Decision::schema_for(
             request.declaration().map(|tool| tool.parameters()),
             allows_edits,
