@@ -23,16 +23,16 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::Html;
 use axum::routing::get;
 use axum::{Json, Router};
-use futures::StreamExt;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
-use tower_agent::{Agent, BoxError, ErrorKind, Resolution, Tool};
+use tokio::time::interval;
+use tower_agent::{Agent, BoxError, ErrorKind, Tool};
 use tower_agent_agui::AgUi;
-use tower_agent_agui::threads::{Roles, ThreadKey, ThreadQuery, ThreadStore};
+use tower_agent_agui::threads::{InboxService, Roles, ThreadKey, ThreadStore};
 use tower_agent_durable::{SessionThreads, Sqlite};
-use tower_agent_middleware::approval::{Approval, Decision};
+use tower_agent_middleware::approval::Approval;
 use tower_agent_middleware::budget::{Account, Budget, Limits};
 
 /// The name of the server, and the role of those who approve refunds.
@@ -50,7 +50,9 @@ fn agent() -> Result<Agent, BoxError> {
         format!("{} cents were refunded for {}", refund.cents, refund.order)
     });
     // By support and not by the customer, who profits.
-    let approval = Approval::of_tools(["refund"]).by_role(SUPPORT);
+    let approval = Approval::of_tools(["refund"])
+        .by_role(SUPPORT)
+        .deny_after(Duration::from_secs(24 * 60 * 60));
     let agent = Agent::builder(stand_in::model())
         .instructions("You help the customers of a shop.")
         .tool(refund)
@@ -82,12 +84,7 @@ fn roles(headers: &HeaderMap) -> Roles {
     Roles::new(is_support.then_some(SUPPORT))
 }
 
-/// The server and its threads.
-#[derive(Clone)]
-struct Shop {
-    agui: AgUi,
-    threads: Arc<SessionThreads<Sqlite>>,
-}
+type Shop = Arc<SessionThreads<Sqlite>>;
 
 type Reply = Result<Json<Value>, StatusCode>;
 
@@ -97,13 +94,13 @@ fn down(_: impl Into<BoxError>) -> StatusCode {
 
 /// Shows a thread of the customer, on any device.
 async fn thread(
-    State(shop): State<Shop>,
+    State(threads): State<Shop>,
     headers: HeaderMap,
     Path(thread): Path<Arc<str>>,
 ) -> Reply {
     let customer = user(&headers).ok_or(StatusCode::UNAUTHORIZED)?;
     let key = ThreadKey::new(SUPPORT, thread).with_principal(Some(customer));
-    let thread = shop.threads.load(&key).await.map_err(down)?;
+    let thread = threads.load(&key).await.map_err(down)?;
     let thread = thread.ok_or(StatusCode::NOT_FOUND)?;
     let mut messages = Vec::new();
     for message in &thread.messages() {
@@ -115,42 +112,15 @@ async fn thread(
     Ok(Json(shown))
 }
 
-/// Lists the questions that the sender may answer.
-async fn questions(State(shop): State<Shop>, headers: HeaderMap) -> Reply {
-    let all = ThreadQuery::new();
-    let roles = roles(&headers);
-    let page = shop.agui.questions(&all, &roles).await.map_err(down)?;
-    let questions = page.questions.into_iter().map(|question| {
-        let key = question.key;
-        let call = question.interrupt.payload;
-        json!({ "id": question.id, "customer": key.principal, "thread": key.thread, "call": call })
-    });
-    Ok(Json(questions.collect()))
-}
-
-#[derive(Deserialize)]
-struct Answer {
-    id: String,
-    customer: Arc<str>,
-    thread: Arc<str>,
-    /// `None` rejects the call.
-    arguments: Option<Value>,
-}
-
-/// Answers a question. The agent goes on here, whether the customer is there or not.
-async fn answer(
-    State(shop): State<Shop>,
-    headers: HeaderMap,
-    Json(answer): Json<Answer>,
-) -> Result<StatusCode, (StatusCode, String)> {
-    let declined = Decision::reject("support has declined");
-    let decision = answer.arguments.map_or(declined, Decision::Edit);
-    let key = ThreadKey::new(SUPPORT, answer.thread).with_principal(Some(answer.customer));
-    let resolution = Resolution::resolved(answer.id, decision);
-    let run = shop.agui.answer(key, roles(&headers), resolution).await;
-    let mut run = run.map_err(|error| (StatusCode::CONFLICT, error.to_string()))?;
-    tokio::spawn(async move { while run.next().await.is_some() {} });
-    Ok(StatusCode::ACCEPTED)
+/// Denies what support has not answered in time, whether the customer is there or not.
+async fn deny_in_time(agui: AgUi) {
+    let mut minutes = interval(Duration::from_secs(60));
+    loop {
+        minutes.tick().await;
+        if let Err(error) = agui.answer_expired().await {
+            eprintln!("expired questions stay open: {error}");
+        }
+    }
 }
 
 #[tokio::main]
@@ -169,18 +139,19 @@ async fn main() -> Result<(), BoxError> {
             is_used_up.then(|| "You have used up today's answers.".into())
         })
         .build();
-    let shop = Shop { agui, threads };
+    tokio::spawn(deny_in_time(agui.clone()));
+    let inbox = InboxService::new(agui.clone(), |head| roles(&head.headers));
     let app = Router::new()
         .route("/", get(Html(include_str!("customer.html"))))
         .route("/staff", get(Html(include_str!("staff.html"))))
-        .route_service("/agent", shop.agui.clone())
+        .route_service("/agent", agui.clone())
         .route("/threads/{thread}", get(thread))
-        .route("/questions", get(questions).post(answer))
-        .with_state(shop.clone());
+        .route_service("/inbox", inbox)
+        .with_state(threads);
 
     let port = env::var("PORT").map_or(Ok(3000), |port| port.parse::<u16>())?;
     let listener = TcpListener::bind(("127.0.0.1", port)).await?;
     let address = listener.local_addr()?;
     println!("http://{address}/?as=ada\nhttp://{address}/staff");
-    Ok(serve::serve(listener, app, shop.agui).await?)
+    Ok(serve::serve(listener, app, agui).await?)
 }

@@ -1,7 +1,9 @@
+use std::time::SystemTime;
+
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-use super::unique;
+use super::{millis, unique};
 
 /// A question that an interrupted run waits on.
 ///
@@ -39,6 +41,10 @@ pub struct Interrupt {
     pub payload: Value,
     /// The party that answers.
     pub answerer: Answerer,
+    /// The end of the time for an answer; `None` if there is none.
+    // Required: without it the question could be answered for ever.
+    #[serde(deserialize_with = "Option::deserialize")]
+    pub expiry: Option<Expiry>,
 }
 
 impl Interrupt {
@@ -54,6 +60,7 @@ impl Interrupt {
             response_schema: Value::Null,
             payload: Value::Null,
             answerer: Answerer::User,
+            expiry: None,
         }
     }
 
@@ -97,6 +104,71 @@ impl Interrupt {
         self.answerer = Answerer::Role(role.into());
         self
     }
+
+    /// Sets a time after which nobody can answer: from then on the answer is this outcome. Whatever raises
+    /// the interrupt must accept it.
+    ///
+    /// Sessions, threads, journals and MCP servers refuse a later answer, with
+    /// [`ErrorKind::Expired`](crate::ErrorKind::Expired) or an error of their own, and give the outcome to
+    /// the next run of the conversation. A program that resumes a checkpoint itself asks
+    /// [`is_late`](Self::is_late) and [`answer_at`](Self::answer_at).
+    ///
+    /// ```
+    /// use std::time::{Duration, SystemTime};
+    ///
+    /// use serde_json::json;
+    /// use tower_agent::error::ResolutionOutcome;
+    /// use tower_agent::{Interrupt, Resolution};
+    ///
+    /// let asked_at = SystemTime::now();
+    /// let hour = Duration::from_secs(60 * 60);
+    /// let no = ResolutionOutcome::Resolved(json!({ "approved": false }));
+    /// let question = Interrupt::new("refund 7", "tool_call").with_expiry(asked_at + hour, no);
+    ///
+    /// let yes = Resolution::resolved("refund 7", json!({ "approved": true }));
+    /// assert!(!question.is_late(&yes, asked_at));
+    /// assert!(question.is_late(&yes, asked_at + hour));
+    ///
+    /// let no = Resolution::resolved("refund 7", json!({ "approved": false }));
+    /// assert_eq!(question.answer_at(asked_at + hour), Some(no));
+    /// ```
+    #[must_use]
+    pub fn with_expiry(mut self, at: SystemTime, outcome: ResolutionOutcome) -> Self {
+        // As it is stored: the same before and after.
+        let at = millis::rounded(at);
+        self.expiry = Some(Expiry { at, outcome });
+        self
+    }
+
+    /// Returns the answer that the interrupt has without a person at this time: the outcome of its
+    /// [expiry](Self::with_expiry), if its time is over.
+    #[must_use]
+    pub fn answer_at(&self, now: SystemTime) -> Option<Resolution> {
+        let expiry = self.expiry.as_ref().filter(|expiry| expiry.at <= now)?;
+        Some(Resolution {
+            id: self.id.clone(),
+            outcome: expiry.outcome.clone(),
+        })
+    }
+
+    /// Returns whether this answer comes too late at this time: after the [expiry](Self::with_expiry), and
+    /// with another outcome.
+    #[must_use]
+    pub fn is_late(&self, answer: &Resolution, now: SystemTime) -> bool {
+        let expiry = self.expiry.as_ref().filter(|expiry| expiry.at <= now);
+        expiry.is_some_and(|expiry| answer.id == self.id && answer.outcome != expiry.outcome)
+    }
+}
+
+/// The end of the time for an answer to an [`Interrupt`], and what happens then.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Expiry {
+    /// The first time at which nobody can answer. In whole milliseconds.
+    #[serde(with = "millis")]
+    pub at: SystemTime,
+    /// The outcome from then on.
+    pub outcome: ResolutionOutcome,
 }
 
 /// The party that answers an [`Interrupt`].

@@ -56,6 +56,8 @@ pub enum ErrorKind {
     Denied,
     /// Somebody else changed what this call was about to change, such as the session of a run.
     Conflict,
+    /// An answer came after the [expiry](crate::Interrupt::with_expiry) of its interrupt.
+    Expired,
     /// A store, such as that of sessions, failed or could not be reached.
     Store,
     /// A callback or a wrap failed or panicked.
@@ -108,6 +110,7 @@ impl ErrorKind {
             Self::BudgetExceeded => "budget_exceeded",
             Self::Denied => "denied",
             Self::Conflict => "conflict",
+            Self::Expired => "expired",
             Self::Store => "store",
             Self::Callback => "callback",
             Self::Other => "other",
@@ -142,6 +145,7 @@ impl ErrorKind {
             | Self::InvalidAnswer
             | Self::Denied
             | Self::Conflict
+            | Self::Expired
             | Self::Store
             | Self::Callback
             | Self::Other => return None,
@@ -175,6 +179,7 @@ impl fmt::Display for ErrorKind {
             Self::BudgetExceeded => "budget exceeded",
             Self::Denied => "denied",
             Self::Conflict => "conflict",
+            Self::Expired => "expired",
             Self::Store => "store failed",
             Self::Callback => "callback failed",
             Self::Other => "failed",

@@ -151,8 +151,24 @@ impl AgentRequest {
     /// [see](RunContext::resolution) them. For duplicate ids, the last one wins.
     #[must_use]
     pub fn with_resolutions(mut self, resolutions: impl IntoIterator<Item = Resolution>) -> Self {
-        self.run.add_resolutions(resolutions);
+        self.add_resolutions(resolutions);
         self.in_another_run()
+    }
+
+    /// Adds answers as [`with_resolutions`](Self::with_resolutions) does, for a layer around the outermost
+    /// agent: the request stays part of its run, streamed or not.
+    ///
+    /// ```
+    /// use tower_agent::{AgentRequest, Request, Resolution};
+    ///
+    /// let mut request = AgentRequest::new("Hello.");
+    /// let run = request.context().run_id().to_owned();
+    /// request.add_resolutions([Resolution::cancelled("refund 7")]);
+    /// assert_eq!(request.context().resolutions().len(), 1);
+    /// assert_eq!(request.context().run_id(), run);
+    /// ```
+    pub fn add_resolutions(&mut self, resolutions: impl IntoIterator<Item = Resolution>) {
+        self.run.add_resolutions(resolutions);
     }
 
     /// Starts a run other than that of the request this was cloned from.

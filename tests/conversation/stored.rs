@@ -1,7 +1,7 @@
 //! Stored values are read back as they were.
 
 use std::fmt::Debug;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -10,7 +10,7 @@ use tower_agent::agent::{CheckpointHead, SavedRequest};
 use tower_agent::call::{CallKind, Origin};
 use tower_agent::callback::before_agent;
 use tower_agent::context::{Effects, State};
-use tower_agent::error::CallSite;
+use tower_agent::error::{CallSite, ResolutionOutcome};
 use tower_agent::message::{Messages, Metadata, ProviderData, ToolCall};
 use tower_agent::model::{
     CacheRetention, FinishReason, PromptCache, ReasoningEffort, ResponseFormat, ToolChoice,
@@ -261,7 +261,7 @@ fn a_stored_field_whose_absence_would_mean_less_is_required() {
     let response = serde_json::to_value(ToolResponse::new("paid")).unwrap();
     assert_required::<ToolResponse>(&response, &["value", "is_error"]);
     let interrupt = serde_json::to_value(Interrupt::new("1", "test")).unwrap();
-    assert_required::<Interrupt>(&interrupt, &["answerer"]);
+    assert_required::<Interrupt>(&interrupt, &["answerer", "expiry"]);
 }
 
 #[test]
@@ -477,6 +477,8 @@ fn every_kind_of_error_is_its_code() {
         MaxIterations,
         MaxNesting,
         BudgetExceeded,
+        Conflict,
+        Expired,
         Callback,
         Other,
     ] {
@@ -497,8 +499,24 @@ fn an_interrupt_can_be_sent_elsewhere() {
         sent,
         json!({
             "id": "1", "reason": "confirmation", "message": "Really?", "payload": { "amount": 7 },
-            "answerer": "user",
+            "answerer": "user", "expiry": null,
         })
     );
     assert_eq!(serde_json::from_value::<Interrupt>(sent).unwrap(), pending);
+}
+
+#[test]
+fn an_interrupt_keeps_the_end_of_its_time_and_what_happens_then() {
+    let at = SystemTime::UNIX_EPOCH + Duration::from_nanos(1_500_000_001);
+    let no = ResolutionOutcome::Resolved(json!({ "approved": false }));
+    let pending = Interrupt::new("1", "confirmation").with_expiry(at, no);
+    assert_kept(&pending);
+    let sent = serde_json::to_value(&pending).unwrap();
+    let outcome = json!({ "status": "resolved", "payload": { "approved": false } });
+    assert_eq!(sent["expiry"], json!({ "at": 1500, "outcome": outcome }));
+    for no_time in [json!(-1), json!(1.5), json!(null)] {
+        let mut sent = sent.clone();
+        sent["expiry"]["at"] = no_time;
+        serde_json::from_value::<Interrupt>(sent).unwrap_err();
+    }
 }

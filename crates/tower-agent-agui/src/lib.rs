@@ -74,6 +74,8 @@
 //! its run ends as one that has succeeded. [`AgUi::questions`] lists the open questions of all threads for
 //! those who have a role, and [`AgUi::answer`] goes on in the server, without the client. With its next run
 //! the client receives what it has missed: the tool's result and what the agent has said.
+//! [`InboxService`](threads::InboxService) is both over HTTP. The guide [staff
+//! approves](guide::staff_approves) has the whole.
 //!
 //! # Several devices
 //!
@@ -151,6 +153,7 @@ mod client_tool;
 pub mod conversation;
 mod failure;
 mod flow;
+pub mod guide;
 mod input;
 mod lock;
 pub mod order;

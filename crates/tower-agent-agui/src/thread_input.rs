@@ -153,12 +153,36 @@ impl From<Refusal> for InputError {
         let kind = match refusal.kind {
             RefusalKind::Forbidden => InputErrorKind::Forbidden,
             RefusalKind::NotOpen => InputErrorKind::NotOpen,
+            RefusalKind::Expired => InputErrorKind::Expired,
             RefusalKind::Busy => InputErrorKind::Busy,
+            RefusalKind::Overloaded => InputErrorKind::Overloaded,
             RefusalKind::Store => InputErrorKind::Store,
             _ => InputErrorKind::Invalid,
         };
         Self::new(path, refusal.message)
             .of(kind)
             .after(refusal.retry_after)
+    }
+}
+
+/// The error of an [`Inbox`](tower_agent_threads::Inbox), which has no input of a protocol.
+impl From<InputError> for Refusal {
+    fn from(error: InputError) -> Self {
+        let kind = match error.kind() {
+            InputErrorKind::Syntax | InputErrorKind::Invalid => RefusalKind::Invalid,
+            InputErrorKind::Forbidden => RefusalKind::Forbidden,
+            InputErrorKind::NotOpen => RefusalKind::NotOpen,
+            InputErrorKind::Expired => RefusalKind::Expired,
+            InputErrorKind::Busy => RefusalKind::Busy,
+            InputErrorKind::Overloaded
+            | InputErrorKind::TooManyRuns
+            | InputErrorKind::ShuttingDown => RefusalKind::Overloaded,
+            InputErrorKind::Store => RefusalKind::Store,
+        };
+        let refusal = Self::new(kind, InputPart::Thread, error.message());
+        match error.retry_after() {
+            None => refusal,
+            Some(time) => refusal.retry_after(time),
+        }
     }
 }

@@ -1,6 +1,6 @@
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use dbos::sysdb::types::{WorkflowFilter, WorkflowStatus};
 use dbos::sysdb::{INTERNAL_QUEUE, SystemDatabase, postgres};
@@ -105,6 +105,8 @@ impl Engine {
     /// # Errors
     ///
     /// Fails with [`NotAsked`](DbosError::NotAsked) if the run waits for something else, with
+    /// [`Expired`](JournalError::Expired) if a resolution comes too late, also if no worker starts in
+    /// time, with
     /// [`OtherRequest`](DbosError::OtherRequest) if it was resumed with another resolution, with
     /// [`UnknownRun`](JournalError::UnknownRun) if it was not started, and with
     /// [`Cancelled`](JournalError::Cancelled) if it was cancelled.
@@ -129,6 +131,14 @@ impl Engine {
         let not_asked = resolutions
             .iter()
             .find(|resolution| interrupts.iter().all(|open| open.id != resolution.id));
+        let now = SystemTime::now();
+        let is_late =
+            |answer: &&Resolution| interrupts.iter().any(|open| open.is_late(answer, now));
+        if let Some(late) = resolutions.iter().find(is_late) {
+            let interrupt = late.id.clone();
+            let run = run.into();
+            return Err(JournalError::Expired { run, interrupt }.into());
+        }
         // Either all resolutions are of open interrupts, or this is the request that failed, whose interrupts
         // are closed.
         let is_answer = not_asked.is_none() && !resolutions.is_empty();

@@ -29,10 +29,13 @@
     warn(clippy::expect_used, clippy::panic, clippy::unwrap_used)
 )]
 
+mod accepted;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod database;
 mod error;
 pub mod guide;
+#[cfg(feature = "threads")]
+mod inbox;
 pub mod journal;
 mod json;
 mod lock;
@@ -48,6 +51,8 @@ pub use self::database::Postgres;
 #[cfg(feature = "sqlite")]
 pub use self::database::Sqlite;
 pub use self::error::StoreError;
+#[cfg(feature = "threads")]
+pub use self::inbox::AgentInbox;
 pub use self::sessions::{
     Append, NotStored, ResponseFuture, Session, SessionInfo, SessionKey, SessionLayer,
     SessionQuery, SessionService, SessionStore, StoredSession,

@@ -219,16 +219,7 @@ impl<S: SessionStore> ThreadStore for SessionThreads<S> {
     }
 
     async fn list(&self, query: &ThreadQuery) -> Result<Vec<ThreadInfo>, BoxError> {
-        let mut sessions = SessionQuery::new().kind(THREAD).limit(query.limit);
-        sessions.app = query.server.clone();
-        sessions.user = query.principal.clone();
-        sessions.is_waiting = query.is_waiting;
-        if let Some(after) = &query.after {
-            let last = SessionInfo::new(key_of(&after.key)?, 0, after.updated_at);
-            sessions = sessions.after(&last);
-        }
-        let page = self.store.list(&sessions).await?;
-        Ok(page.into_iter().map(info_of).collect())
+        list(&self.store, THREAD, query).await
     }
 
     async fn delete(&self, key: &ThreadKey) -> Result<bool, BoxError> {
@@ -236,6 +227,24 @@ impl<S: SessionStore> ThreadStore for SessionThreads<S> {
         self.map().remove(&key);
         Ok(self.store.delete(&key).await?)
     }
+}
+
+/// Returns a page of what is stored as this kind.
+pub(crate) async fn list(
+    store: &impl SessionStore,
+    kind: &str,
+    query: &ThreadQuery,
+) -> Result<Vec<ThreadInfo>, BoxError> {
+    let mut sessions = SessionQuery::new().kind(kind).limit(query.limit);
+    sessions.app = query.server.clone();
+    sessions.user = query.principal.clone();
+    sessions.is_waiting = query.is_waiting;
+    if let Some(after) = &query.after {
+        let last = SessionInfo::new(key_of(&after.key)?, 0, after.updated_at);
+        sessions = sessions.after(&last);
+    }
+    let page = store.list(&sessions).await?;
+    Ok(page.into_iter().map(info_of).collect())
 }
 
 fn info_of(session: SessionInfo) -> ThreadInfo {
@@ -249,7 +258,7 @@ fn info_of(session: SessionInfo) -> ThreadInfo {
     ThreadInfo::new(key, session.updated_at, session.is_waiting)
 }
 
-fn key_of(key: &ThreadKey) -> Result<SessionKey, BoxError> {
+pub(crate) fn key_of(key: &ThreadKey) -> Result<SessionKey, BoxError> {
     let user = key.principal.clone().unwrap_or_default();
     if key.principal.is_some() && user.is_empty() {
         // It would have the threads of those without a principal.

@@ -1,8 +1,6 @@
 //! Times as they are stored: milliseconds since 1970.
 
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
-use std::time::Duration;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 pub(crate) fn millis(at: SystemTime) -> i64 {
     let since = at
@@ -15,7 +13,6 @@ pub(crate) fn now() -> i64 {
     millis(SystemTime::now())
 }
 
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(crate) fn time(millis: i64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_millis(u64::try_from(millis).unwrap_or(0))
 }

@@ -66,6 +66,7 @@ struct Readme;
 
 mod lock;
 mod predicate;
+mod reveal;
 
 pub mod approval;
 pub mod budget;

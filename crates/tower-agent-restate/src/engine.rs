@@ -82,6 +82,7 @@ impl Engine {
     /// # Errors
     ///
     /// Fails with [`NotAsked`](RestateError::NotAsked) if the run does not wait for one of them, with
+    /// [`Expired`](JournalError::Expired) if one comes too late, also if no worker starts in time, with
     /// [`OtherRequest`](JournalError::OtherRequest) if it was resumed with others,
     /// with [`UnknownRun`](JournalError::UnknownRun) if it was not started, and with
     /// [`Cancelled`](JournalError::Cancelled) if it was cancelled.
@@ -91,10 +92,12 @@ impl Engine {
         resolutions: impl IntoIterator<Item = Resolution>,
     ) -> Result<RunHandle, RestateError> {
         let resolutions = Vec::from_iter(resolutions);
-        let hash = hash(&resolutions)?;
-        self.ingress
-            .write::<()>(run, "resume", &Resume { resolutions, hash })
-            .await?;
+        let resume = Resume {
+            hash: hash(&resolutions)?,
+            resolutions,
+            at: SystemTime::now(),
+        };
+        self.ingress.write::<()>(run, "resume", &resume).await?;
         Ok(RunHandle::new(self.ingress.clone(), run.into()))
     }
 

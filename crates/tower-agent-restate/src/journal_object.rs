@@ -388,7 +388,11 @@ async fn submit_request(context: &Context<'_>, submit: Submit) -> Result<(), Fau
 
 /// Submits the resolutions for a run that waits once, as [`submit_request`] does.
 async fn resume_run(context: &Context<'_>, resume: Resume) -> Result<(), Fault> {
-    let Resume { resolutions, hash } = resume;
+    let Resume {
+        resolutions,
+        hash,
+        at,
+    } = resume;
     let known = find_order(context, &hash).await?;
     if known
         .as_ref()
@@ -411,15 +415,18 @@ async fn resume_run(context: &Context<'_>, resume: Resume) -> Result<(), Fault> 
     let end = ended(context).await?;
     let open = end.as_ref().map_or(&[][..], RunEnd::interrupts);
     for resolution in &resolutions {
-        if !open.iter().any(|interrupt| interrupt.id == resolution.id) {
-            return Err(RestateError::NotAsked {
-                run: context.key().into(),
-                interrupt: resolution.id.clone(),
+        let asked = open.iter().find(|open| open.id == resolution.id);
+        let run = context.key().into();
+        let interrupt = resolution.id.clone();
+        match asked {
+            None => return Err(RestateError::NotAsked { run, interrupt }.into()),
+            Some(asked) if asked.is_late(resolution, at) => {
+                return Err(JournalError::Expired { run, interrupt }.into());
             }
-            .into());
+            Some(_) => {}
         }
     }
-    let request = next_request(request, end).with_resolutions(resolutions);
+    let request = next_request(request, end, at).with_resolutions(resolutions);
     order(context, agent, SavedRequest::from(&request), hash).await
 }
 

@@ -118,6 +118,7 @@ pub(crate) struct Resume {
     pub(crate) resolutions: Vec<Resolution>,
     /// The hash of the resolutions.
     pub(crate) hash: String,
+    pub(crate) at: SystemTime,
 }
 
 #[derive(Debug, Serialize, Deserialize)]

@@ -24,7 +24,7 @@ impl InterruptIds {
     pub(crate) fn of_open(open: &[OpenInterrupt]) -> Self {
         let ids = open
             .iter()
-            .map(|open| (open.pending.clone(), open.id.clone()));
+            .map(|open| (open.interrupt.id.clone(), open.id.clone()));
         Self(Arc::new(Mutex::new(ids.collect())))
     }
 

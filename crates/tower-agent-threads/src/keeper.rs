@@ -131,19 +131,17 @@ impl Keeper {
         progress: Progress,
     ) -> Thread {
         let mut thread = self.base.clone();
-        let Checkpoint { head, messages } = checkpoint;
+        let Checkpoint { mut head, messages } = checkpoint;
         self.add(&mut thread, &messages, client, progress);
         // A run that broke off may have its answer again, so its interrupts stay.
         if progress != Progress::Cut {
             thread.open.clear();
         }
         if progress == Progress::Ended {
-            let pending = head.interrupts.iter();
-            thread.open.extend(pending.map(|pending| OpenInterrupt {
-                id: self.interrupt_ids.of(&pending.id),
-                pending: pending.id.clone(),
-                answerer: pending.answerer.clone(),
-            }));
+            for interrupt in head.interrupts.drain(..) {
+                let id = self.interrupt_ids.of(&interrupt.id);
+                thread.open.push(OpenInterrupt { id, interrupt });
+            }
             thread.answered.clear();
             if thread.open.is_empty() {
                 thread.branch.append(&mut thread.held);

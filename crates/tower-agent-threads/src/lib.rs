@@ -16,6 +16,7 @@
 //! | [`Threads`] | begins a run of a thread with a client's input |
 //! | [`ClientInput`], [`ClientMessage`], [`ClientView`] | the side of the client: its input, and the messages that it has |
 //! | [`Question`], [`Roles`] | the questions for others than the client, and who may answer them |
+//! | [`Inbox`], [`Inboxes`] | these questions of any conversations, also over HTTP, with `InboxService` |
 //! | [`Refusal`] | the reason not to accept an input |
 //! | [`Keeper`] | saves the progress of a run |
 //! | [`ShownThread`], [`ShownMessage`], [`ShownForm`] | a thread as its client has it, for another device of its user |
@@ -36,6 +37,7 @@
 //! | messages of the agent that the server does not know | refused; dropped if they come from a run of the thread that broke off |
 //! | answers to interrupts | accepted once, if the interrupt is open in this thread; otherwise refused if they would allow a call |
 //! | answers to interrupts [for a role](tower_agent::Interrupt::for_role) | refused, also if they cancel, unless the sender [has the role](Roles) |
+//! | answers to interrupts that have [expired](tower_agent::Interrupt::with_expiry) | refused, unless they cancel: the next run that continues the conversation is given the outcome that the interrupt names |
 //! | parts other than text, images, audio and documents | refused |
 //! | files of a provider | refused |
 //! | URLs of images, audio and documents | accepted if they are public: `https`, and a host that is neither an address, nor a local name, nor one at which a provider keeps files. A [function](Threads::allow_urls) can choose others |
@@ -78,6 +80,7 @@ mod account;
 mod allowed;
 mod claim;
 mod client;
+mod inbox;
 mod interrupt_ids;
 mod keeper;
 mod key;
@@ -104,6 +107,10 @@ mod time;
 mod urls;
 
 pub use self::client::{ClientCall, ClientInput, ClientMessage, ClientRole, ClientView};
+pub use self::inbox::{Continuation, Inbox, Inboxes};
+#[cfg(feature = "http")]
+#[cfg_attr(docsrs, doc(cfg(feature = "http")))]
+pub use self::inbox::{InboxService, ResponseFuture};
 pub use self::interrupt_ids::InterruptIds;
 pub use self::keeper::{Keeper, Save};
 pub use self::key::ThreadKey;

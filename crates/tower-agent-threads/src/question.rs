@@ -6,12 +6,11 @@ use tower_agent::error::Interrupt;
 use crate::key::ThreadKey;
 use crate::query::ThreadQuery;
 
-/// An open question of a thread, for an approver; found by
-/// [`Threads::questions`](crate::Threads::questions).
+/// An open question for an approver; found by [`Inbox::questions`](crate::Inbox::questions).
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Question {
-    /// The thread, whose [server](ThreadKey::server) is the agent's.
+    /// The conversation that waits, whose [server](ThreadKey::server) is the agent's.
     pub key: ThreadKey,
     /// The id under which it is answered.
     pub id: Arc<str>,
@@ -22,12 +21,37 @@ pub struct Question {
     pub interrupt: Interrupt,
 }
 
-/// The questions of one page of threads.
-#[derive(Clone, Debug, PartialEq)]
+/// The questions of one page of conversations. Empty and the last one by default.
+#[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct QuestionPage {
     /// The questions, the latest first.
     pub questions: Vec<Question>,
     /// The query for the next page; `None` behind the last one.
     pub next: Option<ThreadQuery>,
+}
+
+impl Question {
+    /// Creates a question, for an inbox of your own.
+    pub fn new(
+        key: ThreadKey,
+        id: impl Into<Arc<str>>,
+        asked_at: SystemTime,
+        interrupt: Interrupt,
+    ) -> Self {
+        Self {
+            key,
+            id: id.into(),
+            asked_at,
+            interrupt,
+        }
+    }
+}
+
+impl QuestionPage {
+    /// Creates a page, for an inbox of your own.
+    #[must_use]
+    pub fn new(questions: Vec<Question>, next: Option<ThreadQuery>) -> Self {
+        Self { questions, next }
+    }
 }

@@ -32,10 +32,30 @@ pub enum RefusalKind {
     Forbidden,
     /// It answers an interrupt that is not open.
     NotOpen,
+    /// It answers an interrupt whose time is [over](tower_agent::Interrupt::with_expiry).
+    Expired,
     /// Another run is active in the thread.
     Busy,
+    /// The server has as many runs at once as it may.
+    Overloaded,
     /// The thread could not be loaded or saved.
     Store,
+}
+
+impl RefusalKind {
+    /// Returns a stable code for programs, such as `not_open`.
+    #[must_use]
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::Invalid => "invalid",
+            Self::Forbidden => "forbidden",
+            Self::NotOpen => "not_open",
+            Self::Expired => "expired",
+            Self::Busy => "busy",
+            Self::Overloaded => "overloaded",
+            Self::Store => "store",
+        }
+    }
 }
 
 /// A part of a client's input.

@@ -23,6 +23,18 @@ impl Roles {
         Self(Arc::new(roles.into_iter().map(Into::into).collect()))
     }
 
+    /// Returns whether the sender has no role.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns this role of the sender alone, or none if the sender does not have it.
+    #[must_use]
+    pub fn only(&self, role: &str) -> Self {
+        Self::new(self.0.get(role).cloned())
+    }
+
     /// Returns whether the sender may answer a question in a thread of its own: as the user of the
     /// thread, or by a role.
     #[must_use]

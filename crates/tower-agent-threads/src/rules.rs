@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use tower_agent::agent::AgentRequest;
 use tower_agent::error::{Resolution, ResolutionOutcome};
@@ -76,7 +77,17 @@ pub(crate) fn go_on<M: ClientMessage>(
     let is_whole = !is_lost
         && thread.branch.iter().copied().collect::<BTreeSet<_>>() == &staying - &held
         && sent.new.iter().all(|(after, _)| *after == sent.last);
-    let answered = answered(&thread, input)?;
+    let now = SystemTime::now();
+    let mut answered = answered(&thread, input, now)?;
+    let expired: Vec<_> = thread
+        .open
+        .iter()
+        .filter_map(|open| open.expired(now))
+        .collect();
+    if input.is_away && answered.is_empty() && expired.is_empty() {
+        let why = "no question of this thread has expired";
+        return Err(Refusal::new(RefusalKind::NotOpen, InputPart::Answers, why).into());
+    }
     let is_for_other = |open: &OpenInterrupt| !may_answer(input, open);
     // What a client says while somebody else is to answer must not close the question, nor what it says
     // before it has received the question.
@@ -148,6 +159,7 @@ pub(crate) fn go_on<M: ClientMessage>(
     let goes_on = is_whole && !has_new_messages;
     let mut resolutions = Vec::new();
     if goes_on {
+        answered.extend(expired);
         resolutions.extend(answered.iter().map(|answered| answered.answer.clone()));
     }
     thread
@@ -258,8 +270,12 @@ fn append_sorted(branch: &mut Vec<usize>, results: &mut Vec<usize>, thread: &Thr
     branch.append(results);
 }
 
-/// Accepts the answers to the thread's open interrupts.
-fn answered<M>(thread: &Thread, input: &ClientInput<'_, M>) -> Result<Vec<Answered>, Refusal> {
+/// Accepts the answers to the thread's open interrupts whose time is not over.
+fn answered<M>(
+    thread: &Thread,
+    input: &ClientInput<'_, M>,
+    now: SystemTime,
+) -> Result<Vec<Answered>, Refusal> {
     let mut answered = Vec::new();
     for (index, answer) in input.answers.iter().enumerate() {
         let id = &*answer.id;
@@ -269,12 +285,14 @@ fn answered<M>(thread: &Thread, input: &ClientInput<'_, M>) -> Result<Vec<Answer
                     format!("the interrupt `{id}` is for a role that this client does not have");
                 return Err(Refusal::forbidden(InputPart::Answer(index), why));
             }
-            let mut answer = answer.clone();
-            answer.id = open.pending.clone();
-            answered.push(Answered {
-                id: open.id.clone(),
-                answer,
-            });
+            if open.expired(now).is_none() {
+                answered.push(open.answered(answer.outcome.clone()));
+            } else if is_resolved(answer) {
+                let why =
+                    format!("the interrupt `{id}` has expired: cancel it, to go on without it");
+                let part = InputPart::Answer(index);
+                return Err(Refusal::new(RefusalKind::Expired, part, why));
+            }
             continue;
         }
         let mut earlier = thread.answered.iter();
@@ -292,7 +310,8 @@ fn answered<M>(thread: &Thread, input: &ClientInput<'_, M>) -> Result<Vec<Answer
 /// Returns whether the sender of an input is the party that answers.
 fn may_answer<M>(input: &ClientInput<'_, M>, open: &OpenInterrupt) -> bool {
     let is_user = !input.is_away;
-    (is_user || open.answerer.role().is_some()) && input.roles.may_answer(&open.answerer)
+    let answerer = &open.interrupt.answerer;
+    (is_user || answerer.role().is_some()) && input.roles.may_answer(answerer)
 }
 
 /// Returns whether an answer could allow a call.

@@ -87,7 +87,7 @@ pub trait ThreadStore: Send + Sync + 'static {
 
     /// Returns a page of the threads, by the time of their last save and then by their keys, the
     /// latest first. A thread that is saved between two pages moves to the front, and is missing in
-    /// the second.
+    /// the second. A page with fewer threads than the query's limit is the last one.
     ///
     /// # Errors
     ///

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tower_agent::agent::{Checkpoint, CheckpointHead};
-use tower_agent::error::{Answerer, Interrupt, Resolution};
+use tower_agent::error::{Interrupt, Resolution, ResolutionOutcome};
 use tower_agent::message::{Message, Messages};
 
 use crate::key::ThreadKey;
@@ -49,7 +49,8 @@ pub struct Thread {
     pub(crate) log: Vec<Arc<Entry>>,
     /// The messages of the current branch, as indices into the log.
     pub(crate) branch: Vec<usize>,
-    /// The head of the latest run's checkpoint, whose messages are those of the branch.
+    /// The head of the latest run's checkpoint, without interrupts: its messages are those of the branch,
+    /// and its interrupts the open ones.
     pub(crate) head: CheckpointHead,
     pub(crate) open: Vec<OpenInterrupt>,
     /// The answers given to the latest run, until it completes.
@@ -155,9 +156,25 @@ pub(crate) struct SentCall {
 pub(crate) struct OpenInterrupt {
     /// The client's id, which cannot be guessed.
     pub(crate) id: Arc<str>,
-    /// The [`Interrupt::id`](tower_agent::Interrupt::id).
-    pub(crate) pending: String,
-    pub(crate) answerer: Answerer,
+    pub(crate) interrupt: Interrupt,
+}
+
+impl OpenInterrupt {
+    /// Returns the answer under this interrupt's own id.
+    pub(crate) fn answered(&self, outcome: ResolutionOutcome) -> Answered {
+        let mut answer = Resolution::cancelled(&*self.interrupt.id);
+        answer.outcome = outcome;
+        Answered {
+            id: self.id.clone(),
+            answer,
+        }
+    }
+
+    /// Returns the answer that it has without a person, if its time is over.
+    pub(crate) fn expired(&self, now: SystemTime) -> Option<Answered> {
+        let answer = self.interrupt.answer_at(now)?;
+        Some(self.answered(answer.outcome))
+    }
 }
 
 /// An answered interrupt.
@@ -199,11 +216,7 @@ impl Thread {
 
     /// Returns the open interrupts, each with the id under which a client answers it.
     pub fn interrupts(&self) -> impl Iterator<Item = (&Arc<str>, &Interrupt)> {
-        self.open.iter().filter_map(|open| {
-            let mut pending = self.head.interrupts.iter();
-            let interrupt = pending.find(|pending| pending.id == open.pending)?;
-            Some((&open.id, interrupt))
-        })
+        self.open.iter().map(|open| (&open.id, &open.interrupt))
     }
 
     /// Returns the entry of a list for the thread under this key.

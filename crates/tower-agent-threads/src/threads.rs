@@ -1,5 +1,5 @@
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tower_agent::agent::AgentRequest;
 use tower_agent::context::State;
@@ -13,7 +13,7 @@ use crate::keeper::{Device, Keeper, Keeping};
 use crate::key::ThreadKey;
 use crate::lease::{Lease, until};
 use crate::memory::MemoryThreads;
-use crate::query::ThreadQuery;
+use crate::query::{ThreadInfo, ThreadQuery};
 use crate::question::{Question, QuestionPage};
 use crate::reader::Mark;
 use crate::refusal::{InputPart, Refusal, RefusalKind};
@@ -310,18 +310,40 @@ impl Threads {
     ///
     /// # Errors
     ///
-    /// Fails if the question is not open or not for one of the roles, if another run is active in the
-    /// thread, or the server keeps no threads.
+    /// Fails if the question is not open, has expired or is not for one of the roles, if another run is
+    /// active in the thread, or the server keeps no threads.
     pub async fn answer(
         &self,
         key: ThreadKey,
         roles: Roles,
         answer: Resolution,
     ) -> Result<Begun, Refusal> {
+        self.go_on(key, roles, vec![answer]).await
+    }
+
+    /// Begins a run that continues a thread whose questions have
+    /// [expired](tower_agent::Interrupt::with_expiry), with the outcomes that they name. It is like that of
+    /// [`answer`](Self::answer).
+    ///
+    /// # Errors
+    ///
+    /// Fails if no question of the thread has expired, if another run is active in the thread, or the
+    /// server keeps no threads.
+    pub async fn answer_expired(&self, key: ThreadKey) -> Result<Begun, Refusal> {
+        self.go_on(key, Roles::default(), Vec::new()).await
+    }
+
+    /// Begins a run without the client.
+    async fn go_on(
+        &self,
+        key: ThreadKey,
+        roles: Roles,
+        answers: Vec<Resolution>,
+    ) -> Result<Begun, Refusal> {
         let run_id = uuid::Uuid::new_v4().to_string();
         let mut input = ClientInput::<NoMessage>::new(run_id, &[]);
         input.roles = roles;
-        input.answers = vec![answer];
+        input.answers = answers;
         input.is_away = true;
         self.begin(key, input).await
     }
@@ -400,6 +422,51 @@ impl Threads {
         }
     }
 
+    /// Returns the threads with [expired](tower_agent::Interrupt::with_expiry) questions on one page of a
+    /// list, for [`answer_expired`](Self::answer_expired), and the query for the next page.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store cannot be read, or the server keeps no threads.
+    pub async fn expired(
+        &self,
+        query: &ThreadQuery,
+    ) -> Result<(Vec<ThreadKey>, Option<ThreadQuery>), Refusal> {
+        let now = SystemTime::now();
+        let (waiting, next) = self.waiting(query).await?;
+        let mut expired = Vec::new();
+        for (ThreadInfo { key, .. }, thread) in waiting {
+            let mut open = thread.interrupts();
+            if open.any(|(_, interrupt)| interrupt.answer_at(now).is_some()) {
+                expired.push(key);
+            }
+        }
+        Ok((expired, next))
+    }
+
+    /// Returns the threads on one page of a list that wait, and the query for the next page.
+    async fn waiting(
+        &self,
+        query: &ThreadQuery,
+    ) -> Result<(Vec<(ThreadInfo, Thread)>, Option<ThreadQuery>), Refusal> {
+        let store = self.store()?;
+        let query = query.clone().waiting();
+        let listed = store.list(&query).await.map_err(|error| broken(&*error))?;
+        // A shorter page is the last one.
+        let is_full = listed.len() >= usize::try_from(query.limit).unwrap_or(usize::MAX);
+        let last = listed.last().filter(|_| is_full);
+        let next = last.map(|last| query.clone().after(last));
+        let mut waiting = Vec::with_capacity(listed.len());
+        for info in listed {
+            let thread = store.load(&info.key).await;
+            // Answered or deleted since.
+            if let Some(thread) = thread.map_err(|error| broken(&*error))? {
+                waiting.push((info, thread));
+            }
+        }
+        Ok((waiting, next))
+    }
+
     /// Returns the open questions that somebody with these roles can [answer](Self::answer), in the
     /// threads on one page of a list. A page with threads may have no questions: continue after its
     /// last thread.
@@ -412,29 +479,22 @@ impl Threads {
         query: &ThreadQuery,
         roles: &Roles,
     ) -> Result<QuestionPage, Refusal> {
-        let store = self.store()?;
-        let query = query.clone().waiting();
-        let threads = store.list(&query).await.map_err(|error| broken(&*error))?;
+        let (waiting, next) = self.waiting(query).await?;
         let mut questions = Vec::new();
-        for info in &threads {
-            let thread = store.load(&info.key).await;
-            // Answered or deleted since.
-            let Some(thread) = thread.map_err(|error| broken(&*error))? else {
-                continue;
-            };
+        for (info, thread) in waiting {
             for (id, interrupt) in thread.interrupts() {
                 let is_for_role = interrupt.answerer.role().is_some();
                 if is_for_role && roles.may_answer(&interrupt.answerer) {
                     questions.push(Question {
                         key: info.key.clone(),
                         id: id.clone(),
-                        asked_at: thread.updated_at(),
+                        // The time by which the list is ordered.
+                        asked_at: info.updated_at,
                         interrupt: interrupt.clone(),
                     });
                 }
             }
         }
-        let next = threads.last().map(|last| query.after(last));
         Ok(QuestionPage { questions, next })
     }
 }

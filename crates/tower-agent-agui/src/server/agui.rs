@@ -1,10 +1,12 @@
 use std::convert::Infallible;
 use std::fmt;
+use std::future::ready;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use futures_util::stream::{self, StreamExt};
 use tower::Service;
 
 use super::body::Body;
@@ -24,7 +26,10 @@ use tower_agent::agent::{AgentRequest, BoxAgent};
 use tower_agent::callback::LayerInner;
 use tower_agent::context::{ConversationId, State};
 use tower_agent::error::{BoxError, Resolution};
-use tower_agent_threads::{QuestionPage, Roles, ThreadKey, ThreadQuery, Threads};
+use tower_agent_threads::{Begun, QuestionPage, Roles, ThreadKey, ThreadQuery, Threads};
+
+/// The number of threads with expired questions whose agents go on at once.
+const EXPIRED_AT_ONCE: usize = 8;
 
 /// An agent as an HTTP service that speaks AG-UI.
 ///
@@ -159,7 +164,8 @@ impl AgUi {
     ///
     /// # Errors
     ///
-    /// Fails before anything has run if the question is not open, not [for one of the
+    /// Fails before anything has run if the question is not open, has
+    /// [expired](tower_agent::Interrupt::with_expiry), is not [for one of the
     /// roles](tower_agent::Interrupt::for_role) or not of this server, if another run is active in the
     /// thread, or the server is [stateless](super::AgUiBuilder::stateless).
     pub async fn answer(
@@ -176,14 +182,76 @@ impl AgUi {
         let permit = self.runs.permit(key.principal.as_ref())?;
         let begin = self.threads.answer(key.clone(), roles.clone(), answer);
         let begin = async { begin.await.map_err(InputError::from) };
-        let mut begun = self.runs.unless_stopped(begin).await?;
-        let input = Arc::new(RunAgentInput::new(
-            key.thread.clone(),
-            begun.name.clone(),
-            [],
-        ));
+        let begun = self.runs.unless_stopped(begin).await?;
+        Ok(self.go_on(key, roles, begun, permit))
+    }
+
+    /// Answers the questions of this server's threads that have
+    /// [expired](tower_agent::Interrupt::with_expiry) with the outcomes that they name, and lets the agent
+    /// go on until those runs end, a few at once. Returns the number of these threads. Call it
+    /// periodically: otherwise the agent goes on with the next run of the client.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use tower_agent_agui::AgUi;
+    ///
+    /// async fn deny_in_time(server: AgUi) {
+    ///     let mut minutes = tokio::time::interval(Duration::from_secs(60));
+    ///     loop {
+    ///         minutes.tick().await;
+    ///         if let Err(error) = server.answer_expired().await {
+    ///             eprintln!("failed to answer expired questions: {error}");
+    ///         }
+    ///     }
+    /// }
+    /// # drop(deny_in_time);
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store cannot be read, or the server is
+    /// [stateless](super::AgUiBuilder::stateless). A thread that cannot go on now, as another run is active
+    /// in it, is left to the next call.
+    pub async fn answer_expired(&self) -> Result<usize, InputError> {
+        let mut query = Some(ThreadQuery::new().server(self.name.clone()));
+        let mut expired = Vec::new();
+        while let Some(page) = query {
+            let (keys, next) = self.threads.expired(&page).await?;
+            expired.extend(keys);
+            query = next;
+        }
+        let runs = expired.into_iter().map(|key| self.run_expired(key));
+        let went_on = stream::iter(runs).buffer_unordered(EXPIRED_AT_ONCE);
+        Ok(went_on.filter(|went_on| ready(*went_on)).count().await)
+    }
+
+    /// Runs the agent in a thread with expired questions. Returns whether it went on.
+    async fn run_expired(&self, key: ThreadKey) -> bool {
+        let Ok(permit) = self.runs.permit(key.principal.as_ref()) else {
+            return false;
+        };
+        let begin = self.threads.answer_expired(key.clone());
+        let begin = async { begin.await.map_err(InputError::from) };
+        let begun = match self.runs.unless_stopped(begin).await {
+            Ok(begun) => begun,
+            Err(error) => {
+                tracing::debug!(%error, "a thread with an expired question does not go on now");
+                return false;
+            }
+        };
+        let run = self.go_on(key, Roles::default(), begun, permit);
+        // Its client receives the events with its next run.
+        run.for_each(|_| ready(())).await;
+        true
+    }
+
+    /// Runs the agent in a thread whose client is not connected.
+    fn go_on(&self, key: ThreadKey, roles: Roles, mut begun: Begun, permit: Permit) -> AgUiRun {
+        let input = RunAgentInput::new(key.thread.clone(), begun.name.clone(), []);
+        let input = Arc::new(input);
         begun.request = with_thread(begun.request, key, input.clone());
-        Ok(AgUiRun::new(self.served(), begun, input, roles, permit))
+        AgUiRun::new(self.served(), begun, input, roles, permit)
     }
 
     /// Shuts the server down: no new run begins, those that are active have so long to end, the others

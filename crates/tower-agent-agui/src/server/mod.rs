@@ -57,7 +57,7 @@
 //! | 404 | a `GET` for a thread that is not known, or that belongs to another principal |
 //! | 405 | the method is neither `POST` nor `GET`, or it is `GET` and the server is [stateless](AgUiBuilder::stateless): it stores no threads |
 //! | 406 | the client does not accept `text/event-stream` |
-//! | 409 | another run is active in the thread, or the answered interrupt is not open |
+//! | 409 | another run is active in the thread, or the answered interrupt is not open or has expired |
 //! | 413 | the body is too large, or has too many values |
 //! | 415 | the body's media type is not `application/json` |
 //! | 422 | the JSON does not follow the protocol, or contains data that [only the server may set](crate#trust) |
@@ -70,6 +70,7 @@
 mod agui;
 mod body;
 mod builder;
+mod inbox;
 mod limits;
 mod read;
 mod reply;

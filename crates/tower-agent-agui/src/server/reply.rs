@@ -71,7 +71,9 @@ impl From<InputError> for Refusal {
         let status = match error.kind() {
             InputErrorKind::Syntax => StatusCode::BAD_REQUEST,
             InputErrorKind::Invalid | InputErrorKind::Forbidden => StatusCode::UNPROCESSABLE_ENTITY,
-            InputErrorKind::NotOpen | InputErrorKind::Busy => StatusCode::CONFLICT,
+            InputErrorKind::NotOpen | InputErrorKind::Expired | InputErrorKind::Busy => {
+                StatusCode::CONFLICT
+            }
             InputErrorKind::TooManyRuns => StatusCode::TOO_MANY_REQUESTS,
             InputErrorKind::Store | InputErrorKind::Overloaded | InputErrorKind::ShuttingDown => {
                 StatusCode::SERVICE_UNAVAILABLE

@@ -90,6 +90,7 @@
 //! # }
 //! ```
 
+mod iso_8601;
 mod request;
 mod response;
 mod service;

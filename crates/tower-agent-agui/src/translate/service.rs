@@ -6,6 +6,7 @@ use futures_util::FutureExt;
 use serde_json::{Map, Value, json};
 use tower::{Service, ServiceExt};
 
+use super::iso_8601::iso_8601;
 use super::request::{TranslateRequest, TranslateRun};
 use super::response::TranslateResponse;
 use crate::lock::lock;
@@ -357,6 +358,7 @@ impl From<&tower_agent::error::Interrupt> for Interrupt {
         let mut interrupt = Self::new(pending.id.as_str(), pending.reason.as_str());
         interrupt.message = pending.message.clone();
         interrupt.tool_call_id = call_of(pending);
+        interrupt.expires_at = pending.expiry.as_ref().map(|expiry| iso_8601(expiry.at));
         if let Value::Object(schema) = &pending.response_schema {
             interrupt.response_schema = Some(schema.clone());
         }

@@ -184,6 +184,8 @@ pub enum InputErrorKind {
     Forbidden,
     /// It answers an interrupt that is not open.
     NotOpen,
+    /// It answers an interrupt whose time is [over](tower_agent::Interrupt::with_expiry).
+    Expired,
     /// Another run is active in the thread.
     Busy,
     /// The server has as many runs at once as it [may](crate::AgUiBuilder::max_runs).
@@ -205,6 +207,7 @@ impl InputErrorKind {
             Self::Invalid => "invalid",
             Self::Forbidden => "forbidden",
             Self::NotOpen => "not_open",
+            Self::Expired => "expired",
             Self::Busy => "busy",
             Self::Overloaded => "overloaded",
             Self::TooManyRuns => "too_many_runs",

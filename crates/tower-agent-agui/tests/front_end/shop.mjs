@@ -69,12 +69,12 @@ const steps = {
     await has(customer, "#note", "A colleague is looking at it.");
   },
   "the customer can neither see nor answer the question": async () => {
-    assert.deepEqual(await (await post("/questions", "ada")).json(), []);
-    const [question] = await (await post("/questions", "support")).json();
-    assert.deepEqual(question.call.arguments, { order: "A7", cents: 4990 });
-    const answer = { id: question.id, customer: "ada", thread: question.thread, arguments: { order: "A7", cents: 9000 } };
-    assert.equal((await post("/questions", "ada", answer)).status, 409);
-    assert.equal((await post(`/threads/${question.thread}`, "bob")).status, 404);
+    assert.equal((await post("/inbox", "ada")).status, 403);
+    const { questions: [question] } = await (await post("/inbox", "support")).json();
+    assert.deepEqual(question.payload.arguments, { order: "A7", cents: 4990 });
+    const answer = { key: question.key, id: question.id, answer: { approved: true } };
+    assert.equal((await post("/inbox", "ada", answer)).status, 403);
+    assert.equal((await post(`/threads/${question.key.thread}`, "bob")).status, 404);
   },
   "support sees the exact values, changes them and approves": async () => {
     const edited = staff.getByLabel("Arguments");

@@ -2,6 +2,7 @@
 //! to it afterwards.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use futures::{FutureExt, StreamExt};
 use schemars::JsonSchema;
@@ -22,9 +23,19 @@ struct Refund {
 }
 
 /// The refunds that were made.
-type Refunds = Arc<Mutex<Vec<u32>>>;
+pub(crate) type Refunds = Arc<Mutex<Vec<u32>>>;
 
-fn agent(model: &ScriptedModel, refunds: &Refunds) -> Agent {
+pub(crate) fn agent(model: &ScriptedModel, refunds: &Refunds) -> Agent {
+    approved_by(approval(), model, refunds)
+}
+
+fn approval() -> Approval {
+    Approval::of_tools(["refund"])
+        .by_role("support")
+        .allow_edits()
+}
+
+fn approved_by(approval: Approval, model: &ScriptedModel, refunds: &Refunds) -> Agent {
     let refunds = refunds.clone();
     let refund = Tool::function("refund", "Refunds.", move |Refund { cents }| {
         refunds.lock().unwrap().push(cents);
@@ -32,28 +43,24 @@ fn agent(model: &ScriptedModel, refunds: &Refunds) -> Agent {
     });
     Agent::builder(model.clone())
         .tool(refund)
-        .on_tool(
-            Approval::of_tools(["refund"])
-                .by_role("support")
-                .allow_edits(),
-        )
+        .on_tool(approval)
         .build()
         .unwrap()
 }
 
-fn wants(cents: u32) -> Turn {
+pub(crate) fn wants(cents: u32) -> Turn {
     Turn::tool("refund", json!({ "cents": cents }))
 }
 
 /// The page of one customer.
-struct Page {
+pub(crate) struct Page {
     user: &'static str,
     shown: Conversation,
     runs: usize,
 }
 
 impl Page {
-    fn new(user: &'static str) -> Self {
+    pub(crate) fn new(user: &'static str) -> Self {
         Self {
             user,
             shown: Conversation::new([]),
@@ -62,7 +69,7 @@ impl Page {
     }
 
     /// Says something, if it is not empty, and returns the events of the run.
-    fn says(&mut self, server: &AgUi, text: &str) -> Vec<Value> {
+    pub(crate) fn says(&mut self, server: &AgUi, text: &str) -> Vec<Value> {
         self.runs += 1;
         let run = format!("{}-{}", self.user, self.runs);
         let mut messages = self.shown.messages().to_vec();
@@ -83,7 +90,7 @@ impl Page {
     }
 
     /// Returns the conversation in short.
-    fn reads(&self) -> Vec<String> {
+    pub(crate) fn reads(&self) -> Vec<String> {
         let messages = self.shown.messages().iter();
         messages
             .filter(|message| !matches!(message.kind, MessageKind::Activity { .. }))
@@ -100,17 +107,17 @@ fn now<T>(future: impl Future<Output = T>) -> T {
     future.now_or_never().expect("nothing waits")
 }
 
-fn support() -> Roles {
+pub(crate) fn support() -> Roles {
     Roles::new(["support"])
 }
 
-fn questions(server: &AgUi, roles: &Roles) -> Vec<Question> {
+pub(crate) fn questions(server: &AgUi, roles: &Roles) -> Vec<Question> {
     let query = ThreadQuery::new();
     now(server.questions(&query, roles)).unwrap().questions
 }
 
 /// Answers a question, and reads the run to its end.
-fn answer(
+pub(crate) fn answer(
     server: &AgUi,
     question: &Question,
     roles: Roles,
@@ -324,4 +331,139 @@ fn a_server_whose_clients_keep_the_threads_has_no_list_of_questions() {
         .build();
     let error = now(server.questions(&ThreadQuery::new(), &support())).unwrap_err();
     assert_eq!(error.kind(), InputErrorKind::Store);
+}
+
+#[test]
+fn a_question_stays_in_the_inbox_while_a_run_with_the_answer_to_another_one_broke_off() {
+    let both = wants(5000).and_tool("refund", json!({ "cents": 70 }));
+    let model = ScriptedModel::new([both, Turn::from_text("One of them.")]);
+    let refunds = Refunds::default();
+    let server = AgUi::new(agent(&model, &refunds));
+    Page::new("ada").says(&server, "I want my money back, twice.");
+    let open = questions(&server, &support());
+    assert_eq!(open.len(), 2);
+    let yes = Resolution::resolved(&*open[0].id, Decision::Approve);
+    drop(now(server.answer(open[0].key.clone(), support(), yes)).unwrap());
+    let left = questions(&server, &support());
+    assert_eq!(left.len(), 1);
+    assert_eq!(
+        (&left[0].id, &left[0].interrupt),
+        (&open[1].id, &open[1].interrupt)
+    );
+    answer(&server, &open[1], support(), Decision::reject("no")).unwrap();
+    answer(
+        &server,
+        &questions(&server, &support())[0],
+        support(),
+        Decision::Approve,
+    )
+    .unwrap();
+    assert_eq!(*refunds.lock().unwrap(), [5000]);
+}
+
+/// A server whose questions have expired as soon as they are asked.
+pub(crate) fn without_time(model: &ScriptedModel, refunds: &Refunds) -> AgUi {
+    let approval = approval().deny_after(Duration::ZERO);
+    AgUi::new(approved_by(approval, model, refunds))
+}
+
+const NOBODY: &str = "tool: the approver rejected this call: nobody answered in time";
+
+#[test]
+fn a_question_that_nobody_has_answered_in_time_is_denied_when_the_server_asks_for_it() {
+    let model = ScriptedModel::new([
+        wants(5000),
+        wants(70),
+        Turn::from_text("Not today."),
+        Turn::from_text("Not today."),
+        Turn::from_text("Bye."),
+    ]);
+    let refunds = Refunds::default();
+    let server = without_time(&model, &refunds);
+    let mut ada = Page::new("ada");
+    ada.says(&server, "I want my money back.");
+    Page::new("bob").says(&server, "Me too.");
+    assert_eq!(questions(&server, &support()).len(), 2);
+    assert_eq!(now(server.answer_expired()).unwrap(), 2);
+    assert_eq!(now(server.answer_expired()).unwrap(), 0);
+    assert!(questions(&server, &support()).is_empty());
+    ada.says(&server, "Good bye.");
+    assert_eq!(
+        ada.reads()[2..],
+        [
+            NOBODY,
+            "assistant: Not today.",
+            "user: Good bye.",
+            "assistant: Bye."
+        ]
+    );
+    assert!(refunds.lock().unwrap().is_empty());
+}
+
+#[test]
+fn a_late_answer_is_refused_by_its_kind_and_changes_nothing() {
+    let model = ScriptedModel::new([wants(5000), Turn::from_text("Not today.")]);
+    let refunds = Refunds::default();
+    let server = without_time(&model, &refunds);
+    let mut ada = Page::new("ada");
+    ada.says(&server, "I want my money back.");
+    let question = questions(&server, &support()).remove(0);
+    for decision in [Decision::Approve, Decision::reject("no")] {
+        let late = answer(&server, &question, support(), decision).unwrap_err();
+        assert_eq!(late.kind(), InputErrorKind::Expired);
+    }
+    let wrong_role = answer(&server, &question, Roles::default(), Decision::Approve);
+    assert_eq!(wrong_role.unwrap_err().kind(), InputErrorKind::Forbidden);
+    assert_eq!(questions(&server, &support()), [question]);
+    // The customer looks again, which is the next chance.
+    ada.says(&server, "");
+    assert_eq!(ada.reads()[2..], [NOBODY, "assistant: Not today."]);
+    assert!(refunds.lock().unwrap().is_empty());
+}
+
+#[test]
+fn what_a_customer_says_to_an_expired_question_follows_the_denial() {
+    let model = ScriptedModel::new([wants(5000), Turn::from_text("Not today.")]);
+    let refunds = Refunds::default();
+    let server = without_time(&model, &refunds);
+    let mut ada = Page::new("ada");
+    ada.says(&server, "I want my money back.");
+    ada.says(&server, "Hello?");
+    let seen = model.requests().last().unwrap().messages().clone();
+    assert_eq!(seen.last().unwrap().role(), Role::Tool);
+    assert_eq!(ada.reads().last().unwrap(), "assistant: Not today.");
+    model.assert_done();
+}
+
+#[test]
+fn a_user_reads_until_when_a_question_can_be_answered_and_cancels_it_after_that() {
+    let refunds = Refunds::default();
+    let model = ScriptedModel::new([wants(5000), Turn::from_text("Not today.")]);
+    let refund = Approval::of_tools(["refund"]).deny_after(Duration::ZERO);
+    let server = AgUi::new(approved_by(refund, &model, &refunds));
+    let mut ada = Page::new("ada");
+    let events = ada.says(&server, "I want my money back.");
+    let asked = &events.last().unwrap()["outcome"]["interrupts"][0];
+    let expires_at = asked["expiresAt"].as_str().unwrap();
+    assert!(
+        expires_at.starts_with("20") && expires_at.ends_with('Z'),
+        "{expires_at}"
+    );
+    let id = &asked["id"];
+    let answer = |mut answer: Value| {
+        answer["interruptId"] = id.clone();
+        let mut input = RunAgentInput::new("thread", "again", ada.shown.messages().to_vec());
+        input.resume = vec![serde_json::from_value(answer).unwrap()];
+        now(server.run_for("ada", input))
+    };
+    let yes = json!({ "status": "resolved", "payload": { "approved": true } });
+    let late = answer(yes).unwrap_err();
+    assert_eq!(
+        (late.kind(), late.path()),
+        (InputErrorKind::Expired, "resume[0].interruptId")
+    );
+    let run = answer(json!({ "status": "cancelled" })).unwrap();
+    let events: Vec<Event> = now(run.collect());
+    events.iter().for_each(|event| ada.shown.apply(event));
+    assert_eq!(ada.reads()[2..], [NOBODY, "assistant: Not today."]);
 }

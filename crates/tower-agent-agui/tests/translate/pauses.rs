@@ -1,11 +1,14 @@
 //! Runs that wait: for a person, for the front end's own tools, for both.
 
+use std::time::{Duration, SystemTime};
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use futures::{FutureExt, StreamExt};
 use serde_json::{Value, json};
 use tower_agent::compat::Semantics;
+use tower_agent::error::ResolutionOutcome;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, Error, Interrupt, Tool, ToolRequest};
 use tower_agent_agui::{
@@ -140,13 +143,15 @@ fn an_approval_of_a_call_that_is_named_as_an_earlier_one_is_asked_for_once() {
 #[test]
 fn the_data_of_an_interrupt_reaches_the_front_end() {
     let schema = json!({ "type": "object", "properties": { "name": { "type": "string" } } });
+    let leap_day = SystemTime::UNIX_EPOCH + Duration::from_millis(1_709_251_199_007);
     let ask = {
         let schema = schema.clone();
         Tool::function_with("ask", "Asks.", move |_: Value, _: ToolRequest| {
             let pending = Interrupt::new("q1", "question")
                 .with_message("Who are you?")
                 .with_response_schema(schema.clone())
-                .with_payload(json!("a word"));
+                .with_payload(json!("a word"))
+                .with_expiry(leap_day, ResolutionOutcome::Cancelled);
             async move { Err::<Value, _>(Error::interrupt(pending)) }
         })
     };
@@ -164,6 +169,7 @@ fn the_data_of_an_interrupt_reaches_the_front_end() {
         "interrupts": [{
             "id": id, "reason": "question", "message": "Who are you?", "toolCallId": "r-m1-t0",
             "responseSchema": schema, "metadata": { "payload": "a word" },
+            "expiresAt": "2024-02-29T23:59:59.007Z",
         }],
     });
     assert_eq!(outcome, expected);

@@ -68,6 +68,17 @@ pub enum JournalError {
         /// The run.
         run: Arc<str>,
     },
+    /// The request answers an interrupt whose time is [over](tower_agent::Interrupt::with_expiry).
+    #[error(
+        "interrupt `{interrupt}` of run `{run}` has expired; take the request that the journal has for \
+         the run, which goes on without the answer"
+    )]
+    Expired {
+        /// The run.
+        run: Arc<str>,
+        /// The interrupt's id.
+        interrupt: String,
+    },
     /// A call is not part of a run that is journaled.
     #[error("{call} is not part of a journaled run: {why}")]
     NoRun {

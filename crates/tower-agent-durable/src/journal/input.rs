@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -28,6 +29,8 @@ pub struct Input {
     /// The request has started the run before in this process, as in a retry around the agent. It then
     /// contains the messages and state of the failed try.
     pub is_retried: bool,
+    /// The time at which the run received the request, which decides whether its answers are in time.
+    pub at: SystemTime,
 }
 
 impl Input {
@@ -75,6 +78,7 @@ impl Input {
             request: saved,
             fingerprint,
             is_retried,
+            at: SystemTime::now(),
         })
     }
 }

@@ -48,6 +48,7 @@ impl KnownRun {
     /// Fails as [`Journal::start`](super::Journal::start) does.
     pub fn start(self, input: &Input) -> Result<OpenRun, JournalError> {
         let has_moved_past = self.has_moved_past(&input.request);
+        let late = self.late(input).map(str::to_owned);
         let Self {
             run,
             status,
@@ -60,6 +61,10 @@ impl KnownRun {
         // epoch that shuts out the previous process.
         if fingerprints.last() == Some(&input.fingerprint) {
             return Ok(OpenRun { epoch, ..run });
+        }
+        if let Some(interrupt) = late {
+            let run = run.id;
+            return Err(JournalError::Expired { run, interrupt });
         }
         // An older request of the conversation would repeat the calls that followed it.
         if fingerprints.contains(&input.fingerprint) {
@@ -87,6 +92,14 @@ impl KnownRun {
             run.conversation
         };
         Ok(OpenRun::new(run.id, epoch, number, conversation))
+    }
+
+    /// Returns the id of an open interrupt that a request answers after its time.
+    fn late(&self, input: &Input) -> Option<&str> {
+        let answers = input.request.resolutions();
+        let mut open = self.interrupts.iter();
+        let late = open.find(|open| answers.iter().any(|answer| open.is_late(answer, input.at)))?;
+        Some(&late.id)
     }
 
     /// Returns whether a request answers an interrupt that was answered differently, or is closed.

@@ -98,6 +98,10 @@
 //! been answered is refused likewise, and so is whatever continues from before the latest request: take
 //! that of the journal, also to answer another one of several questions.
 //!
+//! An interrupt with a [time](tower_agent::Interrupt::with_expiry) is answered by the run that starts within
+//! it. A later answer is refused with [`Expired`](JournalError::Expired); the [request](Runs::request) from
+//! the journal then has the outcome that the interrupt names.
+//!
 //! A run id stands for its request. One that differs in anything, such as the text, the settings or the
 //! state, is refused with [`OtherRequest`](JournalError::OtherRequest), also when the run has completed or
 //! failed: use another run id. Only a request that continues from the checkpoint of a completed run is its

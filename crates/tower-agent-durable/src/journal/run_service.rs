@@ -11,6 +11,7 @@ use super::input::Input;
 use super::journal::Journal;
 use super::run_end::RunEnd;
 use super::steps::Steps;
+use crate::accepted::Accepted;
 use crate::sessions::OpenCalls;
 
 /// Journals runs.
@@ -78,6 +79,7 @@ where
     if let Some(open) = &open {
         open.take_over().await;
     }
+    Accepted::tell(&request);
     Steps::begin(&context, run.clone());
     let outer = request.clone();
     let result = inner

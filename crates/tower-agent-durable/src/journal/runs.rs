@@ -45,6 +45,11 @@ const ONE: &str = "\
     SELECT run, agent, owner, status, ended, epoch, started_at, updated_at FROM tower_agent_runs \
     WHERE run = $1";
 
+#[cfg(feature = "threads")]
+const WAITING: &str = "\
+    SELECT run, agent, owner, status, ended, epoch, started_at, updated_at FROM tower_agent_runs \
+    WHERE agent = $1 AND status = $2";
+
 const STEPS: &str = "\
     SELECT id, intent, attempt, begun_at, ended_at FROM tower_agent_run_steps \
     WHERE run = $1 ORDER BY position";
@@ -95,6 +100,18 @@ impl Runs {
         Ok(runs)
     }
 
+    /// Returns the runs of an agent that wait, in any order.
+    #[cfg(feature = "threads")]
+    pub(crate) async fn waiting(&self, agent: &str) -> Result<Vec<RunInfo>, JournalError> {
+        let values = [agent.into(), RunStatus::Waiting.as_str().into()];
+        let rows = self.0.read(WAITING, &values).await?;
+        let mut runs = Vec::with_capacity(rows.len());
+        for row in &rows {
+            runs.push(RunInfo::read(row, None)?);
+        }
+        Ok(runs)
+    }
+
     /// Returns a run.
     ///
     /// # Errors
@@ -131,7 +148,8 @@ impl Runs {
     /// Returns the request that continues a run; give it to the agent that began the run. For a run that
     /// has stopped, failed or completed it is the same request again, which executes only the steps that
     /// are not done. For a run that waits it is the one that resumes it: add its
-    /// [resolutions](AgentRequest::with_resolutions).
+    /// [resolutions](AgentRequest::with_resolutions). Interrupts that have
+    /// [expired](tower_agent::Interrupt::with_expiry) have theirs.
     ///
     /// Tools, callbacks and the answer format that were given with the run are not part of it; add them
     /// again.
@@ -144,7 +162,7 @@ impl Runs {
         let row = rows.first().ok_or_else(|| unknown(run))?;
         RunStatus::of_open_run(run, row.text("status")?)?;
         let saved: SavedRequest = from_json(row.text("request")?)?;
-        Ok(next_request(saved, ended(row)?))
+        Ok(next_request(saved, ended(row)?, SystemTime::now()))
     }
 
     /// Cancels a run: its process stops before its next step, and the run cannot continue. A run that has

@@ -50,6 +50,8 @@ pub(super) struct SessionHead {
 pub(super) struct Claim {
     /// The end of the claim unless it is renewed, in milliseconds since 1970.
     pub(super) until: i64,
+    /// The time at which the request was accepted, in milliseconds since 1970.
+    pub(super) since: i64,
     /// The run may have started calls that were open before it.
     pub(super) resumes: bool,
     /// The run's id.

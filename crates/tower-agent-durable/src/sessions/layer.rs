@@ -117,6 +117,11 @@ impl<S: SessionStore> SessionLayer<S> {
         self
     }
 
+    #[cfg(feature = "threads")]
+    pub(crate) fn store(&self) -> Arc<S> {
+        self.0.store.clone()
+    }
+
     /// Waits until the progress of dropped runs is stored.
     pub async fn finish(&self) {
         self.0.busy.wait().await;

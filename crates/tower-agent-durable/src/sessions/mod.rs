@@ -32,7 +32,7 @@ pub(crate) use self::format::read_head;
 pub use self::future::ResponseFuture;
 pub use self::key::SessionKey;
 #[cfg(feature = "threads")]
-pub(crate) use self::kind::THREAD;
+pub(crate) use self::kind::{SESSION, THREAD};
 pub use self::layer::SessionLayer;
 pub use self::not_stored::NotStored;
 pub(crate) use self::open_calls::OpenCalls;

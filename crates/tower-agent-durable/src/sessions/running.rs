@@ -21,7 +21,7 @@ use super::open_calls::{OpenCalls, without_journal};
 use super::store::SessionStore;
 use super::writer::Writer;
 use crate::error::StoreError;
-use crate::time::now;
+use crate::time::{now, time};
 
 /// The shortest time between two renewals of a lease.
 const LEAST: Duration = Duration::from_millis(100);
@@ -248,6 +248,7 @@ async fn claim<S: SessionStore>(
     let mut loaded = Checkpoint::default();
     let mut state = Map::new();
     let mut is_lost = false;
+    let mut since = now();
     if let Some(stored) = stored {
         let head = SessionHead::read(&stored.head)?;
         loaded = head.checkpoint(&entries);
@@ -259,6 +260,8 @@ async fn claim<S: SessionStore>(
                 *request.messages_mut() = Messages::new();
                 entry = Entry::Again;
                 is_lost = claim.resumes;
+                // The answers that it had then, which a journal may know.
+                since = claim.since;
             }
             // Another request: the calls that the lost run may have started are not made again.
             Some(claim) if claim.resumes => loaded = loaded.with_calls_stopped(),
@@ -271,8 +274,12 @@ async fn claim<S: SessionStore>(
     if entry != Entry::Again {
         for resolution in context.resolutions() {
             let mut open = loaded.head.interrupts.iter();
-            if !open.any(|open| open.id == resolution.id) {
-                return Err(answered(&key, &resolution.id));
+            match open.find(|open| open.id == resolution.id) {
+                None => return Err(answered(&key, &resolution.id)),
+                Some(open) if open.is_late(&resolution, time(since)) => {
+                    return Err(expired(&key, &resolution.id));
+                }
+                Some(_) => {}
             }
         }
     }
@@ -290,6 +297,9 @@ async fn claim<S: SessionStore>(
     if has_user_message {
         checkpoint.head.interrupts.clear();
     }
+    let open = checkpoint.head.interrupts.iter();
+    request.add_resolutions(open.filter_map(|open| open.answer_at(time(since))));
+    let context = request.context();
     let resumes = has_open_calls(&checkpoint.messages);
     let mut writer = Writer {
         store: config.store,
@@ -300,6 +310,7 @@ async fn claim<S: SessionStore>(
         name: uuid::Uuid::new_v4().to_string().into(),
         version,
         entries,
+        since,
         resumes,
         run: context.run_id().into(),
         // A lost run is made again only if a journal had it.
@@ -332,6 +343,14 @@ fn answered(key: &SessionKey, interrupt: &str) -> Error {
          conversation has gone on"
     );
     Error::new(ErrorKind::Conflict, message)
+}
+
+fn expired(key: &SessionKey, interrupt: &str) -> Error {
+    let message = format!(
+        "interrupt `{interrupt}` of session `{key}` has expired: the next request goes on without the \
+         answer"
+    );
+    Error::new(ErrorKind::Expired, message)
 }
 
 fn log(stored: Result<(), StoreError>) {

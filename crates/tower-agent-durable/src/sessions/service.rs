@@ -14,6 +14,7 @@ use super::key::SessionKey;
 use super::mark::{self, Entry, Mark};
 use super::running::Running;
 use super::store::SessionStore;
+use crate::accepted::Accepted;
 
 /// An agent whose conversations are kept; created by [`SessionLayer`](super::SessionLayer).
 pub struct SessionService<A, S> {
@@ -71,6 +72,7 @@ async fn run<A: AgentService, S: SessionStore>(
     }
     let (mut running, request) = Running::begin(&config, key, request, entry).await?;
     mark.stored();
+    Accepted::tell(&request);
     // The clone shares the run's conversation, from which the progress is read if the call gives none.
     let outer = request.clone();
     let call = async { agent.oneshot(request).await.map_err(lift) };

@@ -23,6 +23,8 @@ pub(super) struct Writer<S> {
     pub(super) version: u64,
     /// The messages that are stored as entries.
     pub(super) entries: Messages,
+    /// The time at which the request was accepted.
+    pub(super) since: i64,
     /// The run may start calls that were open before it.
     pub(super) resumes: bool,
     /// The run's id.
@@ -48,6 +50,7 @@ impl<S: SessionStore> Writer<S> {
     fn claim_until(&self, until: i64) -> Claim {
         Claim {
             until,
+            since: self.since,
             resumes: self.resumes,
             run: Some(self.run.clone()),
             is_journaled: self.is_journaled,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tower::{Layer, ServiceExt};
 use tower_agent::callback::after_agent;
 use tower_agent::message::ToolCall;
@@ -29,7 +29,8 @@ fn agent(model: &ScriptedModel, journal: Option<&Sqlite>, paid: &Count, asks: bo
         agent = agent.global_callbacks(Durable::new(journal.clone()));
     }
     if asks {
-        agent = agent.on_tool(Approval::of_tools(["pay"]));
+        let day = Duration::from_secs(24 * 60 * 60);
+        agent = agent.on_tool(Approval::of_tools(["pay"]).deny_after(day));
     }
     agent.build().unwrap()
 }
@@ -144,6 +145,26 @@ async fn a_run_that_is_lost_after_an_answer_goes_on_with_the_same_request() {
     // It was answered once.
     let error = next.oneshot(lost.answer()).await.unwrap_err();
     assert_eq!((error.kind(), paid.get()), (ErrorKind::Conflict, 1));
+}
+
+#[tokio::test]
+async fn an_answer_in_time_counts_for_a_lost_run_that_is_made_again_after_that_time() {
+    let lost = lost_after_an_answer().await;
+    let Lost { journal, paid, .. } = &lost;
+    // As if a day had passed since the answer.
+    let mut left = lost.store.load(&key()).await.unwrap().unwrap();
+    let mut head: Value = serde_json::from_str(&left.head).unwrap();
+    head["claim"]["since"] = json!(1);
+    head["checkpoint"]["interrupts"][0]["expiry"]["at"] = json!(2);
+    left.head = head.to_string();
+    let store = Memory::default();
+    let append = Append::new(left.head, 0).entries(left.entries);
+    store.append(&key(), 0, append).await.unwrap();
+
+    let next = agent(&saying("It is paid."), Some(journal), paid, true);
+    let next = SessionLayer::new(store).layer(next);
+    let response = next.oneshot(lost.answer()).await.unwrap();
+    assert_eq!((response.text(), paid.get()), ("It is paid.".into(), 1));
 }
 
 #[tokio::test]

@@ -213,7 +213,7 @@ async fn a_call_that_a_lost_run_may_have_started_is_not_repeated() {
         "checkpoint": { "version": 1, "interrupts": [], "turn": 2 },
         "open": [asks],
         "writer": "lost",
-        "claim": { "until": 0, "resumes": true },
+        "claim": { "until": 0, "since": 0, "resumes": true },
     });
     let store = Memory::default();
     let user = serde_json::to_string(&Message::user("Act.")).unwrap();

@@ -5,6 +5,7 @@ mod conformance;
 mod database;
 mod disk;
 mod faults;
+mod inbox;
 mod journal;
 mod memory;
 mod proxy;

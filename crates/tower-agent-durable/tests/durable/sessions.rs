@@ -13,7 +13,7 @@ use tower_agent::stream::EventKind;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentRequest, AgentResponse, Checkpoint, Error, ErrorKind, Interrupt, Message,
-    ModelResponse, Part, Request, Resolution, RunStream, State, Tool,
+    ModelResponse, Part, Request, Resolution, RunStream, State, Tool, ToolRequest,
 };
 use tower_agent_durable::{Session, SessionKey, SessionLayer, SessionStore, Sqlite};
 use tower_agent_middleware::approval::{Approval, Decision};
@@ -626,4 +626,68 @@ async fn a_run_dropped_before_it_learns_that_it_has_its_session_gives_it_up() {
     drop(run);
     let response = agent.oneshot(key().request("And?")).await.unwrap();
     assert_eq!(response.messages().len(), 3);
+}
+
+#[tokio::test]
+async fn a_late_answer_is_refused_and_the_next_run_has_the_outcome_of_the_question() {
+    let (store, paid) = (store().await, Arc::new(AtomicU32::new(0)));
+    let model = ScriptedModel::new([Turn::tool("pay", json!({})), Turn::from_text("A pity.")]);
+    let agent = Agent::builder(model.clone())
+        .tool(pay(&paid))
+        .on_tool(Approval::of_tools(["pay"]).deny_after(Duration::ZERO))
+        .build()
+        .unwrap();
+    let agent = SessionLayer::new(store.clone()).layer(agent);
+    agent.clone().oneshot(key().request("Pay.")).await.unwrap();
+    let late = AgentRequest::default().with_resolutions(approve(&load(&*store).await));
+    let error = agent
+        .clone()
+        .oneshot(key().request(late))
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Expired);
+    assert_eq!(load(&*store).await.checkpoint.head.interrupts.len(), 1);
+    // Streamed, so that the run's own checkpoint shows that it is the same run.
+    let mut run = RunStream::new(agent, key().request(AgentRequest::default()));
+    while run.next().await.is_some() {}
+    let checkpoint = run.checkpoint();
+    let denied = "the approver rejected this call: nobody answered in time";
+    let result = checkpoint
+        .messages
+        .iter()
+        .find_map(|message| message.tool_results().next());
+    assert_eq!(result.unwrap().text(), denied);
+    let session = load(&*store).await;
+    assert_eq!(session.checkpoint, checkpoint);
+    assert_eq!(texts(&session).last().unwrap(), "A pity.");
+    assert_eq!(paid.load(Ordering::SeqCst), 0);
+    model.assert_done();
+}
+
+#[tokio::test]
+async fn an_answer_to_one_question_comes_with_the_outcome_of_another_that_has_expired() {
+    let (store, paid) = (store().await, Arc::new(AtomicU32::new(0)));
+    let both = Turn::tool("pay", json!({ "value": 1 })).and_tool("pay", json!({ "value": 2 }));
+    let model = ScriptedModel::new([both, Turn::from_text("One is paid.")]);
+    let is_first = |call: &ToolRequest| call.arguments()["value"] == 1;
+    let agent = Agent::builder(model)
+        .tool(pay(&paid))
+        .on_tool(Approval::when(is_first).deny_after(Duration::ZERO))
+        .on_tool(Approval::when(move |call| !is_first(call)))
+        .build()
+        .unwrap();
+    let agent = SessionLayer::new(store.clone()).layer(agent);
+    agent
+        .clone()
+        .oneshot(key().request("Pay both."))
+        .await
+        .unwrap();
+    let answers = approve(&load(&*store).await);
+    assert_eq!(answers.len(), 2);
+    let in_time = AgentRequest::default().with_resolutions([answers[1].clone()]);
+    let done = agent.oneshot(key().request(in_time)).await.unwrap();
+    assert_eq!(
+        (done.text(), paid.load(Ordering::SeqCst)),
+        ("One is paid.".into(), 1)
+    );
 }

@@ -59,6 +59,10 @@
 //! A call with an interrupt [for a role](tower_agent::Interrupt::for_role) ends with a result that is an
 //! error and names the role: a client's user has none.
 //!
+//! A question that has [expired](tower_agent::Interrupt::with_expiry) has the outcome that it names: one
+//! that is asked during the call ends then, and a call that is repeated with a later answer is an error of
+//! the protocol, `invalid params`.
+//!
 //! A sealed checkpoint can be neither read nor changed by the client, is valid for one call with the
 //! same tool and arguments, for 24 hours, and is accepted once by each process.
 

@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::time::SystemTime;
 
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ClientCapabilities, ClientResult,
@@ -9,6 +10,7 @@ use rmcp::model::{
 use rmcp::service::{RequestContext, RoleServer, ServiceError};
 use serde_json::Value;
 use tokio::sync::mpsc;
+use tower_agent::error::ResolutionOutcome;
 use tower_agent::{Checkpoint, Interrupt, Resolution};
 
 use super::progress::Progress;
@@ -43,7 +45,8 @@ impl<'a> ServedCall<'a> {
             Some(sealed) => {
                 let checkpoint = seal.open(name, &arguments, &sealed).map_err(refused)?;
                 let answers = params.input_responses.unwrap_or_default();
-                let resolutions = resolutions(&checkpoint.head.interrupts, answers);
+                let interrupts = &checkpoint.head.interrupts;
+                let resolutions = resolutions(interrupts, answers, SystemTime::now())?;
                 Some((checkpoint, resolutions))
             }
         };
@@ -83,7 +86,7 @@ impl<'a> ServedCall<'a> {
             let mut resolutions = Vec::new();
             for interrupt in &checkpoint.head.interrupts {
                 match self.ask_now(interrupt).await {
-                    Ok(answer) => resolutions.push(answers::resolution(interrupt, answer)),
+                    Ok(resolution) => resolutions.push(resolution),
                     Err(error) => {
                         // The checkpoint is lost with the call: earlier versions have no place
                         // for it.
@@ -160,30 +163,55 @@ impl<'a> ServedCall<'a> {
         Ok(InputRequiredResult::new(Some(requests), Some(state)).into())
     }
 
-    /// Asks during the call.
-    async fn ask_now(&self, interrupt: &Interrupt) -> Result<ElicitResult, ServiceError> {
+    /// Asks during the call, until the question expires.
+    async fn ask_now(&self, interrupt: &Interrupt) -> Result<Resolution, ServiceError> {
         let question: ElicitRequestParams =
             form::question(interrupt).ok_or_else(|| ServiceError::McpError(cannot_ask()))?;
         let request = ServerRequest::ElicitRequest(ElicitRequest::new(question));
-        match self.context.peer.send_request(request).await? {
-            ClientResult::ElicitResult(answer) => Ok(answer),
+        let asked = self.context.peer.send_request(request);
+        let answer = match &interrupt.expiry {
+            None => asked.await,
+            Some(expiry) => {
+                let left = expiry.at.duration_since(SystemTime::now());
+                let timeout = left.unwrap_or_default();
+                let answer = tokio::time::timeout(timeout, asked).await;
+                answer.unwrap_or(Err(ServiceError::Timeout { timeout }))
+            }
+        };
+        // An answer that came after the time is none.
+        if let Some(expired) = interrupt.answer_at(SystemTime::now()) {
+            return Ok(expired);
+        }
+        match answer? {
+            ClientResult::ElicitResult(answer) => Ok(answers::resolution(interrupt, answer)),
             _ => Err(ServiceError::UnexpectedResponse),
         }
     }
 }
 
-/// Returns the resolutions of the interrupts that the client has answered. An interrupt without a
-/// valid answer stays open, so that the run asks for it again.
-fn resolutions(interrupts: &[Interrupt], mut answers: BTreeMap<String, Value>) -> Vec<Resolution> {
+/// Returns the resolutions of the interrupts that the client has answered, and of those that have expired.
+/// An interrupt without a valid answer stays open, so that the run asks for it again.
+fn resolutions(
+    interrupts: &[Interrupt],
+    mut answers: BTreeMap<String, Value>,
+    now: SystemTime,
+) -> Result<Vec<Resolution>, ErrorData> {
     let mut resolutions = Vec::new();
     for interrupt in interrupts {
         if let Some(answer) = answers.remove(&interrupt.id)
             && let Ok(answer) = serde_json::from_value::<ElicitResult>(answer)
         {
-            resolutions.push(answers::resolution(interrupt, answer));
+            let resolution = answers::resolution(interrupt, answer);
+            // The user who declines gets what has happened anyway.
+            let is_answer = resolution.outcome != ResolutionOutcome::Cancelled;
+            if is_answer && interrupt.is_late(&resolution, now) {
+                return Err(expired(interrupt));
+            }
+            resolutions.push(resolution);
         }
+        resolutions.extend(interrupt.answer_at(now));
     }
-    resolutions
+    Ok(resolutions)
 }
 
 /// Returns the role of the first question that the user cannot answer.
@@ -199,6 +227,14 @@ fn refused(refusal: Refusal) -> ErrorData {
         Refusal::Expired => "the request state has expired; make the call anew",
         Refusal::Used => "the request state was used before; make the call anew",
     };
+    ErrorData::invalid_params(message, None)
+}
+
+fn expired(interrupt: &Interrupt) -> ErrorData {
+    let message = format!(
+        "the time for an answer is over: {}; make the call anew",
+        form::message(interrupt)
+    );
     ErrorData::invalid_params(message, None)
 }
 

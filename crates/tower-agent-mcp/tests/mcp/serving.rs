@@ -3,6 +3,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -48,6 +49,10 @@ fn serve(tools: impl IntoIterator<Item = Tool>) -> McpServer {
 
 /// An agent that pays after an approval, and how often it has paid.
 pub(crate) fn clerk() -> (Agent, Arc<AtomicUsize>) {
+    clerk_with(Approval::of_tools(["pay"]))
+}
+
+fn clerk_with(approval: Approval) -> (Agent, Arc<AtomicUsize>) {
     let paid = Arc::new(AtomicUsize::new(0));
     let pays = paid.clone();
     let model =
@@ -73,7 +78,7 @@ pub(crate) fn clerk() -> (Agent, Arc<AtomicUsize>) {
         .name("clerk")
         .description("Pays bills.")
         .tool(pay)
-        .on_tool(Approval::of_tools(["pay"]))
+        .on_tool(approval)
         .build()
         .unwrap();
     (agent, paid)
@@ -445,6 +450,35 @@ async fn a_clients_user_is_not_asked_what_a_role_answers() {
         let told = "interrupted: this call waits for somebody with the role `audit`";
         assert_eq!((result.is_error, text(&result)), (Some(true), told));
         assert!(client.questions.lock().unwrap().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_late_answer_is_refused_and_a_question_during_the_call_ends_with_its_time() {
+    for lifecycle in LIFECYCLES {
+        let approval = Approval::of_tools(["pay"]).deny_after(Duration::ZERO);
+        let (agent, paid) = clerk_with(approval);
+        let client = Other {
+            elicits: true,
+            ..Other::default()
+        };
+        let running = other(&serving(agent), &client, lifecycle).await;
+        if lifecycle == Lifecycle::Initialize {
+            let result = running.call_tool(pay()).await.unwrap();
+            let denied = "I the approver rejected this call: nobody answered in time.";
+            assert_eq!(text(&result), denied);
+        } else {
+            let late = approved(&waits(&running).await);
+            let Err(ServiceError::McpError(error)) = running.call_tool_once(late).await else {
+                panic!("a late answer is refused")
+            };
+            assert_eq!(error.code, ErrorCode::INVALID_PARAMS);
+            assert!(
+                error.message.starts_with("the time for an answer is over"),
+                "{error}"
+            );
+        }
+        assert_eq!(paid.load(Ordering::SeqCst), 0);
     }
 }
 

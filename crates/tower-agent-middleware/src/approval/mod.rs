@@ -16,6 +16,7 @@
 //! | [`Decision::Approve`] | runs |
 //! | [`Decision::Edit`], where [edits are allowed](Approval::allow_edits) | runs with the edited arguments, if they [fit the tool](tower_agent::tool::ToolDeclaration::check_arguments); the model reads what they are |
 //! | [`Decision::Reject`] | does not run; the model reads the reason |
+//! | none [in time](Approval::deny_after) | does not run; the model reads that nobody answered |
 //! | [`ResolutionOutcome::Cancelled`] | does not run; the model reads that it was rejected |
 //! | anything else | does not run; the interrupt is raised again, and its [`message`](tower_agent::Interrupt::message) says what was wrong |
 //! | none with its [`Interrupt::id`](tower_agent::Interrupt::id) | does not run; the interrupt is raised again |
@@ -84,6 +85,7 @@ mod questions;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -108,6 +110,7 @@ pub struct Approval {
     named: Arc<[Arc<str>]>,
     allows_edits: bool,
     approver: Answerer,
+    deny_after: Option<Duration>,
 }
 
 /// The arguments that a person wrote for a call, kept with it.
@@ -161,6 +164,7 @@ impl Approval {
             named: Arc::default(),
             allows_edits: false,
             approver: Answerer::User,
+            deny_after: None,
         }
     }
 
@@ -176,6 +180,27 @@ impl Approval {
     #[must_use]
     pub fn by_role(mut self, role: impl Into<String>) -> Self {
         self.approver = Answerer::Role(role.into());
+        self
+    }
+
+    /// Rejects a call that nobody has approved within this time: the model reads that nobody answered, and
+    /// later decisions are [refused](tower_agent::Interrupt::with_expiry). Defaults to no limit.
+    ///
+    /// The time begins when the call is asked about first. Asking again, as after an edit that does not
+    /// fit the tool, does not extend it.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use tower_agent_middleware::approval::Approval;
+    ///
+    /// let day = Duration::from_secs(24 * 60 * 60);
+    /// let refunds = Approval::of_tools(["refund"]).by_role("support").deny_after(day);
+    /// # drop(refunds);
+    /// ```
+    #[must_use]
+    pub fn deny_after(mut self, time: Duration) -> Self {
+        self.deny_after = Some(time);
         self
     }
 
@@ -203,7 +228,10 @@ impl Callback<ToolRequest> for Approval {
             Some(decided) => decided,
             None => match self.answer(&mut questions, request) {
                 Ok(answered) => answered,
-                Err(why) => return Err(questions.ask(request, self.allows_edits, why)?),
+                Err(why) => {
+                    let asked = questions.ask(request, self.allows_edits, self.deny_after, why)?;
+                    return Err(asked);
+                }
             },
         };
         match decision {
@@ -311,6 +339,7 @@ impl fmt::Debug for Approval {
         f.debug_struct("Approval")
             .field("approver", &self.approver)
             .field("allows_edits", &self.allows_edits)
+            .field("deny_after", &self.deny_after)
             .finish_non_exhaustive()
     }
 }

@@ -1,13 +1,17 @@
 //! The open questions about a call, and the decisions.
 
 use std::collections::HashSet;
+use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::decision::Decision;
+use crate::reveal::Reveals;
 use tower_agent::call::Request;
-use tower_agent::error::{Answerer, Error, Interrupt, Resolution, Result};
+use tower_agent::error::{
+    Answerer, Error, Expiry, Interrupt, Resolution, ResolutionOutcome, Result,
+};
 use tower_agent::tool::ToolRequest;
 
 /// The key of the stored questions, in the call and in the run.
@@ -27,6 +31,8 @@ struct Question {
     tool: String,
     arguments: Value,
     approver: Answerer,
+    #[serde(deserialize_with = "Option::deserialize")]
+    expiry: Option<Expiry>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     decision: Option<Decision>,
 }
@@ -131,6 +137,7 @@ impl<'a> Questions<'a> {
         &mut self,
         request: &ToolRequest,
         allows_edits: bool,
+        deny_after: Option<Duration>,
         why: Option<String>,
     ) -> Result<Error> {
         let context = request.context();
@@ -140,7 +147,33 @@ impl<'a> Questions<'a> {
             .update(KEY, |ids: &mut HashSet<String>| ids.insert(id.clone()))?;
         let tool = request.name().to_owned();
         let arguments = request.arguments().clone();
-        let payload = json!({ "tool": tool, "arguments": arguments });
+        // The question is about what the call has; only what the approver reads of it is revealed.
+        let shown = Reveals::arguments(request, self.approver);
+        let payload = json!({ "tool": tool, "arguments": shown });
+        let schema = Decision::schema_for(
+            request.declaration().map(|tool| tool.parameters()),
+            allows_edits,
+        );
+        let message = why.unwrap_or_else(|| format!("`{}` needs your approval", request.name()));
+        let mut interrupt = Interrupt::new(id, "tool_call")
+            .with_message(message)
+            .with_response_schema(schema)
+            .with_payload(payload);
+        interrupt.answerer = self.approver.clone();
+        let earlier = self.open().filter(|earlier| earlier.is_about(request));
+        match (
+            earlier,
+            deny_after.and_then(|time| SystemTime::now().checked_add(time)),
+        ) {
+            // A question that is asked again has no more time.
+            (Some(earlier), _) => interrupt.expiry = earlier.expiry.clone(),
+            (None, Some(at)) => {
+                let denial = Decision::reject("nobody answered in time");
+                let denial = ResolutionOutcome::Resolved(denial.into());
+                interrupt = interrupt.with_expiry(at, denial);
+            }
+            (None, None) => {}
+        }
         // One question of an approver about a call is open at a time.
         let approver = self.approver;
         self.all
@@ -149,21 +182,11 @@ impl<'a> Questions<'a> {
             tool,
             arguments,
             approver: self.approver.clone(),
+            expiry: interrupt.expiry.clone(),
             decision: None,
         });
         self.store(request);
-
-        let schema = Decision::schema_for(
-            request.declaration().map(|tool| tool.parameters()),
-            allows_edits,
-        );
-        let message = why.unwrap_or_else(|| format!("`{}` needs your approval", request.name()));
-        let mut question = Interrupt::new(id, "tool_call")
-            .with_message(message)
-            .with_response_schema(schema)
-            .with_payload(payload);
-        question.answerer = self.approver.clone();
-        Ok(Error::interrupt(question))
+        Ok(Error::interrupt(interrupt))
     }
 
     fn store(&self, request: &ToolRequest) {

@@ -6,6 +6,7 @@ use super::hide::{self, Change};
 use super::mapper::RedactMapper;
 use super::vault::Vault;
 use super::{Hider, Redact, UnknownPlaceholder};
+use crate::reveal::Reveals;
 use tower_agent::call::Request;
 use tower_agent::callback::{Action, Bundle, Callback, Callbacks, Recovery};
 use tower_agent::context::RunContext;
@@ -419,11 +420,43 @@ impl Callback<ModelRequest> for Input {
     }
 }
 
+/// The part of a redaction that lets approvers read the original arguments of a call.
+struct Revealing(Redact);
+
+impl Callback<ToolRequest> for Revealing {
+    async fn before(&self, request: &mut ToolRequest) -> Result<Action<ToolResponse>> {
+        let redact = self.0.clone();
+        Reveals::add(request, move |request, to, arguments| {
+            let role = to.role()?;
+            if !redact.reveals_to.iter().any(|known| **known == *role) {
+                return None;
+            }
+            // Without its texts the question shows the placeholders.
+            let vault = Vault::of(request.context()).ok()?;
+            let kinds = redact.rules.kinds();
+            hide::value(arguments, &|text| vault.reveal(kinds, text))
+        });
+        Ok(Action::Continue)
+    }
+
+    fn name(&self) -> Cow<'static, str> {
+        NAME.into()
+    }
+
+    fn is_guard(&self) -> bool {
+        true
+    }
+}
+
 impl From<Redact> for Bundle {
     fn from(redact: Redact) -> Self {
         let outside = Outside(redact.clone());
         let innermost = Innermost(redact.clone());
-        Self::new()
+        let mut bundle = Self::new();
+        if !redact.reveals_to.is_empty() {
+            bundle = bundle.outermost_tool(Revealing(redact.clone()));
+        }
+        bundle
             // Whoever writes something into a response or an error, nothing but these sees it.
             .outermost_agent(outside.clone())
             .outermost_model(Deltas(redact.clone()))

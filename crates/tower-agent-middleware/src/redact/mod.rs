@@ -81,7 +81,8 @@
 //! originals are kept in the conversation's [private state](tower_agent::RunContext::private_state) and
 //! therefore in its [`Checkpoint`](tower_agent::Checkpoint): numbers stay the same across runs, and a
 //! call that waits for an approval can restore what was redacted before. All redactions and agents
-//! of a run share them.
+//! of a run share them. People who approve a call see the originals with
+//! [`reveal_to`](Redact::reveal_to).
 //!
 //! # Cost
 //!
@@ -123,6 +124,7 @@ pub struct Redact {
     has_input: bool,
     replacement: Replacement,
     restore_when: Option<Arc<RestoreWhen>>,
+    reveals_to: Vec<Arc<str>>,
 }
 
 /// A tool call contains a placeholder that has no original text. This is the cause of the call's
@@ -160,6 +162,7 @@ impl Redact {
             has_input: false,
             replacement: Replacement::Kind,
             restore_when: None,
+            reveals_to: Vec::new(),
         })
     }
 
@@ -224,6 +227,33 @@ impl Redact {
         }
     }
 
+    /// [Numbers](Self::numbered) the placeholders and shows their original texts to people with this role
+    /// who [approve](crate::approval::Approval::by_role) a call: in the arguments of the question, and
+    /// nowhere else. Can be called for several roles. Texts that another redaction has hidden stay hidden.
+    ///
+    /// The question has the original texts wherever it goes: in the checkpoint, and in the events of the
+    /// run. AG-UI servers show it only to clients with the role. An approval that changes nothing leaves
+    /// the placeholders in the call, which a tool receives as [`restore_when`](Self::restore_when) says;
+    /// an edit with original texts gives them to the tool.
+    ///
+    /// ```
+    /// use tower_agent_middleware::redact::{Detector, Redact};
+    ///
+    /// # fn main() -> Result<(), tower_agent::BoxError> {
+    /// let redact = Redact::new([Detector::email()])?
+    ///     .redact_input()
+    ///     .restore_when(|call| call.name() == "send_mail")
+    ///     .reveal_to("support");
+    /// # drop(redact);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn reveal_to(self, role: impl Into<Arc<str>>) -> Self {
+        let mut redact = self.numbered();
+        redact.reveals_to.push(role.into());
+        redact
+    }
+
     /// Sets the maximum length of a match. Longer matches are ignored, or shortened where the
     /// pattern allows it. Defaults to 8192 bytes.
     pub fn with_max_len(mut self, bytes: usize) -> Self {
@@ -278,6 +308,7 @@ impl fmt::Debug for Redact {
             .field("max_len", &self.max_len)
             .field("has_input", &self.has_input)
             .field("restores", &self.restore_when.is_some())
+            .field("reveals_to", &self.reveals_to)
             .finish_non_exhaustive()
     }
 }

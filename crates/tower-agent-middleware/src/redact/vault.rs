@@ -132,6 +132,25 @@ impl Vault {
         }
         Ok((done > 0).then(|| restored + &text[done..]))
     }
+
+    /// Returns the text with the placeholders of these kinds replaced by the original texts, or `None` if
+    /// it has none.
+    pub(super) fn reveal(&self, kinds: &[String], text: &str) -> Option<String> {
+        let inner = self.inner();
+        let mut revealed = String::new();
+        let mut done = 0;
+        for (at, inside) in brackets(text) {
+            let end = at + inside.len() + 2;
+            let original = inner.originals.get(&text[at..end]);
+            // Another redaction of the run may have hidden what is of other kinds.
+            if let Some(original) = original.filter(|_| is_numbered(kinds, inside)) {
+                revealed.push_str(&text[done..at]);
+                revealed.push_str(original);
+                done = end;
+            }
+        }
+        (done > 0).then(|| revealed + &text[done..])
+    }
 }
 
 impl VaultInner {

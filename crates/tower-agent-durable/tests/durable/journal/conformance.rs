@@ -25,6 +25,7 @@ async fn conforms<P: Place<Journal: Database>>(new: impl Fn() -> P) {
     runs::a_run_that_has_completed_is_not_cancelled(new()).await;
     runs::a_request_that_comes_late_does_not_begin_the_run_again(new()).await;
     runs::a_second_answer_does_not_begin_the_run_again(new()).await;
+    runs::a_late_answer_is_refused_and_the_next_request_has_the_outcome(new()).await;
     runs::runs_that_have_ended_are_deleted_when_they_are_old(new()).await;
     runs::runs_are_listed_the_latest_first(new()).await;
 }

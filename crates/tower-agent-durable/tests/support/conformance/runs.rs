@@ -355,6 +355,35 @@ pub(crate) async fn a_second_answer_does_not_begin_the_run_again(
     );
 }
 
+pub(crate) async fn a_late_answer_is_refused_and_the_next_request_has_the_outcome(
+    place: impl Place<Journal: Database>,
+) {
+    let database = place.open().await;
+    let (runs, pay) = (database.runs(), Count::default());
+    let agent = durable(calling(&["pay"], &Count::default()), database.clone())
+        .tool(counting("pay", Effect::Mutating, &pay))
+        .on_tool(Approval::of_tools(["pay"]).deny_after(Duration::ZERO))
+        .build()
+        .unwrap();
+    agent.run(request()).await.unwrap();
+    let asked = runs.get("run 1").await.unwrap().interrupts;
+    let yes = Resolution::resolved(&asked[0].id, Decision::Approve);
+    let next = SavedRequest::from(&runs.request("run 1").await.unwrap());
+    let late = AgentRequest::from(next.clone()).with_resolutions([yes]);
+    let error = agent.run(late).await.unwrap_err();
+    let JournalError::Expired { interrupt, .. } = journal_error(&error) else {
+        panic!("{error}")
+    };
+    assert_eq!(*interrupt, asked[0].id);
+    let seen = runs.get("run 1").await.unwrap();
+    assert_eq!(seen.status, RunStatus::Waiting);
+    // Twice, as after a crash.
+    for _ in 0..2 {
+        let done = agent.run(AgentRequest::from(next.clone())).await.unwrap();
+        assert_eq!((done.text(), pay.get()), ("Done.".into(), 0));
+    }
+}
+
 pub(crate) async fn runs_that_have_ended_are_deleted_when_they_are_old(
     place: impl Place<Journal: Database>,
 ) {

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, SystemTime};
 
 use futures::StreamExt;
 use serde_json::{Value, json};
@@ -550,4 +551,42 @@ async fn a_rejection_counts_under_every_semantics() {
         );
         assert!(log.take().is_empty());
     }
+}
+
+#[tokio::test]
+async fn a_question_that_is_asked_again_has_no_more_time_and_denies_at_its_end() {
+    let day = Duration::from_secs(24 * 60 * 60);
+    let log = Log::default();
+    let agent = |model: &ScriptedModel| {
+        Agent::builder(model.clone())
+            .tool(log.tool("wipe"))
+            .on_tool(Approval::of_tools(["wipe"]).deny_after(day))
+            .build()
+            .unwrap()
+    };
+    let model = ScriptedModel::new([Turn::tool("wipe", json!("disk"))]);
+    let mut paused = agent(&model).run("?").await.unwrap();
+    let expiry = paused.interrupts()[0].expiry.clone().unwrap();
+    assert!(expiry.at > SystemTime::now() + day / 2);
+    // An edit is not allowed, and a resume without an answer is none.
+    let edit = Resolution::resolved("agent/m1.0", Decision::Edit(json!("tape")));
+    for answers in [vec![edit], vec![]] {
+        paused = resume(&agent(&ScriptedModel::new([])), &paused, answers)
+            .await
+            .unwrap();
+        assert_eq!(paused.interrupts()[0].expiry.as_ref(), Some(&expiry));
+    }
+    let question = &paused.interrupts()[0];
+    assert_eq!(
+        question.answer_at(expiry.at - Duration::from_millis(1)),
+        None
+    );
+    let denial = question.answer_at(expiry.at).unwrap();
+    let model = ScriptedModel::new([Turn::from_text("A pity.")]);
+    let done = resume(&agent(&model), &paused, [denial]).await.unwrap();
+    assert_eq!(
+        results(&done),
+        ["the approver rejected this call: nobody answered in time"]
+    );
+    assert!(log.take().is_empty());
 }

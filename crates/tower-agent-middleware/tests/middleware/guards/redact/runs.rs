@@ -328,6 +328,78 @@ async fn after_an_approval_in_another_process_placeholders_are_put_back() {
 }
 
 #[tokio::test]
+async fn an_approver_with_the_role_reads_the_texts_that_nobody_else_does() {
+    let to = Arc::default();
+    let mail = Turn::tool("mail", json!({ "to": "[email-1], [card-1] and [email-9]" }));
+    let model = ScriptedModel::new([mail, Turn::from_text("done")]);
+    let cards = || {
+        Redact::new([Detector::card()])
+            .unwrap()
+            .redact_input()
+            .numbered()
+    };
+    let guarded = || {
+        let emails = redact().restore_when(|_| true).reveal_to("support");
+        Agent::builder(model.clone())
+            .tool(ask(&to))
+            .global_callbacks(emails)
+            .global_callbacks(cards())
+            .on_tool(
+                Approval::of_tools(["mail"])
+                    .by_role("support")
+                    .allow_edits(),
+            )
+            .build()
+            .unwrap()
+    };
+    let text = "Mail user@raw.org, 4111 1111 1111 1111.";
+    let paused = guarded().run(text).await.unwrap();
+    let [question] = paused.interrupts() else {
+        panic!("{:?}", paused.interrupts())
+    };
+    // Neither of another redaction, nor made up.
+    let shown = json!({ "to": "user@raw.org, [card-1] and [email-9]" });
+    assert_eq!(question.payload["arguments"], shown);
+    assert_hidden("the call", &format!("{:?}", paused.new_messages()));
+
+    let edit = json!({ "approved": true, "editedArgs": { "to": "user@raw.org" } });
+    let edit = Resolution::resolved(&question.id, edit);
+    let request = AgentRequest::resume(again(&paused)).with_resolutions([edit]);
+    let done = guarded().run(request).await.unwrap();
+    assert_eq!(*to.lock().unwrap(), [json!("user@raw.org")]);
+    assert_hidden(
+        "what the model reads",
+        &format!("{:?}", done.new_messages()),
+    );
+    assert_hidden(
+        "its request",
+        &format!("{:?}", model.requests()[1].messages()),
+    );
+}
+
+#[tokio::test]
+async fn a_question_for_another_role_or_for_the_user_reveals_nothing() {
+    for approval in [
+        Approval::of_tools(["mail"]).by_role("audit"),
+        Approval::of_tools(["mail"]),
+    ] {
+        let to = Arc::default();
+        let model = ScriptedModel::new([Turn::tool("mail", json!({ "to": "[email-1]" }))]);
+        let agent = Agent::builder(model)
+            .tool(ask(&to))
+            .global_callbacks(redact().reveal_to("support"))
+            .on_tool(approval)
+            .build()
+            .unwrap();
+        let paused = agent.run("Mail user@raw.org.").await.unwrap();
+        assert_eq!(
+            paused.interrupts()[0].payload["arguments"]["to"],
+            "[email-1]"
+        );
+    }
+}
+
+#[tokio::test]
 async fn numbers_stay_the_same_across_a_conversation_and_are_not_shown() {
     let model = ScriptedModel::new([(); 2].map(|()| Turn::from_text("Well, model@raw.org.")));
     let agent = || {

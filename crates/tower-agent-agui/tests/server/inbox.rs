@@ -1,0 +1,311 @@
+//! The questions of servers over HTTP: who sees them, who answers, and what is refused.
+
+use bytes::Bytes;
+use http::{Method, Request, StatusCode};
+use http_body_util::{BodyExt, Full};
+use serde_json::{Value, json};
+use tower::ServiceExt;
+use tower_agent::testing::{ScriptedModel, Turn};
+use tower_agent_agui::AgUi;
+use tower_agent_agui::threads::{Inbox, InboxService, Inboxes, Roles, ThreadQuery};
+use tower_agent_middleware::approval::Decision;
+
+use crate::approver::{Page, Refunds, agent, answer, questions, support, wants, without_time};
+
+/// Roles come from a header here, which a program of your own must not do.
+fn service<I: Inbox>(inbox: I) -> InboxService<I> {
+    InboxService::new(inbox, |parts| {
+        let roles = parts
+            .headers
+            .get("x-role")
+            .and_then(|role| role.to_str().ok());
+        Roles::new(
+            roles
+                .map(|roles| roles.split(' ').map(str::to_owned))
+                .into_iter()
+                .flatten(),
+        )
+    })
+}
+
+struct Reply {
+    status: StatusCode,
+    retry_after: Option<String>,
+    body: Value,
+}
+
+async fn send<I: Inbox>(service: &InboxService<I>, request: Request<Full<Bytes>>) -> Reply {
+    let response = service.clone().oneshot(request).await.unwrap();
+    let status = response.status();
+    let retry_after = response.headers().get("retry-after");
+    let retry_after = retry_after.map(|seconds| seconds.to_str().unwrap().to_owned());
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    let body = if body.is_empty() {
+        Value::Null
+    } else {
+        serde_json::from_slice(&body).unwrap()
+    };
+    Reply {
+        status,
+        retry_after,
+        body,
+    }
+}
+
+async fn list<I: Inbox>(service: &InboxService<I>, role: &str, query: &str) -> Reply {
+    let request = Request::get(format!("/inbox?{query}")).header("x-role", role);
+    send(service, request.body(Full::default()).unwrap()).await
+}
+
+async fn post<I: Inbox>(service: &InboxService<I>, role: &str, body: String) -> Reply {
+    let request = Request::post("/inbox")
+        .header("x-role", role)
+        .header("content-type", "application/json; charset=utf-8");
+    send(service, request.body(body.into()).unwrap()).await
+}
+
+/// Returns the body that answers a listed question.
+fn answering(question: &Value, answer: Value) -> String {
+    json!({ "key": question["key"], "id": question["id"], "answer": answer }).to_string()
+}
+
+fn code(reply: &Reply) -> (u16, &str) {
+    (
+        reply.status.as_u16(),
+        reply.body["error"]["code"].as_str().unwrap_or_default(),
+    )
+}
+
+#[tokio::test]
+async fn staff_see_the_exact_values_and_answer_with_others_while_the_agent_goes_on() {
+    let model = ScriptedModel::new([wants(5000), Turn::from_text("You have it back.")]);
+    let refunds = Refunds::default();
+    let server = AgUi::new(agent(&model, &refunds));
+    let mut ada = Page::new("ada");
+    ada.says(&server, "I want my money back.");
+    let service = service(server.clone());
+    assert_eq!(
+        list(&service, "audit", "").await.body["questions"],
+        json!([])
+    );
+    let mut listed = list(&service, "audit support", "role=support").await.body;
+    let question = listed["questions"][0].take();
+    assert_eq!(
+        question["key"],
+        json!({ "server": "", "principal": "ada", "thread": "thread" })
+    );
+    assert_eq!(
+        question["payload"],
+        json!({ "tool": "refund", "arguments": { "cents": 5000 } })
+    );
+    assert_eq!(
+        (&question["role"], &question["reason"]),
+        (&json!("support"), &json!("tool_call"))
+    );
+    assert!(
+        question["askedAt"]
+            .as_u64()
+            .is_some_and(|at| at > 1_700_000_000_000)
+    );
+    assert!(question["responseSchema"]["properties"]["editedArgs"].is_object());
+    assert!(question.get("expiresAt").is_none());
+
+    let edit = json!({ "approved": true, "editedArgs": { "cents": 12 } });
+    let reply = post(&service, "support", answering(&question, edit)).await;
+    assert_eq!(
+        (reply.status, reply.body),
+        (StatusCode::ACCEPTED, Value::Null)
+    );
+    let mut yields = 0;
+    while refunds.lock().unwrap().is_empty() {
+        yields += 1;
+        assert!(yields < 1000, "the agent does not go on");
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(*refunds.lock().unwrap(), [12]);
+    let again = post(
+        &service,
+        "support",
+        answering(&question, json!({ "approved": true })),
+    )
+    .await;
+    assert_eq!(code(&again), (404, "not_open"));
+    assert_eq!(
+        list(&service, "support", "").await.body["questions"],
+        json!([])
+    );
+    ada.says(&server, "");
+    assert_eq!(ada.reads().last().unwrap(), "assistant: You have it back.");
+}
+
+#[tokio::test]
+async fn what_is_not_an_answer_of_somebody_with_the_role_is_refused() {
+    let model = ScriptedModel::new([wants(5000)]);
+    let refunds = Refunds::default();
+    let server = AgUi::new(agent(&model, &refunds));
+    Page::new("ada").says(&server, "I want my money back.");
+    let service = service(server.clone());
+    let question = list(&service, "support", "").await.body["questions"][0].take();
+    let yes = answering(&question, json!({ "approved": true }));
+
+    // Without a role, and with another one.
+    let nobody = Request::get("/inbox").body(Full::default()).unwrap();
+    assert_eq!(code(&send(&service, nobody).await), (403, "forbidden"));
+    assert_eq!(
+        code(&post(&service, "audit", yes.clone()).await),
+        (403, "forbidden")
+    );
+    // A client that guesses.
+    let mut elsewhere = question.clone();
+    for (part, other) in [
+        ("principal", json!("bob")),
+        ("principal", json!(null)),
+        ("server", json!("x")),
+    ] {
+        elsewhere["key"] = question["key"].clone();
+        elsewhere["key"][part] = other;
+        let guess = answering(&elsewhere, json!({ "approved": true }));
+        assert_eq!(
+            code(&post(&service, "support", guess).await),
+            (404, "not_open")
+        );
+    }
+    // What is no answer.
+    let twice = yes.replace(r#""approved":true"#, r#""approved":true,"approved":false"#);
+    let more = yes.replacen('{', r#"{"role":"support","#, 1);
+    let no_owner = r#"{"key":{"server":"","thread":"thread"},"id":"1","answer":1}"#;
+    let no_answer = r#"{"key":{"server":"","principal":null,"thread":"thread"},"id":"1"}"#;
+    for body in ["", "[]", "{", &twice, &more, no_owner, no_answer] {
+        let reply = post(&service, "support", body.to_owned()).await;
+        assert_eq!(code(&reply), (400, "invalid"), "{body}");
+    }
+    let large = format!("{}{}", " ".repeat(1 << 20), yes);
+    assert_eq!(
+        code(&post(&service, "support", large).await),
+        (413, "invalid")
+    );
+    // As a form of another site posts it.
+    let form = Request::post("/inbox")
+        .header("x-role", "support")
+        .header("content-type", "text/plain");
+    let form = form.body(Full::from(yes.clone())).unwrap();
+    assert_eq!(code(&send(&service, form).await), (415, "invalid"));
+    let put = Request::builder()
+        .method(Method::PUT)
+        .header("x-role", "support");
+    let put = put.body(Full::default()).unwrap();
+    assert_eq!(code(&send(&service, put).await), (405, "invalid"));
+    for query in ["limit=x", "after=x", "after=W10"] {
+        assert_eq!(
+            code(&list(&service, "support", query).await),
+            (400, "invalid"),
+            "{query}"
+        );
+    }
+    assert!(refunds.lock().unwrap().is_empty());
+
+    // While another approver's run has the thread.
+    let first = &questions(&server, &support())[0];
+    let decision = tower_agent::Resolution::resolved(&*first.id, Decision::reject("no"));
+    let run = server
+        .answer(first.key.clone(), support(), decision)
+        .await
+        .unwrap();
+    let busy = post(&service, "support", yes).await;
+    assert_eq!(code(&busy), (409, "busy"));
+    assert!(busy.retry_after.unwrap().parse::<u64>().unwrap() > 0);
+    drop(run);
+}
+
+#[tokio::test]
+async fn a_question_says_until_when_and_is_refused_after_that() {
+    let model = ScriptedModel::new([wants(5000), Turn::from_text("Not today.")]);
+    let refunds = Refunds::default();
+    let server = without_time(&model, &refunds);
+    Page::new("ada").says(&server, "I want my money back.");
+    let service = service(server.clone());
+    let question = list(&service, "support", "").await.body["questions"][0].take();
+    assert!(question["expiresAt"].as_u64() <= question["askedAt"].as_u64());
+    let late = post(
+        &service,
+        "support",
+        answering(&question, json!({ "approved": true })),
+    )
+    .await;
+    assert_eq!(code(&late), (409, "expired"));
+    assert_eq!(Inbox::answer_expired(&server).await.unwrap(), 1);
+    assert_eq!(
+        list(&service, "support", "").await.body["questions"],
+        json!([])
+    );
+    assert!(refunds.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn the_questions_of_several_servers_are_one_list_in_pages_and_each_goes_on_in_its_own() {
+    let refunds = Refunds::default();
+    let server = |name: &str| {
+        let model = ScriptedModel::always(wants(1));
+        AgUi::builder(agent(&model, &refunds)).name(name).build()
+    };
+    let (shop, bank) = (server("shop"), server("bank"));
+    for (user, server) in [
+        ("ada", &shop),
+        ("bob", &bank),
+        ("cid", &bank),
+        ("dan", &shop),
+        ("eve", &bank),
+    ] {
+        Page::new(user).says(server, "I want my money back.");
+    }
+    let inbox = Inboxes::default().with(shop.clone()).with(bank.clone());
+    let users = |list: &Value| -> Vec<String> {
+        let questions = list["questions"].as_array().unwrap().iter();
+        questions
+            .map(|question| question["key"]["principal"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    let inbox = service(inbox);
+    let whole = list(&inbox, "support", "").await.body;
+    let mut all = users(&whole);
+    let asked: Vec<_> = whole["questions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|question| question["askedAt"].as_u64())
+        .collect();
+    assert!(
+        asked.is_sorted_by(|later, earlier| later >= earlier),
+        "{asked:?}"
+    );
+    for limit in 1..=3 {
+        let mut paged = Vec::new();
+        let mut page = list(&inbox, "support", &format!("limit={limit}"))
+            .await
+            .body;
+        loop {
+            paged.extend(users(&page));
+            let Some(next) = page["next"].as_str() else {
+                break;
+            };
+            let query = format!("limit={limit}&after={next}");
+            page = list(&inbox, "support", &query).await.body;
+        }
+        assert_eq!(paged, all, "{limit}");
+    }
+    all.sort();
+    assert_eq!(all, ["ada", "bob", "cid", "dan", "eve"]);
+    let of_bank = list(&inbox, "support", "agent=bank").await.body;
+    assert_eq!(users(&of_bank).len(), 3);
+
+    let question = of_bank["questions"][0].clone();
+    let no = json!({ "approved": false, "reason": "no" });
+    let reply = post(&inbox, "support", answering(&question, no)).await;
+    assert_eq!(reply.status, StatusCode::ACCEPTED);
+    // The same thread id at the other server is another thread.
+    let everything = ThreadQuery::new();
+    let at_shop = shop.questions(&everything, &support()).await.unwrap();
+    assert_eq!(at_shop.questions.len(), 2);
+    answer(&shop, &at_shop.questions[0], support(), Decision::Approve).unwrap();
+    assert_eq!(*refunds.lock().unwrap(), [1]);
+}

@@ -1,0 +1,312 @@
+//! The open questions of sessions, durable runs and threads of one database in one list, answered by the
+//! same call.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use futures::{FutureExt, StreamExt};
+use serde_json::{Value, json};
+use tower::{Layer, ServiceExt};
+use tower_agent::testing::{ScriptedModel, Turn};
+use tower_agent::{Agent, AgentRequest, Resolution, Tool};
+use tower_agent_agui::threads::{
+    Inbox, Inboxes, Question, Refusal, RefusalKind, Roles, ThreadKey, ThreadQuery,
+};
+use tower_agent_agui::{AgUi, Message, RunAgentInput};
+use tower_agent_durable::journal::{Durable, RunStatus};
+use tower_agent_durable::{AgentInbox, Session, SessionKey, SessionLayer, SessionThreads, Sqlite};
+use tower_agent_middleware::approval::{Approval, Decision};
+
+use crate::support::Count;
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Place {
+    Session,
+    Run,
+}
+
+/// One conversation that waits for support, and the inbox that has it.
+struct Waiting {
+    database: Sqlite,
+    inbox: AgentInbox,
+    paid: Count,
+    key: ThreadKey,
+}
+
+fn support() -> Roles {
+    Roles::new(["support"])
+}
+
+fn agent(approval: Approval, paid: &Count, journal: Option<&Sqlite>) -> Agent {
+    let model = ScriptedModel::new([
+        Turn::tool("pay", json!({ "cents": 50 })),
+        Turn::from_text("It is done."),
+    ]);
+    let counted = paid.clone();
+    let pay = Tool::function("pay", "Pays.", move |arguments: Value| {
+        counted.one();
+        format!("paid {}", arguments["cents"])
+    });
+    let mut agent = Agent::builder(model)
+        .name("payer")
+        .tool(pay)
+        .on_tool(approval);
+    if let Some(journal) = journal {
+        agent = agent.global_callbacks(Durable::new(journal.clone()));
+    }
+    agent.build().unwrap()
+}
+
+fn approval(time: Duration) -> Approval {
+    let approval = Approval::of_tools(["pay"]).by_role("support");
+    approval.allow_edits().deny_after(time)
+}
+
+async fn waiting(place: Place, approval: Approval) -> Waiting {
+    let (database, paid) = (Sqlite::in_memory().await.unwrap(), Count::default());
+    let (inbox, key) = match place {
+        Place::Session => {
+            let agent = agent(approval, &paid, None);
+            let layer = SessionLayer::new(database.clone());
+            let asks = SessionKey::new("shop", "ada", "1").request("Pay.");
+            layer.layer(agent.clone()).oneshot(asks).await.unwrap();
+            let key = ThreadKey::new("shop", "1").with_principal(Some("ada".into()));
+            (AgentInbox::sessions(layer, "shop", agent), key)
+        }
+        Place::Run => {
+            let agent = agent(approval, &paid, Some(&database));
+            let asks = AgentRequest::new("Pay.").with_run_id("run 1");
+            agent.run(asks).await.unwrap();
+            let inbox = AgentInbox::runs(database.runs(), "payer", agent);
+            (inbox, ThreadKey::new("payer", "run 1"))
+        }
+    };
+    Waiting {
+        database,
+        inbox,
+        paid,
+        key,
+    }
+}
+
+impl Waiting {
+    /// Returns what the tool has returned, and the agent's last words.
+    async fn ends(&self, place: Place) -> [String; 2] {
+        let messages = match place {
+            Place::Session => {
+                let key = SessionKey::new("shop", "ada", "1");
+                let session = Session::load(&self.database, &key).await.unwrap().unwrap();
+                session.checkpoint.messages
+            }
+            Place::Run => {
+                let runs = self.database.runs();
+                let status = runs.get("run 1").await.unwrap().status;
+                assert_eq!(status, RunStatus::Completed);
+                let agent = agent(approval(DAY), &self.paid, Some(&self.database));
+                let again = runs.request("run 1").await.unwrap();
+                agent.run(again).await.unwrap().messages().clone()
+            }
+        };
+        let result = messages
+            .iter()
+            .find_map(|message| message.tool_results().next());
+        let last = &messages[messages.len() - 1];
+        [result.unwrap().text(), last.text()]
+    }
+
+    async fn answer(&self, id: &str, roles: Roles, decision: Decision) -> Result<(), Refusal> {
+        let answer = Resolution::resolved(id, decision);
+        let run = self.inbox.answer(self.key.clone(), roles, answer).await?;
+        run.await;
+        Ok(())
+    }
+}
+
+async fn questions(inbox: &impl Inbox, roles: &Roles) -> Vec<Question> {
+    let query = ThreadQuery::new();
+    inbox.questions(&query, roles).await.unwrap().questions
+}
+
+#[tokio::test]
+async fn staff_see_the_exact_arguments_and_the_agent_goes_on_with_their_own() {
+    for place in [Place::Session, Place::Run] {
+        let waiting = waiting(place, approval(DAY)).await;
+        assert!(
+            questions(&waiting.inbox, &Roles::new(["audit"]))
+                .await
+                .is_empty()
+        );
+        let open = questions(&waiting.inbox, &support()).await;
+        let [question] = &open[..] else {
+            panic!("{place:?}: {open:?}")
+        };
+        assert_eq!(question.key, waiting.key);
+        let call = json!({ "tool": "pay", "arguments": { "cents": 50 } });
+        assert_eq!(question.interrupt.payload, call);
+        let id = &*question.id;
+
+        let refused = waiting
+            .answer(id, Roles::new(["audit"]), Decision::Approve)
+            .await;
+        assert_eq!(
+            refused.unwrap_err().kind,
+            RefusalKind::Forbidden,
+            "{place:?}"
+        );
+        let mut others = vec![ThreadKey::new("other", waiting.key.thread.clone())];
+        others.push(waiting.key.clone().with_principal(Some("bob".into())));
+        others.push(ThreadKey::new(waiting.key.server.clone(), "another"));
+        for key in others {
+            let yes = Resolution::resolved(id, Decision::Approve);
+            let refused = waiting.inbox.answer(key, support(), yes).await;
+            assert_eq!(refused.unwrap_err().kind, RefusalKind::NotOpen, "{place:?}");
+        }
+        assert_eq!(waiting.paid.get(), 0);
+
+        let edit = Decision::Edit(json!({ "cents": 40 }));
+        waiting.answer(id, support(), edit).await.unwrap();
+        let [result, last] = waiting.ends(place).await;
+        assert!(result.starts_with("paid 40\n"), "{place:?}: {result}");
+        assert_eq!((&*last, waiting.paid.get()), ("It is done.", 1));
+        let again = waiting.answer(id, support(), Decision::Approve).await;
+        assert_eq!(again.unwrap_err().kind, RefusalKind::NotOpen);
+        assert!(questions(&waiting.inbox, &support()).await.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn of_two_who_answer_at_once_one_counts_and_the_other_is_refused() {
+    for place in [Place::Session, Place::Run] {
+        for second in [Decision::Approve, Decision::reject("no")] {
+            let waiting = waiting(place, approval(DAY)).await;
+            let id = questions(&waiting.inbox, &support()).await[0].id.clone();
+            let answer = |decision: Decision| {
+                let answer = Resolution::resolved(&*id, decision);
+                waiting.inbox.answer(waiting.key.clone(), support(), answer)
+            };
+            let (one, other) = tokio::join!(answer(Decision::Approve), answer(second));
+            let (run, refused) = match (one, other) {
+                (Ok(run), Err(refused)) => (run, refused),
+                (Err(refused), Ok(run)) => (run, refused),
+                both => panic!("{place:?}: {both:?}"),
+            };
+            let kinds = [RefusalKind::NotOpen, RefusalKind::Busy];
+            assert!(kinds.contains(&refused.kind), "{place:?}: {refused:?}");
+            run.await;
+            let [_, last] = waiting.ends(place).await;
+            assert_eq!(last, "It is done.");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_late_answer_is_refused_and_the_denial_comes_by_itself() {
+    for place in [Place::Session, Place::Run] {
+        let waiting = waiting(place, approval(Duration::ZERO)).await;
+        let id = questions(&waiting.inbox, &support()).await[0].id.clone();
+        let late = waiting.answer(&id, support(), Decision::Approve).await;
+        assert_eq!(late.unwrap_err().kind, RefusalKind::Expired, "{place:?}");
+        assert_eq!(waiting.inbox.answer_expired().await.unwrap(), 1);
+        assert_eq!(waiting.inbox.answer_expired().await.unwrap(), 0);
+        let [result, last] = waiting.ends(place).await;
+        assert_eq!(
+            result,
+            "the approver rejected this call: nobody answered in time"
+        );
+        assert_eq!(
+            (&*last, waiting.paid.get()),
+            ("It is done.", 0),
+            "{place:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_users_own_question_is_not_for_staff() {
+    for place in [Place::Session, Place::Run] {
+        let waiting = waiting(place, Approval::of_tools(["pay"])).await;
+        assert!(questions(&waiting.inbox, &support()).await.is_empty());
+        let refused = waiting
+            .answer("payer/m1.0", support(), Decision::Approve)
+            .await;
+        assert_eq!(
+            refused.unwrap_err().kind,
+            RefusalKind::Forbidden,
+            "{place:?}"
+        );
+        assert_eq!(waiting.paid.get(), 0);
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_is_dropped_before_the_agent_goes_on_can_be_given_again() {
+    for place in [Place::Session, Place::Run] {
+        let waiting = waiting(place, approval(DAY)).await;
+        let id = questions(&waiting.inbox, &support()).await[0].id.clone();
+        let yes = Resolution::resolved(&*id, Decision::Approve);
+        let first = waiting.inbox.answer(waiting.key.clone(), support(), yes);
+        // Before anything is accepted.
+        assert!(first.now_or_never().is_none(), "{place:?}");
+        waiting
+            .answer(&id, support(), Decision::Approve)
+            .await
+            .unwrap();
+        assert_eq!(waiting.paid.get(), 1, "{place:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_questions_of_threads_sessions_and_runs_of_one_database_are_one_list() {
+    let (database, paid) = (Sqlite::in_memory().await.unwrap(), Count::default());
+    let server = AgUi::builder(agent(approval(DAY), &paid, None))
+        .name("web")
+        .threads(SessionThreads::new(database.clone()))
+        .build();
+    let input = RunAgentInput::new("t1", "r1", [Message::user("m1", "Pay.")]);
+    let run = server.run_for("ada", input).await.unwrap();
+    drop(run.collect::<Vec<_>>().await);
+
+    let clerk = agent(approval(DAY), &paid, None);
+    let sessions = SessionLayer::new(database.clone());
+    let asks = SessionKey::new("shop", "bob", "s1").request("Pay.");
+    sessions.layer(clerk.clone()).oneshot(asks).await.unwrap();
+
+    let payer = agent(approval(DAY), &paid, Some(&database));
+    payer
+        .run(AgentRequest::new("Pay.").with_run_id("r7"))
+        .await
+        .unwrap();
+
+    let inbox = Inboxes::default()
+        .with(server)
+        .with(AgentInbox::sessions(sessions, "shop", clerk))
+        .with(AgentInbox::runs(database.runs(), "payer", payer));
+    let mut seen = BTreeSet::new();
+    let mut query = Some(ThreadQuery::new().limit(1));
+    while let Some(page) = query {
+        let page = inbox.questions(&page, &support()).await.unwrap();
+        for question in page.questions {
+            let at = (
+                question.key.server.to_string(),
+                question.key.thread.to_string(),
+            );
+            assert!(seen.insert(at), "{question:?}");
+        }
+        query = page.next;
+    }
+    let all = [("payer", "r7"), ("shop", "s1"), ("web", "t1")];
+    assert_eq!(
+        seen,
+        all.map(|(server, thread)| (server.into(), thread.into()))
+            .into()
+    );
+    for question in questions(&inbox, &support()).await {
+        let answer = Resolution::resolved(&*question.id, Decision::Approve);
+        let run = inbox.answer(question.key, support(), answer).await.unwrap();
+        run.await;
+    }
+    assert_eq!(paid.get(), 3);
+    assert!(questions(&inbox, &support()).await.is_empty());
+}
