@@ -13,6 +13,7 @@ use std::task::{Context, Poll, Waker};
 
 use futures::StreamExt;
 use serde_json::json;
+use tokio::task::coop::unconstrained;
 use tower::{ServiceExt, service_fn};
 use tower_agent::callback::{after_model, after_tool, before_model, before_tool};
 use tower_agent::message::{Messages, ToolCall};
@@ -278,6 +279,59 @@ fn a_run_leaves_nothing_behind_wherever_it_is_dropped() {
             "dropped after {after} of {all} events"
         );
     }
+}
+
+/// A parallel team with an agent as a tool, read event by event and dropped.
+///
+/// Tokio makes a task that did much yield, and has its waker until the runtime runs again: so nothing may be
+/// left at once where that limit is off, and nothing a moment later where it is on.
+#[test]
+fn a_large_run_leaves_nothing_behind_wherever_it_is_dropped() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    let read = async |events: usize| {
+        let stream = a_team().stream("Count.").take(events);
+        stream.count().await
+    };
+    let all = runtime.block_on(read(usize::MAX));
+    assert!(all > 200, "{all} events");
+    for events in 0..=all + 1 {
+        let left = allocations::left(|| runtime.block_on(unconstrained(read(events))));
+        assert_eq!(left, 0, "dropped after {events} of {all} events");
+
+        let left = allocations::left(|| {
+            runtime.block_on(async {
+                read(events).await;
+                tokio::task::yield_now().await;
+            });
+        });
+        assert_eq!(left, 0, "dropped after {events} of {all} events, limited");
+    }
+}
+
+fn a_team() -> Agent {
+    let agent = |name: &str, turns: Vec<Turn>| {
+        let model = ScriptedModel::new(turns).chunk_size(1);
+        let count = Tool::function("count", "Counts.", |input: u32| input + 1);
+        Agent::builder(model).name(name).tool(count)
+    };
+    let helper = || agent("helper", vec![Turn::from_text("It is three.")]).build();
+    let member = |name: &str| {
+        let turns = vec![
+            Turn::tool("count", json!(1)).and_tool("count", json!(2)),
+            Turn::tool("helper", json!({ "request": "How many?" })).and_tool("count", json!(3)),
+            Turn::from_text("There are three of them."),
+        ];
+        let member = agent(name, turns).tool(helper().unwrap().into_tool("Helps."));
+        member.build().unwrap()
+    };
+    Agent::parallel("team")
+        .agent(member("first"))
+        .agent(member("second"))
+        .agent(member("third"))
+        .build()
+        .unwrap()
 }
 
 /// The other counts are asserted in `benches/counts.rs`, which needs valgrind.

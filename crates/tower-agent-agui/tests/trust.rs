@@ -459,6 +459,37 @@ fn a_result_of_the_servers_own_tool_cannot_be_given_or_changed() {
     }
 }
 
+#[test]
+fn a_result_of_the_pages_own_tool_cannot_be_changed_once_it_was_sent() {
+    for (how, keep) in keepers() {
+        let model = ScriptedModel::new([
+            Turn::tool("pick", json!({})),
+            Turn::from_text("Red."),
+            Turn::from_text("Still red."),
+        ]);
+        let agent = Agent::builder(model.clone()).build().unwrap();
+        let server = keep(AgUi::builder(agent)).build();
+        let mut page = FrontEnd::default();
+        let mut first = page.asks("Which one?");
+        let tools = json!([{ "name": "pick", "description": "Picks." }]);
+        first.tools = serde_json::from_value(tools).unwrap();
+        page.runs(&server, first);
+        let mut picks = page.input();
+        picks
+            .messages
+            .push(Message::tool("picked", page.call(0), "red"));
+        page.runs(&server, picks);
+
+        let next = page.asks("Sure?");
+        let mut changed = serde_json::to_value(&next).unwrap();
+        changed["messages"][2]["content"] = json!("blue");
+        let changed = serde_json::from_value(changed).unwrap();
+        assert_eq!(refused(&server, changed), InputErrorKind::Invalid, "{how}");
+        page.runs(&server, next);
+        assert_eq!(results(&model), ["red"], "{how}");
+    }
+}
+
 /// A store that takes its time.
 #[derive(Default)]
 struct Slow(tokio::sync::Mutex<HashMap<ThreadKey, Thread>>);
@@ -1401,6 +1432,11 @@ fn a_pages_answer_counts_once_also_where_it_is_sent_twice() {
             .messages
             .push(Message::tool("y", page.call(0), "blue"));
         assert_eq!(refused(&server, other), InputErrorKind::Invalid, "{how}");
+        let mut changed = answer.clone();
+        changed
+            .messages
+            .push(Message::tool("x", page.call(0), "blue"));
+        assert_eq!(refused(&server, changed), InputErrorKind::Invalid, "{how}");
         answer
             .messages
             .push(Message::tool("x", page.call(0), "red"));

@@ -49,7 +49,11 @@ fn is_unchanged<M: ClientMessage>(
     let Some(known) = known else {
         return Ok(());
     };
-    if !message.has_parts(known.parts(), index)? {
+    let is_same = match known.tool_results().next() {
+        Some(result) => message.has_parts(&result.parts, index)?,
+        None => message.has_parts(known.parts(), index)?,
+    };
+    if !is_same {
         let why = format!(
             "the message `{}` was sent before, with another content: a changed message needs an id of \
              its own",
@@ -261,7 +265,14 @@ impl<'a, M: ClientMessage> Sent<'a, M> {
             match (known, call.is_client) {
                 // The server's own result counts, whatever the client has changed.
                 (Some(_), false) => continue,
-                (Some(known), true) if known.id.as_ref() == Some(message.id()) => continue,
+                (Some(known), true) if known.id.as_ref() == Some(message.id()) => {
+                    // A result that the server made, for example of a call that was denied, is its own.
+                    if !thread.is_of_a_run(message.id()) {
+                        let as_sent = known.changes.map_or(Some(known), |at| thread.entry(at));
+                        is_unchanged(message, result.index, as_sent)?;
+                    }
+                    continue;
+                }
                 (None, false) => {
                     let why = format!(
                         "only the server may set the result of the call `{}`",
@@ -271,9 +282,12 @@ impl<'a, M: ClientMessage> Sent<'a, M> {
                 }
                 (_, true) => {}
             }
-            if let Some(earlier) = answered.insert((calling, number), message.id()) {
-                if earlier == message.id() {
-                    // The same message again.
+            if let Some(earlier) = answered.insert((calling, number), message) {
+                let is_same_message = earlier.id() == message.id();
+                if is_same_message
+                    && earlier.has_parts(&message.parts(result.index)?, result.index)?
+                {
+                    // Sent twice, it was said once.
                     continue;
                 }
                 let why = format!("there are two results for the call `{}`", result.call);

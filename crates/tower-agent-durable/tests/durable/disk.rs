@@ -42,7 +42,10 @@ impl SmallDisk {
 
     /// Frees the space again.
     pub(crate) fn free(&self) {
-        std::fs::remove_file(self.file("filler")).unwrap();
+        let filler = self.file("filler");
+        // Emptied first: a process that another test starts at this moment may have it open.
+        File::create(&filler).unwrap();
+        std::fs::remove_file(filler).unwrap();
     }
 }
 
