@@ -419,7 +419,17 @@ impl Stream for AgUiRun {
 
 impl ActiveRun {
     /// Returns the next event, as a stream does.
+    #[inline]
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Event>> {
+        let polled = self.poll_event(cx);
+        if polled.is_pending() {
+            // Whatever it waits for, it must learn that it was stopped.
+            self.reader.clone_from(cx.waker());
+        }
+        polled
+    }
+
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<Event>> {
         let this = self;
         loop {
             if let Some(saving) = &mut this.saving {
@@ -462,10 +472,7 @@ impl ActiveRun {
             };
             // A panic would cut the connection, and the client is owed an end of the run.
             match catch_unwind(AssertUnwindSafe(|| agent.poll_ready(cx))) {
-                Ok(Poll::Pending) => {
-                    this.reader.clone_from(cx.waker());
-                    return Poll::Pending;
-                }
+                Ok(Poll::Pending) => return Poll::Pending,
                 Ok(Poll::Ready(true)) => {
                     if this.is_piece() {
                         return Poll::Ready(this.take_piece());

@@ -341,8 +341,11 @@ async fn a_translation_that_hangs_does_not_keep_the_server() {
     let server = AgUi::builder(agent([Turn::from_text("hi")])).translate_layer(silent);
     let server = server.build();
     let run = server.run(first()).await.unwrap();
-    let (events, ()) = tokio::join!(read(run), server.shutdown(Duration::ZERO));
-    is_stopped(&events);
+    let reading = tokio::spawn(read(run));
+    // It waits for the translation now.
+    tokio::task::yield_now().await;
+    server.shutdown(Duration::ZERO).await;
+    is_stopped(&reading.await.unwrap());
 }
 
 /// As a program does it: the server answers until its runs have ended, and then no longer listens.

@@ -2,14 +2,16 @@ use serde_json::Value;
 
 use tower_agent::error::{Error, ErrorKind, Result};
 
-/// Returns our field with the caller's value merged into it; `None` if that removes it.
+/// Returns the value of our field, which is that of an object, with the caller's value merged into it;
+/// `None` if that removes it.
 pub(super) fn merged(
-    ours: &[u8],
+    field: &[u8],
     name: &str,
     theirs: &Value,
     guarded: &[&str],
 ) -> Result<Option<Value>> {
-    let mut ours: Value = serde_json::from_slice(ours)?;
+    let mut field: Value = serde_json::from_slice(field)?;
+    let mut ours = field[name].take();
     if theirs.is_null() {
         check(&ours, name, guarded)?;
         return Ok(None);

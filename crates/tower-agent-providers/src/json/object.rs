@@ -14,8 +14,8 @@ pub struct Object<'a> {
     out: &'a mut Vec<u8>,
     /// The caller's fields.
     extra: Option<&'a Map<String, Value>>,
-    /// Set in the body of a request.
-    merging: Option<Merging<'a>>,
+    /// Set in the body of a request that the caller has fields for.
+    merging: Option<Box<Merging<'a>>>,
 }
 
 /// How the caller's fields are merged with those of a body.
@@ -84,12 +84,15 @@ impl<'a> Object<'a> {
         extra: &'a Map<String, Value>,
         guarded: &'static [&'static str],
     ) -> Self {
+        if extra.is_empty() {
+            return Self::new(out);
+        }
         let merging = Merging {
             guarded,
             done: Vec::new(),
         };
         Self {
-            merging: Some(merging),
+            merging: Some(Box::new(merging)),
             ..Self::with_extra(out, extra)
         }
     }
@@ -122,21 +125,37 @@ impl<'a> Object<'a> {
         name: &str,
         write: impl FnOnce(&mut Vec<u8>) -> Result<()>,
     ) -> Result<()> {
-        if let Some((name, theirs)) = self.extra.and_then(|extra| extra.get_key_value(name)) {
-            let Some(merging) = &mut self.merging else {
-                // The caller's value follows at the end; a name must not stand in an object twice.
-                return Ok(());
-            };
-            merging.done.push(name);
-            let mut ours = Vec::new();
-            write(&mut ours)?;
-            let merged = merge::merged(&ours, name, theirs, merging.guarded)?;
-            return match merged {
-                Some(merged) => self.append(name, |out| write::write(out, merged)),
-                None => Ok(()),
-            };
+        // Nearly always the caller has no fields.
+        let theirs = match self.extra {
+            Some(extra) => extra.get_key_value(name),
+            None => None,
+        };
+        if theirs.is_some() && self.merging.is_none() {
+            // The caller's value follows at the end; a name must not stand in an object twice.
+            return Ok(());
         }
-        self.append(name, write)
+        let start = self.out.len();
+        self.append(name, write)?;
+        match theirs {
+            Some((name, value)) => self.merge(start, name, value),
+            None => Ok(()),
+        }
+    }
+
+    /// Merges the caller's value with the field that begins at `start`, the last one.
+    #[cold]
+    fn merge(&mut self, start: usize, name: &'a str, theirs: &Value) -> Result<()> {
+        let Some(merging) = &mut self.merging else {
+            return Ok(());
+        };
+        merging.done.push(name);
+        let mut field = self.out.split_off(start);
+        close(&mut field, b'}');
+        field.insert(0, b'{');
+        if let Some(merged) = merge::merged(&field, name, theirs, merging.guarded)? {
+            self.append(name, |out| write::write(out, merged))?;
+        }
+        Ok(())
     }
 
     fn append(&mut self, name: &str, write: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Result<()> {
@@ -186,11 +205,13 @@ impl<'a> Object<'a> {
     }
 
     fn end_with(mut self, takes: impl Fn(&Value) -> bool) -> Result<()> {
-        let merging = self.merging.take();
-        let done = merging.map(|merging| merging.done).unwrap_or_default();
-        for (name, value) in self.extra.take().into_iter().flatten() {
-            if takes(value) && !done.contains(&name.as_str()) {
-                self.append(name, |out| write::write(out, value))?;
+        if let Some(extra) = self.extra {
+            let done = self.merging.take().map(|merging| merging.done);
+            let done = done.unwrap_or_default();
+            for (name, value) in extra {
+                if takes(value) && !done.contains(&name.as_str()) {
+                    self.append(name, |out| write::write(out, value))?;
+                }
             }
         }
         close(self.out, b'}');
