@@ -12,7 +12,7 @@ use super::explain::Explanation;
 use super::loop_config::{Config, StopWhen};
 use super::loop_state;
 use super::named_tools::{self, KnownTools};
-use super::outline::{Body, Outline};
+use super::outline::{Body, Outline, Parts};
 use super::progress::Progress;
 use super::tool_messages::{IntoToolMessages, ShowTool, ToolAnswer};
 use super::transfer;
@@ -438,12 +438,12 @@ impl AgentBuilder {
             name: self.name.clone(),
             rules: self.rules.clone(),
             global: self.global.clone(),
-            agent: (&self.agent_stack).into(),
+            agent: Parts::new(&self.agent_stack, &self.edges),
             body: Body::Loop {
                 max_iterations: self.max_iterations,
-                model: ((&self.model_stack).into(), model),
+                model: (Parts::new(&self.model_stack, &self.edges), model),
                 tool_concurrency: self.tool_concurrency,
-                tools: ((&self.tool_stack).into(), tools),
+                tools: (Parts::new(&self.tool_stack, &self.edges), tools),
                 sub_agents: self.sub_agents.iter().map(Agent::outline).collect(),
             },
         }

@@ -1,10 +1,11 @@
 //! The structure of an agent, for [`explain`](super::Agent::explain).
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::explain::Explanation;
 use crate::call::Request;
-use crate::callback::{Bundle, InBundle, Rules, RunBundles, StackBuilder, Tree};
+use crate::callback::{Bundle, Callbacks, Edges, InBundle, Rules, RunBundles, StackBuilder, Tree};
 use crate::context::Inherited;
 use crate::model::ModelRequest;
 use crate::run::AgentRequest;
@@ -37,18 +38,22 @@ pub(super) enum Body {
 pub(super) struct Parts {
     names: Vec<Vec<String>>,
     begins_with_band: bool,
-}
-
-impl<R: Request> From<&StackBuilder<R>> for Parts {
-    fn from(stack: &StackBuilder<R>) -> Self {
-        Self {
-            names: stack.names(),
-            begins_with_band: stack.begins_with_band(),
-        }
-    }
+    /// The agent's own callbacks outside everything else.
+    outermost: Vec<String>,
+    /// The agent's own callbacks directly around the target.
+    innermost: Vec<String>,
 }
 
 impl Parts {
+    pub(super) fn new<R: InBundle>(stack: &StackBuilder<R>, edges: &Edges) -> Self {
+        Self {
+            names: stack.names(),
+            begins_with_band: stack.begins_with_band(),
+            outermost: band_names(Some(R::outermost(edges))),
+            innermost: band_names(R::inmost(edges)),
+        }
+    }
+
     /// The names, with those of the layers and callbacks that the tree has for this call.
     fn in_tree<R: InBundle>(&self, tree: &Tree) -> Vec<Vec<String>> {
         let mut names = self.names.clone();
@@ -69,9 +74,23 @@ impl Parts {
         if !of_run.is_empty() {
             names.push(of_run.names().map(String::from).collect());
         }
+        let outermost = [
+            band_names(Some(R::outermost(&tree.edges))),
+            self.outermost.clone(),
+        ];
+        let innermost = [band_names(R::inmost(&tree.edges)), self.innermost.clone()];
         let layers = layers.chain(layers_of_run);
-        journal.chain(layers).chain(names).collect()
+        let all = journal.chain(outermost).chain(layers).chain(names);
+        // A band without callbacks is no line.
+        all.chain(innermost)
+            .filter(|names| !names.is_empty())
+            .collect()
     }
+}
+
+fn band_names<R: Request>(band: Option<&Callbacks<R>>) -> Vec<String> {
+    let names = band.into_iter().flat_map(Callbacks::names);
+    names.map(Cow::into_owned).collect()
 }
 
 impl Outline {

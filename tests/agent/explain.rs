@@ -1,12 +1,13 @@
 //! `explain`: what it shows of callbacks, layers and models.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tower::ServiceBuilder;
 use tower::limit::ConcurrencyLimitLayer;
-use tower_agent::callback::{before_model, before_tool, wrap_model, wrap_tool};
+use tower_agent::callback::{Bundle, before_model, before_tool, wrap_model, wrap_tool};
 use tower_agent::testing::{RecordLayer, ScriptedModel, Turn};
-use tower_agent::{Agent, Callbacks, ModelRequest, Tool};
+use tower_agent::{Agent, AgentRequest, Callbacks, ModelRequest, Tool};
 use tower_agent_middleware::approval::Approval;
 use tower_agent_middleware::fallback::Fallback;
 use tower_agent_middleware::retry::CallRetryLayer;
@@ -102,4 +103,46 @@ async fn registered_layers_and_callbacks_run_and_are_shown() {
         told.contains("[CallRetryLayer]") && told.contains("Approval"),
         "{told}"
     );
+}
+
+/// Of the agents around, of the agent itself and of the run, at every place that a bundle has.
+#[tokio::test]
+async fn the_callbacks_of_bundles_are_shown_in_the_order_in_which_they_run() {
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let bundle = |owner: &str| {
+        let at = |place: &str| {
+            let name = format!("{place} of {owner}");
+            let order = order.clone();
+            let ran = name.clone();
+            before_model(move |_| order.lock().unwrap().push(ran.clone())).named(name)
+        };
+        Bundle::new()
+            .outermost_model(at("outermost"))
+            .on_model(at("around"))
+            .innermost_model(at("innermost"))
+    };
+    let inner = Agent::builder(says("done"))
+        .name("inner")
+        .callbacks(bundle("own"))
+        .build()
+        .unwrap();
+    let team = Agent::sequential("team")
+        .global_callbacks(bundle("team"))
+        .agent(inner)
+        .build()
+        .unwrap();
+    let request = AgentRequest::new("?")
+        .with_global_callbacks(bundle("user"))
+        .with_callbacks(bundle("run"));
+
+    let shown = team.explain_for(&request).to_string();
+    team.run(request).await.unwrap();
+
+    let shown = shown.lines().flat_map(|line| line.trim().split(", "));
+    let shown: Vec<_> = shown
+        .filter(|name| !name.starts_with("loop") && name.contains(" of "))
+        .collect();
+    let order = order.lock().unwrap();
+    assert_eq!(shown, *order);
+    assert_eq!(order.len(), 12);
 }

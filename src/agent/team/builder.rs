@@ -9,7 +9,7 @@ use crate::agent::agent::{Agent, AgentInner};
 use crate::agent::build_error::BuildError;
 use crate::agent::builder::{check_members, check_name};
 use crate::agent::named_tools::{self, KnownTools};
-use crate::agent::outline::{Body, Outline};
+use crate::agent::outline::{Body, Outline, Parts};
 use crate::callback::{Bundle, Callback, Edges, LayerInner, Rules, StackBuilder};
 use crate::error::Result;
 use crate::message::Message;
@@ -431,7 +431,7 @@ impl TeamBuilder {
             name: self.name.clone(),
             rules: self.rules.clone(),
             global: self.global.clone(),
-            agent: (&self.stack).into(),
+            agent: Parts::new(&self.stack, &Edges::default()),
             body: Body::Team {
                 plan: plan + &at_once + failures + until,
                 members: self.members.iter().map(Agent::outline).collect(),
