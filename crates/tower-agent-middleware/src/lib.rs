@@ -5,6 +5,7 @@
 //! | a provider fails now and then | [`retry`] |
 //! | a provider is down, or a conversation is too long for a model | [`fallback`] |
 //! | a provider or a tool is down, and each call waits for it | [`circuit_breaker`] |
+//! | a provider limits requests or tokens a minute, or tenants share one key | [`rate_limit`] |
 //! | a call hangs or stalls | [`timeout`] |
 //! | a model makes the same tool call again and again | [`loop_guard`] |
 //! | a run must not exceed a cost | [`budget`] |
@@ -64,6 +65,7 @@
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+mod estimate;
 mod lock;
 mod predicate;
 mod reveal;
@@ -74,6 +76,7 @@ pub mod circuit_breaker;
 pub mod fallback;
 pub mod guardrail;
 pub mod loop_guard;
+pub mod rate_limit;
 #[cfg(feature = "redact")]
 pub mod redact;
 pub mod retry;

@@ -22,6 +22,9 @@ pub(crate) enum Around {
         restart: bool,
     },
     Timeout,
+    RateLimit {
+        waits: bool,
+    },
     Watch,
     TowerTimeout,
     TowerRetry,
@@ -207,6 +210,7 @@ fn anywhere() -> impl Strategy<Value = Around> {
     prop_oneof![
         3 => any::<bool>().prop_map(|restart| Around::Retry { restart }),
         2 => Just(Around::Timeout),
+        1 => any::<bool>().prop_map(|waits| Around::RateLimit { waits }),
         1 => Just(Around::Watch),
         1 => Just(Around::TowerTimeout),
         1 => Just(Around::TowerRetry),

@@ -6,6 +6,7 @@ mod circuit_breaker;
 mod fallback;
 mod guardrail;
 mod loop_guard;
+mod rate_limit;
 mod redact;
 mod resuming;
 mod retry;
