@@ -12,6 +12,7 @@
 //! | personal data or keys must not be exposed | [`redact`] |
 //! | a person must approve a tool call | [`approval`] |
 //! | model input or output must be checked | [`guardrail`] |
+//! | tests must show what happens when a provider fails | [`chaos`] |
 //!
 //! [The guide](tower_agent::guide::guards) says which to use for which problem, in which order, and how
 //! to write your own. All of them act through `tower-agent`'s public API alone, so each also serves as
@@ -72,6 +73,7 @@ mod reveal;
 
 pub mod approval;
 pub mod budget;
+pub mod chaos;
 pub mod circuit_breaker;
 pub mod fallback;
 pub mod guardrail;

@@ -25,6 +25,9 @@ pub(crate) enum Around {
     RateLimit {
         waits: bool,
     },
+    Chaos {
+        seed: u64,
+    },
     Watch,
     TowerTimeout,
     TowerRetry,
@@ -211,6 +214,7 @@ fn anywhere() -> impl Strategy<Value = Around> {
         3 => any::<bool>().prop_map(|restart| Around::Retry { restart }),
         2 => Just(Around::Timeout),
         1 => any::<bool>().prop_map(|waits| Around::RateLimit { waits }),
+        2 => any::<u64>().prop_map(|seed| Around::Chaos { seed }),
         1 => Just(Around::Watch),
         1 => Just(Around::TowerTimeout),
         1 => Just(Around::TowerRetry),

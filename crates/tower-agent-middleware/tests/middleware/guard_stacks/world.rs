@@ -22,6 +22,7 @@ use tower_agent::{
 };
 use tower_agent_middleware::approval::Approval;
 use tower_agent_middleware::budget::{Account, Budget, Limits, OnExceeding};
+use tower_agent_middleware::chaos::ChaosLayer;
 use tower_agent_middleware::fallback::Fallback;
 use tower_agent_middleware::guardrail::{Guardrail, OnTrip, Verdict};
 use tower_agent_middleware::rate_limit::RateLimitLayer;
@@ -88,6 +89,7 @@ macro_rules! anywhere {
                 $world.limits.push(inside.clone());
                 $builder.$layer(limit).$layer(inside)
             }
+            Around::Chaos { seed } => $builder.$layer(chaos::<$call>(seed)),
             Around::Watch => $builder.$on(Watch::new(&mut $world.watches)),
             Around::TowerTimeout => $builder.$layer(tower::timeout::TimeoutLayer::new(secs(8))),
             Around::TowerRetry => $builder.$layer(tower::retry::RetryLayer::new(Again(2))),
@@ -241,6 +243,9 @@ impl World {
                                 .restart_streams(restart)
                         }))
                     }
+                    Around::Chaos { seed } => {
+                        builder.model_layer(chaos::<ModelRequest>(seed).cut(0.2, 8))
+                    }
                     Around::TimeoutBetweenDeltas => builder.model_layer(
                         CallTimeoutLayer::new(secs(60))
                             .first_delta(secs(4))
@@ -277,6 +282,16 @@ impl World {
             }
         }
     }
+}
+
+/// Faults of every kind but one: a call that hangs needs a time limit around it.
+fn chaos<R>(seed: u64) -> ChaosLayer<R> {
+    ChaosLayer::new(seed)
+        .delay(0.2, secs(2))
+        .refuse(0.1, secs(1))
+        .fail(0.1, Error::new(ErrorKind::Overloaded, "busy"))
+        .lose(0.1)
+        .hold_back(0.2, secs(2))
 }
 
 /// A hedge gets two services ready before it needs the second; a limit of one would never let it.
