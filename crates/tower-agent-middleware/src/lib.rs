@@ -5,12 +5,14 @@
 //! | a provider fails now and then | [`retry`] |
 //! | a provider is down, or a conversation is too long for a model | [`fallback`] |
 //! | a provider or a tool is down, and each call waits for it | [`circuit_breaker`] |
+//! | a provider limits requests or tokens a minute, or tenants share one key | [`rate_limit`] |
 //! | a call hangs or stalls | [`timeout`] |
 //! | a model makes the same tool call again and again | [`loop_guard`] |
 //! | a run must not exceed a cost | [`budget`] |
 //! | personal data or keys must not be exposed | [`redact`] |
 //! | a person must approve a tool call | [`approval`] |
 //! | model input or output must be checked | [`guardrail`] |
+//! | tests must show what happens when a provider fails | [`chaos`] |
 //!
 //! [The guide](tower_agent::guide::guards) says which to use for which problem, in which order, and how
 //! to write your own. All of them act through `tower-agent`'s public API alone, so each also serves as
@@ -64,16 +66,19 @@
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+mod estimate;
 mod lock;
 mod predicate;
 mod reveal;
 
 pub mod approval;
 pub mod budget;
+pub mod chaos;
 pub mod circuit_breaker;
 pub mod fallback;
 pub mod guardrail;
 pub mod loop_guard;
+pub mod rate_limit;
 #[cfg(feature = "redact")]
 pub mod redact;
 pub mod retry;

@@ -4,12 +4,12 @@ use std::iter::repeat_n;
 
 use tower_agent::call::Origin;
 use tower_agent::error::{Error, ErrorKind};
-use tower_agent::message::{Message, Part};
 use tower_agent::model::{ModelRequest, ModelResponse};
 use tower_agent::stream::Unfinished;
 
 use super::account::Amounts;
 use super::limits::Limits;
+use crate::estimate::{prompt_tokens, tokens};
 
 /// Returns what an attempt with a response has used of what the call holds.
 pub(super) fn used(
@@ -85,16 +85,4 @@ fn cut_attempt(
 /// Returns whether an attempt that failed so may have been cut while the model worked for it.
 pub(super) fn is_cut(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Timeout | ErrorKind::Cancelled)
-}
-
-/// Estimates the tokens of a prompt.
-fn prompt_tokens(request: &ModelRequest) -> u64 {
-    let instructions = request.instructions().map_or(0, str::len);
-    let parts = request.messages().iter().flat_map(Message::parts);
-    tokens(instructions + parts.map(Part::text_len).sum::<usize>())
-}
-
-/// Estimates the tokens of a text of this length.
-fn tokens(text_len: usize) -> u64 {
-    (text_len as u64).div_ceil(4)
 }

@@ -22,6 +22,12 @@ pub(crate) enum Around {
         restart: bool,
     },
     Timeout,
+    RateLimit {
+        waits: bool,
+    },
+    Chaos {
+        seed: u64,
+    },
     Watch,
     TowerTimeout,
     TowerRetry,
@@ -207,6 +213,8 @@ fn anywhere() -> impl Strategy<Value = Around> {
     prop_oneof![
         3 => any::<bool>().prop_map(|restart| Around::Retry { restart }),
         2 => Just(Around::Timeout),
+        1 => any::<bool>().prop_map(|waits| Around::RateLimit { waits }),
+        2 => any::<u64>().prop_map(|seed| Around::Chaos { seed }),
         1 => Just(Around::Watch),
         1 => Just(Around::TowerTimeout),
         1 => Just(Around::TowerRetry),

@@ -12,6 +12,7 @@ use std::time::Duration;
 use futures::{FutureExt, StreamExt};
 use proptest::prelude::*;
 use serde_json::json;
+use tokio::time::Instant;
 use tower_agent::stream::{Event, EventKind};
 use tower_agent::{Agent, AgentRequest, AgentResponse, EndReason, Resolution, Result, Role};
 use tower_agent_middleware::approval::Decision;
@@ -231,6 +232,7 @@ fn check_transcript(response: &AgentResponse) -> Result<(), TestCaseError> {
 }
 
 async fn check(case: &Case) -> Result<(), TestCaseError> {
+    let started = Instant::now();
     let (agent, world) = World::build(case);
     let mut gone = go(&agent, "?".into(), case.reader).await;
     let ran = |name: &str| {
@@ -292,14 +294,28 @@ async fn check(case: &Case) -> Result<(), TestCaseError> {
     for _ in 0..32 {
         tokio::task::yield_now().await;
     }
-    check_world(case, &world)
+    check_world(case, &world, started)
 }
 
-fn check_world(case: &Case, world: &World) -> Result<(), TestCaseError> {
+fn check_world(case: &Case, world: &World, started: Instant) -> Result<(), TestCaseError> {
     prop_assert_eq!(world.probe.violations(), 0, "the model was called unready");
     prop_assert_eq!(world.probe.in_flight(), 0, "a call of the model goes on");
     for watch in &world.watches {
         prop_assert!(watch.is_balanced(), "{:?}", watch);
+    }
+    for inside in &world.limits {
+        prop_assert_eq!(inside.violations(), 0, "a limit called what was not ready");
+        prop_assert_eq!(inside.in_flight(), 0, "a call goes on inside a limit");
+        // The first of a minute comes at once, and one more each second.
+        // A call that waits for an approval is given back.
+        let asks = case.tool().contains(&Around::Approval);
+        let most = 3 + started.elapsed().as_secs() as usize;
+        prop_assert!(
+            inside.calls() <= most || asks,
+            "{} calls of {}",
+            inside.calls(),
+            most
+        );
     }
     for charged in &world.budgets {
         let (used, reserved) = (charged.account.used(), charged.account.reserved());

@@ -22,8 +22,10 @@ use tower_agent::{
 };
 use tower_agent_middleware::approval::Approval;
 use tower_agent_middleware::budget::{Account, Budget, Limits, OnExceeding};
+use tower_agent_middleware::chaos::ChaosLayer;
 use tower_agent_middleware::fallback::Fallback;
 use tower_agent_middleware::guardrail::{Guardrail, OnTrip, Verdict};
+use tower_agent_middleware::rate_limit::RateLimitLayer;
 use tower_agent_middleware::redact::{Detector, Redact};
 use tower_agent_middleware::retry::CallRetryLayer;
 use tower_agent_middleware::timeout::CallTimeoutLayer;
@@ -50,6 +52,8 @@ pub(crate) struct World {
     /// Inside of everything around the agent: how often the loop has run.
     pub(crate) loops: Arc<Counts>,
     pub(crate) budgets: Vec<Charged>,
+    /// Inside of every rate limit.
+    pub(crate) limits: Vec<ProbeLayer>,
     /// Names of the calls that tools were run for.
     pub(crate) ran: Arc<Mutex<Vec<String>>>,
 }
@@ -73,6 +77,19 @@ macro_rules! anywhere {
                 $builder.$layer(CallRetryLayer::new().restart_streams(restart))
             }
             Around::Timeout => $builder.$layer(CallTimeoutLayer::new(secs(7))),
+            Around::RateLimit { waits } => {
+                // Calls that wait are let through after a second each.
+                let limit = RateLimitLayer::new().requests(60, secs(60));
+                let limit = if waits {
+                    limit.max_wait(Duration::MAX)
+                } else {
+                    limit.max_wait(Duration::ZERO)
+                };
+                let inside = ProbeLayer::new();
+                $world.limits.push(inside.clone());
+                $builder.$layer(limit).$layer(inside)
+            }
+            Around::Chaos { seed } => $builder.$layer(chaos::<$call>(seed)),
             Around::Watch => $builder.$on(Watch::new(&mut $world.watches)),
             Around::TowerTimeout => $builder.$layer(tower::timeout::TimeoutLayer::new(secs(8))),
             Around::TowerRetry => $builder.$layer(tower::retry::RetryLayer::new(Again(2))),
@@ -226,6 +243,9 @@ impl World {
                                 .restart_streams(restart)
                         }))
                     }
+                    Around::Chaos { seed } => {
+                        builder.model_layer(chaos::<ModelRequest>(seed).cut(0.2, 8))
+                    }
                     Around::TimeoutBetweenDeltas => builder.model_layer(
                         CallTimeoutLayer::new(secs(60))
                             .first_delta(secs(4))
@@ -262,6 +282,16 @@ impl World {
             }
         }
     }
+}
+
+/// Faults of every kind but one: a call that hangs needs a time limit around it.
+fn chaos<R>(seed: u64) -> ChaosLayer<R> {
+    ChaosLayer::new(seed)
+        .delay(0.2, secs(2))
+        .refuse(0.1, secs(1))
+        .fail(0.1, Error::new(ErrorKind::Overloaded, "busy"))
+        .lose(0.1)
+        .hold_back(0.2, secs(2))
 }
 
 /// A hedge gets two services ready before it needs the second; a limit of one would never let it.

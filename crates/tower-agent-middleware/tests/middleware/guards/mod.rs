@@ -2,10 +2,12 @@
 
 mod approval;
 mod budget;
+mod chaos;
 mod circuit_breaker;
 mod fallback;
 mod guardrail;
 mod loop_guard;
+mod rate_limit;
 mod redact;
 mod resuming;
 mod retry;

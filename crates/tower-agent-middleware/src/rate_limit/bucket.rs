@@ -1,0 +1,100 @@
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// The part of a unit that rounding may lose: a wait that has passed must be enough.
+const ROUNDING: f64 = 1e-6;
+
+/// A number of units in a period.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Quota {
+    pub(super) limit: u64,
+    pub(super) period: Duration,
+}
+
+/// Units that come back evenly, up to a capacity.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Bucket {
+    /// The units that are left. Negative after a call that used more than there was.
+    level: f64,
+    capacity: f64,
+    /// The units that come back each second.
+    rate: f64,
+    /// The time of the level.
+    at: Duration,
+}
+
+impl Bucket {
+    /// Creates the full bucket of a quota, of which the share `burst` may be used at once.
+    pub(super) fn full(quota: Quota, burst: f64, now: Duration) -> Self {
+        let limit = quota.limit as f64;
+        let capacity = (limit * burst).max(1.0);
+        // A full bucket and what comes back in a period are the limit together, so that no period
+        // has more: the bucket is empty at the start of the first unit that comes back.
+        let rate = (limit - capacity + 1.0).max(0.0) / quota.period.as_secs_f64();
+        Self {
+            level: capacity.min(limit),
+            capacity,
+            rate,
+            at: now,
+        }
+    }
+
+    /// Creates a bucket as a provider reports it.
+    pub(super) fn reported(level: f64, capacity: f64, rate: f64, now: Duration) -> Self {
+        Self {
+            level: level.min(capacity),
+            capacity,
+            rate,
+            at: now,
+        }
+    }
+
+    /// Changes the limit of the bucket, without giving units back at once.
+    pub(super) fn resize(&mut self, capacity: f64, rate: f64) {
+        self.capacity = capacity;
+        self.rate = rate;
+        self.level = self.level.min(capacity);
+    }
+
+    pub(super) fn refill(&mut self, now: Duration) {
+        let passed = now.saturating_sub(self.at).as_secs_f64();
+        self.level = (self.level + self.rate * passed).min(self.capacity);
+        // The clocks of two processes may differ by a little, and time never goes back here.
+        self.at = self.at.max(now);
+    }
+
+    /// Returns the time until this many units can be taken.
+    pub(super) fn wait(&self, units: f64) -> Duration {
+        // A call that is larger than the bucket may go when it is full. Those after it wait longer.
+        let missing = units.min(self.capacity) - self.level;
+        if missing <= ROUNDING {
+            return Duration::ZERO;
+        }
+        Duration::try_from_secs_f64(missing / self.rate).unwrap_or(Duration::MAX)
+    }
+
+    pub(super) fn take(&mut self, units: f64) {
+        self.level -= units;
+    }
+
+    pub(super) fn give_back(&mut self, units: f64) {
+        self.level = (self.level + units).min(self.capacity);
+    }
+
+    pub(super) fn level(&self) -> f64 {
+        self.level
+    }
+
+    pub(super) fn rate(&self) -> f64 {
+        self.rate
+    }
+
+    pub(super) fn capacity(&self) -> f64 {
+        self.capacity
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.capacity - self.level <= ROUNDING
+    }
+}

@@ -1,0 +1,259 @@
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout};
+
+use super::bucket::Quota;
+use super::headers::Report;
+use super::metered::Metered;
+use super::queue::{Queue, Ticket};
+use super::state::{Change, Quotas, RateChange};
+use super::store::{Memory, RateStore};
+use crate::lock::lock;
+use tower_agent::RunContext;
+use tower_agent::error::{CallSite, Error, ErrorKind, Result};
+use tower_agent::message::Metadata;
+
+/// The resolution of `tokio`'s timers.
+const TICK: Duration = Duration::from_millis(1);
+
+/// Returns a key of a run, such as its user.
+type KeyOf = Arc<dyn Fn(&RunContext) -> Result<String> + Send + Sync>;
+
+/// The settings of a layer, and the limits that its clones share.
+#[derive(Clone)]
+pub(super) struct Limiter {
+    pub(super) quotas: Quotas,
+    pub(super) reservation: u64,
+    pub(super) max_wait: Duration,
+    /// The key of the limit, in addition to the name.
+    pub(super) limit_of: Option<KeyOf>,
+    /// The key of the line in the queue.
+    pub(super) line_of: Option<KeyOf>,
+    pub(super) name: Arc<str>,
+    pub(super) store: Arc<dyn RateStore>,
+    queues: Arc<Mutex<Queues>>,
+}
+
+/// The queues of the limits that are in use.
+#[derive(Debug, Default)]
+struct Queues {
+    by_limit: HashMap<Arc<str>, Weak<Queue>>,
+    /// The number of queues at which those that are not used are removed.
+    sweep_at: usize,
+}
+
+impl Queues {
+    fn of(&mut self, limit: &Arc<str>) -> Arc<Queue> {
+        if let Some(queue) = self.by_limit.get(limit).and_then(Weak::upgrade) {
+            return queue;
+        }
+        if self.by_limit.len() >= self.sweep_at {
+            self.by_limit.retain(|_, queue| queue.strong_count() > 0);
+            self.sweep_at = (self.by_limit.len() * 2).max(64);
+        }
+        let queue = Arc::<Queue>::default();
+        self.by_limit.insert(limit.clone(), Arc::downgrade(&queue));
+        queue
+    }
+}
+
+impl Limiter {
+    pub(super) fn new() -> Self {
+        Self {
+            quotas: Quotas {
+                requests: None,
+                tokens: None,
+                burst: 0.04,
+            },
+            reservation: 1_000,
+            max_wait: Duration::from_secs(60),
+            limit_of: None,
+            line_of: None,
+            name: "rate limit".into(),
+            store: Arc::new(Memory::new()),
+            queues: Arc::default(),
+        }
+    }
+
+    pub(super) fn set_store(&mut self, store: Arc<dyn RateStore>, name: Arc<str>) {
+        self.store = store;
+        self.name = name;
+        // The calls of the limit before do not wait for this one.
+        self.queues = Arc::default();
+    }
+
+    /// Waits until the call may be made.
+    pub(super) async fn admit<R: Metered>(self, request: R) -> Result<Permit<R>> {
+        let limit: Arc<str> = match &self.limit_of {
+            Some(key) => format!("{}/{}", self.name, key(request.context())?).into(),
+            None => self.name.clone(),
+        };
+        let line: Arc<str> = match &self.line_of {
+            Some(key) => key(request.context())?.into(),
+            None => Arc::default(),
+        };
+        let prompt = request.prompt_tokens();
+        let output = request.max_output_tokens().unwrap_or(self.reservation);
+        let reserved = prompt.saturating_add(output);
+        let queue = lock(&self.queues).of(&limit);
+        let ticket = queue.enter(line.clone());
+        let take = RateChange(Change::Take {
+            quotas: self.quotas,
+            tokens: reserved,
+        });
+        let admitted = self.wait(&ticket, &limit, &take).await;
+        admitted.map_err(|error| error.with_call(CallSite::of(&request)))?;
+        // Without tokens, keys take turns by their calls.
+        ticket.pass(reserved.max(1));
+        Ok(Permit {
+            store: self.store,
+            queue,
+            limit,
+            line,
+            prompt,
+            reserved,
+            unfinished: request.unfinished_tokens(),
+            request,
+            is_settled: false,
+        })
+    }
+
+    async fn wait(&self, ticket: &Ticket, limit: &str, take: &RateChange) -> Result<()> {
+        let start = Instant::now();
+        loop {
+            let left = self.max_wait.saturating_sub(start.elapsed());
+            // At the end of its time a call tries out of turn, and is told how long to wait.
+            if !left.is_zero() && !ticket.is_first() {
+                // Woken or not, it looks again.
+                let _ = timeout(left, ticket.woken()).await;
+                continue;
+            }
+            let Some(exhausted) = self.store.update(limit, take.clone()).await? else {
+                return Ok(());
+            };
+            if exhausted.retry_after > left {
+                return Err(exhausted.into());
+            }
+            let pause = exhausted.retry_after.max(TICK);
+            let _ = timeout(pause, ticket.woken()).await;
+        }
+    }
+}
+
+impl fmt::Debug for Limiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Limiter")
+            .field("name", &self.name)
+            .field("requests", &self.quotas.requests)
+            .field("tokens", &self.quotas.tokens)
+            .field("max_wait", &self.max_wait)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Quota {
+    pub(super) fn new(limit: u64, period: Duration) -> Self {
+        // A limit of nothing would never let a call through, and a period of nothing all of them.
+        Self {
+            limit: limit.max(1),
+            period: period.max(TICK),
+        }
+    }
+}
+
+/// A call that was let through, until it has ended.
+pub(super) struct Permit<R: Metered> {
+    store: Arc<dyn RateStore>,
+    queue: Arc<Queue>,
+    limit: Arc<str>,
+    line: Arc<str>,
+    request: R,
+    prompt: u64,
+    reserved: u64,
+    /// The tokens that attempts of before this call had received.
+    unfinished: u64,
+    is_settled: bool,
+}
+
+impl<R: Metered> Permit<R> {
+    pub(super) fn request(&self) -> R {
+        self.request.clone()
+    }
+
+    pub(super) fn succeed(mut self, response: &R::Response) {
+        let total = R::usage(response).total();
+        // Tokens that no one has counted are those that were reserved.
+        let used = if total == 0 { self.reserved } else { total };
+        let report = R::metadata(response).map(report).unwrap_or_default();
+        self.settle(used, false, report, None);
+    }
+
+    pub(super) fn fail(mut self, error: &Error) {
+        let used = match error.kind() {
+            // It may have been cut while the model worked for it.
+            ErrorKind::Timeout | ErrorKind::Cancelled => self.cut(),
+            _ => 0,
+        };
+        // Nobody else has to find out for themselves.
+        let closed_for = error
+            .retry_after()
+            .filter(|_| error.kind() == ErrorKind::RateLimited);
+        self.settle(
+            used,
+            error.is_ending(),
+            report(error.metadata()),
+            closed_for,
+        );
+    }
+
+    /// Returns what a call has used that has no end.
+    fn cut(&self) -> u64 {
+        let received = self.request.unfinished_tokens();
+        let received = received.saturating_sub(self.unfinished);
+        self.prompt.saturating_add(received)
+    }
+
+    fn settle(
+        &mut self,
+        used: u64,
+        gives_request_back: bool,
+        report: Report,
+        closed_for: Option<Duration>,
+    ) {
+        self.is_settled = true;
+        let change = RateChange(Change::Settle {
+            gives_request_back,
+            reserved: self.reserved,
+            used,
+            report,
+            closed_for,
+        });
+        self.store.update_later(&self.limit, change);
+        self.queue.settle(&self.line, self.reserved, used);
+    }
+}
+
+fn report(metadata: &Metadata) -> Report {
+    Report::read(metadata.rate_limits())
+}
+
+impl<R: Metered> Drop for Permit<R> {
+    fn drop(&mut self) {
+        if !self.is_settled {
+            let used = self.cut();
+            self.settle(used, false, Report::default(), None);
+        }
+    }
+}
+
+impl<R: Metered> fmt::Debug for Permit<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Permit")
+            .field("limit", &self.limit)
+            .field("reserved", &self.reserved)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,197 @@
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::bucket::{Bucket, Quota};
+use super::exhausted::{Exhausted, Resource};
+use super::headers::{Report, Reported};
+
+/// The period of a provider's limit that does not say when it resets.
+const PERIOD: Duration = Duration::from_secs(60);
+
+/// The state of a limit: what is left of it, and what its provider has reported.
+///
+/// It serialises, for a [store](super::RateStore) that processes share.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RateState {
+    requests: Levels,
+    tokens: Levels,
+    /// The time until which the provider accepts no calls.
+    closed_until: Option<Duration>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+struct Levels {
+    configured: Option<Bucket>,
+    reported: Option<Bucket>,
+}
+
+/// A change of a [`RateState`], to be applied by a [store](super::RateStore).
+#[derive(Clone, Debug)]
+pub struct RateChange(pub(super) Change);
+
+#[derive(Clone, Debug)]
+pub(super) enum Change {
+    Take {
+        quotas: Quotas,
+        tokens: u64,
+    },
+    Settle {
+        /// The call was not made.
+        gives_request_back: bool,
+        reserved: u64,
+        used: u64,
+        report: Report,
+        /// The wait that the provider asked for.
+        closed_for: Option<Duration>,
+    },
+}
+
+/// The configured limits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Quotas {
+    pub(super) requests: Option<Quota>,
+    pub(super) tokens: Option<Quota>,
+    pub(super) burst: f64,
+}
+
+impl RateChange {
+    /// Applies the change to a state, and returns the reason if a call has to wait. `now` is the time
+    /// since any moment that stays the same for this state.
+    ///
+    /// It may be applied again to another state, if a store finds that the first one has changed
+    /// meanwhile.
+    pub fn apply(&self, state: &mut RateState, now: Duration) -> Option<Exhausted> {
+        state.refill(now);
+        match &self.0 {
+            Change::Take { quotas, tokens } => state.take(quotas, *tokens, now),
+            Change::Settle {
+                gives_request_back,
+                reserved,
+                used,
+                report,
+                closed_for,
+            } => {
+                if *gives_request_back {
+                    state.requests.give_back(1.0);
+                }
+                state.tokens.give_back(*reserved as f64 - *used as f64);
+                state.requests.learn(report.requests, now);
+                state.tokens.learn(report.tokens, now);
+                if let Some(wait) = closed_for {
+                    let until = now.saturating_add(*wait);
+                    state.closed_until = state.closed_until.max(Some(until));
+                }
+                None
+            }
+        }
+    }
+}
+
+impl RateState {
+    /// Returns whether nothing is used, so that a store may forget the state.
+    #[must_use]
+    pub fn is_unused(&self, now: Duration) -> bool {
+        let mut refilled = self.clone();
+        refilled.refill(now);
+        refilled.closed_until.is_none() && refilled.requests.is_full() && refilled.tokens.is_full()
+    }
+
+    fn refill(&mut self, now: Duration) {
+        self.requests.refill(now);
+        self.tokens.refill(now);
+        self.closed_until = self.closed_until.filter(|until| *until > now);
+    }
+
+    fn take(&mut self, quotas: &Quotas, tokens: u64, now: Duration) -> Option<Exhausted> {
+        self.requests.configure(quotas.requests, quotas.burst, now);
+        self.tokens.configure(quotas.tokens, quotas.burst, now);
+        let tokens = tokens as f64;
+        let closed = self.closed_until.map(|until| until - now);
+        let waits = [
+            (Resource::Provider, closed.unwrap_or_default()),
+            (Resource::Requests, self.requests.wait(1.0)),
+            (Resource::Tokens, self.tokens.wait(tokens)),
+        ];
+        let longest = waits.into_iter().max_by_key(|(_, wait)| *wait);
+        if let Some((resource, retry_after)) = longest
+            && !retry_after.is_zero()
+        {
+            return Some(Exhausted {
+                resource,
+                retry_after,
+            });
+        }
+        self.requests.take(1.0);
+        self.tokens.take(tokens);
+        None
+    }
+}
+
+impl Levels {
+    fn each(&mut self) -> impl Iterator<Item = &mut Bucket> {
+        self.configured.iter_mut().chain(&mut self.reported)
+    }
+
+    fn configure(&mut self, quota: Option<Quota>, burst: f64, now: Duration) {
+        let Some(quota) = quota else {
+            self.configured = None;
+            return;
+        };
+        let full = Bucket::full(quota, burst, now);
+        match &mut self.configured {
+            // Another version of the program may have another limit.
+            Some(bucket) => bucket.resize(full.capacity(), full.rate()),
+            None => self.configured = Some(full),
+        }
+    }
+
+    fn refill(&mut self, now: Duration) {
+        self.each().for_each(|bucket| bucket.refill(now));
+    }
+
+    fn wait(&self, units: f64) -> Duration {
+        let buckets = self.configured.iter().chain(&self.reported);
+        buckets
+            .map(|bucket| bucket.wait(units))
+            .max()
+            .unwrap_or_default()
+    }
+
+    fn take(&mut self, units: f64) {
+        self.each().for_each(|bucket| bucket.take(units));
+    }
+
+    fn give_back(&mut self, units: f64) {
+        self.each().for_each(|bucket| bucket.give_back(units));
+    }
+
+    fn is_full(&self) -> bool {
+        let mut buckets = self.configured.iter().chain(&self.reported);
+        buckets.all(Bucket::is_full)
+    }
+
+    fn learn(&mut self, report: Reported, now: Duration) {
+        let Some(remaining) = report.remaining else {
+            return;
+        };
+        let remaining = remaining as f64;
+        let known = self.reported;
+        let limit = match report.limit {
+            Some(limit) => limit as f64,
+            None => known.map_or(remaining, |bucket| bucket.capacity().max(remaining)),
+        };
+        let used = limit - remaining;
+        // No provider says how long its period is. What is used comes back until the reset.
+        let rate = match report.reset {
+            Some(reset) if !reset.is_zero() && used > 0.0 => used / reset.as_secs_f64(),
+            _ => known.map_or(limit / PERIOD.as_secs_f64(), |bucket| bucket.rate()),
+        };
+        // Calls that have begun meanwhile are in the own count alone, and those of others in the
+        // provider's: the lower one is right about what may still be used.
+        let level = known.map_or(remaining, |bucket| bucket.level().min(remaining));
+        self.reported = Some(Bucket::reported(level, limit, rate, now));
+    }
+}

@@ -1,0 +1,136 @@
+use std::collections::HashMap;
+use std::fmt;
+use std::future::ready;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use tokio::time::Instant;
+
+use super::exhausted::Exhausted;
+use super::state::{RateChange, RateState};
+use crate::lock::lock;
+use tower_agent::error::Result;
+
+/// Keeps the states of limits, for one process or for several.
+///
+/// A store is no more than a table of small values that are changed atomically, and a clock that
+/// those who share it have in common: a row that is locked while it is changed and the clock of the
+/// database in PostgreSQL, a transaction that is tried again in Redis. All arithmetic is in
+/// [`RateChange::apply`].
+///
+/// ```
+/// use std::sync::{Mutex, PoisonError};
+/// use std::time::{Duration, SystemTime};
+///
+/// use futures_util::future::BoxFuture;
+/// use tower_agent::Result;
+/// use tower_agent_middleware::rate_limit::{Exhausted, RateChange, RateState, RateStore};
+///
+/// /// Keeps one limit, as text.
+/// #[derive(Debug, Default)]
+/// struct Row(Mutex<String>);
+///
+/// impl Row {
+///     fn change(&self, change: &RateChange) -> Result<Option<Exhausted>> {
+///         let mut row = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+///         let mut state: RateState = serde_json::from_str(&row).unwrap_or_default();
+///         let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+///         let exhausted = change.apply(&mut state, now);
+///         *row = serde_json::to_string(&state)?;
+///         Ok(exhausted)
+///     }
+/// }
+///
+/// impl RateStore for Row {
+///     fn update<'a>(
+///         &'a self,
+///         _: &'a str,
+///         change: RateChange,
+///     ) -> BoxFuture<'a, Result<Option<Exhausted>>> {
+///         Box::pin(async move { self.change(&change) })
+///     }
+///
+///     fn update_later(&self, _: &str, change: RateChange) {
+///         if let Err(error) = self.change(&change) {
+///             tracing::warn!(%error, "limit not settled");
+///         }
+///     }
+/// }
+/// ```
+pub trait RateStore: fmt::Debug + Send + Sync + 'static {
+    /// Applies a change to the state of the limit with this key, atomically. A limit that is not
+    /// known has the default state.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the state cannot be read or written. The call is then not made.
+    fn update<'a>(
+        &'a self,
+        key: &'a str,
+        change: RateChange,
+    ) -> BoxFuture<'a, Result<Option<Exhausted>>>;
+
+    /// Applies a change that nobody waits for: the end of a call, which may have been dropped. Must
+    /// not block; a store behind a network sends it from a task of its own.
+    ///
+    /// If it is lost, the call counts as it was reserved.
+    fn update_later(&self, key: &str, change: RateChange);
+}
+
+/// Keeps limits in memory.
+#[derive(Debug)]
+pub(super) struct Memory {
+    started: Instant,
+    states: Mutex<States>,
+}
+
+#[derive(Debug, Default)]
+struct States {
+    by_key: HashMap<String, RateState>,
+    /// The number of states at which those that are not used are removed.
+    sweep_at: usize,
+}
+
+impl Memory {
+    pub(super) fn new() -> Self {
+        Self {
+            started: Instant::now(),
+            states: Mutex::default(),
+        }
+    }
+
+    fn change(&self, key: &str, change: &RateChange) -> Option<Exhausted> {
+        let now = self.started.elapsed();
+        let states = &mut *lock(&self.states);
+        if let Some(state) = states.by_key.get_mut(key) {
+            return change.apply(state, now);
+        }
+        states.sweep(now);
+        change.apply(states.by_key.entry(key.to_owned()).or_default(), now)
+    }
+}
+
+impl States {
+    /// Makes room: keys may be users, who come and go.
+    fn sweep(&mut self, now: Duration) {
+        if self.by_key.len() >= self.sweep_at {
+            self.by_key.retain(|_, state| !state.is_unused(now));
+            self.sweep_at = (self.by_key.len() * 2).max(64);
+        }
+    }
+}
+
+impl RateStore for Memory {
+    fn update<'a>(
+        &'a self,
+        key: &'a str,
+        change: RateChange,
+    ) -> BoxFuture<'a, Result<Option<Exhausted>>> {
+        Box::pin(ready(Ok(self.change(key, &change))))
+    }
+
+    fn update_later(&self, key: &str, change: RateChange) {
+        self.change(key, &change);
+    }
+}

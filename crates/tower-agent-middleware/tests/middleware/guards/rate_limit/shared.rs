@@ -1,0 +1,140 @@
+//! Limits that processes share.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use tokio::time::{Instant, sleep};
+use tower_agent::testing::ScriptedModel;
+use tower_agent::{Error, ErrorKind, Result};
+use tower_agent_middleware::rate_limit::{
+    Exhausted, RateChange, RateLimitLayer, RateState, RateStore,
+};
+use tower_layer::Layer;
+
+use super::{MINUTE, SECOND, assert_near, reserving, time_of, using};
+use test_support::call;
+
+/// A store behind a network: each change takes 5 ms, and the states are text.
+#[derive(Clone, Debug)]
+struct Remote {
+    rows: Arc<Mutex<HashMap<String, String>>>,
+    started: Instant,
+    is_down: Arc<Mutex<bool>>,
+}
+
+impl Remote {
+    fn new() -> Self {
+        Self {
+            rows: Arc::default(),
+            started: Instant::now(),
+            is_down: Arc::default(),
+        }
+    }
+
+    async fn change(&self, key: String, change: RateChange) -> Result<Option<Exhausted>> {
+        sleep(Duration::from_millis(5)).await;
+        if *self.is_down.lock().unwrap() {
+            return Err(Error::new(ErrorKind::Store, "the store is down"));
+        }
+        let mut rows = self.rows.lock().unwrap();
+        let row = rows.entry(key).or_insert_with(|| "{}".to_owned());
+        let mut state: RateState = serde_json::from_str(row).unwrap();
+        let exhausted = change.apply(&mut state, self.started.elapsed());
+        *row = serde_json::to_string(&state).unwrap();
+        Ok(exhausted)
+    }
+}
+
+impl RateStore for Remote {
+    fn update<'a>(
+        &'a self,
+        key: &'a str,
+        change: RateChange,
+    ) -> BoxFuture<'a, Result<Option<Exhausted>>> {
+        Box::pin(self.change(key.to_owned(), change))
+    }
+
+    fn update_later(&self, key: &str, change: RateChange) {
+        let store = self.clone();
+        let key = key.to_owned();
+        // A limit that was not settled comes back by itself.
+        tokio::spawn(async move { drop(store.change(key, change).await) });
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn processes_share_a_limit() {
+    let store = Remote::new();
+    let process = || {
+        RateLimitLayer::new()
+            .requests(600, MINUTE)
+            .shared_in(store.clone(), "key-1")
+            .max_wait(Duration::MAX)
+            .layer(ScriptedModel::always(using(1)))
+    };
+    let counts = Arc::new(Mutex::new(0_u64));
+    let mut tasks = Vec::new();
+    for _ in 0..4 {
+        let model = process();
+        for _ in 0..8 {
+            let model = model.clone();
+            let counts = counts.clone();
+            tasks.push(tokio::spawn(async move {
+                loop {
+                    call(model.clone(), reserving(1)).await.unwrap();
+                    *counts.lock().unwrap() += 1;
+                }
+            }));
+        }
+    }
+    sleep(MINUTE).await;
+    for task in tasks {
+        task.abort();
+    }
+    super::assert_uses(*counts.lock().unwrap(), 600);
+}
+
+#[tokio::test(start_paused = true)]
+async fn names_and_keys_tell_limits_of_a_store_apart() {
+    let store = Remote::new();
+    let limit = |name: &str| {
+        RateLimitLayer::new()
+            .requests(6, MINUTE)
+            .shared_in(store.clone(), name)
+            .max_wait(Duration::ZERO)
+            .layer(ScriptedModel::always(using(1)))
+    };
+    call(limit("one"), reserving(1)).await.unwrap();
+    call(limit("two"), reserving(1)).await.unwrap();
+    call(limit("one"), reserving(1)).await.unwrap_err();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_given_back_reaches_other_processes() {
+    let store = Remote::new();
+    let process = || {
+        RateLimitLayer::new()
+            .tokens(6_000, MINUTE)
+            .shared_in(store.clone(), "key-1")
+            .layer(ScriptedModel::always(using(10)))
+    };
+    call(process(), reserving(240)).await.unwrap();
+    sleep(SECOND).await;
+    let time = time_of(&process(), reserving(240)).await;
+    assert_near(time, Duration::from_millis(5));
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_call_is_made_without_its_store() {
+    let store = Remote::new();
+    *store.is_down.lock().unwrap() = true;
+    let inner = ScriptedModel::new([]);
+    let model = RateLimitLayer::new()
+        .shared_in(store, "key-1")
+        .layer(inner.clone());
+    let error = call(model, reserving(1)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Store);
+    inner.assert_done();
+}
