@@ -2,7 +2,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::fingerprint;
 use super::run_key::RunKey;
+use crate::error::StoreError;
 
 /// A run that this process executes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,6 +35,27 @@ impl OpenRun {
             input,
             conversation,
         }
+    }
+
+    /// Returns the idempotency key of a call, if it needs another one than in a run of its id alone.
+    pub(super) fn own_key(
+        &self,
+        key: impl FnOnce() -> String,
+    ) -> Result<Option<String>, StoreError> {
+        if self.conversation <= 1 && self.user.is_none() {
+            return Ok(None);
+        }
+        let mut key = key();
+        if self.conversation > 1 {
+            // A call of an earlier turn of the run may have had the same id and arguments.
+            key = format!("{key}-{}", self.conversation);
+        }
+        if let Some(user) = &self.user {
+            // Another user may have a run of this id. The service is not told who the user is.
+            let hash = fingerprint::hash(user, key.as_bytes())?;
+            key = format!("{key}-{}", fingerprint::digits(&hash));
+        }
+        Ok(Some(key))
     }
 
     /// Returns the key under which a journal has it.

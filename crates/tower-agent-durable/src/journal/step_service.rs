@@ -81,10 +81,14 @@ where
     let context = request.context().clone();
     let steps = Steps::of(&context, || CallSite::of(&request).to_string())?;
     let step = steps.name(request.kind(), &context)?;
-    let conversation = steps.run.conversation;
-    if conversation > 1 {
-        // A call of an earlier turn of the run may have had the same id and arguments.
-        let key = format!("{}-{conversation}", request.key());
+    // What is inside may change the arguments, and an operator looks for the key that the tool had.
+    request = request.keep_key();
+    if step.kind != StepKind::Model
+        && let Some(key) = steps
+            .run
+            .own_key(|| request.key())
+            .map_err(JournalError::from)?
+    {
         request = request.with_key(&key);
     }
     // A call that was asked about keeps the key that the question shows, so that `RunAgain` cannot make the

@@ -32,6 +32,7 @@ pub(crate) async fn keeps_runs<P: Place>(new: impl AsyncFn() -> P) {
     programs::two_users_with_one_run_id_have_a_run_each(new().await).await;
     questions::an_answer_counts_in_a_run_of_any_id(new().await).await;
     questions::an_attempt_in_another_run_has_a_question_of_its_own(new().await).await;
+    questions::a_call_has_one_key_whatever_callbacks_make_of_its_arguments(new().await).await;
     questions::layers_around_the_tool_change_nothing(new().await).await;
     races::the_later_of_two_workers_of_a_run_wins_and_the_other_writes_no_more(new().await).await;
     races::runs_that_start_at_once_have_one_winner(new().await).await;
