@@ -27,6 +27,10 @@ impl Journal for InMemory {
         Ok(OpenRun::new(input.request.run_id(), 1, 1, 1))
     }
 
+    async fn earlier_steps(&self, _: &OpenRun) -> Result<Vec<StepId>, JournalError> {
+        Ok(Vec::new())
+    }
+
     async fn begin(
         &self,
         run: &OpenRun,

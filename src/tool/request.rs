@@ -29,6 +29,8 @@ pub struct ToolRequest {
     /// `None` until the arguments are changed.
     arguments: Option<Arc<Value>>,
     declaration: Option<Arc<ToolDeclaration>>,
+    /// The idempotency key is that of the model's own arguments.
+    keeps_key: bool,
     /// The tool, where the agent has looked it up.
     tool: Option<BoxCallService<ToolRequest>>,
     extensions: Extensions,
@@ -58,6 +60,7 @@ impl ToolRequest {
             arguments: declaration.and_then(|tool| wrapped_for(tool, call, None)),
             call: call.clone(),
             declaration: declaration.cloned(),
+            keeps_key: false,
             tool: tool.cloned(),
             extensions: Extensions::new(),
             context: context.clone(),
@@ -92,6 +95,19 @@ impl ToolRequest {
     #[must_use]
     pub fn with_idempotency_key(mut self, key: impl Into<Arc<str>>) -> Self {
         self.extensions.insert(IdempotencyKey(key.into()));
+        self
+    }
+
+    /// Keeps the [idempotency key](Self::idempotency_key) as it is, whatever a callback or layer inside
+    /// makes of the arguments. For a layer that shows the key to somebody.
+    #[must_use]
+    pub fn keep_idempotency_key(mut self) -> Self {
+        if self.arguments.is_some() {
+            let key = self.idempotency_key();
+            return self.with_idempotency_key(key);
+        }
+        // The call has these arguments for good, and few tools ask for a key.
+        self.keeps_key = true;
         self
     }
 
@@ -143,7 +159,8 @@ impl ToolRequest {
     /// Returns a key for the service that the tool calls, so that a call that is made again has no
     /// further effect there. It names the run, the call, the tool and its arguments, and is the same
     /// whenever this call is made, also in another process, if the run has the same
-    /// [id](crate::AgentRequest::with_run_id).
+    /// [id](crate::AgentRequest::with_run_id). In a durable run it is also the same whatever a callback makes
+    /// of the arguments.
     ///
     /// ```
     /// use serde_json::json;
@@ -162,7 +179,12 @@ impl ToolRequest {
         let path = self.context.step_path();
         // The arguments are part of it: a person who approves a call may change them, and a service
         // refuses other data under a key that it has seen.
-        let arguments = self.arguments().to_string();
+        let arguments = if self.keeps_key {
+            self.call.arguments.value()
+        } else {
+            self.arguments()
+        };
+        let arguments = arguments.to_string();
         chance::name(&[run, &path, self.id(), self.name(), &arguments]).to_string()
     }
 

@@ -117,7 +117,7 @@ impl Callback<AgentRequest> for Here {
         let run = OpenRun::of(context).ok_or_else(|| DbosError::OtherJournal {
             run: context.run_id().into(),
         })?;
-        let known = self.engine.runs().get(&run.id).await;
+        let known = self.engine.runs().get(run.key()).await;
         match known {
             Ok(known) if known.epoch == run.epoch => {}
             // Another worker has started the run since this one did.

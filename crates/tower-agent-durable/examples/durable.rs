@@ -64,7 +64,7 @@ async fn main() -> Result<(), BoxError> {
         "list" => {
             for run in runs.list().await? {
                 println!("{} of {}: {}", run.id, run.agent, run.status);
-                for step in runs.steps(&run.id).await? {
+                for step in runs.steps(&run).await? {
                     let state = if step.ended_at.is_some() {
                         "done"
                     } else {

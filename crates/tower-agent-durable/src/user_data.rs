@@ -61,7 +61,7 @@ pub struct UserRun {
 }
 
 const RUNS: &str = "\
-    SELECT run, agent, started_at, ended FROM tower_agent_runs WHERE owner = $1 \
+    SELECT id, run, agent, started_at, ended FROM tower_agent_runs WHERE owner = $1 \
     ORDER BY started_at DESC, run";
 
 const REQUESTS: &str = "SELECT request FROM tower_agent_run_inputs WHERE run = $1 ORDER BY number";
@@ -115,13 +115,13 @@ async fn runs(database: &impl Sql, user: &str) -> Result<Vec<UserRun>, StoreErro
     let rows = database.read(RUNS, &[user.into()]).await?;
     let mut runs = Vec::with_capacity(rows.len());
     for row in &rows {
-        let run = row.text("run")?;
+        let id: i64 = row.number("id")?;
         runs.push(UserRun {
-            run: run.to_owned(),
+            run: row.text("run")?.to_owned(),
             agent: row.text("agent")?.to_owned(),
             started_at: row.number("started_at")?,
-            requests: column(database.read(REQUESTS, &[run.into()]).await?, "request")?,
-            steps: column(database.read(STEPS, &[run.into()]).await?, "record")?,
+            requests: column(database.read(REQUESTS, &[id.into()]).await?, "request")?,
+            steps: column(database.read(STEPS, &[id.into()]).await?, "record")?,
             end: row.optional_text("ended")?.map(json).transpose()?,
         });
     }
@@ -163,8 +163,8 @@ macro_rules! has_users {
         impl $database {
             /// Returns everything that the database has of a user: sessions, threads and durable runs.
             ///
-            /// A run has the user of its session, or the principal of its thread; one that was started
-            /// with neither belongs to nobody.
+            /// A run has the user of its [key](crate::journal::RunKey), its session or its thread; one that
+            /// was started without belongs to nobody.
             ///
             /// # Errors
             ///

@@ -55,7 +55,18 @@ impl Ingress {
             .await
     }
 
-    /// Asks the object that keeps a run.
+    /// Asks the object that keeps a run something, which changes nothing.
+    pub(crate) async fn ask<O: DeserializeOwned>(
+        &self,
+        run: &str,
+        handler: &str,
+        input: &impl Serialize,
+    ) -> Result<O, RestateError> {
+        let body = serde_json::to_vec(input).map_err(StoreError::data)?;
+        self.call(run, handler, body.into(), None).await
+    }
+
+    /// Asks the object that keeps a run for what an operator sees.
     pub(crate) async fn see(&self, run: &str) -> Result<Seen, RestateError> {
         self.call(run, "see", Bytes::from_static(b"null"), None)
             .await

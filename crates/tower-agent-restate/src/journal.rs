@@ -20,6 +20,11 @@ impl Journal for Engine {
         write(self, input.request.run_id(), "start", &start).await
     }
 
+    async fn earlier_steps(&self, run: &OpenRun) -> Result<Vec<StepId>, JournalError> {
+        let steps = self.ingress.ask(&run.id, "steps", &run.epoch).await;
+        steps.map_err(RestateError::into_journal)
+    }
+
     async fn begin(
         &self,
         run: &OpenRun,

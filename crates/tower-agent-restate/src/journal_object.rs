@@ -15,7 +15,7 @@ use crate::wire::{
 };
 use tower_agent_durable::StoreError;
 use tower_agent_durable::journal::{
-    JournalError, KnownRun, OpenRun, RunEnd, RunStatus, next_request,
+    JournalError, KnownRun, OpenRun, RunEnd, RunStatus, StepId, next_request,
 };
 
 // The keys of the state of a run.
@@ -142,6 +142,15 @@ impl JournalObject {
     }
 
     #[handler]
+    async fn steps(
+        &self,
+        context: ObjectContext<'_>,
+        Json(epoch): Json<u64>,
+    ) -> HandlerResult<Json<Answer<Vec<StepId>>>> {
+        answer(earlier_steps(&context, epoch).await)
+    }
+
+    #[handler]
     async fn begin(
         &self,
         context: ObjectContext<'_>,
@@ -228,7 +237,7 @@ async fn start_run(context: &Context<'_>, start: Start) -> Result<OpenRun, Fault
     let stored = stored_run(context).await?;
     let mut next = match stored {
         None => StoredRun {
-            run: OpenRun::new(context.key(), 1, 1, 1),
+            run: OpenRun::new(input.key(), 1, 1, 1),
             ..StoredRun::new(context.key(), input.agent.clone(), at)
         },
         Some(stored) => {
@@ -295,6 +304,25 @@ fn text(value: &impl serde::Serialize) -> Result<String, Fault> {
     Ok(serde_json::to_string(value).map_err(StoreError::data)?)
 }
 
+/// Returns the steps of the latest request that have ended or may not be repeated.
+async fn earlier_steps(context: &Context<'_>, epoch: u64) -> Result<Vec<StepId>, Fault> {
+    let stored = own(context, epoch).await?;
+    let mut steps = Vec::new();
+    for key in context.get_keys().await? {
+        if !key.starts_with(&step_key("")) {
+            continue;
+        }
+        let Some(step) = step(context, &key).await? else {
+            continue;
+        };
+        let is_needed = step.record.is_some() || !step.intent.is_repeatable;
+        if step.input == stored.run.input && is_needed {
+            steps.push(step.id);
+        }
+    }
+    Ok(steps)
+}
+
 async fn begin_step(context: &Context<'_>, begin: Begin) -> Result<HasBegun, Fault> {
     let Begin {
         epoch,
@@ -302,7 +330,7 @@ async fn begin_step(context: &Context<'_>, begin: Begin) -> Result<HasBegun, Fau
         intent,
         at,
     } = begin;
-    own(context, epoch).await?;
+    let stored = own(context, epoch).await?;
     let key = step_key(&id.key());
     // A step that is known is never begun anew: the caller gets its record, or decides what to do
     // with one that has none.
@@ -318,6 +346,7 @@ async fn begin_step(context: &Context<'_>, begin: Begin) -> Result<HasBegun, Fau
     let step = StoredStep {
         id,
         intent,
+        input: stored.run.input,
         attempt: 1,
         begun_at: at,
         ended_at: None,
@@ -335,13 +364,14 @@ async fn write_step(context: &Context<'_>, write: Write) -> Result<(), Fault> {
         change,
         at,
     } = write;
-    own(context, epoch).await?;
+    let stored = own(context, epoch).await?;
     let key = step_key(&key);
     let step = step(context, &key).await?;
     // A step that another attempt has begun, ended or released belongs to that attempt.
     let mut step = step
         .filter(|step| step.attempt == attempt && step.record.is_none())
         .ok_or_else(|| taken_over(context))?;
+    step.input = stored.run.input;
     match change {
         Change::Release => {
             context.clear(&key);

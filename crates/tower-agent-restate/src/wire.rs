@@ -87,6 +87,8 @@ impl StoredRun {
 pub(crate) struct StoredStep {
     pub(crate) id: StepId,
     pub(crate) intent: Intent,
+    /// The number of the request in which it was last written.
+    pub(crate) input: u32,
     pub(crate) attempt: u32,
     pub(crate) begun_at: SystemTime,
     pub(crate) ended_at: Option<SystemTime>,

@@ -1,9 +1,11 @@
 -- Ids are compared and sorted by their bytes, as in the program and in SQLite.
 CREATE TABLE tower_agent_runs (
-    run TEXT COLLATE "C" PRIMARY KEY,
+    id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    -- The user whom the run belongs to; empty for nobody.
+    owner TEXT COLLATE "C" NOT NULL,
+    -- The run id of the requests, which two users may have chosen alike.
+    run TEXT COLLATE "C" NOT NULL,
     agent TEXT NOT NULL,
-    -- The user of the run's session or thread, if it has one.
-    owner TEXT,
     -- Raised by every process that takes the run over: what an earlier one writes is refused.
     epoch BIGINT NOT NULL,
     -- The number of the current input.
@@ -15,13 +17,13 @@ CREATE TABLE tower_agent_runs (
     ended TEXT,
     -- In milliseconds since 1970.
     started_at BIGINT NOT NULL,
-    updated_at BIGINT NOT NULL
+    updated_at BIGINT NOT NULL,
+    UNIQUE (owner, run)
 );
-CREATE INDEX tower_agent_runs_of_owner ON tower_agent_runs (owner) WHERE owner IS NOT NULL;
 
 -- The requests of a run: the first, and those that resumed it.
 CREATE TABLE tower_agent_run_inputs (
-    run TEXT COLLATE "C" NOT NULL REFERENCES tower_agent_runs (run) ON DELETE CASCADE,
+    run BIGINT NOT NULL REFERENCES tower_agent_runs (id) ON DELETE CASCADE,
     number BIGINT NOT NULL,
     fingerprint TEXT NOT NULL,
     request TEXT NOT NULL,
@@ -30,11 +32,13 @@ CREATE TABLE tower_agent_run_inputs (
 
 CREATE TABLE tower_agent_run_steps (
     position BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    run TEXT COLLATE "C" NOT NULL REFERENCES tower_agent_runs (run) ON DELETE CASCADE,
+    run BIGINT NOT NULL REFERENCES tower_agent_runs (id) ON DELETE CASCADE,
     step TEXT COLLATE "C" NOT NULL,
     -- The step and its intent, as JSON.
     id TEXT NOT NULL,
     intent TEXT NOT NULL,
+    -- The number of the request in which it was last written.
+    input BIGINT NOT NULL,
     attempt BIGINT NOT NULL,
     -- What the step has returned, as JSON; NULL while it is unfinished.
     record TEXT,

@@ -1,8 +1,10 @@
 CREATE TABLE tower_agent_runs (
-    run TEXT PRIMARY KEY,
+    id INTEGER PRIMARY KEY,
+    -- The user whom the run belongs to; empty for nobody.
+    owner TEXT NOT NULL,
+    -- The run id of the requests, which two users may have chosen alike.
+    run TEXT NOT NULL,
     agent TEXT NOT NULL,
-    -- The user of the run's session or thread, if it has one.
-    owner TEXT,
     -- Raised by every process that takes the run over: what an earlier one writes is refused.
     epoch INTEGER NOT NULL,
     -- The number of the current input.
@@ -14,13 +16,13 @@ CREATE TABLE tower_agent_runs (
     ended TEXT,
     -- In milliseconds since 1970.
     started_at INTEGER NOT NULL,
-    updated_at INTEGER NOT NULL
-) WITHOUT ROWID;
-CREATE INDEX tower_agent_runs_of_owner ON tower_agent_runs (owner) WHERE owner IS NOT NULL;
+    updated_at INTEGER NOT NULL,
+    UNIQUE (owner, run)
+);
 
 -- The requests of a run: the first, and those that resumed it.
 CREATE TABLE tower_agent_run_inputs (
-    run TEXT NOT NULL REFERENCES tower_agent_runs (run) ON DELETE CASCADE,
+    run INTEGER NOT NULL REFERENCES tower_agent_runs (id) ON DELETE CASCADE,
     number INTEGER NOT NULL,
     fingerprint TEXT NOT NULL,
     request TEXT NOT NULL,
@@ -29,11 +31,13 @@ CREATE TABLE tower_agent_run_inputs (
 
 CREATE TABLE tower_agent_run_steps (
     position INTEGER PRIMARY KEY,
-    run TEXT NOT NULL REFERENCES tower_agent_runs (run) ON DELETE CASCADE,
+    run INTEGER NOT NULL REFERENCES tower_agent_runs (id) ON DELETE CASCADE,
     step TEXT NOT NULL,
     -- The step and its intent, as JSON.
     id TEXT NOT NULL,
     intent TEXT NOT NULL,
+    -- The number of the request in which it was last written.
+    input INTEGER NOT NULL,
     attempt INTEGER NOT NULL,
     -- What the step has returned, as JSON; NULL while it is unfinished.
     record TEXT,

@@ -103,13 +103,11 @@ impl Place for DurableRuns {
         use crate::journal::JournalError;
 
         async move {
-            let run = match self.runs.get(&key.thread).await {
+            let run = match self.runs.get(run_key(key)).await {
                 Err(JournalError::UnknownRun { .. }) => return Ok(Vec::new()),
                 run => run?,
             };
-            // Who guesses the id of another's run knows nothing of it.
-            let is_here = key.server == self.agent && run.agent == self.agent;
-            if !is_here || run.user != key.principal {
+            if key.server != self.agent || run.agent != self.agent {
                 return Ok(Vec::new());
             }
             // None while it runs.
@@ -119,6 +117,12 @@ impl Place for DurableRuns {
     }
 
     fn request<'a>(&'a self, key: &'a ThreadKey) -> BoxFuture<'a, Result<AgentRequest, BoxError>> {
-        async move { Ok(self.runs.request(&key.thread).await?) }.boxed()
+        async move { Ok(self.runs.request(run_key(key)).await?) }.boxed()
     }
+}
+
+/// Returns the key of a run from the key of its questions.
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+fn run_key(key: &ThreadKey) -> crate::journal::RunKey {
+    crate::journal::RunKey::new(key.thread.clone()).with_user(key.principal.clone())
 }

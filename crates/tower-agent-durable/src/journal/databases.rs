@@ -37,6 +37,10 @@ macro_rules! keeps_runs {
                 to_end(async move { tables::start(&database, &input).await }).await
             }
 
+            async fn earlier_steps(&self, run: &OpenRun) -> Result<Vec<StepId>, JournalError> {
+                tables::earlier_steps(self, run).await
+            }
+
             async fn begin(
                 &self,
                 run: &OpenRun,

@@ -30,6 +30,18 @@ pub enum JournalError {
         /// The part of its request that differs.
         part: String,
     },
+    /// The program makes a step that is not in the journal, and does not come to one that is: an agent or
+    /// a tool has another name, or stands elsewhere. It would make the calls of the run again.
+    #[error(
+        "{step} is not in the journal, which has {earlier}: this program does not come to that one; run \
+         it with the program that began it, or delete the run"
+    )]
+    OtherProgram {
+        /// The new step.
+        step: StepId,
+        /// The step in the journal.
+        earlier: Box<StepId>,
+    },
     /// Another process executes the run.
     #[error("run `{run}` was taken over by another process")]
     TakenOver {

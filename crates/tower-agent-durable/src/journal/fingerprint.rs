@@ -20,6 +20,16 @@ pub(super) fn hash(part: &impl Serialize, before: &[u8]) -> Result<[u8; LENGTH],
     Ok(hash)
 }
 
+/// Returns a hash as text.
+pub(super) fn digits(hash: &[u8]) -> String {
+    let mut digits = String::with_capacity(2 * hash.len());
+    for byte in hash {
+        // Writing to a string does not fail.
+        let _ = write!(digits, "{byte:02x}");
+    }
+    digits
+}
+
 /// The hashes of the parts of a request, to compare it with another one part by part.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Fingerprint(Vec<(String, String)>);
@@ -41,12 +51,7 @@ impl Fingerprint {
 
     /// Adds a part that was hashed before.
     pub(super) fn push(&mut self, name: impl Into<String>, hash: &[u8]) {
-        let mut digits = String::with_capacity(2 * hash.len());
-        for byte in hash {
-            // Writing to a string does not fail.
-            let _ = write!(digits, "{byte:02x}");
-        }
-        self.0.push((name.into(), digits));
+        self.0.push((name.into(), digits(hash)));
     }
 
     /// Returns the first part in which these differ.

@@ -11,6 +11,7 @@ use tower_agent_threads::ThreadKey;
 use super::error::JournalError;
 use super::fingerprint::Fingerprint;
 use super::open_run::OpenRun;
+use super::run_key::RunKey;
 use crate::error::StoreError;
 use crate::sessions::SessionKey;
 
@@ -20,7 +21,7 @@ use crate::sessions::SessionKey;
 pub struct Input {
     /// The outermost agent.
     pub agent: Arc<str>,
-    /// The user whom the run belongs to: that of its session or thread.
+    /// The user whom the run belongs to: that of its [key](RunKey), session or thread.
     pub user: Option<Arc<str>>,
     /// The request.
     pub request: SavedRequest,
@@ -34,6 +35,12 @@ pub struct Input {
 }
 
 impl Input {
+    /// Returns the key of the run.
+    #[must_use]
+    pub fn key(&self) -> RunKey {
+        RunKey::new(self.request.run_id()).with_user(self.user.clone())
+    }
+
     /// Creates the input of a run from its request, for example to submit it to another process.
     ///
     /// # Errors
@@ -85,6 +92,9 @@ impl Input {
 
 /// Returns the user of a request, whose data the run is.
 fn user_of(request: &AgentRequest) -> Option<Arc<str>> {
+    if let Some(key) = request.extensions().get::<RunKey>() {
+        return key.user.clone();
+    }
     #[cfg(feature = "threads")]
     if let Some(thread) = request.extensions().get::<ThreadKey>() {
         return thread.principal.clone();

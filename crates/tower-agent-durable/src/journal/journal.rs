@@ -29,6 +29,18 @@ pub trait Journal: Clone + Send + Sync + 'static {
     /// was cancelled.
     fn start(&self, input: &Input) -> impl Future<Output = Result<OpenRun, JournalError>> + Send;
 
+    /// Returns the steps that earlier processes have made for the run's latest request: those that have
+    /// ended, and those that may not be repeated. A program that does not come to them again is another
+    /// one. Called once, after a start of a run that was started before.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the journal cannot be read.
+    fn earlier_steps(
+        &self,
+        run: &OpenRun,
+    ) -> impl Future<Output = Result<Vec<StepId>, JournalError>> + Send;
+
     /// Begins a step, or returns its recorded outcome.
     ///
     /// # Errors

@@ -56,6 +56,10 @@ impl KnownRun {
             turn: latest_turn,
             ..
         } = self;
+        // A journal that has runs by their ids alone must not show one user the run of another.
+        if run.user != input.user {
+            return Err(JournalError::OtherRequest { run: run.id });
+        }
         let epoch = run.epoch.saturating_add(1);
         // A request that is delivered again, or a process that takes over: the same steps, under a new
         // epoch that shuts out the previous process.
@@ -91,7 +95,12 @@ impl KnownRun {
         } else {
             run.conversation
         };
-        Ok(OpenRun::new(run.id, epoch, number, conversation))
+        Ok(OpenRun {
+            epoch,
+            input: number,
+            conversation,
+            ..run
+        })
     }
 
     /// Returns the id of an open interrupt that a request answers after its time.

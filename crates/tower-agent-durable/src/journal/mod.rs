@@ -87,6 +87,18 @@
 //! failures](tower_agent::agent::TeamBuilder::allow_failures) by which of them fail, and a model call that
 //! has failed is repeated: let no other call follow such a team in the same run.
 //!
+//! The program of a run is the one that began it. If an agent or a tool was renamed, or an agent was put
+//! into a team, its calls have other names than those in the journal. The first of them that the journal does
+//! not have is refused before it is made, with [`OtherProgram`](JournalError::OtherProgram), which
+//! says which call of the run this program does not come to.
+//!
+//! # Whose run it is
+//!
+//! A run belongs to the user of its session or thread, or of its [`RunKey`]. The user is a part of the key
+//! under which the journal has the run: two users may choose one run id, and neither reads the other's
+//! answers. So the id may come from a client, such as in an `Idempotency-Key` header, if the user comes from
+//! its login. Runs without a user share their ids: choose these yourself.
+//!
 //! # Resuming
 //!
 //! Resume a run that waits with its [request](Runs::request) from the journal and the resolutions of its
@@ -153,6 +165,7 @@
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod databases;
 mod durable;
+mod earlier_steps;
 mod error;
 mod fingerprint;
 mod input;
@@ -169,6 +182,7 @@ mod question;
 mod record;
 mod run_end;
 mod run_info;
+mod run_key;
 mod run_service;
 mod run_status;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
@@ -196,6 +210,7 @@ pub use self::open_run::OpenRun;
 pub use self::record::{Outcome, Record};
 pub use self::run_end::RunEnd;
 pub use self::run_info::RunInfo;
+pub use self::run_key::RunKey;
 pub use self::run_status::RunStatus;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub use self::runs::Runs;

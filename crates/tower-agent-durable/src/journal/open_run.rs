@@ -2,12 +2,19 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::fingerprint;
+use super::run_key::RunKey;
+use crate::error::StoreError;
+
 /// A run that this process executes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct OpenRun {
     /// Its id.
     pub id: Arc<str>,
+    /// The user whom it belongs to, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<Arc<str>>,
     /// The number of times that it was started or taken over.
     pub epoch: u64,
     /// The number of its latest request.
@@ -19,12 +26,41 @@ pub struct OpenRun {
 impl OpenRun {
     /// Creates an open run, for a journal of your own.
     #[must_use]
-    pub fn new(id: impl Into<Arc<str>>, epoch: u64, input: u32, conversation: u32) -> Self {
+    pub fn new(key: impl Into<RunKey>, epoch: u64, input: u32, conversation: u32) -> Self {
+        let RunKey { user, run } = key.into();
         Self {
-            id: id.into(),
+            id: run,
+            user,
             epoch,
             input,
             conversation,
         }
+    }
+
+    /// Returns the idempotency key of a call, if it needs another one than in a run of its id alone.
+    pub(super) fn own_key(
+        &self,
+        key: impl FnOnce() -> String,
+    ) -> Result<Option<String>, StoreError> {
+        if self.conversation <= 1 && self.user.is_none() {
+            return Ok(None);
+        }
+        let mut key = key();
+        if self.conversation > 1 {
+            // A call of an earlier turn of the run may have had the same id and arguments.
+            key = format!("{key}-{}", self.conversation);
+        }
+        if let Some(user) = &self.user {
+            // Another user may have a run of this id. The service is not told who the user is.
+            let hash = fingerprint::hash(user, key.as_bytes())?;
+            key = format!("{key}-{}", fingerprint::digits(&hash));
+        }
+        Ok(Some(key))
+    }
+
+    /// Returns the key under which a journal has it.
+    #[must_use]
+    pub fn key(&self) -> RunKey {
+        RunKey::new(self.id.clone()).with_user(self.user.clone())
     }
 }

@@ -4,6 +4,7 @@ use std::time::SystemTime;
 use tower_agent::{Error, Interrupt};
 
 use super::run_end::RunEnd;
+use super::run_key::RunKey;
 use super::run_status::RunStatus;
 
 /// A summary of a run.
@@ -56,5 +57,11 @@ impl RunInfo {
             started_at: at,
             updated_at: at,
         }
+    }
+}
+
+impl From<&RunInfo> for RunKey {
+    fn from(run: &RunInfo) -> Self {
+        Self::new(run.id.clone()).with_user(run.user.clone())
     }
 }

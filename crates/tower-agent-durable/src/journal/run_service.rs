@@ -6,6 +6,7 @@ use tower_agent::call::{CallService, Origin};
 use tower_agent::{AgentRequest, AgentResponse, Checkpoint, Error, Request, Result};
 use tower_layer::Layer;
 
+use super::earlier_steps::EarlierSteps;
 use super::error::JournalError;
 use super::input::Input;
 use super::journal::Journal;
@@ -63,7 +64,7 @@ where
     if !is_outermost {
         // A sub-agent is part of the run: it has no start and no end of its own. But its calls need the
         // run's steps, so a misplaced journal fails here and not at the first call.
-        Steps::of(&context, || format!("agent `{}`", context.path()))?;
+        Steps::of(&context, || format!("agent `{}`", context.path()))?.enter(&context);
         return inner
             .oneshot(request)
             .await
@@ -80,7 +81,12 @@ where
         open.take_over().await;
     }
     Accepted::tell(&request);
-    Steps::begin(&context, run.clone());
+    let earlier = if run.epoch > 1 {
+        EarlierSteps::new(journal.earlier_steps(&run).await?)
+    } else {
+        EarlierSteps::default()
+    };
+    Steps::begin(&context, run.clone(), earlier);
     let outer = request.clone();
     let result = inner
         .oneshot(request)

@@ -9,6 +9,7 @@ use super::intent::Intent;
 use super::next_request::next_request;
 use super::run_end::RunEnd;
 use super::run_info::RunInfo;
+use super::run_key::RunKey;
 use super::run_status::RunStatus;
 use super::step_info::StepInfo;
 use super::tables::{ended, from_json, unknown};
@@ -39,11 +40,11 @@ pub struct Runs(Arc<dyn Sql>);
 
 const ALL: &str = "\
     SELECT run, agent, owner, status, ended, epoch, started_at, updated_at FROM tower_agent_runs \
-    ORDER BY started_at DESC, run";
+    ORDER BY started_at DESC, run, owner";
 
 const ONE: &str = "\
     SELECT run, agent, owner, status, ended, epoch, started_at, updated_at FROM tower_agent_runs \
-    WHERE run = $1";
+    WHERE owner = $1 AND run = $2";
 
 #[cfg(feature = "threads")]
 const WAITING: &str = "\
@@ -51,18 +52,19 @@ const WAITING: &str = "\
     WHERE agent = $1 AND status = $2";
 
 const STEPS: &str = "\
-    SELECT id, intent, attempt, begun_at, ended_at FROM tower_agent_run_steps \
-    WHERE run = $1 ORDER BY position";
+    SELECT s.id, s.intent, s.attempt, s.begun_at, s.ended_at FROM tower_agent_run_steps s \
+    JOIN tower_agent_runs r ON r.id = s.run WHERE r.owner = $1 AND r.run = $2 ORDER BY s.position";
 
 const REQUEST: &str = "\
     SELECT r.status, r.ended, i.request FROM tower_agent_runs r \
-    JOIN tower_agent_run_inputs i ON i.run = r.run AND i.number = r.input WHERE r.run = $1";
+    JOIN tower_agent_run_inputs i ON i.run = r.id AND i.number = r.input \
+    WHERE r.owner = $1 AND r.run = $2";
 
 const CANCEL: &str = "\
-    UPDATE tower_agent_runs SET status = $2, epoch = epoch + 1, updated_at = $3 \
-    WHERE run = $1 AND status <> $4";
+    UPDATE tower_agent_runs SET status = $3, epoch = epoch + 1, updated_at = $4 \
+    WHERE owner = $1 AND run = $2 AND status <> $5";
 
-const DELETE: &str = "DELETE FROM tower_agent_runs WHERE run = $1";
+const DELETE: &str = "DELETE FROM tower_agent_runs WHERE owner = $1 AND run = $2";
 
 const DELETE_ENDED: &str = "\
     DELETE FROM tower_agent_runs WHERE updated_at < $1 AND status IN ($2, $3, $4)";
@@ -117,17 +119,14 @@ impl Runs {
     /// # Errors
     ///
     /// Fails if the run does not exist, or its end cannot be read.
-    pub async fn get(&self, run: &str) -> Result<RunInfo, JournalError> {
-        let row = self.row(run).await?;
+    pub async fn get(&self, run: impl Into<RunKey>) -> Result<RunInfo, JournalError> {
+        let row = self.row(&run.into()).await?;
         RunInfo::read(&row, ended(&row)?.as_ref())
     }
 
-    async fn row(&self, run: &str) -> Result<Row, JournalError> {
-        self.0
-            .read(ONE, &[run.into()])
-            .await?
-            .pop()
-            .ok_or_else(|| unknown(run))
+    async fn row(&self, key: &RunKey) -> Result<Row, JournalError> {
+        let mut rows = self.0.read(ONE, &values(key)).await?;
+        rows.pop().ok_or_else(|| unknown(key))
     }
 
     /// Returns the steps of a run, in the order in which they began.
@@ -135,10 +134,11 @@ impl Runs {
     /// # Errors
     ///
     /// Fails if the run does not exist.
-    pub async fn steps(&self, run: &str) -> Result<Vec<StepInfo>, JournalError> {
-        self.row(run).await?;
+    pub async fn steps(&self, run: impl Into<RunKey>) -> Result<Vec<StepInfo>, JournalError> {
+        let key = run.into();
+        self.row(&key).await?;
         self.0
-            .read(STEPS, &[run.into()])
+            .read(STEPS, &values(&key))
             .await?
             .iter()
             .map(StepInfo::read)
@@ -157,12 +157,14 @@ impl Runs {
     /// # Errors
     ///
     /// Fails if the run does not exist, or was cancelled.
-    pub async fn request(&self, run: &str) -> Result<AgentRequest, JournalError> {
-        let rows = self.0.read(REQUEST, &[run.into()]).await?;
-        let row = rows.first().ok_or_else(|| unknown(run))?;
-        RunStatus::of_open_run(run, row.text("status")?)?;
+    pub async fn request(&self, run: impl Into<RunKey>) -> Result<AgentRequest, JournalError> {
+        let key = run.into();
+        let rows = self.0.read(REQUEST, &values(&key)).await?;
+        let row = rows.first().ok_or_else(|| unknown(&key))?;
+        RunStatus::of_open_run(&key.run, row.text("status")?)?;
         let saved: SavedRequest = from_json(row.text("request")?)?;
-        Ok(next_request(saved, ended(row)?, SystemTime::now()))
+        let next = next_request(saved, ended(row)?, SystemTime::now());
+        Ok(key.request(next))
     }
 
     /// Cancels a run: its process stops before its next step, and the run cannot continue. A run that has
@@ -171,17 +173,19 @@ impl Runs {
     /// # Errors
     ///
     /// Fails if the run does not exist.
-    pub async fn cancel(&self, run: &str) -> Result<(), JournalError> {
+    pub async fn cancel(&self, run: impl Into<RunKey>) -> Result<(), JournalError> {
+        let key = run.into();
         // The statement raises the epoch too, so that the run's process fails at its next write.
         let values = [
-            run.into(),
+            key.owner().into(),
+            (&*key.run).into(),
             RunStatus::Cancelled.as_str().into(),
             now().into(),
             RunStatus::Completed.as_str().into(),
         ];
         if self.write(CANCEL, &values).await? == 0 {
             // The run has completed, which is no error, or there is none.
-            self.row(run).await?;
+            self.row(&key).await?;
         }
         Ok(())
     }
@@ -191,9 +195,10 @@ impl Runs {
     /// # Errors
     ///
     /// Fails if the run does not exist.
-    pub async fn delete(&self, run: &str) -> Result<(), JournalError> {
-        if self.write(DELETE, &[run.into()]).await? == 0 {
-            return Err(unknown(run));
+    pub async fn delete(&self, run: impl Into<RunKey>) -> Result<(), JournalError> {
+        let key = run.into();
+        if self.write(DELETE, &values(&key)).await? == 0 {
+            return Err(unknown(&key));
         }
         Ok(())
     }
@@ -239,6 +244,11 @@ impl Runs {
     }
 }
 
+/// Returns the arguments that name a run.
+fn values(key: &RunKey) -> [Value<'_>; 2] {
+    [key.owner().into(), (&*key.run).into()]
+}
+
 impl RunInfo {
     fn read(row: &Row, end: Option<&RunEnd>) -> Result<Self, JournalError> {
         let status = RunStatus::from_name(row.text("status")?);
@@ -250,7 +260,8 @@ impl RunInfo {
             end,
             started_at,
         );
-        info.user = row.optional_text("owner")?.map(Arc::from);
+        let owner = row.text("owner")?;
+        info.user = (!owner.is_empty()).then(|| owner.into());
         info.epoch = row.number("epoch")?;
         info.updated_at = time(row.number("updated_at")?);
         Ok(info)

@@ -46,6 +46,9 @@ pub(super) trait StepRequest: Request<Response: Serialize + DeserializeOwned> {
 
     /// Replaces the idempotency key.
     fn with_key(self, key: &str) -> Self;
+
+    /// Keeps the idempotency key, whatever is made of the arguments inside.
+    fn keep_key(self) -> Self;
 }
 
 impl StepRequest for ModelRequest {
@@ -107,6 +110,10 @@ impl StepRequest for ModelRequest {
     fn with_key(self, _: &str) -> Self {
         self
     }
+
+    fn keep_key(self) -> Self {
+        self
+    }
 }
 
 impl StepRequest for ToolRequest {
@@ -163,6 +170,10 @@ impl StepRequest for ToolRequest {
 
     fn with_key(self, key: &str) -> Self {
         self.with_idempotency_key(key)
+    }
+
+    fn keep_key(self) -> Self {
+        self.keep_idempotency_key()
     }
 }
 

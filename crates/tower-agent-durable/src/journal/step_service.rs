@@ -81,10 +81,14 @@ where
     let context = request.context().clone();
     let steps = Steps::of(&context, || CallSite::of(&request).to_string())?;
     let step = steps.name(request.kind(), &context)?;
-    let conversation = steps.run.conversation;
-    if conversation > 1 {
-        // A call of an earlier turn of the run may have had the same id and arguments.
-        let key = format!("{}-{conversation}", request.key());
+    // What is inside may change the arguments, and an operator looks for the key that the tool had.
+    request = request.keep_key();
+    if step.kind != StepKind::Model
+        && let Some(key) = steps
+            .run
+            .own_key(|| request.key())
+            .map_err(JournalError::from)?
+    {
         request = request.with_key(&key);
     }
     // A call that was asked about keeps the key that the question shows, so that `RunAgain` cannot make the
@@ -106,13 +110,21 @@ where
     }
     // From here on the journal has the start: a crash at any later point leaves an unfinished step.
     let (mut lease, is_unfinished) = match journal.begin(&steps.run, &step, &intent).await? {
-        Begun::Fresh(lease) => (lease, false),
+        Begun::Fresh(lease) => {
+            if let Err(refused) = steps.check_new(&step).await {
+                journal.release(&lease).await?;
+                return Err(refused.into());
+            }
+            (lease, false)
+        }
         Begun::Done(then, record) => {
             check(&step, &then.fingerprint, &intent)?;
+            steps.reach(&step, true);
             return replay(&request, &step, record).await;
         }
         Begun::Unfinished(lease, then) => {
             check(&step, &then.fingerprint, &intent)?;
+            steps.reach(&step, false);
             // The tool may have been declared differently when the attempt was made. Both must allow it.
             (lease, !(intent.is_repeatable && then.is_repeatable))
         }
@@ -132,7 +144,11 @@ where
     };
     match &known {
         // The call still goes through its callbacks and layers; `AnswerUnfinished` answers it innermost.
-        Some((_, answer)) => drop(request.data().insert(answer.clone())),
+        Some((_, answer)) => {
+            // The tool, which may have called agents, is not called.
+            steps.reach(&step, true);
+            request.data().insert(answer.clone());
+        }
         // A new attempt has a new number, so that a late commit of the previous one is refused.
         None if is_unfinished => lease = journal.begin_again(lease).await?,
         None => {}

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use tower_agent::RunContext;
 
+use super::earlier_steps::EarlierSteps;
 use super::error::JournalError;
 use super::open_run::OpenRun;
 use super::step_id::{StepId, StepKind};
@@ -11,6 +12,9 @@ use crate::lock::lock;
 
 /// The key among the run's values.
 const KEY: &str = "tower_agent_durable.steps";
+
+/// The number of times that other members of a team may begin before a step is refused.
+const TURNS: u32 = 8;
 
 /// The steps of a run in this process.
 pub(super) struct Steps {
@@ -24,14 +28,19 @@ struct Seen {
     counts: HashMap<StepId, u32>,
     /// The places of model calls that have failed.
     failed: HashSet<Arc<str>>,
+    earlier: EarlierSteps,
 }
 
 impl Steps {
     /// Begins the steps of a run.
-    pub(super) fn begin(context: &RunContext, run: OpenRun) {
+    pub(super) fn begin(context: &RunContext, run: OpenRun, earlier: EarlierSteps) {
+        let seen = Seen {
+            earlier,
+            ..Seen::default()
+        };
         let steps = Self {
             run,
-            seen: Mutex::default(),
+            seen: Mutex::new(seen),
         };
         context.values().set(KEY, Arc::new(steps));
     }
@@ -96,6 +105,39 @@ impl Steps {
     /// Notes that a model call has failed, and with it its agent.
     pub(super) fn fail(&self, step: &StepId) {
         self.seen().failed.insert(step.path.clone());
+    }
+
+    /// Notes that an agent inside the outermost has begun.
+    pub(super) fn enter(&self, context: &RunContext) {
+        self.seen().earlier.enter(|| context.step_path());
+    }
+
+    /// Notes a step that the journal has.
+    pub(super) fn reach(&self, step: &StepId, is_answered: bool) {
+        self.seen().earlier.reach(step, is_answered);
+    }
+
+    /// Fails if a step that the journal does not have shows that the program is another one.
+    pub(super) async fn check_new(&self, step: &StepId) -> Result<(), JournalError> {
+        // Members of a team that run at once are polled one after another: those after the member that makes
+        // this step must have their turn to begin.
+        for _ in 0..TURNS {
+            if self.missed_by(step).is_none() {
+                return Ok(());
+            }
+            tokio::task::yield_now().await;
+        }
+        match self.missed_by(step) {
+            None => Ok(()),
+            Some(earlier) => Err(JournalError::OtherProgram {
+                step: step.clone(),
+                earlier: Box::new(earlier),
+            }),
+        }
+    }
+
+    fn missed_by(&self, step: &StepId) -> Option<StepId> {
+        self.seen().earlier.missed_by(step).cloned()
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {

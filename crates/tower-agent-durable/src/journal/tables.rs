@@ -12,6 +12,7 @@ use super::known_run::KnownRun;
 use super::open_run::OpenRun;
 use super::record::Record;
 use super::run_end::RunEnd;
+use super::run_key::RunKey;
 use super::run_status::RunStatus;
 use super::step_id::StepId;
 use crate::database::{Row, Sql, Transaction, Value};
@@ -23,11 +24,10 @@ use crate::time::now;
 
 const KNOW: &str = "\
     INSERT INTO tower_agent_runs \
-    (run, agent, owner, epoch, input, conversation, status, started_at, updated_at) \
-    VALUES ($1, $2, NULLIF($5, ''), 0, 0, 0, $3, $4, $4) \
-    ON CONFLICT (run) DO UPDATE SET updated_at = excluded.updated_at, \
-    owner = COALESCE(excluded.owner, tower_agent_runs.owner) \
-    RETURNING epoch, input, conversation, status, ended";
+    (owner, run, agent, epoch, input, conversation, status, started_at, updated_at) \
+    VALUES ($1, $2, $3, 0, 0, 0, $4, $5, $5) \
+    ON CONFLICT (owner, run) DO UPDATE SET updated_at = excluded.updated_at \
+    RETURNING id, epoch, input, conversation, status, ended";
 
 const REQUESTS: &str = "\
     SELECT fingerprint, request FROM tower_agent_run_inputs WHERE run = $1 AND number >= $2 ORDER BY number";
@@ -35,57 +35,64 @@ const REQUESTS: &str = "\
 const START: &str = "\
     UPDATE tower_agent_runs \
     SET agent = $2, epoch = $3, input = $4, conversation = $5, status = $6, ended = NULL \
-    WHERE run = $1";
+    WHERE id = $1";
 
 const ADD_INPUT: &str = "\
     INSERT INTO tower_agent_run_inputs (run, number, fingerprint, request) \
     VALUES ($1, $2, $3, $4)";
 
-const CHECK: &str =
-    "UPDATE tower_agent_runs SET updated_at = $2 WHERE run = $1 RETURNING epoch, status";
+const CHECK: &str = "\
+    UPDATE tower_agent_runs SET updated_at = $3 WHERE owner = $1 AND run = $2 \
+    RETURNING id, epoch, status";
+
+const EARLIER_STEPS: &str = "\
+    SELECT s.id, s.intent, s.ended_at FROM tower_agent_run_steps s \
+    JOIN tower_agent_runs r ON r.id = s.run AND r.input = s.input \
+    WHERE r.owner = $1 AND r.run = $2 ORDER BY s.position";
 
 const STEP: &str =
     "SELECT intent, attempt, record FROM tower_agent_run_steps WHERE run = $1 AND step = $2";
 
 const ADD_STEP: &str = "\
-    INSERT INTO tower_agent_run_steps (run, step, id, intent, attempt, begun_at) \
-    VALUES ($1, $2, $3, $4, 1, $5)";
+    INSERT INTO tower_agent_run_steps (run, step, id, intent, input, attempt, begun_at) \
+    VALUES ($1, $2, $3, $4, $5, 1, $6)";
 
 const BEGIN_AGAIN: &str = "\
-    UPDATE tower_agent_run_steps SET attempt = attempt + 1, begun_at = $4 \
+    UPDATE tower_agent_run_steps SET attempt = attempt + 1, begun_at = $4, input = $5 \
     WHERE run = $1 AND step = $2 AND attempt = $3 AND record IS NULL";
 
 const COMMIT: &str = "\
-    UPDATE tower_agent_run_steps SET record = $4, ended_at = $5 \
+    UPDATE tower_agent_run_steps SET record = $4, ended_at = $5, input = $6 \
     WHERE run = $1 AND step = $2 AND attempt = $3 AND record IS NULL";
 
 const RELEASE: &str = "\
     DELETE FROM tower_agent_run_steps \
     WHERE run = $1 AND step = $2 AND attempt = $3 AND record IS NULL";
 
-const END: &str = "UPDATE tower_agent_runs SET status = $2, ended = $3 WHERE run = $1";
+const END: &str = "UPDATE tower_agent_runs SET status = $2, ended = $3 WHERE id = $1";
 
 pub(super) async fn start(database: &dyn Sql, input: &Input) -> Result<OpenRun, JournalError> {
-    let id = input.request.run_id();
+    let key = input.key();
     let running = RunStatus::Running.as_str();
     let mut tx = database.begin().await?;
     // Creates the row of a new run, and locks the row of a known one until the commit.
     let known = [
-        id.into(),
+        key.owner().into(),
+        (&*key.run).into(),
         (&*input.agent).into(),
         running.into(),
         now().into(),
-        input.user.as_deref().unwrap_or_default().into(),
     ];
     let Some(row) = tx.fetch_all(KNOW, &known).await?.pop() else {
-        return Err(unknown(id));
+        return Err(unknown(&key));
     };
+    let id: i64 = row.number("id")?;
     // Requests are numbered from 1, so 0 is a row that this transaction has created.
     let latest: u32 = row.number("input")?;
     let run = if latest == 0 {
-        OpenRun::new(id, 1, 1, 1)
+        OpenRun::new(key, 1, 1, 1)
     } else {
-        known_run(&mut *tx, id, &row).await?.start(input)?
+        known_run(&mut *tx, key, &row).await?.start(input)?
     };
     let start = [
         id.into(),
@@ -113,12 +120,18 @@ pub(super) async fn start(database: &dyn Sql, input: &Input) -> Result<OpenRun, 
 
 async fn known_run(
     tx: &mut dyn Transaction,
-    id: &str,
+    key: RunKey,
     row: &Row,
 ) -> Result<KnownRun, JournalError> {
-    let status = RunStatus::of_open_run(id, row.text("status")?)?;
+    let id: i64 = row.number("id")?;
+    let status = RunStatus::of_open_run(&key.run, row.text("status")?)?;
     let conversation: u32 = row.number("conversation")?;
-    let run = OpenRun::new(id, row.number("epoch")?, row.number("input")?, conversation);
+    let run = OpenRun::new(
+        key,
+        row.number("epoch")?,
+        row.number("input")?,
+        conversation,
+    );
     let mut known = KnownRun::new(run, status);
     let rows = tx
         .fetch_all(REQUESTS, &[id.into(), conversation.into()])
@@ -137,6 +150,26 @@ async fn known_run(
     Ok(known)
 }
 
+pub(super) async fn earlier_steps(
+    database: &dyn Sql,
+    run: &OpenRun,
+) -> Result<Vec<StepId>, JournalError> {
+    let key = run.key();
+    let rows = database
+        .read(EARLIER_STEPS, &[key.owner().into(), (&*key.run).into()])
+        .await?;
+    let mut steps = Vec::new();
+    for row in &rows {
+        let has_ended = row.optional_number::<i64>("ended_at")?.is_some();
+        let intent: Intent = from_json(row.text("intent")?)?;
+        // One that may be repeated is lost with its process.
+        if has_ended || !intent.is_repeatable {
+            steps.push(from_json(row.text("id")?)?);
+        }
+    }
+    Ok(steps)
+}
+
 pub(super) async fn begin(
     database: &dyn Sql,
     run: &OpenRun,
@@ -145,8 +178,8 @@ pub(super) async fn begin(
 ) -> Result<Begun, JournalError> {
     let key = step.key();
     let mut tx = database.begin().await?;
-    check(&mut *tx, run).await?;
-    let step_key = [(&*run.id).into(), (&key).into()];
+    let id = check(&mut *tx, run).await?;
+    let step_key = [id.into(), (&key).into()];
     if let Some(row) = tx.fetch_all(STEP, &step_key).await?.pop() {
         // Nothing was written but the time of the check, so the transaction is dropped.
         let then = from_json(row.text("intent")?)?;
@@ -161,10 +194,11 @@ pub(super) async fn begin(
     let name = to_json(step)?;
     let intent = to_json(intent)?;
     let add = [
-        (&*run.id).into(),
+        id.into(),
         (&key).into(),
         (&name).into(),
         (&intent).into(),
+        run.input.into(),
         now().into(),
     ];
     tx.execute(ADD_STEP, &add).await?;
@@ -173,7 +207,8 @@ pub(super) async fn begin(
 }
 
 pub(super) async fn begin_again(database: &dyn Sql, lease: Lease) -> Result<Lease, JournalError> {
-    write(database, &lease, BEGIN_AGAIN, &[now().into()]).await?;
+    let more = [now().into(), lease.run.input.into()];
+    write(database, &lease, BEGIN_AGAIN, &more).await?;
     Ok(Lease {
         attempt: lease.attempt.saturating_add(1),
         ..lease
@@ -186,7 +221,9 @@ pub(super) async fn commit(
     record: &Record,
 ) -> Result<(), JournalError> {
     let record = to_json(record)?;
-    write(database, lease, COMMIT, &[(&record).into(), now().into()]).await
+    let input = lease.run.input.into();
+    let more = [(&record).into(), now().into(), input];
+    write(database, lease, COMMIT, &more).await
 }
 
 pub(super) async fn release(database: &dyn Sql, lease: &Lease) -> Result<(), JournalError> {
@@ -201,8 +238,8 @@ pub(super) async fn end(
     let status = end.status().as_str();
     let ended = to_json(end)?;
     let mut tx = database.begin().await?;
-    check(&mut *tx, run).await?;
-    tx.execute(END, &[(&*run.id).into(), status.into(), (&ended).into()])
+    let id = check(&mut *tx, run).await?;
+    tx.execute(END, &[id.into(), status.into(), (&ended).into()])
         .await?;
     Ok(tx.commit().await?)
 }
@@ -215,10 +252,10 @@ async fn write(
     more: &[Value<'_>],
 ) -> Result<(), JournalError> {
     let key = lease.step.key();
-    let mut values = vec![(&*lease.run.id).into(), (&key).into(), lease.attempt.into()];
-    values.extend_from_slice(more);
     let mut tx = database.begin().await?;
-    check(&mut *tx, &lease.run).await?;
+    let id = check(&mut *tx, &lease.run).await?;
+    let mut values = vec![id.into(), (&key).into(), lease.attempt.into()];
+    values.extend_from_slice(more);
     if tx.execute(sql, &values).await? != 1 {
         // Another attempt has begun or ended the step since. The epoch is this process's, so it is a
         // second call in this process, or a lease that was used twice.
@@ -229,14 +266,13 @@ async fn write(
     Ok(tx.commit().await?)
 }
 
-/// Fails unless this process has the run. The update locks its row, so that no other process takes the run
-/// over before the transaction ends.
-async fn check(tx: &mut dyn Transaction, run: &OpenRun) -> Result<(), JournalError> {
-    let mut rows = tx
-        .fetch_all(CHECK, &[(&*run.id).into(), now().into()])
-        .await?;
-    let Some(row) = rows.pop() else {
-        return Err(unknown(&run.id));
+/// Returns the id of the run's row, or fails unless this process has the run. The update locks the row, so
+/// that no other process takes the run over before the transaction ends.
+async fn check(tx: &mut dyn Transaction, run: &OpenRun) -> Result<i64, JournalError> {
+    let key = run.key();
+    let values = [key.owner().into(), (&*key.run).into(), now().into()];
+    let Some(row) = tx.fetch_all(CHECK, &values).await?.pop() else {
+        return Err(unknown(&key));
     };
     RunStatus::of_open_run(&run.id, row.text("status")?)?;
     if row.number::<u64>("epoch")? != run.epoch {
@@ -244,11 +280,12 @@ async fn check(tx: &mut dyn Transaction, run: &OpenRun) -> Result<(), JournalErr
             run: run.id.clone(),
         });
     }
-    Ok(())
+    Ok(row.number("id")?)
 }
 
-pub(super) fn unknown(run: &str) -> JournalError {
-    JournalError::UnknownRun { run: run.into() }
+pub(super) fn unknown(key: &RunKey) -> JournalError {
+    let run = key.run.clone();
+    JournalError::UnknownRun { run }
 }
 
 /// Returns the end of a run, if it has one.

@@ -269,6 +269,10 @@ impl<J: Journal> Journal for Watched<J> {
         Ok(run)
     }
 
+    async fn earlier_steps(&self, run: &OpenRun) -> Result<Vec<StepId>, JournalError> {
+        self.inner.earlier_steps(run).await
+    }
+
     async fn begin(
         &self,
         run: &OpenRun,

@@ -1,6 +1,6 @@
 //! The contract of every database as a journal.
 
-use crate::support::conformance::{keeps_runs, runs};
+use crate::support::conformance::{keeps_runs, programs, runs};
 use crate::support::place::{Database, InFile, OnServer, Place};
 use crate::support::server::Server;
 
@@ -28,4 +28,5 @@ async fn conforms<P: Place<Journal: Database>>(new: impl Fn() -> P) {
     runs::a_late_answer_is_refused_and_the_next_request_has_the_outcome(new()).await;
     runs::runs_that_have_ended_are_deleted_when_they_are_old(new()).await;
     runs::runs_are_listed_the_latest_first(new()).await;
+    programs::two_users_may_choose_one_run_id(new()).await;
 }

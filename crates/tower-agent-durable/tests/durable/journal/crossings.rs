@@ -9,7 +9,7 @@ use tower_agent::{
     Agent, AgentRequest, AgentResponse, BoxError, Effect, Error, ErrorKind, Message, ModelRequest,
     ModelResponse, Resolution, RunStream, Tool,
 };
-use tower_agent_durable::journal::{JournalError, RunStatus, Unfinished};
+use tower_agent_durable::journal::{JournalError, RunKey, RunStatus, Unfinished};
 use tower_agent_durable::{SessionKey, SessionLayer, Sqlite};
 use tower_agent_middleware::approval::{Approval, Decision};
 
@@ -188,8 +188,9 @@ async fn a_consumer_that_goes_away_in_a_session_costs_no_second_payment() {
     );
     assert_eq!((response.text(), pay.get()), ("Done.".into(), 1));
     // The run itself waits for somebody who knows.
-    let run = database.runs();
-    assert_eq!(run.get("run 1").await.unwrap().status, RunStatus::Running);
+    let run = RunKey::new("run 1").of(&*key.user);
+    let run = database.runs().get(run).await.unwrap();
+    assert_eq!(run.status, RunStatus::Running);
 }
 
 #[tokio::test]

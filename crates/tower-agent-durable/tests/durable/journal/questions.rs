@@ -1,16 +1,19 @@
 //! A call that may have been made is not made by another run of its conversation without an answer.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use futures::StreamExt;
 use serde_json::{Value, json};
 use tower::{Layer, ServiceExt};
-use tower_agent::{Agent, AgentRequest};
+use tower_agent::message::ToolCall;
+use tower_agent::{Agent, AgentRequest, BoxError, Message, ModelRequest, ModelResponse, Tool};
 use tower_agent_agui::AgUi;
 use tower_agent_agui::threads::Roles;
-use tower_agent_durable::journal::{JournalError, Unfinished};
+use tower_agent_durable::journal::{JournalError, RunKey, Unfinished};
 use tower_agent_durable::{SessionKey, SessionLayer, SessionThreads, Sqlite};
 use tower_agent_middleware::approval::Approval;
+use tower_agent_middleware::redact::{Detector, Redact};
 
 use crate::memory::Memory;
 use crate::support::conformance::questions::{Keys, answer, asked, go_on, keys, slow, told};
@@ -153,5 +156,46 @@ async fn an_answer_counts_in_a_thread_once() {
         // The same answer again.
         let _ = send(&operator, "r5", answer).await;
         assert_eq!(keys(&paid).len(), count);
+    }
+}
+
+#[tokio::test]
+async fn a_redacted_call_has_the_key_that_its_question_shows() {
+    let (database, paid) = (Sqlite::in_memory().await.unwrap(), Keys::default());
+    let agent = || {
+        // It pays to the address that it has found.
+        let model = tower::service_fn(|request: ModelRequest| async move {
+            let mut found = request.messages().iter().flat_map(Message::tool_results);
+            let call = match found.next().map(|found| found.text()) {
+                None => ToolCall::new("c0", "find", json!({})),
+                Some(to) => {
+                    assert!(!to.contains("ann@example.com"), "{to}");
+                    ToolCall::new("c1", "pay", json!({ "to": to }))
+                }
+            };
+            Ok::<_, BoxError>(match request.messages().len() {
+                1 | 3 => ModelResponse::from_tool_calls([call]),
+                _ => ModelResponse::from_text("Done."),
+            })
+        });
+        let find = Tool::function("find", "Finds.", |_: Value| "ann@example.com");
+        let redact = Redact::new([Detector::email()]).unwrap().numbered();
+        let agent = durable(model, database.clone()).callbacks(redact.restore_when(|_| true));
+        agent.tool(find).tool(slow(&paid, 1)).build().unwrap()
+    };
+    let mut seen = HashSet::new();
+    for user in ["ada", "bob"] {
+        let key = RunKey::new("run 1").of(user);
+        let paused = agent().run(key.request("Pay Ann.")).await.unwrap();
+        let (_, shown) = asked(&paused);
+        let again = answer(&paused, Unfinished::RunAgain);
+        let request = database.runs().request(&key).await.unwrap();
+        agent()
+            .run(request.with_resolutions([again]))
+            .await
+            .unwrap();
+        let keys = std::mem::take(&mut *paid.lock().unwrap());
+        assert_eq!(keys, [shown.as_str().unwrap(); 2], "{user}");
+        assert!(seen.insert(keys[0].clone()), "two users have one key");
     }
 }

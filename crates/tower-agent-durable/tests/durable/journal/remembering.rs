@@ -30,6 +30,10 @@ impl Journal for Remembering {
         self.inner.start(input).await
     }
 
+    async fn earlier_steps(&self, run: &OpenRun) -> Result<Vec<StepId>, JournalError> {
+        self.inner.earlier_steps(run).await
+    }
+
     async fn begin(
         &self,
         run: &OpenRun,

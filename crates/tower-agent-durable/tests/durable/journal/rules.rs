@@ -109,6 +109,10 @@ impl Journal for Failing {
         self.then(self.inner.start(input)).await
     }
 
+    async fn earlier_steps(&self, run: &OpenRun) -> Result<Vec<StepId>, JournalError> {
+        self.inner.earlier_steps(run).await
+    }
+
     async fn begin(
         &self,
         run: &OpenRun,

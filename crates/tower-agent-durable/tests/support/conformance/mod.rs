@@ -1,5 +1,6 @@
 //! The contract of every journal.
 
+pub(crate) mod programs;
 pub(crate) mod questions;
 mod races;
 pub(crate) mod runs;
@@ -26,8 +27,12 @@ pub(crate) async fn keeps_runs<P: Place>(new: impl AsyncFn() -> P) {
     runs::a_run_that_has_completed_has_a_next_turn(new().await).await;
     runs::another_answer_is_refused_while_the_run_waits_for_more_or_has_failed(new().await).await;
     runs::an_answer_from_before_another_one_repeats_nothing(new().await).await;
+    programs::the_program_that_began_a_run_goes_on_with_it(&new).await;
+    programs::a_program_that_does_not_come_to_what_was_done_is_refused(&new).await;
+    programs::two_users_with_one_run_id_have_a_run_each(new().await).await;
     questions::an_answer_counts_in_a_run_of_any_id(new().await).await;
     questions::an_attempt_in_another_run_has_a_question_of_its_own(new().await).await;
+    questions::a_call_has_one_key_whatever_callbacks_make_of_its_arguments(new().await).await;
     questions::layers_around_the_tool_change_nothing(new().await).await;
     races::the_later_of_two_workers_of_a_run_wins_and_the_other_writes_no_more(new().await).await;
     races::runs_that_start_at_once_have_one_winner(new().await).await;
@@ -43,6 +48,10 @@ impl Journal for Receiver {
     async fn start(&self, input: &Input) -> Result<OpenRun, JournalError> {
         *self.0.lock().unwrap() = Some(input.clone());
         Err(StoreError::database("it only receives").into())
+    }
+
+    async fn earlier_steps(&self, _: &OpenRun) -> Result<Vec<StepId>, JournalError> {
+        unreachable!("the run was not started")
     }
 
     async fn begin(&self, _: &OpenRun, _: &StepId, _: &Intent) -> Result<Begun, JournalError> {

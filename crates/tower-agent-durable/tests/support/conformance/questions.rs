@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
+use tower_agent::callback::before_tool;
 use tower_agent::{
     Agent, AgentRequest, AgentResponse, Error, ErrorKind, Resolution, Tool, ToolRequest,
 };
@@ -234,4 +235,27 @@ pub(crate) async fn layers_around_the_tool_change_nothing(place: impl Place) {
         }
         assert_eq!(keys(&paid)[1], question.1);
     }
+}
+
+pub(crate) async fn a_call_has_one_key_whatever_callbacks_make_of_its_arguments(place: impl Place) {
+    let journal = place.open().await;
+    let paid = Keys::default();
+    let agent = || {
+        let adds = |name: &'static str| {
+            before_tool(move |request: &mut ToolRequest| {
+                request.arguments_mut()[name] = json!(1);
+            })
+        };
+        let worker = Agent::builder(calling(&["pay"], &Count::default())).name("worker");
+        let worker = worker.on_tool(adds("one")).on_tool(adds("other"));
+        let worker = worker.tool(slow(&paid, 1)).build().unwrap();
+        let boss = durable(calling(&["worker"], &Count::default()), journal.clone());
+        let boss = boss.on_tool(adds("more")).tool(worker.into_tool("Pays."));
+        boss.build().unwrap()
+    };
+    let paused = agent().run(request()).await.unwrap();
+    let again = answer(&paused, Unfinished::RunAgain);
+    let (_, shown) = asked(&paused);
+    agent().run(go_on(&paused, [again])).await.unwrap();
+    assert_eq!(keys(&paid), [shown.as_str().unwrap(); 2]);
 }
