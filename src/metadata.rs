@@ -16,6 +16,10 @@ struct MetadataFields {
     request_id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     model: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    endpoint: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error_code: Option<String>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     rate_limits: BTreeMap<String, String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -43,6 +47,19 @@ impl Metadata {
         self.0.as_ref()?.model.as_deref()
     }
 
+    /// Returns the method and the URL of a call that failed, without query and keys, such as
+    /// `POST https://api.openai.com/v1/responses`.
+    #[must_use]
+    pub fn endpoint(&self) -> Option<&str> {
+        self.0.as_ref()?.endpoint.as_deref()
+    }
+
+    /// Returns the provider's own code of an error, such as `model_not_found`.
+    #[must_use]
+    pub fn error_code(&self) -> Option<&str> {
+        self.0.as_ref()?.error_code.as_deref()
+    }
+
     /// Returns the rate-limit headers as sent, by lower-case name.
     pub fn rate_limits(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0
@@ -57,8 +74,9 @@ impl Metadata {
         self.0.as_ref()?.cost
     }
 
-    /// Returns whether the stream ended before the usage that was requested. The message is complete,
-    /// but the [usage](crate::ModelResponse::usage) is not known, and zero.
+    /// Returns whether the response ended before the usage that was requested: a stream was cut off after
+    /// the message, or the provider rejected a call of the model. The message is complete, but the
+    /// [usage](crate::ModelResponse::usage) is not known, and zero.
     #[must_use]
     pub fn is_cut(&self) -> bool {
         self.0.as_ref().is_some_and(|fields| fields.is_cut)
@@ -82,6 +100,18 @@ impl Metadata {
         self.update(|fields| fields.model = Some(model.into()))
     }
 
+    /// Sets the method and the URL of a call that failed, without query and keys.
+    #[must_use]
+    pub fn with_endpoint(self, endpoint: impl Into<String>) -> Self {
+        self.update(|fields| fields.endpoint = Some(endpoint.into()))
+    }
+
+    /// Sets the provider's own code of an error.
+    #[must_use]
+    pub fn with_error_code(self, code: impl Into<String>) -> Self {
+        self.update(|fields| fields.error_code = Some(code.into()))
+    }
+
     /// Adds a rate-limit header.
     #[must_use]
     pub fn with_rate_limit(self, name: impl Into<String>, value: impl Into<String>) -> Self {
@@ -96,7 +126,7 @@ impl Metadata {
         self.update(|fields| fields.cost = Some(cost))
     }
 
-    /// Sets whether the stream ended before the usage that was requested.
+    /// Sets whether the response ended before the usage that was requested.
     #[must_use]
     pub fn with_cut(self, is_cut: bool) -> Self {
         // Without data for what is the rule.

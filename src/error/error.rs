@@ -349,12 +349,7 @@ impl fmt::Display for Error {
         if let Some(raised_by) = raised_by {
             write!(f, " (raised by {})", raised_by)?;
         }
-        match (metadata.status(), metadata.request_id()) {
-            (Some(status), Some(id)) => write!(f, " (status {status}, request {id})")?,
-            (Some(status), None) => write!(f, " (status {status})")?,
-            (None, Some(id)) => write!(f, " (request {id})")?,
-            (None, None) => {}
-        }
+        write_origin(f, metadata)?;
         if let Some(after) = retry_after {
             write!(f, "; retry after {} s", after.as_secs_f64())?;
         }
@@ -363,6 +358,28 @@ impl fmt::Display for Error {
             None => Ok(()),
         }
     }
+}
+
+/// Writes where the error came from, as far as it is known.
+fn write_origin(f: &mut fmt::Formatter<'_>, metadata: &Metadata) -> fmt::Result {
+    let status = metadata.status().map(|status| status.to_string());
+    let origin = [
+        ("", metadata.endpoint()),
+        ("status ", status.as_deref()),
+        ("code ", metadata.error_code()),
+        ("request ", metadata.request_id()),
+    ];
+    let mut known = origin
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value?)));
+    let Some((name, first)) = known.next() else {
+        return Ok(());
+    };
+    write!(f, " ({name}{first}")?;
+    for (name, value) in known {
+        write!(f, ", {name}{value}")?;
+    }
+    f.write_str(")")
 }
 
 impl fmt::Debug for Error {

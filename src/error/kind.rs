@@ -24,7 +24,7 @@ pub enum ErrorKind {
     RateLimited,
     /// The provider, or a local limit, accepts no more calls at the moment.
     Overloaded,
-    /// The provider rejected the credentials.
+    /// The provider rejected the credentials, or does not permit their owner the call.
     Auth,
     /// The provider does not know the model or the URL.
     NotFound,
@@ -32,6 +32,10 @@ pub enum ErrorKind {
     InvalidRequest,
     /// The conversation is longer than the model's context window.
     ContextLength,
+    /// A filter of the provider blocked the request, or the whole answer. An answer that was blocked in
+    /// part is a response with the reason
+    /// [`ContentFilter`](crate::model::FinishReason::ContentFilter).
+    ContentFilter,
     /// The provider failed while processing the request.
     Provider,
     /// The provider could not be reached, or the connection broke.
@@ -98,6 +102,7 @@ impl ErrorKind {
             Self::NotFound => "not_found",
             Self::InvalidRequest => "invalid_request",
             Self::ContextLength => "context_length",
+            Self::ContentFilter => "content_filter",
             Self::Provider => "provider",
             Self::Connection => "connection",
             Self::Protocol => "protocol",
@@ -137,6 +142,7 @@ impl ErrorKind {
             | Self::RateLimited
             | Self::Overloaded
             | Self::InvalidRequest
+            | Self::ContentFilter
             | Self::Provider
             | Self::Protocol
             | Self::Tool
@@ -167,6 +173,7 @@ impl fmt::Display for ErrorKind {
             Self::NotFound => "not found",
             Self::InvalidRequest => "invalid request",
             Self::ContextLength => "context too long",
+            Self::ContentFilter => "blocked by a content filter",
             Self::Provider => "provider failed",
             Self::Connection => "connection failed",
             Self::Protocol => "protocol violation",

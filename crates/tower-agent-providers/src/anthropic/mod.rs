@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Used by Anthropic, and by the gateways and servers that speak its protocol. The address and the
-//! key are read from `ANTHROPIC_BASE_URL` (without `/v1`) and `ANTHROPIC_API_KEY`:
+//! key are read from `ANTHROPIC_BASE_URL` (with or without `/v1`) and `ANTHROPIC_API_KEY`:
 //!
 //! ```
 //! # #[cfg(feature = "http-client")]

@@ -39,6 +39,8 @@ fn with_details(mut fault: Fault, error: &Value) -> Fault {
         .contains("input token count")
     {
         fault = fault.with_kind(ErrorKind::ContextLength);
+    } else if is_filter(code) {
+        fault = fault.with_kind(ErrorKind::ContentFilter);
     } else if let Some(kind) = failure(code) {
         fault = fault.with_kind(kind);
     }

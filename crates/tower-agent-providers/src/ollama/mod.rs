@@ -23,8 +23,8 @@
 //! # fn main() {}
 //! ```
 //!
-//! The server is the one at `OLLAMA_HOST`, which is read as Ollama itself reads it, or else the one at
-//! `http://127.0.0.1:11434`. It needs no key; that of `OLLAMA_API_KEY` is sent if there is one.
+//! The server is the one at the base URL or `OLLAMA_HOST`, which are read as Ollama itself reads the
+//! variable, with or without `/api` or `/v1`, or else the one at `http://127.0.0.1:11434`. It needs no key; that of `OLLAMA_API_KEY` is sent if there is one.
 //!
 //! # Requests
 //!

@@ -52,6 +52,9 @@
 //! - [`extra`](tower_agent::Settings::extra) is [merged](crate#extra-settings). A `null` in it removes
 //!   the field, such as `stream_options` for a server that rejects it.
 //!
+//! A call of the model that the server rejected, as Groq does if it does not match the tool's schema, is
+//! returned as the model made it, so that the agent tells the model what is wrong.
+//!
 //! A refusal is returned as text with the finish reason `refusal`. A tool call's `extra_content` is
 //! kept and sent back. See [`HttpModel`] for streams and errors.
 //!

@@ -27,11 +27,26 @@ pub struct Fault {
     kind: Option<ErrorKind>,
     retryable: Option<bool>,
     retry_after: Option<Duration>,
-    /// Its `code` and `type`, if they are text.
+    /// The first of its `code`, `type` and `status` that is text, as it was sent.
+    code: Option<String>,
+    /// All of them in lower case, and those of the server behind a gateway.
     words: Vec<String>,
-    /// Its `code`, if it is a number.
+    /// The HTTP status that its `code` or `status` repeats.
     number: Option<u16>,
 }
+
+/// What servers say of a prompt that their filter blocked, without a code of its own.
+const FILTERED: [&str; 6] = [
+    "flagged as potentially violating",
+    "content filtering policy",
+    "content management policy",
+    "content exists risk",
+    "content violates usage guidelines",
+    "your input was flagged",
+];
+
+/// What servers say of a model that they do not have, without a code of its own.
+const NO_SUCH_MODEL: [&str; 3] = ["is not a valid model", "model not found", "model not exist"];
 
 const TOO_LONG: [&str; 10] = [
     "context length",
@@ -57,6 +72,7 @@ impl Fault {
             kind: None,
             retryable: None,
             retry_after: None,
+            code: None,
             words: Vec::new(),
             number: None,
         }
@@ -116,8 +132,9 @@ impl Fault {
             None if !error["detail"].is_null() => error["detail"].to_string(),
             None => error.to_string(),
         };
-        if let Some(upstream) = upstream(&error["metadata"]) {
-            message = format!("{message}: {upstream}");
+        let upstream = upstream(&error["metadata"]);
+        if let Some(upstream) = &upstream {
+            message = format!("{message}: {}", upstream.message);
         }
         let mut fault = Self::new(message);
         for value in [
@@ -127,20 +144,21 @@ impl Fault {
             &around["code"],
         ] {
             match value {
-                // Some servers send the HTTP status as text.
-                Value::String(word) => match word.parse() {
-                    Ok(number) => fault.number = fault.number.or(Some(number)),
-                    Err(_) => fault.words.push(word.to_ascii_lowercase()),
-                },
+                Value::String(word) => fault = fault.with_code(word),
                 Value::Number(number) => {
-                    let number = number
-                        .as_u64()
-                        .and_then(|number| u16::try_from(number).ok());
+                    let number = number.as_u64().and_then(status_number);
                     fault.number = fault.number.or(number);
                 }
                 _ => {}
             }
         }
+        // Azure says there which of its filters it was.
+        if let Some(word) = error["innererror"]["code"].as_str() {
+            fault = fault.with_code(word);
+        }
+        fault
+            .words
+            .extend(upstream.into_iter().flat_map(|fault| fault.words));
         // The call as the model wrote it, by which its fault is found.
         match error["failed_generation"].as_str() {
             Some(call) => fault.with_quote(call),
@@ -152,6 +170,29 @@ impl Fault {
     #[must_use]
     pub fn with_kind(mut self, kind: ErrorKind) -> Self {
         self.kind = Some(kind);
+        self
+    }
+
+    /// Adds a code, from which the kind follows. The first is the error's
+    /// [`error_code`](tower_agent::message::Metadata::error_code).
+    ///
+    /// ```
+    /// use tower_agent_providers::protocol::Fault;
+    ///
+    /// let fault = Fault::new("No such model.").with_code("model_not_found");
+    /// assert_eq!(fault.code(), Some("model_not_found"));
+    /// ```
+    #[must_use]
+    pub fn with_code(mut self, code: &str) -> Self {
+        if code.is_empty() {
+            return self;
+        }
+        self.code.get_or_insert_with(|| code.to_owned());
+        // Some servers send the HTTP status as text.
+        match code.parse().ok().and_then(status_number) {
+            Some(number) => self.number = self.number.or(Some(number)),
+            None => self.words.push(code.to_ascii_lowercase()),
+        }
         self
     }
 
@@ -182,6 +223,12 @@ impl Fault {
         &self.message
     }
 
+    /// Returns the provider's own code.
+    #[must_use]
+    pub fn code(&self) -> Option<&str> {
+        self.code.as_deref()
+    }
+
     pub(crate) fn quote(&self) -> Option<&[u8]> {
         self.quote.as_deref()
     }
@@ -196,7 +243,7 @@ impl Fault {
             return Some(false);
         }
         // The model has erred, not the request: the next call of it may be better.
-        let is_model_error = self.says(&["tool_use_failed"]);
+        let is_model_error = self.says(&["tool_use_failed", "json_validate_failed"]);
         self.retryable.or(is_model_error.then_some(true))
     }
 
@@ -214,6 +261,13 @@ impl Fault {
             .map(|status| status.as_u16())
             .or(self.number)
             .unwrap_or(0);
+        // These come with several statuses, so the words decide.
+        if self.is_filtered(code) {
+            return ErrorKind::ContentFilter;
+        }
+        if self.is_unknown_model(code) {
+            return ErrorKind::NotFound;
+        }
         match code {
             401 | 403 => ErrorKind::Auth,
             404 => ErrorKind::NotFound,
@@ -227,7 +281,6 @@ impl Fault {
             // Groq names its rate limit for a request that alone exceeds it: waiting does not help.
             413 => ErrorKind::InvalidRequest,
             400..500 if self.says(&["rate_limit_exceeded"]) => ErrorKind::RateLimited,
-            400..500 if self.says(&["model_not_found", "invalid_model"]) => ErrorKind::NotFound,
             // xAI reports a wrong key as an invalid argument.
             400 if says_wrong_key(&self.message) => ErrorKind::Auth,
             400..500 => ErrorKind::InvalidRequest,
@@ -235,12 +288,25 @@ impl Fault {
         }
     }
 
+    fn is_filtered(&self, code: u16) -> bool {
+        let words = [
+            "content_filter",
+            "content_policy",
+            "responsibleaipolicyviolation",
+            "data_inspection_failed",
+            "moderation",
+        ];
+        self.says(&words) || code < 500 && self.mentions(&FILTERED)
+    }
+
+    fn is_unknown_model(&self, code: u16) -> bool {
+        self.says(&["model_not_found", "invalid_model"])
+            || matches!(code, 0 | 400 | 422) && self.mentions(&NO_SUCH_MODEL)
+    }
+
     fn is_too_long(&self, code: u16) -> bool {
-        if self.words.iter().any(|word| says_too_long(word)) {
-            return true;
-        }
         // The message of a server that failed may name a limit that is not the cause.
-        code < 500 && says_too_long(&self.message.to_ascii_lowercase())
+        self.says(&TOO_LONG) || code < 500 && self.mentions(&TOO_LONG)
     }
 
     fn kind_of_words(&self) -> ErrorKind {
@@ -274,31 +340,33 @@ impl Fault {
             .iter()
             .any(|word| parts.iter().any(|part| word.contains(part)))
     }
+
+    fn mentions(&self, phrases: &[&str]) -> bool {
+        let message = self.message.to_ascii_lowercase();
+        phrases.iter().any(|phrase| message.contains(phrase))
+    }
 }
 
-/// Returns the reason of the server behind a gateway, and the server's name, as OpenRouter reports
-/// them.
-fn upstream(metadata: &Value) -> Option<String> {
-    let reason = match &metadata["raw"] {
+/// Returns the number if it can be an HTTP status: some servers have numbers of their own.
+fn status_number(number: u64) -> Option<u16> {
+    u16::try_from(number)
+        .ok()
+        .filter(|number| (100..600).contains(number))
+}
+
+/// Returns the fault of the server behind a gateway, with the server's name in its message, as
+/// OpenRouter reports them.
+fn upstream(metadata: &Value) -> Option<Fault> {
+    let mut fault = match &metadata["raw"] {
         Value::Null => return None,
         // The body of the server behind, which may be JSON or not.
-        Value::String(body) => match Fault::from_json(body.as_bytes()) {
-            Some(fault) => fault.message.into_owned(),
-            None => body.clone(),
-        },
-        body => match Fault::read(body) {
-            Some(fault) => fault.message.into_owned(),
-            None => body.to_string(),
-        },
+        Value::String(body) => Fault::reported(body),
+        body => Fault::read(body).unwrap_or_else(|| Fault::new(body.to_string())),
     };
-    Some(match metadata["provider_name"].as_str() {
-        Some(name) => format!("{name}: {reason}"),
-        None => reason,
-    })
-}
-
-fn says_too_long(text: &str) -> bool {
-    TOO_LONG.iter().any(|words| text.contains(words))
+    if let Some(name) = metadata["provider_name"].as_str() {
+        fault.message = format!("{name}: {}", fault.message).into();
+    }
+    Some(fault)
 }
 
 fn says_wrong_key(message: &str) -> bool {

@@ -107,6 +107,8 @@ mod joined;
 mod provider_fields;
 mod tool_name;
 mod unsupported;
+#[cfg(any(feature = "anthropic", feature = "gemini", feature = "openai"))]
+mod version;
 
 use std::borrow::Cow;
 
@@ -125,6 +127,10 @@ pub(crate) use self::joined::joined;
 pub use self::provider_fields::provider_fields;
 pub use self::tool_name::tool_name;
 pub use self::unsupported::unsupported;
+#[cfg(any(feature = "gemini", feature = "openai"))]
+pub(crate) use self::version::with_version;
+#[cfg(feature = "anthropic")]
+pub(crate) use self::version::with_version_always;
 use tower_agent::error::Result;
 
 /// A provider's protocol. See the [module](self) for an example.
@@ -156,10 +162,11 @@ pub trait Protocol: Send + Sync + 'static {
     /// How the body of a streamed response is divided into events. Defaults to server-sent events.
     const FRAMING: Framing = Framing::ServerSentEvents;
 
-    /// Returns the base URL that a value of [`BASE_URL_VARIABLE`](Self::BASE_URL_VARIABLE) stands
-    /// for. Defaults to the value itself.
-    fn base_url<'a>(&self, variable: &'a str) -> Cow<'a, str> {
-        variable.into()
+    /// Returns the base URL that a given one stands for, such as one without the API's version. It is
+    /// that of the builder or the value of [`BASE_URL_VARIABLE`](Self::BASE_URL_VARIABLE). Defaults to
+    /// the given one itself.
+    fn base_url<'a>(&self, given: &'a str) -> Cow<'a, str> {
+        given.into()
     }
 
     /// Returns the headers that every call sends, such as the version of an API. The caller's
@@ -196,6 +203,14 @@ pub trait Protocol: Send + Sync + 'static {
 
     /// Creates the decoder of the response to a call.
     fn decoder(&self, call: &Call<'_>) -> Self::Decoder;
+
+    /// Returns whether the body of a response with an error status contains an answer, which the decoder
+    /// then reads: some servers check the calls of a model and reject those that are wrong, about which
+    /// the model can be told. Defaults to `false`.
+    fn is_answer(&self, body: &[u8]) -> bool {
+        let _ = body;
+        false
+    }
 
     /// Reads the body of a response with an error status. Returns `None` if it is not an error of
     /// this protocol; the error then quotes the body.

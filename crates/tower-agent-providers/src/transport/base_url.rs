@@ -95,7 +95,7 @@ impl BaseUrl {
 }
 
 /// Without parts that may contain a key.
-impl fmt::Debug for BaseUrl {
+impl fmt::Display for BaseUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             scheme,
@@ -104,7 +104,13 @@ impl fmt::Debug for BaseUrl {
             ..
         } = self;
         let url = without_secrets(&format!("{scheme}://{authority}{path}"));
-        fmt::Debug::fmt(&url, f)
+        f.write_str(&url)
+    }
+}
+
+impl fmt::Debug for BaseUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{self}\"")
     }
 }
 

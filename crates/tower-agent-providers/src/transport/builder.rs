@@ -82,6 +82,10 @@ impl<P: Protocol> HttpModelBuilder<P> {
     /// Sets the base URL: the address before the protocol's own path, such as `/chat/completions`.
     /// It may have a query.
     ///
+    /// The [version](Protocol::base_url) of the provider's API may be left out: `https://api.openai.com`
+    /// is `https://api.openai.com/v1`. A layer under the client can change the address of a server that
+    /// has none.
+    ///
     /// Defaults to the environment variable [`BASE_URL_VARIABLE`](Protocol::BASE_URL_VARIABLE), or
     /// else to the provider's own.
     pub fn base_url(mut self, url: impl Into<String>) -> Self {
@@ -132,15 +136,13 @@ impl<P: Protocol> HttpModelBuilder<P> {
     }
 
     fn config(&self) -> Result<Config, BuildError> {
-        let base_url = self.base_url.clone();
-        let base_url = base_url
-            .or_else(|| {
-                let variable = environment(P::BASE_URL_VARIABLE)?;
-                Some(self.protocol.base_url(&variable).into_owned())
-            })
-            .unwrap_or_else(|| P::BASE_URL.into());
-        let base = parse_base_url(base_url.trim())?;
-        let own = parse_base_url(P::BASE_URL)?;
+        let given = self.base_url.clone();
+        let given = given.or_else(|| environment(P::BASE_URL_VARIABLE));
+        let base = match &given {
+            Some(given) => parse_base_url(given, &self.protocol.base_url(given.trim()))?,
+            None => parse_base_url(P::BASE_URL, P::BASE_URL)?,
+        };
+        let own = parse_base_url(P::BASE_URL, P::BASE_URL)?;
 
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -211,10 +213,11 @@ impl<P: Protocol> HttpModelBuilder<P> {
     }
 }
 
-/// Reads a base URL, which may contain a key and is shown in the error without it.
-fn parse_base_url(url: &str) -> Result<BaseUrl, BuildError> {
+/// Reads the base URL that a given one stands for. That may contain a key and is shown in the error
+/// without it.
+fn parse_base_url(given: &str, url: &str) -> Result<BaseUrl, BuildError> {
     BaseUrl::parse(url).map_err(|reason| BuildError::BaseUrl {
-        url: without_secrets(url),
+        url: without_secrets(given),
         reason,
     })
 }

@@ -51,6 +51,18 @@ impl Config {
         error.with_message(message)
     }
 
+    /// Adds the method and the URL of the call: a wrong base URL is seen at once.
+    pub(super) fn located(&self, error: Error, path: &str) -> Error {
+        // An error of a model below knows its own.
+        if error.metadata().endpoint().is_some() {
+            return error;
+        }
+        let path = path.split('?').next().unwrap_or_default();
+        let endpoint = self.secrets.hide(&format!("POST {}{path}", self.base));
+        let metadata = error.metadata().clone().with_endpoint(endpoint);
+        error.with_metadata(metadata)
+    }
+
     /// Returns a hint about the key, for a server that rejected it or was not reached.
     pub(super) fn key_hint(&self) -> String {
         let variable = self.key_variable;

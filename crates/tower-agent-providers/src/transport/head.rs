@@ -72,14 +72,13 @@ impl ResponseHead {
     pub(super) fn refused(&self, protocol: &impl Protocol, body: &[u8]) -> Error {
         let fault = protocol.fault(body);
         let fault = fault.unwrap_or_else(|| Fault::new(self.reason()).with_quote(body));
-        self.error(&fault, Some(self.status))
-            .with_metadata(self.metadata.clone())
+        self.error(&fault, Some(self.status), self.metadata.clone())
     }
 
     /// Returns the error for a fault in a response with a successful status.
     pub(super) fn fault(&self, fault: &Fault, decoder: &impl Decoder) -> Error {
         let metadata = completed(self.metadata.clone(), decoder, &self.config);
-        self.error(fault, None).with_metadata(metadata)
+        self.error(fault, None, metadata)
     }
 
     /// Returns the error for a body that broke off.
@@ -102,7 +101,7 @@ impl ResponseHead {
         }
     }
 
-    fn error(&self, fault: &Fault, status: Option<StatusCode>) -> Error {
+    fn error(&self, fault: &Fault, status: Option<StatusCode>, metadata: Metadata) -> Error {
         let kind = fault.kind(status);
         let mut message = self.config.secrets.hide(fault.message());
         let quote = fault
@@ -117,7 +116,11 @@ impl ResponseHead {
         if kind == ErrorKind::Auth {
             message.push_str(&self.config.key_hint());
         }
-        let mut error = Error::new(kind, message);
+        let metadata = match fault.code() {
+            Some(code) => metadata.with_error_code(self.config.secrets.hide(code)),
+            None => metadata,
+        };
+        let mut error = Error::new(kind, message).with_metadata(metadata);
         // The head cannot know how the body would end.
         let should_retry = should_retry(&self.headers).filter(|_| kind != ErrorKind::Protocol);
         if let Some(retryable) = fault.retryable().or(should_retry) {

@@ -31,8 +31,9 @@ const BEFORE_MESSAGES: usize = 256;
 /// If the request has a [sink](ModelRequest::delta_sender), a streamed response is requested,
 /// otherwise a plain one. If the server sends the other form, it is read as well. A stream that
 /// ends before the response is complete is an error, and so is an error that the provider reports
-/// in a response with a successful status. Errors contain the provider's message, status, request
-/// id and rate limits, and the wait that it asked for. Failed calls are not retried here: put a
+/// in a response with a successful status. Errors contain the provider's message and code, status,
+/// request id and rate limits, the wait that it asked for, and the method and URL of the call without
+/// query and keys. Failed calls are not retried here: put a
 /// retry layer around the model or under it.
 ///
 /// The response body is read to its end, whatever its length; a layer under the client can limit
@@ -138,9 +139,16 @@ where
         let config = self.config.clone();
         let model = self.model.clone();
         let inner = async move {
-            let response = http.await.map_err(|error| config.unreached(error.into()))?;
+            let response = http.await.map_err(|error| config.unreached(error.into()));
             let call = call_of(&request, model.as_deref(), &config);
-            answer(&*protocol, &call, &config, response).await
+            let answer = match response {
+                Ok(response) => answer(&*protocol, &call, &config, response).await,
+                Err(error) => Err(error),
+            };
+            answer.map_err(|error| {
+                let path = protocol.path(&call).unwrap_or_default();
+                config.located(error, &path)
+            })
         };
         ResponseFuture {
             inner: inner.boxed(),
@@ -160,6 +168,7 @@ where
     let (parts, body) = response.into_parts();
     let is_stream = is_stream(P::FRAMING, &parts.headers, call.is_streamed());
     let head = ResponseHead::new(parts.status, parts.headers, config.clone());
+    let sink = call.request().delta_sender().cloned();
     if !parts.status.is_success() {
         // The status matters more than a truncated body.
         let body = body
@@ -167,10 +176,12 @@ where
             .await
             .map(|body| body.to_bytes())
             .unwrap_or_default();
-        return Err(head.refused(protocol, &body));
+        if !protocol.is_answer(&body) {
+            return Err(head.refused(protocol, &body));
+        }
+        return read::whole(head, protocol.decoder(call), &body, sink).await;
     }
     let decoder = protocol.decoder(call);
-    let sink = call.request().delta_sender().cloned();
     if is_stream {
         // Boxed, so that a call that streams nothing has no room for it in its future.
         read::streamed(head, decoder, P::FRAMING, body, sink)

@@ -14,7 +14,7 @@ use tower_agent::stream::{Attempt, DeltaSender, Piece, Streamed};
 /// Reads a plain response. One that is an error starts no attempt.
 pub(super) async fn plain<D: Decoder, B>(
     head: ResponseHead,
-    mut decoder: D,
+    decoder: D,
     body: B,
     sink: Option<DeltaSender>,
 ) -> Result<ModelResponse>
@@ -26,9 +26,19 @@ where
         .await
         .map_err(|error| head.broke(error.into()))?
         .to_bytes();
+    whole(head, decoder, &body, sink).await
+}
+
+/// Reads the body of a plain response.
+pub(super) async fn whole<D: Decoder>(
+    head: ResponseHead,
+    mut decoder: D,
+    body: &[u8],
+    sink: Option<DeltaSender>,
+) -> Result<ModelResponse> {
     // Read whole before anything is sent: a body that is an error must not begin an attempt.
     let mut pieces = Vec::new();
-    let read = decoder.response(&body, &mut pieces);
+    let read = decoder.response(body, &mut pieces);
     read.map_err(|fault| head.fault(&fault, &decoder))?;
     let streamed = match sink {
         None => Streamed::from_pieces(pieces.into_iter().filter(|piece| !is_empty(piece)))?,

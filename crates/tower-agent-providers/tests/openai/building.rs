@@ -52,7 +52,19 @@ async fn addresses() {
         ),
         (
             "http://localhost:11434",
-            "http://localhost:11434/chat/completions",
+            "http://localhost:11434/v1/chat/completions",
+        ),
+        (
+            "https://api.x.ai/?tenant=a/b",
+            "https://api.x.ai/v1/chat/completions?tenant=a/b",
+        ),
+        (
+            "https://api.z.ai/api/paas/v4",
+            "https://api.z.ai/api/paas/v4/chat/completions",
+        ),
+        (
+            "https://models.github.ai/inference",
+            "https://models.github.ai/inference/chat/completions",
         ),
         (
             " http://[::1]:80/v1\n",

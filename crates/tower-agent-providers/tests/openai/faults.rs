@@ -3,9 +3,10 @@
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
+use tower_agent::model::FinishReason;
 use tower_agent::{Error, ErrorKind, ModelRequest};
 
-use crate::server::{Reply, Server, chunked, delta, event, json as reply, whole};
+use crate::server::{Reply, Server, chunked, delta, event, json as reply, says, whole};
 use test_support::{call, deltas, stream, text};
 
 async fn failed(reply: Reply) -> Error {
@@ -151,28 +152,236 @@ async fn words_of_a_server_that_say_more_than_the_status() {
     }
 }
 
-/// pydantic/pydantic-ai, `test_tool_use_failed_error` and `.._streaming`: Groq checks the call of a
-/// model by its schema.
-#[tokio::test]
-async fn a_call_that_groq_rejects_may_be_tried_again() {
-    let body = json!({ "error": {
+/// The error with which Groq rejects a call of the model, by its tool's schema: pydantic/pydantic-ai,
+/// `test_tool_use_failed_error` and `.._streaming`.
+fn rejected(call: &str) -> Value {
+    json!({ "error": {
         "message": "Tool call validation failed",
         "type": "invalid_request_error",
         "code": "tool_use_failed",
-        "failed_generation": "{\"name\": \"look\", \"arguments\": {\"foo\": 1}}",
-    } });
-    let plain = failed(reply(400, &body)).await;
-    let server = Server::start([chunked([
-        event(&delta(json!({ "reasoning": "hm" }))),
-        format!("event: error\ndata: {body}\n\n"),
-    ])])
-    .await;
-    let (response, _) = stream(server.model(), ModelRequest::default()).await;
-    for error in [plain, response.unwrap_err()] {
-        assert_eq!(error.kind(), ErrorKind::InvalidRequest);
-        assert!(error.is_retryable());
-        assert!(error.message().ends_with("{\"foo\": 1}}"), "{error}");
+        "failed_generation": call,
+    } })
+}
+
+fn error_event(body: &Value) -> String {
+    format!("event: error\ndata: {body}\n\n")
+}
+
+#[tokio::test]
+async fn a_call_that_the_server_rejected_is_the_answer() {
+    let one = r#"{"name": "look", "arguments": {"foo":  1}}"#;
+    let two = r#" [{"name": "look", "parameters": {}}, {"name": "none", "arguments": "{}"}]"#;
+    for (text, calls) in [
+        (one, &[("look", r#"{"foo":  1}"#)][..]),
+        (two, &[("look", "{}"), ("none", "{}")]),
+    ] {
+        let thought = event(&delta(json!({ "reasoning": "hm" })));
+        let server = Server::start([
+            reply(400, &rejected(text)),
+            reply(400, &rejected(text)),
+            chunked([thought, error_event(&rejected(text))]),
+        ])
+        .await;
+        let plain = call(server.model(), ModelRequest::default()).await;
+        let (refused, _) = stream(server.model(), ModelRequest::default()).await;
+        let (streamed, _) = stream(server.model(), ModelRequest::default()).await;
+        for response in [plain, refused, streamed] {
+            let response = response.unwrap();
+            let message = response.message();
+            let found: Vec<_> = message
+                .tool_calls()
+                .map(|call| (&*call.name, call.arguments.as_str()))
+                .collect();
+            assert_eq!(found, calls);
+            assert_eq!(*response.finish_reason(), FinishReason::ToolCalls);
+            // A budget is not told that it cost nothing.
+            assert!(response.metadata().is_cut());
+        }
     }
+}
+
+#[tokio::test]
+async fn the_model_is_told_what_is_wrong_with_a_call_that_the_server_rejected() {
+    let text = r#"{"name": "look", "arguments": {"foo": 1}}"#;
+    let server = Server::start([reply(400, &rejected(text)), says("I see.")]).await;
+    #[derive(serde::Deserialize, schemars::JsonSchema)]
+    struct Look {
+        at: String,
+    }
+    let look = tower_agent::Tool::function("look", "Looks.", async |look: Look| look.at);
+    let agent = tower_agent::Agent::builder(server.model())
+        .tool(look)
+        .build()
+        .unwrap();
+    assert_eq!(agent.run("Look!").await.unwrap().text(), "I see.");
+    let messages = &server.seen()[1].body["messages"];
+    assert_eq!(messages[1]["tool_calls"][0]["function"]["name"], "look");
+    let result = messages[2]["content"].as_str().unwrap();
+    assert!(result.contains("field `at`: is missing"), "{result}");
+}
+
+#[tokio::test]
+async fn a_rejected_call_that_cannot_be_read_may_be_tried_again() {
+    for text in ["<function=look{\"foo\": 1}</function>", "{\"foo\": 1}}"] {
+        let body = rejected(text);
+        let plain = failed(reply(400, &body)).await;
+        let server = Server::start([chunked([error_event(&body)])]).await;
+        let (response, _) = stream(server.model(), ModelRequest::default()).await;
+        for error in [plain, response.unwrap_err()] {
+            assert_eq!(error.kind(), ErrorKind::InvalidRequest);
+            assert!(error.is_retryable());
+            assert!(error.message().ends_with(text), "{error}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_rejected_call_does_not_end_one_that_was_passed_on() {
+    let piece = json!({ "index": 0, "id": "c1", "function": { "name": "look", "arguments": "{" } });
+    let begun = event(&delta(json!({ "tool_calls": [piece] })));
+    let body = rejected(r#"{"name": "look", "arguments": {}}"#);
+    let server = Server::start([chunked([begun, error_event(&body)])]).await;
+    let (response, _) = stream(server.model(), ModelRequest::default()).await;
+    assert!(response.unwrap_err().is_retryable());
+}
+
+/// pydantic/pydantic-ai, `test_azure_prompt_filter_error` and `test_openrouter_errors_raised`, and
+/// the vendors' references.
+#[tokio::test]
+async fn a_prompt_that_a_filter_blocks() {
+    let azure = json!({ "error": {
+        "message": "The response was filtered due to the prompt triggering a policy.",
+        "type": null,
+        "param": "prompt",
+        "code": "content_filter",
+        "status": 400,
+        "innererror": { "code": "ResponsibleAIPolicyViolation" },
+    } });
+    let openai = fault(
+        "Invalid prompt: your prompt was flagged as potentially violating our usage policy.",
+        "invalid_request_error",
+        json!("invalid_prompt"),
+    );
+    let openrouter = json!({ "error": {
+        "code": 403,
+        "message": "m requires moderation. Your input was flagged for \"violence\".",
+        "metadata": { "reasons": ["violence"], "flagged_input": "..", "provider_name": "p" },
+    } });
+    let upstream = json!({ "error": {
+        "code": 400,
+        "message": "Provider returned error",
+        "metadata": { "raw": azure.to_string(), "provider_name": "Azure" },
+    } });
+    let deepseek = fault("Content Exists Risk", "invalid_request_error", json!("x"));
+    for (status, body) in [
+        (400, azure),
+        (400, openai),
+        (403, openrouter),
+        (400, upstream),
+        (400, deepseek),
+    ] {
+        for status in [status, 200] {
+            let error = failed(reply(status, &body)).await;
+            assert_eq!(error.kind(), ErrorKind::ContentFilter, "{status} {body}");
+            assert!(!error.is_retryable());
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_unknown_model_whatever_the_status() {
+    let code = fault("No.", "invalid_request_error", json!("model_not_found"));
+    for status in [400, 403, 404, 422, 503] {
+        let error = failed(reply(status, &code)).await;
+        assert_eq!(error.kind(), ErrorKind::NotFound, "{status}");
+        assert!(!error.is_retryable());
+    }
+    for body in [
+        json!({ "error": { "message": "x/y is not a valid model ID", "code": 400 } }),
+        json!({ "code": "Client specified an invalid argument", "error": "Model not found: x" }),
+        fault(
+            "Model Not Exist",
+            "invalid_request_error",
+            json!("invalid_request_error"),
+        ),
+    ] {
+        let error = failed(reply(400, &body)).await;
+        assert_eq!(error.kind(), ErrorKind::NotFound, "{body}");
+    }
+}
+
+#[tokio::test]
+async fn the_providers_code_and_the_reason_of_the_server_behind_are_kept() {
+    for (body, code) in [
+        (fault("No.", "a", json!("B_c")), Some("B_c")),
+        (fault("No.", "a", Value::Null), Some("a")),
+        (
+            json!({ "error": { "message": "No.", "code": "1301" } }),
+            Some("1301"),
+        ),
+        (
+            json!({ "code": "Invalid argument", "error": "No." }),
+            Some("Invalid argument"),
+        ),
+        (json!({ "error": { "message": "No.", "code": 429 } }), None),
+    ] {
+        for status in [400, 200] {
+            let error = failed(reply(status, &body)).await;
+            assert_eq!(error.metadata().error_code(), code, "{body}");
+            let shown = code.map(|code| format!(", code {code}"));
+            assert!(
+                error.to_string().contains(&shown.unwrap_or_default()),
+                "{error}"
+            );
+        }
+    }
+    let raw = r#"{"error":{"message":"No room.","code":"context_length_exceeded"}}"#;
+    let body = json!({ "error": {
+        "message": "Provider returned error",
+        "code": 400,
+        "metadata": { "raw": raw, "provider_name": "Inner" },
+    } });
+    let error = failed(reply(400, &body)).await;
+    assert_eq!(error.kind(), ErrorKind::ContextLength);
+    assert_eq!(error.message(), "Provider returned error: Inner: No room.");
+}
+
+#[tokio::test]
+async fn every_error_of_a_call_names_its_method_and_url() {
+    let server = Server::start([
+        reply(404, &json!({ "detail": "Not Found" })),
+        reply(200, &fault("No.", "a", Value::Null)),
+        chunked([event(&delta(json!({ "content": "cut" })))]),
+        vec!["HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{".into()],
+    ])
+    .await;
+    let url = format!("{}/v1?key=sk-in-the-query", server.base_url);
+    let model = server.builder().base_url(url).build().unwrap();
+    // The last one is refused.
+    for _ in 0..4 {
+        let error = call(model.clone(), ModelRequest::default())
+            .await
+            .unwrap_err();
+        let endpoint = format!("POST {}/v1/chat/completions", server.base_url);
+        assert_eq!(error.metadata().endpoint(), Some(&*endpoint), "{error}");
+        assert!(
+            error.to_string().contains(&format!("({endpoint}")),
+            "{error}"
+        );
+    }
+    let gone = server.builder().base_url("http://127.0.0.1:1/sk-path-key");
+    let gone = gone.api_key("sk-path-key").build().unwrap();
+    let error = call(gone, ModelRequest::default()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Connection);
+    let endpoint = "POST http://127.0.0.1:1/[hidden]/chat/completions";
+    assert_eq!(error.metadata().endpoint(), Some(endpoint));
+}
+
+#[tokio::test]
+async fn an_answer_does_not_say_where_it_came_from() {
+    let server = Server::start([says("ok")]).await;
+    let response = call(server.model(), ModelRequest::default()).await.unwrap();
+    assert_eq!(response.metadata().endpoint(), None);
 }
 
 #[tokio::test]

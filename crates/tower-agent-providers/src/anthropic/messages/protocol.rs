@@ -6,7 +6,7 @@ use super::decoder::MessagesDecoder;
 use super::provider::PROVIDER;
 use super::thinking::Thinking;
 use super::{request, response};
-use crate::protocol::{Call, Fault, Protocol};
+use crate::protocol::{Call, Fault, Protocol, with_version_always};
 use tower_agent::error::Result;
 
 /// The protocol of Anthropic's Messages API.
@@ -21,7 +21,7 @@ impl Protocol for Messages {
     type Decoder = MessagesDecoder;
 
     const PROVIDER: &'static str = PROVIDER;
-    const BASE_URL: &'static str = "https://api.anthropic.com";
+    const BASE_URL: &'static str = "https://api.anthropic.com/v1";
     const BASE_URL_VARIABLE: &'static str = "ANTHROPIC_BASE_URL";
     const KEY_VARIABLE: &'static str = "ANTHROPIC_API_KEY";
 
@@ -34,8 +34,12 @@ impl Protocol for Messages {
         (HeaderName::from_static("x-api-key"), key.to_owned())
     }
 
+    fn base_url<'a>(&self, given: &'a str) -> Cow<'a, str> {
+        with_version_always(given, "/v1")
+    }
+
     fn path<'a>(&self, _: &Call<'a>) -> Result<Cow<'a, str>> {
-        Ok("/v1/messages".into())
+        Ok("/messages".into())
     }
 
     fn encode(&self, call: &Call<'_>, body: &mut Vec<u8>) -> Result<()> {

@@ -6,7 +6,7 @@ use super::super::fault;
 use super::decoder::InteractionsDecoder;
 use super::provider::PROVIDER;
 use super::request;
-use crate::protocol::{Call, Fault, Protocol};
+use crate::protocol::{Call, Fault, Protocol, with_version};
 use tower_agent::error::Result;
 
 /// The protocol of the Interactions API.
@@ -35,6 +35,10 @@ impl Protocol for Interactions {
 
     fn key_header(&self, key: &str) -> (HeaderName, String) {
         (HeaderName::from_static("x-goog-api-key"), key.to_owned())
+    }
+
+    fn base_url<'a>(&self, given: &'a str) -> Cow<'a, str> {
+        with_version(given, "/v1beta")
     }
 
     fn path<'a>(&self, _: &Call<'a>) -> Result<Cow<'a, str>> {

@@ -3,7 +3,7 @@ use std::net::Ipv6Addr;
 /// Returns the URL that a value of `OLLAMA_HOST` stands for: `host`, `host:port`, `:port` or a URL.
 ///
 /// The variable also tells a server where to listen. An address that means every interface becomes
-/// that of this machine.
+/// that of this machine. The paths of the server's protocols are left out.
 pub(super) fn url(host: &str) -> String {
     let host = host.trim();
     let (scheme, address, default_port) = match host.split_once("://") {
@@ -27,6 +27,11 @@ pub(super) fn url(host: &str) -> String {
         "::" => "[::1]".to_owned(),
         name if name.parse::<Ipv6Addr>().is_ok() => format!("[{name}]"),
         _ => name.to_owned(),
+    };
+    let path = path.trim_end_matches('/');
+    let path = match path {
+        "v1" | "api" => "",
+        path => path,
     };
     format!("{scheme}://{name}:{port}/{path}")
 }

@@ -34,8 +34,8 @@ impl Protocol for Chat {
     const KEY_VARIABLE: &'static str = "OLLAMA_API_KEY";
     const FRAMING: Framing = Framing::Lines;
 
-    fn base_url<'a>(&self, variable: &'a str) -> Cow<'a, str> {
-        host::url(variable).into()
+    fn base_url<'a>(&self, given: &'a str) -> Cow<'a, str> {
+        host::url(given).into()
     }
 
     fn path<'a>(&self, _: &Call<'a>) -> Result<Cow<'a, str>> {

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::content::{Content, ContentPart};
 use super::details::Details;
 use super::provider::{CALL_IDS, PROVIDER, own};
+use super::rejected_call::rejected_calls;
 use super::response::{ChatCompletion, ChatMessage, CompletionChoice};
 use super::tool_calls::ToolCalls;
 use super::usage::CompletionUsage;
@@ -26,8 +27,10 @@ pub struct ChatDecoder {
     usage: Option<CompletionUsage>,
     /// The request asked for the usage of a stream.
     wants_usage: bool,
-    /// The stream ended before the usage.
+    /// The response ended before the usage.
     is_cut: bool,
+    /// The server rejected a call of the model: the call is the answer, and nothing follows.
+    is_rejected: bool,
     finish_reason: Option<FinishReason>,
     has_choice: bool,
     is_refusal: bool,
@@ -44,6 +47,7 @@ impl ChatDecoder {
             usage: None,
             wants_usage: wants_usage(request.settings()),
             is_cut: false,
+            is_rejected: false,
             finish_reason: None,
             has_choice: false,
             is_refusal: false,
@@ -59,7 +63,7 @@ impl Decoder for ChatDecoder {
                 self.complete(out)?;
                 return Ok(Progress::Done);
             }
-            data if event.name == Some("error") => return Err(Fault::reported(data)),
+            data if event.name == Some("error") => self.rejected(data.as_bytes(), out)?,
             data => {
                 let choice = self.choice(data.as_bytes(), "a chunk of the response", out)?;
                 // Some servers send a whole message in the chunks of a stream, and Perplexity the
@@ -69,6 +73,10 @@ impl Decoder for ChatDecoder {
                     self.message(delta, out);
                 }
             }
+        }
+        if self.is_rejected {
+            self.complete(out)?;
+            return Ok(Progress::Done);
         }
         Ok(Progress::More)
     }
@@ -180,8 +188,8 @@ impl ChatDecoder {
         keep(&mut self.id, answer.id.take());
         keep(&mut self.model, answer.model.take());
         if is_error(answer.error.as_ref()) || answer.object.as_deref() == Some("error") {
-            let whole = serde_json::from_slice(json).unwrap_or(Value::Null);
-            return Err(Fault::read(&whole).unwrap_or_else(|| Fault::of(&whole, &whole)));
+            self.rejected(json, out)?;
+            return Ok(CompletionChoice::default());
         }
         if let Some(usage) = usage {
             self.usage = Some(usage);
@@ -206,6 +214,28 @@ impl ChatDecoder {
         }
         self.finish_reason = word.map(finish_reason).or(self.finish_reason.take());
         Ok(choice)
+    }
+
+    /// Reads an error: a call that the server rejected is given to the caller, which says to the model
+    /// what is wrong with it.
+    fn rejected(&mut self, json: &[u8], out: &mut Vec<Piece>) -> Result<(), Fault> {
+        let Ok(whole) = serde_json::from_slice(json) else {
+            return Err(Fault::new(String::from_utf8_lossy(json).into_owned()));
+        };
+        let calls = rejected_calls(&whole);
+        // A call that was passed on in part cannot be taken back.
+        if calls.is_empty() || !self.calls.is_empty() {
+            return Err(Fault::read(&whole).unwrap_or_else(|| Fault::of(&whole, &whole)));
+        }
+        self.end_thinking(out);
+        for call in calls {
+            self.calls.push_whole(call, out);
+        }
+        self.has_choice = true;
+        self.is_rejected = true;
+        // The error says nothing of the tokens, which are charged.
+        self.is_cut = true;
+        Ok(())
     }
 
     fn message(&mut self, mut message: ChatMessage<'_>, out: &mut Vec<Piece>) {

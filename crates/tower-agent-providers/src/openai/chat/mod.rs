@@ -7,6 +7,7 @@ mod media;
 mod message;
 mod protocol;
 mod provider;
+mod rejected_call;
 mod request;
 mod response;
 mod tool_calls;

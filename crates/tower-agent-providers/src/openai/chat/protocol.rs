@@ -3,8 +3,9 @@ use std::borrow::Cow;
 use super::decoder::ChatDecoder;
 use super::dialects::Dialects;
 use super::provider::PROVIDER;
+use super::rejected_call::rejected_calls;
 use super::request;
-use crate::protocol::{Call, Protocol};
+use crate::protocol::{Call, Protocol, with_version};
 use crate::transport::HttpModelBuilder;
 use tower_agent::error::Result;
 
@@ -32,6 +33,10 @@ impl Protocol for Chat {
     const BASE_URL_VARIABLE: &'static str = "OPENAI_BASE_URL";
     const KEY_VARIABLE: &'static str = "OPENAI_API_KEY";
 
+    fn base_url<'a>(&self, given: &'a str) -> Cow<'a, str> {
+        with_version(given, "/v1")
+    }
+
     fn path<'a>(&self, _: &Call<'a>) -> Result<Cow<'a, str>> {
         Ok("/chat/completions".into())
     }
@@ -43,5 +48,10 @@ impl Protocol for Chat {
 
     fn decoder(&self, call: &Call<'_>) -> ChatDecoder {
         ChatDecoder::new(call.request())
+    }
+
+    fn is_answer(&self, body: &[u8]) -> bool {
+        let body = serde_json::from_slice(body).unwrap_or_default();
+        !rejected_calls(&body).is_empty()
     }
 }

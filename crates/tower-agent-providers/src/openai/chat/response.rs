@@ -138,6 +138,15 @@ impl ChatCompletion<'_> {
 }
 
 impl ToolCallPiece<'_> {
+    /// Creates a whole call without an id.
+    pub(super) fn new(name: String, arguments: String) -> Self {
+        let name = Some(name.into());
+        Self {
+            function: FunctionPiece { name, arguments },
+            ..Self::default()
+        }
+    }
+
     /// Returns the id, empty if it is not said.
     pub(super) fn id(&self) -> &str {
         self.id.as_deref().unwrap_or_default()

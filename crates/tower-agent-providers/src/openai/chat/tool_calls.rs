@@ -99,6 +99,10 @@ impl ToolCalls {
         self.calls.push(call);
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.calls.is_empty()
+    }
+
     /// Announces the calls that are still waiting for an id. Fails if a call has no name.
     pub(super) fn end(&mut self, out: &mut Vec<Piece>) -> Result<(), &'static str> {
         self.announce_all(out);

@@ -155,6 +155,7 @@ impl Decoder for ResponsesDecoder {
         let mut response = ModelResponse::from(streamed);
         // Before the ids are kept, which adds to the data of calls.
         self.add_data(response.message_mut());
+        self.sort(response.message_mut());
         CALL_IDS.keep(response.message_mut());
         let response = match self.finish_reason {
             Some(reason) => response.with_finish_reason(reason),
@@ -466,6 +467,36 @@ impl ResponsesDecoder {
             }
             _ => {}
         }
+    }
+
+    /// Moves items of unknown kinds to where the output has them: they are passed on when they end, and
+    /// several run at once. What the consumer has seen keeps its order.
+    fn sort(&self, message: &mut Message) {
+        let mut last = 0;
+        let mut positions = Vec::with_capacity(self.parts.len());
+        for source in &self.parts {
+            let (PartSource::Text(at, _)
+            | PartSource::Reasoning(at)
+            | PartSource::Call(at)
+            | PartSource::Other(at)) = *source;
+            let index = self.items[at].index.unwrap_or(last);
+            if matches!(source, PartSource::Other(_)) {
+                positions.push(index);
+            } else {
+                last = last.max(index);
+                positions.push(last);
+            }
+        }
+        // Asking for mutable parts copies them if they are shared.
+        if positions.is_sorted() || positions.len() != message.parts().len() {
+            return;
+        }
+        let parts = std::mem::take(message.parts_mut());
+        let mut sorted: Vec<_> = positions.into_iter().zip(parts).collect();
+        sorted.sort_by_key(|(position, _)| *position);
+        message
+            .parts_mut()
+            .extend(sorted.into_iter().map(|(_, part)| part));
     }
 
     /// Adds to each part of the message what must be sent back with it.

@@ -3,7 +3,7 @@ use std::borrow::Cow;
 use super::decoder::ResponsesDecoder;
 use super::provider::PROVIDER;
 use super::request;
-use crate::protocol::{Call, Protocol};
+use crate::protocol::{Call, Protocol, with_version};
 use tower_agent::error::Result;
 
 /// The protocol of Responses and Open Responses.
@@ -18,6 +18,10 @@ impl Protocol for Responses {
     const BASE_URL: &'static str = "https://api.openai.com/v1";
     const BASE_URL_VARIABLE: &'static str = "OPENAI_BASE_URL";
     const KEY_VARIABLE: &'static str = "OPENAI_API_KEY";
+
+    fn base_url<'a>(&self, given: &'a str) -> Cow<'a, str> {
+        with_version(given, "/v1")
+    }
 
     fn path<'a>(&self, _: &Call<'a>) -> Result<Cow<'a, str>> {
         Ok("/responses".into())

@@ -105,7 +105,7 @@ impl Column for AnthropicColumn {
     )];
 
     // The base URL of this provider has no version.
-    const LINE: &'static str = "POST /v1/v1/messages";
+    const LINE: &'static str = "POST /v1/messages";
     const MESSAGES: &'static str = "messages";
     const CALL_ID_LENGTH: usize = 64;
     const SPARE_EVENTS: usize = 1;

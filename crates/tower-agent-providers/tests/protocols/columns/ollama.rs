@@ -83,7 +83,7 @@ impl Column for OllamaColumn {
         ),
         ("why_the_model_stopped", "there is no filter"),
     ];
-    const LINE: &'static str = "POST /v1/api/chat";
+    const LINE: &'static str = "POST /api/chat";
     const MESSAGES: &'static str = "messages";
     /// Older servers send none.
     const HAS_CALL_IDS: bool = false;

@@ -614,6 +614,8 @@ fn every_form_of_ollama_host() {
         ("example.com:99999", "http://example.com:11434/"),
         (" example.com/ ", "http://example.com:11434/"),
         ("ollama.com", "https://ollama.com:443/"),
+        ("http://example.com:1/v1/", "http://example.com:1/"),
+        ("http://example.com:1/api", "http://example.com:1/"),
     ] {
         assert_eq!(Chat::default().base_url(host), url, "{host}");
     }

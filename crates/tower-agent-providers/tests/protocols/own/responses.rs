@@ -798,3 +798,36 @@ async fn a_body_that_is_no_response_is_an_error() {
         assert!(error.is_retryable(), "{data}: {error}");
     }
 }
+
+/// vercel/ai, `xai-x-search-tool`, and pydantic/pydantic-ai: searches run at once, and a list of tools
+/// ends after the message.
+#[tokio::test]
+async fn items_stand_in_the_order_of_the_output_whenever_they_ended() {
+    let search = |id: &str| json!({ "type": "x_search_call", "id": id });
+    let message = json!({
+        "type": "message", "id": "msg_1", "role": "assistant",
+        "content": [{ "type": "output_text", "text": "Found." }],
+    });
+    let call = |id: &str, call_id: &str| json!({ "type": "function_call", "id": id, "call_id": call_id, "name": "look", "arguments": "{}" });
+    let items = [
+        search("one"),
+        search("two"),
+        message,
+        call("fc_1", "a"),
+        search("three"),
+        call("fc_2", "b"),
+    ];
+    let done = [1, 2, 5, 4, 3, 0].map(|at: usize| {
+        json!({ "type": "response.output_item.done", "output_index": at, "item": items[at] })
+    });
+    let response = streamed(done.into_iter().chain([completed()]))
+        .await
+        .unwrap();
+    let sent = sent_after(&response).await;
+    let ids: Vec<_> = sent
+        .iter()
+        .map(|item| item["id"].as_str().unwrap())
+        .collect();
+    // Calls stand as the consumer has seen them, after all that was said before them.
+    assert_eq!(ids, ["one", "two", "msg_1", "three", "fc_2", "fc_1"]);
+}

@@ -5,6 +5,7 @@ use tower_agent::model::{ResponseFormat, ToolChoice};
 use tower_agent::tool::ToolDeclaration;
 use tower_agent::{ErrorKind, Message, ModelRequest, Settings};
 use tower_agent_providers::anthropic::Messages;
+use tower_agent_providers::protocol::Protocol;
 
 use super::fixtures::{body, try_body};
 
@@ -246,4 +247,31 @@ fn every_tool_choice() {
         settings.tool_choice = Some(ToolChoice::Auto)
     });
     assert_eq!((none.get("tools"), none.get("tool_choice")), (None, None));
+}
+
+#[test]
+fn a_base_url_may_end_with_the_version_or_not() {
+    for (given, expected) in [
+        ("https://api.anthropic.com", "https://api.anthropic.com/v1"),
+        ("https://api.anthropic.com/", "https://api.anthropic.com/v1"),
+        (
+            "https://api.anthropic.com/v1",
+            "https://api.anthropic.com/v1",
+        ),
+        (
+            "https://api.deepseek.com/anthropic",
+            "https://api.deepseek.com/anthropic/v1",
+        ),
+        (
+            "https://a.example/claude/v1/?b=c",
+            "https://a.example/claude/v1/?b=c",
+        ),
+        (
+            "https://a.example/claude?b=c",
+            "https://a.example/claude/v1?b=c",
+        ),
+        ("nowhere", "nowhere"),
+    ] {
+        assert_eq!(Messages::default().base_url(given), expected, "{given}");
+    }
 }

@@ -6,6 +6,8 @@ use serde_json::{Value, json};
 use tower_agent::model::{PromptCache, ReasoningEffort, ResponseFormat, ToolChoice};
 use tower_agent::tool::ToolDeclaration;
 use tower_agent::{ErrorKind, Message, ModelRequest, Settings};
+use tower_agent_providers::gemini::GenerateContent;
+use tower_agent_providers::protocol::Protocol;
 
 use super::{events, finished, model, named, ours, says};
 use crate::server::{Seen, Server};
@@ -291,4 +293,17 @@ async fn a_streamed_call_has_a_path_of_its_own() {
     response.unwrap();
     let line = "POST /v1/models/gemini-3-flash-preview:streamGenerateContent?alt=sse";
     assert_eq!(server.only().line(), line);
+}
+
+#[test]
+fn a_base_url_may_leave_out_the_version() {
+    let own = "https://generativelanguage.googleapis.com";
+    let vertex = "https://aiplatform.googleapis.com/v1/publishers/google";
+    for (given, expected) in [
+        (own, &*format!("{own}/v1beta")),
+        (&*format!("{own}/v1"), &*format!("{own}/v1")),
+        (vertex, vertex),
+    ] {
+        assert_eq!(GenerateContent::default().base_url(given), expected);
+    }
 }
