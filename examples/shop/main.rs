@@ -86,22 +86,17 @@ fn roles(headers: &HeaderMap) -> Roles {
 
 type Shop = Arc<SessionThreads<Sqlite>>;
 
-type Reply = Result<Json<Value>, StatusCode>;
-
-fn down(_: impl Into<BoxError>) -> StatusCode {
-    StatusCode::SERVICE_UNAVAILABLE
-}
-
 /// Shows a thread of the customer, on any device.
 async fn thread(
     State(threads): State<Shop>,
     headers: HeaderMap,
     Path(thread): Path<Arc<str>>,
-) -> Reply {
+) -> Result<Json<Value>, StatusCode> {
     let customer = user(&headers).ok_or(StatusCode::UNAUTHORIZED)?;
     let key = ThreadKey::new(SUPPORT, thread).with_principal(Some(customer));
-    let thread = threads.load(&key).await.map_err(down)?;
-    let thread = thread.ok_or(StatusCode::NOT_FOUND)?;
+    let loaded = threads.load(&key).await;
+    let loaded = loaded.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
+    let thread = loaded.ok_or(StatusCode::NOT_FOUND)?;
     let mut messages = Vec::new();
     for message in &thread.messages() {
         messages.push(json!({ "role": message.role(), "text": message.text() }));
