@@ -43,4 +43,6 @@ pub enum Origin {
     After,
     /// An `on_error` responded for a failed call.
     Fallback,
+    /// A layer replayed the response of another call: nothing was used for this one.
+    Replay,
 }

@@ -455,7 +455,7 @@ where
         match origin {
             Origin::Before => self.call.rules.after_before,
             Origin::Fallback => self.call.rules.after_fallback,
-            Origin::Service | Origin::After => true,
+            Origin::Service | Origin::After | Origin::Replay => true,
         }
     }
 

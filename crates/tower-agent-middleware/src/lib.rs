@@ -6,6 +6,7 @@
 //! | a provider is down, or a conversation is too long for a model | [`fallback`] |
 //! | a provider or a tool is down, and each call waits for it | [`circuit_breaker`] |
 //! | a provider limits requests or tokens a minute, or tenants share one key | [`rate_limit`] |
+//! | equal calls are made again and again, or at the same time | [`cache`] |
 //! | a call hangs or stalls | [`timeout`] |
 //! | a model makes the same tool call again and again | [`loop_guard`] |
 //! | a run must not exceed a cost | [`budget`] |
@@ -73,6 +74,8 @@ mod reveal;
 
 pub mod approval;
 pub mod budget;
+#[cfg(feature = "cache")]
+pub mod cache;
 pub mod chaos;
 pub mod circuit_breaker;
 pub mod fallback;

@@ -19,7 +19,10 @@ pub(super) fn used(
     held: Amounts,
 ) -> Amounts {
     let usage = response.usage();
-    let is_given = matches!(response.origin(), Origin::Before | Origin::Fallback);
+    let is_given = matches!(
+        response.origin(),
+        Origin::Before | Origin::Fallback | Origin::Replay
+    );
     if usage.total() == 0 && !is_given {
         return held.without_calls();
     }

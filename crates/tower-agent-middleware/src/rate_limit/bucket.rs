@@ -12,6 +12,16 @@ pub(super) struct Quota {
     pub(super) period: Duration,
 }
 
+impl Quota {
+    pub(super) fn new(limit: u64, period: Duration) -> Self {
+        // A limit of nothing would never let a call through, and a period of nothing all of them.
+        Self {
+            limit: limit.max(1),
+            period: period.max(Duration::from_millis(1)),
+        }
+    }
+}
+
 /// Units that come back evenly, up to a capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Bucket {

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 
-use super::bucket::Quota;
 use super::headers::Report;
 use super::metered::Metered;
 use super::queue::{Queue, Ticket};
@@ -151,16 +150,6 @@ impl fmt::Debug for Limiter {
             .field("tokens", &self.quotas.tokens)
             .field("max_wait", &self.max_wait)
             .finish_non_exhaustive()
-    }
-}
-
-impl Quota {
-    pub(super) fn new(limit: u64, period: Duration) -> Self {
-        // A limit of nothing would never let a call through, and a period of nothing all of them.
-        Self {
-            limit: limit.max(1),
-            period: period.max(TICK),
-        }
     }
 }
 

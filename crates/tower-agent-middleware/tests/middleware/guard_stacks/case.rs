@@ -46,6 +46,7 @@ pub(crate) enum Around {
     Redact {
         numbered: bool,
     },
+    Cache,
     // The model's.
     Fallback {
         restart: bool,
@@ -231,6 +232,7 @@ fn on_call() -> impl Strategy<Value = Around> {
     prop_oneof![
         1 => Just(Around::TowerHedge),
         1 => Just(Around::TowerMapResponse),
+        2 => Just(Around::Cache),
         2 => (0..5u64, tokens, any::<bool>())
             .prop_map(|(calls, tokens, finish)| Around::Budget { calls, tokens, finish }),
         2 => any::<bool>().prop_map(|numbered| Around::Redact { numbered }),

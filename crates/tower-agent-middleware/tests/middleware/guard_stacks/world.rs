@@ -18,10 +18,11 @@ use tower_agent::message::ToolCall;
 use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentBuilder, AgentRequest, BoxError, Effect, Error, ErrorKind, Message, ModelRequest,
-    ModelResponse, Part, Request, Role, Tool, ToolRequest, ToolResponse, Usage,
+    ModelResponse, Part, Request, Role, RunContext, Tool, ToolRequest, ToolResponse, Usage,
 };
 use tower_agent_middleware::approval::Approval;
 use tower_agent_middleware::budget::{Account, Budget, Limits, OnExceeding};
+use tower_agent_middleware::cache::CacheLayer;
 use tower_agent_middleware::chaos::ChaosLayer;
 use tower_agent_middleware::fallback::Fallback;
 use tower_agent_middleware::guardrail::{Guardrail, OnTrip, Verdict};
@@ -158,6 +159,10 @@ macro_rules! on_call {
                 builder
             }
             Around::Redact { numbered } => $builder.callbacks(redact(numbered)),
+            Around::Cache => {
+                let tenant = |_: &RunContext| Ok("anybody".to_owned());
+                $builder.$layer(CacheLayer::<$call>::new(tenant))
+            }
             around => anywhere!(
                 $builder,
                 $world,

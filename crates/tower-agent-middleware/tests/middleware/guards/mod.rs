@@ -2,6 +2,7 @@
 
 mod approval;
 mod budget;
+mod cache;
 mod chaos;
 mod circuit_breaker;
 mod fallback;

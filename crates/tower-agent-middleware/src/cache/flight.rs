@@ -1,0 +1,334 @@
+use std::collections::HashMap;
+use std::fmt;
+use std::panic::AssertUnwindSafe;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::future::{
+    BoxFuture, Either, FutureExt, Shared, TryFutureExt, WeakShared, select,
+};
+use futures_util::stream::StreamExt;
+use tokio::time::Instant;
+use tower::Service;
+
+use super::key::Key;
+use super::log::{Log, Position, Step};
+use super::replay::Cacheable;
+use crate::lock::lock;
+use tower_agent::call::Request;
+use tower_agent::error::{BoxError, Error, ErrorKind, Result, panic_message};
+use tower_agent::stream::EventStream;
+
+/// A call that is driven by everybody who follows it. It goes on as long as one of them does.
+type SharedCall<T> = Shared<BoxFuture<'static, Result<T>>>;
+
+/// The responses of a layer and its clones, and the calls that run.
+pub(super) struct Responses<R: Request> {
+    stored: moka::sync::Cache<Key, Stored<R::Response>>,
+    /// Until when a response is replayed.
+    time_to_live: Duration,
+    flights: Mutex<Flights<R>>,
+}
+
+struct Flights<R: Request> {
+    by_key: HashMap<Key, Entry<R>>,
+    begun: u64,
+}
+
+/// A call that runs, for those who come later.
+struct Entry<R: Request> {
+    number: u64,
+    call: WeakShared<BoxFuture<'static, Result<R::Response>>>,
+    log: Arc<Log>,
+    bill: Arc<Bill>,
+}
+
+#[derive(Clone)]
+struct Stored<T> {
+    response: T,
+    /// By the clock of `tokio`, which tests can pause.
+    until: Option<Instant>,
+}
+
+/// The one payment for a call that several have made.
+#[derive(Debug, Default)]
+struct Bill {
+    is_paid: AtomicBool,
+    /// Who began the call was dropped, so that somebody else pays.
+    is_left: AtomicBool,
+}
+
+/// A call that runs, for one of those who follow it.
+struct Flight<T: Clone> {
+    call: SharedCall<T>,
+    log: Arc<Log>,
+    bill: Arc<Bill>,
+    is_leader: bool,
+}
+
+/// The way in which a call is answered.
+enum Found<R: Request> {
+    Stored(R::Response),
+    Running(Flight<R::Response>),
+}
+
+impl<R: Cacheable> Responses<R> {
+    pub(super) fn new(entries: u64, time_to_live: Duration) -> Self {
+        Self {
+            stored: moka::sync::Cache::builder()
+                .max_capacity(entries)
+                .time_to_live(time_to_live.min(MOST))
+                .build(),
+            time_to_live,
+            flights: Mutex::new(Flights {
+                by_key: HashMap::new(),
+                begun: 0,
+            }),
+        }
+    }
+
+    /// Answers a call: from the store, from a call that runs, or by calling `inner`.
+    pub(super) async fn answer<S>(
+        self: Arc<Self>,
+        key: Key,
+        inner: S,
+        request: R,
+    ) -> Result<R::Response>
+    where
+        S: Service<R, Response = R::Response, Error: Into<BoxError>> + Send + 'static,
+        S::Future: Send + 'static,
+    {
+        // Its place is taken by the call that it begins.
+        let mut inner = Some(inner);
+        loop {
+            let flight = match self.find(key, &mut inner, &request) {
+                Found::Stored(response) => return request.renew(&response, None, false).await,
+                Found::Running(flight) => flight,
+            };
+            let is_leader = flight.is_leader;
+            match flight.follow(&request).await {
+                // The run of somebody else has ended, and this one goes on with a call of its own.
+                Err(error) if !is_leader && is_of_one_run(&error) && inner.is_some() => {}
+                result => return result,
+            }
+        }
+    }
+
+    fn find<S>(self: &Arc<Self>, key: Key, inner: &mut Option<S>, request: &R) -> Found<R>
+    where
+        S: Service<R, Response = R::Response, Error: Into<BoxError>> + Send + 'static,
+        S::Future: Send + 'static,
+    {
+        let mut flights = lock(&self.flights);
+        if let Some(flight) = flights.by_key.get(&key).and_then(Entry::join) {
+            return Found::Running(flight);
+        }
+        // Under the lock: a call that ends is stored before it is removed.
+        if let Some(stored) = self.stored.get(&key)
+            && stored.until.is_none_or(|until| Instant::now() < until)
+        {
+            return Found::Stored(stored.response);
+        }
+        let Some(inner) = inner.take() else {
+            let message = "the call that this one followed has ended without a response";
+            let error = Error::new(ErrorKind::Other, message);
+            return Found::Running(Flight::failed(error));
+        };
+        flights.begun += 1;
+        let number = flights.begun;
+        let log = Arc::new(Log::new());
+        let bill = Arc::<Bill>::default();
+        let landing = Landing {
+            responses: self.clone(),
+            key,
+            number,
+        };
+        let (upstream, events) = request.clone().watched();
+        let call = run(inner, upstream, events, log.clone(), landing);
+        let call = call.boxed().shared();
+        if let Some(weak) = call.downgrade() {
+            let entry = Entry {
+                number,
+                call: weak,
+                log: log.clone(),
+                bill: bill.clone(),
+            };
+            flights.by_key.insert(key, entry);
+        }
+        Found::Running(Flight {
+            call,
+            log,
+            bill,
+            is_leader: true,
+        })
+    }
+
+    fn store(&self, key: Key, response: &R::Response) {
+        if R::is_kept(response) {
+            let until = Instant::now().checked_add(self.time_to_live);
+            let response = response.clone();
+            self.stored.insert(key, Stored { response, until });
+        }
+    }
+}
+
+/// The longest time that the store accepts: a thousand years.
+const MOST: Duration = Duration::from_secs(1_000 * 365 * 24 * 3_600);
+
+/// Returns whether an error is about the run that began a call, and not about the call.
+fn is_of_one_run(error: &Error) -> bool {
+    error.is_ending() || error.kind() == ErrorKind::Cancelled
+}
+
+/// Makes the call, and notes its events.
+async fn run<S, R>(
+    mut inner: S,
+    request: R,
+    events: Option<EventStream>,
+    log: Arc<Log>,
+    landing: Landing<R>,
+) -> Result<R::Response>
+where
+    R: Cacheable,
+    S: Service<R, Response = R::Response, Error: Into<BoxError>> + Send + 'static,
+    S::Future: Send + 'static,
+{
+    let call = inner.call(request);
+    let call = call.map_err(|error| Error::from(error.into()));
+    // A panic would reach everybody who follows, as one of their own.
+    let call = AssertUnwindSafe(call).catch_unwind();
+    let call = call.map(|result| {
+        result.unwrap_or_else(|panic| {
+            let message = format!("the call panicked: {}", panic_message(&*panic));
+            Err(Error::new(ErrorKind::Other, message))
+        })
+    });
+    let mut call = pin!(call);
+    let result = match events {
+        None => call.await,
+        Some(mut events) => {
+            let result = loop {
+                match select(call.as_mut(), events.next()).await {
+                    Either::Left((result, _)) => break result,
+                    Either::Right((Some(event), _)) => log.add(event.kind),
+                    Either::Right((None, call)) => break call.await,
+                }
+            };
+            // What it has sent and is still on its way. Not to the end: a part of the service may
+            // keep the sink.
+            while let Some(Some(event)) = events.next().now_or_never() {
+                log.add(event.kind);
+            }
+            result
+        }
+    };
+    if let Ok(response) = &result {
+        landing.responses.store(landing.key, response);
+    }
+    drop(landing);
+    result
+}
+
+/// Removes a call that has ended or was dropped.
+struct Landing<R: Cacheable> {
+    responses: Arc<Responses<R>>,
+    key: Key,
+    number: u64,
+}
+
+impl<R: Cacheable> Drop for Landing<R> {
+    fn drop(&mut self) {
+        let by_key = &mut lock(&self.responses.flights).by_key;
+        // Another may have begun since.
+        if by_key
+            .get(&self.key)
+            .is_some_and(|entry| entry.number == self.number)
+        {
+            by_key.remove(&self.key);
+        }
+    }
+}
+
+impl<R: Request> Entry<R> {
+    fn join(&self) -> Option<Flight<R::Response>> {
+        Some(Flight {
+            call: self.call.upgrade()?,
+            log: self.log.clone(),
+            bill: self.bill.clone(),
+            is_leader: false,
+        })
+    }
+}
+
+impl<T: Clone + Send + Sync + 'static> Flight<T> {
+    fn failed(error: Error) -> Self {
+        Self {
+            call: std::future::ready(Err(error)).boxed().shared(),
+            log: Arc::new(Log::new()),
+            bill: Arc::default(),
+            is_leader: true,
+        }
+    }
+
+    /// Streams the call to its own consumer from the beginning, and returns its response.
+    async fn follow<R>(self, request: &R) -> Result<T>
+    where
+        R: Cacheable<Response = T>,
+    {
+        let mut call = self.call.clone();
+        let mut changes = self.log.changes();
+        let mut position = Position::default();
+        let mut attempt = None;
+        let mut ended = None;
+        let result = loop {
+            while let Some(step) = self.log.next(&mut position) {
+                match (step, request.sink()) {
+                    (Step::Piece(piece), Some(sink)) => {
+                        let attempt = attempt.get_or_insert_with(|| sink.open());
+                        attempt.send(piece).await?;
+                    }
+                    (Step::Discarded, _) => attempt = None,
+                    (Step::Piece(_), None) => {}
+                }
+            }
+            // The pieces before the result: they are complete once it is there.
+            if let Some(result) = ended.take() {
+                break result;
+            }
+            if let Either::Left((result, _)) = select(&mut call, pin!(changes.changed())).await {
+                ended = Some(result);
+            }
+        };
+        let response = result?;
+        let streamed = match attempt {
+            Some(attempt) => Some(attempt.finish().await?),
+            None => None,
+        };
+        let pays = self.pays();
+        request.renew(&response, streamed, pays).await
+    }
+
+    fn pays(&self) -> bool {
+        let may_pay = self.is_leader || self.bill.is_left.load(Ordering::Acquire);
+        may_pay && !self.bill.is_paid.swap(true, Ordering::AcqRel)
+    }
+}
+
+impl<T: Clone> Drop for Flight<T> {
+    fn drop(&mut self) {
+        if self.is_leader {
+            self.bill.is_left.store(true, Ordering::Release);
+        }
+    }
+}
+
+impl<R: Request> fmt::Debug for Responses<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Responses")
+            .field("stored", &self.stored.entry_count())
+            .field("running", &lock(&self.flights).by_key.len())
+            .finish()
+    }
+}

@@ -1,0 +1,176 @@
+use std::future::Future;
+
+use super::key::Hash;
+use tower_agent::call::{Origin, Request};
+use tower_agent::error::Result;
+use tower_agent::message::{Message, Metadata};
+use tower_agent::model::FinishReason;
+use tower_agent::stream::{self, DeltaSender, EventStream, Streamed};
+use tower_agent::tool::Effect;
+use tower_agent::{ModelRequest, ModelResponse, ToolRequest, ToolResponse};
+
+/// The number of events that may wait for those who follow a call.
+const CAPACITY: usize = 16;
+
+/// A call whose response can be cached: that of a model, or of a tool.
+pub trait Cacheable: Replay {}
+
+impl Cacheable for ModelRequest {}
+
+impl Cacheable for ToolRequest {}
+
+/// The parts of a call that a cache needs.
+pub trait Replay: Request {
+    /// Adds everything to the hash that the response depends on, and returns whether it may be cached.
+    fn identify(&self, hash: &mut Hash) -> Result<bool>;
+
+    /// Returns the request with a sink of its own and the events there, if it has a sink.
+    fn watched(self) -> (Self, Option<EventStream>);
+
+    /// Returns the sink of the request.
+    fn sink(&self) -> Option<&DeltaSender>;
+
+    /// Returns whether a response may be replayed later.
+    fn is_kept(response: &Self::Response) -> bool;
+
+    /// Returns the response of this call from that of another, as this call has streamed it or will
+    /// stream it here. Only one of them `pays` for it.
+    fn renew(
+        &self,
+        response: &Self::Response,
+        streamed: Option<Streamed>,
+        pays: bool,
+    ) -> impl Future<Output = Result<Self::Response>> + Send;
+}
+
+impl Replay for ModelRequest {
+    fn identify(&self, hash: &mut Hash) -> Result<bool> {
+        hash.add("model")?;
+        hash.add(&self.instructions())?;
+        hash.add(&self.messages().len())?;
+        for message in self.messages() {
+            // Without its id, which is another in each conversation.
+            hash.add(&(message.role(), message.parts(), message.provider()))?;
+        }
+        hash.add(self.tools())?;
+        hash.add(self.settings())?;
+        Ok(true)
+    }
+
+    fn watched(self) -> (Self, Option<EventStream>) {
+        if self.delta_sender().is_none() {
+            return (self, None);
+        }
+        let (sink, events) = stream::channel(CAPACITY);
+        (self.with_delta_sender(sink), Some(events))
+    }
+
+    fn sink(&self) -> Option<&DeltaSender> {
+        self.delta_sender()
+    }
+
+    fn is_kept(response: &ModelResponse) -> bool {
+        let is_whole = matches!(
+            response.finish_reason(),
+            FinishReason::Stop | FinishReason::ToolCalls
+        );
+        // What a callback inside has said is not the model's, and may not hold the next time.
+        is_whole && !response.metadata().is_cut() && response.origin() == Origin::Service
+    }
+
+    async fn renew(
+        &self,
+        response: &ModelResponse,
+        streamed: Option<Streamed>,
+        pays: bool,
+    ) -> Result<ModelResponse> {
+        let message = without_id(response.message());
+        let renewed = match streamed {
+            Some(streamed) => {
+                let id = streamed.message.id().cloned();
+                let mut renewed = ModelResponse::from(streamed);
+                // With the provider's data, which deltas do not have.
+                *renewed.message_mut() = match id {
+                    Some(id) => message.with_id(id),
+                    None => message,
+                };
+                renewed
+            }
+            None => {
+                let renewed = ModelResponse::new(message);
+                renewed.streamed_to(self.delta_sender()).await?
+            }
+        };
+        let mut renewed = renewed.with_finish_reason(response.finish_reason().clone());
+        if pays {
+            renewed = renewed
+                .with_metadata(response.metadata().clone())
+                .with_usage(response.usage());
+            self.mark(&mut renewed, None, response.origin());
+        } else {
+            renewed = renewed.with_metadata(without_cost(response.metadata()));
+            self.mark(&mut renewed, None, Origin::Replay);
+        }
+        Ok(renewed)
+    }
+}
+
+/// Returns the metadata of a replay: without the cost, and without limits that were those of then.
+fn without_cost(metadata: &Metadata) -> Metadata {
+    let mut replayed = Metadata::default();
+    if let Some(status) = metadata.status() {
+        replayed = replayed.with_status(status);
+    }
+    if let Some(id) = metadata.request_id() {
+        replayed = replayed.with_request_id(id);
+    }
+    if let Some(model) = metadata.model() {
+        replayed = replayed.with_model(model);
+    }
+    replayed
+}
+
+/// Returns the message without the id that another conversation has given it.
+fn without_id(message: &Message) -> Message {
+    let mut copy = Message::new(message.role(), message.parts().iter().cloned());
+    if !message.provider().is_empty() {
+        *copy.provider_mut() = message.provider().clone();
+    }
+    copy
+}
+
+impl Replay for ToolRequest {
+    fn identify(&self, hash: &mut Hash) -> Result<bool> {
+        hash.add("tool")?;
+        hash.add(self.name())?;
+        hash.add(self.arguments())?;
+        // The effect of a tool would be missing, even if a second one did no harm.
+        let declaration = self.declaration();
+        Ok(declaration.is_some_and(|tool| tool.effect() == Effect::Pure))
+    }
+
+    fn watched(self) -> (Self, Option<EventStream>) {
+        (self, None)
+    }
+
+    fn sink(&self) -> Option<&DeltaSender> {
+        None
+    }
+
+    fn is_kept(response: &ToolResponse) -> bool {
+        !response.is_error() && response.origin() == Origin::Service
+    }
+
+    async fn renew(
+        &self,
+        response: &ToolResponse,
+        _: Option<Streamed>,
+        pays: bool,
+    ) -> Result<ToolResponse> {
+        let mut renewed = response.clone();
+        if !pays {
+            self.mark(&mut renewed, None, Origin::Replay);
+        }
+        Ok(renewed)
+    }
+}
