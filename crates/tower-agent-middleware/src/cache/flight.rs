@@ -19,7 +19,7 @@ use super::replay::Cacheable;
 use crate::lock::lock;
 use tower_agent::call::Request;
 use tower_agent::error::{BoxError, Error, ErrorKind, Result, panic_message};
-use tower_agent::stream::EventStream;
+use tower_agent::stream::{Attempt, EventStream};
 
 /// A call that is driven by everybody who follows it. It goes on as long as one of them does.
 type SharedCall<T> = Shared<BoxFuture<'static, Result<T>>>;
@@ -69,9 +69,20 @@ struct Flight<T: Clone> {
 }
 
 /// The way in which a call is answered.
-enum Found<R: Request> {
+enum Found<R: Request, S> {
     Stored(R::Response),
-    Running(Flight<R::Response>),
+    /// By a call that this one has begun.
+    Begun(Flight<R::Response>),
+    /// By a call that runs. The service is for the case that its run ends.
+    Running(Flight<R::Response>, S),
+}
+
+/// The end of a call that was followed.
+struct Followed<T: Clone> {
+    flight: Flight<T>,
+    result: Result<T>,
+    /// The attempt at streaming it, if anything was streamed.
+    attempt: Option<Attempt>,
 }
 
 impl<R: Cacheable> Responses<R> {
@@ -100,30 +111,33 @@ impl<R: Cacheable> Responses<R> {
         S: Service<R, Response = R::Response, Error: Into<BoxError>> + Send + 'static,
         S::Future: Send + 'static,
     {
-        // Its place is taken by the call that it begins.
-        let mut inner = Some(inner);
+        let mut inner = inner;
         loop {
-            let flight = match self.find(key, &mut inner, &request) {
+            match self.find(key, inner, &request) {
                 Found::Stored(response) => return request.renew(&response, None, false).await,
-                Found::Running(flight) => flight,
-            };
-            let is_leader = flight.is_leader;
-            match flight.follow(&request).await {
-                // The run of somebody else has ended, and this one goes on with a call of its own.
-                Err(error) if !is_leader && is_of_one_run(&error) && inner.is_some() => {}
-                result => return result,
+                Found::Begun(flight) => {
+                    let followed = flight.follow(&request).await?;
+                    return followed.respond(&request).await;
+                }
+                Found::Running(flight, unused) => {
+                    let followed = flight.follow(&request).await?;
+                    if !followed.is_of_another_run() {
+                        return followed.respond(&request).await;
+                    }
+                    inner = unused;
+                }
             }
         }
     }
 
-    fn find<S>(self: &Arc<Self>, key: Key, inner: &mut Option<S>, request: &R) -> Found<R>
+    fn find<S>(self: &Arc<Self>, key: Key, inner: S, request: &R) -> Found<R, S>
     where
         S: Service<R, Response = R::Response, Error: Into<BoxError>> + Send + 'static,
         S::Future: Send + 'static,
     {
         let mut flights = lock(&self.flights);
         if let Some(flight) = flights.by_key.get(&key).and_then(Entry::join) {
-            return Found::Running(flight);
+            return Found::Running(flight, inner);
         }
         // Under the lock: a call that ends is stored before it is removed.
         if let Some(stored) = self.stored.get(&key)
@@ -131,11 +145,6 @@ impl<R: Cacheable> Responses<R> {
         {
             return Found::Stored(stored.response);
         }
-        let Some(inner) = inner.take() else {
-            let message = "the call that this one followed has ended without a response";
-            let error = Error::new(ErrorKind::Other, message);
-            return Found::Running(Flight::failed(error));
-        };
         flights.begun += 1;
         let number = flights.begun;
         let log = Arc::new(Log::new());
@@ -157,7 +166,7 @@ impl<R: Cacheable> Responses<R> {
             };
             flights.by_key.insert(key, entry);
         }
-        Found::Running(Flight {
+        Found::Begun(Flight {
             call,
             log,
             bill,
@@ -176,11 +185,6 @@ impl<R: Cacheable> Responses<R> {
 
 /// The longest time that the store accepts: a thousand years.
 const MOST: Duration = Duration::from_secs(1_000 * 365 * 24 * 3_600);
-
-/// Returns whether an error is about the run that began a call, and not about the call.
-fn is_of_one_run(error: &Error) -> bool {
-    error.is_ending() || error.kind() == ErrorKind::Cancelled
-}
 
 /// Makes the call, and notes its events.
 async fn run<S, R>(
@@ -263,17 +267,12 @@ impl<R: Request> Entry<R> {
 }
 
 impl<T: Clone + Send + Sync + 'static> Flight<T> {
-    fn failed(error: Error) -> Self {
-        Self {
-            call: std::future::ready(Err(error)).boxed().shared(),
-            log: Arc::new(Log::new()),
-            bill: Arc::default(),
-            is_leader: true,
-        }
-    }
-
-    /// Streams the call to its own consumer from the beginning, and returns its response.
-    async fn follow<R>(self, request: &R) -> Result<T>
+    /// Streams the call to its own consumer from the beginning, until it ends.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the consumer cannot be reached, whatever becomes of the call.
+    async fn follow<R>(self, request: &R) -> Result<Followed<T>>
     where
         R: Cacheable<Response = T>,
     {
@@ -282,7 +281,7 @@ impl<T: Clone + Send + Sync + 'static> Flight<T> {
         let mut position = Position::default();
         let mut attempt = None;
         let mut ended = None;
-        let result = loop {
+        loop {
             while let Some(step) = self.log.next(&mut position) {
                 match (step, request.sink()) {
                     (Step::Piece(piece), Some(sink)) => {
@@ -295,24 +294,42 @@ impl<T: Clone + Send + Sync + 'static> Flight<T> {
             }
             // The pieces before the result: they are complete once it is there.
             if let Some(result) = ended.take() {
-                break result;
+                return Ok(Followed {
+                    flight: self,
+                    result,
+                    attempt,
+                });
             }
             if let Either::Left((result, _)) = select(&mut call, pin!(changes.changed())).await {
                 ended = Some(result);
             }
-        };
-        let response = result?;
-        let streamed = match attempt {
-            Some(attempt) => Some(attempt.finish().await?),
-            None => None,
-        };
-        let pays = self.pays();
-        request.renew(&response, streamed, pays).await
+        }
     }
 
     fn pays(&self) -> bool {
         let may_pay = self.is_leader || self.bill.is_left.load(Ordering::Acquire);
         may_pay && !self.bill.is_paid.swap(true, Ordering::AcqRel)
+    }
+}
+
+impl<T: Clone + Send + Sync + 'static> Followed<T> {
+    /// Returns whether the run of somebody else has ended, and not the call.
+    fn is_of_another_run(&self) -> bool {
+        let error = self.result.as_ref().err();
+        error.is_some_and(|error| error.is_ending() || error.kind() == ErrorKind::Cancelled)
+    }
+
+    async fn respond<R>(self, request: &R) -> Result<T>
+    where
+        R: Cacheable<Response = T>,
+    {
+        let response = self.result?;
+        let streamed = match self.attempt {
+            Some(attempt) => Some(attempt.finish().await?),
+            None => None,
+        };
+        let pays = self.flight.pays();
+        request.renew(&response, streamed, pays).await
     }
 }
 

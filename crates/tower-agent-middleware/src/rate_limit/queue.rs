@@ -93,7 +93,7 @@ impl Queue {
     pub(super) fn settle(&self, key: &str, reserved: u64, used: u64) {
         let mut state = lock(&self.0);
         if let Some(line) = state.lines.get_mut(key) {
-            line.end = (line.end + used).saturating_sub(reserved);
+            line.end = line.end.saturating_add(used).saturating_sub(reserved);
         }
         state.wake_first();
     }

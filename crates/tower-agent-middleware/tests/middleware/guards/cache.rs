@@ -429,6 +429,38 @@ async fn an_attempt_that_a_retry_inside_takes_back_is_taken_back_everywhere() {
     inner.assert_done();
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_consumer_that_hangs_up_ends_its_own_call_and_begins_none() {
+    for hangs_up_first in [false, true] {
+        let calls = Arc::new(AtomicUsize::new(0));
+        let model = cache().layer(slow(&calls));
+        let callers = [caller(&model), caller(&model)];
+        let [leader, follower] = callers;
+        let (stays, leaves) = if hangs_up_first {
+            (follower, leader)
+        } else {
+            (leader, follower)
+        };
+        let Caller { call, mut events } = leaves;
+        let hang_up = async {
+            events.next().await;
+            drop(events);
+        };
+        let left = join(call, hang_up);
+        let ends = if hangs_up_first {
+            let (left, stayed) = join(left, stays.end()).await;
+            (stayed, left)
+        } else {
+            join(stays.end(), left).await
+        };
+        let ((result, events), (error, ())) = ends;
+        assert_eq!(error.unwrap_err().kind(), ErrorKind::Cancelled);
+        assert_eq!(result.unwrap().text(), ANSWER);
+        assert_eq!(super::watch::left(&events), [ANSWER]);
+        assert_eq!(calls.load(Ordering::Relaxed), 1);
+    }
+}
+
 #[tokio::test]
 async fn what_is_done_to_a_hit_does_not_change_the_next() {
     let model = cache().layer(ScriptedModel::new([answer()]));
