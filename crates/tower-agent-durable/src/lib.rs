@@ -34,6 +34,8 @@ mod accepted;
 mod database;
 mod error;
 pub mod guide;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod ids;
 #[cfg(feature = "threads")]
 mod inbox;
 pub mod journal;

@@ -9,6 +9,7 @@ use crate::database::Postgres;
 use crate::database::Sqlite;
 use crate::database::{Row, Sql, to_end};
 use crate::error::StoreError;
+use crate::ids;
 use crate::sessions::{SessionQuery, SessionStore};
 
 /// Everything that a database has of one user, to be handed over; created by
@@ -142,7 +143,7 @@ fn check(user: &str) -> Result<(), StoreError> {
     if user.is_empty() {
         return Err(StoreError::data("a user must not be empty"));
     }
-    Ok(())
+    ids::check("user", user, ids::NAME)
 }
 
 fn json(text: &str) -> Result<Json, StoreError> {

@@ -128,6 +128,11 @@
 //! making that one call, whose start the journal has. So start a run again, and answer
 //! [`RunAgain`](Unfinished::RunAgain), only when its process has stopped.
 //!
+//! A run that works shows it in the database every [10 seconds](RunInfo::HEARTBEAT), and
+//! [`is_alive`](RunInfo::is_alive) says whether it does: a program that starts runs again after a crash leaves
+//! those alone. A run that has ended with an error of the journal, such as `NonDeterminism`, is listed as
+//! [`Failed`](RunStatus::Failed) with it.
+//!
 //! # When the database fails
 //!
 //! If the journal cannot be written, because the disk is full or the server is away, the run stops with

@@ -1,6 +1,9 @@
 use std::task::{Context, Poll};
 
 use futures_util::future::BoxFuture;
+use tokio::runtime::Handle;
+use tokio::time::sleep;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tower::{Service, ServiceExt};
 use tower_agent::call::{CallService, Origin};
 use tower_agent::{AgentRequest, AgentResponse, Checkpoint, Error, Request, Result};
@@ -10,6 +13,7 @@ use super::earlier_steps::EarlierSteps;
 use super::error::JournalError;
 use super::input::Input;
 use super::journal::Journal;
+use super::open_run::OpenRun;
 use super::run_end::RunEnd;
 use super::steps::Steps;
 use crate::accepted::Accepted;
@@ -87,6 +91,7 @@ where
         EarlierSteps::default()
     };
     Steps::begin(&context, run.clone(), earlier);
+    let _beats = beats(&journal, &run);
     let outer = request.clone();
     let result = inner
         .oneshot(request)
@@ -96,12 +101,37 @@ where
     let result = context.aborted().map_or(result, |abort| Err(abort.clone()));
     let end = match &result {
         Ok(response) => RunEnd::new(checkpoint_of(response, &outer), context.state().snapshot()),
-        // The journal has failed or refuses this process, so the end could not be written either.
-        Err(error) if error.downcast_ref::<JournalError>().is_some() => return result,
-        Err(error) => RunEnd::Failed(error.clone()),
+        Err(error) => {
+            let journal_error = error.downcast_ref::<JournalError>();
+            if journal_error.is_some_and(|error| !error.is_of_program()) {
+                return result;
+            }
+            RunEnd::Failed(error.clone())
+        }
     };
     journal.end(&run, &end).await?;
     result
+}
+
+/// Lets a run show that it works, until the guard is dropped.
+///
+/// By a task: a run whose consumer does not read is not polled, and still has its process.
+fn beats(journal: &impl Journal, run: &OpenRun) -> Option<DropGuard> {
+    let every = journal.heartbeat()?;
+    let runtime = Handle::try_current().ok()?;
+    let journal = journal.clone();
+    let run = run.clone();
+    let over = CancellationToken::new();
+    let guard = over.clone().drop_guard();
+    runtime.spawn(async move {
+        while over.run_until_cancelled(sleep(every)).await.is_some() {
+            // A database that is away may be back for the next one.
+            if let Err(JournalError::TakenOver { .. }) = journal.beat(&run).await {
+                return;
+            }
+        }
+    });
+    Some(guard)
 }
 
 /// Returns the checkpoint of a run, also if a layer has answered for it.

@@ -35,6 +35,22 @@ use crate::time::{millis, now, time};
 /// # Ok(())
 /// # }
 /// ```
+///
+/// A run that works shows it with a [heartbeat](RunInfo::HEARTBEAT). Start the others again after a crash:
+///
+/// ```
+/// # use std::time::SystemTime;
+/// # use tower_agent::Agent;
+/// # use tower_agent_durable::journal::{RunStatus, Runs};
+/// # async fn start_again(runs: Runs, agent: Agent) -> Result<(), tower_agent::BoxError> {
+/// for run in runs.list().await? {
+///     if run.status == RunStatus::Running && !run.is_alive(SystemTime::now()) {
+///         agent.run(runs.request(&run).await?).await?;
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Runs(Arc<dyn Sql>);
 
@@ -125,7 +141,7 @@ impl Runs {
     }
 
     async fn row(&self, key: &RunKey) -> Result<Row, JournalError> {
-        let mut rows = self.0.read(ONE, &values(key)).await?;
+        let mut rows = self.0.read(ONE, &values(key)?).await?;
         rows.pop().ok_or_else(|| unknown(key))
     }
 
@@ -138,7 +154,7 @@ impl Runs {
         let key = run.into();
         self.row(&key).await?;
         self.0
-            .read(STEPS, &values(&key))
+            .read(STEPS, &values(&key)?)
             .await?
             .iter()
             .map(StepInfo::read)
@@ -159,7 +175,7 @@ impl Runs {
     /// Fails if the run does not exist, or was cancelled.
     pub async fn request(&self, run: impl Into<RunKey>) -> Result<AgentRequest, JournalError> {
         let key = run.into();
-        let rows = self.0.read(REQUEST, &values(&key)).await?;
+        let rows = self.0.read(REQUEST, &values(&key)?).await?;
         let row = rows.first().ok_or_else(|| unknown(&key))?;
         RunStatus::of_open_run(&key.run, row.text("status")?)?;
         let saved: SavedRequest = from_json(row.text("request")?)?;
@@ -176,9 +192,10 @@ impl Runs {
     pub async fn cancel(&self, run: impl Into<RunKey>) -> Result<(), JournalError> {
         let key = run.into();
         // The statement raises the epoch too, so that the run's process fails at its next write.
+        let [owner, run] = values(&key)?;
         let values = [
-            key.owner().into(),
-            (&*key.run).into(),
+            owner,
+            run,
             RunStatus::Cancelled.as_str().into(),
             now().into(),
             RunStatus::Completed.as_str().into(),
@@ -197,7 +214,7 @@ impl Runs {
     /// Fails if the run does not exist.
     pub async fn delete(&self, run: impl Into<RunKey>) -> Result<(), JournalError> {
         let key = run.into();
-        if self.write(DELETE, &values(&key)).await? == 0 {
+        if self.write(DELETE, &values(&key)?).await? == 0 {
             return Err(unknown(&key));
         }
         Ok(())
@@ -245,8 +262,9 @@ impl Runs {
 }
 
 /// Returns the arguments that name a run.
-fn values(key: &RunKey) -> [Value<'_>; 2] {
-    [key.owner().into(), (&*key.run).into()]
+fn values(key: &RunKey) -> Result<[Value<'_>; 2], StoreError> {
+    key.check()?;
+    Ok([key.owner().into(), (&*key.run).into()])
 }
 
 impl RunInfo {

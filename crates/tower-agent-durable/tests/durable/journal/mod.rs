@@ -1,6 +1,7 @@
 //! Durable runs: what is replayed, what is made again, and what a kill leaves.
 
 mod aborted;
+mod alive;
 mod away;
 mod breaking;
 mod compositions;
