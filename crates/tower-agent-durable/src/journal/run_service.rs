@@ -1,7 +1,9 @@
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures_util::future::BoxFuture;
 use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
 use tokio::time::sleep;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tower::{Service, ServiceExt};
@@ -21,12 +23,17 @@ use crate::sessions::OpenCalls;
 
 /// Journals runs.
 #[derive(Clone)]
-pub(super) struct DurableRunLayer<J>(pub(super) J);
+pub(super) struct DurableRunLayer<J> {
+    pub(super) journal: J,
+    /// The runs that may still begin.
+    pub(super) runs: Arc<Semaphore>,
+}
 
 #[derive(Clone)]
 pub(super) struct RunService<S, J> {
     inner: S,
     journal: J,
+    runs: Arc<Semaphore>,
 }
 
 impl<S, J: Journal> Layer<S> for DurableRunLayer<J> {
@@ -35,7 +42,8 @@ impl<S, J: Journal> Layer<S> for DurableRunLayer<J> {
     fn layer(&self, inner: S) -> Self::Service {
         RunService {
             inner,
-            journal: self.0.clone(),
+            journal: self.journal.clone(),
+            runs: self.runs.clone(),
         }
     }
 }
@@ -54,11 +62,18 @@ where
     }
 
     fn call(&mut self, request: AgentRequest) -> Self::Future {
-        Box::pin(make(self.inner.clone(), self.journal.clone(), request))
+        let inner = self.inner.clone();
+        let journal = self.journal.clone();
+        Box::pin(make(inner, journal, self.runs.clone(), request))
     }
 }
 
-async fn make<S, J>(inner: S, journal: J, request: AgentRequest) -> Result<AgentResponse>
+async fn make<S, J>(
+    inner: S,
+    journal: J,
+    runs: Arc<Semaphore>,
+    request: AgentRequest,
+) -> Result<AgentResponse>
 where
     S: CallService<AgentRequest>,
     J: Journal,
@@ -74,6 +89,8 @@ where
             .await
             .map_err(|error| Error::from(error.into()));
     }
+    // Before anything is written: who waits here loses nothing.
+    let _turn = runs.acquire().await;
     // The session stores that a journal takes part before the journal starts the run: a crash in between
     // then leaves the open calls to the journal, and nobody repeats them unseen.
     let open = OpenCalls::of(&context);

@@ -16,7 +16,7 @@ use super::run_end::RunEnd;
 use super::run_key::RunKey;
 use super::run_status::RunStatus;
 use super::step_id::StepId;
-use crate::database::{Row, Sql, Transaction, Value};
+use crate::database::{Row, Sql, Transaction, Value, Wait};
 use crate::error::StoreError;
 use crate::ids;
 use crate::json;
@@ -80,7 +80,7 @@ pub(super) async fn start(database: &dyn Sql, input: &Input) -> Result<OpenRun, 
     let key = input.key();
     key.check()?;
     let running = RunStatus::Running.as_str();
-    let mut tx = database.begin().await?;
+    let mut tx = database.begin(Wait::Limited).await?;
     // Creates the row of a new run, and locks the row of a known one until the commit.
     let known = [
         key.owner().into(),
@@ -185,7 +185,7 @@ pub(super) async fn beat(database: &dyn Sql, run: &OpenRun) -> Result<(), Journa
         run.epoch.into(),
         RunStatus::Running.as_str().into(),
     ];
-    let mut tx = database.begin().await?;
+    let mut tx = database.begin(Wait::Limited).await?;
     if tx.execute(BEAT, &values).await? == 0 {
         let run = key.run;
         return Err(JournalError::TakenOver { run });
@@ -200,7 +200,7 @@ pub(super) async fn begin(
     intent: &Intent,
 ) -> Result<Begun, JournalError> {
     let key = stored_key(step);
-    let mut tx = database.begin().await?;
+    let mut tx = database.begin(Wait::Unlimited).await?;
     let id = check(&mut *tx, run).await?;
     let step_key = [id.into(), (&key).into()];
     if let Some(row) = tx.fetch_all(STEP, &step_key).await?.pop() {
@@ -268,7 +268,7 @@ pub(super) async fn end(
 ) -> Result<(), JournalError> {
     let status = end.status().as_str();
     let ended = to_json(end)?;
-    let mut tx = database.begin().await?;
+    let mut tx = database.begin(Wait::Unlimited).await?;
     let id = check(&mut *tx, run).await?;
     tx.execute(END, &[id.into(), status.into(), (&ended).into()])
         .await?;
@@ -283,7 +283,7 @@ async fn write(
     more: &[Value<'_>],
 ) -> Result<(), JournalError> {
     let key = stored_key(&lease.step);
-    let mut tx = database.begin().await?;
+    let mut tx = database.begin(Wait::Unlimited).await?;
     let id = check(&mut *tx, &lease.run).await?;
     let mut values = vec![id.into(), (&key).into(), lease.attempt.into()];
     values.extend_from_slice(more);

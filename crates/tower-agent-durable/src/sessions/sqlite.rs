@@ -153,16 +153,17 @@ impl SessionStore for Sqlite {
             .bind(&*key.session)
             .bind(now());
         let existed = delete.fetch_optional(self.writer()).await.or_failure()?;
+        self.wipe().await;
         Ok(existed.is_some_and(|(existed,)| existed))
     }
 
     async fn delete_expired(&self) -> Result<u64, StoreError> {
         let delete = sqlx::query("DELETE FROM tower_agent_sessions WHERE expires_at <= ?1");
-        Ok(delete
-            .bind(now())
-            .execute(self.writer())
-            .await
-            .or_failure()?
-            .rows_affected())
+        let deleted = delete.bind(now()).execute(self.writer()).await;
+        let deleted = deleted.or_failure()?.rows_affected();
+        if deleted > 0 {
+            self.wipe().await;
+        }
+        Ok(deleted)
     }
 }

@@ -458,6 +458,9 @@ pub(crate) async fn runs_that_have_ended_are_deleted_when_they_are_old(
     let gone = runs.steps("completed").await;
     assert!(matches!(gone, Err(JournalError::UnknownRun { .. })));
 
+    // Nobody has touched these either, since then.
+    assert_eq!(runs.delete_untouched(oldest).await.unwrap(), 0);
+
     // The remaining runs continue.
     let yes = &runs.get("waiting").await.unwrap().interrupts[0].id;
     let yes = Resolution::resolved(yes, Decision::Approve);
@@ -477,6 +480,9 @@ pub(crate) async fn runs_that_have_ended_are_deleted_when_they_are_old(
             .len(),
         1
     );
+    // One that waits, one that has no process, and one that has ended.
+    assert_eq!(runs.delete_untouched(later).await.unwrap(), 3);
+    assert!(runs.list().await.unwrap().is_empty());
 }
 
 pub(crate) async fn runs_are_listed_the_latest_first(place: impl Place<Journal: Database>) {
