@@ -78,28 +78,6 @@ impl Sqlite {
         }
     }
 
-    async fn open_with(path: &Path, settings: &SqliteOptions) -> Result<Self, StoreError> {
-        create_private(path).map_err(StoreError::database)?;
-        let options = options(settings.wait)
-            .filename(path)
-            .journal_mode(SqliteJournalMode::Wal);
-        let writer = open_writer(
-            &one_writer(settings.wait),
-            &options.clone().create_if_missing(true),
-        )
-        .await?;
-        // Lazily, and after the writer: a reader cannot create the file or its tables.
-        let readers = SqlitePoolOptions::new()
-            .max_connections(settings.readers)
-            .acquire_timeout(settings.wait);
-        let readers = readers.connect_lazy_with(options.read_only(true));
-        Ok(Self {
-            writer,
-            readers,
-            turns: one_turn(),
-        })
-    }
-
     /// Creates a database in memory, which is gone with its last clone.
     ///
     /// # Errors
@@ -228,7 +206,26 @@ impl SqliteOptions {
     ///
     /// Fails if the file cannot be opened, or was written by a newer version of this crate.
     pub async fn open(self, path: impl AsRef<Path>) -> Result<Sqlite, StoreError> {
-        Sqlite::open_with(path.as_ref(), &self).await
+        let path = path.as_ref();
+        create_private(path).map_err(StoreError::database)?;
+        let options = options(self.wait)
+            .filename(path)
+            .journal_mode(SqliteJournalMode::Wal);
+        let writer = open_writer(
+            &one_writer(self.wait),
+            &options.clone().create_if_missing(true),
+        )
+        .await?;
+        // Lazily, and after the writer: a reader cannot create the file or its tables.
+        let readers = SqlitePoolOptions::new()
+            .max_connections(self.readers)
+            .acquire_timeout(self.wait);
+        let readers = readers.connect_lazy_with(options.read_only(true));
+        Ok(Sqlite {
+            writer,
+            readers,
+            turns: one_turn(),
+        })
     }
 }
 
