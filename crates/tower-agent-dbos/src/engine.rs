@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use dbos::sysdb::types::{WorkflowFilter, WorkflowStatus};
 use dbos::sysdb::{INTERNAL_QUEUE, SystemDatabase, postgres};
 use dbos::{
-    Client, ClientConfig, EnqueueOptions, QueueConflict, QueueOptions, ResumeOptions,
+    Children, Client, ClientConfig, EnqueueOptions, QueueConflict, QueueOptions, ResumeOptions,
     WorkflowHandle,
 };
 use tower_agent::{AgentRequest, Error, Request, Resolution};
@@ -194,6 +194,34 @@ impl Engine {
         }
     }
 
+    /// Deletes a run with its requests and steps, here and in the journal. Its worker stops before its next
+    /// step. The id can be used again.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`UnknownRun`](JournalError::UnknownRun) if the run was not started.
+    pub async fn delete(&self, run: &str) -> Result<(), DbosError> {
+        let submissions = self.submissions(run).await?;
+        // A request that is open could be made again by another worker in between.
+        for submission in &submissions {
+            if submission.is_open() {
+                self.cancel_workflow(&submission.label.workflow()).await?;
+            }
+        }
+        match self.runs.delete(run).await {
+            // No worker has begun.
+            Err(JournalError::UnknownRun { .. }) if !submissions.is_empty() => {}
+            deleted => deleted?,
+        }
+        let workflows: Vec<_> = submissions
+            .iter()
+            .map(|submission| submission.label.workflow())
+            .collect();
+        let workflows: Vec<_> = workflows.iter().map(String::as_str).collect();
+        let deleted = self.client.delete_all(&workflows, Children::Skip).await;
+        deleted.map(drop).map_err(DbosError::engine)
+    }
+
     /// Gives the runs of a worker that has stopped to the others, and returns which.
     ///
     /// Call it when an orchestrator, a health check or a person reports that the worker's machine or process
@@ -252,7 +280,8 @@ impl Engine {
             .workflow_status(workflow)
             .await
             .map_err(DbosError::engine)?;
-        Ok(status == Some(WorkflowStatus::Cancelled))
+        // None for a request whose run was deleted.
+        Ok(status.is_none_or(|status| status == WorkflowStatus::Cancelled))
     }
 
     /// Marks a run that was cancelled in the journal alone, or in DBOS alone, in both.

@@ -75,6 +75,9 @@
 //! it like the journal. Set `idle_in_transaction_session_timeout` for the database, since a
 //! machine that stalls in the middle of a write keeps others out until the server ends its session.
 //!
+//! Requests stay there until the run is deleted with [`delete`](Engine::delete), which deletes it in the
+//! journal as well. `delete_ended` and `delete_user` of the journal leave the requests of DBOS where they are.
+//!
 //! Leave the server's `synchronous_commit` on. If it is off, a server that crashes may lose the latest
 //! writes of DBOS: a request that was started, which then runs only if it is started again, or the end of
 //! a run, which is then replayed. No step is repeated, since the journal sets `synchronous_commit`

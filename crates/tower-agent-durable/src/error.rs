@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -6,7 +7,8 @@ use tower_agent::error::{BoxError, Error, ErrorKind};
 
 /// An error of a store.
 ///
-/// As an [`Error`] its kind is [`Conflict`](ErrorKind::Conflict) or [`Store`](ErrorKind::Store), and
+/// As an [`Error`] its kind is [`Conflict`](ErrorKind::Conflict),
+/// [`InvalidRequest`](ErrorKind::InvalidRequest) or [`Store`](ErrorKind::Store), and
 /// [`downcast_ref`](Error::downcast_ref) finds it. It serialises with the text of its source.
 #[derive(Clone, Debug, thiserror::Error, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -26,6 +28,14 @@ pub enum StoreError {
         found: u32,
         /// The newest format that this version reads.
         newest: u32,
+    },
+    /// An id cannot be part of a key: it is too long, or contains a NUL character.
+    #[error("the {part} cannot be stored: it {why}; choose another one")]
+    Id {
+        /// The part of the key.
+        part: Cow<'static, str>,
+        /// The reason.
+        why: String,
     },
     /// The data cannot be read or written as JSON.
     #[error("the data does not have the expected form: {0}")]
@@ -65,6 +75,7 @@ impl From<StoreError> for Error {
     fn from(error: StoreError) -> Self {
         let kind = match error {
             StoreError::Conflict { .. } => ErrorKind::Conflict,
+            StoreError::Id { .. } => ErrorKind::InvalidRequest,
             StoreError::NewerFormat { .. } | StoreError::Data(..) | StoreError::Database(..) => {
                 ErrorKind::Store
             }

@@ -18,7 +18,7 @@
 //! | lost machines are detected by | your own health checks | the server |
 //!
 //! `Sqlite` is for one machine and needs no server; `Postgres` (feature `postgres`) is for several.
-//! Both create their tables when they are opened, under names that start with `tower_agent_`, so
+//! Neither encrypts what it stores: use an encrypted disk, or a server that encrypts. Both create their tables when they are opened, under names that start with `tower_agent_`, so
 //! that a database can be shared with other data. A clone shares the connections, and one database
 //! serves everything in this crate.
 
@@ -34,6 +34,8 @@ mod accepted;
 mod database;
 mod error;
 pub mod guide;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod ids;
 #[cfg(feature = "threads")]
 mod inbox;
 pub mod journal;
@@ -47,9 +49,9 @@ mod time;
 mod user_data;
 
 #[cfg(feature = "postgres")]
-pub use self::database::Postgres;
+pub use self::database::{Postgres, PostgresOptions};
 #[cfg(feature = "sqlite")]
-pub use self::database::Sqlite;
+pub use self::database::{Sqlite, SqliteOptions};
 pub use self::error::StoreError;
 #[cfg(feature = "threads")]
 pub use self::inbox::AgentInbox;

@@ -7,8 +7,9 @@ use serde_json::Value as Json;
 use crate::database::Postgres;
 #[cfg(feature = "sqlite")]
 use crate::database::Sqlite;
-use crate::database::{Row, Sql, to_end};
+use crate::database::{Row, Sql, Wait, to_end};
 use crate::error::StoreError;
+use crate::ids;
 use crate::sessions::{SessionQuery, SessionStore};
 
 /// Everything that a database has of one user, to be handed over; created by
@@ -130,10 +131,11 @@ async fn runs(database: &impl Sql, user: &str) -> Result<Vec<UserRun>, StoreErro
 
 async fn delete(database: &impl Sql, user: &str) -> Result<u64, StoreError> {
     check(user)?;
-    let mut tx = database.begin().await?;
+    let mut tx = database.begin(Wait::Limited).await?;
     let sessions = tx.execute(DELETE_SESSIONS, &[user.into()]).await?;
     let runs = tx.execute(DELETE_RUNS, &[user.into()]).await?;
     tx.commit().await?;
+    database.wipe().await;
     Ok(sessions + runs)
 }
 
@@ -142,7 +144,7 @@ fn check(user: &str) -> Result<(), StoreError> {
     if user.is_empty() {
         return Err(StoreError::data("a user must not be empty"));
     }
-    Ok(())
+    ids::check("user", user, ids::NAME)
 }
 
 fn json(text: &str) -> Result<Json, StoreError> {

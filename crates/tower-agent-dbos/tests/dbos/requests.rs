@@ -270,3 +270,45 @@ async fn a_run_that_was_cancelled_stays_cancelled() {
     // The worker has let the queued one be: each of the others has asked the model once.
     assert_eq!((models.get(), pay.get()), (2, 0));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_was_deleted_is_gone_and_its_id_can_be_used_again() {
+    let Some(cluster) = Cluster::start().await else {
+        return;
+    };
+    let (engine, models, pay) = (&cluster.engine, Count::default(), Count::default());
+    // Before any worker has begun it.
+    engine.start("clerk", request()).await.unwrap();
+    engine.delete("invoice/7").await.unwrap();
+    let gone = engine.delete("invoice/7").await.unwrap_err();
+    assert!(matches!(
+        journal_error(&gone),
+        JournalError::UnknownRun { .. }
+    ));
+
+    let worker = Worker::builder(engine, "one").agent(agent(&cluster, &models, &pay));
+    let worker = worker.start().await.unwrap();
+    let waiting = engine.start("clerk", request()).await.unwrap();
+    waiting.end().await.unwrap();
+    engine.delete("invoice/7").await.unwrap();
+    let gone = engine.get("invoice/7").await.unwrap_err();
+    assert!(matches!(
+        journal_error(&gone),
+        JournalError::UnknownRun { .. }
+    ));
+    let database = sqlx::PgPool::connect(&cluster.url).await.unwrap();
+    for table in ["dbos.workflow_status", "tower_agent_runs"] {
+        let count = sqlx::AssertSqlSafe(format!("SELECT count(*) FROM {table}"));
+        let (count,): (i64,) = sqlx::query_as(count).fetch_one(&database).await.unwrap();
+        assert_eq!(count, 0, "{table}");
+    }
+
+    // Another request under the same id.
+    let again = AgentRequest::new("Pay more.").with_run_id("invoice/7");
+    let end = engine.start("clerk", again).await.unwrap().end().await;
+    let yes = decide(&end.unwrap(), Decision::Approve);
+    let end = engine.resume("invoice/7", yes).await.unwrap().end().await;
+    assert_eq!(text(&end.unwrap()), "Done.");
+    assert_eq!((models.get(), pay.get()), (3, 1));
+    worker.stop().await.unwrap();
+}

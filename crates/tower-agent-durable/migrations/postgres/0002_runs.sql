@@ -42,6 +42,8 @@ CREATE TABLE tower_agent_run_steps (
     attempt BIGINT NOT NULL,
     -- What the step has returned, as JSON; NULL while it is unfinished.
     record TEXT,
+    -- The hash of the record.
+    digest TEXT,
     begun_at BIGINT NOT NULL,
     ended_at BIGINT,
     UNIQUE (run, step)

@@ -41,6 +41,8 @@ CREATE TABLE tower_agent_run_steps (
     attempt INTEGER NOT NULL,
     -- What the step has returned, as JSON; NULL while it is unfinished.
     record TEXT,
+    -- The hash of the record.
+    digest TEXT,
     begun_at INTEGER NOT NULL,
     ended_at INTEGER,
     UNIQUE (run, step)

@@ -13,8 +13,8 @@ mod to_end;
 
 pub(crate) use self::or_failure::OrFailure;
 #[cfg(feature = "postgres")]
-pub use self::postgres::Postgres;
-pub(crate) use self::sql::{Row, Sql, Transaction, Value};
+pub use self::postgres::{Postgres, PostgresOptions};
+pub(crate) use self::sql::{Row, Sql, Transaction, Value, Wait};
 #[cfg(feature = "sqlite")]
-pub use self::sqlite::Sqlite;
+pub use self::sqlite::{Sqlite, SqliteOptions};
 pub(crate) use self::to_end::to_end;

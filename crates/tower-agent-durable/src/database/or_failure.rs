@@ -16,3 +16,13 @@ impl<T> OrFailure<T> for Result<T, sqlx::Error> {
         })
     }
 }
+
+/// Returns whether an error says that others use the database, so that nothing was begun.
+pub(super) fn is_busy(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::PoolTimedOut => true,
+        // SQLITE_BUSY: another process writes.
+        sqlx::Error::Database(error) => error.code().is_some_and(|code| code == "5"),
+        _ => false,
+    }
+}

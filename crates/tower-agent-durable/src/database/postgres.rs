@@ -1,17 +1,23 @@
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use sqlx::Executor;
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::migrations::{self, POSTGRES, migrator};
-use super::or_failure::OrFailure;
-use super::sql::{Row, Sql, Transaction, Value, query};
+use super::or_failure::{OrFailure, is_busy};
+use super::sql::{Row, Sql, Transaction, Value, Wait, query};
 use crate::error::StoreError;
 
+/// The default time for which a call waits for a connection.
 const WAIT: Duration = Duration::from_secs(10);
+
+/// The default number of connections.
+const CONNECTIONS: u32 = 10;
 
 // Whatever the server's defaults are: a process that is stalled in the middle of a write does not keep
 // others out for hours, and a commit is on the disk when it returns.
@@ -23,11 +29,16 @@ const CONNECTED: &str = "\
 // Set here too, whatever the server's defaults are: a statement that has waited for another process sees its
 // writes, and a process that is stalled, or cut off, does not keep others out for long.
 const BEGIN: &str = "\
-    BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = '5s'";
+    BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = '5s'; \
+    SELECT set_config('synchronous_commit', 'on', true) \
+    WHERE current_setting('synchronous_commit') = 'off'";
 
 /// A PostgreSQL database, which several processes and machines may share.
 ///
 /// A finished write is on disk, also if the server's `synchronous_commit` is off.
+///
+/// Deleted rows stay in the server's files until it vacuums their table, which it does by itself, and in its
+/// log and backups for as long as it keeps those.
 ///
 /// Connections that were lost are replaced. Clones share the connections. A process that is stalled, or
 /// cut off, while it writes keeps the others out for 5 seconds at most, and its write fails.
@@ -42,7 +53,11 @@ const BEGIN: &str = "\
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct Postgres(PgPool);
+pub struct Postgres {
+    pool: PgPool,
+    /// The turns of journals, which do not time out: as many as there are connections.
+    turns: Arc<Semaphore>,
+}
 
 impl Postgres {
     /// Connects to a database, such as `postgres://user:password@host/name`, and creates the tables
@@ -54,41 +69,146 @@ impl Postgres {
     ///
     /// Fails if the database cannot be reached, or was written by a newer version of this crate.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
-        let options = PgConnectOptions::from_str(url).or_failure()?;
-        let pool = PgPoolOptions::new()
-            .acquire_timeout(WAIT)
-            .after_connect(|connection, _| {
-                Box::pin(async move { connection.execute(CONNECTED).await.map(drop) })
-            });
-        let pool = pool.connect_with(options).await.or_failure()?;
+        Self::options().connect(url).await
+    }
+
+    /// Returns the settings with which a database is connected.
+    pub fn options() -> PostgresOptions {
+        PostgresOptions {
+            max_connections: CONNECTIONS,
+            wait: WAIT,
+        }
+    }
+
+    /// Uses the connections of the application, and creates the tables if they do not exist.
+    ///
+    /// Its settings are the application's. A connection that is stalled in the middle of a write keeps others
+    /// out until the server's `idle_in_transaction_session_timeout`, which this crate sets to 5 seconds in its
+    /// own transactions.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the database cannot be reached, or was written by a newer version of this crate.
+    pub async fn from_pool(pool: PgPool) -> Result<Self, StoreError> {
         let migrated = migrator(POSTGRES).run(&pool).await;
         migrated.map_err(|error| migrations::failed(error, POSTGRES))?;
-        Ok(Self(pool))
+        let connections = usize::try_from(most(&pool)).unwrap_or(usize::MAX);
+        let turns = connections.clamp(1, Semaphore::MAX_PERMITS);
+        Ok(Self {
+            pool,
+            turns: Arc::new(Semaphore::new(turns)),
+        })
     }
 
     /// Closes all connections, of clones as well, once they are idle.
     pub async fn close(&self) {
-        self.0.close().await;
+        self.pool.close().await;
     }
 
     /// Begins a transaction. Without a commit it has no effect.
     pub(crate) async fn begin(
         &self,
     ) -> Result<sqlx::Transaction<'static, sqlx::Postgres>, StoreError> {
-        self.0.begin_with(BEGIN).await.or_failure()
+        self.pool.begin_with(BEGIN).await.or_failure()
+    }
+
+    async fn begin_in_turn(&self, wait: Wait) -> Result<PostgresWrite, StoreError> {
+        let turn = self.turns.clone().acquire_owned().await;
+        let turn = turn.map_err(StoreError::database)?;
+        let transaction = loop {
+            match self.pool.begin_with(BEGIN).await {
+                // Fewer connections than there may be: the server cannot be reached.
+                Err(error)
+                    if wait == Wait::Unlimited
+                        && is_busy(&error)
+                        && self.pool.size() >= most(&self.pool) => {}
+                begun => break begun.or_failure()?,
+            }
+        };
+        Ok(PostgresWrite {
+            transaction,
+            _turn: turn,
+        })
     }
 
     pub(crate) fn pool(&self) -> &PgPool {
-        &self.0
+        &self.pool
     }
 }
 
+/// Returns the maximum number of connections.
+fn most(pool: &PgPool) -> u32 {
+    pool.options().get_max_connections()
+}
+
+/// The settings with which a database is connected. Created by [`Postgres::options`].
+///
+/// ```no_run
+/// use tower_agent_durable::Postgres;
+///
+/// # async fn connect() -> Result<(), tower_agent::BoxError> {
+/// let url = std::env::var("DATABASE_URL")?;
+/// let database = Postgres::options().max_connections(30).connect(&url).await?;
+/// # drop(database);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "it connects to nothing before `connect`"]
+pub struct PostgresOptions {
+    max_connections: u32,
+    wait: Duration,
+}
+
+impl PostgresOptions {
+    /// Sets the maximum number of connections. Defaults to 10.
+    pub fn max_connections(mut self, connections: u32) -> Self {
+        self.max_connections = connections.max(1);
+        self
+    }
+
+    /// Sets how long a call waits for a connection before it fails. Defaults to 10 seconds. A durable run that
+    /// holds a result waits as long as others use all of them.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    /// Connects to a database as [`Postgres::connect`] does.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the database cannot be reached, or was written by a newer version of this crate.
+    pub async fn connect(self, url: &str) -> Result<Postgres, StoreError> {
+        let options = PgConnectOptions::from_str(url).or_failure()?;
+        let pool = PgPoolOptions::new()
+            .max_connections(self.max_connections)
+            .acquire_timeout(self.wait)
+            .after_connect(|connection, _| {
+                Box::pin(async move { connection.execute(CONNECTED).await.map(drop) })
+            });
+        Postgres::from_pool(pool.connect_with(options).await.or_failure()?).await
+    }
+}
+
+/// A transaction in its turn.
+struct PostgresWrite {
+    transaction: sqlx::Transaction<'static, sqlx::Postgres>,
+    /// Dropped after the connection, which the next has to find free.
+    _turn: OwnedSemaphorePermit,
+}
+
 impl Sql for Postgres {
-    fn begin(&self) -> BoxFuture<'_, Result<Box<dyn Transaction>, StoreError>> {
-        Box::pin(async {
-            let begun: Box<dyn Transaction> = Box::new(Self::begin(self).await?);
+    fn begin(&self, wait: Wait) -> BoxFuture<'_, Result<Box<dyn Transaction>, StoreError>> {
+        Box::pin(async move {
+            let begun: Box<dyn Transaction> = Box::new(self.begin_in_turn(wait).await?);
             Ok(begun)
         })
+    }
+
+    /// Deleted rows are the server's to remove, which does so by itself.
+    fn wipe(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::ready(()))
     }
 
     fn read<'a>(
@@ -97,13 +217,16 @@ impl Sql for Postgres {
         values: &'a [Value<'a>],
     ) -> BoxFuture<'a, Result<Vec<Row>, StoreError>> {
         Box::pin(async move {
-            let rows = query(sql, values)?.fetch_all(&self.0).await.or_failure()?;
+            let rows = query(sql, values)?
+                .fetch_all(&self.pool)
+                .await
+                .or_failure()?;
             Ok(rows.into_iter().map(Row::new).collect())
         })
     }
 }
 
-impl Transaction for sqlx::Transaction<'static, sqlx::Postgres> {
+impl Transaction for PostgresWrite {
     fn execute<'a>(
         &'a mut self,
         sql: &'static str,
@@ -111,7 +234,7 @@ impl Transaction for sqlx::Transaction<'static, sqlx::Postgres> {
     ) -> BoxFuture<'a, Result<u64, StoreError>> {
         Box::pin(async move {
             let done = query(sql, values)?
-                .execute(&mut **self)
+                .execute(&mut *self.transaction)
                 .await
                 .or_failure()?;
             Ok(done.rows_affected())
@@ -125,7 +248,7 @@ impl Transaction for sqlx::Transaction<'static, sqlx::Postgres> {
     ) -> BoxFuture<'a, Result<Vec<Row>, StoreError>> {
         Box::pin(async move {
             let rows = query(sql, values)?
-                .fetch_all(&mut **self)
+                .fetch_all(&mut *self.transaction)
                 .await
                 .or_failure()?;
             Ok(rows.into_iter().map(Row::new).collect())
@@ -133,7 +256,10 @@ impl Transaction for sqlx::Transaction<'static, sqlx::Postgres> {
     }
 
     fn commit(self: Box<Self>) -> BoxFuture<'static, Result<(), StoreError>> {
-        Box::pin(async { Self::commit(*self).await.or_failure() })
+        Box::pin(async {
+            let Self { transaction, _turn } = *self;
+            transaction.commit().await.or_failure()
+        })
     }
 }
 

@@ -11,8 +11,11 @@ use crate::error::StoreError;
 
 /// A database with statements.
 pub(crate) trait Sql: fmt::Debug + Send + Sync {
-    /// Begins a transaction. Without a commit it has no effect.
-    fn begin(&self) -> BoxFuture<'_, Result<Box<dyn Transaction>, StoreError>>;
+    /// Begins a transaction, in its turn. Without a commit it has no effect.
+    fn begin(&self, wait: Wait) -> BoxFuture<'_, Result<Box<dyn Transaction>, StoreError>>;
+
+    /// Removes what was deleted from the files of the database, as far as nobody reads it.
+    fn wipe(&self) -> BoxFuture<'_, ()>;
 
     /// Returns the rows of a statement that only reads.
     fn read<'a>(
@@ -20,6 +23,15 @@ pub(crate) trait Sql: fmt::Debug + Send + Sync {
         sql: &'static str,
         values: &'a [Value<'a>],
     ) -> BoxFuture<'a, Result<Vec<Row>, StoreError>>;
+}
+
+/// How long a transaction waits for a connection when it is its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// As long as the database's settings say.
+    Limited,
+    /// As long as others use all of them, since what it writes was paid for.
+    Unlimited,
 }
 
 /// A transaction.

@@ -1,4 +1,5 @@
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{fmt, fs, io};
 
@@ -9,13 +10,17 @@ use sqlx::sqlite::{
     SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePool, SqlitePoolOptions,
     SqliteSynchronous,
 };
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::migrations::{self, SQLITE, migrator};
-use super::or_failure::OrFailure;
-use super::sql::{Row, Sql, Transaction, Value, query};
+use super::or_failure::{OrFailure, is_busy};
+use super::sql::{Row, Sql, Transaction, Value, Wait, query};
 use crate::error::StoreError;
 
+/// The default time for which a write waits for others.
 const WAIT: Duration = Duration::from_secs(10);
+
+/// The default number of connections that read.
 const READERS: u32 = 4;
 
 /// An SQLite database: a file, or memory.
@@ -23,9 +28,13 @@ const READERS: u32 = 4;
 /// A finished write is on disk: neither a killed process nor a power cut loses it. Writers take
 /// turns, and readers do not wait for them. Clones share the connections.
 ///
+/// What is deleted is overwritten in the file and its log. Copies that were made before, such as backups, still
+/// have it.
+///
 /// Several processes of one machine may open the same file. For several machines use
 /// [`Postgres`](crate::Postgres): a file on a network drive is not safe. A process that is stalled while
-/// it writes keeps the others out, whose writes fail after 10 seconds, until it continues or ends.
+/// it writes keeps the others out, whose writes fail after 10 seconds, until it continues or ends. A
+/// durable run that holds a result waits as long as it takes.
 ///
 /// ```
 /// use tower_agent_durable::Sqlite;
@@ -43,6 +52,8 @@ const READERS: u32 = 4;
 pub struct Sqlite {
     writer: SqlitePool,
     readers: SqlitePool,
+    /// The turns of journals, which do not time out.
+    turns: Arc<Semaphore>,
 }
 
 impl Sqlite {
@@ -56,18 +67,15 @@ impl Sqlite {
     ///
     /// Fails if the file cannot be opened, or was written by a newer version of this crate.
     pub async fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
-        let path = path.as_ref();
-        create_private(path).map_err(StoreError::database)?;
-        let options = options()
-            .filename(path)
-            .journal_mode(SqliteJournalMode::Wal);
-        let writer = open_writer(&one_writer(), &options.clone().create_if_missing(true)).await?;
-        // Lazily, and after the writer: a reader cannot create the file or its tables.
-        let readers = SqlitePoolOptions::new()
-            .max_connections(READERS)
-            .acquire_timeout(WAIT);
-        let readers = readers.connect_lazy_with(options.read_only(true));
-        Ok(Self { writer, readers })
+        Self::options().open(path).await
+    }
+
+    /// Returns the settings with which a file is opened.
+    pub fn options() -> SqliteOptions {
+        SqliteOptions {
+            readers: READERS,
+            wait: WAIT,
+        }
     }
 
     /// Creates a database in memory, which is gone with its last clone.
@@ -78,16 +86,17 @@ impl Sqlite {
     pub async fn in_memory() -> Result<Self, StoreError> {
         // A database in memory belongs to one connection and ends with it: there must be exactly one, which
         // is never replaced.
-        let one = one_writer()
+        let one = one_writer(WAIT)
             .min_connections(1)
             .max_lifetime(None)
             .idle_timeout(None);
         // sqlx closes a connection whose test is dropped halfway, and the data would go with it.
         let one = one.test_before_acquire(false);
-        let writer = open_writer(&one, &options().in_memory(true)).await?;
+        let writer = open_writer(&one, &options(WAIT).in_memory(true)).await?;
         Ok(Self {
             readers: writer.clone(),
             writer,
+            turns: one_turn(),
         })
     }
 
@@ -106,19 +115,117 @@ impl Sqlite {
 
     /// Begins a transaction that writes, when it is its turn. Without a commit it has no effect.
     pub(crate) async fn begin(&self) -> Result<SqliteWrite, StoreError> {
-        let mut connection = self.writer.acquire().await.or_failure()?;
+        let connection = self.try_begin().await.or_failure()?;
+        Ok(SqliteWrite {
+            connection,
+            _turn: None,
+        })
+    }
+
+    async fn try_begin(&self) -> Result<PoolConnection<sqlx::Sqlite>, sqlx::Error> {
+        let mut connection = self.writer.acquire().await?;
         // A plain BEGIN takes the lock at the first write, and fails at once if another process has written
         // since. This one waits for its turn here.
         sqlx::query("BEGIN IMMEDIATE")
             .execute(&mut *connection)
-            .await
-            .or_failure()?;
-        Ok(SqliteWrite(connection))
+            .await?;
+        Ok(connection)
+    }
+
+    async fn begin_in_turn(&self, wait: Wait) -> Result<SqliteWrite, StoreError> {
+        let turn = self.turns.clone().acquire_owned().await;
+        let turn = turn.map_err(StoreError::database)?;
+        let connection = loop {
+            match self.try_begin().await {
+                Err(error) if wait == Wait::Unlimited && is_busy(&error) => {}
+                begun => break begun.or_failure()?,
+            }
+        };
+        Ok(SqliteWrite {
+            connection,
+            _turn: Some(turn),
+        })
+    }
+
+    /// Writes the log into the file, and empties it: it contains what was deleted.
+    pub(crate) async fn wipe(&self) {
+        // A reader may need the log. It is emptied with the next deletion then, or when the file is closed.
+        let wiped = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)")
+            .execute(&self.writer)
+            .await;
+        if let Err(error) = wiped {
+            let error = error.to_string();
+            tracing::debug!(error = %error.escape_debug(), "the log of the database is not emptied");
+        }
     }
 
     /// Returns the connections that read.
     pub(crate) fn readers(&self) -> &SqlitePool {
         &self.readers
+    }
+}
+
+/// The settings with which a file is opened. Created by [`Sqlite::options`].
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use tower_agent_durable::Sqlite;
+///
+/// # async fn open() -> Result<(), tower_agent::BoxError> {
+/// let wait = Duration::from_secs(30);
+/// let database = Sqlite::options().readers(8).wait(wait).open("agent.db").await?;
+/// # drop(database);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "it opens nothing before `open`"]
+pub struct SqliteOptions {
+    readers: u32,
+    wait: Duration,
+}
+
+impl SqliteOptions {
+    /// Sets the number of connections that read at once. Defaults to 4. One more writes.
+    pub fn readers(mut self, readers: u32) -> Self {
+        self.readers = readers.max(1);
+        self
+    }
+
+    /// Sets how long a call waits for a connection, and for another process that writes, before it fails.
+    /// Defaults to 10 seconds. A durable run that holds a result waits as long as it takes.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    /// Opens a file as [`Sqlite::open`] does.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file cannot be opened, or was written by a newer version of this crate.
+    pub async fn open(self, path: impl AsRef<Path>) -> Result<Sqlite, StoreError> {
+        let path = path.as_ref();
+        create_private(path).map_err(StoreError::database)?;
+        let options = options(self.wait)
+            .filename(path)
+            .journal_mode(SqliteJournalMode::Wal);
+        let writer = open_writer(
+            &one_writer(self.wait),
+            &options.clone().create_if_missing(true),
+        )
+        .await?;
+        // Lazily, and after the writer: a reader cannot create the file or its tables.
+        let readers = SqlitePoolOptions::new()
+            .max_connections(self.readers)
+            .acquire_timeout(self.wait);
+        let readers = readers.connect_lazy_with(options.read_only(true));
+        Ok(Sqlite {
+            writer,
+            readers,
+            turns: one_turn(),
+        })
     }
 }
 
@@ -139,16 +246,20 @@ fn create_private(path: &Path) -> io::Result<()> {
 ///
 /// SQLite ends one by itself when the disk is full, after which a transaction of sqlx leaves a
 /// connection that cannot begin another.
-pub(crate) struct SqliteWrite(PoolConnection<sqlx::Sqlite>);
+pub(crate) struct SqliteWrite {
+    connection: PoolConnection<sqlx::Sqlite>,
+    /// Dropped after the connection, which the next has to find free.
+    _turn: Option<OwnedSemaphorePermit>,
+}
 
 impl SqliteWrite {
     pub(crate) fn connection(&mut self) -> &mut SqliteConnection {
-        &mut self.0
+        &mut self.connection
     }
 
     pub(crate) async fn commit(mut self) -> Result<(), StoreError> {
         sqlx::query("COMMIT")
-            .execute(&mut *self.0)
+            .execute(&mut *self.connection)
             .await
             .or_failure()?;
         Ok(())
@@ -156,11 +267,15 @@ impl SqliteWrite {
 }
 
 impl Sql for Sqlite {
-    fn begin(&self) -> BoxFuture<'_, Result<Box<dyn Transaction>, StoreError>> {
-        Box::pin(async {
-            let write: Box<dyn Transaction> = Box::new(Self::begin(self).await?);
+    fn begin(&self, wait: Wait) -> BoxFuture<'_, Result<Box<dyn Transaction>, StoreError>> {
+        Box::pin(async move {
+            let write: Box<dyn Transaction> = Box::new(self.begin_in_turn(wait).await?);
             Ok(write)
         })
+    }
+
+    fn wipe(&self) -> BoxFuture<'_, ()> {
+        Box::pin(Self::wipe(self))
     }
 
     fn read<'a>(
@@ -213,10 +328,10 @@ impl Transaction for SqliteWrite {
 }
 
 /// Returns a pool of one connection, which ends a transaction that was left behind.
-fn one_writer() -> SqlitePoolOptions {
+fn one_writer(wait: Duration) -> SqlitePoolOptions {
     let pool = SqlitePoolOptions::new()
         .max_connections(1)
-        .acquire_timeout(WAIT);
+        .acquire_timeout(wait);
     pool.after_release(|connection, _| {
         Box::pin(async {
             // Fails if there is none.
@@ -226,10 +341,17 @@ fn one_writer() -> SqlitePoolOptions {
     })
 }
 
-fn options() -> SqliteConnectOptions {
+/// Returns the turns of the one connection that writes.
+fn one_turn() -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(1))
+}
+
+fn options(wait: Duration) -> SqliteConnectOptions {
     SqliteConnectOptions::new()
-        .busy_timeout(WAIT)
+        .busy_timeout(wait)
         .foreign_keys(true)
+        // Without it, what was deleted stays in the file until its place is used again.
+        .pragma("secure_delete", "ON")
         .synchronous(SqliteSynchronous::Full)
 }
 

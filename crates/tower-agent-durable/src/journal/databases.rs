@@ -1,6 +1,8 @@
 //! The databases as journals. Each operation is a task of its own, which runs to its end even if the
 //! call that waits for it is dropped.
 
+use std::time::Duration;
+
 use super::error::JournalError;
 use super::input::Input;
 use super::intent::Intent;
@@ -8,6 +10,7 @@ use super::journal::{Begun, Journal, Lease};
 use super::open_run::OpenRun;
 use super::record::Record;
 use super::run_end::RunEnd;
+use super::run_info::RunInfo;
 use super::runs::Runs;
 use super::step_id::StepId;
 use super::tables;
@@ -39,6 +42,16 @@ macro_rules! keeps_runs {
 
             async fn earlier_steps(&self, run: &OpenRun) -> Result<Vec<StepId>, JournalError> {
                 tables::earlier_steps(self, run).await
+            }
+
+            fn heartbeat(&self) -> Option<Duration> {
+                Some(RunInfo::HEARTBEAT)
+            }
+
+            async fn beat(&self, run: &OpenRun) -> Result<(), JournalError> {
+                let database = self.clone();
+                let run = run.clone();
+                to_end(async move { tables::beat(&database, &run).await }).await
             }
 
             async fn begin(

@@ -1,7 +1,9 @@
 use std::future::Future;
+use std::sync::Arc;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::sync::Semaphore;
 use tower_agent::callback::Bundle;
 use tower_agent::context::Effects;
 use tower_agent::{Result, RunContext};
@@ -18,6 +20,9 @@ use super::steps::Steps;
 use super::unfinished::AnswerUnfinished;
 use crate::error::StoreError;
 
+/// The default number of runs at once.
+const MAX_RUNS: usize = 1000;
+
 /// Makes runs durable: a run that has stopped continues in another process, with what its model and tool
 /// calls have returned. See the [module](super).
 ///
@@ -26,13 +31,27 @@ use crate::error::StoreError;
 #[derive(Clone, Debug)]
 pub struct Durable<J> {
     journal: J,
+    runs: Arc<Semaphore>,
 }
 
 impl<J: Journal> Durable<J> {
     /// Creates one with a journal, such as a `Sqlite` or `Postgres` database.
     #[must_use]
     pub fn new(journal: J) -> Self {
-        Self { journal }
+        Self {
+            journal,
+            runs: Arc::new(Semaphore::new(MAX_RUNS)),
+        }
+    }
+
+    /// Sets the maximum number of runs at once in this process, of this value and its clones. Defaults to
+    /// 1,000. Further runs wait for their turn, before anything is written or paid for. A run that starts
+    /// another one counts for both, and waits for it: set the limit higher than the number of such runs.
+    #[must_use]
+    pub fn max_runs(mut self, runs: usize) -> Self {
+        let runs = runs.clamp(1, Semaphore::MAX_PERMITS);
+        self.runs = Arc::new(Semaphore::new(runs));
+        self
     }
 
     /// Returns a value that is computed once in a run, such as the time, a random number or the content
@@ -113,12 +132,15 @@ impl<J: Journal> Durable<J> {
 
 impl<J: Journal> From<Durable<J>> for Bundle {
     fn from(durable: Durable<J>) -> Self {
-        let journal = durable.journal;
+        let Durable { journal, runs } = durable;
         // The layers stand around everything else, so that a replayed call skips all of it. The answer to
         // a question stands innermost, since callbacks around the tool must see its response.
         Self::new()
             .journal(
-                DurableRunLayer(journal.clone()),
+                DurableRunLayer {
+                    journal: journal.clone(),
+                    runs,
+                },
                 DurableLayer(journal.clone()),
                 DurableLayer(journal),
             )

@@ -80,12 +80,7 @@ impl EarlierSteps {
     fn is_missed(&self, earlier: &StepId, new: &StepId) -> bool {
         let there = segments(&earlier.path);
         let here = segments(&new.path);
-        // Called from a callback of a model call that has answered.
-        let is_aside = |depth: usize| {
-            let is_agent = call_of(there[depth]).is_none();
-            is_agent && self.answered.contains(&*there[..depth].join("/"))
-        };
-        if (1..there.len()).any(is_aside) {
+        if self.is_aside(&there) {
             return false;
         }
         let shared = there.iter().zip(&here).take_while(|(a, b)| a == b).count();
@@ -108,6 +103,14 @@ impl EarlierSteps {
             // Of the same agent or call, or of one around it.
             (None, _) => true,
         }
+    }
+
+    /// Returns whether a path is that of an agent which a callback of an answered model call has called.
+    fn is_aside(&self, path: &[&str]) -> bool {
+        (1..path.len()).any(|depth| {
+            let is_agent = call_of(path[depth]).is_none();
+            is_agent && self.answered.contains(&*path[..depth].join("/"))
+        })
     }
 
     /// Returns whether the earlier step is of an agent that has not begun, and the new one of an agent that

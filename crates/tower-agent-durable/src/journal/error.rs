@@ -113,6 +113,26 @@ pub enum JournalError {
     Store(#[from] StoreError),
 }
 
+impl JournalError {
+    /// Returns whether the program is the reason: the run ends with this error.
+    pub(super) fn is_of_program(&self) -> bool {
+        match self {
+            Self::NonDeterminism { .. }
+            | Self::OtherProgram { .. }
+            | Self::NoRun { .. }
+            | Self::Repeated { .. } => true,
+            // The journal has failed or refuses this process, so an end could not be written either.
+            Self::TakenOver { .. }
+            | Self::Cancelled { .. }
+            | Self::UnknownRun { .. }
+            | Self::OtherRequest { .. }
+            | Self::EarlierRequest { .. }
+            | Self::Expired { .. }
+            | Self::Store(_) => false,
+        }
+    }
+}
+
 impl From<JournalError> for Error {
     fn from(error: JournalError) -> Self {
         let message = match &error {

@@ -11,13 +11,18 @@ pub(super) const LENGTH: usize = 12;
 /// Returns the hash of a part together with the hash before it, as in a chain.
 pub(super) fn hash(part: &impl Serialize, before: &[u8]) -> Result<[u8; LENGTH], StoreError> {
     let json = serde_json::to_vec(part).map_err(StoreError::data)?;
+    Ok(hash_of(&json, before))
+}
+
+/// Returns the hash of bytes together with the hash before them.
+pub(super) fn hash_of(bytes: &[u8], before: &[u8]) -> [u8; LENGTH] {
     let digest = Sha256::new()
         .chain_update(before)
-        .chain_update(json)
+        .chain_update(bytes)
         .finalize();
     let mut hash = [0; LENGTH];
     hash.copy_from_slice(&digest[..LENGTH]);
-    Ok(hash)
+    hash
 }
 
 /// Returns a hash as text.

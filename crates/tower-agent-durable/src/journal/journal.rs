@@ -1,4 +1,5 @@
-use std::future::Future;
+use std::future::{Future, ready};
+use std::time::Duration;
 
 use super::error::JournalError;
 use super::input::Input;
@@ -40,6 +41,20 @@ pub trait Journal: Clone + Send + Sync + 'static {
         &self,
         run: &OpenRun,
     ) -> impl Future<Output = Result<Vec<StepId>, JournalError>> + Send;
+
+    /// Returns how often a run that works says so with [`beat`](Self::beat). Defaults to never.
+    fn heartbeat(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Notes that this process works on the run.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`TakenOver`](JournalError::TakenOver) if it does not have the run any more.
+    fn beat(&self, _: &OpenRun) -> impl Future<Output = Result<(), JournalError>> + Send {
+        ready(Ok(()))
+    }
 
     /// Begins a step, or returns its recorded outcome.
     ///

@@ -128,6 +128,17 @@
 //! making that one call, whose start the journal has. So start a run again, and answer
 //! [`RunAgain`](Unfinished::RunAgain), only when its process has stopped.
 //!
+//! A run that works shows it in the database every [10 seconds](RunInfo::HEARTBEAT), and
+//! [`is_alive`](RunInfo::is_alive) says whether it does: a program that starts runs again after a crash leaves
+//! those alone. A run that has ended with an error of the journal, such as `NonDeterminism`, is listed as
+//! [`Failed`](RunStatus::Failed) with it.
+//!
+//! # More runs than the database can take
+//!
+//! [`max_runs`](Durable::max_runs) of a process are made at once; others wait before they begin. Those that
+//! are made take turns with the database. One that holds a result waits until it is stored, as long as other
+//! runs keep the connections busy, and no run is aborted after its calls were paid for.
+//!
 //! # When the database fails
 //!
 //! If the journal cannot be written, because the disk is full or the server is away, the run stops with
@@ -145,7 +156,9 @@
 //! # Old runs
 //!
 //! Runs stay in the journal until they are deleted. [`delete_ended`](Runs::delete_ended) deletes those
-//! that ended before a given time; runs that are running or wait stay.
+//! that ended before a given time, and [`delete_untouched`](Runs::delete_untouched) those that wait or whose
+//! process has died. `delete_user` of the database deletes all of one user. SQLite overwrites what is deleted in
+//! its file and its log; PostgreSQL vacuums it. Backups have it as long as they are kept.
 //!
 //! # A whole program
 //!
@@ -157,7 +170,7 @@
 //!
 //! # Secrets
 //!
-//! The journal contains the request that starts a run, the responses of its calls, and hashes of their
+//! Nothing is encrypted by this crate. The journal contains the request that starts a run, the responses of its calls, and hashes of their
 //! requests. With a `Redact` inside, responses contain placeholders, and the original texts are in the
 //! private state, which the journal keeps, as a [`Checkpoint`](tower_agent::Checkpoint) does. Protect the
 //! database accordingly.

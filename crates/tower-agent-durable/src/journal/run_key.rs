@@ -4,6 +4,11 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use tower_agent::AgentRequest;
 
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+use crate::error::StoreError;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+use crate::ids;
+
 /// Identifies a run in a journal: the run id of its request, and the user whom it belongs to.
 ///
 /// The user is part of the key, so that two users may give their runs the same id, and neither sees the
@@ -64,9 +69,16 @@ impl RunKey {
         request
     }
 
+    /// Fails for a key that a database cannot have.
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
+    pub(super) fn check(&self) -> Result<(), StoreError> {
+        ids::check("user of the run", self.owner(), ids::NAME)?;
+        ids::check("run id", &self.run, ids::ID)
+    }
+
     /// Returns the user as it is stored.
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
-    pub(crate) fn owner(&self) -> &str {
+    pub(super) fn owner(&self) -> &str {
         self.user.as_deref().unwrap_or_default()
     }
 }

@@ -1,6 +1,11 @@
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures_util::future::BoxFuture;
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+use tokio::time::sleep;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tower::{Service, ServiceExt};
 use tower_agent::call::{CallService, Origin};
 use tower_agent::{AgentRequest, AgentResponse, Checkpoint, Error, Request, Result};
@@ -10,6 +15,7 @@ use super::earlier_steps::EarlierSteps;
 use super::error::JournalError;
 use super::input::Input;
 use super::journal::Journal;
+use super::open_run::OpenRun;
 use super::run_end::RunEnd;
 use super::steps::Steps;
 use crate::accepted::Accepted;
@@ -17,12 +23,17 @@ use crate::sessions::OpenCalls;
 
 /// Journals runs.
 #[derive(Clone)]
-pub(super) struct DurableRunLayer<J>(pub(super) J);
+pub(super) struct DurableRunLayer<J> {
+    pub(super) journal: J,
+    /// The runs that may still begin.
+    pub(super) runs: Arc<Semaphore>,
+}
 
 #[derive(Clone)]
 pub(super) struct RunService<S, J> {
     inner: S,
     journal: J,
+    runs: Arc<Semaphore>,
 }
 
 impl<S, J: Journal> Layer<S> for DurableRunLayer<J> {
@@ -31,7 +42,8 @@ impl<S, J: Journal> Layer<S> for DurableRunLayer<J> {
     fn layer(&self, inner: S) -> Self::Service {
         RunService {
             inner,
-            journal: self.0.clone(),
+            journal: self.journal.clone(),
+            runs: self.runs.clone(),
         }
     }
 }
@@ -50,11 +62,18 @@ where
     }
 
     fn call(&mut self, request: AgentRequest) -> Self::Future {
-        Box::pin(make(self.inner.clone(), self.journal.clone(), request))
+        let inner = self.inner.clone();
+        let journal = self.journal.clone();
+        Box::pin(make(inner, journal, self.runs.clone(), request))
     }
 }
 
-async fn make<S, J>(inner: S, journal: J, request: AgentRequest) -> Result<AgentResponse>
+async fn make<S, J>(
+    inner: S,
+    journal: J,
+    runs: Arc<Semaphore>,
+    request: AgentRequest,
+) -> Result<AgentResponse>
 where
     S: CallService<AgentRequest>,
     J: Journal,
@@ -70,6 +89,8 @@ where
             .await
             .map_err(|error| Error::from(error.into()));
     }
+    // Before anything is written: who waits here loses nothing.
+    let _turn = runs.acquire().await;
     // The session stores that a journal takes part before the journal starts the run: a crash in between
     // then leaves the open calls to the journal, and nobody repeats them unseen.
     let open = OpenCalls::of(&context);
@@ -87,6 +108,7 @@ where
         EarlierSteps::default()
     };
     Steps::begin(&context, run.clone(), earlier);
+    let _beats = beats(&journal, &run);
     let outer = request.clone();
     let result = inner
         .oneshot(request)
@@ -96,12 +118,37 @@ where
     let result = context.aborted().map_or(result, |abort| Err(abort.clone()));
     let end = match &result {
         Ok(response) => RunEnd::new(checkpoint_of(response, &outer), context.state().snapshot()),
-        // The journal has failed or refuses this process, so the end could not be written either.
-        Err(error) if error.downcast_ref::<JournalError>().is_some() => return result,
-        Err(error) => RunEnd::Failed(error.clone()),
+        Err(error) => {
+            let journal_error = error.downcast_ref::<JournalError>();
+            if journal_error.is_some_and(|error| !error.is_of_program()) {
+                return result;
+            }
+            RunEnd::Failed(error.clone())
+        }
     };
     journal.end(&run, &end).await?;
     result
+}
+
+/// Lets a run show that it works, until the guard is dropped.
+///
+/// By a task: a run whose consumer does not read is not polled, and still has its process.
+fn beats(journal: &impl Journal, run: &OpenRun) -> Option<DropGuard> {
+    let every = journal.heartbeat()?;
+    let runtime = Handle::try_current().ok()?;
+    let journal = journal.clone();
+    let run = run.clone();
+    let over = CancellationToken::new();
+    let guard = over.clone().drop_guard();
+    runtime.spawn(async move {
+        while over.run_until_cancelled(sleep(every)).await.is_some() {
+            // A database that is away may be back for the next one.
+            if let Err(JournalError::TakenOver { .. }) = journal.beat(&run).await {
+                return;
+            }
+        }
+    });
+    Some(guard)
 }
 
 /// Returns the checkpoint of a run, also if a layer has answered for it.

@@ -7,7 +7,7 @@ use crate::error::StoreError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RunStatus {
-    /// A process executes it, or has stopped while it did.
+    /// A process executes it, or has stopped while it did: [`is_alive`](super::RunInfo::is_alive) says which.
     Running,
     /// It waits for resolutions.
     Waiting,

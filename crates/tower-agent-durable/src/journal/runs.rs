@@ -13,7 +13,7 @@ use super::run_key::RunKey;
 use super::run_status::RunStatus;
 use super::step_info::StepInfo;
 use super::tables::{ended, from_json, unknown};
-use crate::database::{Row, Sql, Value};
+use crate::database::{Row, Sql, Value, Wait};
 use crate::error::StoreError;
 use crate::time::{millis, now, time};
 
@@ -30,6 +30,22 @@ use crate::time::{millis, now, time};
 /// for run in database.runs().list().await? {
 ///     if run.status == RunStatus::Waiting {
 ///         println!("{} waits for {:?}", run.id, run.interrupts);
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// A run that works shows it with a [heartbeat](RunInfo::HEARTBEAT). Start the others again after a crash:
+///
+/// ```
+/// # use std::time::SystemTime;
+/// # use tower_agent::Agent;
+/// # use tower_agent_durable::journal::{RunStatus, Runs};
+/// # async fn start_again(runs: Runs, agent: Agent) -> Result<(), tower_agent::BoxError> {
+/// for run in runs.list().await? {
+///     if run.status == RunStatus::Running && !run.is_alive(SystemTime::now()) {
+///         agent.run(runs.request(&run).await?).await?;
 ///     }
 /// }
 /// # Ok(())
@@ -68,6 +84,8 @@ const DELETE: &str = "DELETE FROM tower_agent_runs WHERE owner = $1 AND run = $2
 
 const DELETE_ENDED: &str = "\
     DELETE FROM tower_agent_runs WHERE updated_at < $1 AND status IN ($2, $3, $4)";
+
+const DELETE_UNTOUCHED: &str = "DELETE FROM tower_agent_runs WHERE updated_at < $1";
 
 impl Runs {
     pub(super) fn new(database: impl Sql + 'static) -> Self {
@@ -125,7 +143,7 @@ impl Runs {
     }
 
     async fn row(&self, key: &RunKey) -> Result<Row, JournalError> {
-        let mut rows = self.0.read(ONE, &values(key)).await?;
+        let mut rows = self.0.read(ONE, &values(key)?).await?;
         rows.pop().ok_or_else(|| unknown(key))
     }
 
@@ -138,7 +156,7 @@ impl Runs {
         let key = run.into();
         self.row(&key).await?;
         self.0
-            .read(STEPS, &values(&key))
+            .read(STEPS, &values(&key)?)
             .await?
             .iter()
             .map(StepInfo::read)
@@ -159,7 +177,7 @@ impl Runs {
     /// Fails if the run does not exist, or was cancelled.
     pub async fn request(&self, run: impl Into<RunKey>) -> Result<AgentRequest, JournalError> {
         let key = run.into();
-        let rows = self.0.read(REQUEST, &values(&key)).await?;
+        let rows = self.0.read(REQUEST, &values(&key)?).await?;
         let row = rows.first().ok_or_else(|| unknown(&key))?;
         RunStatus::of_open_run(&key.run, row.text("status")?)?;
         let saved: SavedRequest = from_json(row.text("request")?)?;
@@ -176,9 +194,10 @@ impl Runs {
     pub async fn cancel(&self, run: impl Into<RunKey>) -> Result<(), JournalError> {
         let key = run.into();
         // The statement raises the epoch too, so that the run's process fails at its next write.
+        let [owner, run] = values(&key)?;
         let values = [
-            key.owner().into(),
-            (&*key.run).into(),
+            owner,
+            run,
             RunStatus::Cancelled.as_str().into(),
             now().into(),
             RunStatus::Completed.as_str().into(),
@@ -197,16 +216,16 @@ impl Runs {
     /// Fails if the run does not exist.
     pub async fn delete(&self, run: impl Into<RunKey>) -> Result<(), JournalError> {
         let key = run.into();
-        if self.write(DELETE, &values(&key)).await? == 0 {
+        if self.delete_all(DELETE, &values(&key)?).await? == 0 {
             return Err(unknown(&key));
         }
         Ok(())
     }
 
     /// Deletes the runs that have completed, failed or were cancelled before this time, with their
-    /// steps; returns their number. Call it periodically: nothing else deletes runs.
+    /// steps; returns their number. Call it periodically.
     ///
-    /// A run that is running or waits is never deleted. A deleted run is forgotten: started again under
+    /// A run that is running or waits is not deleted: see [`delete_untouched`](Self::delete_untouched). A deleted run is forgotten: started again under
     /// the same id, it makes all of its calls. So keep runs for longer than anyone may start them again.
     ///
     /// ```
@@ -233,11 +252,38 @@ impl Runs {
             RunStatus::Failed.as_str().into(),
             RunStatus::Cancelled.as_str().into(),
         ];
-        self.write(DELETE_ENDED, &values).await
+        self.delete_all(DELETE_ENDED, &values).await
+    }
+
+    /// Deletes the runs that nothing has happened to since this time, whatever their status, with their
+    /// steps; returns their number. Those that wait for an answer which never comes, and those whose process
+    /// has died, are among them.
+    ///
+    /// A run that works has a [heartbeat](RunInfo::HEARTBEAT), so that it is not deleted if the time is a
+    /// minute ago or more.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the database does.
+    pub async fn delete_untouched(&self, since: SystemTime) -> Result<u64, JournalError> {
+        let values = [millis(since).into()];
+        self.delete_all(DELETE_UNTOUCHED, &values).await
+    }
+
+    async fn delete_all(
+        &self,
+        sql: &'static str,
+        values: &[Value<'_>],
+    ) -> Result<u64, JournalError> {
+        let deleted = self.write(sql, values).await?;
+        if deleted > 0 {
+            self.0.wipe().await;
+        }
+        Ok(deleted)
     }
 
     async fn write(&self, sql: &'static str, values: &[Value<'_>]) -> Result<u64, JournalError> {
-        let mut tx = self.0.begin().await?;
+        let mut tx = self.0.begin(Wait::Limited).await?;
         let written = tx.execute(sql, values).await?;
         tx.commit().await?;
         Ok(written)
@@ -245,8 +291,9 @@ impl Runs {
 }
 
 /// Returns the arguments that name a run.
-fn values(key: &RunKey) -> [Value<'_>; 2] {
-    [key.owner().into(), (&*key.run).into()]
+fn values(key: &RunKey) -> Result<[Value<'_>; 2], StoreError> {
+    key.check()?;
+    Ok([key.owner().into(), (&*key.run).into()])
 }
 
 impl RunInfo {

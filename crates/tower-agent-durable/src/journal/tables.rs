@@ -5,6 +5,7 @@ use serde::de::DeserializeOwned;
 use tower_agent::agent::SavedRequest;
 
 use super::error::JournalError;
+use super::fingerprint;
 use super::input::Input;
 use super::intent::Intent;
 use super::journal::{Begun, Lease};
@@ -15,8 +16,9 @@ use super::run_end::RunEnd;
 use super::run_key::RunKey;
 use super::run_status::RunStatus;
 use super::step_id::StepId;
-use crate::database::{Row, Sql, Transaction, Value};
+use crate::database::{Row, Sql, Transaction, Value, Wait};
 use crate::error::StoreError;
+use crate::ids;
 use crate::json;
 use crate::time::now;
 
@@ -50,8 +52,11 @@ const EARLIER_STEPS: &str = "\
     JOIN tower_agent_runs r ON r.id = s.run AND r.input = s.input \
     WHERE r.owner = $1 AND r.run = $2 ORDER BY s.position";
 
-const STEP: &str =
-    "SELECT intent, attempt, record FROM tower_agent_run_steps WHERE run = $1 AND step = $2";
+const BEAT: &str = "\
+    UPDATE tower_agent_runs SET updated_at = $3 \
+    WHERE owner = $1 AND run = $2 AND epoch = $4 AND status = $5";
+
+const STEP: &str = "SELECT intent, attempt, record, digest FROM tower_agent_run_steps WHERE run = $1 AND step = $2";
 
 const ADD_STEP: &str = "\
     INSERT INTO tower_agent_run_steps (run, step, id, intent, input, attempt, begun_at) \
@@ -62,7 +67,7 @@ const BEGIN_AGAIN: &str = "\
     WHERE run = $1 AND step = $2 AND attempt = $3 AND record IS NULL";
 
 const COMMIT: &str = "\
-    UPDATE tower_agent_run_steps SET record = $4, ended_at = $5, input = $6 \
+    UPDATE tower_agent_run_steps SET record = $4, ended_at = $5, input = $6, digest = $7 \
     WHERE run = $1 AND step = $2 AND attempt = $3 AND record IS NULL";
 
 const RELEASE: &str = "\
@@ -73,8 +78,9 @@ const END: &str = "UPDATE tower_agent_runs SET status = $2, ended = $3 WHERE id 
 
 pub(super) async fn start(database: &dyn Sql, input: &Input) -> Result<OpenRun, JournalError> {
     let key = input.key();
+    key.check()?;
     let running = RunStatus::Running.as_str();
-    let mut tx = database.begin().await?;
+    let mut tx = database.begin(Wait::Limited).await?;
     // Creates the row of a new run, and locks the row of a known one until the commit.
     let known = [
         key.owner().into(),
@@ -170,21 +176,45 @@ pub(super) async fn earlier_steps(
     Ok(steps)
 }
 
+pub(super) async fn beat(database: &dyn Sql, run: &OpenRun) -> Result<(), JournalError> {
+    let key = run.key();
+    let values = [
+        key.owner().into(),
+        (&*key.run).into(),
+        now().into(),
+        run.epoch.into(),
+        RunStatus::Running.as_str().into(),
+    ];
+    let mut tx = database.begin(Wait::Limited).await?;
+    if tx.execute(BEAT, &values).await? == 0 {
+        let run = key.run;
+        return Err(JournalError::TakenOver { run });
+    }
+    Ok(tx.commit().await?)
+}
+
 pub(super) async fn begin(
     database: &dyn Sql,
     run: &OpenRun,
     step: &StepId,
     intent: &Intent,
 ) -> Result<Begun, JournalError> {
-    let key = step.key();
-    let mut tx = database.begin().await?;
+    let key = stored_key(step);
+    let mut tx = database.begin(Wait::Unlimited).await?;
     let id = check(&mut *tx, run).await?;
     let step_key = [id.into(), (&key).into()];
     if let Some(row) = tx.fetch_all(STEP, &step_key).await?.pop() {
         // Nothing was written but the time of the check, so the transaction is dropped.
         let then = from_json(row.text("intent")?)?;
         return match row.optional_text("record")? {
-            Some(record) => Ok(Begun::Done(then, Record::from_json(record)?)),
+            Some(text) => {
+                let record = Record::from_json(text)?;
+                if digest(text, step) != row.text("digest")? {
+                    let why = format!("the record of {step} was changed in the database");
+                    return Err(StoreError::data(why).into());
+                }
+                Ok(Begun::Done(then, record))
+            }
             None => {
                 let lease = Lease::new(run.clone(), step.clone(), row.number("attempt")?);
                 Ok(Begun::Unfinished(lease, then))
@@ -221,8 +251,9 @@ pub(super) async fn commit(
     record: &Record,
 ) -> Result<(), JournalError> {
     let record = to_json(record)?;
+    let digest = digest(&record, &lease.step);
     let input = lease.run.input.into();
-    let more = [(&record).into(), now().into(), input];
+    let more = [(&record).into(), now().into(), input, (&digest).into()];
     write(database, lease, COMMIT, &more).await
 }
 
@@ -237,7 +268,7 @@ pub(super) async fn end(
 ) -> Result<(), JournalError> {
     let status = end.status().as_str();
     let ended = to_json(end)?;
-    let mut tx = database.begin().await?;
+    let mut tx = database.begin(Wait::Unlimited).await?;
     let id = check(&mut *tx, run).await?;
     tx.execute(END, &[id.into(), status.into(), (&ended).into()])
         .await?;
@@ -251,8 +282,8 @@ async fn write(
     sql: &'static str,
     more: &[Value<'_>],
 ) -> Result<(), JournalError> {
-    let key = lease.step.key();
-    let mut tx = database.begin().await?;
+    let key = stored_key(&lease.step);
+    let mut tx = database.begin(Wait::Unlimited).await?;
     let id = check(&mut *tx, &lease.run).await?;
     let mut values = vec![id.into(), (&key).into(), lease.attempt.into()];
     values.extend_from_slice(more);
@@ -294,6 +325,25 @@ pub(super) fn ended(row: &Row) -> Result<Option<RunEnd>, JournalError> {
         .optional_text("ended")?
         .map(RunEnd::from_json)
         .transpose()?)
+}
+
+/// Returns the name of a step in the table. Messages with long ids make long names, which the index of a
+/// database cannot have.
+fn stored_key(step: &StepId) -> String {
+    let key = step.key();
+    if ids::check("step", &key, ids::ID).is_ok() {
+        return key;
+    }
+    format!(
+        "#{}",
+        fingerprint::digits(&fingerprint::hash_of(key.as_bytes(), &[]))
+    )
+}
+
+/// Returns the hash of a record together with its step, by which a change in the database is noticed.
+fn digest(record: &str, step: &StepId) -> String {
+    let hash = fingerprint::hash_of(record.as_bytes(), step.key().as_bytes());
+    fingerprint::digits(&hash)
 }
 
 fn to_json(value: &impl Serialize) -> Result<String, JournalError> {

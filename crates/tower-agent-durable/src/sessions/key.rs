@@ -3,10 +3,18 @@ use std::sync::Arc;
 
 use tower_agent::AgentRequest;
 
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+use crate::error::StoreError;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+use crate::ids;
+
 /// Identifies a session.
 ///
 /// The user is part of the key, so that the session of another user is unknown. Take it from what
 /// the server knows, such as a login, and never from what the client says.
+///
+/// The databases keep a session whose application and user have up to 512 bytes each, and its name up to
+/// 1,024, without NUL characters. They refuse any other with [`StoreError::Id`](crate::StoreError::Id).
 ///
 /// ```
 /// use tower_agent::AgentRequest;
@@ -39,6 +47,14 @@ impl SessionKey {
             user: user.into(),
             session: session.into(),
         }
+    }
+
+    /// Fails for a key that a database cannot have.
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
+    pub(super) fn check(&self) -> Result<(), StoreError> {
+        ids::check("application of the session", &self.app, ids::NAME)?;
+        ids::check("user of the session", &self.user, ids::NAME)?;
+        ids::check("id of the session", &self.session, ids::ID)
     }
 
     /// Returns the request for this session.

@@ -103,6 +103,7 @@ impl Postgres {
 
 impl SessionStore for Postgres {
     async fn load(&self, key: &SessionKey) -> Result<Option<StoredSession>, StoreError> {
+        key.check()?;
         let rows = sqlx::query_as::<_, LoadRow>(LOAD);
         let rows = rows
             .bind(&*key.app)
@@ -118,12 +119,14 @@ impl SessionStore for Postgres {
         expected: u64,
         append: Append,
     ) -> Result<u64, StoreError> {
+        key.check()?;
         let database = self.clone();
         let key = key.clone();
         to_end(async move { database.append_to(&key, expected, append).await }).await
     }
 
     async fn list(&self, query: &SessionQuery) -> Result<Vec<SessionInfo>, StoreError> {
+        query.check()?;
         let mut sql = list(query);
         let rows = sql.build_query_as::<ListRow>();
         let rows = rows.fetch_all(self.pool()).await.or_failure()?;
@@ -131,6 +134,7 @@ impl SessionStore for Postgres {
     }
 
     async fn delete(&self, key: &SessionKey) -> Result<bool, StoreError> {
+        key.check()?;
         let delete = sqlx::query_as::<_, (bool,)>(DELETE);
         let delete = delete
             .bind(&*key.app)

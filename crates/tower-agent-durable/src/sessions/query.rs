@@ -3,6 +3,10 @@ use std::time::SystemTime;
 
 use super::key::SessionKey;
 use super::kind::SESSION;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+use crate::error::StoreError;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+use crate::ids;
 
 /// A query for [`list`](super::SessionStore::list).
 ///
@@ -49,6 +53,17 @@ impl SessionQuery {
             app: Some(app.into()),
             ..Self::new()
         }
+    }
+
+    /// Fails for a query that a database cannot be asked.
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
+    pub(super) fn check(&self) -> Result<(), StoreError> {
+        ids::check(
+            "application",
+            self.app.as_deref().unwrap_or_default(),
+            ids::NAME,
+        )?;
+        ids::check("user", self.user.as_deref().unwrap_or_default(), ids::NAME)
     }
 
     /// Sets the user.

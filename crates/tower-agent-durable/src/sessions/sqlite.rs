@@ -114,6 +114,7 @@ impl Sqlite {
 
 impl SessionStore for Sqlite {
     async fn load(&self, key: &SessionKey) -> Result<Option<StoredSession>, StoreError> {
+        key.check()?;
         let rows = sqlx::query_as::<_, LoadRow>(LOAD);
         let rows = rows
             .bind(&*key.app)
@@ -129,12 +130,14 @@ impl SessionStore for Sqlite {
         expected: u64,
         append: Append,
     ) -> Result<u64, StoreError> {
+        key.check()?;
         let database = self.clone();
         let key = key.clone();
         to_end(async move { database.append_to(&key, expected, append).await }).await
     }
 
     async fn list(&self, query: &SessionQuery) -> Result<Vec<SessionInfo>, StoreError> {
+        query.check()?;
         let mut sql = list(query);
         let rows = sql.build_query_as::<ListRow>();
         let rows = rows.fetch_all(self.readers()).await.or_failure()?;
@@ -142,6 +145,7 @@ impl SessionStore for Sqlite {
     }
 
     async fn delete(&self, key: &SessionKey) -> Result<bool, StoreError> {
+        key.check()?;
         let delete = sqlx::query_as::<_, (bool,)>(DELETE);
         let delete = delete
             .bind(&*key.app)
@@ -149,16 +153,17 @@ impl SessionStore for Sqlite {
             .bind(&*key.session)
             .bind(now());
         let existed = delete.fetch_optional(self.writer()).await.or_failure()?;
+        self.wipe().await;
         Ok(existed.is_some_and(|(existed,)| existed))
     }
 
     async fn delete_expired(&self) -> Result<u64, StoreError> {
         let delete = sqlx::query("DELETE FROM tower_agent_sessions WHERE expires_at <= ?1");
-        Ok(delete
-            .bind(now())
-            .execute(self.writer())
-            .await
-            .or_failure()?
-            .rows_affected())
+        let deleted = delete.bind(now()).execute(self.writer()).await;
+        let deleted = deleted.or_failure()?.rows_affected();
+        if deleted > 0 {
+            self.wipe().await;
+        }
+        Ok(deleted)
     }
 }

@@ -34,6 +34,7 @@ async fn conforms(store: &impl SessionStore) {
     lists_have_pages_with_the_latest_first(store).await;
     lists_select_by_user_kind_and_waiting(store).await;
     texts_of_all_kinds_come_back_unchanged(store).await;
+    ids_that_a_key_cannot_have_are_refused_in_words(store).await;
 }
 
 fn key(name: &str) -> SessionKey {
@@ -292,4 +293,36 @@ async fn texts_of_all_kinds_come_back_unchanged(store: &impl SessionStore) {
         (session.entries, &*session.head),
         (texts, "{\"a\": 1, \"a\": 2}")
     );
+}
+
+async fn ids_that_a_key_cannot_have_are_refused_in_words(store: &impl SessionStore) {
+    let long = "x".repeat(3_000);
+    for key in [
+        SessionKey::new("shop", "ada", "a\0b"),
+        SessionKey::new("shop", "ada", &*long),
+        SessionKey::new("shop", &*long, "1"),
+        SessionKey::new(&*long, "ada", "1"),
+    ] {
+        let refused = store.append(&key, 0, append("1", 0, &["a"])).await;
+        let Err(StoreError::Id { part, why }) = refused else {
+            panic!("{refused:?}")
+        };
+        assert!(part.ends_with("of the session"), "{part} {why}");
+        assert!(matches!(store.load(&key).await, Err(StoreError::Id { .. })));
+        assert!(matches!(
+            store.delete(&key).await,
+            Err(StoreError::Id { .. })
+        ));
+    }
+    let longest = SessionKey::new("a".repeat(512), "u".repeat(512), "s".repeat(1_024));
+    store
+        .append(&longest, 0, append("1", 0, &["a"]))
+        .await
+        .unwrap();
+    assert!(store.delete(&longest).await.unwrap());
+    let query = SessionQuery::new().user("a\0b");
+    assert!(matches!(
+        store.list(&query).await,
+        Err(StoreError::Id { .. })
+    ));
 }

@@ -1,14 +1,18 @@
 //! Export and deletion of everything that a database has of one user.
 
+use std::time::{Duration, SystemTime};
+
 use futures::StreamExt;
 use serde_json::json;
 use tower::{Layer, ServiceExt};
 use tower_agent::{Agent, AgentRequest};
 use tower_agent_agui::AgUi;
+use tower_agent_durable::journal::RunKey;
 use tower_agent_durable::{
     SessionKey, SessionLayer, SessionQuery, SessionStore, SessionThreads, Sqlite,
 };
 
+use crate::support::folder::Folder;
 use crate::support::saying;
 
 /// An agent whose runs are durable.
@@ -76,4 +80,44 @@ async fn the_data_of_nobody_is_not_that_of_an_empty_name() {
     assert!(store.delete_user("").await.is_err());
     assert!(store.export_user("").await.is_err());
     assert_eq!(store.list(&SessionQuery::new()).await.unwrap().len(), 1);
+}
+
+/// Returns whether the text is in a file of the folder.
+fn is_on_disk(folder: &Folder, text: &str) -> bool {
+    std::fs::read_dir(folder.file("")).unwrap().any(|file| {
+        let bytes = std::fs::read(file.unwrap().path()).unwrap();
+        bytes
+            .windows(text.len())
+            .any(|part| part == text.as_bytes())
+    })
+}
+
+#[tokio::test]
+async fn no_byte_of_a_deleted_user_is_left_in_the_files() {
+    let folder = Folder::new("deleted-user");
+    let store = Sqlite::open(folder.file("agent.db")).await.unwrap();
+    // Longer than a page.
+    let secret = |user: &str| format!("the secret of {user}, ").repeat(500);
+    for user in ["ann", "bob"] {
+        let sessions = SessionLayer::new(store.clone()).layer(agent(&store));
+        for number in 0..3 {
+            let asks = AgentRequest::new(secret(user)).with_run_id(format!("run {number}"));
+            let asks = SessionKey::new("shop", user, "1").request(asks);
+            sessions.clone().oneshot(asks).await.unwrap();
+        }
+    }
+    assert!(is_on_disk(&folder, "the secret of ann"));
+    store.delete_user("ann").await.unwrap();
+    assert!(!is_on_disk(&folder, "the secret of ann"));
+    assert!(is_on_disk(&folder, "the secret of bob"));
+
+    // By other ways.
+    let key = SessionKey::new("shop", "bob", "1");
+    store.delete(&key).await.unwrap();
+    let runs = store.runs();
+    runs.delete(RunKey::new("run 0").of("bob")).await.unwrap();
+    runs.delete_ended(SystemTime::now() + Duration::from_secs(60))
+        .await
+        .unwrap();
+    assert!(!is_on_disk(&folder, "the secret of bob"));
 }

@@ -1,6 +1,7 @@
 //! Durable runs: what is replayed, what is made again, and what a kill leaves.
 
 mod aborted;
+mod alive;
 mod away;
 mod breaking;
 mod compositions;
@@ -10,6 +11,7 @@ mod fingerprints;
 mod full_disk;
 mod kill;
 mod lost_end;
+mod overload;
 mod program;
 mod questions;
 mod remembering;

@@ -21,6 +21,7 @@ use super::{durable, saying};
 pub(crate) async fn keeps_runs<P: Place>(new: impl AsyncFn() -> P) {
     a_step_is_begun_once_until_it_is_released(new().await).await;
     a_step_is_kept_as_it_was_committed_and_once(new().await).await;
+    steps_of_any_name_are_told_apart(new().await).await;
     starting_a_run_takes_it_over(new().await).await;
     a_request_is_the_same_or_another(new().await).await;
     runs::another_request_of_a_run_that_has_ended_is_refused(new().await).await;
@@ -182,6 +183,32 @@ async fn a_step_is_kept_as_it_was_committed_and_once(place: impl Place) {
             panic!("it is not kept")
         };
         assert_eq!((then, &response), (intent(), &kept));
+    }
+}
+
+/// Messages of a client may have long ids, of which the names of calls are made.
+async fn steps_of_any_name_are_told_apart(place: impl Place) {
+    let journal = place.open().await;
+    let input = input("Do it.", "run 1").await;
+    let run = journal.start(&input).await.unwrap();
+    let long = "x\u{1f600}".repeat(2_000);
+    let names = [
+        format!("{long}1"),
+        format!("{long}2"),
+        "a\0b".to_owned(),
+        "a".to_owned(),
+    ];
+    for name in &names {
+        let step = step("run 1", name);
+        let lease = fresh(journal.begin(&run, &step, &intent()).await.unwrap());
+        journal.commit(&lease, &record(json!(name))).await.unwrap();
+    }
+    for name in &names {
+        let step = step("run 1", name);
+        let Begun::Done(_, record) = journal.begin(&run, &step, &intent()).await.unwrap() else {
+            panic!("it is not kept")
+        };
+        assert!(matches!(record.outcome, Outcome::Response(kept) if kept == json!(name)));
     }
 }
 

@@ -4,9 +4,9 @@ use tower_agent::{
     Action, Agent, AgentBuilder, AgentRequest, Callback, Effect, Error, ModelRequest,
     ModelResponse, Request, Tool,
 };
-use tower_agent_durable::journal::{Durable, Journal, JournalError, RunKey};
+use tower_agent_durable::journal::{Durable, JournalError, RunKey, RunStatus};
 
-use crate::support::place::{Database, Place};
+use crate::support::place::{Database, Place, Seen};
 use crate::support::{
     Count, calling, counting, durable, journal_error, request, saying, waiting_as,
 };
@@ -76,7 +76,7 @@ impl Callback<ModelRequest> for Judged {
 
 /// Makes the run with the first program, stops it in its second tool, and goes on with the second.
 /// Returns the refusal, if there is one.
-async fn goes_on(journal: &impl Journal, programs: [(Program, &str); 2]) -> Option<String> {
+async fn goes_on(journal: &impl Seen, programs: [(Program, &str); 2]) -> Option<String> {
     let calls = Calls::default();
     let begins = || request().with_callbacks(Durable::new(journal.clone()));
     let [(program, name), (later, later_name)] = programs;
@@ -97,6 +97,9 @@ async fn goes_on(journal: &impl Journal, programs: [(Program, &str); 2]) -> Opti
         }
         Err(error) => {
             let error = journal_error(&error);
+            let listed = journal.info("run 1").await;
+            assert_eq!(listed.status, RunStatus::Failed);
+            assert_eq!(listed.error.unwrap().message(), error.to_string());
             // Nothing was paid for before the refusal, and nothing was left behind.
             assert_eq!(calls.models.get(), models, "{error}");
             assert_eq!(calls.paid.get(), paid, "{error}");

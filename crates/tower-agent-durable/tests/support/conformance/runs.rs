@@ -11,7 +11,8 @@ use tower_agent::{
     Agent, AgentRequest, AgentResponse, Effect, Error, ErrorKind, ModelRequest, ModelResponse,
     Request, Resolution, Settings, State, Tool, ToolRequest,
 };
-use tower_agent_durable::journal::{Journal, JournalError, RunInfo, RunStatus, StepKind};
+use tower_agent_durable::StoreError;
+use tower_agent_durable::journal::{Journal, JournalError, RunInfo, RunKey, RunStatus, StepKind};
 use tower_agent_middleware::approval::{Approval, Decision};
 
 use super::input;
@@ -457,6 +458,9 @@ pub(crate) async fn runs_that_have_ended_are_deleted_when_they_are_old(
     let gone = runs.steps("completed").await;
     assert!(matches!(gone, Err(JournalError::UnknownRun { .. })));
 
+    // Nobody has touched these either, since then.
+    assert_eq!(runs.delete_untouched(oldest).await.unwrap(), 0);
+
     // The remaining runs continue.
     let yes = &runs.get("waiting").await.unwrap().interrupts[0].id;
     let yes = Resolution::resolved(yes, Decision::Approve);
@@ -476,6 +480,9 @@ pub(crate) async fn runs_that_have_ended_are_deleted_when_they_are_old(
             .len(),
         1
     );
+    // One that waits, one that has no process, and one that has ended.
+    assert_eq!(runs.delete_untouched(later).await.unwrap(), 3);
+    assert!(runs.list().await.unwrap().is_empty());
 }
 
 pub(crate) async fn runs_are_listed_the_latest_first(place: impl Place<Journal: Database>) {
@@ -624,4 +631,28 @@ pub(crate) async fn an_answer_from_before_another_one_repeats_nothing(place: imp
     assert!(is_earlier(agent.run(answer(&first, &two.id)).await));
     let done = agent.run(answer(&second, &two.id)).await.unwrap();
     assert_eq!((done.text(), looks.get()), ("All done.".into(), 2));
+}
+
+pub(crate) async fn a_run_whose_key_cannot_be_kept_is_refused_in_words(
+    place: impl Place<Journal: Database>,
+) {
+    let database = place.open().await;
+    let agent = durable(saying("Hi."), database.clone()).build().unwrap();
+    let keys = [
+        RunKey::new("a\0b"),
+        RunKey::new("run 1").of("a\0b"),
+        RunKey::new("run 1").of("u".repeat(513)),
+    ];
+    for key in keys {
+        let error = agent.run(key.request("Do it.")).await.unwrap_err();
+        let error = journal_error(&error);
+        let is_id = matches!(error, JournalError::Store(StoreError::Id { .. }));
+        assert!(is_id, "{error}");
+        let error = database.runs().get(&key).await.unwrap_err();
+        assert!(matches!(error, JournalError::Store(StoreError::Id { .. })));
+    }
+    // The longest that a database can have.
+    let key = RunKey::new("\u{e9}".repeat(512)).of("\u{e9}".repeat(256));
+    agent.run(key.request("Do it.")).await.unwrap();
+    assert_eq!(database.runs().get(&key).await.unwrap().id, key.run);
 }
