@@ -64,8 +64,8 @@ impl ModelPrice {
         self.cost_with(usage, false)
     }
 
-    /// Returns the cost of a call. `is_long` says whether the cache was written for an hour or
-    /// longer.
+    /// Returns the cost of a call. `is_long` says whether the cache was to be written for an hour or
+    /// longer, which counts if the provider does not say what it did.
     pub(super) fn cost_with(&self, usage: Usage, is_long: bool) -> f64 {
         // From the highest threshold down, since the list is sorted.
         let reached = self
@@ -82,15 +82,17 @@ impl ModelPrice {
             .input_tokens
             .saturating_sub(read.saturating_add(written));
         let answer_tokens = usage.output_tokens.saturating_sub(usage.reasoning_tokens);
-        let cache_write = self.cache_write.unwrap_or(self.input);
-        let cache_write = match self.long_cache_write {
-            Some(long) if is_long => long,
-            _ => cache_write,
+        let written_long = match usage.long_cache_write_tokens {
+            0 if is_long => written,
+            long => long.min(written),
         };
+        let cache_write = self.cache_write.unwrap_or(self.input);
+        let long_cache_write = self.long_cache_write.unwrap_or(cache_write);
         [
             (new, self.input),
             (read, self.cache_read.unwrap_or(self.input)),
-            (written, cache_write),
+            (written - written_long, cache_write),
+            (written_long, long_cache_write),
             (answer_tokens, self.output),
             (
                 usage.reasoning_tokens,

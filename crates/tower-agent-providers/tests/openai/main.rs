@@ -10,6 +10,7 @@
 mod server;
 
 mod answers;
+mod beside;
 mod bodies;
 mod building;
 mod choosing;

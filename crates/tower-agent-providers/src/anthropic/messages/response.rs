@@ -1,4 +1,6 @@
-use serde::Deserialize;
+use std::ops::Add;
+
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
@@ -98,7 +100,18 @@ pub(super) struct MessagesUsage {
     #[serde(deserialize_with = "count")]
     cache_creation_input_tokens: Option<u64>,
     #[serde(deserialize_with = "object_or_default")]
+    cache_creation: CacheCreation,
+    #[serde(deserialize_with = "object_or_default")]
     output_tokens_details: ThinkingDetails,
+    #[serde(deserialize_with = "iterations")]
+    iterations: Option<Iterations>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
+struct CacheCreation {
+    #[serde(deserialize_with = "count")]
+    ephemeral_1h_input_tokens: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
@@ -108,10 +121,26 @@ struct ThinkingDetails {
     thinking_tokens: Option<u64>,
 }
 
+/// The sum of all calls of models that one answer took, such as a compaction before it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Iterations(message::Usage);
+
+/// Reads the list of iterations, and anything else as none.
+fn iterations<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Iterations>, D::Error> {
+    let iterations: Option<Vec<MessagesUsage>> = or_default(deserializer)?;
+    let counted = iterations.filter(|all| !all.is_empty());
+    Ok(counted.map(|all| {
+        let usages = all.into_iter().map(message::Usage::from);
+        Iterations(usages.fold(message::Usage::default(), message::Usage::add))
+    }))
+}
+
 impl MessagesUsage {
     /// Replaces the counts by later ones, which are cumulative.
     pub(super) fn update(&mut self, later: Self) {
         let details = later.output_tokens_details.thinking_tokens;
+        let long = later.cache_creation.ephemeral_1h_input_tokens;
+        self.iterations = later.iterations.or(self.iterations);
         for (count, later) in [
             (&mut self.input_tokens, later.input_tokens),
             (&mut self.output_tokens, later.output_tokens),
@@ -124,6 +153,7 @@ impl MessagesUsage {
                 later.cache_creation_input_tokens,
             ),
             (&mut self.output_tokens_details.thinking_tokens, details),
+            (&mut self.cache_creation.ephemeral_1h_input_tokens, long),
         ] {
             *count = later.or(*count);
         }
@@ -143,8 +173,11 @@ impl From<MessagesUsage> for message::Usage {
         let mut ours = Self::new(input, usage.output_tokens.unwrap_or(0));
         ours.cached_input_tokens = read;
         ours.cache_write_tokens = written;
+        ours.long_cache_write_tokens = usage.cache_creation.ephemeral_1h_input_tokens.unwrap_or(0);
         ours.reasoning_tokens = usage.output_tokens_details.thinking_tokens.unwrap_or(0);
-        ours
+        // The other counts leave out some of the iterations, but never say more.
+        let iterations = usage.iterations.unwrap_or_default().0;
+        ours + (iterations - ours)
     }
 }
 

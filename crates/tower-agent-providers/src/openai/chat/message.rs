@@ -6,7 +6,8 @@ use serde_json::{Map, Value};
 use super::details::Details;
 use super::dialect::{Dialect, ReasoningField};
 use super::media::Media;
-use super::provider::{CALL_IDS, PROVIDER, REASONING_DETAILS, added};
+use super::own_media::is_own_media;
+use super::provider::{ABOUT, CALL_IDS, PROVIDER, REASONING_DETAILS, added};
 use crate::json::{self, Items, Object, write};
 use crate::protocol::{tool_name, unsupported};
 use tower_agent::error::{Error, Result};
@@ -129,8 +130,11 @@ fn holds_results_alone(message: &Message) -> bool {
 fn plain_message(role: Role, message: &Message, dialect: Dialect, out: &mut Vec<u8>) -> Result<()> {
     let more = added_to_message(message);
     let has_calls = message.tool_calls().next().is_some();
+    let is_answer = role == Role::Assistant;
     let parts = message.parts().iter().filter(|part| {
-        is_content(part) || (dialect.reasoning == ReasoningField::Content && is_thought(part))
+        let is_field = is_answer && is_own_media(part);
+        is_content(part) && !is_field
+            || (dialect.reasoning == ReasoningField::Content && is_thought(part))
     });
     // Other roles usually have one text, and some servers accept only a string for them.
     let join = if role == Role::User { None } else { Some("") };
@@ -144,8 +148,9 @@ fn plain_message(role: Role, message: &Message, dialect: Dialect, out: &mut Vec<
         Some(text) => json.field("content", text)?,
         None => json.field_with("content", |out| json::array(out, parts, content))?,
     }
-    if role == Role::Assistant {
+    if is_answer {
         reasoning(message, dialect, &mut json)?;
+        images(message, &mut json)?;
     }
     if has_calls {
         json.field_with("tool_calls", |out| {
@@ -155,15 +160,14 @@ fn plain_message(role: Role, message: &Message, dialect: Dialect, out: &mut Vec<
     json.end_with_nulls()
 }
 
-/// Returns the fields that a message and its reasoning carry for the message, without the details of
-/// reasoning, which have a place of their own.
+/// Returns the fields that a message and its reasoning carry for the message, without those that have a
+/// place of their own or are not sent.
 fn added_to_message(message: &Message) -> Option<Cow<'_, Map<String, Value>>> {
     let thoughts = message.parts().iter().filter_map(|part| match part {
         Part::Reasoning(reasoning) => added(&reasoning.provider),
         _ => None,
     });
-    let thoughts = thoughts.map(without_details);
-    let all = thoughts.chain(added(message.provider()).map(Cow::Borrowed));
+    let all = thoughts.chain(added(message.provider())).map(sent_fields);
     // For equal names the last counts.
     all.reduce(|mut fields, more| {
         fields.to_mut().extend(more.into_owned());
@@ -171,14 +175,15 @@ fn added_to_message(message: &Message) -> Option<Cow<'_, Map<String, Value>>> {
     })
 }
 
-fn without_details(fields: &Map<String, Value>) -> Cow<'_, Map<String, Value>> {
-    if !fields.contains_key(REASONING_DETAILS) {
+fn sent_fields(fields: &Map<String, Value>) -> Cow<'_, Map<String, Value>> {
+    let is_sent = |name: &str| name != REASONING_DETAILS && name != ABOUT;
+    if fields.keys().all(|name| is_sent(name)) {
         return Cow::Borrowed(fields);
     }
     // Not by removing them from a copy: they can be long.
-    let others = fields.iter().filter(|(name, _)| *name != REASONING_DETAILS);
-    let others = others.map(|(name, value)| (name.clone(), value.clone()));
-    Cow::Owned(others.collect())
+    let sent = fields.iter().filter(|(name, _)| is_sent(name));
+    let sent = sent.map(|(name, value)| (name.clone(), value.clone()));
+    Cow::Owned(sent.collect())
 }
 
 /// Appends the field of the model's reasoning.
@@ -203,6 +208,17 @@ fn reasoning(message: &Message, dialect: Dialect, json: &mut Object<'_>) -> Resu
         None if dialect.requires_reasoning => json.field(field, " "),
         None => Ok(()),
     }
+}
+
+/// Appends the images that the model made. Its audio goes back as the transcript: the server forgets the
+/// audio.
+fn images(message: &Message, json: &mut Object<'_>) -> Result<()> {
+    let is_image = |part: &&Part| matches!(part, Part::Image(_)) && is_own_media(part);
+    let mut images = message.parts().iter().filter(is_image).peekable();
+    if images.peek().is_none() {
+        return Ok(());
+    }
+    json.field_with("images", |out| json::array(out, images, content))
 }
 
 /// Returns the details of all reasoning in a message, in their order.
@@ -278,6 +294,10 @@ fn content(part: &Part, out: &mut Vec<u8>) -> Result<()> {
 /// Before anything is written: parts that one message leaves out, another one may have to send.
 fn check(index: usize, message: &Message) -> Result<()> {
     for (number, part) in message.parts().iter().enumerate() {
+        // What the model said is not sent as what a user says.
+        if message.role() == Role::Assistant && is_own_media(part) {
+            continue;
+        }
         Media::of(part)
             .map_err(|error| at(format_args!("messages[{index}].parts[{number}]"), error))?;
         let Part::ToolResult(result) = part else {

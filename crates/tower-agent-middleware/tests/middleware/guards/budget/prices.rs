@@ -232,3 +232,16 @@ async fn a_cache_that_is_kept_for_long_costs_more_to_write() {
         assert_eq!((account.used().cost * 1e9).round() / 1e3, 100.0 * price);
     }
 }
+
+#[tokio::test]
+async fn what_the_provider_says_of_the_cache_counts_more_than_the_setting() {
+    let mut said = usage(100, 0, 100, 0, 0);
+    said.long_cache_write_tokens = 40;
+    let (account, model) = served(fails(), None, said);
+    let mut request = asks(Some("careful"));
+    let cache = PromptCache::new().with_retention(CacheRetention::Long);
+    request.settings_mut().prompt_cache = Some(cache);
+    model.oneshot(request).await.unwrap();
+    let cost = (account.used().cost * 1e9).round() / 1e3;
+    assert_eq!(cost, 60.0 * 5.0 + 40.0 * 8.0);
+}
