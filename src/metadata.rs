@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
 
 /// The provider's metadata about a response. Cloning is O(1).
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -24,6 +25,8 @@ struct MetadataFields {
     rate_limits: BTreeMap<String, String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     cost: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stated_usage: Option<Value>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     is_cut: bool,
 }
@@ -72,6 +75,13 @@ impl Metadata {
     #[must_use]
     pub fn cost(&self) -> Option<f64> {
         self.0.as_ref()?.cost
+    }
+
+    /// Returns the usage as the provider states it, such as the searches that it made, if it was to be
+    /// kept: see the client of the provider.
+    #[must_use]
+    pub fn stated_usage(&self) -> Option<&Value> {
+        self.0.as_ref()?.stated_usage.as_ref()
     }
 
     /// Returns whether the response ended before the usage that was requested: a stream was cut off after
@@ -124,6 +134,12 @@ impl Metadata {
     #[must_use]
     pub fn with_cost(self, cost: f64) -> Self {
         self.update(|fields| fields.cost = Some(cost))
+    }
+
+    /// Sets the usage as the provider states it.
+    #[must_use]
+    pub fn with_stated_usage(self, usage: Value) -> Self {
+        self.update(|fields| fields.stated_usage = Some(usage))
     }
 
     /// Sets whether the response ended before the usage that was requested.

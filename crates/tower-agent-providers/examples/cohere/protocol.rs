@@ -24,6 +24,7 @@ impl Protocol for Chat {
     const PROVIDER: &'static str = "cohere";
     const BASE_URL: &'static str = "https://api.cohere.com/v2";
     const BASE_URL_VARIABLE: &'static str = "COHERE_BASE_URL";
+    const USAGE: &'static [&'static str] = &["/usage", "/delta/usage"];
     const KEY_VARIABLE: &'static str = "COHERE_API_KEY";
 
     fn path<'a>(&self, _: &Call<'a>) -> Result<Cow<'a, str>> {

@@ -162,6 +162,10 @@ pub trait Protocol: Send + Sync + 'static {
     /// How the body of a streamed response is divided into events. Defaults to server-sent events.
     const FRAMING: Framing = Framing::ServerSentEvents;
 
+    /// Where a response or an event states the usage, as JSON pointers: the first that is an object
+    /// counts. Defaults to `/usage`.
+    const USAGE: &'static [&'static str] = &["/usage"];
+
     /// Returns the base URL that a given one stands for, such as one without the API's version. It is
     /// that of the builder or the value of [`BASE_URL_VARIABLE`](Self::BASE_URL_VARIABLE). Defaults to
     /// the given one itself.

@@ -32,6 +32,7 @@ pub struct HttpModelBuilder<P> {
     base_url: Option<String>,
     api_key: Option<String>,
     headers: Vec<(String, String)>,
+    keeps_usage: bool,
 }
 
 impl<P: Protocol + Default> HttpModel<P, ()> {
@@ -65,6 +66,7 @@ impl<P: Protocol> HttpModelBuilder<P> {
             base_url: None,
             api_key: None,
             headers: Vec::new(),
+            keeps_usage: false,
         }
     }
 
@@ -110,6 +112,14 @@ impl<P: Protocol> HttpModelBuilder<P> {
     /// Values are marked sensitive, so that layers that print headers omit them.
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.headers.push((name.into(), value.into()));
+        self
+    }
+
+    /// Sets whether the usage is kept as the server states it, in
+    /// [`Metadata::stated_usage`](tower_agent::message::Metadata::stated_usage): it may say more than is
+    /// counted, such as the searches that the server made. Defaults to `false`.
+    pub fn keep_stated_usage(mut self, keeps: bool) -> Self {
+        self.keeps_usage = keeps;
         self
     }
 
@@ -197,6 +207,7 @@ impl<P: Protocol> HttpModelBuilder<P> {
             secrets,
             key: source,
             key_variable,
+            stated_usage: if self.keeps_usage { P::USAGE } else { &[] },
         })
     }
 

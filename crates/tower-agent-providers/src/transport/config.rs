@@ -17,6 +17,8 @@ pub(super) struct Config {
     pub(super) key: KeySource,
     /// The environment variable of the key.
     pub(super) key_variable: &'static str,
+    /// The places of the usage that is kept as the server states it.
+    pub(super) stated_usage: &'static [&'static str],
 }
 
 impl fmt::Debug for Config {

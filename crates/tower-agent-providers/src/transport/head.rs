@@ -62,6 +62,10 @@ impl ResponseHead {
         self.config.clone()
     }
 
+    pub(super) fn stated_usage(&self) -> &'static [&'static str] {
+        self.config.stated_usage
+    }
+
     /// Returns the metadata with what the decoder knows; a request id in the headers takes
     /// precedence.
     pub(super) fn into_metadata(self, decoder: &impl Decoder) -> Metadata {

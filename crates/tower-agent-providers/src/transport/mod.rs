@@ -13,6 +13,7 @@ mod head;
 pub(crate) mod model;
 mod read;
 mod secrets;
+mod stated_usage;
 
 pub use self::body::RequestBody;
 pub use self::build_error::BuildError;

@@ -33,6 +33,7 @@ impl Protocol for Messages {
     fn key_header(&self, key: &str) -> (HeaderName, String) {
         (HeaderName::from_static("x-api-key"), key.to_owned())
     }
+    const USAGE: &'static [&'static str] = &["/usage", "/message/usage"];
 
     fn base_url<'a>(&self, given: &'a str) -> Cow<'a, str> {
         with_version_always(given, "/v1")

@@ -26,6 +26,7 @@ impl Protocol for GenerateContent {
     fn key_header(&self, key: &str) -> (HeaderName, String) {
         (HeaderName::from_static("x-goog-api-key"), key.to_owned())
     }
+    const USAGE: &'static [&'static str] = &["/usageMetadata"];
 
     fn base_url<'a>(&self, given: &'a str) -> Cow<'a, str> {
         with_version(given, "/v1beta")
