@@ -27,6 +27,8 @@ struct MetadataFields {
     cost: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     stated_usage: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    described_schema: Option<String>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     is_cut: bool,
 }
@@ -82,6 +84,13 @@ impl Metadata {
     #[must_use]
     pub fn stated_usage(&self) -> Option<&Value> {
         self.0.as_ref()?.stated_usage.as_ref()
+    }
+
+    /// Returns why the schema of the answer stood in the instructions, if it was not sent as the
+    /// [response format](crate::Settings::response_format).
+    #[must_use]
+    pub fn described_schema(&self) -> Option<&str> {
+        self.0.as_ref()?.described_schema.as_deref()
     }
 
     /// Returns whether the response ended before the usage that was requested: a stream was cut off after
@@ -140,6 +149,12 @@ impl Metadata {
     #[must_use]
     pub fn with_stated_usage(self, usage: Value) -> Self {
         self.update(|fields| fields.stated_usage = Some(usage))
+    }
+
+    /// Sets why the schema of the answer stood in the instructions.
+    #[must_use]
+    pub fn with_described_schema(self, reason: impl Into<String>) -> Self {
+        self.update(|fields| fields.described_schema = Some(reason.into()))
     }
 
     /// Sets whether the response ended before the usage that was requested.

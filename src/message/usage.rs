@@ -17,9 +17,19 @@ pub struct Usage {
     pub cache_write_tokens: u64,
     /// Of the tokens written to the cache, those that it keeps for an hour or longer, if the provider
     /// tells them apart.
+    #[serde(skip_serializing_if = "is_zero")]
     pub long_cache_write_tokens: u64,
     /// Output tokens spent on reasoning.
     pub reasoning_tokens: u64,
+}
+
+/// Few providers tell these tokens apart, and every stored response has a usage.
+#[allow(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 impl Usage {

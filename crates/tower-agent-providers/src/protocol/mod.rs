@@ -99,6 +99,7 @@ mod call;
 #[cfg(any(feature = "anthropic", feature = "openai"))]
 mod call_id_format;
 mod decoder;
+mod described;
 mod event;
 mod fault;
 mod framing;
@@ -119,6 +120,9 @@ pub use self::call::Call;
 #[cfg(any(feature = "anthropic", feature = "openai"))]
 pub(crate) use self::call_id_format::CallIdFormat;
 pub use self::decoder::{Decoder, Progress};
+#[cfg(any(feature = "anthropic", feature = "gemini", feature = "openai"))]
+pub(crate) use self::described::described;
+pub(crate) use self::described::schema_of;
 pub use self::event::Event;
 pub use self::fault::Fault;
 pub use self::framing::Framing;
@@ -204,6 +208,15 @@ pub trait Protocol: Send + Sync + 'static {
     /// Fails with [`InvalidRequest`](tower_agent::ErrorKind::InvalidRequest) for anything that the
     /// protocol cannot represent: nothing is dropped silently.
     fn encode(&self, call: &Call<'_>, body: &mut Vec<u8>) -> Result<()>;
+
+    /// Returns why the schema of the answer cannot be the response format of a call, as the end of a
+    /// sentence that begins with "since". The schema then stands in the instructions, and the reason in
+    /// the error of an answer that does not match. Asked only for a call with a schema. Defaults to
+    /// `None`.
+    fn describes_schema(&self, call: &Call<'_>) -> Option<&'static str> {
+        let _ = call;
+        None
+    }
 
     /// Creates the decoder of the response to a call.
     fn decoder(&self, call: &Call<'_>) -> Self::Decoder;

@@ -17,7 +17,7 @@ use super::body::RequestBody;
 use super::config::Config;
 use super::head::ResponseHead;
 use super::read;
-use crate::protocol::{Call, Framing, Protocol};
+use crate::protocol::{Call, Framing, Protocol, schema_of};
 use tower_agent::error::{BoxError, Error, ErrorKind, Result};
 use tower_agent::model::{ModelRequest, ModelResponse, ModelTarget};
 
@@ -145,15 +145,32 @@ where
                 Ok(response) => answer(&*protocol, &call, &config, response).await,
                 Err(error) => Err(error),
             };
-            answer.map_err(|error| {
-                let path = protocol.path(&call).unwrap_or_default();
-                config.located(error, &path)
-            })
+            match answer {
+                Ok(response) => Ok(with_described_schema(&*protocol, &call, response)),
+                Err(error) => {
+                    let path = protocol.path(&call).unwrap_or_default();
+                    Err(config.located(error, &path))
+                }
+            }
         };
         ResponseFuture {
             inner: inner.boxed(),
         }
     }
+}
+
+/// Returns the response with the reason why the schema of the answer stood in the instructions.
+fn with_described_schema(
+    protocol: &impl Protocol,
+    call: &Call<'_>,
+    response: ModelResponse,
+) -> ModelResponse {
+    let reason = schema_of(call).and_then(|_| protocol.describes_schema(call));
+    let Some(reason) = reason else {
+        return response;
+    };
+    let metadata = response.metadata().clone().with_described_schema(reason);
+    response.with_metadata(metadata)
 }
 
 async fn answer<P: Protocol, B>(

@@ -98,7 +98,7 @@ impl Decoder for MessagesDecoder {
                 }
                 let answer = received.message.unwrap_or_default();
                 self.has_begun = true;
-                self.answer(answer, out)?;
+                self.answer(*answer, out)?;
                 // The prompt's tokens are told here, for an answer that is cut off.
                 out.push(Piece::Usage(self.usage.into()));
             }
@@ -120,7 +120,7 @@ impl Decoder for MessagesDecoder {
                     .delta
                     .map(|delta| read(delta, "the end of the message"));
                 self.ended(ending.transpose()?.unwrap_or_default());
-                self.usage.update(received.usage);
+                self.usage.update(*received.usage.unwrap_or_default());
                 out.push(Piece::Usage(self.usage.into()));
             }
             Some("message_stop") => {

@@ -4,11 +4,11 @@ use serde_json::Value;
 use super::cache::{self, CacheControl};
 use super::data::invalid;
 use super::provider::{PROTOCOL, added};
-use super::schema::guaranteed;
+use super::schema::{describes, guaranteed};
 use super::thinking::Thinking;
 use super::{block, conversation};
 use crate::json::{self, Items, Object};
-use crate::protocol::{Call, unsupported};
+use crate::protocol::{Call, described as described_text, schema_of, unsupported};
 use tower_agent::error::Result;
 use tower_agent::message::Role;
 use tower_agent::model::{ModelRequest, ResponseFormat, Settings, ToolChoice};
@@ -28,10 +28,16 @@ pub(super) fn body(call: &Call<'_>, thinking: Thinking, out: &mut Vec<u8>) -> Re
         return Err(invalid("the protocol has no `seed`: leave it unset"));
     }
     let reasoning = thinking.fields(settings)?;
+    let described = schema_of(call).filter(|schema| describes(schema).is_some());
+    let format = match described {
+        Some(_) => None,
+        None => format(settings.response_format.as_ref())?,
+    };
     let output_config = OutputConfig {
         effort: reasoning.effort,
-        format: format(settings.response_format.as_ref())?,
+        format,
     };
+    let described = described.map(described_text);
 
     let mut json = Object::body(out, &settings.extra, GUARDED);
     json.field_with("messages", |out| conversation::write(request, out))?;
@@ -39,8 +45,14 @@ pub(super) fn body(call: &Call<'_>, thinking: Thinking, out: &mut Vec<u8>) -> Re
         json.field("model", call.require_model()?)?;
     }
     json.field("max_tokens", reasoning.max_tokens)?;
-    if has_system(request) {
-        json.array("system", |items| system(request, items))?;
+    if has_system(request) || described.is_some() {
+        json.array("system", |items| {
+            system(request, items)?;
+            match &described {
+                Some(text) => items.item_with(|out| block::text(text, None, out)),
+                None => Ok(()),
+            }
+        })?;
     }
     if !request.tools().is_empty() {
         json.field_with("tools", |out| tools(request, out))?;

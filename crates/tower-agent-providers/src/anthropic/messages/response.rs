@@ -4,7 +4,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use crate::json::lenient::{count, object_or_default, or_default, text};
+use crate::json::lenient::{count, object, object_or_default, or_default, text};
 use crate::protocol::Fault;
 use tower_agent::message;
 
@@ -17,13 +17,14 @@ pub(super) struct MessagesEvent<'a> {
     pub(super) r#type: Option<String>,
     #[serde(deserialize_with = "or_default")]
     pub(super) index: Option<u64>,
-    pub(super) message: Option<MessagesResponse>,
+    // Boxes, as few events have these: the others are moved with less.
+    pub(super) message: Option<Box<MessagesResponse>>,
     #[serde(borrow)]
     pub(super) content_block: Option<&'a RawValue>,
     #[serde(borrow)]
     pub(super) delta: Option<&'a RawValue>,
-    #[serde(deserialize_with = "object_or_default")]
-    pub(super) usage: MessagesUsage,
+    #[serde(deserialize_with = "object")]
+    pub(super) usage: Option<Box<MessagesUsage>>,
     pub(super) error: Option<Value>,
 }
 

@@ -3,6 +3,7 @@ use std::borrow::Cow;
 use http::HeaderName;
 
 use super::super::fault;
+use super::super::model::describes_schema;
 use super::decoder::GenerateContentDecoder;
 use super::provider::PROVIDER;
 use super::{model_name, request};
@@ -43,6 +44,10 @@ impl Protocol for GenerateContent {
 
     fn encode(&self, call: &Call<'_>, body: &mut Vec<u8>) -> Result<()> {
         request::body(call, body)
+    }
+
+    fn describes_schema(&self, call: &Call<'_>) -> Option<&'static str> {
+        describes_schema(call)
     }
 
     fn decoder(&self, call: &Call<'_>) -> GenerateContentDecoder {

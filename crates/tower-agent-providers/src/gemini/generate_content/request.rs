@@ -1,13 +1,13 @@
 use std::borrow::Cow;
 
 use super::super::instructions::instructions;
-use super::super::model::is_before_3;
+use super::super::model::{describes_schema, is_before_3};
 use super::contents::contents;
 use super::part::write_text;
 use super::provider::{PROTOCOL, added};
 use super::settings::{ToolConfig, function_calling, generation_config};
 use crate::json::{self, Items, Object};
-use crate::protocol::{Call, unsupported};
+use crate::protocol::{Call, described, schema_of, unsupported};
 use tower_agent::error::Result;
 use tower_agent::message::ProviderData;
 use tower_agent::model::ModelRequest;
@@ -38,7 +38,11 @@ pub(super) fn body(call: &Call<'_>, out: &mut Vec<u8>) -> Result<()> {
     }
     let mut json = Object::body(out, &extra, GUARDED);
     json.field_with("contents", |out| contents(request, !is_before_3, out))?;
-    let instructions = instructions(request)?;
+    let described = describes_schema(call)
+        .and_then(|_| schema_of(call))
+        .map(described);
+    let mut instructions = instructions(request)?;
+    instructions.extend(described.as_deref());
     if !instructions.is_empty() {
         json.field_with("systemInstruction", |out| {
             system_instruction(&instructions, out)
@@ -51,7 +55,12 @@ pub(super) fn body(call: &Call<'_>, out: &mut Vec<u8>) -> Result<()> {
         json.optional("toolConfig", choice.map(ToolConfig::new))?;
     }
     let mut config = Vec::new();
-    generation_config(settings, is_before_3, &mut config)?;
+    // Such a model rejects the media type as well.
+    let format = settings
+        .response_format
+        .as_ref()
+        .filter(|_| described.is_none());
+    generation_config(settings, format, is_before_3, &mut config)?;
     if config != b"{}" {
         json.field_with("generationConfig", |out| {
             out.extend_from_slice(&config);

@@ -3,6 +3,7 @@ use std::borrow::Cow;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::super::fault;
+use super::super::model::describes_schema;
 use super::decoder::InteractionsDecoder;
 use super::provider::PROVIDER;
 use super::request;
@@ -48,6 +49,10 @@ impl Protocol for Interactions {
 
     fn encode(&self, call: &Call<'_>, body: &mut Vec<u8>) -> Result<()> {
         request::body(call, body)
+    }
+
+    fn describes_schema(&self, call: &Call<'_>) -> Option<&'static str> {
+        describes_schema(call)
     }
 
     fn decoder(&self, call: &Call<'_>) -> InteractionsDecoder {

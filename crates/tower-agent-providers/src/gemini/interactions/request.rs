@@ -1,10 +1,10 @@
 use super::super::instructions::instructions;
-use super::super::model::is_before_3;
+use super::super::model::{describes_schema, is_before_3};
 use super::input::input;
 use super::provider::{PROTOCOL, added};
 use super::settings::{generation_config, response_format};
 use crate::json::{Items, Object};
-use crate::protocol::{Call, unsupported};
+use crate::protocol::{Call, described, schema_of, unsupported};
 use tower_agent::error::Result;
 use tower_agent::model::ModelRequest;
 use tower_agent::tool::ToolDeclaration;
@@ -28,7 +28,11 @@ pub(super) fn body(call: &Call<'_>, out: &mut Vec<u8>) -> Result<()> {
     json.field("model", model)?;
     // Nothing is kept by the server, so that each request says all.
     json.field("store", false)?;
-    let instructions = instructions(request)?;
+    let described = describes_schema(call)
+        .and_then(|_| schema_of(call))
+        .map(described);
+    let mut instructions = instructions(request)?;
+    instructions.extend(described.as_deref());
     if !instructions.is_empty() {
         json.field("system_instruction", instructions.join("\n\n"))?;
     }
@@ -46,6 +50,8 @@ pub(super) fn body(call: &Call<'_>, out: &mut Vec<u8>) -> Result<()> {
     let format = settings
         .response_format
         .as_ref()
+        // Such a model rejects the media type as well.
+        .filter(|_| described.is_none())
         .map(response_format)
         .transpose()?;
     json.optional("response_format", format)?;

@@ -43,10 +43,8 @@ impl About {
 
 /// Returns whether a response or a chunk has more than its message. Most have nothing, and are not read
 /// twice.
-pub(super) fn has_more(
-    response: &ChatCompletion<'_>,
-    choice: Option<&CompletionChoice<'_>>,
-) -> bool {
+pub(super) fn has_more(response: &ChatCompletion<'_>) -> bool {
+    let choice = response.choices.first.as_ref();
     response.has_citations
         || response.has_search_results
         || response.choices.has_others

@@ -207,12 +207,11 @@ impl ChatDecoder {
             // Some servers tell it in every chunk, which counts if the rest does not come.
             out.push(Piece::Usage(usage.into()));
         }
-        let choice = answer.choices.first.take();
-        if about::has_more(&answer, choice.as_ref()) {
+        if about::has_more(&answer) {
             self.beside(json, out);
         }
         // The chunk with the usage has no choice.
-        let Some(choice) = choice else {
+        let Some(choice) = answer.choices.first else {
             return Ok(CompletionChoice::default());
         };
         if let Some(error) = choice.error.as_ref().filter(|error| is_error(Some(*error))) {

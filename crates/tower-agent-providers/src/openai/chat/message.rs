@@ -9,7 +9,7 @@ use super::media::Media;
 use super::own_media::is_own_media;
 use super::provider::{ABOUT, CALL_IDS, PROVIDER, REASONING_DETAILS, added};
 use crate::json::{self, Items, Object, write};
-use crate::protocol::{tool_name, unsupported};
+use crate::protocol::{described, tool_name, unsupported};
 use tower_agent::error::{Error, Result};
 use tower_agent::message::{Message, Messages, Part, Role, ToolCall, ToolResult};
 use tower_agent::model::ModelRequest;
@@ -56,8 +56,7 @@ fn instructions<'a>(request: &'a ModelRequest, schema: Option<&Value>) -> Cow<'a
         return own.into();
     };
     let between = if own.is_empty() { "" } else { "\n\n" };
-    let format = "Give your final answer as JSON that matches this schema, and as nothing else:";
-    format!("{own}{between}{format}\n{schema}").into()
+    format!("{own}{between}{}", described(schema)).into()
 }
 
 #[derive(Serialize)]
@@ -131,8 +130,9 @@ fn plain_message(role: Role, message: &Message, dialect: Dialect, out: &mut Vec<
     let more = added_to_message(message);
     let has_calls = message.tool_calls().next().is_some();
     let is_answer = role == Role::Assistant;
+    let has_own_media = is_answer && message.parts().iter().any(is_own_media);
     let parts = message.parts().iter().filter(|part| {
-        let is_field = is_answer && is_own_media(part);
+        let is_field = has_own_media && is_own_media(part);
         is_content(part) && !is_field
             || (dialect.reasoning == ReasoningField::Content && is_thought(part))
     });
@@ -150,6 +150,8 @@ fn plain_message(role: Role, message: &Message, dialect: Dialect, out: &mut Vec<
     }
     if is_answer {
         reasoning(message, dialect, &mut json)?;
+    }
+    if has_own_media {
         images(message, &mut json)?;
     }
     if has_calls {

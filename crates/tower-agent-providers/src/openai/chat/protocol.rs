@@ -47,6 +47,11 @@ impl Protocol for Chat {
         request::body(call, dialect, body)
     }
 
+    fn describes_schema(&self, call: &Call<'_>) -> Option<&'static str> {
+        let dialect = self.dialects.find(call.host(), call.model());
+        dialect.describes_schema(!call.request().tools().is_empty())
+    }
+
     fn decoder(&self, call: &Call<'_>) -> ChatDecoder {
         ChatDecoder::new(call.request())
     }
