@@ -65,6 +65,7 @@ impl Protocol for Chat {
                 settings.parallel_tool_calls == Some(false),
                 "setting as `parallel_tool_calls`",
             ),
+            (!settings.server_tools.is_empty(), "server tool"),
             (settings.reasoning_effort.is_some(), "reasoning effort"),
             (settings.response_format.is_some(), "response format"),
         ];

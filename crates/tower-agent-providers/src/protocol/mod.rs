@@ -106,6 +106,13 @@ mod framing;
 #[cfg(any(feature = "gemini", feature = "ollama"))]
 mod joined;
 mod provider_fields;
+#[cfg(any(
+    feature = "anthropic",
+    feature = "gemini",
+    feature = "ollama",
+    feature = "openai"
+))]
+mod server_tools;
 mod tool_name;
 mod unsupported;
 #[cfg(any(feature = "anthropic", feature = "gemini", feature = "openai"))]
@@ -129,6 +136,13 @@ pub use self::framing::Framing;
 #[cfg(any(feature = "gemini", feature = "ollama"))]
 pub(crate) use self::joined::joined;
 pub use self::provider_fields::provider_fields;
+#[cfg(any(
+    feature = "anthropic",
+    feature = "gemini",
+    feature = "ollama",
+    feature = "openai"
+))]
+pub(crate) use self::server_tools::with_server_tools;
 pub use self::tool_name::tool_name;
 pub use self::unsupported::unsupported;
 #[cfg(any(feature = "gemini", feature = "openai"))]
