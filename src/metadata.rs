@@ -28,6 +28,8 @@ struct MetadataFields {
     #[serde(skip_serializing_if = "Option::is_none")]
     stated_usage: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    long_cache_write_tokens: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     described_schema: Option<String>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     is_cut: bool,
@@ -84,6 +86,13 @@ impl Metadata {
     #[must_use]
     pub fn stated_usage(&self) -> Option<&Value> {
         self.0.as_ref()?.stated_usage.as_ref()
+    }
+
+    /// Returns how many of the [tokens written to the cache](crate::Usage::cache_write_tokens) it keeps for
+    /// an hour or longer, if the provider tells them apart.
+    #[must_use]
+    pub fn long_cache_write_tokens(&self) -> Option<u64> {
+        self.0.as_ref()?.long_cache_write_tokens
     }
 
     /// Returns why the schema of the answer stood in the instructions, if it was not sent as the
@@ -149,6 +158,12 @@ impl Metadata {
     #[must_use]
     pub fn with_stated_usage(self, usage: Value) -> Self {
         self.update(|fields| fields.stated_usage = Some(usage))
+    }
+
+    /// Sets how many of the tokens written to the cache it keeps for an hour or longer.
+    #[must_use]
+    pub fn with_long_cache_write_tokens(self, tokens: u64) -> Self {
+        self.update(|fields| fields.long_cache_write_tokens = Some(tokens))
     }
 
     /// Sets why the schema of the answer stood in the instructions.

@@ -15,21 +15,8 @@ pub struct Usage {
     pub cached_input_tokens: u64,
     /// Input tokens written to the provider's cache.
     pub cache_write_tokens: u64,
-    /// Of the tokens written to the cache, those that it keeps for an hour or longer, if the provider
-    /// tells them apart.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub long_cache_write_tokens: u64,
     /// Output tokens spent on reasoning.
     pub reasoning_tokens: u64,
-}
-
-/// Few providers tell these tokens apart, and every stored response has a usage.
-#[allow(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde passes a reference"
-)]
-fn is_zero(count: &u64) -> bool {
-    *count == 0
 }
 
 impl Usage {
@@ -41,7 +28,6 @@ impl Usage {
             output_tokens,
             cached_input_tokens: 0,
             cache_write_tokens: 0,
-            long_cache_write_tokens: 0,
             reasoning_tokens: 0,
         }
     }
@@ -63,7 +49,6 @@ impl Usage {
             output_tokens,
             cached_input_tokens,
             cache_write_tokens,
-            long_cache_write_tokens,
             reasoning_tokens,
         } = other;
         Self {
@@ -71,7 +56,6 @@ impl Usage {
             output_tokens: combine(self.output_tokens, output_tokens),
             cached_input_tokens: combine(self.cached_input_tokens, cached_input_tokens),
             cache_write_tokens: combine(self.cache_write_tokens, cache_write_tokens),
-            long_cache_write_tokens: combine(self.long_cache_write_tokens, long_cache_write_tokens),
             reasoning_tokens: combine(self.reasoning_tokens, reasoning_tokens),
         }
     }
@@ -113,8 +97,7 @@ mod tests {
             output_tokens: 2 * factor,
             cached_input_tokens: 3 * factor,
             cache_write_tokens: 4 * factor,
-            long_cache_write_tokens: 5 * factor,
-            reasoning_tokens: 6 * factor,
+            reasoning_tokens: 5 * factor,
         }
     }
 

@@ -12,7 +12,7 @@ use super::response::{
 };
 use crate::json;
 use crate::protocol::{Decoder, Event, Fault, Progress};
-use tower_agent::message::{CallIds, Part, ProviderData};
+use tower_agent::message::{CallIds, Metadata, Part, ProviderData};
 use tower_agent::model::{FinishReason, ModelRequest, ModelResponse};
 use tower_agent::stream::{self, Piece, Streamed};
 
@@ -197,6 +197,13 @@ impl Decoder for MessagesDecoder {
 
     fn model(&self) -> Option<&str> {
         self.model.as_deref()
+    }
+
+    fn metadata(&self, metadata: Metadata) -> Metadata {
+        match self.usage.long_cache_write_tokens() {
+            Some(tokens) => metadata.with_long_cache_write_tokens(tokens),
+            None => metadata,
+        }
     }
 }
 

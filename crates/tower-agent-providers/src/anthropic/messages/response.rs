@@ -137,6 +137,16 @@ fn iterations<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Itera
 }
 
 impl MessagesUsage {
+    /// Returns how many tokens the cache keeps for an hour, if that is said.
+    pub(super) fn long_cache_write_tokens(&self) -> Option<u64> {
+        let tokens = self.cache_creation.ephemeral_1h_input_tokens;
+        // A mix of both is told apart; most servers write zeros where nothing was written.
+        tokens.filter(|_| {
+            self.cache_creation_input_tokens
+                .is_some_and(|written| written > 0)
+        })
+    }
+
     /// Replaces the counts by later ones, which are cumulative.
     pub(super) fn update(&mut self, later: Self) {
         let details = later.output_tokens_details.thinking_tokens;
@@ -174,7 +184,6 @@ impl From<MessagesUsage> for message::Usage {
         let mut ours = Self::new(input, usage.output_tokens.unwrap_or(0));
         ours.cached_input_tokens = read;
         ours.cache_write_tokens = written;
-        ours.long_cache_write_tokens = usage.cache_creation.ephemeral_1h_input_tokens.unwrap_or(0);
         ours.reasoning_tokens = usage.output_tokens_details.thinking_tokens.unwrap_or(0);
         // The other counts leave out some of the iterations, but never say more.
         let iterations = usage.iterations.unwrap_or_default().0;

@@ -127,14 +127,33 @@ fn holds_results_alone(message: &Message) -> bool {
 }
 
 fn plain_message(role: Role, message: &Message, dialect: Dialect, out: &mut Vec<u8>) -> Result<()> {
+    if role == Role::Assistant && message.parts().iter().any(is_own_media) {
+        return message_with_media(message, dialect, out);
+    }
+    message_and_images(role, message, &[], dialect, out)
+}
+
+/// Writes a message of the model with the media that it made.
+fn message_with_media(message: &Message, dialect: Dialect, out: &mut Vec<u8>) -> Result<()> {
+    let mut others = message.clone();
+    let (media, parts) = others.parts_mut().drain(..).partition(is_own_media);
+    *others.parts_mut() = parts;
+    message_and_images(Role::Assistant, &others, &media, dialect, out)
+}
+
+/// Writes a message, and the images among the media that the model made. Its audio goes back as the
+/// transcript: the server forgets the audio.
+fn message_and_images(
+    role: Role,
+    message: &Message,
+    media: &[Part],
+    dialect: Dialect,
+    out: &mut Vec<u8>,
+) -> Result<()> {
     let more = added_to_message(message);
     let has_calls = message.tool_calls().next().is_some();
-    let is_answer = role == Role::Assistant;
-    let has_own_media = is_answer && message.parts().iter().any(is_own_media);
     let parts = message.parts().iter().filter(|part| {
-        let is_field = has_own_media && is_own_media(part);
-        is_content(part) && !is_field
-            || (dialect.reasoning == ReasoningField::Content && is_thought(part))
+        is_content(part) || (dialect.reasoning == ReasoningField::Content && is_thought(part))
     });
     // Other roles usually have one text, and some servers accept only a string for them.
     let join = if role == Role::User { None } else { Some("") };
@@ -148,11 +167,15 @@ fn plain_message(role: Role, message: &Message, dialect: Dialect, out: &mut Vec<
         Some(text) => json.field("content", text)?,
         None => json.field_with("content", |out| json::array(out, parts, content))?,
     }
-    if is_answer {
+    if role == Role::Assistant {
         reasoning(message, dialect, &mut json)?;
     }
-    if has_own_media {
-        images(message, &mut json)?;
+    let mut images = media
+        .iter()
+        .filter(|part| matches!(part, Part::Image(_)))
+        .peekable();
+    if images.peek().is_some() {
+        json.field_with("images", |out| json::array(out, images, content))?;
     }
     if has_calls {
         json.field_with("tool_calls", |out| {
@@ -210,17 +233,6 @@ fn reasoning(message: &Message, dialect: Dialect, json: &mut Object<'_>) -> Resu
         None if dialect.requires_reasoning => json.field(field, " "),
         None => Ok(()),
     }
-}
-
-/// Appends the images that the model made. Its audio goes back as the transcript: the server forgets the
-/// audio.
-fn images(message: &Message, json: &mut Object<'_>) -> Result<()> {
-    let is_image = |part: &&Part| matches!(part, Part::Image(_)) && is_own_media(part);
-    let mut images = message.parts().iter().filter(is_image).peekable();
-    if images.peek().is_none() {
-        return Ok(());
-    }
-    json.field_with("images", |out| json::array(out, images, content))
 }
 
 /// Returns the details of all reasoning in a message, in their order.
@@ -296,12 +308,13 @@ fn content(part: &Part, out: &mut Vec<u8>) -> Result<()> {
 /// Before anything is written: parts that one message leaves out, another one may have to send.
 fn check(index: usize, message: &Message) -> Result<()> {
     for (number, part) in message.parts().iter().enumerate() {
-        // What the model said is not sent as what a user says.
-        if message.role() == Role::Assistant && is_own_media(part) {
-            continue;
+        if let Err(error) = Media::of(part) {
+            // What the model made has a place of its own.
+            if message.role() == Role::Assistant && is_own_media(part) {
+                continue;
+            }
+            return Err(at(format_args!("messages[{index}].parts[{number}]"), error));
         }
-        Media::of(part)
-            .map_err(|error| at(format_args!("messages[{index}].parts[{number}]"), error))?;
         let Part::ToolResult(result) = part else {
             continue;
         };

@@ -456,9 +456,9 @@ async fn tokens_that_the_cache_keeps_for_an_hour_are_told_apart() {
         "input_tokens": 6, "output_tokens": 4, "cache_creation_input_tokens": 30,
         "cache_creation": { "ephemeral_5m_input_tokens": 10, "ephemeral_1h_input_tokens": 20 },
     }));
-    let usage = usage_of(body).await;
-    assert_eq!(usage.cache_write_tokens, 30);
-    assert_eq!(usage.long_cache_write_tokens, 20);
+    let response = read(body).await;
+    assert_eq!(response.usage().cache_write_tokens, 30);
+    assert_eq!(response.metadata().long_cache_write_tokens(), Some(20));
 }
 
 fn answer_with_usage(usage: Value) -> Value {
@@ -468,7 +468,11 @@ fn answer_with_usage(usage: Value) -> Value {
 }
 
 async fn usage_of(body: Value) -> tower_agent::Usage {
+    read(body).await.usage()
+}
+
+async fn read(body: Value) -> tower_agent::ModelResponse {
     let server = Server::start([reply(200, &body)]).await;
     let request = ModelRequest::new([Message::user("Hi.")]);
-    call(model(&server), request).await.unwrap().usage()
+    call(model(&server), request).await.unwrap()
 }
