@@ -31,7 +31,7 @@ pub(super) fn messages(
     let messages = request.messages();
     items.messages(request, dialect.format(), |index, items| {
         let message = &messages[index];
-        check(index, message)?;
+        let has_media = check(index, message)?;
         // A message is written once and never again, so it cannot write the media of its own
         // results: another message with results may follow it.
         if message.role() != Role::Tool {
@@ -44,7 +44,10 @@ pub(super) fn messages(
         match message.role() {
             Role::Tool => Ok(()),
             _ if holds_results_alone(message) => Ok(()),
-            role => items.item_with(|out| plain_message(role, message, dialect, out)),
+            Role::Assistant if has_media => {
+                items.item_with(|out| message_with_media(message, dialect, out))
+            }
+            role => items.item_with(|out| plain_message(role, message, &[], dialect, out)),
         }
     })?;
     media_of_results(messages, messages.len(), items)
@@ -126,24 +129,17 @@ fn holds_results_alone(message: &Message) -> bool {
     !parts.is_empty() && parts.iter().all(|part| matches!(part, Part::ToolResult(_)))
 }
 
-fn plain_message(role: Role, message: &Message, dialect: Dialect, out: &mut Vec<u8>) -> Result<()> {
-    if role == Role::Assistant && message.parts().iter().any(is_own_media) {
-        return message_with_media(message, dialect, out);
-    }
-    message_and_images(role, message, &[], dialect, out)
-}
-
 /// Writes a message of the model with the media that it made.
 fn message_with_media(message: &Message, dialect: Dialect, out: &mut Vec<u8>) -> Result<()> {
     let mut others = message.clone();
     let (media, parts) = others.parts_mut().drain(..).partition(is_own_media);
     *others.parts_mut() = parts;
-    message_and_images(Role::Assistant, &others, &media, dialect, out)
+    plain_message(Role::Assistant, &others, &media, dialect, out)
 }
 
 /// Writes a message, and the images among the media that the model made. Its audio goes back as the
 /// transcript: the server forgets the audio.
-fn message_and_images(
+fn plain_message(
     role: Role,
     message: &Message,
     media: &[Part],
@@ -303,17 +299,20 @@ fn content(part: &Part, out: &mut Vec<u8>) -> Result<()> {
     }
 }
 
-/// Returns an error that names the first part that the protocol cannot carry.
+/// Returns whether a message has media, and an error that names the first part that the protocol cannot
+/// carry.
 ///
 /// Before anything is written: parts that one message leaves out, another one may have to send.
-fn check(index: usize, message: &Message) -> Result<()> {
+fn check(index: usize, message: &Message) -> Result<bool> {
+    let mut has_media = false;
     for (number, part) in message.parts().iter().enumerate() {
-        if let Err(error) = Media::of(part) {
+        match Media::of(part) {
+            Ok(media) => has_media |= media.is_some(),
             // What the model made has a place of its own.
-            if message.role() == Role::Assistant && is_own_media(part) {
-                continue;
+            Err(_) if message.role() == Role::Assistant && is_own_media(part) => has_media = true,
+            Err(error) => {
+                return Err(at(format_args!("messages[{index}].parts[{number}]"), error));
             }
-            return Err(at(format_args!("messages[{index}].parts[{number}]"), error));
         }
         let Part::ToolResult(result) = part else {
             continue;
@@ -325,7 +324,7 @@ fn check(index: usize, message: &Message) -> Result<()> {
             })?;
         }
     }
-    Ok(())
+    Ok(has_media)
 }
 
 /// Returns an error that says where in the request the problem is.
