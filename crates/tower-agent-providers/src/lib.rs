@@ -102,7 +102,7 @@ mod word;
 
 pub use self::protocol::Protocol;
 pub use self::providers::{Providers, ProvidersError};
-pub use self::transport::{BuildError, HttpModel, HttpModelBuilder, RequestBody};
+pub use self::transport::{BuildError, HttpModel, HttpModelBuilder, RequestBody, RequestHeaders};
 #[cfg(feature = "http-client")]
 pub use self::transport::{HttpClient, ResponseBody, TimeLimits, TlsError};
 

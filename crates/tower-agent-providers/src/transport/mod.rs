@@ -12,6 +12,7 @@ mod frames;
 mod head;
 pub(crate) mod model;
 mod read;
+mod request_headers;
 mod secrets;
 mod stated_usage;
 
@@ -21,6 +22,7 @@ pub use self::builder::HttpModelBuilder;
 #[cfg(feature = "http-client")]
 pub use self::client::{HttpClient, ResponseBody, TimeLimits, TlsError};
 pub use self::model::HttpModel;
+pub use self::request_headers::RequestHeaders;
 #[cfg(feature = "testing")]
 pub(crate) use self::{
     connection::{broke, failed},

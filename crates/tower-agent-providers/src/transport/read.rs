@@ -1,6 +1,9 @@
 //! Reads a streamed or plain response into a sink.
 
-use futures_util::TryStreamExt;
+use std::pin::pin;
+
+use bytes::{Buf, BufMut};
+use futures_util::{StreamExt, TryStreamExt};
 use http_body::Body;
 use http_body_util::{BodyDataStream, BodyExt};
 
@@ -28,6 +31,25 @@ where
         .map_err(|error| head.broke(error.into()))?
         .to_bytes();
     whole(head, decoder, &body, sink).await
+}
+
+/// Reads the start of a body, at most this many bytes; nothing of one that breaks off.
+pub(super) async fn start<B>(body: B, max: usize) -> Vec<u8>
+where
+    B: Body<Error: Into<BoxError>>,
+{
+    let mut bytes = Vec::new();
+    let mut data = pin!(BodyDataStream::new(body));
+    while bytes.len() < max
+        && let Some(piece) = data.next().await
+    {
+        let Ok(piece) = piece else {
+            return Vec::new();
+        };
+        let room = max - bytes.len();
+        bytes.put(piece.take(room));
+    }
+    bytes
 }
 
 /// Reads the body of a plain response.
