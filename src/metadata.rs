@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
 
 /// The provider's metadata about a response. Cloning is O(1).
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -24,6 +25,12 @@ struct MetadataFields {
     rate_limits: BTreeMap<String, String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     cost: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stated_usage: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    long_cache_write_tokens: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    described_schema: Option<String>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     is_cut: bool,
 }
@@ -72,6 +79,27 @@ impl Metadata {
     #[must_use]
     pub fn cost(&self) -> Option<f64> {
         self.0.as_ref()?.cost
+    }
+
+    /// Returns the usage as the provider states it, such as the searches that it made, if it was to be
+    /// kept: see the client of the provider.
+    #[must_use]
+    pub fn stated_usage(&self) -> Option<&Value> {
+        self.0.as_ref()?.stated_usage.as_ref()
+    }
+
+    /// Returns how many of the [tokens written to the cache](crate::Usage::cache_write_tokens) it keeps for
+    /// an hour or longer, if the provider tells them apart.
+    #[must_use]
+    pub fn long_cache_write_tokens(&self) -> Option<u64> {
+        self.0.as_ref()?.long_cache_write_tokens
+    }
+
+    /// Returns why the schema of the answer stood in the instructions, if it was not sent as the
+    /// [response format](crate::Settings::response_format).
+    #[must_use]
+    pub fn described_schema(&self) -> Option<&str> {
+        self.0.as_ref()?.described_schema.as_deref()
     }
 
     /// Returns whether the response ended before the usage that was requested: a stream was cut off after
@@ -124,6 +152,24 @@ impl Metadata {
     #[must_use]
     pub fn with_cost(self, cost: f64) -> Self {
         self.update(|fields| fields.cost = Some(cost))
+    }
+
+    /// Sets the usage as the provider states it.
+    #[must_use]
+    pub fn with_stated_usage(self, usage: Value) -> Self {
+        self.update(|fields| fields.stated_usage = Some(usage))
+    }
+
+    /// Sets how many of the tokens written to the cache it keeps for an hour or longer.
+    #[must_use]
+    pub fn with_long_cache_write_tokens(self, tokens: u64) -> Self {
+        self.update(|fields| fields.long_cache_write_tokens = Some(tokens))
+    }
+
+    /// Sets why the schema of the answer stood in the instructions.
+    #[must_use]
+    pub fn with_described_schema(self, reason: impl Into<String>) -> Self {
+        self.update(|fields| fields.described_schema = Some(reason.into()))
     }
 
     /// Sets whether the response ended before the usage that was requested.

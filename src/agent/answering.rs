@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::message::Message;
+use crate::message::{Message, Metadata};
 use crate::model::{Settings, ToolChoice};
 use crate::run::{AgentRequest, AnswerFormat};
 use crate::tool::{ToolDeclaration, ToolSet};
@@ -12,12 +12,18 @@ use crate::tool::{ToolDeclaration, ToolSet};
 pub(super) struct Answering {
     format: AnswerFormat,
     repairs: u32,
+    /// Of the last response of the model.
+    metadata: Metadata,
 }
 
 impl Answering {
     pub(super) fn of(request: &AgentRequest) -> Option<Self> {
         let format = request.answer_format()?.clone();
-        Some(Self { format, repairs: 0 })
+        Some(Self {
+            format,
+            repairs: 0,
+            metadata: Metadata::default(),
+        })
     }
 
     /// Returns the settings for the model.
@@ -57,6 +63,11 @@ impl Answering {
         self.format.is_tool()
     }
 
+    /// Notes what the model's provider says of its response.
+    pub(super) fn note(&mut self, metadata: &Metadata) {
+        self.metadata = metadata.clone();
+    }
+
     /// Returns the message that asks for a repair and the error that it answers, if the answer does
     /// not match.
     pub(super) fn judge(&mut self, answer: &Message) -> Result<Option<(Message, Error)>> {
@@ -64,7 +75,7 @@ impl Answering {
             return Ok(None);
         };
         let again = self.format.ask_again(&invalid);
-        let error = self.format.error(invalid);
+        let error = self.format.error(invalid, self.metadata.described_schema());
         if self.repairs == self.format.repairs() {
             return Err(error);
         }

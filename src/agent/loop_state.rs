@@ -269,6 +269,9 @@ impl<'a> LoopState<'a> {
         };
         match result {
             Ok(response) => {
+                if let Some(answering) = &mut self.answering {
+                    answering.note(response.metadata());
+                }
                 let is_end = self.ends_run(response.origin()) || self.says_nothing(&response);
                 Ok(is_end.then_some(EndReason::Completed))
             }

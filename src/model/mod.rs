@@ -9,6 +9,7 @@
 mod prompt_cache;
 mod request;
 mod response;
+mod server_tool;
 mod service;
 mod settings;
 mod target;
@@ -17,6 +18,7 @@ mod written;
 pub use self::prompt_cache::{CacheRetention, PromptCache};
 pub use self::request::ModelRequest;
 pub use self::response::{FinishReason, ModelResponse};
+pub use self::server_tool::{ServerTool, ServerToolKind};
 pub use self::service::{BoxModel, ModelService};
 pub(crate) use self::settings::format_name;
 pub use self::settings::{ReasoningEffort, ResponseFormat, Settings, ToolChoice};

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::prompt_cache::PromptCache;
+use super::server_tool::ServerTool;
 use crate::tool;
 
 /// Settings of a model call. The provider decides about unset fields. They serialise without the
@@ -44,6 +45,9 @@ pub struct Settings {
     /// The tools that the model may or must call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_choice: Option<ToolChoice>,
+    /// The tools that the provider runs itself.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub server_tools: Vec<ServerTool>,
     /// One response may contain several tool calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parallel_tool_calls: Option<bool>,
@@ -96,6 +100,11 @@ impl Settings {
             },
             seed: self.seed.or(base.seed),
             tool_choice: self.tool_choice.or_else(|| base.tool_choice.clone()),
+            server_tools: if self.server_tools.is_empty() {
+                base.server_tools.clone()
+            } else {
+                self.server_tools
+            },
             parallel_tool_calls: self.parallel_tool_calls.or(base.parallel_tool_calls),
             reasoning_effort: self
                 .reasoning_effort

@@ -54,7 +54,8 @@ pub struct AnswerFormat {
 #[non_exhaustive]
 pub enum AnswerMode {
     /// By the provider: as the [response format](crate::Settings::response_format) of each model
-    /// call. The provider must support it, beside tools if the agent has any.
+    /// call. Where the protocol, the model or the schema does not allow it, beside tools if the agent has
+    /// any, a provider of `tower-agent-providers` writes the schema into the instructions.
     #[default]
     Native,
     /// By a tool, [`final_answer`](AnswerFormat::TOOL), whose arguments are the answer: for
@@ -152,9 +153,19 @@ impl AnswerFormat {
         (self.check)(&self.answer, message)
     }
 
-    /// Returns the error for an answer that does not match.
-    pub(crate) fn error(&self, invalid: InvalidAnswer) -> Error {
-        invalid.into_error(&self.name)
+    /// Returns the error for an answer that does not match. `described` is why the schema stood in the
+    /// instructions, if it did.
+    pub(crate) fn error(&self, invalid: InvalidAnswer, described: Option<&str>) -> Error {
+        let error = invalid.into_error(&self.name);
+        let chosen = match (self.mode, described) {
+            (AnswerMode::Tool, _) => "the schema was that of the tool `final_answer`".to_owned(),
+            (AnswerMode::Native, None) => "the schema was sent as the response format".to_owned(),
+            (AnswerMode::Native, Some(reason)) => {
+                format!("the schema stood in the instructions, since {reason}")
+            }
+        };
+        let message = format!("{}; {chosen}", error.message());
+        error.with_message(message)
     }
 
     /// Returns the message that asks the model to repair its answer.
@@ -181,8 +192,8 @@ impl AnswerFormat {
     }
 }
 
-/// Parses the answer in a message: its text, or its last text if the model has said something
-/// before it.
+/// Parses the answer in a message: its text, its last text if the model has said something before it,
+/// or the code block in its text.
 fn parse<T: DeserializeOwned>(
     answer: &AnswerSchema,
     message: &Message,
@@ -195,11 +206,25 @@ fn parse<T: DeserializeOwned>(
             _ => Err(invalid),
         }
     });
+    let parsed = parsed.or_else(|invalid| match code_block(&text) {
+        Some(block) => answer.parse(block),
+        None => Err(invalid),
+    });
     parsed.map_err(|InvalidArguments { field, problem, .. }| InvalidAnswer {
         field,
         problem,
         answer: text,
     })
+}
+
+/// Returns the content of the code block in a text. Two blocks are returned as one, which is no JSON.
+fn code_block(text: &str) -> Option<&str> {
+    const FENCE: &str = "```";
+    let (_, from_language) = text.split_once(FENCE)?;
+    let (_, content) = from_language.split_once('\n')?;
+    // A text in the JSON may have a fence.
+    let (content, _) = content.rsplit_once(FENCE)?;
+    Some(content)
 }
 
 /// Parses the answer in a message as a `T`.

@@ -187,6 +187,7 @@ fn changed_setting(before: &Settings, now: &Settings) -> Option<&'static str> {
     let same = [
         ("model", before.model == now.model),
         ("tool_choice", before.tool_choice == now.tool_choice),
+        ("server_tools", before.server_tools == now.server_tools),
         (
             "parallel_tool_calls",
             before.parallel_tool_calls == now.parallel_tool_calls,

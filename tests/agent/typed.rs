@@ -10,7 +10,7 @@ use test_support::team::agent;
 use tower::{Layer, ServiceBuilder, ServiceExt};
 use tower_agent::agent::{AnswerFormat, AnswerMode, InvalidAnswer};
 use tower_agent::callback::{after_agent, after_model, before_agent};
-use tower_agent::message::ToolCall;
+use tower_agent::message::{Metadata, ToolCall};
 use tower_agent::model::{ResponseFormat, ToolChoice};
 use tower_agent::stream::{Event, EventKind};
 use tower_agent::testing::{ScriptedModel, StablePrefixLayer, Turn};
@@ -715,4 +715,64 @@ async fn the_model_reads_the_schema_of_a_tool_whose_arguments_do_not_match() {
         result.ends_with(&format!("must match this schema: {schema}")),
         "{result}"
     );
+}
+
+#[tokio::test]
+async fn an_answer_in_a_code_block_is_read() {
+    let json = r#"{ "city": "O```slo", "celsius": 21 }"#;
+    for text in [
+        format!("```json\n{json}\n```"),
+        format!("```\n{json}\n```\n"),
+        format!("It is warm:\n\n```json\n{json}\n```\nEnjoy!"),
+    ] {
+        let model = ScriptedModel::new([Turn::from_text(&text)]);
+        let answer = build(&model).run_typed::<Weather>(ask()).await.unwrap();
+        assert_eq!(answer.value.unwrap().city, "O```slo", "{text}");
+    }
+    for text in [
+        "```json\n{}\n```\n```json\n{}\n```",
+        "```",
+        "``````",
+        "```json",
+    ] {
+        let model = ScriptedModel::new([Turn::from_text(text), says(oslo())]);
+        let answer = build(&model).run_typed::<Weather>(ask()).await.unwrap();
+        assert_eq!(answer.value, Some(oslo()), "{text}");
+        assert!(last_text(&model, 1).contains("not JSON alone"));
+    }
+}
+
+#[tokio::test]
+async fn the_error_of_a_wrong_answer_says_how_the_model_was_asked() {
+    let described = |reason: &str| {
+        let metadata = Metadata::default().with_described_schema(reason);
+        Turn::response(ModelResponse::from_text("no").with_metadata(metadata))
+    };
+    for (turn, mode, chosen) in [
+        (
+            says("no"),
+            AnswerMode::Native,
+            "the schema was sent as the response format",
+        ),
+        (
+            described("it is recursive"),
+            AnswerMode::Native,
+            "the schema stood in the instructions, since it is recursive",
+        ),
+        (
+            gives("no"),
+            AnswerMode::Tool,
+            "the schema was that of the tool `final_answer`",
+        ),
+    ] {
+        let model = ScriptedModel::new([turn]);
+        let format = AnswerFormat::of::<Weather>().mode(mode).max_repairs(0);
+        let request = ask().with_answer_format(format);
+        let error = build(&model)
+            .run_typed::<Weather>(request)
+            .await
+            .unwrap_err();
+        assert!(error.message().ends_with(&format!("; {chosen}")), "{error}");
+        assert!(error.downcast_ref::<InvalidAnswer>().is_some());
+    }
 }

@@ -33,6 +33,49 @@
 //! [`InvalidRequest`](tower_agent::ErrorKind::InvalidRequest): its messages, its tools, and the format of
 //! its answer.
 
+//! # Server tools
+//!
+//! A tool that the provider runs itself is one of the request's
+//! [`server_tools`](tower_agent::Settings::server_tools), and stands beside the agent's:
+//!
+//! ```
+//! use tower_agent::model::ServerTool;
+//!
+//! let mut settings = tower_agent::Settings::default();
+//! settings.server_tools = vec![ServerTool::web_search()];
+//! ```
+//!
+//! # Options by protocol
+//!
+//! Settings and parts of a message that a protocol does not have are
+//! [`InvalidRequest`](tower_agent::ErrorKind::InvalidRequest) errors before anything is sent. Where a
+//! field is named, it is set in [`extra`](tower_agent::Settings::extra).
+//!
+//! | option | chat completions | Responses | Anthropic | Gemini | Interactions | Ollama |
+//! |---|---|---|---|---|---|---|
+//! | `temperature` | yes | yes | yes | yes | yes | yes |
+//! | `top_p` | yes | yes | yes | yes | yes | yes |
+//! | `max_tokens` | yes | yes | yes | yes | yes | yes |
+//! | `stop` | yes | no | yes | yes | yes | yes |
+//! | `seed` | yes | no | no | yes | yes | yes |
+//! | `tool_choice`: `None` | yes | yes | yes | yes | yes | yes |
+//! | `tool_choice`: `Required` or a tool | yes | yes | yes | yes | yes | no |
+//! | `parallel_tool_calls`: `false` | yes | yes | yes | no | no | no |
+//! | `reasoning_effort` | yes | yes | yes | yes | yes | yes |
+//! | `response_format`: a schema | yes | yes | yes | yes | yes | yes |
+//! | `response_format`: `Json` | yes | yes | no | yes | yes | yes |
+//! | `server_tools`: `WebSearch` | no | yes | yes | yes | yes | no |
+//! | `server_tools`: `WebFetch` | no | no | yes | yes | yes | no |
+//! | `server_tools`: `CodeExecution` | no | yes | yes | yes | yes | no |
+//! | image: data | yes | yes | yes | yes | yes | yes |
+//! | image: URL | yes | yes | yes | yes | yes | no |
+//! | audio: data | yes | yes | no | yes | yes | no |
+//! | document: data | yes | yes | yes | yes | yes | no |
+//! | document: file id | yes | yes | yes | yes | yes | no |
+//! | several answers | `n` | no | no | `generationConfig.candidateCount` | no | no |
+//! | log probabilities | `logprobs` | `top_logprobs` | no | `generationConfig.responseLogprobs` | no | `logprobs` |
+//! | service tier | `service_tier` | `service_tier` | `service_tier` | no | no | no |
+
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Tests, examples and benches may; the library may not.
 #![cfg_attr(
@@ -59,7 +102,7 @@ mod word;
 
 pub use self::protocol::Protocol;
 pub use self::providers::{Providers, ProvidersError};
-pub use self::transport::{BuildError, HttpModel, HttpModelBuilder, RequestBody};
+pub use self::transport::{BuildError, HttpModel, HttpModelBuilder, RequestBody, RequestHeaders};
 #[cfg(feature = "http-client")]
 pub use self::transport::{HttpClient, ResponseBody, TimeLimits, TlsError};
 

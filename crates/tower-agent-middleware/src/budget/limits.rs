@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::model_price::ModelPrice;
 use super::price_table::{PriceTable, UnknownModel, UnknownPrice};
 use tower_agent::error::{Error, ErrorKind, Result};
-use tower_agent::message::Usage;
+use tower_agent::message::{Metadata, Usage};
 use tower_agent::model::{CacheRetention, ModelRequest};
 
 /// Limits on what may be spent, and what happens beyond them. By default nothing is limited.
@@ -276,13 +276,14 @@ impl Limits {
         }
     }
 
-    /// Returns the cost of a call with this usage, of the model that served it if that is known.
+    /// Returns the cost of a call with this usage, and with what the provider says of its response.
     pub(super) fn cost_of(
         &self,
         request: &ModelRequest,
-        served: Option<&str>,
+        metadata: &Metadata,
         usage: Usage,
     ) -> Cost {
+        let served = metadata.model();
         let settings = request.settings();
         let requested = settings.model.as_deref();
         match &self.cost {
@@ -312,7 +313,11 @@ impl Limits {
                     .as_ref()
                     .and_then(|cache| cache.retention);
                 let is_long = cache == Some(CacheRetention::Long);
-                let cost = price.map(|price| price.cost_with(usage, is_long));
+                let written = usage.cache_write_tokens;
+                // What the provider says counts more than what was asked for.
+                let long = metadata.long_cache_write_tokens();
+                let long = long.unwrap_or(if is_long { written } else { 0 });
+                let cost = price.map(|price| price.cost_with(usage, long.min(written)));
                 Cost {
                     billionths: cost.and_then(billionths),
                     is_priced: own.is_some(),

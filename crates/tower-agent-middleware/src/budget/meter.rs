@@ -4,6 +4,7 @@ use std::iter::repeat_n;
 
 use tower_agent::call::Origin;
 use tower_agent::error::{Error, ErrorKind};
+use tower_agent::message::Metadata;
 use tower_agent::model::{ModelRequest, ModelResponse};
 use tower_agent::stream::Unfinished;
 
@@ -26,7 +27,7 @@ pub(super) fn used(
     if usage.total() == 0 && !is_given {
         return held.without_calls();
     }
-    let cost = limits.cost_of(request, response.metadata().model(), usage);
+    let cost = limits.cost_of(request, response.metadata(), usage);
     Amounts {
         tokens: usage.total(),
         cost: cost.billionths.unwrap_or(held.cost),
@@ -76,7 +77,7 @@ fn cut_attempt(
     }
     // Providers tell the output at the end: until then, their number may be that of the first piece.
     usage.output_tokens = usage.output_tokens.max(tokens(received.text_len));
-    let cost = limits.cost_of(request, None, usage);
+    let cost = limits.cost_of(request, &Metadata::default(), usage);
     Amounts {
         tokens: usage.total(),
         cost: cost.billionths.unwrap_or(held.cost),

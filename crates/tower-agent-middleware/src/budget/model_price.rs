@@ -61,12 +61,12 @@ impl ModelPrice {
     /// Returns the cost of a call with this usage.
     #[must_use]
     pub fn cost(&self, usage: Usage) -> f64 {
-        self.cost_with(usage, false)
+        self.cost_with(usage, 0)
     }
 
-    /// Returns the cost of a call. `is_long` says whether the cache was written for an hour or
-    /// longer.
-    pub(super) fn cost_with(&self, usage: Usage, is_long: bool) -> f64 {
+    /// Returns the cost of a call. `written_long` of the tokens written to the cache are kept for an hour
+    /// or longer, at most all.
+    pub(super) fn cost_with(&self, usage: Usage, written_long: u64) -> f64 {
         // From the highest threshold down, since the list is sorted.
         let reached = self
             .above
@@ -74,7 +74,7 @@ impl ModelPrice {
             .rev()
             .find(|(above, _)| usage.input_tokens > *above);
         if let Some((_, price)) = reached {
-            return price.cost_with(usage, is_long);
+            return price.cost_with(usage, written_long);
         }
         let read = usage.cached_input_tokens;
         let written = usage.cache_write_tokens;
@@ -83,14 +83,12 @@ impl ModelPrice {
             .saturating_sub(read.saturating_add(written));
         let answer_tokens = usage.output_tokens.saturating_sub(usage.reasoning_tokens);
         let cache_write = self.cache_write.unwrap_or(self.input);
-        let cache_write = match self.long_cache_write {
-            Some(long) if is_long => long,
-            _ => cache_write,
-        };
+        let long_cache_write = self.long_cache_write.unwrap_or(cache_write);
         [
             (new, self.input),
             (read, self.cache_read.unwrap_or(self.input)),
-            (written, cache_write),
+            (written.saturating_sub(written_long), cache_write),
+            (written_long, long_cache_write),
             (answer_tokens, self.output),
             (
                 usage.reasoning_tokens,

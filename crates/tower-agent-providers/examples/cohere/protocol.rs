@@ -24,6 +24,7 @@ impl Protocol for Chat {
     const PROVIDER: &'static str = "cohere";
     const BASE_URL: &'static str = "https://api.cohere.com/v2";
     const BASE_URL_VARIABLE: &'static str = "COHERE_BASE_URL";
+    const USAGE: &'static [&'static str] = &["/usage", "/delta/usage"];
     const KEY_VARIABLE: &'static str = "COHERE_API_KEY";
 
     fn path<'a>(&self, _: &Call<'a>) -> Result<Cow<'a, str>> {
@@ -64,6 +65,7 @@ impl Protocol for Chat {
                 settings.parallel_tool_calls == Some(false),
                 "setting as `parallel_tool_calls`",
             ),
+            (!settings.server_tools.is_empty(), "server tool"),
             (settings.reasoning_effort.is_some(), "reasoning effort"),
             (settings.response_format.is_some(), "response format"),
         ];

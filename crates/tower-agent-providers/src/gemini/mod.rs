@@ -46,7 +46,8 @@
 //!   `High`, 0 for `None`. Later models cannot do without reasoning: `None` is an error. An
 //!   [`Other`](tower_agent::model::ReasoningEffort::Other) that is a number is a budget, also `-1`.
 //!   Unless it is `None`, summaries of the reasoning are requested.
-//! - A schema for the response becomes `responseJsonSchema`. Its name is not sent.
+//! - A schema for the response becomes `responseJsonSchema`. Its name is not sent. Models before Gemini 3
+//!   reject it beside tools: there it stands in the instructions.
 //! - `parallel_tool_calls: false` is an error, since the protocol cannot prevent parallel calls.
 //! - The prompt cache needs no field. The name of content that was cached explicitly is sent as
 //!   `cachedContent` in [`extra`](tower_agent::Settings::extra).

@@ -29,6 +29,8 @@
 mod arguments;
 mod items;
 pub mod lenient;
+#[cfg(any(feature = "gemini", feature = "openai"))]
+mod lists;
 mod merge;
 mod object;
 mod read;
@@ -36,6 +38,8 @@ mod write;
 
 pub use self::arguments::arguments;
 pub use self::items::{Items, array};
+#[cfg(any(feature = "gemini", feature = "openai"))]
+pub(crate) use self::lists::{append, append_lists};
 pub use self::object::Object;
 pub use self::read::read;
 pub use self::write::write;

@@ -55,6 +55,11 @@
 //! A call of the model that the server rejected, as Groq does if it does not match the tool's schema, is
 //! returned as the model made it, so that the agent tells the model what is wrong.
 //!
+//! What a response says beside its message is the field `response` of the message's data and is not sent
+//! back: `annotations`, `citations`, `search_results`, `executed_tools`, `logprobs`, and the further
+//! `choices`, as they came. Images that the model makes are parts of its message, which go back in it,
+//! and so is its audio, which goes back as its transcript: the text of the message.
+//!
 //! A refusal is returned as text with the finish reason `refusal`. A tool call's `extra_content` is
 //! kept and sent back. See [`HttpModel`] for streams and errors.
 //!

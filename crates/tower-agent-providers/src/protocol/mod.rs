@@ -99,12 +99,20 @@ mod call;
 #[cfg(any(feature = "anthropic", feature = "openai"))]
 mod call_id_format;
 mod decoder;
+mod described;
 mod event;
 mod fault;
 mod framing;
 #[cfg(any(feature = "gemini", feature = "ollama"))]
 mod joined;
 mod provider_fields;
+#[cfg(any(
+    feature = "anthropic",
+    feature = "gemini",
+    feature = "ollama",
+    feature = "openai"
+))]
+mod server_tools;
 mod tool_name;
 mod unsupported;
 #[cfg(any(feature = "anthropic", feature = "gemini", feature = "openai"))]
@@ -119,12 +127,22 @@ pub use self::call::Call;
 #[cfg(any(feature = "anthropic", feature = "openai"))]
 pub(crate) use self::call_id_format::CallIdFormat;
 pub use self::decoder::{Decoder, Progress};
+#[cfg(any(feature = "anthropic", feature = "gemini", feature = "openai"))]
+pub(crate) use self::described::described;
+pub(crate) use self::described::schema_of;
 pub use self::event::Event;
 pub use self::fault::Fault;
 pub use self::framing::Framing;
 #[cfg(any(feature = "gemini", feature = "ollama"))]
 pub(crate) use self::joined::joined;
 pub use self::provider_fields::provider_fields;
+#[cfg(any(
+    feature = "anthropic",
+    feature = "gemini",
+    feature = "ollama",
+    feature = "openai"
+))]
+pub(crate) use self::server_tools::with_server_tools;
 pub use self::tool_name::tool_name;
 pub use self::unsupported::unsupported;
 #[cfg(any(feature = "gemini", feature = "openai"))]
@@ -161,6 +179,10 @@ pub trait Protocol: Send + Sync + 'static {
 
     /// How the body of a streamed response is divided into events. Defaults to server-sent events.
     const FRAMING: Framing = Framing::ServerSentEvents;
+
+    /// Where a response or an event states the usage, as JSON pointers: the first that is an object
+    /// counts. Defaults to `/usage`.
+    const USAGE: &'static [&'static str] = &["/usage"];
 
     /// Returns the base URL that a given one stands for, such as one without the API's version. It is
     /// that of the builder or the value of [`BASE_URL_VARIABLE`](Self::BASE_URL_VARIABLE). Defaults to
@@ -200,6 +222,15 @@ pub trait Protocol: Send + Sync + 'static {
     /// Fails with [`InvalidRequest`](tower_agent::ErrorKind::InvalidRequest) for anything that the
     /// protocol cannot represent: nothing is dropped silently.
     fn encode(&self, call: &Call<'_>, body: &mut Vec<u8>) -> Result<()>;
+
+    /// Returns why the schema of the answer cannot be the response format of a call, as the end of a
+    /// sentence that begins with "since". The schema then stands in the instructions, and the reason in
+    /// the error of an answer that does not match. Asked only for a call with a schema. Defaults to
+    /// `None`.
+    fn describes_schema(&self, call: &Call<'_>) -> Option<&'static str> {
+        let _ = call;
+        None
+    }
 
     /// Creates the decoder of the response to a call.
     fn decoder(&self, call: &Call<'_>) -> Self::Decoder;

@@ -7,6 +7,7 @@ use http::{HeaderValue, Uri};
 use super::secrets::{is_number, port, without_secrets};
 
 /// The address that the paths of calls are under. It may have a query, which every call sends.
+#[derive(Clone)]
 pub(super) struct BaseUrl {
     scheme: Scheme,
     authority: Authority,

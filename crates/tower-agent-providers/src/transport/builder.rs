@@ -1,15 +1,19 @@
 use std::fmt;
+use std::future::Future;
 use std::net::IpAddr;
+use std::sync::Arc;
 
+use futures_util::FutureExt;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::base_url::BaseUrl;
 use super::build_error::BuildError;
-use super::config::{Config, KeySource};
+use super::config::{Config, FetchKey, KeySource};
 use super::model::HttpModel;
 use super::secrets::{Secrets, without_secrets};
 use crate::protocol::{Framing, Protocol};
+use tower_agent::error::BoxError;
 
 /// Builds an [`HttpModel`]; created by [`HttpModel::builder`].
 ///
@@ -31,8 +35,14 @@ pub struct HttpModelBuilder<P> {
     model: Option<String>,
     base_url: Option<String>,
     api_key: Option<String>,
+    fetch_key: Option<FetchKey>,
     headers: Vec<(String, String)>,
+    max_response: usize,
+    keeps_usage: bool,
 }
+
+/// The default limit of a response, which leaves room for images and audio.
+const MAX_RESPONSE: usize = 64 << 20;
 
 impl<P: Protocol + Default> HttpModel<P, ()> {
     /// Creates a builder.
@@ -64,7 +74,10 @@ impl<P: Protocol> HttpModelBuilder<P> {
             model: None,
             base_url: None,
             api_key: None,
+            fetch_key: None,
             headers: Vec::new(),
+            max_response: MAX_RESPONSE,
+            keeps_usage: false,
         }
     }
 
@@ -105,11 +118,57 @@ impl<P: Protocol> HttpModelBuilder<P> {
         self
     }
 
+    /// Fetches the API key for each call, for keys that change: those of a vault, and the tokens of a
+    /// cloud. It takes precedence over [`api_key`](Self::api_key) and the environment.
+    ///
+    /// Keep a key that is still valid in `fetch`: nothing is kept here. If it fails, the call fails with
+    /// its error, or with [`ErrorKind::Auth`](tower_agent::ErrorKind::Auth) if that is none of this
+    /// library. Dropping the call drops the fetch.
+    ///
+    /// ```
+    /// # #[cfg(feature = "openai")] {
+    /// use tower_agent::BoxError;
+    /// use tower_agent_providers::openai::OpenAi;
+    ///
+    /// async fn token() -> Result<String, BoxError> {
+    ///     Ok(std::fs::read_to_string("/run/secrets/token")?)
+    /// }
+    ///
+    /// let model = OpenAi::builder().model("gpt-4o").api_key_with(token);
+    /// # let _ = model;
+    /// # }
+    /// ```
+    pub fn api_key_with<F, Fut>(mut self, fetch: F) -> Self
+    where
+        F: Fn() -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<String, BoxError>> + Send + 'static,
+    {
+        self.fetch_key = Some(Arc::new(move || fetch().boxed()));
+        self
+    }
+
     /// Adds a header to every call; it replaces a default header of that name.
     ///
     /// Values are marked sensitive, so that layers that print headers omit them.
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.headers.push((name.into(), value.into()));
+        self
+    }
+
+    /// Sets whether the usage is kept as the server states it, in
+    /// [`Metadata::stated_usage`](tower_agent::message::Metadata::stated_usage): it may say more than is
+    /// counted, such as the searches that the server made. Defaults to `false`.
+    pub fn keep_stated_usage(mut self, keeps: bool) -> Self {
+        self.keeps_usage = keeps;
+        self
+    }
+
+    /// Sets how many bytes of a response are read, those of all events of a stream together. A longer one
+    /// fails with a [`Protocol`](tower_agent::ErrorKind::Protocol) error. Defaults to 64 MiB.
+    ///
+    /// Of the response with an error at most 1 MiB is read.
+    pub fn max_response(mut self, bytes: usize) -> Self {
+        self.max_response = bytes;
         self
     }
 
@@ -157,6 +216,7 @@ impl<P: Protocol> HttpModelBuilder<P> {
             || given.contains_key(key_name);
         let mut key_variable = P::KEY_VARIABLE;
         let (key, source) = match &self.api_key {
+            _ if self.fetch_key.is_some() => (None, KeySource::Caller),
             Some(key) => (Some(key.clone()), KeySource::Caller),
             None if has_own => (None, KeySource::Caller),
             None => match key_of_environment::<P>() {
@@ -197,6 +257,9 @@ impl<P: Protocol> HttpModelBuilder<P> {
             secrets,
             key: source,
             key_variable,
+            fetch_key: self.fetch_key.clone(),
+            max_response: self.max_response,
+            stated_usage: if self.keeps_usage { P::USAGE } else { &[] },
         })
     }
 
@@ -246,7 +309,7 @@ fn environment(name: &str) -> Option<String> {
         .filter(|value| !value.trim().is_empty())
 }
 
-fn sensitive(value: &str) -> Option<HeaderValue> {
+pub(super) fn sensitive(value: &str) -> Option<HeaderValue> {
     let mut value = HeaderValue::from_str(value).ok()?;
     value.set_sensitive(true);
     Some(value)

@@ -1,13 +1,23 @@
 use std::fmt;
+use std::sync::Arc;
 
-use http::HeaderMap;
+use futures_util::future::BoxFuture;
+use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::base_url::BaseUrl;
+use super::build_error::BuildError;
+use super::builder::sensitive;
 use super::connection;
 use super::secrets::Secrets;
+use crate::protocol::Protocol;
 use tower_agent::error::{BoxError, Error, ErrorKind};
 
+/// Fetches the API key of a call.
+pub(super) type FetchKey =
+    Arc<dyn Fn() -> BoxFuture<'static, Result<String, BoxError>> + Send + Sync>;
+
 /// Configuration shared by all calls of a client.
+#[derive(Clone)]
 pub(super) struct Config {
     pub(super) base: BaseUrl,
     /// Set if the provider's own host is called.
@@ -17,6 +27,11 @@ pub(super) struct Config {
     pub(super) key: KeySource,
     /// The environment variable of the key.
     pub(super) key_variable: &'static str,
+    pub(super) fetch_key: Option<FetchKey>,
+    /// The limit of a response in bytes.
+    pub(super) max_response: usize,
+    /// The places of the usage that is kept as the server states it.
+    pub(super) stated_usage: &'static [&'static str],
 }
 
 impl fmt::Debug for Config {
@@ -39,6 +54,28 @@ pub(super) enum KeySource {
 }
 
 impl Config {
+    /// Returns the header with a key that was fetched for one call.
+    pub(super) fn key_header(
+        &mut self,
+        protocol: &impl Protocol,
+        key: &str,
+    ) -> Result<(HeaderName, HeaderValue), BuildError> {
+        // A key read from a file ends with a newline, which no header may contain.
+        let key = key.trim();
+        self.secrets.add_key(key);
+        let (name, value) = protocol.key_header(key);
+        Ok((name, sensitive(&value).ok_or(BuildError::ApiKey)?))
+    }
+
+    /// Adds the headers of one call.
+    pub(super) fn add_headers(&mut self, headers: &HeaderMap) {
+        self.secrets.add_headers(headers);
+        for name in headers.keys() {
+            self.headers.remove(name);
+        }
+        self.headers.extend(headers.clone());
+    }
+
     /// Returns the error of an HTTP call that got no response. A user without a key may not have
     /// chosen a server either, so it mentions both.
     pub(super) fn unreached(&self, error: BoxError) -> Error {

@@ -3,6 +3,7 @@ use std::time::{Duration, SystemTime};
 
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderName, StatusCode};
+use http_body_util::LengthLimitError;
 
 use super::config::Config;
 use super::connection;
@@ -62,6 +63,10 @@ impl ResponseHead {
         self.config.clone()
     }
 
+    pub(super) fn stated_usage(&self) -> &'static [&'static str] {
+        self.config.stated_usage
+    }
+
     /// Returns the metadata with what the decoder knows; a request id in the headers takes
     /// precedence.
     pub(super) fn into_metadata(self, decoder: &impl Decoder) -> Metadata {
@@ -83,6 +88,15 @@ impl ResponseHead {
 
     /// Returns the error for a body that broke off.
     pub(super) fn broke(&self, error: BoxError) -> Error {
+        if error.is::<LengthLimitError>() {
+            let max = self.config.max_response;
+            let message = format!(
+                "the response is larger than {max} bytes: raise `max_response` on the builder if it may be"
+            );
+            let error = self.error(&Fault::protocol(message), None, self.metadata.clone());
+            // It would be read, and paid for, up to the limit again.
+            return error.with_retryable(false);
+        }
         let error = connection::broke(error);
         // An error of a layer below may come from a response of its own, and knows its status.
         match error.metadata().status() {

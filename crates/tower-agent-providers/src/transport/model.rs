@@ -1,5 +1,6 @@
 use std::fmt;
 use std::future::Future;
+use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -9,7 +10,7 @@ use futures_util::future::{self, BoxFuture};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Method, Request, Response};
 use http_body::Body;
-use http_body_util::BodyExt;
+use http_body_util::Limited;
 use tower::Service;
 
 use super::base_url::is_media_type;
@@ -17,12 +18,16 @@ use super::body::RequestBody;
 use super::config::Config;
 use super::head::ResponseHead;
 use super::read;
-use crate::protocol::{Call, Framing, Protocol};
+use super::request_headers::RequestHeaders;
+use crate::protocol::{Call, Framing, Protocol, schema_of};
 use tower_agent::error::{BoxError, Error, ErrorKind, Result};
 use tower_agent::model::{ModelRequest, ModelResponse, ModelTarget};
 
 /// The room for what usually stands before the messages in a body.
 const BEFORE_MESSAGES: usize = 256;
+
+/// The limit of a response with an error, in bytes.
+const MAX_ERROR: usize = 1 << 20;
 
 /// A model reached by a protocol `P` over an HTTP service `S`.
 ///
@@ -36,8 +41,7 @@ const BEFORE_MESSAGES: usize = 256;
 /// query and keys. Failed calls are not retried here: put a
 /// retry layer around the model or under it.
 ///
-/// The response body is read to its end, whatever its length; a layer under the client can limit
-/// it. The default client has [time limits](crate::TimeLimits) for a server that is silent. Another
+/// A response is read up to a [limit](HttpModelBuilder::max_response). The default client has [time limits](crate::TimeLimits) for a server that is silent. Another
 /// HTTP service needs its own, or the model a `TimeoutLayer`: without either, a run waits for ever.
 pub struct HttpModel<P, S> {
     http: S,
@@ -75,7 +79,7 @@ impl<P: Protocol, S> HttpModel<P, S> {
         &self.protocol
     }
 
-    fn http_request(&self, call: &Call<'_>) -> Result<Request<RequestBody>> {
+    fn http_request(&self, call: &Call<'_>, config: &Config) -> Result<Request<RequestBody>> {
         let mut body = Vec::with_capacity(BEFORE_MESSAGES);
         self.protocol.encode(call, &mut body)?;
         let path = self.protocol.path(call)?;
@@ -88,7 +92,7 @@ impl<P: Protocol, S> HttpModel<P, S> {
         let mut http = Request::new(RequestBody::from(body));
         *http.method_mut() = Method::POST;
         *http.uri_mut() = url;
-        *http.headers_mut() = self.config.headers.clone();
+        *http.headers_mut() = config.headers.clone();
         Ok(http)
     }
 }
@@ -107,7 +111,9 @@ where
             Response = Response<B>,
             Error: Into<BoxError>,
             Future: Send + 'static,
-        >,
+        > + Clone
+        + Send
+        + 'static,
     B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
 {
     type Response = ModelResponse;
@@ -126,9 +132,12 @@ where
         if let Some(target) = request.extensions().get::<ModelTarget>() {
             target.set(P::PROVIDER, call.model());
         }
-        let http = match self.http_request(&call) {
-            // Called at once, so that the service that was polled ready is the one called.
-            Ok(http) => self.http.call(http),
+        let mut config = self.config.clone();
+        if let Some(headers) = request.extensions().get::<RequestHeaders>() {
+            Arc::make_mut(&mut config).add_headers(headers);
+        }
+        let http = match self.http_request(&call, &config) {
+            Ok(http) => http,
             Err(error) => {
                 return ResponseFuture {
                     inner: future::ready(Err(error)).boxed(),
@@ -136,24 +145,87 @@ where
             }
         };
         let protocol = self.protocol.clone();
-        let config = self.config.clone();
         let model = self.model.clone();
-        let inner = async move {
-            let response = http.await.map_err(|error| config.unreached(error.into()));
-            let call = call_of(&request, model.as_deref(), &config);
-            let answer = match response {
-                Ok(response) => answer(&*protocol, &call, &config, response).await,
-                Err(error) => Err(error),
+        if let Some(fetch_key) = config.fetch_key.clone() {
+            // The service that was polled ready waits for the key.
+            let next = self.http.clone();
+            let service = mem::replace(&mut self.http, next);
+            let inner = async move {
+                let key = match fetch_key().await {
+                    Ok(key) => key,
+                    Err(error) => return Err(unfetched(error)),
+                };
+                let mut http = http;
+                let config_of_call = Arc::make_mut(&mut config);
+                let (name, value) = config_of_call.key_header(&*protocol, &key)?;
+                // A header of the caller takes precedence over the key.
+                http.headers_mut().entry(name).or_insert(value);
+                let mut service = service;
+                let response = service.call(http).await.map_err(Into::into);
+                answer_of(&*protocol, &request, model.as_deref(), &config, response).await
             };
-            answer.map_err(|error| {
-                let path = protocol.path(&call).unwrap_or_default();
-                config.located(error, &path)
-            })
+            return ResponseFuture {
+                inner: inner.boxed(),
+            };
+        }
+        // Called at once, so that the service that was polled ready is the one called.
+        let http = self.http.call(http);
+        let inner = async move {
+            let response = http.await.map_err(Into::into);
+            answer_of(&*protocol, &request, model.as_deref(), &config, response).await
         };
         ResponseFuture {
             inner: inner.boxed(),
         }
     }
+}
+
+/// Returns the error of a key that could not be fetched.
+fn unfetched(error: BoxError) -> Error {
+    let error = Error::from(error);
+    if error.kind() != ErrorKind::Other {
+        return error;
+    }
+    let message = format!("the API key could not be fetched: {}", error.message());
+    Error::new(ErrorKind::Auth, message).with_source(error)
+}
+
+async fn answer_of<P: Protocol, B>(
+    protocol: &P,
+    request: &ModelRequest,
+    model: Option<&str>,
+    config: &Arc<Config>,
+    response: Result<Response<B>, BoxError>,
+) -> Result<ModelResponse>
+where
+    B: Body<Data: Send, Error: Into<BoxError>> + Send,
+{
+    let call = call_of(request, model, config);
+    let answer = match response {
+        Ok(response) => answer(protocol, &call, config, response).await,
+        Err(error) => Err(config.unreached(error)),
+    };
+    match answer {
+        Ok(response) => Ok(with_described_schema(protocol, &call, response)),
+        Err(error) => {
+            let path = protocol.path(&call).unwrap_or_default();
+            Err(config.located(error, &path))
+        }
+    }
+}
+
+/// Returns the response with the reason why the schema of the answer stood in the instructions.
+fn with_described_schema(
+    protocol: &impl Protocol,
+    call: &Call<'_>,
+    response: ModelResponse,
+) -> ModelResponse {
+    let reason = schema_of(call).and_then(|_| protocol.describes_schema(call));
+    let Some(reason) = reason else {
+        return response;
+    };
+    let metadata = response.metadata().clone().with_described_schema(reason);
+    response.with_metadata(metadata)
 }
 
 async fn answer<P: Protocol, B>(
@@ -171,17 +243,14 @@ where
     let sink = call.request().delta_sender().cloned();
     if !parts.status.is_success() {
         // The status matters more than a truncated body.
-        let body = body
-            .collect()
-            .await
-            .map(|body| body.to_bytes())
-            .unwrap_or_default();
+        let body = read::start(body, MAX_ERROR).await;
         if !protocol.is_answer(&body) {
             return Err(head.refused(protocol, &body));
         }
         return read::whole(head, protocol.decoder(call), &body, sink).await;
     }
     let decoder = protocol.decoder(call);
+    let body = Limited::new(body, config.max_response);
     if is_stream {
         // Boxed, so that a call that streams nothing has no room for it in its future.
         read::streamed(head, decoder, P::FRAMING, body, sink)

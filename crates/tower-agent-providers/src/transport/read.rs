@@ -1,11 +1,15 @@
 //! Reads a streamed or plain response into a sink.
 
-use futures_util::TryStreamExt;
+use std::pin::pin;
+
+use bytes::{Buf, BufMut};
+use futures_util::{StreamExt, TryStreamExt};
 use http_body::Body;
 use http_body_util::{BodyDataStream, BodyExt};
 
 use super::frames::{Broken, Frames};
 use super::head::ResponseHead;
+use super::stated_usage::StatedUsage;
 use crate::protocol::{Decoder, Event, Fault, Framing, Progress};
 use tower_agent::error::{BoxError, Error, Result};
 use tower_agent::model::{FinishReason, ModelResponse};
@@ -29,6 +33,25 @@ where
     whole(head, decoder, &body, sink).await
 }
 
+/// Reads the start of a body, at most this many bytes; nothing of one that breaks off.
+pub(super) async fn start<B>(body: B, max: usize) -> Vec<u8>
+where
+    B: Body<Error: Into<BoxError>>,
+{
+    let mut bytes = Vec::new();
+    let mut data = pin!(BodyDataStream::new(body));
+    while bytes.len() < max
+        && let Some(piece) = data.next().await
+    {
+        let Ok(piece) = piece else {
+            return Vec::new();
+        };
+        let room = max - bytes.len();
+        bytes.put(piece.take(room));
+    }
+    bytes
+}
+
 /// Reads the body of a plain response.
 pub(super) async fn whole<D: Decoder>(
     head: ResponseHead,
@@ -38,6 +61,8 @@ pub(super) async fn whole<D: Decoder>(
 ) -> Result<ModelResponse> {
     // Read whole before anything is sent: a body that is an error must not begin an attempt.
     let mut pieces = Vec::new();
+    let mut usage = StatedUsage::new(head.stated_usage());
+    usage.read(body);
     let read = decoder.response(body, &mut pieces);
     read.map_err(|fault| head.fault(&fault, &decoder))?;
     let streamed = match sink {
@@ -45,7 +70,7 @@ pub(super) async fn whole<D: Decoder>(
         // Apart, so that there is no room for it where nobody watches.
         Some(sink) => Box::pin(stream_whole(sink, pieces)).await?,
     };
-    Ok(finish(head, decoder, streamed))
+    Ok(finish(head, decoder, streamed, usage))
 }
 
 async fn stream_whole(sink: DeltaSender, mut pieces: Vec<Piece>) -> Result<Streamed> {
@@ -68,12 +93,13 @@ where
     let mut attempt = sink
         .as_ref()
         .map_or_else(Attempt::unseen, DeltaSender::open);
-    let read = events(&head, &mut decoder, framing, body, &mut attempt).await;
+    let mut usage = StatedUsage::new(head.stated_usage());
+    let read = events(&head, &mut decoder, framing, body, &mut attempt, &mut usage).await;
     read.map_err(|unread| match unread {
         Unread::Fault(fault) => head.fault(&fault, &decoder),
         Unread::Error(error) => error,
     })?;
-    Ok(finish(head, decoder, attempt.finish().await?))
+    Ok(finish(head, decoder, attempt.finish().await?, usage))
 }
 
 /// Why a streamed response was not read to its end.
@@ -104,6 +130,7 @@ async fn events<B>(
     framing: Framing,
     body: B,
     attempt: &mut Attempt,
+    usage: &mut StatedUsage,
 ) -> Result<(), Unread>
 where
     B: Body<Error: Into<BoxError>>,
@@ -118,6 +145,7 @@ where
             continue;
         }
         let event = Event::new(data).with_name(frame.event.as_deref());
+        usage.read(data.as_bytes());
         let progress = decoder.event(event, &mut pieces).map_err(Unread::Fault)?;
         // Before the next event is read, so that a slow consumer slows down the connection.
         send(attempt, &mut pieces).await?;
@@ -142,9 +170,14 @@ fn is_empty(piece: &Piece) -> bool {
     matches!(piece, Piece::Delta(delta) if delta.is_empty())
 }
 
-fn finish(head: ResponseHead, decoder: impl Decoder, streamed: Streamed) -> ModelResponse {
+fn finish(
+    head: ResponseHead,
+    decoder: impl Decoder,
+    streamed: Streamed,
+    usage: StatedUsage,
+) -> ModelResponse {
     let config = head.config();
-    let metadata = head.into_metadata(&decoder);
+    let metadata = usage.add_to(head.into_metadata(&decoder));
     let response = decoder.finish(streamed).with_metadata(metadata);
     // A word of the server's, which may be anything that it was sent.
     let FinishReason::Other(word) = response.finish_reason() else {

@@ -1,8 +1,9 @@
 //! Hides secrets in texts.
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName, HeaderValue};
 
 /// Values that must not be printed, even if a server repeats them.
+#[derive(Clone)]
 pub(crate) struct Secrets(Vec<Vec<u8>>);
 
 /// Shorter values (`x`, `-`) are not secrets, and hiding them would garble messages.
@@ -18,24 +19,7 @@ impl Secrets {
     /// whose name marks them as harmless.
     pub(crate) fn new(key: Option<String>, headers: &HeaderMap, query: &str) -> Self {
         let mut secrets: Vec<Vec<u8>> = key.into_iter().map(String::into_bytes).collect();
-        for (name, value) in headers {
-            let Some(shortest) = shortest_secret(name.as_str()) else {
-                continue;
-            };
-            let value = value.as_bytes();
-            // A server may repeat a part of the value alone: one cookie of several, or the token
-            // without its scheme.
-            let words = value
-                .split(|byte| b" ;,=\"".contains(byte))
-                .filter(|word| word.len() >= SHORTEST_UNNAMED);
-            let token = value.splitn(2, |byte| *byte == b' ').nth(1);
-            for part in words.chain(token).chain([value]) {
-                let part = part.trim_ascii();
-                if part.len() >= shortest {
-                    secrets.push(part.to_vec());
-                }
-            }
-        }
+        secrets.extend(headers.iter().flat_map(of_header));
         for pair in query.split('&') {
             // A query without names is a value, as in `?key`.
             let (name, value) = pair.split_once('=').unwrap_or(("", pair));
@@ -47,11 +31,29 @@ impl Secrets {
                 secrets.push(value);
             }
         }
-        secrets.retain(|secret| secret.len() >= SHORTEST);
+        let mut secrets = Self(secrets);
+        secrets.order();
+        secrets
+    }
+
+    /// Adds the values of headers, except those whose name marks them as harmless.
+    pub(crate) fn add_headers(&mut self, headers: &HeaderMap) {
+        self.0.extend(headers.iter().flat_map(of_header));
+        self.order();
+    }
+
+    fn order(&mut self) {
+        self.0.retain(|secret| secret.len() >= SHORTEST);
         // Longest first: one secret may be part of another.
-        secrets.sort_unstable_by_key(|secret| std::cmp::Reverse(secret.len()));
-        secrets.dedup();
-        Self(secrets)
+        self.0
+            .sort_unstable_by_key(|secret| std::cmp::Reverse(secret.len()));
+        self.0.dedup();
+    }
+
+    /// Adds a key.
+    pub(crate) fn add_key(&mut self, key: &str) {
+        self.0.push(key.as_bytes().to_vec());
+        self.order();
     }
 
     /// Adds a secret, and its token if it begins with a scheme, as in `Bearer ..`.
@@ -64,9 +66,7 @@ impl Secrets {
                 self.0.push(secret.as_bytes().to_vec());
             }
         }
-        // `hide` relies on the order.
-        self.0
-            .sort_unstable_by_key(|secret| std::cmp::Reverse(secret.len()));
+        self.order();
     }
 
     /// Returns the text with every secret hidden, however its characters are escaped.
@@ -102,6 +102,25 @@ impl Secrets {
         shown.push_str(&text[copied..]);
         shown
     }
+}
+
+/// Returns the secrets in a header.
+fn of_header((name, value): (&HeaderName, &HeaderValue)) -> Vec<Vec<u8>> {
+    let Some(shortest) = shortest_secret(name.as_str()) else {
+        return Vec::new();
+    };
+    let value = value.as_bytes();
+    // A server may repeat a part of the value alone: one cookie of several, or the token without its
+    // scheme.
+    let words = value
+        .split(|byte| b" ;,=\"".contains(byte))
+        .filter(|word| word.len() >= SHORTEST_UNNAMED);
+    let token = value.splitn(2, |byte| *byte == b' ').nth(1);
+    let parts = words.chain(token).chain([value]).map(<[u8]>::trim_ascii);
+    parts
+        .filter(|part| part.len() >= shortest)
+        .map(<[u8]>::to_vec)
+        .collect()
 }
 
 /// Returns how much of `text` spells the secret, in either case, with each byte plain or escaped:

@@ -10,13 +10,16 @@
 mod server;
 
 mod answers;
+mod beside;
 mod bodies;
 mod building;
 mod choosing;
 mod connections;
 mod dialects;
 mod faults;
+mod keys;
 mod layers;
+mod limits;
 mod pressure;
 mod recordings;
 mod requests;

@@ -111,6 +111,7 @@ async fn a_reader_that_does_not_read_stops_the_server() {
         .base_url(base_url)
         .api_key("")
         .model("m")
+        .max_response(2 * CHUNKS * CHUNK)
         .build()
         .unwrap();
     let (sink, mut events) = channel(1);

@@ -72,6 +72,7 @@ macro_rules! column {
             no_body_has_the_ids_of_messages,
             what_the_protocol_lacks_is_an_error_before_anything_is_sent,
             every_setting_is_sent_or_refused,
+            the_usage_is_kept_as_it_is_stated_if_it_was_to_be,
         );
     };
     ($name:ident, $column:ty; $($scenario:ident),+ $(,)?) => {

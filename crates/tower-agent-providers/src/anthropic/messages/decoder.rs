@@ -12,7 +12,7 @@ use super::response::{
 };
 use crate::json;
 use crate::protocol::{Decoder, Event, Fault, Progress};
-use tower_agent::message::{CallIds, Part, ProviderData};
+use tower_agent::message::{CallIds, Metadata, Part, ProviderData};
 use tower_agent::model::{FinishReason, ModelRequest, ModelResponse};
 use tower_agent::stream::{self, Piece, Streamed};
 
@@ -98,7 +98,7 @@ impl Decoder for MessagesDecoder {
                 }
                 let answer = received.message.unwrap_or_default();
                 self.has_begun = true;
-                self.answer(answer, out)?;
+                self.answer(*answer, out)?;
                 // The prompt's tokens are told here, for an answer that is cut off.
                 out.push(Piece::Usage(self.usage.into()));
             }
@@ -120,7 +120,7 @@ impl Decoder for MessagesDecoder {
                     .delta
                     .map(|delta| read(delta, "the end of the message"));
                 self.ended(ending.transpose()?.unwrap_or_default());
-                self.usage.update(received.usage);
+                self.usage.update(*received.usage.unwrap_or_default());
                 out.push(Piece::Usage(self.usage.into()));
             }
             Some("message_stop") => {
@@ -197,6 +197,13 @@ impl Decoder for MessagesDecoder {
 
     fn model(&self) -> Option<&str> {
         self.model.as_deref()
+    }
+
+    fn metadata(&self, metadata: Metadata) -> Metadata {
+        match self.usage.long_cache_write_tokens() {
+            Some(tokens) => metadata.with_long_cache_write_tokens(tokens),
+            None => metadata,
+        }
     }
 }
 

@@ -5,8 +5,8 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use super::decoder::MessagesDecoder;
 use super::provider::PROVIDER;
 use super::thinking::Thinking;
-use super::{request, response};
-use crate::protocol::{Call, Fault, Protocol, with_version_always};
+use super::{request, response, schema};
+use crate::protocol::{Call, Fault, Protocol, schema_of, with_version_always};
 use tower_agent::error::Result;
 
 /// The protocol of Anthropic's Messages API.
@@ -33,6 +33,7 @@ impl Protocol for Messages {
     fn key_header(&self, key: &str) -> (HeaderName, String) {
         (HeaderName::from_static("x-api-key"), key.to_owned())
     }
+    const USAGE: &'static [&'static str] = &["/usage", "/message/usage"];
 
     fn base_url<'a>(&self, given: &'a str) -> Cow<'a, str> {
         with_version_always(given, "/v1")
@@ -44,6 +45,10 @@ impl Protocol for Messages {
 
     fn encode(&self, call: &Call<'_>, body: &mut Vec<u8>) -> Result<()> {
         request::body(call, self.thinking, body)
+    }
+
+    fn describes_schema(&self, call: &Call<'_>) -> Option<&'static str> {
+        schema_of(call).and_then(schema::describes)
     }
 
     fn decoder(&self, call: &Call<'_>) -> MessagesDecoder {

@@ -1,17 +1,19 @@
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::cache::{self, CacheControl};
 use super::data::invalid;
-use super::provider::{PROTOCOL, added};
-use super::schema::guaranteed;
+use super::provider::{PROTOCOL, PROVIDER, added};
+use super::schema::{describes, guaranteed};
 use super::thinking::Thinking;
 use super::{block, conversation};
 use crate::json::{self, Items, Object};
-use crate::protocol::{Call, unsupported};
+use crate::protocol::{
+    Call, described as described_text, schema_of, unsupported, with_server_tools,
+};
 use tower_agent::error::Result;
 use tower_agent::message::Role;
-use tower_agent::model::{ModelRequest, ResponseFormat, Settings, ToolChoice};
+use tower_agent::model::{ModelRequest, ResponseFormat, ServerToolKind, Settings, ToolChoice};
 use tower_agent::tool::ToolDeclaration;
 
 /// The fields that the caller's own cannot replace.
@@ -28,25 +30,38 @@ pub(super) fn body(call: &Call<'_>, thinking: Thinking, out: &mut Vec<u8>) -> Re
         return Err(invalid("the protocol has no `seed`: leave it unset"));
     }
     let reasoning = thinking.fields(settings)?;
+    let described = schema_of(call).filter(|schema| describes(schema).is_some());
+    let format = match described {
+        Some(_) => None,
+        None => format(settings.response_format.as_ref())?,
+    };
     let output_config = OutputConfig {
         effort: reasoning.effort,
-        format: format(settings.response_format.as_ref())?,
+        format,
     };
+    let described = described.map(described_text);
 
-    let mut json = Object::body(out, &settings.extra, GUARDED);
+    let extra = with_server_tools(settings, PROVIDER, server_tool)?;
+    let mut json = Object::body(out, &extra, GUARDED);
     json.field_with("messages", |out| conversation::write(request, out))?;
     if settings.extra.get("model").is_none_or(Value::is_null) {
         json.field("model", call.require_model()?)?;
     }
     json.field("max_tokens", reasoning.max_tokens)?;
-    if has_system(request) {
-        json.array("system", |items| system(request, items))?;
+    if has_system(request) || described.is_some() {
+        json.array("system", |items| {
+            system(request, items)?;
+            match &described {
+                Some(text) => items.item_with(|out| block::text(text, None, out)),
+                None => Ok(()),
+            }
+        })?;
     }
     if !request.tools().is_empty() {
         json.field_with("tools", |out| tools(request, out))?;
     }
-    // A choice without tools is rejected; the caller's own tools stand in `extra`.
-    if !request.tools().is_empty() || settings.extra.contains_key("tools") {
+    // A choice without tools is rejected; those of the server stand in `extra`.
+    if !request.tools().is_empty() || extra.contains_key("tools") {
         json.optional("tool_choice", choice(settings)?)?;
     }
     json.optional("temperature", settings.temperature)?;
@@ -97,6 +112,17 @@ fn tools(request: &ModelRequest, out: &mut Vec<u8>) -> Result<()> {
             tool(declaration, out)
         })
     })
+}
+
+/// Returns a tool of the server, of the version that most models know.
+fn server_tool(kind: ServerToolKind) -> Option<Value> {
+    let r#type = match kind {
+        ServerToolKind::WebSearch => "web_search_20250305",
+        ServerToolKind::WebFetch => "web_fetch_20250910",
+        ServerToolKind::CodeExecution => "code_execution_20250825",
+        _ => return None,
+    };
+    Some(json!({ "type": r#type, "name": kind.name() }))
 }
 
 fn tool(tool: &ToolDeclaration, out: &mut Vec<u8>) -> Result<()> {

@@ -1,8 +1,10 @@
-use serde::Deserialize;
+use std::ops::Add;
+
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use crate::json::lenient::{count, object_or_default, or_default, text};
+use crate::json::lenient::{count, object, object_or_default, or_default, text};
 use crate::protocol::Fault;
 use tower_agent::message;
 
@@ -15,13 +17,14 @@ pub(super) struct MessagesEvent<'a> {
     pub(super) r#type: Option<String>,
     #[serde(deserialize_with = "or_default")]
     pub(super) index: Option<u64>,
-    pub(super) message: Option<MessagesResponse>,
+    // Boxes, as few events have these: the others are moved with less.
+    pub(super) message: Option<Box<MessagesResponse>>,
     #[serde(borrow)]
     pub(super) content_block: Option<&'a RawValue>,
     #[serde(borrow)]
     pub(super) delta: Option<&'a RawValue>,
-    #[serde(deserialize_with = "object_or_default")]
-    pub(super) usage: MessagesUsage,
+    #[serde(deserialize_with = "object")]
+    pub(super) usage: Option<Box<MessagesUsage>>,
     pub(super) error: Option<Value>,
 }
 
@@ -98,7 +101,18 @@ pub(super) struct MessagesUsage {
     #[serde(deserialize_with = "count")]
     cache_creation_input_tokens: Option<u64>,
     #[serde(deserialize_with = "object_or_default")]
+    cache_creation: CacheCreation,
+    #[serde(deserialize_with = "object_or_default")]
     output_tokens_details: ThinkingDetails,
+    #[serde(deserialize_with = "iterations")]
+    iterations: Option<Iterations>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
+struct CacheCreation {
+    #[serde(deserialize_with = "count")]
+    ephemeral_1h_input_tokens: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
@@ -108,10 +122,36 @@ struct ThinkingDetails {
     thinking_tokens: Option<u64>,
 }
 
+/// The sum of all calls of models that one answer took, such as a compaction before it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Iterations(message::Usage);
+
+/// Reads the list of iterations, and anything else as none.
+fn iterations<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Iterations>, D::Error> {
+    let iterations: Option<Vec<MessagesUsage>> = or_default(deserializer)?;
+    let counted = iterations.filter(|all| !all.is_empty());
+    Ok(counted.map(|all| {
+        let usages = all.into_iter().map(message::Usage::from);
+        Iterations(usages.fold(message::Usage::default(), message::Usage::add))
+    }))
+}
+
 impl MessagesUsage {
+    /// Returns how many tokens the cache keeps for an hour, if that is said.
+    pub(super) fn long_cache_write_tokens(&self) -> Option<u64> {
+        let tokens = self.cache_creation.ephemeral_1h_input_tokens;
+        // A mix of both is told apart; most servers write zeros where nothing was written.
+        tokens.filter(|_| {
+            self.cache_creation_input_tokens
+                .is_some_and(|written| written > 0)
+        })
+    }
+
     /// Replaces the counts by later ones, which are cumulative.
     pub(super) fn update(&mut self, later: Self) {
         let details = later.output_tokens_details.thinking_tokens;
+        let long = later.cache_creation.ephemeral_1h_input_tokens;
+        self.iterations = later.iterations.or(self.iterations);
         for (count, later) in [
             (&mut self.input_tokens, later.input_tokens),
             (&mut self.output_tokens, later.output_tokens),
@@ -124,6 +164,7 @@ impl MessagesUsage {
                 later.cache_creation_input_tokens,
             ),
             (&mut self.output_tokens_details.thinking_tokens, details),
+            (&mut self.cache_creation.ephemeral_1h_input_tokens, long),
         ] {
             *count = later.or(*count);
         }
@@ -144,7 +185,9 @@ impl From<MessagesUsage> for message::Usage {
         ours.cached_input_tokens = read;
         ours.cache_write_tokens = written;
         ours.reasoning_tokens = usage.output_tokens_details.thinking_tokens.unwrap_or(0);
-        ours
+        // The other counts leave out some of the iterations, but never say more.
+        let iterations = usage.iterations.unwrap_or_default().0;
+        ours + (iterations - ours)
     }
 }
 

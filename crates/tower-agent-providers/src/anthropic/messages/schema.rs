@@ -30,6 +30,39 @@ const FORMATS: [&str; 10] = [
     "uuid",
 ];
 
+/// Returns why the schema of an answer is not accepted.
+pub(super) fn describes(schema: &Value) -> Option<&'static str> {
+    is_recursive(schema, schema, &mut Vec::new())
+        .then_some("the provider takes no schema that refers to itself")
+}
+
+/// Returns whether a part of a schema refers to one of the parts that it is in, or to the whole.
+fn is_recursive<'a>(whole: &'a Value, part: &'a Value, within: &mut Vec<&'a str>) -> bool {
+    let parts = match part {
+        Value::Object(fields) => fields,
+        Value::Array(all) => return all.iter().any(|part| is_recursive(whole, part, within)),
+        _ => return false,
+    };
+    parts.iter().any(|(name, value)| match (&**name, value) {
+        // They count where they are referred to.
+        ("$defs" | "definitions", _) => false,
+        ("$ref", Value::String(reference)) => {
+            let reference = reference.trim_start_matches('#');
+            if reference.is_empty() || within.contains(&reference) {
+                return true;
+            }
+            let Some(target) = whole.pointer(reference) else {
+                return false;
+            };
+            within.push(reference);
+            let is_recursive = is_recursive(whole, target, within);
+            within.pop();
+            is_recursive
+        }
+        (_, value) => is_recursive(whole, value, within),
+    })
+}
+
 /// Returns a schema that can be guaranteed. What is rejected is moved into the description, where
 /// the model reads it.
 pub(super) fn guaranteed(schema: &Value) -> Value {

@@ -162,12 +162,28 @@ impl GenerateContentDecoder {
                 self.about.insert("promptFeedback".into(), feedback.into());
             }
         }
+        let mut candidates = answer.candidates.iter();
+        if candidates.any(|candidate| candidate.index != 0 || candidate.has_logprobs) {
+            self.beside(json);
+        }
         // Settings of the caller can ask for several answers; a message has room for one.
         let candidate = answer
             .candidates
             .into_iter()
             .find(|candidate| candidate.index == 0);
         candidate.map_or(Ok(()), |candidate| self.candidate(candidate, out))
+    }
+
+    /// Reads what a chunk has beside the candidate that becomes the message.
+    fn beside(&mut self, json: &[u8]) {
+        let whole: Value = serde_json::from_slice(json).unwrap_or_default();
+        for candidate in whole["candidates"].as_array().into_iter().flatten() {
+            if candidate["index"].as_u64().is_some_and(|index| index != 0) {
+                json::append(&mut self.about, "candidates", candidate.clone());
+            } else if let Some(lists) = candidate["logprobsResult"].as_object() {
+                json::append_lists(&mut self.about, "logprobsResult", lists);
+            }
+        }
     }
 
     fn candidate(&mut self, candidate: Candidate<'_>, out: &mut Vec<Piece>) -> Result<(), Fault> {
@@ -189,6 +205,7 @@ impl GenerateContentDecoder {
         }
         for (name, value) in [
             ("finishMessage", candidate.finish_message.map(Value::String)),
+            ("avgLogprobs", candidate.avg_logprobs.map(Value::from)),
             ("citationMetadata", candidate.citation_metadata),
             ("groundingMetadata", candidate.grounding_metadata),
             ("urlContextMetadata", candidate.url_context_metadata),

@@ -3,6 +3,7 @@ use std::borrow::Cow;
 use http::HeaderName;
 
 use super::super::fault;
+use super::super::model::describes_schema;
 use super::decoder::GenerateContentDecoder;
 use super::provider::PROVIDER;
 use super::{model_name, request};
@@ -26,6 +27,7 @@ impl Protocol for GenerateContent {
     fn key_header(&self, key: &str) -> (HeaderName, String) {
         (HeaderName::from_static("x-goog-api-key"), key.to_owned())
     }
+    const USAGE: &'static [&'static str] = &["/usageMetadata"];
 
     fn base_url<'a>(&self, given: &'a str) -> Cow<'a, str> {
         with_version(given, "/v1beta")
@@ -42,6 +44,10 @@ impl Protocol for GenerateContent {
 
     fn encode(&self, call: &Call<'_>, body: &mut Vec<u8>) -> Result<()> {
         request::body(call, body)
+    }
+
+    fn describes_schema(&self, call: &Call<'_>) -> Option<&'static str> {
+        describes_schema(call)
     }
 
     fn decoder(&self, call: &Call<'_>) -> GenerateContentDecoder {

@@ -1,16 +1,16 @@
-use std::borrow::Cow;
+use serde_json::{Value, json};
 
 use super::super::instructions::instructions;
-use super::super::model::is_before_3;
+use super::super::model::{describes_schema, is_before_3};
 use super::contents::contents;
 use super::part::write_text;
-use super::provider::{PROTOCOL, added};
+use super::provider::{PROTOCOL, PROVIDER, added};
 use super::settings::{ToolConfig, function_calling, generation_config};
 use crate::json::{self, Items, Object};
-use crate::protocol::{Call, unsupported};
+use crate::protocol::{Call, described, schema_of, unsupported, with_server_tools};
 use tower_agent::error::Result;
 use tower_agent::message::ProviderData;
-use tower_agent::model::ModelRequest;
+use tower_agent::model::{ModelRequest, ServerToolKind};
 use tower_agent::tool::ToolDeclaration;
 
 /// The fields that the caller's own cannot replace.
@@ -32,13 +32,17 @@ pub(super) fn body(call: &Call<'_>, out: &mut Vec<u8>) -> Result<()> {
         return Err(unsupported("setting as `parallel_tool_calls: false`"));
     }
     // The model stands in the path.
-    let mut extra = Cow::Borrowed(&settings.extra);
+    let mut extra = with_server_tools(settings, PROVIDER, server_tool)?;
     if extra.contains_key("model") {
         extra.to_mut().remove("model");
     }
     let mut json = Object::body(out, &extra, GUARDED);
     json.field_with("contents", |out| contents(request, !is_before_3, out))?;
-    let instructions = instructions(request)?;
+    let described = describes_schema(call)
+        .and_then(|_| schema_of(call))
+        .map(described);
+    let mut instructions = instructions(request)?;
+    instructions.extend(described.as_deref());
     if !instructions.is_empty() {
         json.field_with("systemInstruction", |out| {
             system_instruction(&instructions, out)
@@ -51,7 +55,12 @@ pub(super) fn body(call: &Call<'_>, out: &mut Vec<u8>) -> Result<()> {
         json.optional("toolConfig", choice.map(ToolConfig::new))?;
     }
     let mut config = Vec::new();
-    generation_config(settings, is_before_3, &mut config)?;
+    // Such a model rejects the media type as well.
+    let format = settings
+        .response_format
+        .as_ref()
+        .filter(|_| described.is_none());
+    generation_config(settings, format, is_before_3, &mut config)?;
     if config != b"{}" {
         json.field_with("generationConfig", |out| {
             out.extend_from_slice(&config);
@@ -82,6 +91,16 @@ fn tools(request: &ModelRequest, items: &mut Items<'_>) -> Result<()> {
             json.end()
         })
     })
+}
+
+/// Returns a tool of the server.
+fn server_tool(kind: ServerToolKind) -> Option<Value> {
+    match kind {
+        ServerToolKind::WebSearch => Some(json!({ "googleSearch": {} })),
+        ServerToolKind::WebFetch => Some(json!({ "urlContext": {} })),
+        ServerToolKind::CodeExecution => Some(json!({ "codeExecution": {} })),
+        _ => None,
+    }
 }
 
 fn function(tool: &ToolDeclaration, out: &mut Vec<u8>) -> Result<()> {

@@ -3,7 +3,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::super::tokens::sum;
-use crate::json::lenient::{count, exact_json_text, null_default, object, or_default};
+use crate::json::lenient::{count, exact_json_text, is_set, null_default, object, or_default};
 use tower_agent::message;
 
 /// A response, or one chunk of a streamed one.
@@ -37,6 +37,10 @@ pub(super) struct Candidate<'a> {
     pub(super) citation_metadata: Option<Value>,
     pub(super) grounding_metadata: Option<Value>,
     pub(super) url_context_metadata: Option<Value>,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) avg_logprobs: Option<f64>,
+    #[serde(rename = "logprobsResult", deserialize_with = "is_set")]
+    pub(super) has_logprobs: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -10,6 +10,7 @@ use tower_agent::model::{ReasoningEffort, ResponseFormat, Settings, ToolChoice};
 /// Writes `generationConfig`.
 pub(super) fn generation_config(
     settings: &Settings,
+    response_format: Option<&ResponseFormat>,
     is_before_3: bool,
     out: &mut Vec<u8>,
 ) -> Result<()> {
@@ -22,7 +23,7 @@ pub(super) fn generation_config(
         Some(&settings.stop).filter(|stop| !stop.is_empty()),
     )?;
     json.optional("seed", settings.seed.map(seed).transpose()?)?;
-    let (media_type, schema) = format(settings.response_format.as_ref())?;
+    let (media_type, schema) = format(response_format)?;
     json.optional("responseMimeType", media_type)?;
     json.optional("responseJsonSchema", schema)?;
     let effort = settings.reasoning_effort.as_ref();

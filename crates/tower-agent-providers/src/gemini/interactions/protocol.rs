@@ -3,6 +3,7 @@ use std::borrow::Cow;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::super::fault;
+use super::super::model::describes_schema;
 use super::decoder::InteractionsDecoder;
 use super::provider::PROVIDER;
 use super::request;
@@ -36,6 +37,7 @@ impl Protocol for Interactions {
     fn key_header(&self, key: &str) -> (HeaderName, String) {
         (HeaderName::from_static("x-goog-api-key"), key.to_owned())
     }
+    const USAGE: &'static [&'static str] = &["/usage", "/interaction/usage"];
 
     fn base_url<'a>(&self, given: &'a str) -> Cow<'a, str> {
         with_version(given, "/v1beta")
@@ -47,6 +49,10 @@ impl Protocol for Interactions {
 
     fn encode(&self, call: &Call<'_>, body: &mut Vec<u8>) -> Result<()> {
         request::body(call, body)
+    }
+
+    fn describes_schema(&self, call: &Call<'_>) -> Option<&'static str> {
+        describes_schema(call)
     }
 
     fn decoder(&self, call: &Call<'_>) -> InteractionsDecoder {

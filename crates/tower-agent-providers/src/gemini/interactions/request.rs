@@ -1,12 +1,14 @@
+use serde_json::{Value, json};
+
 use super::super::instructions::instructions;
-use super::super::model::is_before_3;
+use super::super::model::{describes_schema, is_before_3};
 use super::input::input;
-use super::provider::{PROTOCOL, added};
+use super::provider::{PROTOCOL, PROVIDER, added};
 use super::settings::{generation_config, response_format};
 use crate::json::{Items, Object};
-use crate::protocol::{Call, unsupported};
+use crate::protocol::{Call, described, schema_of, unsupported, with_server_tools};
 use tower_agent::error::Result;
-use tower_agent::model::ModelRequest;
+use tower_agent::model::{ModelRequest, ServerToolKind};
 use tower_agent::tool::ToolDeclaration;
 
 /// The fields that the caller's own cannot replace.
@@ -23,12 +25,17 @@ pub(super) fn body(call: &Call<'_>, out: &mut Vec<u8>) -> Result<()> {
     if settings.parallel_tool_calls == Some(false) && has_tools {
         return Err(unsupported("setting as `parallel_tool_calls: false`"));
     }
-    let mut json = Object::body(out, &settings.extra, GUARDED);
+    let extra = with_server_tools(settings, PROVIDER, server_tool)?;
+    let mut json = Object::body(out, &extra, GUARDED);
     json.array("input", |items| input(request, !is_before_3(model), items))?;
     json.field("model", model)?;
     // Nothing is kept by the server, so that each request says all.
     json.field("store", false)?;
-    let instructions = instructions(request)?;
+    let described = describes_schema(call)
+        .and_then(|_| schema_of(call))
+        .map(described);
+    let mut instructions = instructions(request)?;
+    instructions.extend(described.as_deref());
     if !instructions.is_empty() {
         json.field("system_instruction", instructions.join("\n\n"))?;
     }
@@ -46,6 +53,8 @@ pub(super) fn body(call: &Call<'_>, out: &mut Vec<u8>) -> Result<()> {
     let format = settings
         .response_format
         .as_ref()
+        // Such a model rejects the media type as well.
+        .filter(|_| described.is_none())
         .map(response_format)
         .transpose()?;
     json.optional("response_format", format)?;
@@ -61,6 +70,17 @@ fn tools(request: &ModelRequest, items: &mut Items<'_>) -> Result<()> {
         }
         Ok(())
     })
+}
+
+/// Returns a tool of the server.
+fn server_tool(kind: ServerToolKind) -> Option<Value> {
+    let r#type = match kind {
+        ServerToolKind::WebSearch => "google_search",
+        ServerToolKind::WebFetch => "url_context",
+        ServerToolKind::CodeExecution => "code_execution",
+        _ => return None,
+    };
+    Some(json!({ "type": r#type }))
 }
 
 fn function(tool: &ToolDeclaration, out: &mut Vec<u8>) -> Result<()> {

@@ -33,6 +33,8 @@ impl Protocol for Chat {
     const BASE_URL_VARIABLE: &'static str = "OLLAMA_HOST";
     const KEY_VARIABLE: &'static str = "OLLAMA_API_KEY";
     const FRAMING: Framing = Framing::Lines;
+    // Its counts stand among the other fields of a response, and each of them is read.
+    const USAGE: &'static [&'static str] = &[];
 
     fn base_url<'a>(&self, given: &'a str) -> Cow<'a, str> {
         host::url(given).into()

@@ -3,9 +3,9 @@ use serde_json::Value;
 
 use super::messages::messages;
 use super::options::{format, options, think};
-use super::provider::{PROTOCOL, added};
+use super::provider::{PROTOCOL, PROVIDER, added};
 use crate::json::{self, Object};
-use crate::protocol::{Call, unsupported};
+use crate::protocol::{Call, unsupported, with_server_tools};
 use tower_agent::error::Result;
 use tower_agent::model::{ModelRequest, Settings, ToolChoice};
 use tower_agent::tool::ToolDeclaration;
@@ -19,7 +19,9 @@ const GUARDED: &[&str] = &["messages", "tools", "format", "stream"];
 pub(super) fn body(call: &Call<'_>, num_ctx: Option<u32>, out: &mut Vec<u8>) -> Result<()> {
     let request = call.request();
     let settings = request.settings();
-    let mut json = Object::body(out, &settings.extra, GUARDED);
+    // The protocol has none of its own, but some of its servers have.
+    let extra = with_server_tools(settings, PROVIDER, |_| None)?;
+    let mut json = Object::body(out, &extra, GUARDED);
     json.array("messages", |items| messages(request, items))?;
     if settings.extra.get("model").is_none_or(Value::is_null) {
         json.field("model", call.require_model()?)?;

@@ -2,9 +2,11 @@ use std::borrow::Cow;
 
 use serde_json::{Value, json};
 
+use super::about::{self, About};
 use super::content::{Content, ContentPart};
 use super::details::Details;
-use super::provider::{CALL_IDS, PROVIDER, own};
+use super::own_media::OwnMedia;
+use super::provider::{ABOUT, CALL_IDS, PROVIDER, own};
 use super::rejected_call::rejected_calls;
 use super::response::{ChatCompletion, ChatMessage, CompletionChoice};
 use super::tool_calls::ToolCalls;
@@ -22,6 +24,8 @@ pub struct ChatDecoder {
     model: Option<String>,
     calls: ToolCalls,
     details: Details,
+    about: About,
+    media: OwnMedia,
     /// The last piece was reasoning.
     is_thinking: bool,
     usage: Option<CompletionUsage>,
@@ -43,6 +47,8 @@ impl ChatDecoder {
             model: None,
             calls: ToolCalls::new(request.messages().len()),
             details: Details::default(),
+            about: About::default(),
+            media: OwnMedia::new(request.settings()),
             is_thinking: false,
             usage: None,
             wants_usage: wants_usage(request.settings()),
@@ -122,6 +128,10 @@ impl Decoder for ChatDecoder {
             }
         }
         CALL_IDS.keep(response.message_mut());
+        if let Some(about) = self.about.into_value() {
+            let provider = response.message_mut().provider_mut();
+            provider.set(PROVIDER, json!({ ABOUT: about }));
+        }
         // Some servers send `stop` beside tool calls; the message itself decides then.
         let reason = match self.finish_reason {
             None | Some(FinishReason::Stop) if self.is_refusal => {
@@ -173,6 +183,7 @@ impl ChatDecoder {
             return Err(Fault::protocol("the response has no choices"));
         }
         self.end_thinking(out);
+        out.extend(self.media.take().into_iter().map(Piece::Part));
         self.calls.end(out).map_err(Fault::protocol)
     }
 
@@ -196,8 +207,11 @@ impl ChatDecoder {
             // Some servers tell it in every chunk, which counts if the rest does not come.
             out.push(Piece::Usage(usage.into()));
         }
+        if about::has_more(&answer) {
+            self.beside(json, out);
+        }
         // The chunk with the usage has no choice.
-        let Some(choice) = answer.choice else {
+        let Some(choice) = answer.choices.first else {
             return Ok(CompletionChoice::default());
         };
         if let Some(error) = choice.error.as_ref().filter(|error| is_error(Some(*error))) {
@@ -236,6 +250,17 @@ impl ChatDecoder {
         // The error says nothing of the tokens, which are charged.
         self.is_cut = true;
         Ok(())
+    }
+
+    /// Reads what a response or a chunk has beside text, reasoning and calls.
+    fn beside(&mut self, json: &[u8], out: &mut Vec<Piece>) {
+        let whole: Value = serde_json::from_slice(json).unwrap_or_default();
+        let message = about::message(&whole);
+        self.about.add(&whole, message);
+        self.media.add_images(message);
+        self.media.add_audio(message);
+        let transcript = message["audio"]["transcript"].as_str();
+        self.say(transcript.unwrap_or_default().to_owned(), out);
     }
 
     fn message(&mut self, mut message: ChatMessage<'_>, out: &mut Vec<Piece>) {

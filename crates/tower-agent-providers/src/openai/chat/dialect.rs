@@ -93,12 +93,14 @@ impl Dialect {
         }
     }
 
-    /// Returns whether a request with a schema, and perhaps with tools, is accepted.
-    pub(super) fn takes_schema(&self, has_tools: bool) -> bool {
+    /// Returns why a request with a schema, and perhaps with tools, is not accepted, if it is not.
+    pub(super) fn describes_schema(&self, has_tools: bool) -> Option<&'static str> {
         match self.schemas {
-            SchemaSupport::Always => true,
-            SchemaSupport::WithoutTools => !has_tools,
-            SchemaSupport::Never => false,
+            SchemaSupport::WithoutTools if has_tools => {
+                Some("the server takes no schema beside tools")
+            }
+            SchemaSupport::Always | SchemaSupport::WithoutTools => None,
+            SchemaSupport::Never => Some("the server takes no schema"),
         }
     }
 

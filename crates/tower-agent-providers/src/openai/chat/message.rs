@@ -6,9 +6,10 @@ use serde_json::{Map, Value};
 use super::details::Details;
 use super::dialect::{Dialect, ReasoningField};
 use super::media::Media;
-use super::provider::{CALL_IDS, PROVIDER, REASONING_DETAILS, added};
+use super::own_media::is_own_media;
+use super::provider::{ABOUT, CALL_IDS, PROVIDER, REASONING_DETAILS, added};
 use crate::json::{self, Items, Object, write};
-use crate::protocol::{tool_name, unsupported};
+use crate::protocol::{described, tool_name, unsupported};
 use tower_agent::error::{Error, Result};
 use tower_agent::message::{Message, Messages, Part, Role, ToolCall, ToolResult};
 use tower_agent::model::ModelRequest;
@@ -30,7 +31,7 @@ pub(super) fn messages(
     let messages = request.messages();
     items.messages(request, dialect.format(), |index, items| {
         let message = &messages[index];
-        check(index, message)?;
+        let has_media = check(index, message)?;
         // A message is written once and never again, so it cannot write the media of its own
         // results: another message with results may follow it.
         if message.role() != Role::Tool {
@@ -43,7 +44,10 @@ pub(super) fn messages(
         match message.role() {
             Role::Tool => Ok(()),
             _ if holds_results_alone(message) => Ok(()),
-            role => items.item_with(|out| plain_message(role, message, dialect, out)),
+            Role::Assistant if has_media => {
+                items.item_with(|out| message_with_media(message, dialect, out))
+            }
+            role => items.item_with(|out| plain_message(role, message, &[], dialect, out)),
         }
     })?;
     media_of_results(messages, messages.len(), items)
@@ -55,8 +59,7 @@ fn instructions<'a>(request: &'a ModelRequest, schema: Option<&Value>) -> Cow<'a
         return own.into();
     };
     let between = if own.is_empty() { "" } else { "\n\n" };
-    let format = "Give your final answer as JSON that matches this schema, and as nothing else:";
-    format!("{own}{between}{format}\n{schema}").into()
+    format!("{own}{between}{}", described(schema)).into()
 }
 
 #[derive(Serialize)]
@@ -126,7 +129,23 @@ fn holds_results_alone(message: &Message) -> bool {
     !parts.is_empty() && parts.iter().all(|part| matches!(part, Part::ToolResult(_)))
 }
 
-fn plain_message(role: Role, message: &Message, dialect: Dialect, out: &mut Vec<u8>) -> Result<()> {
+/// Writes a message of the model with the media that it made.
+fn message_with_media(message: &Message, dialect: Dialect, out: &mut Vec<u8>) -> Result<()> {
+    let mut others = message.clone();
+    let (media, parts) = others.parts_mut().drain(..).partition(is_own_media);
+    *others.parts_mut() = parts;
+    plain_message(Role::Assistant, &others, &media, dialect, out)
+}
+
+/// Writes a message, and the images among the media that the model made. Its audio goes back as the
+/// transcript: the server forgets the audio.
+fn plain_message(
+    role: Role,
+    message: &Message,
+    media: &[Part],
+    dialect: Dialect,
+    out: &mut Vec<u8>,
+) -> Result<()> {
     let more = added_to_message(message);
     let has_calls = message.tool_calls().next().is_some();
     let parts = message.parts().iter().filter(|part| {
@@ -147,6 +166,13 @@ fn plain_message(role: Role, message: &Message, dialect: Dialect, out: &mut Vec<
     if role == Role::Assistant {
         reasoning(message, dialect, &mut json)?;
     }
+    let mut images = media
+        .iter()
+        .filter(|part| matches!(part, Part::Image(_)))
+        .peekable();
+    if images.peek().is_some() {
+        json.field_with("images", |out| json::array(out, images, content))?;
+    }
     if has_calls {
         json.field_with("tool_calls", |out| {
             json::array(out, message.tool_calls(), tool_call)
@@ -155,15 +181,14 @@ fn plain_message(role: Role, message: &Message, dialect: Dialect, out: &mut Vec<
     json.end_with_nulls()
 }
 
-/// Returns the fields that a message and its reasoning carry for the message, without the details of
-/// reasoning, which have a place of their own.
+/// Returns the fields that a message and its reasoning carry for the message, without those that have a
+/// place of their own or are not sent.
 fn added_to_message(message: &Message) -> Option<Cow<'_, Map<String, Value>>> {
     let thoughts = message.parts().iter().filter_map(|part| match part {
         Part::Reasoning(reasoning) => added(&reasoning.provider),
         _ => None,
     });
-    let thoughts = thoughts.map(without_details);
-    let all = thoughts.chain(added(message.provider()).map(Cow::Borrowed));
+    let all = thoughts.chain(added(message.provider())).map(sent_fields);
     // For equal names the last counts.
     all.reduce(|mut fields, more| {
         fields.to_mut().extend(more.into_owned());
@@ -171,14 +196,15 @@ fn added_to_message(message: &Message) -> Option<Cow<'_, Map<String, Value>>> {
     })
 }
 
-fn without_details(fields: &Map<String, Value>) -> Cow<'_, Map<String, Value>> {
-    if !fields.contains_key(REASONING_DETAILS) {
+fn sent_fields(fields: &Map<String, Value>) -> Cow<'_, Map<String, Value>> {
+    let is_sent = |name: &str| name != REASONING_DETAILS && name != ABOUT;
+    if fields.keys().all(|name| is_sent(name)) {
         return Cow::Borrowed(fields);
     }
     // Not by removing them from a copy: they can be long.
-    let others = fields.iter().filter(|(name, _)| *name != REASONING_DETAILS);
-    let others = others.map(|(name, value)| (name.clone(), value.clone()));
-    Cow::Owned(others.collect())
+    let sent = fields.iter().filter(|(name, _)| is_sent(name));
+    let sent = sent.map(|(name, value)| (name.clone(), value.clone()));
+    Cow::Owned(sent.collect())
 }
 
 /// Appends the field of the model's reasoning.
@@ -273,13 +299,21 @@ fn content(part: &Part, out: &mut Vec<u8>) -> Result<()> {
     }
 }
 
-/// Returns an error that names the first part that the protocol cannot carry.
+/// Returns whether a message has media, and an error that names the first part that the protocol cannot
+/// carry.
 ///
 /// Before anything is written: parts that one message leaves out, another one may have to send.
-fn check(index: usize, message: &Message) -> Result<()> {
+fn check(index: usize, message: &Message) -> Result<bool> {
+    let mut has_media = false;
     for (number, part) in message.parts().iter().enumerate() {
-        Media::of(part)
-            .map_err(|error| at(format_args!("messages[{index}].parts[{number}]"), error))?;
+        match Media::of(part) {
+            Ok(media) => has_media |= media.is_some(),
+            // What the model made has a place of its own.
+            Err(_) if message.role() == Role::Assistant && is_own_media(part) => has_media = true,
+            Err(error) => {
+                return Err(at(format_args!("messages[{index}].parts[{number}]"), error));
+            }
+        }
         let Part::ToolResult(result) = part else {
             continue;
         };
@@ -290,7 +324,7 @@ fn check(index: usize, message: &Message) -> Result<()> {
             })?;
         }
     }
-    Ok(())
+    Ok(has_media)
 }
 
 /// Returns an error that says where in the request the problem is.

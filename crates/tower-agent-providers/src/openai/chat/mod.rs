@@ -1,3 +1,4 @@
+mod about;
 mod content;
 mod decoder;
 mod details;
@@ -5,6 +6,7 @@ mod dialect;
 mod dialects;
 mod media;
 mod message;
+mod own_media;
 mod protocol;
 mod provider;
 mod rejected_call;

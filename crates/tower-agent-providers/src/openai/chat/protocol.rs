@@ -32,6 +32,7 @@ impl Protocol for Chat {
     const BASE_URL: &'static str = "https://api.openai.com/v1";
     const BASE_URL_VARIABLE: &'static str = "OPENAI_BASE_URL";
     const KEY_VARIABLE: &'static str = "OPENAI_API_KEY";
+    const USAGE: &'static [&'static str] = &["/usage", "/x_groq/usage"];
 
     fn base_url<'a>(&self, given: &'a str) -> Cow<'a, str> {
         with_version(given, "/v1")
@@ -44,6 +45,11 @@ impl Protocol for Chat {
     fn encode(&self, call: &Call<'_>, body: &mut Vec<u8>) -> Result<()> {
         let dialect = self.dialects.find(call.host(), call.model());
         request::body(call, dialect, body)
+    }
+
+    fn describes_schema(&self, call: &Call<'_>) -> Option<&'static str> {
+        let dialect = self.dialects.find(call.host(), call.model());
+        dialect.describes_schema(!call.request().tools().is_empty())
     }
 
     fn decoder(&self, call: &Call<'_>) -> ChatDecoder {

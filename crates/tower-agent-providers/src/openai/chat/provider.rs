@@ -11,6 +11,9 @@ pub(super) const PROVIDER: &str = "openai";
 /// The field of reasoning that only some servers send, and take back.
 pub(super) const REASONING_DETAILS: &str = "reasoning_details";
 
+/// The facts about a response in the data of its message. They are not sent back.
+pub(super) const ABOUT: &str = "response";
+
 /// Returns the data of reasoning that came from a server of this protocol: a mark, and its details.
 pub(super) fn own(details: Option<Value>) -> ProviderData {
     // One for all reasoning without details, which is most.

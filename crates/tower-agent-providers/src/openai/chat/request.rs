@@ -4,9 +4,9 @@ use serde_json::Value;
 use super::super::settings::{effort, retention};
 use super::dialect::Dialect;
 use super::message::messages;
-use super::provider::added;
+use super::provider::{PROVIDER, added};
 use crate::json::{self, Object};
-use crate::protocol::{Call, unsupported};
+use crate::protocol::{Call, schema_of, unsupported, with_server_tools};
 use tower_agent::error::{Error, ErrorKind, Result};
 use tower_agent::model::{ModelRequest, ResponseFormat, Settings, ToolChoice};
 use tower_agent::tool::ToolDeclaration;
@@ -22,13 +22,12 @@ pub(super) fn body(call: &Call<'_>, dialect: Dialect, out: &mut Vec<u8>) -> Resu
     let settings = request.settings();
     let has_tools = !request.tools().is_empty();
     // Where a schema is not accepted as the format, the model reads it.
-    let described = match &settings.response_format {
-        Some(ResponseFormat::JsonSchema { schema, .. }) if !dialect.takes_schema(has_tools) => {
-            Some(schema)
-        }
-        _ => None,
-    };
-    let mut json = Object::body(out, &settings.extra, GUARDED);
+    let described = dialect
+        .describes_schema(has_tools)
+        .and_then(|_| schema_of(call));
+    // The protocol has none of its own, but some of its servers have.
+    let extra = with_server_tools(settings, PROVIDER, |_| None)?;
+    let mut json = Object::body(out, &extra, GUARDED);
     json.array("messages", |items| {
         messages(request, dialect, described, items)
     })?;

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::content::{Content, content};
 use super::details::thought;
 use super::usage::CompletionUsage;
-use crate::json::lenient::{json_text, null_default, object, or_default, string, text};
+use crate::json::lenient::{is_set, json_text, null_default, object, or_default, string, text};
 
 // Our own types: those of async-openai reject what many servers send.
 
@@ -20,8 +20,12 @@ pub(super) struct ChatCompletion<'a> {
     pub(super) id: Option<Cow<'a, str>>,
     #[serde(borrow, deserialize_with = "string")]
     pub(super) model: Option<Cow<'a, str>>,
-    #[serde(borrow, rename = "choices", deserialize_with = "first_choice")]
-    pub(super) choice: Option<CompletionChoice<'a>>,
+    #[serde(borrow, deserialize_with = "choices")]
+    pub(super) choices: Choices<'a>,
+    #[serde(rename = "citations", deserialize_with = "is_set")]
+    pub(super) has_citations: bool,
+    #[serde(rename = "search_results", deserialize_with = "is_set")]
+    pub(super) has_search_results: bool,
     // Boxes, as one chunk in many has these: the others are moved with less.
     #[serde(deserialize_with = "object")]
     usage: Option<Box<CompletionUsage>>,
@@ -30,6 +34,13 @@ pub(super) struct ChatCompletion<'a> {
     #[serde(borrow, deserialize_with = "string")]
     pub(super) object: Option<Cow<'a, str>>,
     pub(super) error: Option<Value>,
+}
+
+/// The choice that becomes the message.
+#[derive(Debug, Default)]
+pub(super) struct Choices<'a> {
+    pub(super) first: Option<CompletionChoice<'a>>,
+    pub(super) has_others: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -46,6 +57,8 @@ pub(super) struct CompletionChoice<'a> {
     #[serde(borrow, deserialize_with = "string")]
     pub(super) finish_reason: Option<Cow<'a, str>>,
     pub(super) error: Option<Value>,
+    #[serde(rename = "logprobs", deserialize_with = "is_set")]
+    has_logprobs: bool,
 }
 
 /// The model's message, or its next piece.
@@ -62,6 +75,14 @@ pub(super) struct ChatMessage<'a> {
     pub(super) reasoning_details: Vec<Value>,
     #[serde(deserialize_with = "text")]
     pub(super) refusal: String,
+    #[serde(rename = "annotations", deserialize_with = "is_set")]
+    has_annotations: bool,
+    #[serde(rename = "executed_tools", deserialize_with = "is_set")]
+    has_executed_tools: bool,
+    #[serde(rename = "images", deserialize_with = "is_set")]
+    has_images: bool,
+    #[serde(rename = "audio", deserialize_with = "is_set")]
+    has_audio: bool,
     #[serde(borrow, deserialize_with = "null_default")]
     pub(super) tool_calls: Vec<ToolCallPiece<'a>>,
 }
@@ -98,33 +119,43 @@ struct Groq {
 }
 
 /// Reads the first choice of a list; `null` is a list without any.
-fn first_choice<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<CompletionChoice<'de>>, D::Error> {
-    deserializer.deserialize_any(FirstChoice)
+fn choices<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Choices<'de>, D::Error> {
+    deserializer.deserialize_any(ReadChoices)
 }
 
-struct FirstChoice;
+struct ReadChoices;
 
-impl<'de> Visitor<'de> for FirstChoice {
-    type Value = Option<CompletionChoice<'de>>;
+impl<'de> Visitor<'de> for ReadChoices {
+    type Value = Choices<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a sequence")
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
-        let mut first = None;
+        let mut choices = Choices::default();
         while let Some(choice) = seq.next_element::<CompletionChoice<'de>>()? {
-            if choice.index == 0 && first.is_none() {
-                first = Some(choice);
+            if choice.index == 0 && choices.first.is_none() {
+                choices.first = Some(choice);
+            } else {
+                choices.has_others = true;
             }
         }
-        Ok(first)
+        Ok(choices)
     }
 
     fn visit_unit<E>(self) -> Result<Self::Value, E> {
-        Ok(None)
+        Ok(Choices::default())
+    }
+}
+
+impl CompletionChoice<'_> {
+    /// Returns whether it has more than is read of it.
+    pub(super) fn has_more(&self) -> bool {
+        let message = self.message.as_deref();
+        self.has_logprobs
+            || message.is_some_and(ChatMessage::has_more)
+            || self.delta.as_ref().is_some_and(ChatMessage::has_more)
     }
 }
 
@@ -164,6 +195,10 @@ impl ToolCallPiece<'_> {
 }
 
 impl ChatMessage<'_> {
+    fn has_more(&self) -> bool {
+        self.has_annotations || self.has_executed_tools || self.has_images || self.has_audio
+    }
+
     /// Takes the reasoning; servers that send several of its fields send the same text in each.
     pub(super) fn take_thoughts(&mut self) -> String {
         if !self.reasoning_content.is_empty() {

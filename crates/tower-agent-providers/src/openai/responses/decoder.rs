@@ -542,6 +542,10 @@ fn text_data(item: &Item, position: TextPosition) -> Map<String, Value> {
         data.insert("item".into(), fields.into());
     }
     if let TextPosition::Content(at) = position {
+        // Beside the fields of the content, as they are not sent back.
+        if let Some(logprobs) = item.logprobs(at) {
+            data.insert("logprobs".into(), logprobs.clone());
+        }
         let fields = item.content_fields(at);
         if !fields.is_empty() {
             data.insert("content".into(), fields.into());

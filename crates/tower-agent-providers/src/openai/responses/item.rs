@@ -132,10 +132,21 @@ impl Item {
         fields
     }
 
-    /// Returns the fields of a content part other than its text.
+    fn content_part(&self, at: u64) -> Option<&Map<String, Value>> {
+        let parts = self.fields.get("content")?.as_array()?;
+        parts.get(usize::try_from(at).ok()?)?.as_object()
+    }
+
+    /// Returns the log probabilities of a content part, if there are any.
+    pub(super) fn logprobs(&self, at: u64) -> Option<&Value> {
+        let logprobs = self.content_part(at)?.get("logprobs")?;
+        logprobs.as_array().filter(|list| !list.is_empty())?;
+        Some(logprobs)
+    }
+
+    /// Returns the fields of a content part other than its text that are sent back.
     pub(super) fn content_fields(&self, at: u64) -> Map<String, Value> {
-        let part = self.fields.get("content").and_then(Value::as_array);
-        let part = part.and_then(|parts| parts.get(usize::try_from(at).ok()?)?.as_object());
+        let part = self.content_part(at);
         let is_refusal =
             part.is_some_and(|part| part.get("type").is_some_and(|kind| kind == "refusal"));
         let mut fields = Map::new();

@@ -18,6 +18,7 @@ impl Protocol for Responses {
     const BASE_URL: &'static str = "https://api.openai.com/v1";
     const BASE_URL_VARIABLE: &'static str = "OPENAI_BASE_URL";
     const KEY_VARIABLE: &'static str = "OPENAI_API_KEY";
+    const USAGE: &'static [&'static str] = &["/usage", "/response/usage"];
 
     fn base_url<'a>(&self, given: &'a str) -> Cow<'a, str> {
         with_version(given, "/v1")

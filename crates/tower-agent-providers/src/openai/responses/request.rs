@@ -3,9 +3,10 @@ use serde_json::Value;
 
 use super::super::settings::{effort, retention};
 use super::input::input;
-use super::tools::{choice, tools};
+use super::provider::PROVIDER;
+use super::tools::{choice, server_tool, tools};
 use crate::json::Object;
-use crate::protocol::{Call, unsupported};
+use crate::protocol::{Call, unsupported, with_server_tools};
 use tower_agent::error::Result;
 use tower_agent::model::{ResponseFormat, Settings};
 
@@ -18,7 +19,8 @@ const GUARDED: &[&str] = &["input", "tools", "text.format", "stream"];
 pub(super) fn body(call: &Call<'_>, out: &mut Vec<u8>) -> Result<()> {
     let request = call.request();
     let settings = request.settings();
-    let mut json = Object::body(out, &settings.extra, GUARDED);
+    let extra = with_server_tools(settings, PROVIDER, server_tool)?;
+    let mut json = Object::body(out, &extra, GUARDED);
     json.array("input", |items| input(request, items))?;
     if settings.extra.get("model").is_none_or(Value::is_null) {
         json.field("model", call.require_model()?)?;

@@ -1,11 +1,12 @@
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::provider::{PROTOCOL, added};
 use super::strict::is_strict;
 use crate::json::{self, Object};
 use crate::protocol::unsupported;
 use tower_agent::error::Result;
-use tower_agent::model::{ModelRequest, ToolChoice};
+use tower_agent::model::{ModelRequest, ServerToolKind, ToolChoice};
 use tower_agent::tool::ToolDeclaration;
 
 pub(super) fn tools(request: &ModelRequest, out: &mut Vec<u8>) -> Result<()> {
@@ -14,6 +15,17 @@ pub(super) fn tools(request: &ModelRequest, out: &mut Vec<u8>) -> Result<()> {
             tool(declaration, out)
         })
     })
+}
+
+/// Returns a tool of the server.
+pub(super) fn server_tool(kind: ServerToolKind) -> Option<Value> {
+    match kind {
+        ServerToolKind::WebSearch => Some(json!({ "type": "web_search" })),
+        ServerToolKind::CodeExecution => {
+            Some(json!({ "type": "code_interpreter", "container": { "type": "auto" } }))
+        }
+        _ => None,
+    }
 }
 
 fn tool(tool: &ToolDeclaration, out: &mut Vec<u8>) -> Result<()> {

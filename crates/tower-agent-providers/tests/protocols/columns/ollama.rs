@@ -70,6 +70,10 @@ impl Column for OllamaColumn {
 
     const LACKS: &'static [(&'static str, &'static str)] = &[
         ("a_refusal", "a refusal is text"),
+        (
+            "the_usage_is_kept_as_it_is_stated_if_it_was_to_be",
+            "its counts stand among the other fields of a response",
+        ),
         ("an_error_in_place_of_an_answer", NO_KIND),
         ("an_error_before_any_delta", NO_KIND),
         ("an_error_after_some_deltas", NO_KIND),

@@ -5,4 +5,6 @@ mod cohere;
 mod gemini;
 mod interactions;
 mod ollama;
+mod options;
 mod responses;
+mod server_tools;

@@ -831,3 +831,22 @@ async fn items_stand_in_the_order_of_the_output_whenever_they_ended() {
     // Calls stand as the consumer has seen them, after all that was said before them.
     assert_eq!(ids, ["one", "two", "msg_1", "three", "fc_2", "fc_1"]);
 }
+
+#[tokio::test]
+async fn log_probabilities_are_kept_and_not_sent_back() {
+    let logprobs = json!([{ "token": "a", "logprob": -0.1 }]);
+    let items = json!([{
+        "type": "message", "role": "assistant",
+        "content": [{ "type": "output_text", "text": "a", "logprobs": logprobs }],
+    }]);
+    let response = answered(output(items)).await.unwrap();
+    let Part::Text(text) = &response.message().parts()[0] else {
+        panic!("{response:?}");
+    };
+    assert_eq!(
+        text.provider.get("openai_responses").unwrap()["logprobs"],
+        logprobs
+    );
+    let sent = sent_after(&response).await;
+    assert!(!json!(sent).to_string().contains("logprob"), "{sent:?}");
+}

@@ -10,6 +10,8 @@ use crate::answer::{Answer, End, call, reasoning, refusal, text};
 use crate::column::{Column, model, stream_of, streamed};
 use crate::server::{Server, json as reply};
 use tower_agent::ModelRequest;
+use tower_agent_providers::HttpModel;
+use tower_agent_providers::protocol::Protocol;
 
 fn greeting() -> Answer {
     Answer::new([text(&["Hel", "lö, ", "🦀", "!"])])
@@ -255,4 +257,35 @@ pub(crate) async fn fields_that_are_null<C: Column>() {
     assert_said::<C>(&plain, &answer);
     assert_eq!(plain.finish_reason(), &FinishReason::ToolCalls);
     assert_eq!(plain.usage(), Usage::default());
+}
+
+pub(crate) async fn the_usage_is_kept_as_it_is_stated_if_it_was_to_be<C: Column>() {
+    let answer = Answer::new([text(&["ok"])]);
+    let body = C::body(&answer);
+    let replies = [
+        reply(200, &body),
+        stream_of::<C, _>(C::events(&answer)),
+        reply(200, &body),
+    ];
+    let server = Server::start(replies).await;
+    let builder = HttpModel::<C::Protocol, _>::builder().base_url(&server.base_url);
+    let keeping = builder
+        .api_key("")
+        .model("test-model")
+        .keep_stated_usage(true);
+    let keeping = keeping.build().unwrap();
+    let plain = test_support::call(keeping.clone(), ModelRequest::default())
+        .await
+        .unwrap();
+    let (streamed, _) = test_support::stream(keeping, ModelRequest::default()).await;
+    let mut places = C::Protocol::USAGE.iter();
+    let stated = places.find_map(|place| body.pointer(place)).unwrap();
+    assert_eq!(plain.metadata().stated_usage(), Some(stated));
+    let streamed = streamed.unwrap();
+    assert!(streamed.metadata().stated_usage().is_some());
+
+    let plain = test_support::call(model::<C>(&server), ModelRequest::default())
+        .await
+        .unwrap();
+    assert_eq!(plain.metadata().stated_usage(), None);
 }

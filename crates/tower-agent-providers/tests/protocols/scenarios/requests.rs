@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 use tower_agent::message::{ProviderData, Reasoning, Text, ToolCall, ToolResult};
-use tower_agent::model::{ReasoningEffort, ResponseFormat, ToolChoice};
+use tower_agent::model::{ReasoningEffort, ResponseFormat, ServerTool, ToolChoice};
 use tower_agent::tool::ToolDeclaration;
 use tower_agent::{
     Agent, AgentRequest, Error, ErrorKind, Message, ModelRequest, Part, Role, Settings, Tool,
@@ -374,6 +374,9 @@ pub(crate) async fn every_setting_is_sent_or_refused<C: Column>() {
         }),
         ("one call", |settings| {
             settings.parallel_tool_calls = Some(false)
+        }),
+        ("web search", |settings| {
+            settings.server_tools = vec![ServerTool::web_search()]
         }),
         ("low", |settings| {
             settings.reasoning_effort = Some(ReasoningEffort::Low)

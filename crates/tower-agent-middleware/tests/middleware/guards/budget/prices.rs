@@ -232,3 +232,20 @@ async fn a_cache_that_is_kept_for_long_costs_more_to_write() {
         assert_eq!((account.used().cost * 1e9).round() / 1e3, 100.0 * price);
     }
 }
+
+#[tokio::test]
+async fn what_the_provider_says_of_the_cache_counts_more_than_the_setting() {
+    for (said, long) in [(40, 40.0), (0, 0.0), (1000, 100.0)] {
+        let metadata = Metadata::default().with_long_cache_write_tokens(said);
+        let answer = ModelResponse::from_text("hi").with_usage(usage(100, 0, 100, 0, 0));
+        let answer = Turn::response(answer.with_metadata(metadata));
+        let account = Account::new(fails());
+        let model = charged(&account, BoxModel::new(ScriptedModel::new([answer])));
+        let mut request = asks(Some("careful"));
+        let cache = PromptCache::new().with_retention(CacheRetention::Long);
+        request.settings_mut().prompt_cache = Some(cache);
+        model.oneshot(request).await.unwrap();
+        let cost = (account.used().cost * 1e9).round() / 1e3;
+        assert_eq!(cost, (100.0 - long) * 5.0 + long * 8.0);
+    }
+}

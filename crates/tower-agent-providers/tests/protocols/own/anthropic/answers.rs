@@ -416,3 +416,63 @@ async fn a_plain_answer_to_a_streamed_call_and_the_other_way_round() {
         (&json!(true), None)
     );
 }
+
+/// vercel/ai, `anthropic-compaction`: the answer's own counts leave out the call that compacted the
+/// conversation.
+#[tokio::test]
+async fn every_call_that_an_answer_took_counts() {
+    let body = answer_with_usage(json!({
+        "input_tokens": 682, "output_tokens": 40,
+        "iterations": [
+            { "type": "compaction", "input_tokens": 60_385, "output_tokens": 300,
+              "cache_creation_input_tokens": 7 },
+            { "type": "message", "input_tokens": 682, "output_tokens": 40 },
+        ],
+    }));
+    let usage = usage_of(body).await;
+    assert_eq!((usage.input_tokens, usage.output_tokens), (61_074, 340));
+    assert_eq!(usage.cache_write_tokens, 7);
+}
+
+#[tokio::test]
+async fn iterations_that_say_less_or_nothing_change_no_count() {
+    for iterations in [
+        json!(null),
+        json!([]),
+        json!("?"),
+        json!([{ "type": "message", "input_tokens": 1 }]),
+    ] {
+        let body = answer_with_usage(
+            json!({ "input_tokens": 6, "output_tokens": 4, "iterations": iterations }),
+        );
+        let usage = usage_of(body).await;
+        assert_eq!((usage.input_tokens, usage.output_tokens), (6, 4));
+    }
+}
+
+#[tokio::test]
+async fn tokens_that_the_cache_keeps_for_an_hour_are_told_apart() {
+    let body = answer_with_usage(json!({
+        "input_tokens": 6, "output_tokens": 4, "cache_creation_input_tokens": 30,
+        "cache_creation": { "ephemeral_5m_input_tokens": 10, "ephemeral_1h_input_tokens": 20 },
+    }));
+    let response = read(body).await;
+    assert_eq!(response.usage().cache_write_tokens, 30);
+    assert_eq!(response.metadata().long_cache_write_tokens(), Some(20));
+}
+
+fn answer_with_usage(usage: Value) -> Value {
+    let mut body = answer(json!([text_block("ok")]), "end_turn");
+    body["usage"] = usage;
+    body
+}
+
+async fn usage_of(body: Value) -> tower_agent::Usage {
+    read(body).await.usage()
+}
+
+async fn read(body: Value) -> tower_agent::ModelResponse {
+    let server = Server::start([reply(200, &body)]).await;
+    let request = ModelRequest::new([Message::user("Hi.")]);
+    call(model(&server), request).await.unwrap()
+}

@@ -275,3 +275,45 @@ fn a_base_url_may_end_with_the_version_or_not() {
         assert_eq!(Messages::default().base_url(given), expected, "{given}");
     }
 }
+
+fn answers_with(schema: Value) -> ModelRequest {
+    request(|settings| {
+        settings.response_format = Some(ResponseFormat::JsonSchema {
+            name: "tree".into(),
+            schema,
+            strict: true,
+        });
+    })
+}
+
+fn tree(below: Value) -> Value {
+    json!({
+        "type": "object",
+        "properties": { "root": { "$ref": "#/$defs/Node" } },
+        "$defs": {
+            "Node": { "type": "object", "properties": { "below": below } },
+            "Leaf": { "type": "string" },
+        },
+    })
+}
+
+/// egonSchiele/agency-lang#487: the provider answers "Circular reference detected".
+#[test]
+fn a_schema_that_refers_to_itself_stands_in_the_instructions() {
+    let whole = json!({ "type": "object", "properties": { "next": { "$ref": "#" } } });
+    let list = json!({ "type": "array", "items": { "$ref": "#/$defs/Node" } });
+    for schema in [tree(list), whole] {
+        let mut request = answers_with(schema.clone());
+        request.add_instructions("Be brief.");
+        let sent = body(&request);
+        assert_eq!(sent.get("output_config"), None, "{sent}");
+        assert_eq!(sent["system"][0]["text"], "Be brief.");
+        let text = sent["system"][1]["text"].as_str().unwrap();
+        assert!(text.ends_with(&schema.to_string()), "{text}");
+    }
+    // The same part twice is no circle.
+    let leaf = json!({ "anyOf": [{ "$ref": "#/$defs/Leaf" }, { "$ref": "#/$defs/Leaf" }] });
+    let sent = body(&answers_with(tree(leaf)));
+    assert_eq!(sent["output_config"]["format"]["type"], "json_schema");
+    assert_eq!(sent.get("system"), None);
+}

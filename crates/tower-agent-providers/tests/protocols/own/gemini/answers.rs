@@ -385,3 +385,22 @@ async fn an_array_of_chunks() {
         &Message::new(Role::Assistant, [Part::from_text("Hello")])
     );
 }
+
+#[tokio::test]
+async fn probabilities_and_further_candidates_are_kept() {
+    let chosen = |token: &str| json!({ "chosenCandidates": [{ "token": token }] });
+    let first = json!({
+        "content": { "parts": [{ "text": "a" }] }, "finishReason": "STOP", "index": 0,
+        "avgLogprobs": -0.5, "logprobsResult": chosen("a"),
+    });
+    let other = json!({ "content": { "parts": [{ "text": "b" }] }, "index": 1 });
+    let body = json!({ "candidates": [other, first] });
+    let response = both(body).await.unwrap();
+    assert_eq!(response.text(), "a");
+    let expected = json!({
+        "avgLogprobs": -0.5,
+        "logprobsResult": chosen("a"),
+        "candidates": [other],
+    });
+    assert_eq!(response.message().provider(), &ours(expected));
+}

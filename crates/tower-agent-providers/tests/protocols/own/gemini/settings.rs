@@ -307,3 +307,54 @@ fn a_base_url_may_leave_out_the_version() {
         assert_eq!(GenerateContent::default().base_url(given), expected);
     }
 }
+
+/// googleapis/python-genai#867: "Function calling with a response mime type: 'application/json' is
+/// unsupported".
+#[tokio::test]
+async fn a_schema_beside_tools_stands_in_the_instructions_of_older_models() {
+    let schema = json!({ "type": "object" });
+    let request = || {
+        let mut settings = Settings::default();
+        settings.response_format = Some(ResponseFormat::JsonSchema {
+            name: "x".into(),
+            schema: schema.clone(),
+            strict: true,
+        });
+        let mut request = request(settings);
+        request.add_instructions("Be brief.");
+        request
+    };
+    let tool = || Arc::new(ToolDeclaration::new("look", "Looks."));
+    let with_tools = || request().with_tools(Arc::new(vec![tool()]));
+    let body = sent_as("gemini-2.5-flash", with_tools()).await.body;
+    assert_eq!(body.get("generationConfig"), None, "{body}");
+    let parts = body["systemInstruction"]["parts"].as_array().unwrap();
+    assert_eq!(parts.len(), 2);
+    let text = parts[1]["text"].as_str().unwrap();
+    assert!(text.ends_with(&schema.to_string()), "{text}");
+    for (model, request) in [
+        ("gemini-2.5-flash", request()),
+        ("gemini-3-flash-preview", with_tools()),
+    ] {
+        let body = sent_as(model, request).await.body;
+        assert_eq!(body["generationConfig"]["responseJsonSchema"], schema);
+        assert_eq!(
+            body["systemInstruction"]["parts"].as_array().unwrap().len(),
+            1
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_answer_says_why_the_schema_stood_in_the_instructions() {
+    let server = Server::start([says("no"), says("no"), says("no")]).await;
+    let look = tower_agent::Tool::function("look", "Looks.", |_: Value| "seen");
+    let agent = tower_agent::Agent::builder(named(&server, "gemini-2.5-flash"))
+        .tool(look)
+        .build()
+        .unwrap();
+    let error = agent.run_typed::<Vec<u8>>("Count!").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidAnswer);
+    let reason = "since models before Gemini 3 take no schema beside tools";
+    assert!(error.message().ends_with(reason), "{error}");
+}
