@@ -2,7 +2,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use futures_util::Stream;
@@ -322,6 +322,12 @@ impl ActiveRun {
         }
     }
 
+    /// Waits: the reader must also learn that the run was stopped.
+    fn wait(&mut self, cx: &mut Context<'_>) -> Poll<Option<Event>> {
+        self.reader.clone_from(cx.waker());
+        Poll::Pending
+    }
+
     /// Returns whether the run must be stopped, once.
     fn is_late(&mut self, cx: &mut Context<'_>) -> bool {
         let Some(deadline) = &mut self.deadline else {
@@ -419,21 +425,13 @@ impl Stream for AgUiRun {
 
 impl ActiveRun {
     /// Returns the next event, as a stream does.
-    #[inline]
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Event>> {
-        let polled = self.poll_event(cx);
-        if polled.is_pending() {
-            // Whatever it waits for, it must learn that it was stopped.
-            self.reader.clone_from(cx.waker());
-        }
-        polled
-    }
-
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<Event>> {
         let this = self;
         loop {
             if let Some(saving) = &mut this.saving {
-                let saved = ready!(Pin::new(saving).poll(cx));
+                let Poll::Ready(saved) = Pin::new(saving).poll(cx) else {
+                    return this.wait(cx);
+                };
                 this.saving = None;
                 match saved {
                     Ok(()) => {}
@@ -455,7 +453,9 @@ impl ActiveRun {
                 continue;
             }
             if let Some(translating) = &mut this.translating {
-                let result = ready!(translating.as_mut().poll(cx));
+                let Poll::Ready(result) = translating.as_mut().poll(cx) else {
+                    return this.wait(cx);
+                };
                 this.translating = None;
                 match result {
                     Ok(response) => {
@@ -472,7 +472,7 @@ impl ActiveRun {
             };
             // A panic would cut the connection, and the client is owed an end of the run.
             match catch_unwind(AssertUnwindSafe(|| agent.poll_ready(cx))) {
-                Ok(Poll::Pending) => return Poll::Pending,
+                Ok(Poll::Pending) => return this.wait(cx),
                 Ok(Poll::Ready(true)) => {
                     if this.is_piece() {
                         return Poll::Ready(this.take_piece());

@@ -41,7 +41,7 @@ const MAX_ERROR: usize = 1 << 20;
 /// query and keys. Failed calls are not retried here: put a
 /// retry layer around the model or under it.
 ///
-/// A response is read up to a [limit](HttpModelBuilder::max_response). The default client has [time limits](crate::TimeLimits) for a server that is silent. Another
+/// A response is read up to a [limit](crate::HttpModelBuilder::max_response). The default client has [time limits](crate::TimeLimits) for a server that is silent. Another
 /// HTTP service needs its own, or the model a `TimeoutLayer`: without either, a run waits for ever.
 pub struct HttpModel<P, S> {
     http: S,
