@@ -20,19 +20,18 @@
 //!
 //! The fields of [`extra`](tower_agent::Settings::extra) are merged with the body of a request, in each
 //! protocol: objects field by field at any depth, the items of a list after ours. Any other value
-//! replaces ours, and `null` removes it. So a server's tools stand beside the agent's:
+//! replaces ours, and `null` removes it.
 //!
 //! ```
 //! # use serde_json::json;
 //! let mut settings = tower_agent::Settings::default();
-//! settings.extra.insert("tools".into(), json!([{ "type": "web_search" }]));
 //! settings.extra.insert("text".into(), json!({ "verbosity": "low" }));
 //! ```
 //!
 //! A call whose extra fields would replace or remove what the agent has set fails with
 //! [`InvalidRequest`](tower_agent::ErrorKind::InvalidRequest): its messages, its tools, and the format of
 //! its answer.
-
+//!
 //! # Server tools
 //!
 //! A tool that the provider runs itself is one of the request's

@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::base_url::BaseUrl;
 use super::build_error::BuildError;
-use super::config::{Config, FetchKey, KeySource};
+use super::config::{Config, FetchKey, KeySource, sensitive};
 use super::model::HttpModel;
 use super::secrets::{Secrets, without_secrets};
 use crate::protocol::{Framing, Protocol};
@@ -307,12 +307,6 @@ fn environment(name: &str) -> Option<String> {
     std::env::var(name)
         .ok()
         .filter(|value| !value.trim().is_empty())
-}
-
-pub(super) fn sensitive(value: &str) -> Option<HeaderValue> {
-    let mut value = HeaderValue::from_str(value).ok()?;
-    value.set_sensitive(true);
-    Some(value)
 }
 
 impl<P: Protocol> fmt::Debug for HttpModelBuilder<P> {

@@ -6,7 +6,6 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::base_url::BaseUrl;
 use super::build_error::BuildError;
-use super::builder::sensitive;
 use super::connection;
 use super::secrets::Secrets;
 use crate::protocol::Protocol;
@@ -111,4 +110,11 @@ impl Config {
             }
         }
     }
+}
+
+/// Returns the value of a header that layers do not print.
+pub(super) fn sensitive(value: &str) -> Option<HeaderValue> {
+    let mut value = HeaderValue::from_str(value).ok()?;
+    value.set_sensitive(true);
+    Some(value)
 }
