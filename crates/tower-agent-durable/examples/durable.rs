@@ -14,7 +14,7 @@ use tower_agent::{
     Agent, AgentRequest, BoxError, Effect, ModelRequest, ModelResponse, Resolution, Tool,
 };
 use tower_agent_durable::Sqlite;
-use tower_agent_durable::journal::{Durable, JournalError, Unfinished};
+use tower_agent_durable::journal::{Durable, JournalError, RunQuery, Unfinished};
 
 const RUN: &str = "invoice 7";
 
@@ -62,7 +62,7 @@ async fn main() -> Result<(), BoxError> {
     let command = std::env::args().nth(1).unwrap_or_default();
     let answer = match &*command {
         "list" => {
-            for run in runs.list().await? {
+            for run in runs.list(&RunQuery::new()).await? {
                 println!("{} of {}: {}", run.id, run.agent, run.status);
                 for step in runs.steps(&run).await? {
                     let state = if step.ended_at.is_some() {

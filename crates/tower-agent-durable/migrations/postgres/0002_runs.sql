@@ -15,11 +15,17 @@ CREATE TABLE tower_agent_runs (
     status TEXT NOT NULL,
     -- What the run waits for, has ended with and goes on from, as JSON.
     ended TEXT,
+    -- The open interrupts and the error of that, as JSON, for lists.
+    summary TEXT,
     -- In milliseconds since 1970.
     started_at BIGINT NOT NULL,
     updated_at BIGINT NOT NULL,
     UNIQUE (owner, run)
 );
+
+-- For lists, the latest first.
+CREATE INDEX tower_agent_runs_started ON tower_agent_runs (started_at, run, owner);
+CREATE INDEX tower_agent_runs_started_of_owner ON tower_agent_runs (owner, started_at, run);
 
 -- The requests of a run: the first, and those that resumed it.
 CREATE TABLE tower_agent_run_inputs (

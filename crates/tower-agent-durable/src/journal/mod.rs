@@ -196,8 +196,12 @@ mod record;
 mod run_end;
 mod run_info;
 mod run_key;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod run_query;
 mod run_service;
 mod run_status;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod run_summary;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod runs;
 mod step_id;
@@ -224,6 +228,8 @@ pub use self::record::{Outcome, Record};
 pub use self::run_end::RunEnd;
 pub use self::run_info::RunInfo;
 pub use self::run_key::RunKey;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub use self::run_query::RunQuery;
 pub use self::run_status::RunStatus;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub use self::runs::Runs;

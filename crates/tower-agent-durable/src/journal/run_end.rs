@@ -71,6 +71,15 @@ impl RunEnd {
             Self::Completed { .. } | Self::Failed(_) => &[],
         }
     }
+
+    /// Returns the error of a run that has failed.
+    #[must_use]
+    pub const fn error(&self) -> Option<&Error> {
+        match self {
+            Self::Failed(error) => Some(error),
+            Self::Completed { .. } | Self::Waiting { .. } => None,
+        }
+    }
 }
 
 /// Its form without the version.

@@ -54,17 +54,13 @@ impl RunInfo {
         end: Option<&RunEnd>,
         at: SystemTime,
     ) -> Self {
-        let error = match end {
-            Some(RunEnd::Failed(error)) => Some(error.clone()),
-            Some(RunEnd::Completed { .. } | RunEnd::Waiting { .. }) | None => None,
-        };
         Self {
             id: id.into(),
             agent: agent.into(),
             user: None,
             status,
             interrupts: end.map_or_else(Vec::new, |end| end.interrupts().to_vec()),
-            error,
+            error: end.and_then(RunEnd::error).cloned(),
             epoch: 0,
             started_at: at,
             updated_at: at,

@@ -7,10 +7,11 @@ use tower_agent::agent::SavedRequest;
 use super::error::JournalError;
 use super::intent::Intent;
 use super::next_request::next_request;
-use super::run_end::RunEnd;
 use super::run_info::RunInfo;
 use super::run_key::RunKey;
+use super::run_query::RunQuery;
 use super::run_status::RunStatus;
+use super::run_summary::RunSummary;
 use super::step_info::StepInfo;
 use super::tables::{ended, from_json, unknown};
 use crate::database::{Row, Sql, Value, Wait};
@@ -22,15 +23,14 @@ use crate::time::{millis, now, time};
 ///
 /// ```
 /// use tower_agent_durable::Sqlite;
-/// use tower_agent_durable::journal::RunStatus;
+/// use tower_agent_durable::journal::{RunQuery, RunStatus};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), tower_agent::BoxError> {
 /// let database = Sqlite::in_memory().await?;
-/// for run in database.runs().list().await? {
-///     if run.status == RunStatus::Waiting {
-///         println!("{} waits for {:?}", run.id, run.interrupts);
-///     }
+/// let waiting = RunQuery::new().status(RunStatus::Waiting);
+/// for run in database.runs().list(&waiting).await? {
+///     println!("{} waits for {:?}", run.id, run.interrupts);
 /// }
 /// # Ok(())
 /// # }
@@ -41,11 +41,17 @@ use crate::time::{millis, now, time};
 /// ```
 /// # use std::time::SystemTime;
 /// # use tower_agent::Agent;
-/// # use tower_agent_durable::journal::{RunStatus, Runs};
+/// # use tower_agent_durable::journal::{RunQuery, RunStatus, Runs};
 /// # async fn start_again(runs: Runs, agent: Agent) -> Result<(), tower_agent::BoxError> {
-/// for run in runs.list().await? {
-///     if run.status == RunStatus::Running && !run.is_alive(SystemTime::now()) {
-///         agent.run(runs.request(&run).await?).await?;
+/// let mut running = RunQuery::new().status(RunStatus::Running);
+/// loop {
+///     let page = runs.list(&running).await?;
+///     let Some(last) = page.last() else { break };
+///     running = running.after(last);
+///     for run in page {
+///         if !run.is_alive(SystemTime::now()) {
+///             agent.run(runs.request(&run).await?).await?;
+///         }
 ///     }
 /// }
 /// # Ok(())
@@ -54,18 +60,38 @@ use crate::time::{millis, now, time};
 #[derive(Clone, Debug)]
 pub struct Runs(Arc<dyn Sql>);
 
-const ALL: &str = "\
-    SELECT run, agent, owner, status, ended, epoch, started_at, updated_at FROM tower_agent_runs \
-    ORDER BY started_at DESC, run, owner";
+/// Returns a statement that reads runs, with the rest of it.
+macro_rules! select {
+    ($rest:literal) => {
+        concat!(
+            "SELECT run, agent, owner, status, summary, epoch, started_at, updated_at \
+             FROM tower_agent_runs WHERE ",
+            $rest
+        )
+    };
+}
 
-const ONE: &str = "\
-    SELECT run, agent, owner, status, ended, epoch, started_at, updated_at FROM tower_agent_runs \
-    WHERE owner = $1 AND run = $2";
+/// Returns a statement that reads a page of runs, with a condition in front of the others.
+macro_rules! list {
+    ($condition:literal) => {
+        concat!(
+            select!($condition),
+            "started_at >= $1 AND started_at < $2 AND (started_at, run, owner) < ($3, $4, $5) \
+             AND ($6 = '' OR agent = $6) AND ($7 = '' OR status = $7) \
+             ORDER BY started_at DESC, run DESC, owner DESC LIMIT $8"
+        )
+    };
+}
+
+const LIST: &str = list!("");
+
+// Another statement, so that the database finds an index for it.
+const LIST_OF_USER: &str = list!("owner = $9 AND ");
+
+const ONE: &str = select!("owner = $1 AND run = $2");
 
 #[cfg(feature = "threads")]
-const WAITING: &str = "\
-    SELECT run, agent, owner, status, ended, epoch, started_at, updated_at FROM tower_agent_runs \
-    WHERE agent = $1 AND status = $2";
+const WAITING: &str = select!("agent = $1 AND status = $2");
 
 const STEPS: &str = "\
     SELECT s.id, s.intent, s.attempt, s.begun_at, s.ended_at FROM tower_agent_run_steps s \
@@ -92,32 +118,59 @@ impl Runs {
         Self(Arc::new(database))
     }
 
-    /// Returns all runs, the latest first.
+    /// Returns a page of runs, those that started last first. It reads no conversation.
     ///
     /// A run whose end cannot be read, such as one that a later version of this crate has written, has
     /// the status [`Unreadable`](RunStatus::Unreadable); [`get`](Self::get) returns why.
     ///
+    /// ```
+    /// # use tower_agent_durable::Sqlite;
+    /// use tower_agent_durable::journal::{RunQuery, RunStatus};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tower_agent::BoxError> {
+    /// # let runs = Sqlite::in_memory().await?.runs();
+    /// let mut query = RunQuery::of_agent("clerk").status(RunStatus::Failed);
+    /// loop {
+    ///     let page = runs.list(&query).await?;
+    ///     let Some(last) = page.last() else { break };
+    ///     query = query.after(last);
+    ///     for run in page {
+    ///         println!("{}: {:?}", run.id, run.error);
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     ///
     /// Fails if the database does.
-    pub async fn list(&self) -> Result<Vec<RunInfo>, JournalError> {
-        let rows = self.0.read(ALL, &[]).await?;
-        let mut runs = Vec::with_capacity(rows.len());
-        for row in &rows {
-            let run = match ended(row) {
-                Ok(end) => RunInfo::read(row, end.as_ref())?,
-                // A run of a later version must not hide the others from the operator.
-                Err(JournalError::Store(StoreError::NewerFormat { .. } | StoreError::Data(_))) => {
-                    RunInfo {
-                        status: RunStatus::Unreadable,
-                        ..RunInfo::read(row, None)?
-                    }
-                }
-                Err(error) => return Err(error),
-            };
-            runs.push(run);
-        }
-        Ok(runs)
+    pub async fn list(&self, query: &RunQuery) -> Result<Vec<RunInfo>, JournalError> {
+        let since = query.since.map_or(i64::MIN, millis);
+        let before = query.before.map_or(i64::MAX, millis);
+        let last = query.after.as_ref();
+        let mut values = vec![
+            since.into(),
+            before.into(),
+            last.map_or(i64::MAX, |last| millis(last.started_at)).into(),
+            last.map_or("", |last| &last.id).into(),
+            last.and_then(|last| last.user.as_deref())
+                .unwrap_or_default()
+                .into(),
+            query.agent.as_deref().unwrap_or_default().into(),
+            query.status.map_or("", |status| status.as_str()).into(),
+            query.limit.into(),
+        ];
+        let sql = match &query.user {
+            Some(user) => {
+                values.push((&**user).into());
+                LIST_OF_USER
+            }
+            None => LIST,
+        };
+        let rows = self.0.read(sql, &values).await?;
+        rows.iter().map(RunInfo::read_or_mark).collect()
     }
 
     /// Returns the runs of an agent that wait, in any order.
@@ -136,10 +189,10 @@ impl Runs {
     ///
     /// # Errors
     ///
-    /// Fails if the run does not exist, or its end cannot be read.
+    /// Fails if the run does not exist, or what its end says cannot be read.
     pub async fn get(&self, run: impl Into<RunKey>) -> Result<RunInfo, JournalError> {
         let row = self.row(&run.into()).await?;
-        RunInfo::read(&row, ended(&row)?.as_ref())
+        RunInfo::read(&row, summary(&row)?)
     }
 
     async fn row(&self, key: &RunKey) -> Result<Row, JournalError> {
@@ -296,17 +349,40 @@ fn values(key: &RunKey) -> Result<[Value<'_>; 2], StoreError> {
     Ok([key.owner().into(), (&*key.run).into()])
 }
 
+/// Returns the summary of the run's end, if it has one.
+fn summary(row: &Row) -> Result<Option<RunSummary>, StoreError> {
+    let text = row.optional_text("summary")?;
+    text.map(RunSummary::from_json).transpose()
+}
+
 impl RunInfo {
-    fn read(row: &Row, end: Option<&RunEnd>) -> Result<Self, JournalError> {
+    /// Reads a run, also one whose end cannot be read: a run of a later version must not hide the others
+    /// from the operator.
+    fn read_or_mark(row: &Row) -> Result<Self, JournalError> {
+        match summary(row) {
+            Ok(end) => Self::read(row, end),
+            Err(StoreError::NewerFormat { .. } | StoreError::Data(_)) => Ok(Self {
+                status: RunStatus::Unreadable,
+                ..Self::read(row, None)?
+            }),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn read(row: &Row, end: Option<RunSummary>) -> Result<Self, JournalError> {
         let status = RunStatus::from_name(row.text("status")?);
         let started_at = time(row.number("started_at")?);
         let mut info = Self::new(
             row.text("run")?,
             row.text("agent")?,
             status,
-            end,
+            None,
             started_at,
         );
+        if let Some(end) = end {
+            info.interrupts = end.interrupts;
+            info.error = end.error;
+        }
         let owner = row.text("owner")?;
         info.user = (!owner.is_empty()).then(|| owner.into());
         info.epoch = row.number("epoch")?;

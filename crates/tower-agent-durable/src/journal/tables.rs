@@ -15,6 +15,7 @@ use super::record::Record;
 use super::run_end::RunEnd;
 use super::run_key::RunKey;
 use super::run_status::RunStatus;
+use super::run_summary::RunSummary;
 use super::step_id::StepId;
 use crate::database::{Row, Sql, Transaction, Value, Wait};
 use crate::error::StoreError;
@@ -36,8 +37,8 @@ const REQUESTS: &str = "\
 
 const START: &str = "\
     UPDATE tower_agent_runs \
-    SET agent = $2, epoch = $3, input = $4, conversation = $5, status = $6, ended = NULL \
-    WHERE id = $1";
+    SET agent = $2, epoch = $3, input = $4, conversation = $5, status = $6, \
+    ended = NULL, summary = NULL WHERE id = $1";
 
 const ADD_INPUT: &str = "\
     INSERT INTO tower_agent_run_inputs (run, number, fingerprint, request) \
@@ -74,7 +75,7 @@ const RELEASE: &str = "\
     DELETE FROM tower_agent_run_steps \
     WHERE run = $1 AND step = $2 AND attempt = $3 AND record IS NULL";
 
-const END: &str = "UPDATE tower_agent_runs SET status = $2, ended = $3 WHERE id = $1";
+const END: &str = "UPDATE tower_agent_runs SET status = $2, ended = $3, summary = $4 WHERE id = $1";
 
 pub(super) async fn start(database: &dyn Sql, input: &Input) -> Result<OpenRun, JournalError> {
     let key = input.key();
@@ -268,10 +269,11 @@ pub(super) async fn end(
 ) -> Result<(), JournalError> {
     let status = end.status().as_str();
     let ended = to_json(end)?;
+    let summary = to_json(&RunSummary::from(end))?;
     let mut tx = database.begin(Wait::Unlimited).await?;
     let id = check(&mut *tx, run).await?;
-    tx.execute(END, &[id.into(), status.into(), (&ended).into()])
-        .await?;
+    let values = [id.into(), status.into(), (&ended).into(), (&summary).into()];
+    tx.execute(END, &values).await?;
     Ok(tx.commit().await?)
 }
 

@@ -7,7 +7,7 @@ use serde_json::json;
 use tower::{Layer, ServiceExt};
 use tower_agent::{Agent, AgentRequest};
 use tower_agent_agui::AgUi;
-use tower_agent_durable::journal::RunKey;
+use tower_agent_durable::journal::{RunKey, RunQuery};
 use tower_agent_durable::{
     SessionKey, SessionLayer, SessionQuery, SessionStore, SessionThreads, Sqlite,
 };
@@ -68,7 +68,7 @@ async fn a_deleted_user_leaves_nothing_and_others_keep_their_data() {
     assert!(data.sessions.is_empty() && data.runs.is_empty());
     assert_eq!(store.delete_user("ann").await.unwrap(), 0);
     assert_eq!(store.list(&SessionQuery::new()).await.unwrap().len(), 2);
-    assert_eq!(store.runs().list().await.unwrap().len(), 3);
+    assert_eq!(store.runs().list(&RunQuery::new()).await.unwrap().len(), 3);
 }
 
 #[tokio::test]

@@ -28,6 +28,7 @@ async fn conforms<P: Place<Journal: Database>>(new: impl Fn() -> P) {
     runs::a_late_answer_is_refused_and_the_next_request_has_the_outcome(new()).await;
     runs::runs_that_have_ended_are_deleted_when_they_are_old(new()).await;
     runs::runs_are_listed_the_latest_first(new()).await;
+    runs::a_list_of_runs_has_pages_and_filters(new()).await;
     runs::a_run_whose_key_cannot_be_kept_is_refused_in_words(new()).await;
     programs::two_users_may_choose_one_run_id(new()).await;
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tower_agent::Error;
-use tower_agent_durable::journal::JournalError;
+use tower_agent_durable::journal::{JournalError, RunQuery};
 use tower_agent_durable::{Sqlite, StoreError};
 
 use super::breaking::World;
@@ -111,7 +111,14 @@ async fn a_file_that_is_created_on_a_full_disk_is_an_error_and_opens_with_more_s
         failed += 1;
         assert!(matches!(opened, Err(StoreError::Database(_))), "{opened:?}");
         let database = Sqlite::open(&file).await.unwrap();
-        assert!(database.runs().list().await.unwrap().is_empty());
+        assert!(
+            database
+                .runs()
+                .list(&RunQuery::new())
+                .await
+                .unwrap()
+                .is_empty()
+        );
         database.close().await;
         std::fs::remove_file(file).unwrap();
     }

@@ -8,7 +8,7 @@ use futures::future::join_all;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 use tower_agent::{Agent, AgentRequest, Effect, Tool};
-use tower_agent_durable::journal::{Durable, Journal};
+use tower_agent_durable::journal::{Durable, Journal, RunQuery};
 use tower_agent_durable::{Postgres, Sqlite};
 
 use crate::support::folder::Folder;
@@ -77,7 +77,10 @@ async fn a_journal_may_use_the_connections_of_the_application() {
         .unwrap();
     let database = Postgres::from_pool(pool.clone()).await.unwrap();
     make_at_once(database.clone(), 3).await;
-    assert_eq!(database.runs().list().await.unwrap().len(), 3);
+    assert_eq!(
+        database.runs().list(&RunQuery::new()).await.unwrap().len(),
+        3
+    );
     let count: (i64,) = sqlx::query_as("SELECT count(*) FROM tower_agent_runs")
         .fetch_one(&pool)
         .await
@@ -127,7 +130,10 @@ async fn as_many_runs_as_the_limit_says_are_made_at_once() {
         tokio::task::yield_now().await;
     }
     // The others have not begun, and one that is dropped leaves its place.
-    assert_eq!(database.runs().list().await.unwrap().len(), 2);
+    assert_eq!(
+        database.runs().list(&RunQuery::new()).await.unwrap().len(),
+        2
+    );
     runs[0].abort();
     may_end.add_permits(5);
     for (number, run) in runs.into_iter().enumerate() {

@@ -2,7 +2,9 @@
 
 use serde_json::json;
 use tower_agent::{AgentRequest, Effect};
-use tower_agent_durable::journal::{Begun, Journal, JournalError, Record, RunEnd, RunStatus};
+use tower_agent_durable::journal::{
+    Begun, Journal, JournalError, Record, RunEnd, RunQuery, RunStatus,
+};
 use tower_agent_durable::{Sqlite, StoreError};
 use tower_agent_middleware::approval::Approval;
 
@@ -81,14 +83,16 @@ async fn an_end_and_a_request_of_a_later_version_are_errors_and_are_left_alone()
     .await;
     runs.request("run 1").await.unwrap();
 
-    write(r#"UPDATE tower_agent_runs SET ended = replace(ended, '{"version":1,"end"', '{"version":2,"end"') WHERE run = 'run 1'"#)
-        .await;
+    write(
+        r#"UPDATE tower_agent_runs SET ended = replace(ended, '{"version":1,"end"', '{"version":2,"end"'), summary = replace(summary, '"version":1', '"version":2') WHERE run = 'run 1'"#,
+    )
+    .await;
     assert!(is_newer(runs.get("run 1").await));
     assert!(is_newer(runs.request("run 1").await));
     // The others are seen, and that there is one more.
     agent.run(request().with_run_id("run 2")).await.unwrap();
     let seen = async || {
-        let seen = runs.list().await.unwrap().into_iter();
+        let seen = runs.list(&RunQuery::new()).await.unwrap().into_iter();
         let seen = seen.map(|run| (run.id.to_string(), run.status, run.interrupts.len()));
         let mut seen: Vec<_> = seen.collect();
         seen.sort_by(|one, other| one.0.cmp(&other.0));
@@ -108,20 +112,22 @@ async fn an_end_and_a_request_of_a_later_version_are_errors_and_are_left_alone()
             .contains("format 2, but this version reads up to 1"),
         "{error}"
     );
-    write(r#"UPDATE tower_agent_runs SET ended = replace(ended, '{"version":2,"end"', '{"version":1,"end"') WHERE run = 'run 1'"#)
-        .await;
+    write(
+        r#"UPDATE tower_agent_runs SET ended = replace(ended, '{"version":2,"end"', '{"version":1,"end"'), summary = replace(summary, '"version":2', '"version":1') WHERE run = 'run 1'"#,
+    )
+    .await;
     assert_eq!(runs.get("run 1").await.unwrap().status, RunStatus::Waiting);
 
-    // Of a later version of what the end contains.
+    // Of a later version of what the end contains, which a list does not read.
     write(
         r#"UPDATE tower_agent_runs SET ended = replace(ended, '"checkpoint":{"head":{"version":1', '"checkpoint":{"head":{"version":2') WHERE run = 'run 1'"#,
     )
     .await;
     assert_eq!(
         seen().await,
-        [("run 1".to_owned(), RunStatus::Unreadable, 0), two.clone()]
+        [("run 1".to_owned(), RunStatus::Waiting, 1), two.clone()]
     );
-    let error = runs.get("run 1").await.unwrap_err().to_string();
+    let error = runs.request("run 1").await.unwrap_err().to_string();
     assert!(
         error.contains("format 2, but this version of tower-agent reads up to 1"),
         "{error}"

@@ -4,7 +4,7 @@ use tower_agent::{
     Action, Agent, AgentBuilder, AgentRequest, Callback, Effect, Error, ModelRequest,
     ModelResponse, Request, Tool,
 };
-use tower_agent_durable::journal::{Durable, JournalError, RunKey, RunStatus};
+use tower_agent_durable::journal::{Durable, JournalError, RunKey, RunQuery, RunStatus};
 
 use crate::support::place::{Database, Place, Seen};
 use crate::support::{
@@ -185,7 +185,7 @@ pub(crate) async fn two_users_may_choose_one_run_id(place: impl Place<Journal: D
         assert_eq!(balance_of(&database, user, question).await, answer);
     }
     let runs = database.runs();
-    assert_eq!(runs.list().await.unwrap().len(), 4);
+    assert_eq!(runs.list(&RunQuery::new()).await.unwrap().len(), 4);
     assert_eq!(runs.get("run 1").await.unwrap().user, None);
     let bobs = RunKey::new("run 1").of("bob");
     assert_eq!(runs.get(&bobs).await.unwrap().user.as_deref(), Some("bob"));

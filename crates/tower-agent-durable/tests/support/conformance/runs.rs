@@ -12,7 +12,9 @@ use tower_agent::{
     Request, Resolution, Settings, State, Tool, ToolRequest,
 };
 use tower_agent_durable::StoreError;
-use tower_agent_durable::journal::{Journal, JournalError, RunInfo, RunKey, RunStatus, StepKind};
+use tower_agent_durable::journal::{
+    Journal, JournalError, RunInfo, RunKey, RunQuery, RunStatus, StepKind,
+};
 use tower_agent_middleware::approval::{Approval, Decision};
 
 use super::input;
@@ -36,7 +38,7 @@ pub(crate) async fn a_run_is_seen_with_its_steps_and_what_it_waits_for_and_goes_
         .build()
         .unwrap()
     };
-    assert!(runs.list().await.unwrap().is_empty());
+    assert!(runs.list(&RunQuery::new()).await.unwrap().is_empty());
     let state = State::from_iter([("user".to_owned(), json!("ann"))]);
     let mut first = request().with_state(state);
     first.settings_mut().temperature = Some(0.5);
@@ -83,7 +85,7 @@ pub(crate) async fn a_run_is_seen_with_its_steps_and_what_it_waits_for_and_goes_
         kinds().await,
         is_done(&["model", "look", "model", "pay", "model"])
     );
-    assert_eq!(runs.list().await.unwrap().len(), 1);
+    assert_eq!(runs.list(&RunQuery::new()).await.unwrap().len(), 1);
 }
 
 pub(crate) async fn a_run_that_has_failed_goes_on_with_the_call_that_failed(
@@ -427,7 +429,7 @@ pub(crate) async fn runs_that_have_ended_are_deleted_when_they_are_old(
 
     let statuses = async || {
         let mut all = Vec::new();
-        for run in runs.list().await.unwrap() {
+        for run in runs.list(&RunQuery::new()).await.unwrap() {
             assert_eq!(&*run.id, run.status.as_str());
             all.push(run.id);
         }
@@ -440,7 +442,7 @@ pub(crate) async fn runs_that_have_ended_are_deleted_when_they_are_old(
         all
     );
     let oldest = runs
-        .list()
+        .list(&RunQuery::new())
         .await
         .unwrap()
         .iter()
@@ -482,7 +484,7 @@ pub(crate) async fn runs_that_have_ended_are_deleted_when_they_are_old(
     );
     // One that waits, one that has no process, and one that has ended.
     assert_eq!(runs.delete_untouched(later).await.unwrap(), 3);
-    assert!(runs.list().await.unwrap().is_empty());
+    assert!(runs.list(&RunQuery::new()).await.unwrap().is_empty());
 }
 
 pub(crate) async fn runs_are_listed_the_latest_first(place: impl Place<Journal: Database>) {
@@ -495,10 +497,10 @@ pub(crate) async fn runs_are_listed_the_latest_first(place: impl Place<Journal: 
             .await
             .unwrap();
     }
-    let listed = database.runs().list().await.unwrap();
+    let listed = database.runs().list(&RunQuery::new()).await.unwrap();
     assert_eq!(listed.len(), ids.len());
     // Of one moment, in the order of their bytes.
-    let key = |run: &RunInfo| (std::cmp::Reverse(run.started_at), run.id.clone());
+    let key = |run: &RunInfo| std::cmp::Reverse((run.started_at, run.id.clone()));
     assert!(listed.iter().map(key).is_sorted());
     for id in ids {
         let run = database.runs().get(id).await.unwrap();
@@ -507,6 +509,88 @@ pub(crate) async fn runs_are_listed_the_latest_first(place: impl Place<Journal: 
             (id, RunStatus::Completed, true)
         );
     }
+}
+
+pub(crate) async fn a_list_of_runs_has_pages_and_filters(place: impl Place<Journal: Database>) {
+    let database = place.open().await;
+    let runs = database.runs();
+    let pays = || {
+        durable(calling(&["pay"], &Count::default()), database.clone())
+            .name("clerk")
+            .tool(counting("pay", Effect::Mutating, &Count::default()))
+            .on_tool(Approval::of_tools(["pay"]))
+            .build()
+            .unwrap()
+    };
+    let says = durable(saying("Hi."), database.clone()).build().unwrap();
+    // Three of ann's, two of bob's with ids of hers, and one of nobody's.
+    for id in ["1", "2", "3"] {
+        let run = RunKey::new(id).of("ann");
+        says.run(run.request(AgentRequest::new("Hello.")))
+            .await
+            .unwrap();
+    }
+    for id in ["1", "2"] {
+        let run = RunKey::new(id).of("bob");
+        pays()
+            .run(run.request(AgentRequest::new("Pay.")))
+            .await
+            .unwrap();
+    }
+    says.run(AgentRequest::new("Hello.").with_run_id("1"))
+        .await
+        .unwrap();
+
+    let list = async |query: RunQuery| runs.list(&query).await.unwrap();
+    let all = list(RunQuery::new()).await;
+    assert_eq!(all.len(), 6);
+    // Pages of any size together are the whole list, each run once.
+    let key = |run: &RunInfo| (run.user.clone(), run.id.clone());
+    let keys = |runs: &[RunInfo]| runs.iter().map(key).collect::<Vec<_>>();
+    for limit in 1..=7 {
+        let mut query = RunQuery::new().limit(limit);
+        let mut paged = Vec::new();
+        loop {
+            let page = list(query.clone()).await;
+            assert!(page.len() <= limit as usize);
+            let Some(last) = page.last() else { break };
+            query = query.after(last);
+            paged.extend(page);
+        }
+        assert_eq!(keys(&paged), keys(&all), "pages of {limit}");
+    }
+
+    // Each filter selects those of the whole list that have it.
+    let selected = |has: &dyn Fn(&RunInfo) -> bool| {
+        let selected: Vec<_> = all.iter().filter(|run| has(run)).cloned().collect();
+        keys(&selected)
+    };
+    let clerks = list(RunQuery::of_agent("clerk")).await;
+    assert_eq!(keys(&clerks), selected(&|run| &*run.agent == "clerk"));
+    assert_eq!(clerks.len(), 2);
+    assert!(clerks.iter().all(|run| run.interrupts.len() == 1));
+    let anns = list(RunQuery::new().user("ann")).await;
+    assert_eq!(
+        keys(&anns),
+        selected(&|run| run.user.as_deref() == Some("ann"))
+    );
+    assert_eq!(anns.len(), 3);
+    let waiting = RunQuery::new().status(RunStatus::Waiting);
+    assert_eq!(
+        keys(&list(waiting.clone()).await),
+        selected(&|run| run.status == RunStatus::Waiting)
+    );
+    assert!(list(waiting.user("ann")).await.is_empty());
+    assert!(list(RunQuery::of_agent("nobody")).await.is_empty());
+    let (first, last) = (all[5].started_at, all[0].started_at);
+    assert_eq!(list(RunQuery::new().since(first)).await.len(), 6);
+    assert!(list(RunQuery::new().before(first)).await.is_empty());
+    let later = last + Duration::from_millis(1);
+    assert!(list(RunQuery::new().since(later)).await.is_empty());
+    assert_eq!(list(RunQuery::new().before(later)).await.len(), 6);
+    // The second page of a filter.
+    let second = RunQuery::new().user("ann").limit(2).after(&anns[1]);
+    assert_eq!(keys(&list(second).await), keys(&anns[2..]));
 }
 
 /// The answer to the first question of a run that waits, from who has seen no more.
