@@ -14,6 +14,7 @@
 //! | `ollama` | [`ollama`]: Ollama's own protocol |
 //! | `openai` | [`openai`]: chat completions, and Responses |
 //! | `http-client` | [`HttpClient`]: hyper with rustls |
+//! | `proxy` | proxies for it, those of the environment by default |
 //! | `testing` | [`testing`]: recordings of HTTP calls, for tests without a network |
 //!
 //! # Extra settings
@@ -103,7 +104,9 @@ pub use self::protocol::Protocol;
 pub use self::providers::{Providers, ProvidersError};
 pub use self::transport::{BuildError, HttpModel, HttpModelBuilder, RequestBody, RequestHeaders};
 #[cfg(feature = "http-client")]
-pub use self::transport::{HttpClient, ResponseBody, TimeLimits, TlsError};
+pub use self::transport::{
+    HttpClient, HttpClientBuilder, HttpClientError, ResponseBody, TimeLimits,
+};
 
 /// Futures of the services in this crate's root.
 pub mod future {

@@ -30,10 +30,10 @@ pub enum BuildError {
         /// The header.
         name: String,
     },
-    /// The TLS setup of the default client failed.
+    /// The default client cannot be built.
     #[cfg(feature = "http-client")]
     #[error(transparent)]
-    Tls(#[from] super::client::TlsError),
+    Client(#[from] super::client_error::HttpClientError),
 }
 
 impl From<BuildError> for Error {

@@ -8,33 +8,39 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
 use pin_project_lite::pin_project;
 use tokio::time::{Sleep, sleep};
 use tower::Service;
 use tower_agent::error::{BoxError, Error, ErrorKind};
 
 use super::body::RequestBody;
+use super::client_builder::HttpClientBuilder;
+use super::client_error::HttpClientError;
+#[cfg(not(feature = "proxy"))]
+pub(super) use hyper_util::client::legacy::connect::HttpConnector as Connector;
 
-type Inner = Client<HttpsConnector<HttpConnector>, RequestBody>;
+#[cfg(feature = "proxy")]
+pub(super) use super::proxy::ProxyConnector as Connector;
+
+pub(super) type Inner = Client<HttpsConnector<Connector>, RequestBody>;
 type InnerFuture = <Inner as Service<http::Request<RequestBody>>>::Future;
-
-/// The TLS setup of an [`HttpClient`] failed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("cannot set up TLS: {0}")]
-pub struct TlsError(String);
 
 /// The default HTTP client: hyper over rustls, with the root certificates of browsers.
 ///
 /// It supports HTTP/1.1 and HTTP/2, reuses connections, and follows no redirects. Clones share
 /// connections. A call of a server that has gone silent ends after the [`TimeLimits`].
+///
+/// [`builder`](Self::builder) sets certificates and limits, and with the feature `proxy` a proxy; with
+/// that feature, the client uses the proxies of the environment. What this client does not do, such as
+/// compression, is a layer around it: `tower_http`'s `DecompressionLayer`.
 #[derive(Clone)]
 pub struct HttpClient {
     inner: Arc<Inner>,
     limits: TimeLimits,
+    #[cfg(feature = "proxy")]
+    proxies: super::proxy::Proxies,
 }
 
 /// How long an [`HttpClient`] waits for a server that says nothing. A response that goes on, however
@@ -48,7 +54,7 @@ pub struct HttpClient {
 /// # fn main() -> Result<(), tower_agent::BoxError> {
 /// let mut limits = TimeLimits::default();
 /// limits.head = Some(Duration::from_secs(30));
-/// let client = HttpClient::with_limits(limits)?;
+/// let client = HttpClient::builder().time_limits(limits).build()?;
 /// # drop(client);
 /// # Ok(())
 /// # }
@@ -88,11 +94,13 @@ impl HttpClient {
     /// # Errors
     ///
     /// Fails if TLS cannot be set up.
-    pub fn shared() -> Result<Self, TlsError> {
+    pub fn shared() -> Result<Self, HttpClientError> {
         if let Some(client) = SHARED.get() {
             return Ok(client.clone());
         }
         let client = Self::new()?;
+        #[cfg(not(feature = "proxy"))]
+        warn_of_proxies();
         // If another thread was first, its client is the shared one and ours is dropped unused.
         Ok(SHARED.get_or_init(|| client).clone())
     }
@@ -102,36 +110,39 @@ impl HttpClient {
     /// # Errors
     ///
     /// Fails if TLS cannot be set up.
-    pub fn new() -> Result<Self, TlsError> {
-        Self::with_limits(TimeLimits::default())
+    pub fn new() -> Result<Self, HttpClientError> {
+        Self::builder().build()
     }
 
-    /// Creates a client without connections, with these limits.
-    ///
-    /// # Errors
-    ///
-    /// Fails if TLS cannot be set up.
-    pub fn with_limits(limits: TimeLimits) -> Result<Self, TlsError> {
-        let mut tcp = HttpConnector::new();
-        tcp.set_connect_timeout(limits.connect);
-        // A request is written at once, and need not wait for more bytes to fill a packet.
-        tcp.set_nodelay(true);
-        // Otherwise the connector rejects `https`, which the one around it handles.
-        tcp.enforce_http(false);
-        // The crypto provider is explicit, since requesting the process default may panic.
-        let connector = HttpsConnectorBuilder::new()
-            .with_provider_and_webpki_roots(rustls::crypto::ring::default_provider())
-            .map_err(|error| TlsError(error.to_string()))?
-            .https_or_http()
-            .enable_all_versions()
-            .wrap_connector(tcp);
-        let client = Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .build(connector);
-        Ok(Self {
-            inner: Arc::new(client),
+    /// Creates a builder of a client.
+    pub fn builder() -> HttpClientBuilder {
+        HttpClientBuilder::default()
+    }
+
+    pub(super) fn from_parts(
+        inner: Inner,
+        limits: TimeLimits,
+        #[cfg(feature = "proxy")] proxies: super::proxy::Proxies,
+    ) -> Self {
+        Self {
+            inner: Arc::new(inner),
             limits,
-        })
+            #[cfg(feature = "proxy")]
+            proxies,
+        }
+    }
+}
+
+/// Logs that the environment names a proxy that this build does not use.
+#[cfg(not(feature = "proxy"))]
+fn warn_of_proxies() {
+    for name in ["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"] {
+        if std::env::var_os(name).is_some_and(|value| !value.is_empty()) {
+            tracing::warn!(
+                "the HTTP client does not use the proxy of `{name}`: enable the feature `proxy` of \
+                 tower-agent-providers"
+            );
+        }
     }
 }
 
@@ -145,6 +156,8 @@ impl Service<http::Request<RequestBody>> for HttpClient {
     }
 
     fn call(&mut self, request: http::Request<RequestBody>) -> Self::Future {
+        #[cfg(feature = "proxy")]
+        let request = self.proxies.authorize(request);
         HttpFuture {
             inner: (&*self.inner).call(request),
             head: Silence::new(self.limits.head, "the server sent no response"),

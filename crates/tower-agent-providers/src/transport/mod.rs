@@ -6,11 +6,17 @@ mod build_error;
 mod builder;
 #[cfg(feature = "http-client")]
 pub(crate) mod client;
+#[cfg(feature = "http-client")]
+mod client_builder;
+#[cfg(feature = "http-client")]
+mod client_error;
 mod config;
 mod connection;
 mod frames;
 mod head;
 pub(crate) mod model;
+#[cfg(feature = "proxy")]
+mod proxy;
 mod read;
 mod request_headers;
 mod secrets;
@@ -20,7 +26,11 @@ pub use self::body::RequestBody;
 pub use self::build_error::BuildError;
 pub use self::builder::HttpModelBuilder;
 #[cfg(feature = "http-client")]
-pub use self::client::{HttpClient, ResponseBody, TimeLimits, TlsError};
+pub use self::client::{HttpClient, ResponseBody, TimeLimits};
+#[cfg(feature = "http-client")]
+pub use self::client_builder::HttpClientBuilder;
+#[cfg(feature = "http-client")]
+pub use self::client_error::HttpClientError;
 pub use self::model::HttpModel;
 pub use self::request_headers::RequestHeaders;
 #[cfg(feature = "testing")]

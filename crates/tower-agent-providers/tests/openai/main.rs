@@ -21,6 +21,7 @@ mod keys;
 mod layers;
 mod limits;
 mod pressure;
+mod proxies;
 mod recordings;
 mod requests;
 mod secrets;

@@ -34,7 +34,7 @@ async fn answer(
         std::future::pending::<()>().await;
     });
     let model = OpenAi::builder().base_url(base_url).api_key("").model("m");
-    let client = HttpClient::with_limits(limits).unwrap();
+    let client = HttpClient::builder().time_limits(limits).build().unwrap();
     let start = Instant::now();
     let answer = call(model.build_with(client).unwrap(), ModelRequest::default()).await;
     server.abort();

@@ -133,7 +133,10 @@ pub async fn read_request(socket: &mut (impl AsyncRead + Unpin)) -> Option<Seen>
             return None;
         }
     }
-    seen.body = serde_json::from_slice(&bytes).unwrap();
+    // A request for a tunnel has no body.
+    if !bytes.is_empty() {
+        seen.body = serde_json::from_slice(&bytes).unwrap();
+    }
     seen.text = String::from_utf8(bytes).unwrap();
     Some(seen)
 }
