@@ -2,29 +2,33 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
-use hyper_rustls::HttpsConnector;
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
 use pin_project_lite::pin_project;
-use tokio::time::{Sleep, sleep};
 use tower::Service;
-use tower_agent::error::{BoxError, Error, ErrorKind};
+use tower_agent::error::BoxError;
 
 use super::body::RequestBody;
-use super::client_builder::HttpClientBuilder;
 use super::client_error::HttpClientError;
-#[cfg(not(feature = "proxy"))]
-pub(super) use hyper_util::client::legacy::connect::HttpConnector as Connector;
-
 #[cfg(feature = "proxy")]
-pub(super) use super::proxy::ProxyConnector as Connector;
+use super::proxy::{Proxies, ProxyChoice, ProxyConnector};
+use super::time_limits::{Silence, TimeLimits};
+use super::tls::{Certificates, ClientCertificate};
 
-pub(super) type Inner = Client<HttpsConnector<Connector>, RequestBody>;
+#[cfg(not(feature = "proxy"))]
+type Connector = HttpConnector;
+#[cfg(feature = "proxy")]
+type Connector = ProxyConnector;
+
+type Inner = Client<HttpsConnector<Connector>, RequestBody>;
 type InnerFuture = <Inner as Service<http::Request<RequestBody>>>::Future;
 
 /// The default HTTP client: hyper over rustls, with the root certificates of browsers.
@@ -40,45 +44,7 @@ pub struct HttpClient {
     inner: Arc<Inner>,
     limits: TimeLimits,
     #[cfg(feature = "proxy")]
-    proxies: super::proxy::Proxies,
-}
-
-/// How long an [`HttpClient`] waits for a server that says nothing. A response that goes on, however
-/// slowly, is not cut. After a limit, the error is [`ErrorKind::Timeout`].
-///
-/// ```
-/// use std::time::Duration;
-///
-/// use tower_agent_providers::{HttpClient, TimeLimits};
-///
-/// # fn main() -> Result<(), tower_agent::BoxError> {
-/// let mut limits = TimeLimits::default();
-/// limits.head = Some(Duration::from_secs(30));
-/// let client = HttpClient::builder().time_limits(limits).build()?;
-/// # drop(client);
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct TimeLimits {
-    /// Until a connection is there, without TLS. Defaults to 10 seconds.
-    pub connect: Option<Duration>,
-    /// From the call until the head of the response, which for a response that is not streamed is as
-    /// long as the model takes. Defaults to 10 minutes.
-    pub head: Option<Duration>,
-    /// Between two pieces of the response's body. Defaults to 5 minutes.
-    pub idle: Option<Duration>,
-}
-
-impl Default for TimeLimits {
-    fn default() -> Self {
-        Self {
-            connect: Some(Duration::from_secs(10)),
-            head: Some(Duration::from_secs(10 * 60)),
-            idle: Some(Duration::from_secs(5 * 60)),
-        }
-    }
+    proxies: Proxies,
 }
 
 /// See [`HttpClient::shared`].
@@ -118,19 +84,6 @@ impl HttpClient {
     pub fn builder() -> HttpClientBuilder {
         HttpClientBuilder::default()
     }
-
-    pub(super) fn from_parts(
-        inner: Inner,
-        limits: TimeLimits,
-        #[cfg(feature = "proxy")] proxies: super::proxy::Proxies,
-    ) -> Self {
-        Self {
-            inner: Arc::new(inner),
-            limits,
-            #[cfg(feature = "proxy")]
-            proxies,
-        }
-    }
 }
 
 /// Logs that the environment names a proxy that this build does not use.
@@ -143,6 +96,130 @@ fn warn_of_proxies() {
                  tower-agent-providers"
             );
         }
+    }
+}
+
+/// Builds an [`HttpClient`]; created by [`HttpClient::builder`].
+///
+/// ```no_run
+/// use tower_agent_providers::HttpClient;
+///
+/// # fn main() -> Result<(), tower_agent::BoxError> {
+/// // A server inside a company, with the company's certificates.
+/// let client = HttpClient::builder()
+///     .root_certificates(std::fs::read("/etc/company/roots.pem")?)
+///     .client_certificate(std::fs::read("client.pem")?, std::fs::read("client.key")?)
+///     .build()?;
+/// # drop(client);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Default)]
+#[must_use]
+pub struct HttpClientBuilder {
+    limits: TimeLimits,
+    certificates: Certificates,
+    #[cfg(feature = "proxy")]
+    proxy: ProxyChoice,
+}
+
+/// The time of silence after which TCP asks whether the server is still there.
+const KEEP_ALIVE: Duration = Duration::from_secs(30);
+
+impl HttpClientBuilder {
+    /// Sets how long the client waits for a server that says nothing. See [`TimeLimits`] for the defaults.
+    pub fn time_limits(mut self, limits: TimeLimits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Trusts these root certificates as well as those of browsers. One or more, as PEM.
+    pub fn root_certificates(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.certificates.roots.push(pem.into());
+        self
+    }
+
+    /// Shows this certificate to servers that ask for one: the chain, the client's own certificate first,
+    /// and its private key, both as PEM. A proxy is not shown it.
+    pub fn client_certificate(
+        mut self,
+        chain_pem: impl Into<Vec<u8>>,
+        key_pem: impl Into<Vec<u8>>,
+    ) -> Self {
+        self.certificates.client = Some(ClientCertificate {
+            chain: chain_pem.into(),
+            key: key_pem.into(),
+        });
+        self
+    }
+
+    /// Reaches all servers through this proxy, `http://host:port` or `https://host:port`, which may contain
+    /// `user:password@`.
+    ///
+    /// Defaults to the proxies that the environment names, as for curl: `HTTPS_PROXY`, `HTTP_PROXY` and
+    /// `ALL_PROXY`, except for the hosts in `NO_PROXY` and for this machine's own servers.
+    #[cfg(feature = "proxy")]
+    pub fn proxy(mut self, url: impl Into<String>) -> Self {
+        self.proxy = ProxyChoice::Url(url.into());
+        self
+    }
+
+    /// Uses no proxy, also if the environment names one.
+    #[cfg(feature = "proxy")]
+    pub fn no_proxy(mut self) -> Self {
+        self.proxy = ProxyChoice::None;
+        self
+    }
+
+    /// Builds the client, without connections.
+    ///
+    /// # Errors
+    ///
+    /// Fails with an [`HttpClientError`] that names the invalid part.
+    pub fn build(self) -> Result<HttpClient, HttpClientError> {
+        let tcp = self.tcp();
+        #[cfg(feature = "proxy")]
+        let proxies = self.proxy.proxies()?;
+        #[cfg(feature = "proxy")]
+        let tcp = ProxyConnector::new(tcp, self.certificates.anonymous_config()?, proxies.clone());
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config(self.certificates.config()?)
+            .https_or_http()
+            .enable_all_versions()
+            .wrap_connector(tcp);
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .build(connector);
+        Ok(HttpClient {
+            inner: Arc::new(client),
+            limits: self.limits,
+            #[cfg(feature = "proxy")]
+            proxies,
+        })
+    }
+
+    fn tcp(&self) -> HttpConnector {
+        let mut tcp = HttpConnector::new();
+        tcp.set_connect_timeout(self.limits.connect);
+        // A request is written at once, and need not wait for more bytes to fill a packet.
+        tcp.set_nodelay(true);
+        // A router forgets a silent connection within minutes, and a model may think for that long.
+        tcp.set_keepalive(Some(KEEP_ALIVE));
+        // Otherwise the connector rejects `https`, which the one around it handles.
+        tcp.enforce_http(false);
+        tcp
+    }
+}
+
+impl fmt::Debug for HttpClientBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpClientBuilder")
+            .field("limits", &self.limits)
+            .field(
+                "has_client_certificate",
+                &self.certificates.client.is_some(),
+            )
+            .finish_non_exhaustive()
     }
 }
 
@@ -235,54 +312,5 @@ impl Body for ResponseBody {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
-    }
-}
-
-/// The time that a server may be silent.
-struct Silence {
-    limit: Option<Duration>,
-    what: &'static str,
-    /// Made at the first silence, and set again at each.
-    until: Option<Pin<Box<Sleep>>>,
-    is_silent: bool,
-}
-
-impl Silence {
-    fn new(limit: Option<Duration>, what: &'static str) -> Self {
-        Self {
-            limit,
-            what,
-            until: None,
-            is_silent: false,
-        }
-    }
-
-    /// Waits for the limit from the first poll of a silence on, and returns the error of a server that
-    /// says nothing.
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<BoxError> {
-        let Some(limit) = self.limit else {
-            return Poll::Pending;
-        };
-        let until = self.until.get_or_insert_with(|| Box::pin(sleep(limit)));
-        if !std::mem::replace(&mut self.is_silent, true) {
-            // Not `reset`, which panics for limits beyond the clock's range.
-            until.set(sleep(limit));
-        }
-        ready!(until.as_mut().poll(cx));
-        let message = format!("{} within {limit:?}", self.what);
-        Poll::Ready(Error::new(ErrorKind::Timeout, message).into())
-    }
-
-    /// Ends a silence. The next one begins with the next poll.
-    fn end(&mut self) {
-        self.is_silent = false;
-    }
-}
-
-impl fmt::Debug for Silence {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Silence")
-            .field("limit", &self.limit)
-            .finish_non_exhaustive()
     }
 }

@@ -7,8 +7,6 @@ mod builder;
 #[cfg(feature = "http-client")]
 pub(crate) mod client;
 #[cfg(feature = "http-client")]
-mod client_builder;
-#[cfg(feature = "http-client")]
 mod client_error;
 mod config;
 mod connection;
@@ -21,18 +19,22 @@ mod read;
 mod request_headers;
 mod secrets;
 mod stated_usage;
+#[cfg(feature = "http-client")]
+mod time_limits;
+#[cfg(feature = "http-client")]
+mod tls;
 
 pub use self::body::RequestBody;
 pub use self::build_error::BuildError;
 pub use self::builder::HttpModelBuilder;
 #[cfg(feature = "http-client")]
-pub use self::client::{HttpClient, ResponseBody, TimeLimits};
-#[cfg(feature = "http-client")]
-pub use self::client_builder::HttpClientBuilder;
+pub use self::client::{HttpClient, HttpClientBuilder, ResponseBody};
 #[cfg(feature = "http-client")]
 pub use self::client_error::HttpClientError;
 pub use self::model::HttpModel;
 pub use self::request_headers::RequestHeaders;
+#[cfg(feature = "http-client")]
+pub use self::time_limits::TimeLimits;
 #[cfg(feature = "testing")]
 pub(crate) use self::{
     connection::{broke, failed},

@@ -1,0 +1,94 @@
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::time::{Sleep, sleep};
+use tower_agent::error::{BoxError, Error, ErrorKind};
+
+/// How long an [`HttpClient`](super::HttpClient) waits for a server that says nothing. A response that goes on, however
+/// slowly, is not cut. After a limit, the error is [`ErrorKind::Timeout`].
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use tower_agent_providers::{HttpClient, TimeLimits};
+///
+/// # fn main() -> Result<(), tower_agent::BoxError> {
+/// let mut limits = TimeLimits::default();
+/// limits.head = Some(Duration::from_secs(30));
+/// let client = HttpClient::builder().time_limits(limits).build()?;
+/// # drop(client);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TimeLimits {
+    /// Until a connection is there, without TLS. Defaults to 10 seconds.
+    pub connect: Option<Duration>,
+    /// From the call until the head of the response, which for a response that is not streamed is as
+    /// long as the model takes. Defaults to 10 minutes.
+    pub head: Option<Duration>,
+    /// Between two pieces of the response's body. Defaults to 5 minutes.
+    pub idle: Option<Duration>,
+}
+
+impl Default for TimeLimits {
+    fn default() -> Self {
+        Self {
+            connect: Some(Duration::from_secs(10)),
+            head: Some(Duration::from_secs(10 * 60)),
+            idle: Some(Duration::from_secs(5 * 60)),
+        }
+    }
+}
+
+/// The time that a server may be silent.
+pub(super) struct Silence {
+    limit: Option<Duration>,
+    what: &'static str,
+    /// Made at the first silence, and set again at each.
+    until: Option<Pin<Box<Sleep>>>,
+    is_silent: bool,
+}
+
+impl Silence {
+    pub(super) fn new(limit: Option<Duration>, what: &'static str) -> Self {
+        Self {
+            limit,
+            what,
+            until: None,
+            is_silent: false,
+        }
+    }
+
+    /// Waits for the limit from the first poll of a silence on, and returns the error of a server that
+    /// says nothing.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<BoxError> {
+        let Some(limit) = self.limit else {
+            return Poll::Pending;
+        };
+        let until = self.until.get_or_insert_with(|| Box::pin(sleep(limit)));
+        if !std::mem::replace(&mut self.is_silent, true) {
+            // Not `reset`, which panics for limits beyond the clock's range.
+            until.set(sleep(limit));
+        }
+        ready!(until.as_mut().poll(cx));
+        let message = format!("{} within {limit:?}", self.what);
+        Poll::Ready(Error::new(ErrorKind::Timeout, message).into())
+    }
+
+    /// Ends a silence. The next one begins with the next poll.
+    pub(super) fn end(&mut self) {
+        self.is_silent = false;
+    }
+}
+
+impl fmt::Debug for Silence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Silence")
+            .field("limit", &self.limit)
+            .finish_non_exhaustive()
+    }
+}
