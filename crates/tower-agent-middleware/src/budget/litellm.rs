@@ -9,6 +9,29 @@ use tower_agent::error::{Error, ErrorKind, Result};
 type Fields = Map<String, Value>;
 
 impl PriceTable {
+    /// Returns the prices that come with this crate, in US dollars: those of Anthropic, Azure, Cerebras,
+    /// Cohere, DeepSeek, Gemini, Groq, Mistral, Moonshot, OpenAI, Perplexity, xAI and Z.ai, as LiteLLM
+    /// 1.110.2 had them on 2026-11-24.
+    ///
+    /// Prices change. A program that bills by them reads a table of its own with
+    /// [`from_litellm`](Self::from_litellm), or sets its models with [`model`](Self::model).
+    ///
+    /// ```
+    /// use tower_agent_middleware::budget::{Limits, PriceTable, UnknownModel};
+    ///
+    /// let prices = PriceTable::published()?.provider("anthropic");
+    /// let limits = Limits::new().cost_at(0.5, prices, UnknownModel::Fail);
+    /// # drop(limits);
+    /// # Ok::<_, tower_agent::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`from_litellm`](Self::from_litellm) does.
+    pub fn published() -> Result<Self> {
+        Self::from_litellm(include_str!("../../prices/litellm.json"))
+    }
+
     /// Reads the JSON that LiteLLM publishes as `model_prices_and_context_window.json`, in US
     /// dollars.
     ///

@@ -79,8 +79,8 @@
 //!
 //! # Prices
 //!
-//! [`Limits::cost`] takes a function, [`Limits::cost_at`] a [`PriceTable`], such as the one that
-//! LiteLLM publishes. A table prices cached, cache-written and reasoning tokens apart, and knows
+//! [`Limits::cost`] takes a function, [`Limits::cost_at`] a [`PriceTable`], such as
+//! [the one in this crate](PriceTable::published). A table prices cached, cache-written and reasoning tokens apart, and knows
 //! where long prompts cost more. No call of a model without a price is free: the caller chooses
 //! whether it [fails](UnknownModel::Fail) or is charged [an assumed price](UnknownModel::Assume).
 //!

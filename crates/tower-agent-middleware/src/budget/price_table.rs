@@ -12,10 +12,12 @@ use tower_agent::error::{Error, ErrorKind};
 /// 1. The entry with exactly this name.
 /// 2. The entry of the provider that the name starts with: `openai/gpt-4o` finds `gpt-4o` of the
 ///    provider `openai`.
-/// 3. The entry that has this name after its provider's prefix: `llama3.1` finds `ollama/llama3.1`.
-///    Several such entries count only if their prices are equal.
+/// 3. The same for the name without a date at its end: `gpt-4o-2026-01-31`, `claude-opus-4-20260131` and
+///    `claude-opus-4@20260131` find the model without it.
 ///
-/// Anything else is unknown: no name is shortened or guessed.
+/// Anything else is unknown. No other part of a name is left out, and no entry of another provider is taken:
+/// a name without a provider is one of the entries without a prefix, unless
+/// [`provider`](Self::provider) says whose it is.
 ///
 /// ```
 /// use tower_agent_middleware::budget::{Budget, Limits, ModelPrice, PriceTable, UnknownModel};
@@ -48,12 +50,15 @@ struct PriceEntries {
     /// The names of the entries, by their name without their provider's prefix.
     unprefixed: HashMap<String, Vec<String>>,
     default_model: Option<String>,
+    provider: Option<String>,
 }
 
 #[derive(Clone)]
 struct Entry {
     provider: Option<String>,
     price: ModelPrice,
+    /// Set by the caller, whichever provider is asked.
+    is_own: bool,
 }
 
 /// The treatment of a model without a price.
@@ -92,7 +97,12 @@ impl PriceTable {
             .models
             .get(&name)
             .and_then(|entry| entry.provider.clone());
-        self.insert(name, provider, price);
+        let entry = Entry {
+            provider,
+            price,
+            is_own: true,
+        };
+        Arc::make_mut(&mut self.0).insert(name, entry);
         self
     }
 
@@ -104,35 +114,50 @@ impl PriceTable {
         self
     }
 
+    /// Sets the provider that is asked, as the table names it. A name without a provider is then a model of
+    /// this one, or one that was set by [`model`](Self::model), and of no other:
+    ///
+    /// ```
+    /// use tower_agent_middleware::budget::PriceTable;
+    ///
+    /// let json = r#"{
+    ///     "some-llama": {
+    ///         "litellm_provider": "elsewhere",
+    ///         "input_cost_per_token": 1e-07,
+    ///         "output_cost_per_token": 1e-07
+    ///     },
+    ///     "groq/some-llama": {
+    ///         "litellm_provider": "groq",
+    ///         "input_cost_per_token": 6e-07,
+    ///         "output_cost_per_token": 8e-07
+    ///     }
+    /// }"#;
+    /// let prices = PriceTable::from_litellm(json)?.provider("groq");
+    /// assert_eq!(prices.price("some-llama").map(|price| price.output), Some(8e-7));
+    /// # Ok::<_, tower_agent::Error>(())
+    /// ```
+    #[must_use]
+    pub fn provider(mut self, name: impl Into<String>) -> Self {
+        Arc::make_mut(&mut self.0).provider = Some(name.into());
+        self
+    }
+
     /// Returns the price of a model.
     #[must_use]
     pub fn price(&self, model: &str) -> Option<&ModelPrice> {
-        let PriceEntries {
-            models, unprefixed, ..
-        } = &*self.0;
-        if let Some(entry) = models.get(model) {
-            return Some(&entry.price);
-        }
-        let named = |name: &str| {
-            let names = unprefixed.get(name).into_iter().flatten();
-            names.filter_map(|name| models.get(name))
-        };
-        if let Some((provider, name)) = model.split_once('/') {
-            let mut of_provider =
-                named(name).filter(|entry| entry.provider.as_deref() == Some(provider));
-            if let Some(entry) = of_provider.next() {
-                return Some(&entry.price);
-            }
-        }
-        let mut prices = named(model).map(|entry| &entry.price);
-        let first = prices.next()?;
-        // Several providers may serve a model of one name at different prices, and guessing would
-        // charge wrongly.
-        prices.all(|other| other == first).then_some(first)
+        let entries = &*self.0;
+        entries
+            .price(model)
+            .or_else(|| entries.price(without_date(model)?))
     }
 
     pub(super) fn insert(&mut self, name: String, provider: Option<String>, price: ModelPrice) {
-        Arc::make_mut(&mut self.0).insert(name, provider, price);
+        let entry = Entry {
+            provider,
+            price,
+            is_own: false,
+        };
+        Arc::make_mut(&mut self.0).insert(name, entry);
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -146,8 +171,38 @@ impl PriceTable {
 }
 
 impl PriceEntries {
-    fn insert(&mut self, name: String, provider: Option<String>, price: ModelPrice) {
-        let prefixed = provider
+    /// Returns the price of the model with this whole name.
+    fn price(&self, model: &str) -> Option<&ModelPrice> {
+        if let Some(entry) = self.models.get(model)
+            && self.is_meant(model, entry)
+        {
+            return Some(&entry.price);
+        }
+        if let Some(price) = self.price_of(self.provider.as_deref(), model) {
+            return Some(price);
+        }
+        let (provider, name) = model.split_once('/')?;
+        self.price_of(Some(provider), name)
+    }
+
+    /// Returns whether the entry with a name is that of the provider that is asked.
+    fn is_meant(&self, name: &str, entry: &Entry) -> bool {
+        let is_other = self.provider.is_some() && entry.provider != self.provider;
+        // A name with a prefix says whose it is.
+        !is_other || entry.is_own || name.contains('/')
+    }
+
+    fn price_of(&self, provider: Option<&str>, name: &str) -> Option<&ModelPrice> {
+        let names = self.unprefixed.get(name)?.iter();
+        let entry = names
+            .filter_map(|name| self.models.get(name))
+            .find(|entry| provider.is_some() && entry.provider.as_deref() == provider)?;
+        Some(&entry.price)
+    }
+
+    fn insert(&mut self, name: String, entry: Entry) {
+        let prefixed = entry
+            .provider
             .as_deref()
             .and_then(|provider| name.strip_prefix(provider)?.strip_prefix('/'));
         let names = self
@@ -157,8 +212,24 @@ impl PriceEntries {
         if !names.contains(&name) {
             names.push(name.clone());
         }
-        self.models.insert(name, Entry { provider, price });
+        self.models.insert(name, entry);
     }
+}
+
+/// Returns a name without the date at its end, if it has one: `-2026-01-31`, `-20260131` or `@20260131`.
+fn without_date(name: &str) -> Option<&str> {
+    ["-dddd-dd-dd", "-dddddddd", "@dddddddd"]
+        .into_iter()
+        .find_map(|form| {
+            let at = name.len().checked_sub(form.len())?;
+            let (rest, date) = name.split_at_checked(at)?;
+            let mut pairs = form.bytes().zip(date.bytes());
+            let is_date = pairs.all(|(form, byte)| match form {
+                b'd' => byte.is_ascii_digit(),
+                _ => byte == form,
+            });
+            (is_date && !rest.is_empty()).then_some(rest)
+        })
 }
 
 impl fmt::Debug for PriceTable {
@@ -166,6 +237,7 @@ impl fmt::Debug for PriceTable {
         f.debug_struct("PriceTable")
             .field("models", &self.0.models.len())
             .field("default_model", &self.0.default_model)
+            .field("provider", &self.0.provider)
             .finish()
     }
 }

@@ -76,8 +76,12 @@ fn a_model_without_a_price_is_not_in_the_table() {
         "a-gift",
         "vectors",
         "",
-        "plain-2026-01-01",
         "plai",
+        "plain-2026-01",
+        "plain-2026-1-1",
+        "plain-latest",
+        "-2026-01-01",
+        "new-2026-01-01",
     ] {
         assert_eq!(table.price(name), None, "{name}");
     }
@@ -92,17 +96,77 @@ fn a_name_is_found_exactly_and_then_by_its_providers_prefix() {
     assert_eq!(found("openai/plain"), plain);
     assert_eq!(found("resold/openai/plain"), Some(7e-6));
     assert_eq!(found("azure/plain"), None);
-    assert_eq!(found("local"), Some(0.0));
-    assert_eq!(found("stepped"), found("dashscope/stepped"));
-    // Which of two is meant cannot be known, unless it does not matter.
-    assert_eq!(found("twice"), None);
+    // A name alone does not say which provider was asked.
+    for name in ["local", "stepped", "twice", "same"] {
+        assert_eq!(found(name), None, "{name}");
+    }
     assert_eq!(found("there/twice"), Some(9e-6));
-    assert_eq!(found("same"), Some(1e-6));
     // The caller's own price replaces that of the table.
     let own = table.clone().model("plain", ModelPrice::new(0.0, 7.0));
     assert_eq!(own.price("plain").unwrap().output, 7.0);
     assert_eq!(own.price("openai/plain").unwrap().output, 7.0);
     assert_eq!(found("plain"), plain);
+}
+
+#[test]
+fn a_date_at_the_end_of_a_name_is_left_out() {
+    let table = table();
+    let found = |name: &str| table.price(name).map(|price| price.output);
+    for name in [
+        "plain-2026-01-01",
+        "plain-20260101",
+        "plain@20260101",
+        "openai/plain-2026-01-01",
+    ] {
+        assert!(found(name).is_some(), "{name}");
+        assert_eq!(found(name), found("plain"), "{name}");
+    }
+    // An entry of its own counts more.
+    let own = table
+        .clone()
+        .model("plain-2026-01-01", ModelPrice::new(0.0, 7.0));
+    assert_eq!(own.price("plain-2026-01-01").unwrap().output, 7.0);
+}
+
+#[test]
+fn the_provider_that_is_asked_decides_what_a_name_costs() {
+    let of = |provider: &str, name: &str| {
+        let table = table().provider(provider);
+        table.price(name).map(|price| price.output)
+    };
+    assert_eq!(of("there", "twice"), Some(9e-6));
+    assert!(of("here", "twice").is_some_and(|price| price != 9e-6));
+    assert_eq!(of("ollama", "local-20260101"), Some(0.0));
+    // The price of another provider is not taken,
+    assert_eq!(of("groq", "plain"), None);
+    assert_eq!(of("groq", "twice"), None);
+    // unless the name says whose it is,
+    assert!(of("groq", "openai/plain").is_some());
+    assert_eq!(of("groq", "there/twice"), Some(9e-6));
+    // or the caller has set it.
+    let own = table()
+        .provider("groq")
+        .model("plain-too", ModelPrice::new(0.0, 7.0))
+        .model("careful", ModelPrice::new(0.0, 7.0));
+    assert_eq!(own.price("plain-too").unwrap().output, 7.0);
+    assert_eq!(own.price("careful").unwrap().output, 7.0);
+}
+
+#[test]
+fn the_published_prices_are_those_of_the_providers_that_they_name() {
+    let published = PriceTable::published().unwrap();
+    let found = |name: &str| published.price(name).map(|price| price.output);
+    // As these providers publish them, for a million tokens.
+    assert_eq!(found("gpt-4o"), Some(10e-6));
+    assert_eq!(found("gpt-4o-2024-08-06"), Some(10e-6));
+    let hosted = published.price("groq/openai/gpt-oss-120b");
+    assert_eq!(hosted.map(|price| price.output), Some(0.6e-6));
+    let groq = published.clone().provider("groq");
+    assert_eq!(groq.price("openai/gpt-oss-120b"), hosted);
+    assert_eq!(groq.price("gpt-4o"), None);
+    // It is not the price of whoever else hosts the model.
+    assert_eq!(found("openai/gpt-oss-120b"), None);
+    assert_eq!(found("gpt-oss-120b"), None);
 }
 
 #[test]
@@ -199,7 +263,7 @@ async fn a_default_model_stands_for_requests_that_name_none() {
 
 #[tokio::test]
 async fn a_call_that_another_model_served_is_marked_and_never_free() {
-    let answered = spent(fails(), Some("plain"), Some("plain-2026-01-01"))
+    let answered = spent(fails(), Some("plain"), Some("plain-new"))
         .await
         .unwrap();
     assert_eq!(answered, (120.0, 1));
