@@ -13,6 +13,7 @@ use tower_agent::tool::ToolDeclaration;
 use tower_agent::{Effect, Result};
 
 use super::config::Config;
+use super::environment;
 use super::lifecycle::Lifecycle;
 use super::mcp_client::McpClient;
 use super::transport::{Endpoint, HttpEndpoint};
@@ -31,7 +32,22 @@ impl McpClient {
     ///
     /// The process is started when the client connects, and again if it dies. When the client is
     /// dropped, its standard input is closed, and it is killed if it does not exit within 3 s.
-    pub fn child_process(command: Command) -> McpClientBuilder {
+    ///
+    /// Of the environment of this process it is given `HOME`, `LANG`, `LOGNAME`, `PATH`, `SHELL`, `TERM`,
+    /// `TMPDIR` and `USER` (on Windows those that programs need there), and nothing else: a server is
+    /// code of others, and the environment has keys. Give it more by name:
+    ///
+    /// ```
+    /// use tokio::process::Command;
+    /// use tower_agent_mcp::client::McpClient;
+    ///
+    /// let mut command = Command::new("github-mcp-server");
+    /// command.arg("stdio").env("GITHUB_TOKEN", "..");
+    /// let builder = McpClient::child_process(command);
+    /// # drop(builder);
+    /// ```
+    pub fn child_process(mut command: Command) -> McpClientBuilder {
+        environment::restrict(&mut command);
         let program = command
             .as_std()
             .get_program()
@@ -173,6 +189,14 @@ impl McpClientBuilder {
     /// Sets the maximum time for connecting once. Defaults to 30 s.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.config.connect_timeout = timeout;
+        self
+    }
+
+    /// Sets how long a server may take for an answer to `server/discover` before the client connects again
+    /// with `initialize`: servers of earlier versions may be silent at a request that they do not know.
+    /// Only for [`Lifecycle::Auto`]. Defaults to 10 s.
+    pub fn discover_timeout(mut self, timeout: Duration) -> Self {
+        self.config.discover_timeout = timeout;
         self
     }
 

@@ -23,6 +23,7 @@ pub(super) struct Config {
     pub(super) sampling: Option<BoxModel>,
     pub(super) lifecycle: Lifecycle,
     pub(super) connect_timeout: Duration,
+    pub(super) discover_timeout: Duration,
     pub(super) call_timeout: Duration,
     pub(super) max_message_size: usize,
 }
@@ -38,6 +39,7 @@ impl Config {
             sampling: None,
             lifecycle: Lifecycle::default(),
             connect_timeout: Duration::from_secs(30),
+            discover_timeout: Duration::from_secs(10),
             call_timeout: Duration::from_secs(60),
             max_message_size: 64 * 1024 * 1024,
         }

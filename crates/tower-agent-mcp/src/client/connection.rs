@@ -37,14 +37,20 @@ impl Connection {
     pub(super) async fn open(endpoint: &Endpoint, config: &Arc<Config>) -> Result<Self> {
         let mode = config.lifecycle.mode();
         let is_auto = matches!(mode, ClientLifecycleMode::Auto { .. });
-        let mut attempted = Self::attempt(endpoint, config, mode).await;
+        let first_timeout = if is_auto {
+            config.discover_timeout.min(config.connect_timeout)
+        } else {
+            config.connect_timeout
+        };
+        let mut attempted = Self::attempt(endpoint, config, mode, first_timeout).await;
         // rmcp falls back within a connection. A server that closed it needs a new one, and would
-        // close that as well if `server/discover` came first again.
+        // close that as well if `server/discover` came first again. So does one that is silent.
         if is_auto
             && let Err(failed) = &attempted
             && failed.may_be_legacy
         {
-            attempted = Self::attempt(endpoint, config, ClientLifecycleMode::Initialize).await;
+            let mode = ClientLifecycleMode::Initialize;
+            attempted = Self::attempt(endpoint, config, mode, config.connect_timeout).await;
         }
         attempted.map_err(|failed| failed.error)
     }
@@ -53,11 +59,12 @@ impl Connection {
         endpoint: &Endpoint,
         config: &Arc<Config>,
         mode: ClientLifecycleMode,
+        limit: Duration,
     ) -> Result<Self, FailedAttempt> {
         let handler = McpClientHandler::new(config.clone());
         let calls = handler.calls().clone();
         let connecting = endpoint.connect(handler, mode, config.max_message_size);
-        let service = match timeout(config.connect_timeout, connecting).await {
+        let service = match timeout(limit, connecting).await {
             Ok(Ok(service)) => service,
             Ok(Err(failed)) => {
                 let may_be_legacy = failed.may_be_legacy();
@@ -69,12 +76,12 @@ impl Connection {
             }
             Err(_) => {
                 let message = format!(
-                    "connecting to MCP server `{}` took longer than {:?}",
-                    config.server, config.connect_timeout,
+                    "connecting to MCP server `{}` took longer than {limit:?}",
+                    config.server,
                 );
                 return Err(FailedAttempt {
                     error: Error::new(ErrorKind::Timeout, message),
-                    may_be_legacy: false,
+                    may_be_legacy: true,
                 });
             }
         };

@@ -14,11 +14,13 @@ pub(super) fn response(result: CallToolResult) -> ToolResponse {
         Some(structured) => structured.clone(),
         None => texts.join("\n").into(),
     };
-    // Most servers send structured content as text as well; the model reads it once.
+    // Structured content is for programs. Servers say the same in the content, in words of their own, and the
+    // model reads that; it would pay twice for both.
+    let says_nothing = parts.len() == texts.len() && texts.iter().all(|text| text.is_empty());
     if let Some(structured) = &result.structured_content
-        && !texts.iter().any(|text| is_json_of(text, structured))
+        && says_nothing
     {
-        parts.push(Part::from(structured));
+        parts = vec![Part::from(structured)];
     }
     let response = if is_error {
         error_response(value)
@@ -30,11 +32,6 @@ pub(super) fn response(result: CallToolResult) -> ToolResponse {
         [] | [Part::Text(_)] if response.value().is_string() => response,
         _ => response.with_parts(parts),
     }
-}
-
-/// Returns `true` if the text is JSON of this value, in any spelling.
-fn is_json_of(text: &str, value: &Value) -> bool {
-    serde_json::from_str::<Value>(text).is_ok_and(|parsed| parsed == *value)
 }
 
 fn error_response(value: Value) -> ToolResponse {

@@ -5,9 +5,11 @@ use std::time::Duration;
 use rmcp::RoleClient;
 use rmcp::ServiceError;
 use rmcp::model::{
-    ClientRequest, ListToolsRequest, ListToolsResult, PaginatedRequestParams, ServerResult,
+    ClientRequest, CustomResult, ListToolsRequest, ListToolsResult, PaginatedRequestParams,
+    ServerResult,
 };
 use rmcp::service::Peer;
+use serde_json::Value;
 use tokio::time::{Instant, timeout};
 use tower_agent::tool::ToolDeclaration;
 use tower_agent::{Error, ErrorKind, Result};
@@ -115,7 +117,7 @@ async fn read_all(peer: &Peer<RoleClient>, config: &Config) -> Result<(Tools, Op
     let mut cursor = None;
     let mut seen_cursors = BTreeSet::new();
     for _ in 0..PAGES {
-        let page = page(peer, cursor)
+        let page = page(peer, &config.server, cursor)
             .await
             .map_err(|failed| error::request(&config.server, failed))?;
         for tool in &page.tools {
@@ -145,6 +147,7 @@ async fn read_all(peer: &Peer<RoleClient>, config: &Config) -> Result<(Tools, Op
 /// Requests one page. The method of rmcp has a cache, which may not know yet that the tools changed.
 async fn page(
     peer: &Peer<RoleClient>,
+    server: &str,
     cursor: Option<String>,
 ) -> Result<ListToolsResult, ServiceError> {
     let request = ListToolsRequest {
@@ -157,8 +160,33 @@ async fn page(
         .await?
     {
         ServerResult::ListToolsResult(page) => Ok(page),
+        // One declaration that cannot be read makes rmcp read none.
+        ServerResult::CustomResult(CustomResult(result)) => {
+            readable(result, server).ok_or(ServiceError::UnexpectedResponse)
+        }
         _ => Err(ServiceError::UnexpectedResponse),
     }
+}
+
+/// Returns the page with the declarations that can be read, or `None` if it is no page.
+fn readable(mut result: Value, server: &str) -> Option<ListToolsResult> {
+    let listed = match result.get_mut("tools")?.take() {
+        Value::Array(listed) => listed,
+        _ => return None,
+    };
+    result["tools"] = Value::Array(Vec::new());
+    let mut page: ListToolsResult = serde_json::from_value(result).ok()?;
+    for (at, tool) in listed.into_iter().enumerate() {
+        let name = tool["name"].as_str().unwrap_or("without a name").to_owned();
+        match serde_json::from_value(tool) {
+            Ok(tool) => page.tools.push(tool),
+            Err(error) => {
+                let reason = error.to_string();
+                tracing::warn!(%server, position = at, tool = name, reason, "tool left out");
+            }
+        }
+    }
+    Some(page)
 }
 
 /// Adds a tool, if the caller and the agents take it.

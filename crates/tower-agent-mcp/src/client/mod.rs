@@ -52,7 +52,7 @@
 //!
 //! | the server | the call |
 //! |---|---|
-//! | returns content | `Ok`; text, images, audio and resources become [parts](tower_agent::Part), structured content the [value](tower_agent::ToolResponse::value) |
+//! | returns content | `Ok`; text, images, audio and resources become [parts](tower_agent::Part), which the model reads; structured content becomes the [value](tower_agent::ToolResponse::value), which it reads only if there is nothing else |
 //! | returns `isError` | `Ok` with an [error response](tower_agent::ToolResponse::is_error), which the model reads |
 //! | rejects the call | `Err` with the server's message, which the model reads |
 //! | cannot be reached, dies, breaks the protocol | `Err` of kind [`Connection`](tower_agent::ErrorKind::Connection) or [`Protocol`](tower_agent::ErrorKind::Protocol); the next call connects again |
@@ -95,6 +95,7 @@ mod connect_error;
 mod connection;
 mod content;
 mod declaration;
+mod environment;
 mod error;
 mod handler;
 mod lifecycle;

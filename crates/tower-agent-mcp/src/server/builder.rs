@@ -2,9 +2,11 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
-use tower_agent::{Agent, Tool};
+use tower_agent::{Agent, Error, RunContext, Tool};
 
+use super::failure::FailureMessage;
 use super::handler::ServerInner;
+use super::http_settings::HttpSettings;
 use super::mcp_server::McpServer;
 use super::seal::Seal;
 use super::served::Served;
@@ -18,7 +20,8 @@ pub struct McpServerBuilder {
     instructions: Option<String>,
     served: Vec<Served>,
     key: Option<[u8; 32]>,
-    hosts: Option<Vec<String>>,
+    failure_message: FailureMessage,
+    http: HttpSettings,
 }
 
 /// The error of [`McpServerBuilder::build`].
@@ -39,7 +42,8 @@ impl McpServer {
             instructions: None,
             served: Vec::new(),
             key: None,
-            hosts: None,
+            failure_message: FailureMessage::default(),
+            http: HttpSettings::default(),
         }
     }
 }
@@ -80,7 +84,91 @@ impl McpServerBuilder {
     /// are rejected, so that no page in a browser reaches a server on its user's machine by another
     /// name. Defaults to `localhost`, `127.0.0.1` and `::1`.
     pub fn allowed_hosts(mut self, hosts: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        self.hosts = Some(hosts.into_iter().map(Into::into).collect());
+        self.http.hosts = Some(hosts.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Sets the origins whose pages may call the server from a browser, such as
+    /// `https://app.example.com:443`; `:*` stands for any port. A request of a page of another origin is
+    /// rejected with 403, and so is `Origin: null`. A request without `Origin` comes from no page.
+    ///
+    /// Defaults to pages of the [allowed hosts](Self::allowed_hosts), by HTTP and HTTPS.
+    pub fn allowed_origins(mut self, origins: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.http.origins = Some(origins.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Sets the function that identifies the sender of an HTTP request, for example from what an
+    /// authentication layer has put into the extensions. Tools and callbacks read it from the
+    /// [`Caller`](super::Caller).
+    ///
+    /// A question that waits, and a session, belongs to the principal whose call it came from: they are
+    /// unknown to all others. If the function returns `None`, the request is rejected with 401. Clients that
+    /// are connected in another way have no principal.
+    ///
+    /// ```
+    /// use tower_agent_mcp::server::McpServer;
+    /// # use tower_agent::Agent;
+    /// # use tower_agent::testing::ScriptedModel;
+    ///
+    /// /// Inserted by a layer that has verified a token.
+    /// #[derive(Clone)]
+    /// struct User(String);
+    ///
+    /// # fn main() -> Result<(), tower_agent::BoxError> {
+    /// # let agent = Agent::builder(ScriptedModel::new([])).build()?;
+    /// let server = McpServer::builder("support", "1.0.0")
+    ///     .agent(agent)
+    ///     .principal(|parts| Some(parts.extensions.get::<User>()?.0.clone()))
+    ///     .build()?;
+    /// # drop(server);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn principal<P: Into<Arc<str>>>(
+        mut self,
+        of: impl Fn(&http::request::Parts) -> Option<P> + Send + Sync + 'static,
+    ) -> Self {
+        self.http.principal = Some(Arc::new(move |parts| of(parts).map(Into::into)));
+        self
+    }
+
+    /// Sets the function that chooses what a client reads of an error of an agent or a tool. `None` stands
+    /// for the default: the error's [text for models](tower_agent::Error::model_message), or else a general
+    /// text with the id of the run.
+    ///
+    /// An error may quote a database or a secret, so its own text is not sent unless this function returns
+    /// it. The whole error goes to the log, as a `tracing` warning with the same id. The words of a
+    /// [`ToolResponse::error`](tower_agent::ToolResponse::error), and what is wrong with a call's arguments,
+    /// are always sent.
+    ///
+    /// ```
+    /// use tower_agent_mcp::server::McpServer;
+    ///
+    /// // A server for the user of this machine alone, who may read everything.
+    /// let server = McpServer::builder("files", "1.0.0")
+    ///     .failure_message(|error, _| Some(error.to_string()));
+    /// # drop(server);
+    /// ```
+    pub fn failure_message(
+        mut self,
+        message: impl Fn(&Error, &RunContext) -> Option<String> + Send + Sync + 'static,
+    ) -> Self {
+        self.failure_message = FailureMessage::new(message);
+        self
+    }
+
+    /// Sets how large the body of an HTTP request may be, in bytes. A larger one is rejected with 413.
+    /// Defaults to 4 MiB.
+    pub fn max_request(mut self, bytes: usize) -> Self {
+        self.http.max_request = Some(bytes);
+        self
+    }
+
+    /// Sets whether a call over HTTP without a session is answered with JSON in place of a stream of events,
+    /// which some clients cut at 1 MiB. Such an answer has no progress before it. Defaults to `false`.
+    pub fn answer_with_json(mut self, json: bool) -> Self {
+        self.http.answers_with_json = json;
         self
     }
 
@@ -108,7 +196,8 @@ impl McpServerBuilder {
             instructions: self.instructions,
             served,
             seal: Seal::new(self.key),
-            hosts: self.hosts,
+            failure_message: self.failure_message,
+            http: self.http,
         }))
     }
 }

@@ -11,6 +11,8 @@ use serde_json::Value;
 use tower_agent::Effect;
 use tower_agent::tool::ToolDeclaration;
 
+use super::failure::FailureMessage;
+use super::http_settings::HttpSettings;
 use super::seal::Seal;
 use super::served::Served;
 use super::served_call::ServedCall;
@@ -26,7 +28,8 @@ pub(super) struct ServerInner {
     pub(super) instructions: Option<String>,
     pub(super) served: BTreeMap<Arc<str>, Served>,
     pub(super) seal: Seal,
-    pub(super) hosts: Option<Vec<String>>,
+    pub(super) failure_message: FailureMessage,
+    pub(super) http: HttpSettings,
 }
 
 /// Answers a client's requests.
@@ -78,7 +81,13 @@ impl ServerHandler for McpServerHandler {
             ));
         };
         let dropped = context.ct.clone();
-        let call = ServedCall::new(&self.0.seal, served, params, &context)?;
+        let call = ServedCall::new(
+            &self.0.seal,
+            &self.0.failure_message,
+            served,
+            params,
+            &context,
+        )?;
         tokio::select! {
             // First: a cancelled call must not go on for as long as it is ready.
             biased;

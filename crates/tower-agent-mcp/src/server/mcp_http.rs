@@ -7,36 +7,36 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
+use http::StatusCode;
 use http_body::{Body, Frame, SizeHint};
+use http_body_util::Full;
 use http_body_util::combinators::BoxBody;
+use rmcp::transport::StreamableHttpService;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
-use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use tower::Service;
 use tower_agent::BoxError;
 
-use super::handler::McpServerHandler;
+use super::caller::Principal;
+use super::handler::{McpServerHandler, ServerInner};
+use super::session;
 
 /// An [`McpServer`](super::McpServer) as an HTTP service, over streamable HTTP; it always responds.
 ///
 /// Clients since protocol version 2026-07-28 need no sessions: any process with the same agents can
 /// answer. Sessions of earlier clients live in this process.
 #[derive(Clone)]
-pub struct McpHttp(StreamableHttpService<McpServerHandler, LocalSessionManager>);
+pub struct McpHttp {
+    inner: StreamableHttpService<McpServerHandler, LocalSessionManager>,
+    server: Arc<ServerInner>,
+}
 
 impl McpHttp {
     pub(super) fn new(handler: McpServerHandler) -> Self {
-        let config = StreamableHttpServerConfig::default();
-        // rmcp's own default, the names of this machine, applies unless hosts were set.
-        let config = match handler.0.hosts.clone() {
-            Some(hosts) => config.with_allowed_hosts(hosts),
-            None => config,
-        };
+        let config = handler.0.http.config();
         let sessions = Arc::new(LocalSessionManager::default());
-        Self(StreamableHttpService::new(
-            move || Ok(handler.clone()),
-            sessions,
-            config,
-        ))
+        let server = handler.0.clone();
+        let inner = StreamableHttpService::new(move || Ok(handler.clone()), sessions, config);
+        Self { inner, server }
     }
 }
 
@@ -54,7 +54,25 @@ where
     }
 
     fn call(&mut self, request: http::Request<B>) -> ResponseFuture {
-        ResponseFuture(self.0.call(request))
+        let Some(of) = &self.server.http.principal else {
+            return ResponseFuture(self.inner.call(request));
+        };
+        let (mut parts, body) = request.into_parts();
+        let Some(principal) = of(&parts) else {
+            return ResponseFuture::rejected(StatusCode::UNAUTHORIZED, "Unauthorized");
+        };
+        if !session::reveal(&mut parts.headers, &self.server.seal, &principal) {
+            // As for a session that has never been.
+            return ResponseFuture::rejected(StatusCode::NOT_FOUND, "Not Found: Session not found");
+        }
+        parts.extensions.insert(Principal(principal.clone()));
+        let call = self.inner.call(http::Request::from_parts(parts, body));
+        let server = self.server.clone();
+        ResponseFuture(Box::pin(async move {
+            let mut response = call.await?;
+            session::bind(response.headers_mut(), &server.seal, &principal);
+            Ok(response)
+        }))
     }
 }
 
@@ -68,6 +86,15 @@ impl fmt::Debug for McpHttp {
 pub struct ResponseFuture(
     BoxFuture<'static, Result<http::Response<BoxBody<Bytes, Infallible>>, Infallible>>,
 );
+
+impl ResponseFuture {
+    fn rejected(status: StatusCode, why: &'static str) -> Self {
+        let body = BoxBody::new(Full::new(Bytes::from_static(why.as_bytes())));
+        let mut response = http::Response::new(body);
+        *response.status_mut() = status;
+        Self(Box::pin(std::future::ready(Ok(response))))
+    }
+}
 
 impl Future for ResponseFuture {
     type Output = Result<http::Response<ResponseBody>, Infallible>;

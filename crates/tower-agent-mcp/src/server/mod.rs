@@ -16,14 +16,20 @@
 //! ```
 //!
 //! Over HTTP it is a tower service, for any HTTP server. Put a layer around it that authenticates
-//! the client:
+//! the client, and say [who it is](McpServerBuilder::principal):
 //!
 //! ```
 //! use tower_agent::{Agent, BoxError};
 //! use tower_agent_mcp::server::McpServer;
 //!
+//! #[derive(Clone)]
+//! struct User(String);
+//!
 //! # fn app(agent: Agent) -> Result<axum::Router, BoxError> {
-//! let server = McpServer::builder("support", "1.0.0").agent(agent).build()?;
+//! let server = McpServer::builder("support", "1.0.0")
+//!     .agent(agent)
+//!     .principal(|parts| Some(parts.extensions.get::<User>()?.0.clone()))
+//!     .build()?;
 //! let app = axum::Router::new().route_service("/mcp", server.into_http());
 //! # Ok(app)
 //! # }
@@ -39,7 +45,7 @@
 //! | the run | the client receives |
 //! |---|---|
 //! | completes | the text, or the [parts](tower_agent::ToolResponse::parts) of the tool; an object as structured content too |
-//! | fails | a result that is an error, with the error's [text for models](tower_agent::Error::model_message), or else its kind and message |
+//! | fails | a result that is an error, with a [text for the client](McpServerBuilder::failure_message) and not that of the error itself |
 //! | is interrupted | questions, see below |
 //!
 //! # Interrupts
@@ -64,13 +70,17 @@
 //! the protocol, `invalid params`.
 //!
 //! A sealed checkpoint can be neither read nor changed by the client, is valid for one call with the
-//! same tool and arguments, for 24 hours, and is accepted once by each process.
+//! same tool and arguments, by the same [principal](McpServerBuilder::principal), for 24 hours, and is
+//! accepted once by each process.
 
 mod answers;
 mod builder;
+mod caller;
 mod content;
+mod failure;
 mod form;
 mod handler;
+mod http_settings;
 mod mcp_http;
 mod mcp_server;
 mod progress;
@@ -78,7 +88,9 @@ mod saved;
 mod seal;
 mod served;
 mod served_call;
+mod session;
 
 pub use self::builder::{McpServerBuilder, ServerBuildError};
+pub use self::caller::Caller;
 pub use self::mcp_http::{McpHttp, ResponseBody, ResponseFuture};
 pub use self::mcp_server::McpServer;

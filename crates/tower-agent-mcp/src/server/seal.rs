@@ -73,9 +73,10 @@ impl Seal {
         }
     }
 
-    /// Seals a checkpoint for a call of `tool` with these arguments.
+    /// Seals a checkpoint for a call of `tool` with these arguments by this principal.
     pub(super) fn seal(
         &self,
+        principal: Option<&str>,
         tool: &str,
         arguments: &Value,
         checkpoint: Checkpoint,
@@ -90,31 +91,20 @@ impl Seal {
         };
         let text = serde_json::to_vec(&saved).ok()?;
         // Authenticated with the checkpoint: an approval of one call must not continue another.
-        let aad = bound_to(tool, arguments);
-        let sealed = self
-            .key
-            .encrypt(
-                &nonce,
-                Payload {
-                    msg: &text,
-                    aad: &aad,
-                },
-            )
-            .ok()?;
-        let mut bytes = nonce.to_vec();
-        bytes.extend_from_slice(&sealed);
-        Some(URL_SAFE_NO_PAD.encode(bytes))
+        let aad = bound_to_call(principal, tool, arguments);
+        self.encrypt(&nonce, &text, &aad)
     }
 
     /// Opens a checkpoint that was sealed for exactly this call.
     pub(super) fn open(
         &self,
+        principal: Option<&str>,
         tool: &str,
         arguments: &Value,
         sealed: &str,
     ) -> Result<Checkpoint, Refusal> {
         let saved = self
-            .decrypt(tool, arguments, sealed)
+            .decrypt(principal, tool, arguments, sealed)
             .ok_or(Refusal::Invalid)?;
         if saved.expires < now() {
             return Err(Refusal::Expired);
@@ -127,30 +117,67 @@ impl Seal {
         Ok(saved.checkpoint)
     }
 
-    fn decrypt(&self, tool: &str, arguments: &Value, sealed: &str) -> Option<Saved> {
+    fn decrypt(
+        &self,
+        principal: Option<&str>,
+        tool: &str,
+        arguments: &Value,
+        sealed: &str,
+    ) -> Option<Saved> {
+        let aad = bound_to_call(principal, tool, arguments);
+        serde_json::from_slice(&self.decrypt_bytes(sealed, &aad)?).ok()
+    }
+
+    /// Returns a proof that this server has given a session to this principal.
+    pub(super) fn session_proof(&self, session: &str, principal: &str) -> Option<String> {
+        self.encrypt(
+            &XNonce::generate(),
+            &[],
+            &bound_to_session(session, principal),
+        )
+    }
+
+    pub(super) fn proves_session(&self, session: &str, principal: &str, proof: &str) -> bool {
+        self.decrypt_bytes(proof, &bound_to_session(session, principal))
+            .is_some()
+    }
+
+    fn encrypt(&self, nonce: &XNonce, msg: &[u8], aad: &[u8]) -> Option<String> {
+        let sealed = self.key.encrypt(nonce, Payload { msg, aad }).ok()?;
+        let mut bytes = nonce.to_vec();
+        bytes.extend_from_slice(&sealed);
+        Some(URL_SAFE_NO_PAD.encode(bytes))
+    }
+
+    fn decrypt_bytes(&self, sealed: &str, aad: &[u8]) -> Option<Vec<u8>> {
         let bytes = URL_SAFE_NO_PAD.decode(sealed).ok()?;
-        let (nonce, sealed) = bytes.split_at_checked(NONCE)?;
+        let (nonce, msg) = bytes.split_at_checked(NONCE)?;
         let nonce = XNonce::from(<[u8; NONCE]>::try_from(nonce).ok()?);
-        let aad = bound_to(tool, arguments);
-        let text = self
-            .key
-            .decrypt(
-                &nonce,
-                Payload {
-                    msg: sealed,
-                    aad: &aad,
-                },
-            )
-            .ok()?;
-        serde_json::from_slice(&text).ok()
+        self.key.decrypt(&nonce, Payload { msg, aad }).ok()
     }
 }
 
-/// Returns the data that a seal is bound to: each part with its length, since without it one pair
+fn bound_to_call(principal: Option<&str>, tool: &str, arguments: &Value) -> Vec<u8> {
+    // Nobody is not the principal with an empty name.
+    let has_principal = if principal.is_some() { "1" } else { "0" };
+    bound_to([
+        "call",
+        has_principal,
+        principal.unwrap_or_default(),
+        tool,
+        &arguments.to_string(),
+    ])
+}
+
+fn bound_to_session(session: &str, principal: &str) -> Vec<u8> {
+    bound_to(["session", session, principal])
+}
+
+/// Returns the data that a seal is bound to: each part with its length, since without it one list
 /// could be read as another.
-fn bound_to(tool: &str, arguments: &Value) -> Vec<u8> {
+fn bound_to<'a>(parts: impl IntoIterator<Item = &'a str>) -> Vec<u8> {
     let mut bound = b"tower-agent-mcp.1.".to_vec();
-    for part in [tool, &arguments.to_string()] {
+    for part in parts {
         bound.extend_from_slice(&(part.len() as u64).to_le_bytes());
         bound.extend_from_slice(part.as_bytes());
     }

@@ -10,10 +10,11 @@ use tower_agent::message::ToolCall;
 use tower_agent::stream::Event;
 use tower_agent::tool::{BoxTool, ToolDeclaration};
 use tower_agent::{
-    Agent, AgentRequest, CancellationToken, Checkpoint, Error, ErrorKind, Resolution, Result, Tool,
-    ToolRequest, ToolResponse,
+    Agent, AgentRequest, CancellationToken, Checkpoint, Error, ErrorKind, Resolution, Result,
+    RunContext, Tool, ToolRequest, ToolResponse,
 };
 
+use super::caller::Sender;
 use super::progress::Progress;
 use super::saved::paused;
 
@@ -42,12 +43,14 @@ pub(super) struct Part {
     pub(super) token: CancellationToken,
     /// The channel for progress, if the client asks for it.
     pub(super) progress: Option<mpsc::Sender<Progress>>,
+    pub(super) sender: Sender,
 }
 
 /// The end of a part of a call.
 pub(super) enum Ended {
     Completed(ToolResponse),
     Interrupted(Checkpoint),
+    Failed(Error, RunContext),
 }
 
 impl Served {
@@ -80,26 +83,45 @@ impl Served {
         &self.declaration
     }
 
-    /// Runs a part of a call.
-    pub(super) async fn run(&self, part: Part) -> Result<Ended> {
-        // A client may send anything, and no loop of an agent has checked it before.
-        self.declaration.check_arguments(&part.arguments)?;
+    /// Fails for arguments that do not match the declaration: a client may send anything, and no loop of an
+    /// agent has checked it before.
+    pub(super) fn check(&self, arguments: &Value) -> Result<()> {
+        self.declaration.check_arguments(arguments)
+    }
+
+    /// Runs a part of a call, whose arguments were [checked](Self::check).
+    pub(super) async fn run(&self, part: Part) -> Ended {
+        let request = match &part.checkpoint {
+            Some(checkpoint) => AgentRequest::resume(checkpoint.clone()),
+            None => self.first_request(&part.arguments),
+        };
+        let request = part
+            .sender
+            .introduce(request)
+            .with_resolutions(part.resolutions.clone())
+            .with_cancellation(part.token.clone());
+        let context = request.context().clone();
+        let ended = match &self.kind {
+            Kind::Agent(agent) => run_agent(agent, request, part.progress).await,
+            Kind::Tool(tool) => run_tool(tool, &self.declaration, part, &context).await,
+        };
+        ended.unwrap_or_else(|error| Ended::Failed(error, context))
+    }
+
+    fn first_request(&self, arguments: &Value) -> AgentRequest {
         match &self.kind {
-            Kind::Agent(agent) => run_agent(agent, part).await,
-            Kind::Tool(tool) => run_tool(tool, &self.declaration, part).await,
+            Kind::Agent(_) => AgentRequest::new(arguments["request"].as_str().unwrap_or_default()),
+            Kind::Tool(_) => AgentRequest::resume(Checkpoint::default()),
         }
     }
 }
 
-async fn run_agent(agent: &Agent, part: Part) -> Result<Ended> {
-    let request = match part.checkpoint {
-        Some(checkpoint) => AgentRequest::resume(checkpoint),
-        None => AgentRequest::new(part.arguments["request"].as_str().unwrap_or_default()),
-    };
-    let request = request
-        .with_resolutions(part.resolutions)
-        .with_cancellation(part.token);
-    let response = match part.progress {
+async fn run_agent(
+    agent: &Agent,
+    request: AgentRequest,
+    progress: Option<mpsc::Sender<Progress>>,
+) -> Result<Ended> {
+    let response = match progress {
         // Without a reader of events, a stream would be work for nothing.
         None => agent.run(request).await,
         Some(client) => {
@@ -121,12 +143,12 @@ async fn run_agent(agent: &Agent, part: Part) -> Result<Ended> {
 
 /// Runs a tool alone, in a run of its own. An interrupt keeps the run's private state, and nothing
 /// else.
-async fn run_tool(tool: &BoxTool, declaration: &Arc<ToolDeclaration>, part: Part) -> Result<Ended> {
-    let run = AgentRequest::resume(part.checkpoint.unwrap_or_default());
-    let run = run
-        .with_resolutions(part.resolutions)
-        .with_cancellation(part.token);
-    let context = run.context().clone();
+async fn run_tool(
+    tool: &BoxTool,
+    declaration: &Arc<ToolDeclaration>,
+    part: Part,
+    context: &RunContext,
+) -> Result<Ended> {
     let call = ToolCall::new("call", declaration.name(), part.arguments);
     let request = ToolRequest::new(call).with_declaration(Some(declaration.clone()));
     let response = match part.progress {
@@ -177,16 +199,5 @@ impl fmt::Debug for Served {
         f.debug_tuple("Served")
             .field(&self.declaration.name())
             .finish()
-    }
-}
-
-/// Returns the text of an error for the model that made the call.
-pub(super) fn error_text(error: &Error) -> String {
-    match error.model_message() {
-        Some(message) => {
-            tracing::warn!(error = %error.to_string().escape_debug(), "tool failed; hiding the error from the client");
-            message.to_owned()
-        }
-        None => format!("{}: {}", error.kind(), error.message()),
     }
 }

@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use rmcp::model::{
@@ -13,9 +14,11 @@ use tokio::sync::mpsc;
 use tower_agent::error::ResolutionOutcome;
 use tower_agent::{Checkpoint, Interrupt, Resolution};
 
+use super::caller::Sender;
+use super::failure::FailureMessage;
 use super::progress::Progress;
 use super::seal::{Refusal, Seal};
-use super::served::{Ended, Part, Served, error_text};
+use super::served::{Ended, Part, Served};
 use super::{answers, content, form};
 
 /// The capacity of the channel for progress. A client that reads slowly slows the run down.
@@ -24,8 +27,10 @@ const PROGRESS_CAPACITY: usize = 16;
 /// One request of a client to call a tool.
 pub(super) struct ServedCall<'a> {
     seal: &'a Seal,
+    failure_message: &'a FailureMessage,
     served: &'a Served,
     arguments: Value,
+    principal: Option<Arc<str>>,
     /// The state of a call that was interrupted, and the resolutions of its interrupts.
     continued: Option<(Checkpoint, Vec<Resolution>)>,
     context: &'a RequestContext<RoleServer>,
@@ -34,16 +39,20 @@ pub(super) struct ServedCall<'a> {
 impl<'a> ServedCall<'a> {
     pub(super) fn new(
         seal: &'a Seal,
+        failure_message: &'a FailureMessage,
         served: &'a Served,
         params: CallToolRequestParams,
         context: &'a RequestContext<RoleServer>,
     ) -> Result<Self, ErrorData> {
         let arguments = Value::Object(params.arguments.unwrap_or_default());
         let name = served.declaration().name();
+        let principal = Sender::of(context).caller.principal;
         let continued = match params.request_state {
             None => None,
             Some(sealed) => {
-                let checkpoint = seal.open(name, &arguments, &sealed).map_err(refused)?;
+                let checkpoint = seal
+                    .open(principal.as_deref(), name, &arguments, &sealed)
+                    .map_err(refused)?;
                 let answers = params.input_responses.unwrap_or_default();
                 let interrupts = &checkpoint.head.interrupts;
                 let resolutions = resolutions(interrupts, answers, SystemTime::now())?;
@@ -52,19 +61,27 @@ impl<'a> ServedCall<'a> {
         };
         Ok(Self {
             seal,
+            failure_message,
             served,
             arguments,
+            principal,
             continued,
             context,
         })
     }
 
     pub(super) async fn run(mut self) -> Result<CallToolResponse, ErrorData> {
+        if let Err(error) = self.served.check(&self.arguments) {
+            // What is wrong with what the client has sent is for the client to know.
+            return Ok(failed(format!("{}: {}", error.kind(), error.message())));
+        }
         loop {
             let checkpoint = match self.part().await {
-                Ok(Ended::Completed(response)) => return Ok(content::result(&response).into()),
-                Ok(Ended::Interrupted(checkpoint)) => checkpoint,
-                Err(error) => return Ok(failed(error_text(&error))),
+                Ended::Completed(response) => return Ok(content::result(&response).into()),
+                Ended::Interrupted(checkpoint) => checkpoint,
+                Ended::Failed(error, run) => {
+                    return Ok(failed(self.failure_message.of(&error, &run)));
+                }
             };
             // The client's user has no role, and must not be able to answer in place of somebody who has.
             if let Some(role) = role_in(&checkpoint.head.interrupts) {
@@ -100,7 +117,7 @@ impl<'a> ServedCall<'a> {
     }
 
     /// Runs the call until it ends or is interrupted.
-    async fn part(&mut self) -> tower_agent::Result<Ended> {
+    async fn part(&mut self) -> Ended {
         let (checkpoint, resolutions) = self.continued.take().unzip();
         let progress_token = self.context.meta.get_progress_token();
         let (sender, mut receiver) = mpsc::channel(PROGRESS_CAPACITY);
@@ -111,6 +128,7 @@ impl<'a> ServedCall<'a> {
             // A child: the client can cancel the run, and the run cannot cancel the request.
             token: self.context.ct.child_token(),
             progress: progress_token.is_some().then_some(sender),
+            sender: Sender::of(self.context),
         };
         let Some(token) = progress_token else {
             return self.served.run(part).await;
@@ -158,7 +176,7 @@ impl<'a> ServedCall<'a> {
         let name = self.served.declaration().name();
         let state = self
             .seal
-            .seal(name, &self.arguments, checkpoint)
+            .seal(self.principal.as_deref(), name, &self.arguments, checkpoint)
             .ok_or_else(cannot_ask)?;
         Ok(InputRequiredResult::new(Some(requests), Some(state)).into())
     }

@@ -58,7 +58,7 @@ impl Http {
         Self { address, task }
     }
 
-    fn client(&self) -> McpClientBuilder {
+    pub(crate) fn client(&self) -> McpClientBuilder {
         McpClient::http(
             format!("http://{}/mcp", self.address),
             HttpClient::new().unwrap(),

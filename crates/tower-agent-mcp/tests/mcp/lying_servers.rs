@@ -16,7 +16,9 @@ use tower_agent::{Agent, AgentRequest, ErrorKind, Resolution};
 use tower_agent_mcp::client::{Lifecycle, McpClient};
 use tower_agent_middleware::approval::Approval;
 
-use crate::support::{LIFECYCLES, Server, agent_with_tools_of, ask, names, said, scripted, tool};
+use crate::support::{
+    LIFECYCLES, Server, agent_with_tools_of, ask, connected, names, said, scripted, tool,
+};
 
 /// Says that it only reads.
 fn harmless(name: &'static str) -> Tool {
@@ -213,6 +215,47 @@ async fn a_result_that_is_none_fails_its_call_alone() {
             "good"
         );
     }
+}
+
+#[tokio::test]
+async fn a_declaration_that_cannot_be_read_takes_no_other_tool_away() {
+    let good = || json!(tool("echo"));
+    for odd in [
+        json!({ "name": "odd" }),
+        json!({ "name": "odd", "inputSchema": null }),
+        json!({ "name": "odd", "inputSchema": true }),
+        json!({ "name": 7, "inputSchema": { "type": "object" } }),
+        json!({ "inputSchema": { "type": "object" } }),
+        json!({ "name": "odd", "inputSchema": { "type": "object" }, "annotations": 7 }),
+        json!("odd"),
+        json!(null),
+    ] {
+        let listed = json!({ "tools": [odd, good()] });
+        let builder = scripted(move |message| match message["method"].as_str() {
+            Some("tools/list") => {
+                vec![json!({ "jsonrpc": "2.0", "id": message["id"], "result": listed })]
+            }
+            _ => Vec::new(),
+        });
+        let client = builder.connect().await.unwrap();
+        assert_eq!(names(&client).await, ["echo"], "{odd}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_silent_at_discover_is_reached_by_initialize() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counts = asked.clone();
+    // It answers `initialize`, and nothing to what it does not know.
+    let builder = scripted(move |message| {
+        if message["method"] == "server/discover" {
+            counts.fetch_add(1, Ordering::SeqCst);
+        }
+        Vec::new()
+    });
+    let client = connected(builder.lifecycle(Lifecycle::Auto)).await;
+    assert_eq!(names(&client).await, ["echo"]);
+    assert_eq!(asked.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test]

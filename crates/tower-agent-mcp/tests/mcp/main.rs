@@ -1,6 +1,7 @@
 //! MCP in both directions: against servers of rmcp in this process, over child processes and HTTP,
 //! and against servers and clients that others wrote.
 
+mod callers;
 mod calls;
 mod conformance;
 mod connections;

@@ -44,9 +44,13 @@ async fn serves_on_standard_streams() {
         std::future::pending().await
     });
     let large = Tool::function("large", "A long text.", |bytes: usize| "x".repeat(bytes));
+    let environment = Tool::function("environment", "Its variables.", |_: Value| {
+        let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
+        names.collect::<Vec<_>>()
+    });
     let server = McpServer::builder("child", "1.0.0")
         .agent(clerk().0)
-        .tools([pid, die, wait, large])
+        .tools([pid, die, wait, large, environment])
         .build()
         .unwrap();
     server.serve_stdio().await.unwrap();
@@ -58,7 +62,7 @@ async fn a_child_process_answers_and_is_started_again_after_its_death() {
         let client = connected(child().lifecycle(lifecycle)).await;
         assert_eq!(
             names(&client).await,
-            ["clerk", "die", "large", "pid", "wait"]
+            ["clerk", "die", "environment", "large", "pid", "wait"]
         );
         let first = ask(&client, "pid", json!({})).await.unwrap();
         let error = ask(&client, "die", json!({})).await.unwrap_err();
@@ -69,6 +73,21 @@ async fn a_child_process_answers_and_is_started_again_after_its_death() {
         assert_ne!(first.value(), second.value());
         client.close().await;
     }
+}
+
+#[tokio::test]
+async fn a_child_process_is_given_a_short_list_of_variables() {
+    // Cargo sets it for the tests, so this process has it.
+    assert!(std::env::var_os("CARGO_MANIFEST_DIR").is_some());
+    let client = connected(child()).await;
+    let seen = ask(&client, "environment", json!({})).await.unwrap();
+    let seen: Vec<String> = serde_json::from_str(seen.value().as_str().unwrap()).unwrap();
+    let has = |name: &str| seen.iter().any(|seen| seen == name);
+    assert!(!has("CARGO_MANIFEST_DIR"), "{seen:?}");
+    assert!(has("PATH"), "{seen:?}");
+    // What the command sets.
+    assert!(has(CHILD), "{seen:?}");
+    client.close().await;
 }
 
 #[tokio::test]

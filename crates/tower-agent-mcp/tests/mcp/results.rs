@@ -50,9 +50,9 @@ async fn every_kind_of_content_becomes_a_part() {
         paper.with_name("file:///paper.pdf").into(),
         Part::image_base64("image/png", "iVBO"),
         Part::from_text("[far](file:///far): Far away."),
-        Part::from_text(r#"{"n":1}"#),
     ];
     assert_eq!(response.parts(), parts);
+    // For the program, and not once more for the model.
     assert_eq!(response.value(), &json!({ "n": 1 }));
 }
 
@@ -63,6 +63,48 @@ async fn structured_content_that_is_also_sent_as_text_is_read_once() {
     let response = ask(&client, "echo", json!({})).await.unwrap();
     assert_eq!(response.parts(), [Part::from_text(r#"{"n":1}"#)]);
     assert_eq!(response.value()["n"], 1);
+}
+
+#[tokio::test]
+async fn structured_content_in_other_words_than_the_text_is_read_once() {
+    for (text, structured) in [
+        // A typed tool of Python's SDK, for one value and for a list.
+        (vec!["hi"], json!({ "result": "hi" })),
+        (vec!["a", "b"], json!({ "result": ["a", "b"] })),
+        // The reference server for files.
+        (
+            vec!["line 1\nline 2"],
+            json!({ "content": "line 1\nline 2" }),
+        ),
+    ] {
+        let content: Vec<_> = text.iter().copied().map(ContentBlock::text).collect();
+        let mut result = CallToolResult::success(content);
+        result.structured_content = Some(structured.clone());
+        let server = Server::new(move |_, _| {
+            let result = result.clone();
+            async { Ok(result.into()) }
+        });
+        let client = server.client().connect().await.unwrap();
+        let response = ask(&client, "echo", json!({})).await.unwrap();
+        let parts: Vec<_> = text.into_iter().map(Part::from_text).collect();
+        assert_eq!(response.parts(), parts);
+        assert_eq!(response.value(), &structured);
+    }
+}
+
+#[tokio::test]
+async fn structured_content_alone_is_read() {
+    for content in [vec![], vec![ContentBlock::text("")]] {
+        let mut result = CallToolResult::success(content);
+        result.structured_content = Some(json!({ "n": 1 }));
+        let server = Server::new(move |_, _| {
+            let result = result.clone();
+            async { Ok(result.into()) }
+        });
+        let client = server.client().connect().await.unwrap();
+        let response = ask(&client, "echo", json!({})).await.unwrap();
+        assert_eq!(response.parts(), [Part::from_text(r#"{"n":1}"#)]);
+    }
 }
 
 #[tokio::test]

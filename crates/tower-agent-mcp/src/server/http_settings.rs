@@ -1,0 +1,72 @@
+use std::fmt;
+use std::sync::Arc;
+
+use http::request::Parts;
+use rmcp::transport::StreamableHttpServerConfig;
+
+/// Returns the principal of a request.
+pub(super) type PrincipalOf = Arc<dyn Fn(&Parts) -> Option<Arc<str>> + Send + Sync>;
+
+/// How a server answers over HTTP.
+#[derive(Clone, Default)]
+pub(super) struct HttpSettings {
+    pub(super) hosts: Option<Vec<String>>,
+    pub(super) origins: Option<Vec<String>>,
+    pub(super) principal: Option<PrincipalOf>,
+    pub(super) max_request: Option<usize>,
+    pub(super) answers_with_json: bool,
+}
+
+impl HttpSettings {
+    pub(super) fn config(&self) -> StreamableHttpServerConfig {
+        let mut config = StreamableHttpServerConfig::default();
+        // rmcp's own default, the names of this machine, applies unless hosts were set.
+        if let Some(hosts) = &self.hosts {
+            config = config.with_allowed_hosts(hosts.clone());
+        }
+        // Checked also if nobody is allowed.
+        let origins = self.allowed_origins(&config.allowed_hosts);
+        config = config
+            .with_allowed_origins(origins)
+            .enforce_origin_validation();
+        if let Some(bytes) = self.max_request {
+            config.max_request_body_bytes = bytes;
+        }
+        config.with_json_response(self.answers_with_json)
+    }
+
+    /// Returns the origins that may call: those that were set, or else pages of the server's own hosts.
+    fn allowed_origins(&self, hosts: &[String]) -> Vec<String> {
+        if let Some(origins) = &self.origins {
+            return origins.clone();
+        }
+        let mut origins = Vec::new();
+        for host in hosts {
+            // An IPv6 address stands in brackets in an origin.
+            let is_bare_ipv6 = host.parse::<std::net::Ipv6Addr>().is_ok();
+            let host = if is_bare_ipv6 {
+                format!("[{host}]")
+            } else {
+                host.clone()
+            };
+            // A host with a port is one origin a scheme.
+            let has_port = host
+                .parse::<http::uri::Authority>()
+                .is_ok_and(|host| host.port().is_some());
+            let port = if has_port { "" } else { ":*" };
+            origins.push(format!("http://{host}{port}"));
+            origins.push(format!("https://{host}{port}"));
+        }
+        origins
+    }
+}
+
+impl fmt::Debug for HttpSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpSettings")
+            .field("hosts", &self.hosts)
+            .field("origins", &self.origins)
+            .field("has_principal", &self.principal.is_some())
+            .finish_non_exhaustive()
+    }
+}
