@@ -9,6 +9,7 @@
 //! | equal calls are made again and again, or at the same time | [`cache`] |
 //! | a call hangs or stalls | [`timeout`] |
 //! | a model makes the same tool call again and again | [`loop_guard`] |
+//! | a conversation is longer than the model's context window | [`context_window`] |
 //! | a run must not exceed a cost | [`budget`] |
 //! | personal data or keys must not be exposed | [`redact`] |
 //! | a person must approve a tool call | [`approval`] |
@@ -78,6 +79,7 @@ pub mod budget;
 pub mod cache;
 pub mod chaos;
 pub mod circuit_breaker;
+pub mod context_window;
 pub mod fallback;
 pub mod guardrail;
 pub mod loop_guard;

@@ -55,6 +55,9 @@ pub(crate) enum Around {
     GuardrailBefore(Check),
     GuardrailBeside(Check),
     GuardrailAfter(Check),
+    ContextWindow {
+        tokens: u64,
+    },
     // The tools'.
     Approval,
 }
@@ -265,6 +268,7 @@ pub(crate) fn on_model() -> impl Strategy<Value = Item> {
         1 => check().prop_map(Around::GuardrailBefore),
         1 => check().prop_map(Around::GuardrailBeside),
         1 => check().prop_map(Around::GuardrailAfter),
+        2 => (10..200u64).prop_map(|tokens| Around::ContextWindow { tokens }),
     ];
     prop_oneof![10 => anywhere(), 6 => on_call(), 8 => only].prop_map(Item::Model)
 }

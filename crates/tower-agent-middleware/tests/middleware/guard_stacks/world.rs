@@ -24,6 +24,7 @@ use tower_agent_middleware::approval::Approval;
 use tower_agent_middleware::budget::{Account, Budget, Limits, OnExceeding};
 use tower_agent_middleware::cache::CacheLayer;
 use tower_agent_middleware::chaos::ChaosLayer;
+use tower_agent_middleware::context_window::ContextWindow;
 use tower_agent_middleware::fallback::Fallback;
 use tower_agent_middleware::guardrail::{Guardrail, OnTrip, Verdict};
 use tower_agent_middleware::rate_limit::RateLimitLayer;
@@ -264,6 +265,9 @@ impl World {
                         Guardrail::after(move |_, _| checking(check)),
                         check,
                     )),
+                    Around::ContextWindow { tokens } => {
+                        builder.on_model(ContextWindow::new(tokens).keep_results(1))
+                    }
                     Around::TowerMapResponse => {
                         builder.model_layer(MapResponseLayer::new(|response: ModelResponse| {
                             match response.message().text().len() % 2 {

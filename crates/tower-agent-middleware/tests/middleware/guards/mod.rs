@@ -5,6 +5,7 @@ mod budget;
 mod cache;
 mod chaos;
 mod circuit_breaker;
+mod context_window;
 mod fallback;
 mod guardrail;
 mod loop_guard;
