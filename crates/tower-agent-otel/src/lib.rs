@@ -79,6 +79,13 @@
 //! an error, and `_OTHER` for anything else. A panic is an error like any other. A run that was
 //! interrupted, or whose invocation was ended by a callback, has not failed.
 //!
+//! A call that waits for an answer, such as that of a person who is to approve it, ends with the attribute
+//! `tower_agent.waiting`, as do the agents around it. Such a tool call was not executed: its duration is no
+//! measurement of `gen_ai.execute_tool.duration`, and when the run goes on it has a second span.
+//!
+//! The span of a tool that does not exist is `execute_tool _OTHER`, and its `gen_ai.tool.name` has at most 64
+//! bytes of the name, which the model has made up.
+//!
 //! The provider and the model are those that the model [tells](tower_agent::model::ModelTarget). The
 //! models of `tower-agent-providers` do; for others set
 //! [`provider_name`](OpenTelemetry::provider_name) and the model in the settings.

@@ -12,6 +12,8 @@ pub(crate) mod operation {
 }
 
 pub(crate) mod attribute {
+    /// Of this crate: the conventions have no attribute for it.
+    pub(crate) const WAITING: &str = "tower_agent.waiting";
     pub(crate) const AGENT_NAME: &str = "gen_ai.agent.name";
     pub(crate) const CONVERSATION_ID: &str = "gen_ai.conversation.id";
     pub(crate) const ERROR_TYPE: &str = "error.type";

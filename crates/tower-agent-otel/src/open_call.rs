@@ -88,8 +88,14 @@ impl<R: Recorded> OpenCall<R> {
         if std::mem::replace(&mut self.has_ended, true) {
             return;
         }
+        let is_waiting = match (response, error) {
+            (Some(response), _) => R::is_waiting(response),
+            (None, Some(error)) => error.kind() == ErrorKind::Interrupted,
+            (None, None) => false,
+        };
         let ending = Ending {
             error_type,
+            is_waiting,
             duration: self.began.elapsed(),
         };
         // Not `recording()`, which would borrow all of `self`: `end` takes the record mutably.
@@ -115,6 +121,9 @@ impl<R: Recorded> OpenCall<R> {
         if let Some(error_type) = error_type {
             span.set_attribute(KeyValue::new(attribute::ERROR_TYPE, error_type));
             span.set_status(Status::error(error_type));
+        }
+        if is_waiting {
+            span.set_attribute(KeyValue::new(attribute::WAITING, true));
         }
         // Explicitly, and not when the last handle is dropped: a task that a tool has left behind
         // may hold one for as long as it runs.

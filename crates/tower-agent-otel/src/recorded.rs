@@ -27,6 +27,11 @@ pub(crate) trait Recorded: Request {
     /// Returns the `error.type` of a response that reports a failure.
     fn error_type(response: &Self::Response) -> Option<&'static str>;
 
+    /// Returns whether a response says that the call goes on when a question is answered.
+    fn is_waiting(_: &Self::Response) -> bool {
+        false
+    }
+
     /// Ends a call: sets the attributes of the response, and records the metrics. `span` is
     /// `None` if it is not recorded.
     fn end(
@@ -41,8 +46,10 @@ pub(crate) trait Recorded: Request {
     fn emit_exception(error_type: &'static str, message: Option<&str>);
 }
 
-/// The error type and the duration of a call that has ended.
+/// How and after which time a call has ended.
 pub(crate) struct Ending {
     pub(crate) error_type: Option<&'static str>,
+    /// It waits for an answer, and has not been executed.
+    pub(crate) is_waiting: bool,
     pub(crate) duration: Duration,
 }

@@ -85,6 +85,10 @@ impl Recorded for AgentRequest {
         None
     }
 
+    fn is_waiting(response: &AgentResponse) -> bool {
+        !response.interrupts().is_empty()
+    }
+
     fn end(
         call: &mut AgentRecord,
         _: Option<&AgentResponse>,

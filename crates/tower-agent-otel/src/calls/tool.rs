@@ -22,12 +22,19 @@ impl Recorded for ToolRequest {
     type Record = ToolRecord;
 
     fn span(request: &Self, _: &Telemetry) -> Span {
+        // A name that the model has made up is not one to group spans by, and may be long.
+        let is_declared = request.declaration().is_some();
+        let (span_name, name) = if is_declared {
+            (request.name(), request.name())
+        } else {
+            (error_type::OTHER, beginning(request.name()))
+        };
         info_span!(
             "execute_tool",
-            otel.name = format!("{} {}", operation::EXECUTE_TOOL, request.name()),
+            otel.name = format!("{} {span_name}", operation::EXECUTE_TOOL),
             otel.kind = "internal",
             { attribute::OPERATION_NAME } = operation::EXECUTE_TOOL,
-            { attribute::TOOL_NAME } = request.name(),
+            { attribute::TOOL_NAME } = name,
             { attribute::TOOL_TYPE } = FUNCTION,
             { attribute::AGENT_NAME } = request.context().agent(),
         )
@@ -71,6 +78,10 @@ impl Recorded for ToolRequest {
             let result = response.value().to_string();
             span.set_attribute(KeyValue::new(attribute::TOOL_CALL_RESULT, result));
         }
+        // It has not been executed, and will be counted when it is.
+        if ending.is_waiting {
+            return;
+        }
         // A model can make up any number of names, and each would be a time series of its own.
         let name = call
             .name
@@ -94,4 +105,14 @@ impl Recorded for ToolRequest {
     fn emit_exception(error_type: &'static str, message: Option<&str>) {
         exception!(event::TOOL_EXCEPTION, error_type, message);
     }
+}
+
+/// The maximum length of a made-up name in a span, in bytes: that of the names which providers accept.
+const MADE_UP: usize = 64;
+
+/// Returns the beginning of a name.
+fn beginning(name: &str) -> &str {
+    let mut ends = (0..=MADE_UP.min(name.len())).rev();
+    let end = ends.find(|end| name.is_char_boundary(*end));
+    &name[..end.unwrap_or_default()]
 }

@@ -5,9 +5,9 @@ use tower_agent::callback::{before_model, before_tool};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentRequest, CancellationToken, Error, ErrorKind, Interrupt, ModelResponse,
-    Tool, ToolResponse,
+    Resolution, Tool, ToolResponse,
 };
-use tower_agent_middleware::approval::Approval;
+use tower_agent_middleware::approval::{Approval, Decision};
 
 use crate::received::{Look, Spans, of_log};
 use crate::structure::echo;
@@ -77,7 +77,7 @@ async fn a_tool_that_fails_panics_or_refuses_has_failed_and_the_agent_has_not() 
     let turn = Turn::tool("fails", json!({}))
         .and_tool("panics", json!({}))
         .and_tool("refuses", json!({}))
-        .and_tool("invented", json!({}));
+        .and_tool(format!("invented_{}", "é".repeat(1000)), json!({}));
     let agent = Agent::builder(ScriptedModel::new([turn, Turn::from_text("done")]))
         .tools([fails, panics, refuses])
         .global_callbacks(world.telemetry())
@@ -88,13 +88,16 @@ async fn a_tool_that_fails_panics_or_refuses_has_failed_and_the_agent_has_not() 
     let expected = [
         pair("chat", None),
         pair("chat", None),
+        pair("execute_tool _OTHER", Some("unknown_tool")),
         pair("execute_tool fails", Some("tool")),
-        pair("execute_tool invented", Some("unknown_tool")),
         pair("execute_tool panics", Some("tool")),
         pair("execute_tool refuses", Some("tool")),
         pair("invoke_agent agent", None),
     ];
     assert_eq!(errors(&data.spans), expected);
+    let invented = data.spans.one("execute_tool _OTHER");
+    let name = invented.get("gen_ai.tool.name").unwrap();
+    assert_eq!(name, format!("invented_{}", "é".repeat(27)));
     // An answer that is an error is no exception.
     let types: Vec<_> = data
         .logs
@@ -188,6 +191,53 @@ async fn an_interrupted_run_has_not_failed() {
     let data = world.received();
     assert_eq!(errors(&data.spans), expected);
     assert_eq!(data.logs.len(), 0);
+}
+
+#[tokio::test]
+async fn a_call_that_waits_for_a_person_says_so_and_is_counted_once() {
+    let world = World::new();
+    let agent = |turn: Turn| {
+        Agent::builder(ScriptedModel::new([turn]))
+            .tool(echo())
+            .on_tool(Approval::of_tools(["echo"]))
+            .global_callbacks(world.telemetry())
+            .build()
+            .unwrap()
+    };
+    let asks = agent(Turn::tool("echo", json!(1)));
+    let paused = asks.run("?").await.unwrap();
+    let waiting = |spans: &Spans| {
+        let all = spans.0.iter();
+        let mut waiting: Vec<_> = all
+            .filter(|span| span.get("tower_agent.waiting").as_deref() == Some("true"))
+            .map(|span| span.name.clone())
+            .collect();
+        waiting.sort();
+        waiting
+    };
+    let seen = world.received();
+    assert_eq!(
+        waiting(&seen.spans),
+        ["execute_tool echo", "invoke_agent agent"]
+    );
+    assert!(
+        !seen
+            .metrics
+            .names()
+            .contains(&"gen_ai.execute_tool.duration")
+    );
+
+    let resumed = agent(Turn::from_text("done"));
+    let yes = Resolution::resolved(&paused.interrupts()[0].id, Decision::Approve);
+    let request = AgentRequest::resume(paused.checkpoint()).with_resolutions([yes]);
+    assert_eq!(resumed.run(request).await.unwrap().text(), "done");
+    // What has come since.
+    let seen = world.received();
+    assert!(waiting(&seen.spans).is_empty());
+    let counted = seen
+        .metrics
+        .counts("gen_ai.execute_tool.duration", "gen_ai.tool.name");
+    assert_eq!(counted, [("echo".to_owned(), 1)].into());
 }
 
 #[tokio::test]
