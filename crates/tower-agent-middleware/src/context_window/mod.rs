@@ -45,7 +45,7 @@
 //! them with the tokenizer of your model through [`count_tokens`](ContextWindow::count_tokens). If a call fails
 //! with [`ContextLength`](tower_agent::ErrorKind::ContextLength) all the same, the prompt is shortened to three
 //! quarters of what it was, and the call is made once more, unless a delta of its answer has been read. The
-//! rest of the run keeps to the smaller limit.
+//! rest of the run keeps to the smaller limit; a run that is resumed in another process finds it again.
 //!
 //! # Where to put it
 //!
