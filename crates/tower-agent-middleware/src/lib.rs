@@ -81,6 +81,7 @@ pub mod chaos;
 pub mod circuit_breaker;
 pub mod context_window;
 pub mod fallback;
+pub mod flow;
 pub mod guardrail;
 pub mod loop_guard;
 pub mod rate_limit;
