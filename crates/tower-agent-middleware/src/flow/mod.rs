@@ -123,7 +123,7 @@ pub use self::label::{Integrity, Label, Readers};
 pub use self::question::FlowAnswer;
 pub use self::rules::Rule;
 pub use self::vouch::label_message;
-pub(crate) use self::vouch::note_shortened;
+pub(crate) use self::vouch::{is_guarded, note_shortened};
 
 use self::book::Book;
 use self::checking::Checking;

@@ -14,7 +14,7 @@ use tower_agent::model::{ModelRequest, ModelResponse};
 use super::book::{Book, Brought, Turn, note_read};
 use super::label::Label;
 use super::place::Place;
-use super::vouch::Vouched;
+use super::vouch::{Vouched, Voucher};
 use super::{Flow, NAME, Settings};
 use crate::lock::lock;
 
@@ -238,10 +238,10 @@ impl Inside {
         let context = request.context();
         let book = Book::of(context);
         let base = base(context);
-        let mut earlier: HashMap<&MessageId, &Message> = HashMap::new();
+        let mut unchanged: HashMap<&MessageId, &Message> = HashMap::new();
         for message in &reading.messages {
             if let Some(id) = message.id() {
-                earlier.insert(id, message);
+                unchanged.insert(id, message);
             }
         }
         let none = Vouched::default();
@@ -251,13 +251,22 @@ impl Inside {
             ..Sum::default()
         };
         for message in request.messages() {
-            let known = message.id().and_then(|id| earlier.get(id));
-            let is_unchanged = known.is_some_and(|known| *known == message);
-            let label = match vouched.label(message) {
-                _ if is_unchanged => label_of(&book, &base, message),
-                Some(None) => label_of(&book, &base, message),
-                Some(Some(label)) => label.clone(),
-                None => self.0.0.callbacks.clone(),
+            let mut source = message;
+            let mut before = vouched.len();
+            // A callback may have shortened what another has shortened or added.
+            let label = loop {
+                let known = source.id().and_then(|id| unchanged.get(id));
+                if known.is_some_and(|known| *known == source) {
+                    break label_of(&book, &base, source);
+                }
+                match vouched.find(source, before) {
+                    Some((_, Voucher::Label(label))) => break label.clone(),
+                    Some((at, Voucher::LessThan(earlier))) => {
+                        source = earlier;
+                        before = at;
+                    }
+                    None => break self.0.0.callbacks.clone(),
+                }
             };
             sum.add(&label, Some(message));
         }

@@ -6,17 +6,29 @@ use tower_agent::model::ModelRequest;
 use super::label::Label;
 use super::reading::Reading;
 
-/// Messages that callbacks have added or changed: an extension of the request.
+/// Messages that callbacks have added or changed, in order: an extension of the request.
 #[derive(Clone, Default)]
-pub(super) struct Vouched(Vec<(Message, Option<Label>)>);
+pub(super) struct Vouched(Vec<(Message, Voucher)>);
+
+/// Why a message that a callback has written has a label.
+#[derive(Clone)]
+pub(super) enum Voucher {
+    /// The callback says so.
+    Label(Label),
+    /// It says less than this message, and nothing else.
+    LessThan(Message),
+}
 
 impl Vouched {
-    /// Returns the label that was given to exactly this message: `Some(None)` is the one that it has by
-    /// its id.
-    pub(super) fn label(&self, message: &Message) -> Option<Option<&Label>> {
-        let mut vouched = self.0.iter().rev();
-        let found = vouched.find(|(known, _)| known.id() == message.id() && known == message);
-        found.map(|(_, label)| label.as_ref())
+    /// Returns why exactly this message has a label, and what was known before it was written.
+    pub(super) fn find(&self, message: &Message, before: usize) -> Option<(usize, &Voucher)> {
+        let known = self.0.get(..before)?.iter().enumerate().rev();
+        let mut same = known.filter(|(_, (known, _))| known.id() == message.id() && known == message);
+        same.next().map(|(at, (_, voucher))| (at, voucher))
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
     }
 }
 
@@ -39,24 +51,34 @@ impl Vouched {
 /// # drop(date);
 /// ```
 pub fn label_message(request: &mut ModelRequest, message: &Message, label: Label) {
-    vouch(request, message, Some(label));
-}
-
-/// Records that a message still says what it said, for a callback of this crate that hides or shortens.
-pub(crate) fn note_shortened(request: &mut ModelRequest, message: &Message) {
-    vouch(request, message, None);
-}
-
-fn vouch(request: &mut ModelRequest, message: &Message, label: Option<Label>) {
-    // Nobody reads it without the guard.
-    if request.extensions().get::<Reading>().is_none() {
-        return;
+    if is_guarded(request) {
+        vouch(request, [(message.clone(), Voucher::Label(label))]);
     }
+}
+
+/// Records that a callback of this crate has hidden or left out a part of these messages, and added nothing
+/// but words of its own: each with the message as it was.
+pub(crate) fn note_shortened<'a>(
+    request: &mut ModelRequest,
+    messages: impl IntoIterator<Item = (&'a Message, &'a Message)>,
+) {
+    let shortened = messages
+        .into_iter()
+        .map(|(earlier, now)| (now.clone(), Voucher::LessThan(earlier.clone())));
+    vouch(request, shortened);
+}
+
+/// Returns whether a guard reads the labels of this request.
+pub(crate) fn is_guarded(request: &ModelRequest) -> bool {
+    request.extensions().get::<Reading>().is_some()
+}
+
+fn vouch(request: &mut ModelRequest, messages: impl IntoIterator<Item = (Message, Voucher)>) {
     let mut vouched = request
         .extensions()
         .get::<Vouched>()
         .cloned()
         .unwrap_or_default();
-    vouched.0.push((message.clone(), label));
+    vouched.0.extend(messages);
     request.extensions_mut().insert(vouched);
 }

@@ -7,6 +7,7 @@ mod chaos;
 mod circuit_breaker;
 mod context_window;
 mod fallback;
+mod flow;
 mod guardrail;
 mod loop_guard;
 mod rate_limit;
