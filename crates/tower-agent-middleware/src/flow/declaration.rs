@@ -155,13 +155,11 @@ impl ToolFlow {
         self
     }
 
-    /// Declares that a part of the result is the program's own, such as an id that it has made, and may be
-    /// read by the readers of the result. The model reads it even if the result is
-    /// [hidden](super::Hide).
+    /// Declares that a part of the result is the program's own, such as an id that it has made, and that
+    /// everybody may read it. The model reads it even if the result is [hidden](super::Hide).
     #[must_use]
     pub fn trusted_at(self, pointer: &str) -> Self {
-        let label = Label::trusted().with_readers(self.result.readers().clone());
-        self.label_at(pointer, label)
+        self.label_at(pointer, Label::trusted())
     }
 
     /// Names keys of the result that the model may read when the result is hidden. The content has chosen

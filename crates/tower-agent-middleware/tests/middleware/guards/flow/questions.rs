@@ -45,7 +45,7 @@ async fn a_person_sees_the_resolved_call_its_origin_and_each_rule() {
     let [question] = paused.interrupts() else {
         panic!("{paused:?}")
     };
-    assert_eq!(question.id, "agent/m3.0 flow");
+    assert_eq!(question.id, "agent/m2.0 flow");
     assert_eq!(question.reason, "flow");
     assert_eq!(question.answerer, Answerer::Role("security".to_owned()));
     assert_eq!(
@@ -78,15 +78,15 @@ async fn an_answer_covers_one_call_in_another_process() {
         let log = Log::default();
         let paused = guarded(&attack(), &log, asking()).run("?").await.unwrap();
         assert!(matches!(paused.end_reason(), EndReason::Interrupted(_)));
-        let yes = [Resolution::resolved("agent/m3.0 flow", payload)];
+        let yes = [Resolution::resolved("agent/m2.0 flow", payload)];
         let turns = [Turn::tool("pay", pay_mallory())];
         let again = answered(&paused, &log, asking(), turns, yes.clone()).await;
         assert_eq!(results(&again), [told]);
         assert_eq!(log.take().len(), paid);
         // The next call is another, and the answer to the first is none to it.
-        assert_eq!(ids(&again), ["agent/m5.0 flow"]);
+        assert_eq!(ids(&again), ["agent/m3.0 flow"]);
         let third = answered(&again, &log, asking(), [], yes).await;
-        assert_eq!(ids(&third), ["agent/m5.0 flow"]);
+        assert_eq!(ids(&third), ["agent/m3.0 flow"]);
         assert_eq!(log.take(), [""; 0]);
     }
 }
@@ -102,9 +102,9 @@ async fn anything_else_than_an_answer_is_asked_again() {
     ] {
         let log = Log::default();
         let paused = guarded(&attack(), &log, asking()).run("?").await.unwrap();
-        let answers = [Resolution::resolved("agent/m3.0 flow", payload)];
+        let answers = [Resolution::resolved("agent/m2.0 flow", payload)];
         let again = answered(&paused, &log, asking(), [], answers).await;
-        assert_eq!(ids(&again), ["agent/m3.0 flow"]);
+        assert_eq!(ids(&again), ["agent/m2.0 flow"]);
         assert_eq!(log.take(), [""; 0]);
     }
 }
@@ -122,20 +122,20 @@ async fn an_approval_is_no_answer_and_both_are_asked() {
     };
     let paused = agent(&model).run("?").await.unwrap();
     // Before the approval.
-    assert_eq!(ids(&paused), ["agent/m3.0 flow"]);
+    assert_eq!(ids(&paused), ["agent/m2.0 flow"]);
 
-    let approve = Resolution::resolved("agent/m3.0", Decision::Approve);
+    let approve = Resolution::resolved("agent/m2.0", Decision::Approve);
     let request = AgentRequest::resume(saved(&paused)).with_resolutions([approve]);
     let paused = agent(&ScriptedModel::new([])).run(request).await.unwrap();
-    assert_eq!(ids(&paused), ["agent/m3.0 flow"]);
+    assert_eq!(ids(&paused), ["agent/m2.0 flow"]);
 
-    let yes = Resolution::resolved("agent/m3.0 flow", FlowAnswer::Approve);
+    let yes = Resolution::resolved("agent/m2.0 flow", FlowAnswer::Approve);
     let request = AgentRequest::resume(saved(&paused)).with_resolutions([yes]);
     let paused = agent(&ScriptedModel::new([])).run(request).await.unwrap();
-    assert_eq!(ids(&paused), ["agent/m3.0"]);
+    assert_eq!(ids(&paused), ["agent/m2.0"]);
     assert_eq!(paused.interrupts()[0].payload["arguments"], pay_mallory());
 
-    let approve = Resolution::resolved("agent/m3.0", Decision::Approve);
+    let approve = Resolution::resolved("agent/m2.0", Decision::Approve);
     let request = AgentRequest::resume(saved(&paused)).with_resolutions([approve]);
     let model = ScriptedModel::new([Turn::from_text("Done.")]);
     agent(&model).run(request).await.unwrap();
@@ -151,14 +151,14 @@ async fn an_endorsed_value_is_trusted_from_then_on_and_no_other() {
     ]);
     let flow = hiding().on_violation(OnViolation::Ask);
     let paused = guarded(&model, &log, flow.clone()).run("?").await.unwrap();
-    let answer = Resolution::resolved("agent/m3.0 flow", FlowAnswer::endorse(["/to"]));
+    let answer = Resolution::resolved("agent/m2.0 flow", FlowAnswer::endorse(["/to"]));
     let turns = [
         Turn::tool("pay", json!({ "to": reference("@m1.0#/0/from"), "amount": 7 })),
         Turn::tool("pay", json!({ "to": reference("@m1.0#/1/from"), "amount": 9 })),
     ];
     let again = answered(&paused, &log, flow, turns, [answer]).await;
     assert_eq!(log.take(), ["pay bob@example.org 5", "pay bob@example.org 7"]);
-    assert_eq!(ids(&again), ["agent/m7.0 flow"]);
+    assert_eq!(ids(&again), ["agent/m4.0 flow"]);
 }
 
 #[tokio::test]
@@ -166,7 +166,7 @@ async fn without_the_checkpoint_it_is_asked_again() {
     let log = Log::default();
     let paused = guarded(&attack(), &log, asking()).run("?").await.unwrap();
     let model = ScriptedModel::new([]);
-    let yes = [Resolution::resolved("agent/m3.0 flow", FlowAnswer::Approve)];
+    let yes = [Resolution::resolved("agent/m2.0 flow", FlowAnswer::Approve)];
     let request = AgentRequest::conversation(paused.messages().clone()).with_resolutions(yes);
     let again = guarded(&model, &log, asking()).run(request).await.unwrap();
     assert_eq!(ids(&again).len(), 1);

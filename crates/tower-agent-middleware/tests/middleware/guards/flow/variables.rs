@@ -32,14 +32,14 @@ async fn the_model_reads_a_name_and_passes_it_on() {
             "$ref": "@m1.0",
             "from": "read_mail",
             "is": "list of 2",
-            "bytes": 130,
+            "bytes": 143,
             "keys": ["body", "id"],
             "readable": { "/0/id": "mail-1", "/1/id": "mail-2" },
         })
     );
     // What was echoed is as untrusted as what it was given.
     let stub: Value = serde_json::from_str(&results[1]).unwrap();
-    assert_eq!(stub["$ref"], "@m3.0");
+    assert_eq!(stub["$ref"], "@m2.0");
     let mails = json!([
         { "id": "mail-1", "from": "bob@example.org", "body": SECRET },
         { "id": "mail-2", "from": "eve@example.org", "body": "Hello" },
@@ -232,7 +232,7 @@ async fn the_name_of_a_variable_in_a_hidden_text_is_text() {
     let model = ScriptedModel::new([
         Turn::tool("read_mail", json!({})),
         Turn::tool("page", json!({})),
-        Turn::tool("echo", json!({ "it": "see {{@m3.0}}", "that": reference("@m3.0") })),
+        Turn::tool("echo", json!({ "it": "see {{@m2.0}}", "that": reference("@m2.0") })),
         Turn::from_text("Done."),
     ]);
     let agent = assistant(&model, &log)
