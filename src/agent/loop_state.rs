@@ -15,7 +15,7 @@ use crate::callback::{LoopRules, Tree};
 use crate::context::RunContext;
 use crate::conversation::{CallName, Paused, Step, Transcript, make_whole, next_step, refusal};
 use crate::error::{Error, ErrorKind, Result};
-use crate::message::{CallIds, Message, MessageId, Messages, Part, Role, Usage};
+use crate::message::{CallIds, Message, MessageId, Messages, Part, Role, ToolResult, Usage};
 use crate::model::{ModelRequest, ModelResponse, Settings, Written};
 use crate::on_drop::OnDrop;
 use crate::panic::catch;
@@ -181,7 +181,7 @@ impl<'a> LoopState<'a> {
             Ok(None) => {}
             // Another agent made these calls in this run, and was stopped; this agent replaces it.
             Err(_) if self.transcript.read(Messages::len) > self.new_from => {
-                self.close("not run: the agent that made this call has stopped")
+                self.close(ToolResult::AGENT_STOPPED)
                     .await;
             }
             Err(error) => return Err(error),
@@ -459,7 +459,7 @@ impl<'a> LoopState<'a> {
         }
         // An interrupted run needs its open calls; one that has ended leaves none.
         if !self.waits() {
-            self.close("not run: the agent has ended").await;
+            self.close(ToolResult::AGENT_ENDED).await;
         }
         let end = EndReason::in_run(self.context);
         Ok(self.response(end))

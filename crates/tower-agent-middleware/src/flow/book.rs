@@ -35,9 +35,23 @@ pub(super) struct Turn {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Brought {
     pub(super) label: Label,
+    /// The tools that it is from, if not from the called one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) from: Vec<String>,
     /// The variable that has the result, if the model does not read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) variable: Option<String>,
+}
+
+impl Brought {
+    /// Returns what the model reads with this label.
+    pub(super) fn shown(label: Label) -> Self {
+        Self {
+            label,
+            from: Vec::new(),
+            variable: None,
+        }
+    }
 }
 
 /// A result that the model has not read.

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
 use tower_agent::call::Request;
@@ -34,6 +35,8 @@ struct Checked {
     substitutions: Arc<[Substitution]>,
     /// The guard has answered the call itself.
     is_refused: bool,
+    /// What the call has brought is recorded. Of a guard that is registered twice, one does so.
+    is_kept: Arc<AtomicBool>,
 }
 
 impl Checked {
@@ -95,6 +98,7 @@ impl Checking {
             context: context_label,
             substitutions: Arc::default(),
             is_refused: false,
+            is_kept: Arc::default(),
         };
         match resolved {
             Ok(Some(arguments)) => *request.arguments_mut() = arguments,
@@ -188,10 +192,7 @@ impl Checking {
         checked: Checked,
         text: &str,
     ) -> Action<ToolResponse> {
-        let brought = Brought {
-            label: checked.context.clone(),
-            variable: None,
-        };
+        let brought = Brought::shown(checked.context.clone());
         book.set_result(&checked.message, checked.index, &brought);
         request.extensions_mut().insert(Checked {
             is_refused: true,
@@ -267,12 +268,18 @@ impl Checking {
             _ => self.settings().hide.hides(&flow, response.value()),
         };
         if !hides {
+            let mut from: Vec<_> = checked
+                .substitutions
+                .iter()
+                .map(|one| one.tool.clone())
+                .collect();
+            from.dedup();
             let brought = Brought {
-                label: shown,
-                variable: None,
+                from,
+                ..Brought::shown(shown)
             };
             book.set_result(&checked.message, checked.index, &brought);
-            return None;
+            return shown_media(request, checked, &book);
         }
         let parts = response.parts();
         let has_own_parts = parts != [Part::from(response.value())];
@@ -291,8 +298,8 @@ impl Checking {
         let name = variable_name(request.context());
         let is_kept = book.keep(&name, &variable, self.settings().max_stored);
         let brought = Brought {
-            label: checked.context.clone(),
             variable: is_kept.then(|| name.clone()),
+            ..Brought::shown(checked.context.clone())
         };
         book.set_result(&checked.message, checked.index, &brought);
         let text = if is_kept {
@@ -362,6 +369,14 @@ impl Checking {
     }
 }
 
+/// Returns the parts of a hidden result that is shown, if they are not its value: images, for example.
+fn shown_media(request: &ToolRequest, checked: &Checked, book: &Book<'_>) -> Option<Vec<Part>> {
+    match &*checked.substitutions {
+        [whole] if request.name() == SHOW => book.variable(&whole.name)?.parts,
+        _ => None,
+    }
+}
+
 /// The name of the event about a decision.
 pub(super) const EVENT: &str = "flow";
 
@@ -381,7 +396,7 @@ impl Callback<ToolRequest> for Checking {
         let Some(checked) = request.extensions().get::<Checked>() else {
             return Ok(self.review(request));
         };
-        if checked.is_refused {
+        if checked.is_refused || checked.is_kept.swap(true, Ordering::AcqRel) {
             return Ok(Action::Continue);
         }
         Ok(match self.keep(request, checked, response) {
@@ -399,10 +414,7 @@ impl Callback<ToolRequest> for Checking {
             return Ok(Recovery::Propagate);
         };
         if let Some(text) = self.misfit(request, &checked, error) {
-            let brought = Brought {
-                label: checked.context.clone(),
-                variable: None,
-            };
+            let brought = Brought::shown(checked.context.clone());
             let book = Book::of(request.context());
             book.set_result(&checked.message, checked.index, &brought);
             return Ok(Recovery::Fail(error.clone().with_model_message(text)));

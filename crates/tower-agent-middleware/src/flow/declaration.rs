@@ -69,7 +69,7 @@ impl ToolFlow {
             roles: Vec::new(),
             sends: Sends::Nothing,
             hides: None,
-            trusts_description: true,
+            trusts_description: false,
             is_agent: false,
         }
     }
@@ -127,7 +127,6 @@ impl ToolFlow {
             is_consequential: !is_pure,
             // What a pure tool does with its arguments is not known: it may ask a server about them.
             sends: if is_pure { Sends::Unknown } else { Sends::Nothing },
-            trusts_description: !tool.is_some_and(ToolDeclaration::is_described_by_others),
             is_agent,
             ..Self::new(result)
         }
@@ -251,12 +250,12 @@ impl ToolFlow {
         self
     }
 
-    /// Declares that the name, description and parameters of a tool of others, such as an MCP server's, are
-    /// not to be trusted, although the tool is declared: a model that reads them is tainted. That is so
-    /// anyway for a tool of others that is not declared.
+    /// Declares that the description and the parameters of a tool of others, such as an MCP server's, are to
+    /// be trusted, whatever the server makes of them. Otherwise a model that reads them is tainted from its
+    /// first call on.
     #[must_use]
-    pub fn distrust_description(mut self) -> Self {
-        self.trusts_description = false;
+    pub fn trust_description(mut self) -> Self {
+        self.trusts_description = true;
         self
     }
 

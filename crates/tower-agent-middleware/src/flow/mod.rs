@@ -63,7 +63,8 @@
 //! | the answer of an agent used as a tool | of all that the agent had read |
 //! | what an agent used as a tool is asked | of the call |
 //! | what a callback adds to a request, or answers in place of the model | what [`callbacks`](Flow::callbacks) says, or the callback [itself](label_message) |
-//! | the description of a tool of others, if the program does not declare the tool | untrusted |
+//! | the description of a tool of others, such as an MCP server or a page | untrusted, unless the program [trusts](ToolFlow::trust_description) it |
+//! | what a tool returns that the provider runs, such as a search | untrusted, unless it is declared |
 //!
 //! The label of a call's context is that of the request from which the model made it: of two calls of one
 //! turn, neither taints the other.
@@ -172,6 +173,12 @@ impl Settings {
         }
     }
 
+    /// Returns the label of what a tool returns that the provider runs itself.
+    fn server_tool(&self, name: &str) -> Label {
+        let declared = self.tools.get(name);
+        declared.map_or_else(Label::untrusted, |flow| flow.result().clone())
+    }
+
     fn trusts_description(&self, tool: &ToolDeclaration) -> bool {
         // Most are the program's own, and need no search.
         if !tool.is_described_by_others() {
@@ -207,8 +214,9 @@ impl Flow {
     /// Declares a tool by its name, whoever brings it: the agent, an MCP server, the page of a front end or
     /// the run. The last declaration counts.
     ///
-    /// A tool of others is then described in words that the program has seen: see
-    /// [`ToolFlow::distrust_description`].
+    /// A [tool that the provider runs](tower_agent::model::ServerTool), such as `web_search`, has only a
+    /// result: no callback can refuse its calls. Without a declaration its result is
+    /// [untrusted](Label::untrusted).
     pub fn tool(mut self, name: impl Into<Arc<str>>, flow: ToolFlow) -> Self {
         self.settings().tools.insert(name.into(), flow);
         self

@@ -24,16 +24,28 @@ pub(super) struct Reading {
     guard: Arc<Settings>,
     messages: Messages,
     instructions: Text,
-    label: Label,
-    sources: BTreeSet<String>,
+    sum: Sum,
     /// The label of the request as it was sent; `None` until it was. Of several attempts, all.
-    sent: Arc<Mutex<Option<Sent>>>,
+    sent: Arc<Mutex<Option<Sum>>>,
 }
 
-#[derive(Clone)]
-struct Sent {
-    label: Label,
-    sources: BTreeSet<String>,
+impl Reading {
+    fn of(guard: &Arc<Settings>, request: &ModelRequest) -> Self {
+        let context = request.context();
+        let base = base(context);
+        let book = Book::of(context);
+        let mut sum = Sum::of(base.clone());
+        for message in request.messages() {
+            sum.add(&label_of(&book, &base, message));
+        }
+        Self {
+            guard: guard.clone(),
+            messages: request.messages().clone(),
+            instructions: Text::of(request.instructions()),
+            sum,
+            sent: Arc::default(),
+        }
+    }
 }
 
 /// The address of a text that stays where it is for as long as the call lasts.
@@ -46,26 +58,26 @@ impl Text {
     }
 }
 
-/// The label of what is read, and the tools that it came from.
-#[derive(Default)]
+/// The label of what is read, and the tools that made it untrusted.
+#[derive(Clone, Default)]
 struct Sum {
     label: Label,
     sources: BTreeSet<String>,
 }
 
 impl Sum {
-    fn add(&mut self, label: &Label, message: Option<&Message>) {
-        if label.is_within(&self.label) && label.is_trusted() {
-            return;
+    fn of(label: Label) -> Self {
+        Self {
+            label,
+            sources: BTreeSet::new(),
         }
-        self.label = self.label.join(label);
-        if label.is_trusted() {
-            return;
-        }
-        let results = message.into_iter().flat_map(Message::tool_results);
-        for result in results {
+    }
+
+    fn add(&mut self, more: &Self) {
+        self.label = self.label.join(&more.label);
+        for source in &more.sources {
             if self.sources.len() < MAX_SOURCES {
-                self.sources.insert(result.name.to_string());
+                self.sources.insert(source.clone());
             }
         }
     }
@@ -75,22 +87,62 @@ impl Sum {
 const MAX_SOURCES: usize = 16;
 
 /// Returns the label of a message of the conversation.
-fn label_of(book: &Book<'_>, base: &Label, message: &Message) -> Label {
-    let unknown = Label::unknown;
-    let place = message.id().map(Place::of);
-    match (message.role(), place) {
-        (_, Some(Place::Brought { by, call })) => book
-            .turn(&by)
-            .and_then(|turn| turn.results.get(&call).map(|brought| brought.label.clone()))
-            .unwrap_or_else(unknown),
-        (Role::Assistant, Some(Place::Message(id))) => {
-            book.turn(&id).map_or_else(unknown, |turn| turn.label)
+fn label_of(book: &Book<'_>, base: &Label, message: &Message) -> Sum {
+    match (message.role(), message.id().map(Place::of)) {
+        (_, Some(Place::Brought { by, call })) => {
+            let turn = book.turn(&by);
+            let brought = turn.as_ref().and_then(|turn| turn.results.get(&call));
+            match (brought, turn.as_ref()) {
+                (Some(brought), _) => of_brought(brought, message),
+                // The call was not made. Whoever chose to write a constant text has chosen no text.
+                (None, Some(turn)) if is_of_run(message) => Sum::of(turn.label.clone()),
+                _ => unknown(message),
+            }
         }
+        (Role::Assistant, Some(Place::Message(id))) => match book.turn(&id) {
+            Some(turn) => Sum {
+                label: turn.label,
+                sources: turn.sources,
+            },
+            None => unknown(message),
+        },
         (Role::User | Role::System, Some(Place::Message(_))) if !has_result(message) => {
-            base.clone()
+            Sum::of(base.clone())
         }
-        _ => unknown(),
+        _ => unknown(message),
     }
+}
+
+fn of_brought(brought: &Brought, message: &Message) -> Sum {
+    let mut sum = Sum::of(brought.label.clone());
+    if sum.label.is_trusted() {
+        return sum;
+    }
+    if brought.from.is_empty() {
+        sum.sources = names(message);
+    } else {
+        sum.sources.extend(brought.from.iter().cloned());
+    }
+    sum
+}
+
+fn unknown(message: &Message) -> Sum {
+    Sum {
+        label: Label::unknown(),
+        sources: names(message),
+    }
+}
+
+/// Returns the tools whose results a message has.
+fn names(message: &Message) -> BTreeSet<String> {
+    let results = message.tool_results();
+    results.map(|result| result.name.to_string()).collect()
+}
+
+/// Returns whether a message is a result that the run itself has written.
+fn is_of_run(message: &Message) -> bool {
+    let mut parts = message.parts().iter();
+    parts.all(|part| matches!(part, Part::ToolResult(result) if result.is_of_run()))
 }
 
 /// Returns whether a message has a result of a tool: one that came too late is a part of a user message.
@@ -114,24 +166,7 @@ impl Callback<ModelRequest> for Outside {
                 false => Err(two_guards()),
             };
         }
-        let context = request.context();
-        let base = base(context);
-        let book = Book::of(context);
-        let mut sum = Sum {
-            label: base.clone(),
-            ..Sum::default()
-        };
-        for message in request.messages() {
-            sum.add(&label_of(&book, &base, message), Some(message));
-        }
-        let reading = Reading {
-            guard: settings.clone(),
-            messages: request.messages().clone(),
-            instructions: Text::of(request.instructions()),
-            label: sum.label,
-            sources: sum.sources,
-            sent: Arc::default(),
-        };
+        let reading = Reading::of(settings, request);
         request.extensions_mut().insert(reading);
         Ok(Action::Continue)
     }
@@ -141,14 +176,17 @@ impl Callback<ModelRequest> for Outside {
         request: &ModelRequest,
         response: &ModelResponse,
     ) -> Result<Action<ModelResponse>> {
-        let Some(reading) = request.extensions().get::<Reading>() else {
-            return Err(not_outside());
+        let reading = match request.extensions().get::<Reading>() {
+            Some(reading) => reading.clone(),
+            // A callback has answered before this one was asked.
+            None => Reading::of(&self.0.0, request),
         };
         let sent = lock(&reading.sent).clone();
-        let Sent { label, sources } = sent.unwrap_or_else(|| Sent {
+        let Sum { label, sources } = sent.unwrap_or_else(|| {
             // A callback or a layer has answered in place of the model.
-            label: reading.label.join(&self.0.0.callbacks),
-            sources: reading.sources.clone(),
+            let mut sum = reading.sum.clone();
+            sum.add(&Sum::of(self.0.0.callbacks.clone()));
+            sum
         });
         let mut identified = response.clone();
         request.identify(&mut identified);
@@ -164,11 +202,7 @@ impl Callback<ModelRequest> for Outside {
             let is_known = request.tools().iter().any(|tool| tool.name() == &*call.name);
             if !is_known {
                 // The run answers it itself, and no callback for tools is asked.
-                let brought = Brought {
-                    label: label.clone(),
-                    variable: None,
-                };
-                turn.results.insert(index, brought);
+                turn.results.insert(index, Brought::shown(label.clone()));
             }
         }
         Book::of(request.context()).set_turn(&id, &turn);
@@ -190,36 +224,33 @@ impl Callback<ModelRequest> for Inside {
             return Err(not_outside());
         };
         let settings = &self.0.0;
-        let mut sum = Sum {
-            label: reading.label.clone(),
-            sources: reading.sources.clone(),
-        };
+        let mut sum = reading.sum.clone();
         if *request.messages() != reading.messages {
             sum = self.changed(request, reading);
         }
         if Text::of(request.instructions()) != reading.instructions
             && request.instructions().is_some()
         {
-            sum.add(&settings.callbacks, None);
+            sum.add(&Sum::of(settings.callbacks.clone()));
+        }
+        for tool in &request.settings().server_tools {
+            // What such a tool returns is a part of the model's own message.
+            let name = tool.kind.name();
+            sum.add(&Sum {
+                label: settings.server_tool(name),
+                sources: BTreeSet::from([name.to_owned()]),
+            });
         }
         for tool in request.tools() {
             if !settings.trusts_description(tool) {
-                sum.add(&Label::untrusted(), None);
-                sum.sources.insert(tool.name().to_owned());
-                break;
+                sum.add(&Sum {
+                    label: Label::untrusted(),
+                    sources: BTreeSet::from([tool.name().to_owned()]),
+                });
             }
         }
         note_read(request.context(), &sum.label);
-        let mut sent = lock(&reading.sent);
-        let Sum { label, mut sources } = sum;
-        let label = match &*sent {
-            Some(earlier) => {
-                sources.extend(earlier.sources.iter().cloned());
-                earlier.label.join(&label)
-            }
-            None => label,
-        };
-        *sent = Some(Sent { label, sources });
+        lock(&reading.sent).get_or_insert_default().add(&sum);
         Ok(Action::Continue)
     }
 
@@ -246,10 +277,7 @@ impl Inside {
         }
         let none = Vouched::default();
         let vouched = request.extensions().get::<Vouched>().unwrap_or(&none);
-        let mut sum = Sum {
-            label: base.clone(),
-            ..Sum::default()
-        };
+        let mut sum = Sum::of(base.clone());
         for message in request.messages() {
             let mut source = message;
             let mut before = vouched.len();
@@ -260,15 +288,15 @@ impl Inside {
                     break label_of(&book, &base, source);
                 }
                 match vouched.find(source, before) {
-                    Some((_, Voucher::Label(label))) => break label.clone(),
+                    Some((_, Voucher::Label(label))) => break Sum::of(label.clone()),
                     Some((at, Voucher::LessThan(earlier))) => {
                         source = earlier;
                         before = at;
                     }
-                    None => break self.0.0.callbacks.clone(),
+                    None => break Sum::of(self.0.0.callbacks.clone()),
                 }
             };
-            sum.add(&label, Some(message));
+            sum.add(&label);
         }
         sum
     }

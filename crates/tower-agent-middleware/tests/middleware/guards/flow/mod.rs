@@ -1,13 +1,16 @@
 //! The guard that decides by where data comes from. In each test, the scripted model is the attacker: it
 //! has read untrusted content and does what that says.
 
+mod agents;
+mod composed;
 mod labels;
 mod questions;
+mod replay;
 mod rules;
 mod variables;
+mod ways_in;
 
 use serde_json::{Value, json};
-use tower_agent::message::MessageId;
 use tower_agent::testing::ScriptedModel;
 use tower_agent::{Agent, AgentBuilder, Effect, ModelRequest, Tool};
 use tower_agent_middleware::flow::{Flow, Hide, Readers, ToolFlow};
@@ -121,9 +124,4 @@ const TAINTED: &str = "refused: `pay` may not be called like this. The call: unt
 
 fn pay_mallory() -> Value {
     json!({ "to": "mallory", "amount": 1000 })
-}
-
-#[allow(dead_code)]
-fn id(text: &str) -> MessageId {
-    MessageId::from(text)
 }
