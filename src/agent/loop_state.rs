@@ -215,11 +215,13 @@ impl<'a> LoopState<'a> {
         let answer = self
             .transcript
             .read(|messages: &Messages| messages.last().cloned());
-        let judged = answering.judge(&answer.unwrap_or_else(|| Message::assistant("")))?;
-        let Some((again, error)) = judged else {
+        let answer = answer.unwrap_or_else(|| Message::assistant(""));
+        let Some((again, error)) = answering.judge(&answer)? else {
             return Ok(Some(EndReason::Completed));
         };
-        self.transcript.push(again);
+        // Its id says that it quotes the answer.
+        let id = answer.id().map(MessageId::repair);
+        self.transcript.push(again.with_optional_id(id.as_ref()));
         self.step = None;
         if let Some(emitter) = self.turn.emitter() {
             emitter.emit(EventKind::AnswerRejected { error }).await;

@@ -98,6 +98,11 @@ impl MessageId {
         }
     }
 
+    /// Returns the id of the message that asks for a repair of this answer.
+    pub(crate) fn repair(&self) -> Self {
+        format!("{self}-repair").into()
+    }
+
     fn text(&self) -> IdText {
         let mut text = IdText::new();
         text.push(&self.text);

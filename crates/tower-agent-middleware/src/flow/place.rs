@@ -8,6 +8,8 @@ use tower_agent::message::MessageId;
 pub(super) enum Place {
     /// A message of its own.
     Message(String),
+    /// The message that asks for a repair of this answer.
+    Repair(String),
     /// One of the messages that a tool call has brought.
     Brought {
         /// The message with the call.
@@ -29,7 +31,11 @@ impl Place {
         });
         match brought {
             Some((by, call)) => Self::Brought { by, call },
-            None => Self::Message(original(id).to_owned()),
+            // A message that asks for a repair quotes the answer.
+            None => match id.strip_suffix("-repair") {
+                Some(answer) => Self::Repair(original(answer).to_owned()),
+                None => Self::Message(original(id).to_owned()),
+            },
         }
     }
 }
@@ -96,6 +102,7 @@ mod tests {
             ("run-m3.2r1r1", message("run-m3")),
             ("run-m3.2-t1-result", brought("run-m3", 1)),
             ("run-m3-t1-result4", brought("run-m3", 1)),
+            ("run-m3.2-repair", Place::Repair("run-m3".to_owned())),
             ("mine", message("mine")),
             ("my-m3x", message("my-m3x")),
             ("a-t1-result", brought("a", 1)),

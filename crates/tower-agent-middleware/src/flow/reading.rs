@@ -99,7 +99,7 @@ fn label_of(book: &Book<'_>, base: &Label, message: &Message) -> Sum {
                 _ => unknown(message),
             }
         }
-        (Role::Assistant, Some(Place::Message(id))) => match book.turn(&id) {
+        (Role::Assistant, Some(Place::Message(id))) | (_, Some(Place::Repair(id))) => match book.turn(&id) {
             Some(turn) => Sum {
                 label: turn.label,
                 sources: turn.sources,

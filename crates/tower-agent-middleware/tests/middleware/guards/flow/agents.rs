@@ -213,7 +213,7 @@ async fn members_of_a_team_share_what_was_read() {
             .build()
             .unwrap()
     };
-    let team = Agent::sequential("team", [
+    let team = Agent::sequential("team").agents([
         member("first", vec![Turn::tool("read_mail", json!({})), done()]),
         member("second", vec![pay_bob(), done()]),
     ])
@@ -224,7 +224,7 @@ async fn members_of_a_team_share_what_was_read() {
     assert_eq!(log.take(), [""; 0]);
 
     // In parallel, neither has read what the other reads.
-    let team = Agent::parallel("team", [
+    let team = Agent::parallel("team").agents([
         member("first", vec![Turn::tool("read_mail", json!({})), done()]),
         member("second", vec![pay_bob(), done()]),
     ])

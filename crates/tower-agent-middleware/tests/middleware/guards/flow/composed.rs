@@ -115,13 +115,13 @@ async fn a_refused_call_costs_nothing_and_a_question_to_the_reader_counts() {
     assert_eq!(results_read(&model)[2], "true");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_retried_tool_hides_the_result_of_its_last_attempt() {
     let log = Log::default();
     let attempts = std::sync::atomic::AtomicUsize::new(0);
     let flaky = Tool::function("flaky", "", move |_: Value| {
         match attempts.fetch_add(1, std::sync::atomic::Ordering::Relaxed) {
-            0 => Err(Error::new(ErrorKind::Network, SECRET)),
+            0 => Err(Error::new(ErrorKind::Connection, SECRET)),
             attempt => Ok(format!("attempt {attempt}")),
         }
     });
@@ -132,7 +132,7 @@ async fn a_retried_tool_hides_the_result_of_its_last_attempt() {
     ]);
     let agent = assistant(&model, &log)
         .tool(flaky.effect(Effect::Pure))
-        .tool_layer(CallRetryLayer::new().max_attempts(2).base_delay(std::time::Duration::ZERO))
+        .tool_layer(CallRetryLayer::new().max_attempts(2))
         .global_callbacks(hiding())
         .build()
         .unwrap();
@@ -298,7 +298,7 @@ async fn nothing_is_kept_without_the_guard_or_of_a_run_without_calls() {
     assert!(!saved.contains("flow") && !saved.contains("label"));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_question_is_asked_once_in_a_retry_and_answered_once() {
     let log = Log::default();
     let attempts = std::sync::atomic::AtomicUsize::new(0);
@@ -306,7 +306,7 @@ async fn a_question_is_asked_once_in_a_retry_and_answered_once() {
         Tool::function("wire", "", move |_: Value| {
             log.note("wire");
             match attempts.fetch_add(1, std::sync::atomic::Ordering::Relaxed) {
-                0 => Err(Error::new(ErrorKind::Network, "lost")),
+                0 => Err(Error::new(ErrorKind::Connection, "lost")),
                 _ => Ok("wired"),
             }
         })
@@ -316,7 +316,7 @@ async fn a_question_is_asked_once_in_a_retry_and_answered_once() {
     let agent = |model: &ScriptedModel| {
         assistant(model, &log)
             .tool(tool.clone())
-            .tool_layer(CallRetryLayer::new().max_attempts(2).base_delay(std::time::Duration::ZERO))
+            .tool_layer(CallRetryLayer::new().max_attempts(2))
             .global_callbacks(flow().on_violation(OnViolation::Ask))
             .build()
             .unwrap()

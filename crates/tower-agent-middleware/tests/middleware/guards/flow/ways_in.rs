@@ -8,7 +8,7 @@ use tower_agent::model::ServerTool;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::tool::ToolDeclaration;
 use tower_agent::{
-    Action, AgentBuilder, AgentRequest, Message, ModelResponse, Part, Recovery, Role,
+    Action, AgentBuilder, AgentRequest, Message, ModelResponse, Part, Recovery, Request, Role,
     Settings, ToolResponse,
 };
 use tower_agent_middleware::context_window::ContextWindow;
@@ -156,7 +156,7 @@ fn ways() -> Vec<Way> {
             }))
         }),
         Way::new("a changed message that a redaction has changed further", []).with(|builder| {
-            let redact = Redact::new([Detector::email()]).unwrap();
+            let redact = Redact::new([Detector::email()]).unwrap().redact_input();
             let builder = builder.on_model(before_model(|request| {
                 if let Some(message) = request.messages_mut().get_mut(0) {
                     message
@@ -190,6 +190,9 @@ fn ways() -> Vec<Way> {
         ])
         .with(|builder| {
             builder.on_model(before_model(|request| {
+                if request.context().iteration() < 2 {
+                    return;
+                }
                 let kept = request.messages().iter().filter(|message| {
                     let mut results = message.tool_results();
                     let has_call = message.tool_calls().any(|call| &*call.name == "read_mail");
@@ -251,7 +254,7 @@ async fn each_way_into_the_context_taints_it() {
 
 #[tokio::test]
 async fn what_is_no_way_in_taints_nothing() {
-    let email = || Redact::new([Detector::email()]).unwrap();
+    let email = || Redact::new([Detector::email()]).unwrap().redact_input();
     let ways = vec![
         Way::new("the user and the program", [Turn::tool("today", json!({}))])
             .with(|builder| builder.instructions("Be brief.")),
