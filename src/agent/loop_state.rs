@@ -181,8 +181,7 @@ impl<'a> LoopState<'a> {
             Ok(None) => {}
             // Another agent made these calls in this run, and was stopped; this agent replaces it.
             Err(_) if self.transcript.read(Messages::len) > self.new_from => {
-                self.close(ToolResult::AGENT_STOPPED)
-                    .await;
+                self.close(ToolResult::AGENT_STOPPED).await;
             }
             Err(error) => return Err(error),
         }

@@ -128,8 +128,7 @@ impl ToolResult {
     /// The result of a call of an agent that has ended.
     pub(crate) const AGENT_ENDED: &str = "not run: the agent has ended";
     /// The result of a call of an agent that another has replaced.
-    pub(crate) const AGENT_STOPPED: &str =
-        "not run: the agent that made this call has stopped";
+    pub(crate) const AGENT_STOPPED: &str = "not run: the agent that made this call has stopped";
 
     /// Returns whether the run has written this itself, since the call was not made or did not return:
     /// the text is constant, and says nothing that a tool could have chosen.

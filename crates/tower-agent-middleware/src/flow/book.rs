@@ -103,8 +103,7 @@ impl<'a> Book<'a> {
 
     fn read<T: DeserializeOwned>(&self, key: &str) -> Option<T> {
         // An entry that cannot be read counts as none: what has no label is not trusted.
-        self.state
-            .read(key, |value| T::deserialize(value?).ok())
+        self.state.read(key, |value| T::deserialize(value?).ok())
     }
 
     fn write(&self, key: String, value: &impl Serialize) {
@@ -210,7 +209,9 @@ pub(super) fn note_read(agent: &RunContext, label: &Label) {
     };
     let state = agent.private_state();
     let earlier: Option<Label> = state.read(&key, |value| Label::deserialize(value?).ok());
-    let joined = earlier.as_ref().map_or(label.clone(), |earlier| earlier.join(label));
+    let joined = earlier
+        .as_ref()
+        .map_or(label.clone(), |earlier| earlier.join(label));
     if earlier.as_ref() != Some(&joined) {
         state.set(key, json!(joined));
     }

@@ -18,7 +18,7 @@ use super::label::Label;
 use super::meta::{self, ASK_ABOUT, SHOW};
 use super::pointer::{Pattern, pointer};
 use super::question::{self, FlowAnswer};
-use super::reading::other_guard;
+use super::reading::two_guards;
 use super::resolve::{Resolver, Substitution, UnknownReference};
 use super::rules::{Resolved, Rule, Violation, refusal};
 use super::{Flow, NAME, OnViolation, Settings, place};
@@ -71,7 +71,7 @@ impl Checking {
         let earlier = request.extensions().get::<Checked>().cloned();
         if let Some(earlier) = &earlier {
             if !Arc::ptr_eq(&earlier.guard, self.settings()) {
-                return Err(other_guard());
+                return Err(two_guards());
             }
             // The guard is registered twice, or a callback makes the call again as it was.
             if *earlier.arguments == *request.arguments() && !earlier.is_refused {
@@ -104,7 +104,12 @@ impl Checking {
             Ok(Some(arguments)) => *request.arguments_mut() = arguments,
             Ok(None) => {}
             Err(UnknownReference) => {
-                return Ok(Self::refuse(request, &book, checked, UnknownReference::TEXT));
+                return Ok(Self::refuse(
+                    request,
+                    &book,
+                    checked,
+                    UnknownReference::TEXT,
+                ));
             }
         }
         if let Some(earlier) = earlier {
@@ -241,7 +246,9 @@ impl Checking {
         match inside {
             // An agent that works in the call says what it has read.
             Some(inside) => declared.join(&inside),
-            None if flow.is_agent() && request.declaration().is_some_and(|tool| tool.is_agent()) => {
+            None if flow.is_agent()
+                && request.declaration().is_some_and(|tool| tool.is_agent()) =>
+            {
                 Label::unknown()
             }
             None => declared,
@@ -321,7 +328,10 @@ impl Checking {
     ) -> Label {
         if request.name() == ASK_ABOUT
             && let Some(bits) = meta::narrow_bits(request.arguments())
-            && checked.substitutions.iter().all(|one| meta::is_subject(&one.path))
+            && checked
+                .substitutions
+                .iter()
+                .all(|one| meta::is_subject(&one.path))
             && book.leak(bits, self.settings().max_leaked_bits)
         {
             return checked.context.clone();
@@ -330,12 +340,7 @@ impl Checking {
     }
 
     /// Returns the message for the model about arguments that do not fit, without a value of a reference.
-    fn misfit(
-        &self,
-        request: &ToolRequest,
-        checked: &Checked,
-        error: &Error,
-    ) -> Option<String> {
+    fn misfit(&self, request: &ToolRequest, checked: &Checked, error: &Error) -> Option<String> {
         let invalid = error.downcast_ref::<InvalidArguments>()?;
         if checked.substitutions.is_empty() {
             return None;
@@ -353,10 +358,17 @@ impl Checking {
                 // Below it, the keys are the value's own.
                 place = "";
                 let found = kind_of(&substitution.value);
-                kind = format!("`{}` is a reference to: {found}", pointer(&substitution.path));
+                kind = format!(
+                    "`{}` is a reference to: {found}",
+                    pointer(&substitution.path)
+                );
             }
         }
-        let what = if place.is_empty() { kind } else { format!("`{place}` does not fit") };
+        let what = if place.is_empty() {
+            kind
+        } else {
+            format!("`{place}` does not fit")
+        };
         let expected = request
             .declaration()
             .map(|tool| tool.parameters().to_string())
@@ -433,11 +445,7 @@ impl Callback<ToolRequest> for Checking {
         })
     }
 
-    fn on_end(
-        &self,
-        request: &ToolRequest,
-        _: tower_agent::callback::Outcome<'_, ToolResponse>,
-    ) {
+    fn on_end(&self, request: &ToolRequest, _: tower_agent::callback::Outcome<'_, ToolResponse>) {
         let context = request.context();
         context.values().remove(&context.call_key(book::KEY));
     }

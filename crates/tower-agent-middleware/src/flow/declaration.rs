@@ -126,7 +126,11 @@ impl ToolFlow {
         Self {
             is_consequential: !is_pure,
             // What a pure tool does with its arguments is not known: it may ask a server about them.
-            sends: if is_pure { Sends::Unknown } else { Sends::Nothing },
+            sends: if is_pure {
+                Sends::Unknown
+            } else {
+                Sends::Nothing
+            },
             is_agent,
             ..Self::new(result)
         }
@@ -305,8 +309,7 @@ impl ToolFlow {
         }
         let covering = self.roles.iter().filter(|(at, _)| at.covers(path));
         // Of two that are equally exact, the stricter one.
-        let most_exact = covering
-            .max_by_key(|(at, role)| (at.exactness(), *role == Role::Control));
+        let most_exact = covering.max_by_key(|(at, role)| (at.exactness(), *role == Role::Control));
         let is_data = most_exact.is_some_and(|(_, role)| *role == Role::Data);
         let has_control_inside = self
             .roles

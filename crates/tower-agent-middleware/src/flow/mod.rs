@@ -56,7 +56,7 @@
 //!
 //! | | label |
 //! |---|---|
-//! | messages of the user, the application's instructions | trusted, for everybody |
+//! | messages of the user, the application's instructions | trusted, for everybody, unless the program says [otherwise](label_history) |
 //! | the result of a tool | what the program [declares](ToolFlow), joined with the labels of the call's context and arguments; an error as well |
 //! | a result without the guard around its call, or of a client's own tool | [`unknown`](Label::unknown) |
 //! | a message of the model | of all that the model had read |
@@ -122,6 +122,7 @@ pub use self::declaration::ToolFlow;
 pub use self::hide::Hide;
 pub use self::label::{Integrity, Label, Readers};
 pub use self::question::FlowAnswer;
+pub use self::reading::label_history;
 pub use self::rules::Rule;
 pub use self::vouch::label_message;
 pub(crate) use self::vouch::{is_guarded, note_shortened};

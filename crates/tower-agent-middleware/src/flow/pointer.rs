@@ -177,7 +177,10 @@ mod tests {
         ids.each(&value, true, &mut |path, value| {
             found.push((pointer(path), value.clone()))
         });
-        assert_eq!(found, [("/0/id".into(), json!(1)), ("/1/id".into(), json!(2))]);
+        assert_eq!(
+            found,
+            [("/0/id".into(), json!(1)), ("/1/id".into(), json!(2))]
+        );
     }
 
     #[test]

@@ -77,8 +77,7 @@ impl FlowAnswer {
         if !payload.is_object() {
             return Err(invalid("it is not an object with `approved`"));
         }
-        let payload =
-            Payload::deserialize(payload).map_err(|error| invalid(&error.to_string()))?;
+        let payload = Payload::deserialize(payload).map_err(|error| invalid(&error.to_string()))?;
         match payload {
             Payload {
                 approved: false,
@@ -187,8 +186,7 @@ pub(super) fn answer(
     let context = request.context();
     let state = context.private_state();
     let key = key(request);
-    let stored: Option<Question> =
-        state.read(&key, |stored| Question::deserialize(stored?).ok());
+    let stored: Option<Question> = state.read(&key, |stored| Question::deserialize(stored?).ok());
     let question = Question::of(request, violations, approver);
     let stored = stored.filter(|stored| stored.is_about_same(&question));
     let mut why = None;
@@ -227,7 +225,10 @@ pub(super) fn answer(
         "violations": violations,
     });
     let message = why.unwrap_or_else(|| {
-        format!("`{}` needs your approval: it breaks a rule about the flow of data", question.tool)
+        format!(
+            "`{}` needs your approval: it breaks a rule about the flow of data",
+            question.tool
+        )
     });
     let mut interrupt = Interrupt::new(id, REASON)
         .with_message(message)

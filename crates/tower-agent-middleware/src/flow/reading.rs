@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 
+use tower_agent::AgentRequest;
 use tower_agent::call::Request;
 use tower_agent::callback::{Action, Callback};
 use tower_agent::context::RunContext;
@@ -99,15 +100,19 @@ fn label_of(book: &Book<'_>, base: &Label, message: &Message) -> Sum {
                 _ => unknown(message),
             }
         }
-        (Role::Assistant, Some(Place::Message(id))) | (_, Some(Place::Repair(id))) => match book.turn(&id) {
-            Some(turn) => Sum {
-                label: turn.label,
-                sources: turn.sources,
-            },
-            None => unknown(message),
-        },
-        (Role::User | Role::System, Some(Place::Message(_))) if !has_result(message) => {
-            Sum::of(base.clone())
+        (Role::Assistant, Some(Place::Message(id))) | (_, Some(Place::Repair(id))) => {
+            match book.turn(&id) {
+                Some(turn) => Sum {
+                    label: turn.label,
+                    sources: turn.sources,
+                },
+                None => unknown(message),
+            }
+        }
+        (Role::User | Role::System, Some(Place::Message(id))) if !has_result(message) => {
+            // The program may have said that it is not the user's own.
+            let label = book.turn(&id).map(|turn| turn.label);
+            Sum::of(label.map_or(base.clone(), |label| label.join(base)))
         }
         _ => unknown(message),
     }
@@ -161,13 +166,14 @@ impl Callback<ModelRequest> for Outside {
     async fn before(&self, request: &mut ModelRequest) -> Result<Action<ModelResponse>> {
         let settings = &self.0.0;
         if let Some(reading) = request.extensions().get::<Reading>() {
-            return match Arc::ptr_eq(&reading.guard, settings) {
-                true => Ok(Action::Continue),
-                false => Err(two_guards()),
-            };
+            if !Arc::ptr_eq(&reading.guard, settings) {
+                return Err(two_guards());
+            }
+            return Ok(Action::Continue);
         }
         let reading = Reading::of(settings, request);
         request.extensions_mut().insert(reading);
+        request.extensions_mut().insert(Vouched::default());
         Ok(Action::Continue)
     }
 
@@ -199,7 +205,10 @@ impl Callback<ModelRequest> for Outside {
             ..Turn::default()
         };
         for (index, call) in response.message().tool_calls().enumerate() {
-            let is_known = request.tools().iter().any(|tool| tool.name() == &*call.name);
+            let is_known = request
+                .tools()
+                .iter()
+                .any(|tool| tool.name() == &*call.name);
             if !is_known {
                 // The run answers it itself, and no callback for tools is asked.
                 turn.results.insert(index, Brought::shown(label.clone()));
@@ -302,6 +311,38 @@ impl Inside {
     }
 }
 
+/// Gives a label to a message of a request that a program makes: to a document that it attaches, a prompt of
+/// a server, a history without labels. It is kept with the conversation.
+///
+/// Without it, messages of the user are trusted, and messages of a model that the guard was not around are
+/// [`unknown`](Label::unknown). The message must have an [id](Message::with_id).
+///
+/// ```
+/// use tower_agent::{AgentRequest, Message};
+/// use tower_agent_middleware::flow::{Label, label_history};
+///
+/// let page = Message::user("A page that I have found: ..").with_id("page-1");
+/// let request = AgentRequest::conversation([page.clone()]).with_message("Summarise it.");
+/// label_history(&request, &page, Label::untrusted())?;
+/// # Ok::<_, tower_agent::Error>(())
+/// ```
+///
+/// # Errors
+///
+/// Fails with [`InvalidRequest`](ErrorKind::InvalidRequest) if the message has no id.
+pub fn label_history(request: &AgentRequest, message: &Message, label: Label) -> Result<()> {
+    let Some(Place::Message(id)) = message.id().map(Place::of) else {
+        let problem = "a label needs a message with an id of its own: add one with `with_id`";
+        return Err(Error::new(ErrorKind::InvalidRequest, problem));
+    };
+    let turn = Turn {
+        label,
+        ..Turn::default()
+    };
+    Book::of(request.context()).set_turn(&id, &turn);
+    Ok(())
+}
+
 /// Returns the label of the call that this agent works in, which has written its user messages.
 fn base(context: &RunContext) -> Label {
     let Some(key) = context.outer_call_key(super::book::KEY) else {
@@ -312,7 +353,7 @@ fn base(context: &RunContext) -> Label {
     label.map_or_else(Label::unknown, |label| Label::clone(&label))
 }
 
-fn two_guards() -> Error {
+pub(super) fn two_guards() -> Error {
     let message = "two different `Flow` guards are around one call: register one, with \
                    `global_callbacks`, that declares all tools";
     Error::new(ErrorKind::InvalidRequest, message)
@@ -322,8 +363,4 @@ fn not_outside() -> Error {
     let message = "`Flow` is not around the whole call: register it with `global_callbacks` or \
                    `callbacks`, as a bundle";
     Error::new(ErrorKind::InvalidRequest, message)
-}
-
-pub(super) fn other_guard() -> Error {
-    two_guards()
 }

@@ -146,9 +146,7 @@ fn may_refer(value: &Value) -> bool {
     match value {
         Value::String(text) => text.contains(OPEN),
         Value::Array(items) => items.iter().any(may_refer),
-        Value::Object(entries) => {
-            as_reference(value).is_some() || entries.values().any(may_refer)
-        }
+        Value::Object(entries) => as_reference(value).is_some() || entries.values().any(may_refer),
         _ => false,
     }
 }

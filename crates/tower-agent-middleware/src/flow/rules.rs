@@ -92,9 +92,9 @@ impl Resolved<'_> {
 
     fn add(&self, violations: &mut Vec<Violation>, rule: Rule, substitution: &Substitution) {
         let place = self.flow.place(&substitution.path, self.declaration);
-        let earlier = violations.iter_mut().find(|earlier| {
-            earlier.rule == rule && earlier.argument.as_deref() == Some(&*place)
-        });
+        let earlier = violations
+            .iter_mut()
+            .find(|earlier| earlier.rule == rule && earlier.argument.as_deref() == Some(&*place));
         match earlier {
             Some(earlier) if earlier.from.contains(&substitution.tool) => {}
             Some(earlier) => earlier.from.push(substitution.tool.clone()),

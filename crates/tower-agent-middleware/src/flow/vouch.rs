@@ -4,9 +4,9 @@ use tower_agent::message::Message;
 use tower_agent::model::ModelRequest;
 
 use super::label::Label;
-use super::reading::Reading;
 
-/// Messages that callbacks have added or changed, in order: an extension of the request.
+/// Messages that callbacks have added or changed, in order: an extension of a request that the guard is
+/// around.
 #[derive(Clone, Default)]
 pub(super) struct Vouched(Vec<(Message, Voucher)>);
 
@@ -23,7 +23,8 @@ impl Vouched {
     /// Returns why exactly this message has a label, and what was known before it was written.
     pub(super) fn find(&self, message: &Message, before: usize) -> Option<(usize, &Voucher)> {
         let known = self.0.get(..before)?.iter().enumerate().rev();
-        let mut same = known.filter(|(_, (known, _))| known.id() == message.id() && known == message);
+        let mut same =
+            known.filter(|(_, (known, _))| known.id() == message.id() && known == message);
         same.next().map(|(at, (_, voucher))| (at, voucher))
     }
 
@@ -70,7 +71,7 @@ pub(crate) fn note_shortened<'a>(
 
 /// Returns whether a guard reads the labels of this request.
 pub(crate) fn is_guarded(request: &ModelRequest) -> bool {
-    request.extensions().get::<Reading>().is_some()
+    request.extensions().get::<Vouched>().is_some()
 }
 
 fn vouch(request: &mut ModelRequest, messages: impl IntoIterator<Item = (Message, Voucher)>) {

@@ -115,7 +115,11 @@ async fn what_an_agent_is_asked_has_the_label_of_the_call() {
         done(),
     ]);
     let flow = with_agents().hide(Hide::Everything);
-    assert_eq!(boss(flow, &model, &attacked).await, ["pay bob 5"], "the boss alone may");
+    assert_eq!(
+        boss(flow, &model, &attacked).await,
+        ["pay bob 5"],
+        "the boss alone may"
+    );
     attacked.assert_done();
 }
 
@@ -166,7 +170,10 @@ async fn a_transfer_takes_the_labels_along() {
         let log = Log::default();
         let second = ScriptedModel::new([pay_bob(), done()]);
         let sub = assistant(&second, &log).name("second").build().unwrap();
-        let mut turns = vec![Turn::tool("transfer_to_agent", json!({ "agent": "second" }))];
+        let mut turns = vec![Turn::tool(
+            "transfer_to_agent",
+            json!({ "agent": "second" }),
+        )];
         if is_tainted {
             turns.insert(0, Turn::tool("read_mail", json!({})));
         }
@@ -213,24 +220,26 @@ async fn members_of_a_team_share_what_was_read() {
             .build()
             .unwrap()
     };
-    let team = Agent::sequential("team").agents([
-        member("first", vec![Turn::tool("read_mail", json!({})), done()]),
-        member("second", vec![pay_bob(), done()]),
-    ])
-    .global_callbacks(flow())
-    .build()
-    .unwrap();
+    let team = Agent::sequential("team")
+        .agents([
+            member("first", vec![Turn::tool("read_mail", json!({})), done()]),
+            member("second", vec![pay_bob(), done()]),
+        ])
+        .global_callbacks(flow())
+        .build()
+        .unwrap();
     team.run("?").await.unwrap();
     assert_eq!(log.take(), [""; 0]);
 
     // In parallel, neither has read what the other reads.
-    let team = Agent::parallel("team").agents([
-        member("first", vec![Turn::tool("read_mail", json!({})), done()]),
-        member("second", vec![pay_bob(), done()]),
-    ])
-    .global_callbacks(flow())
-    .build()
-    .unwrap();
+    let team = Agent::parallel("team")
+        .agents([
+            member("first", vec![Turn::tool("read_mail", json!({})), done()]),
+            member("second", vec![pay_bob(), done()]),
+        ])
+        .global_callbacks(flow())
+        .build()
+        .unwrap();
     let both = team.run("?").await.unwrap();
     assert_eq!(log.take(), ["pay bob 5"]);
 
@@ -260,7 +269,10 @@ async fn a_variable_of_an_agent_is_none_of_another() {
     let ended = agent.run("?").await.unwrap();
     assert_eq!(log.take(), [""; 0]);
     let kept = serde_json::to_string(&ended.checkpoint()).unwrap();
-    assert!(!kept.contains("calls/"), "nothing is left of the worker: {kept}");
+    assert!(
+        !kept.contains("calls/"),
+        "nothing is left of the worker: {kept}"
+    );
 }
 
 #[tokio::test]
@@ -291,6 +303,9 @@ async fn an_agent_in_a_call_goes_on_in_another_process_with_its_labels() {
     let request = AgentRequest::resume(saved(&paused)).with_resolutions(yes);
     let worker_model = ScriptedModel::new([pay_bob(), done()]);
     let boss_model = ScriptedModel::new([pay_bob(), done()]);
-    agent(&boss_model, &worker_model).run(request).await.unwrap();
+    agent(&boss_model, &worker_model)
+        .run(request)
+        .await
+        .unwrap();
     assert_eq!(log.take(), ["echo {}"], "neither pays");
 }

@@ -52,7 +52,11 @@ async fn a_redacted_text_is_restored_after_the_rules_and_stays_untrusted() {
             .build()
             .unwrap();
         agent.run("?").await.unwrap();
-        assert_eq!(log.take(), ["echo {\"it\":\"eve@example.org\"}"], "{is_hiding}");
+        assert_eq!(
+            log.take(),
+            ["echo {\"it\":\"eve@example.org\"}"],
+            "{is_hiding}"
+        );
         assert!(!read(&model.requests()).contains("eve@example.org"));
     }
 }
@@ -69,7 +73,10 @@ async fn an_approver_sees_the_values_of_references_and_may_change_them() {
     };
     let model = ScriptedModel::new([
         Turn::tool("read_mail", json!({})),
-        Turn::tool("send_mail", json!({ "to": "user", "body": "{{@m1.0#/1/body}}" })),
+        Turn::tool(
+            "send_mail",
+            json!({ "to": "user", "body": "{{@m1.0#/1/body}}" }),
+        ),
     ]);
     let paused = agent(&model).run("?").await.unwrap();
     assert_eq!(
@@ -82,7 +89,10 @@ async fn an_approver_sees_the_values_of_references_and_may_change_them() {
     let model = ScriptedModel::new([done()]);
     agent(&model).run(request).await.unwrap();
     // The person's own arguments are trusted. The note about them is as private as the mail.
-    assert_eq!(log.take(), ["send_mail {\"body\":\"Hello\",\"to\":\"alice\"}"]);
+    assert_eq!(
+        log.take(),
+        ["send_mail {\"body\":\"Hello\",\"to\":\"alice\"}"]
+    );
     assert!(!read(&model.requests()).contains("Hello"));
 }
 
@@ -94,12 +104,18 @@ async fn a_refused_call_costs_nothing_and_a_question_to_the_reader_counts() {
     let flow = hiding().reader(reader).narrow_answers(8);
     let model = ScriptedModel::new([
         Turn::tool("read_mail", json!({})),
-        Turn::tool("pay", json!({ "to": reference("@m1.0#/0/body"), "amount": 5 })),
-        Turn::tool("ask_about", json!({
-            "about": [reference("@m1.0")],
-            "question": "Is there one from bob?",
-            "answer": { "type": "yes_no" },
-        })),
+        Turn::tool(
+            "pay",
+            json!({ "to": reference("@m1.0#/0/body"), "amount": 5 }),
+        ),
+        Turn::tool(
+            "ask_about",
+            json!({
+                "about": [reference("@m1.0")],
+                "question": "Is there one from bob?",
+                "answer": { "type": "yes_no" },
+            }),
+        ),
         Turn::tool("pay", json!({ "to": "bob", "amount": 5 })),
         done(),
     ]);
@@ -146,7 +162,10 @@ async fn arguments_that_a_callback_changes_for_another_attempt_are_checked_again
     let log = Log::default();
     let model = ScriptedModel::new([
         Turn::tool("read_mail", json!({})),
-        Turn::tool("send_mail", json!({ "to": "user", "body": reference("@m1.0#/0/body") })),
+        Turn::tool(
+            "send_mail",
+            json!({ "to": "user", "body": reference("@m1.0#/0/body") }),
+        ),
         done(),
     ]);
     let failing = log.clone();
@@ -207,7 +226,10 @@ async fn a_typed_answer_is_repaired_without_a_change_of_labels() {
         Turn::tool("pay", json!({ "to": "bob", "amount": 5 })),
         Turn::from_text("{ \"value\": 5 }"),
     ]);
-    let answer = guarded(&model, &log, flow()).run_typed::<u32>("?").await.unwrap();
+    let answer = guarded(&model, &log, flow())
+        .run_typed::<u32>("?")
+        .await
+        .unwrap();
     assert_eq!(answer.into_value().unwrap(), 5);
     assert_eq!(log.take(), ["pay bob 5"]);
 
@@ -217,7 +239,10 @@ async fn a_typed_answer_is_repaired_without_a_change_of_labels() {
         Turn::tool("pay", pay_mallory()),
         Turn::from_text("{ \"value\": 5 }"),
     ]);
-    guarded(&model, &log, flow()).run_typed::<u32>("?").await.unwrap();
+    guarded(&model, &log, flow())
+        .run_typed::<u32>("?")
+        .await
+        .unwrap();
     assert_eq!(log.take(), [""; 0]);
 }
 
@@ -225,7 +250,10 @@ async fn a_typed_answer_is_repaired_without_a_change_of_labels() {
 async fn a_decision_is_an_event_with_rules_and_labels_and_no_value() {
     let model = ScriptedModel::new([
         Turn::tool("read_mail", json!({})),
-        Turn::tool("pay", json!({ "to": reference("@m1.0#/0/body"), "amount": 5 })),
+        Turn::tool(
+            "pay",
+            json!({ "to": reference("@m1.0#/0/body"), "amount": 5 }),
+        ),
         done(),
     ]);
     let mut run = guarded(&model, &Log::default(), hiding()).stream("?");
@@ -293,7 +321,12 @@ async fn runs_of_two_users_do_not_mix() {
 async fn nothing_is_kept_without_the_guard_or_of_a_run_without_calls() {
     let model = ScriptedModel::new([Turn::tool("read_mail", json!({})), done()]);
     let log = Log::default();
-    let plain = assistant(&model, &log).build().unwrap().run("?").await.unwrap();
+    let plain = assistant(&model, &log)
+        .build()
+        .unwrap()
+        .run("?")
+        .await
+        .unwrap();
     let saved = serde_json::to_string(&plain.checkpoint()).unwrap();
     assert!(!saved.contains("flow") && !saved.contains("label"));
 }
@@ -321,11 +354,17 @@ async fn a_question_is_asked_once_in_a_retry_and_answered_once() {
             .build()
             .unwrap()
     };
-    let model = ScriptedModel::new([Turn::tool("read_mail", json!({})), Turn::tool("wire", json!({}))]);
+    let model = ScriptedModel::new([
+        Turn::tool("read_mail", json!({})),
+        Turn::tool("wire", json!({})),
+    ]);
     let paused = agent(&model).run("?").await.unwrap();
     assert_eq!(ids(&paused), ["agent/m2.0 flow"]);
     let yes = Resolution::resolved("agent/m2.0 flow", FlowAnswer::Approve);
     let request = AgentRequest::resume(saved(&paused)).with_resolutions([yes]);
-    agent(&ScriptedModel::new([done()])).run(request).await.unwrap();
+    agent(&ScriptedModel::new([done()]))
+        .run(request)
+        .await
+        .unwrap();
     assert_eq!(log.take(), ["wire", "wire"]);
 }

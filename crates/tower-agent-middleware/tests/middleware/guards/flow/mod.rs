@@ -2,9 +2,11 @@
 //! has read untrusted content and does what that says.
 
 mod agents;
+mod attacks;
 mod composed;
 mod labels;
 mod questions;
+mod reader;
 mod replay;
 mod rules;
 mod variables;
@@ -90,7 +92,10 @@ fn assistant(model: &ScriptedModel, log: &Log) -> AgentBuilder {
 }
 
 fn guarded(model: &ScriptedModel, log: &Log, flow: Flow) -> Agent {
-    assistant(model, log).global_callbacks(flow).build().unwrap()
+    assistant(model, log)
+        .global_callbacks(flow)
+        .build()
+        .unwrap()
 }
 
 /// Returns everything that the model has read.

@@ -37,7 +37,10 @@ async fn answered(
 async fn a_person_sees_the_resolved_call_its_origin_and_each_rule() {
     let model = ScriptedModel::new([
         Turn::tool("read_mail", json!({})),
-        Turn::tool("send_mail", json!({ "to": reference("@m1.0#/0/from"), "body": "{{@m1.0#/0/body}}" })),
+        Turn::tool(
+            "send_mail",
+            json!({ "to": reference("@m1.0#/0/from"), "body": "{{@m1.0#/0/body}}" }),
+        ),
     ]);
     let log = Log::default();
     let flow = hiding().ask_role("security");
@@ -71,8 +74,16 @@ async fn a_person_sees_the_resolved_call_its_origin_and_each_rule() {
 async fn an_answer_covers_one_call_in_another_process() {
     let cases = [
         (json!({ "approved": true }), "paid 1000 to mallory", 1),
-        (json!({ "approved": false }), "the approver rejected this call", 0),
-        (json!({ "approved": false, "reason": "no" }), "the approver rejected this call: no", 0),
+        (
+            json!({ "approved": false }),
+            "the approver rejected this call",
+            0,
+        ),
+        (
+            json!({ "approved": false, "reason": "no" }),
+            "the approver rejected this call: no",
+            0,
+        ),
     ];
     for (payload, told, paid) in cases {
         let log = Log::default();
@@ -147,17 +158,29 @@ async fn an_endorsed_value_is_trusted_from_then_on_and_no_other() {
     let log = Log::default();
     let model = ScriptedModel::new([
         Turn::tool("read_mail", json!({})),
-        Turn::tool("pay", json!({ "to": reference("@m1.0#/0/from"), "amount": 5 })),
+        Turn::tool(
+            "pay",
+            json!({ "to": reference("@m1.0#/0/from"), "amount": 5 }),
+        ),
     ]);
     let flow = hiding().on_violation(OnViolation::Ask);
     let paused = guarded(&model, &log, flow.clone()).run("?").await.unwrap();
     let answer = Resolution::resolved("agent/m2.0 flow", FlowAnswer::endorse(["/to"]));
     let turns = [
-        Turn::tool("pay", json!({ "to": reference("@m1.0#/0/from"), "amount": 7 })),
-        Turn::tool("pay", json!({ "to": reference("@m1.0#/1/from"), "amount": 9 })),
+        Turn::tool(
+            "pay",
+            json!({ "to": reference("@m1.0#/0/from"), "amount": 7 }),
+        ),
+        Turn::tool(
+            "pay",
+            json!({ "to": reference("@m1.0#/1/from"), "amount": 9 }),
+        ),
     ];
     let again = answered(&paused, &log, flow, turns, [answer]).await;
-    assert_eq!(log.take(), ["pay bob@example.org 5", "pay bob@example.org 7"]);
+    assert_eq!(
+        log.take(),
+        ["pay bob@example.org 5", "pay bob@example.org 7"]
+    );
     assert_eq!(ids(&again), ["agent/m4.0 flow"]);
 }
 

@@ -101,12 +101,18 @@ async fn a_run_that_is_made_again_has_the_same_labels() {
         let log = Log::default();
         let worker = ScriptedModel::new([Turn::tool(read, json!({})), Turn::from_text("Done.")]);
         let boss = ScriptedModel::new(turns());
-        let first = agent(&journal, &log, &boss, &worker).run(request()).await.unwrap();
+        let first = agent(&journal, &log, &boss, &worker)
+            .run(request())
+            .await
+            .unwrap();
         assert_eq!(log.take(), if pays { vec!["pay bob 5"] } else { vec![] });
 
         // Everything is stored: no model and no tool is called.
         let none = ScriptedModel::new([]);
-        let again = agent(&journal, &log, &none, &none).run(request()).await.unwrap();
+        let again = agent(&journal, &log, &none, &none)
+            .run(request())
+            .await
+            .unwrap();
         assert_eq!(log.take(), [""; 0]);
         let private = |response: &tower_agent::AgentResponse| {
             let saved = serde_json::to_value(response.checkpoint()).unwrap();
@@ -122,7 +128,10 @@ async fn a_run_that_is_made_again_has_the_same_labels() {
         journal.forget("model boss 1");
         journal.forget("model boss 2");
         let boss = ScriptedModel::new(turns().into_iter().skip(1));
-        agent(&journal, &log, &boss, &none).run(request()).await.unwrap();
+        agent(&journal, &log, &boss, &none)
+            .run(request())
+            .await
+            .unwrap();
         boss.assert_done();
         assert_eq!(log.take(), if pays { vec!["pay bob 5"] } else { vec![] });
     }
@@ -151,4 +160,43 @@ async fn a_hidden_result_is_found_again_from_the_journal() {
     let none = ScriptedModel::new([]);
     agent(&none).run(request()).await.unwrap();
     assert_eq!(log.take(), ["echo {\"it\":\"Hello\"}"]);
+}
+
+#[tokio::test]
+async fn a_question_that_was_answered_is_not_asked_again() {
+    use tower_agent::Resolution;
+    use tower_agent_middleware::flow::{FlowAnswer, OnViolation};
+
+    use crate::guards::{ids, saved};
+
+    let journal = Journal::default();
+    let log = Log::default();
+    let agent = |model: &ScriptedModel| {
+        assistant(model, &log)
+            .global_callbacks(journal.bundle())
+            .global_callbacks(flow().on_violation(OnViolation::Ask))
+            .build()
+            .unwrap()
+    };
+    let model = ScriptedModel::new([
+        Turn::tool("read_mail", json!({})),
+        Turn::tool("pay", pay_mallory()),
+    ]);
+    let paused = agent(&model).run(request()).await.unwrap();
+    assert_eq!(ids(&paused), ["agent/m2.0 flow"]);
+    let resume = || {
+        let yes = Resolution::resolved("agent/m2.0 flow", FlowAnswer::Approve);
+        AgentRequest::resume(saved(&paused))
+            .with_resolutions([yes])
+            .with_run_id("run")
+    };
+    let model = ScriptedModel::new([Turn::from_text("Done.")]);
+    agent(&model).run(resume()).await.unwrap();
+    assert_eq!(log.take(), ["pay mallory 1000"]);
+
+    // The same run again: the call is stored, with its answer.
+    let none = ScriptedModel::new([]);
+    let again = agent(&none).run(resume()).await.unwrap();
+    assert!(again.interrupts().is_empty());
+    assert_eq!(log.take(), [""; 0]);
 }

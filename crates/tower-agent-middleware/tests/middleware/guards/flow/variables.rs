@@ -12,11 +12,14 @@ use crate::guards::saved;
 async fn the_model_reads_a_name_and_passes_it_on() {
     let model = ScriptedModel::new([
         Turn::tool("read_mail", json!({})),
-        Turn::tool("echo", json!({
-            "whole": { "$ref": "@m1.0" },
-            "part": [{ "$ref": "@m1.0#/1/body" }],
-            "text": "He writes: {{@m1.0#/0/body}}, and {{@m1.0#/1/id}}.",
-        })),
+        Turn::tool(
+            "echo",
+            json!({
+                "whole": { "$ref": "@m1.0" },
+                "part": [{ "$ref": "@m1.0#/1/body" }],
+                "text": "He writes: {{@m1.0#/0/body}}, and {{@m1.0#/1/id}}.",
+            }),
+        ),
         Turn::tool("pay", json!({ "to": "bob", "amount": 5 })),
         Turn::from_text("Done."),
     ]);
@@ -49,20 +52,42 @@ async fn the_model_reads_a_name_and_passes_it_on() {
         "part": ["Hello"],
         "text": format!("He writes: {SECRET}, and mail-2."),
     });
-    assert_eq!(log.take(), [format!("echo {echoed}"), "pay bob 5".to_owned()]);
+    assert_eq!(
+        log.take(),
+        [format!("echo {echoed}"), "pay bob 5".to_owned()]
+    );
     assert!(!read(&model.requests()).contains("SECRET"));
     let transcript = serde_json::to_string(done.messages()).unwrap();
     assert!(!transcript.contains("SECRET"));
-    assert!(transcript.contains("@m1.0#/0/body"), "the transcript keeps the reference");
+    assert!(
+        transcript.contains("@m1.0#/0/body"),
+        "the transcript keeps the reference"
+    );
 }
 
 #[tokio::test]
 async fn a_hidden_value_decides_nothing() {
     let cases = [
-        ("pay", json!({ "to": reference("@m1.0#/0/body"), "amount": 5 }), "/to"),
-        ("pay", json!({ "to": "to {{@m1.0#/0/body}}", "amount": 5 }), "/to"),
-        ("send_mail", json!({ "to": [reference("@m1.0#/0/from")], "body": "x" }), "/to"),
-        ("send_mail", json!({ "to": "user", "bcc": { "a": [reference("@m1.0")] } }), "bcc"),
+        (
+            "pay",
+            json!({ "to": reference("@m1.0#/0/body"), "amount": 5 }),
+            "/to",
+        ),
+        (
+            "pay",
+            json!({ "to": "to {{@m1.0#/0/body}}", "amount": 5 }),
+            "/to",
+        ),
+        (
+            "send_mail",
+            json!({ "to": [reference("@m1.0#/0/from")], "body": "x" }),
+            "/to",
+        ),
+        (
+            "send_mail",
+            json!({ "to": "user", "bcc": { "a": [reference("@m1.0")] } }),
+            "bcc",
+        ),
     ];
     for (tool, arguments, argument) in cases {
         let model = ScriptedModel::new([
@@ -74,11 +99,20 @@ async fn a_hidden_value_decides_nothing() {
         guarded(&model, &log, hiding()).run("?").await.unwrap();
         assert_eq!(log.take(), [""; 0]);
         let refusal = &results_read(&model)[1];
-        assert!(refusal.contains("it comes from untrusted content"), "{refusal}");
+        assert!(
+            refusal.contains("it comes from untrusted content"),
+            "{refusal}"
+        );
         if argument == "bcc" {
-            assert!(refusal.contains("an argument that the tool does not declare"), "{refusal}");
+            assert!(
+                refusal.contains("an argument that the tool does not declare"),
+                "{refusal}"
+            );
         } else {
-            assert!(refusal.contains(&format!("Argument `{argument}`")), "{refusal}");
+            assert!(
+                refusal.contains(&format!("Argument `{argument}`")),
+                "{refusal}"
+            );
         }
         assert!(!refusal.contains("SECRET"));
     }
@@ -88,9 +122,18 @@ async fn a_hidden_value_decides_nothing() {
 async fn a_hidden_value_may_be_data_for_its_readers_and_a_trusted_part_may_decide() {
     let model = ScriptedModel::new([
         Turn::tool("read_mail", json!({})),
-        Turn::tool("send_mail", json!({ "to": "user", "body": "Fwd: {{@m1.0#/0/body}}" })),
-        Turn::tool("send_mail", json!({ "to": "bob", "body": reference("@m1.0#/0/body") })),
-        Turn::tool("pay", json!({ "to": reference("@m1.0#/0/id"), "amount": 5 })),
+        Turn::tool(
+            "send_mail",
+            json!({ "to": "user", "body": "Fwd: {{@m1.0#/0/body}}" }),
+        ),
+        Turn::tool(
+            "send_mail",
+            json!({ "to": "bob", "body": reference("@m1.0#/0/body") }),
+        ),
+        Turn::tool(
+            "pay",
+            json!({ "to": reference("@m1.0#/0/id"), "amount": 5 }),
+        ),
         Turn::from_text("Done."),
     ]);
     let log = Log::default();
@@ -146,10 +189,13 @@ async fn errors_quote_no_hidden_value() {
     let model = ScriptedModel::new([
         Turn::tool("read_mail", json!({})),
         // The schema error of serde quotes what it has found.
-        Turn::tool("pay", json!({ "to": "bob", "amount": reference("@m1.0#/0/id") }))
-            .and_tool("typed", json!({ "amount": reference("@m1.0#/0/body") }))
-            // And the tool's own error.
-            .and_tool("fail", json!({ "it": reference("@m1.0#/0/body") })),
+        Turn::tool(
+            "pay",
+            json!({ "to": "bob", "amount": reference("@m1.0#/0/id") }),
+        )
+        .and_tool("typed", json!({ "amount": reference("@m1.0#/0/body") }))
+        // And the tool's own error.
+        .and_tool("fail", json!({ "it": reference("@m1.0#/0/body") })),
         Turn::tool("pay", json!({ "to": "bob", "amount": 5 })),
         Turn::from_text("Done."),
     ]);
@@ -167,7 +213,11 @@ async fn errors_quote_no_hidden_value() {
     agent.run("?").await.unwrap();
     let results = results_read(&model);
     assert!(!read(&model.requests()).contains("SECRET"));
-    assert!(results[2].contains("`/amount` is a reference to: text"), "{}", results[2]);
+    assert!(
+        results[2].contains("`/amount` is a reference to: text"),
+        "{}",
+        results[2]
+    );
     assert!(results[3].contains("\"failed\":true"), "{}", results[3]);
     assert_eq!(log.take(), ["fail", "pay bob 5"], "nothing of it taints");
 }
@@ -186,7 +236,10 @@ async fn a_hidden_value_is_in_no_event_and_comes_back_in_another_process() {
 
     let model = ScriptedModel::new([
         Turn::tool("echo", json!({ "it": reference("@m1.0#/1/body") })),
-        Turn::tool("pay", json!({ "to": reference("@m1.0#/0/body"), "amount": 5 })),
+        Turn::tool(
+            "pay",
+            json!({ "to": reference("@m1.0#/0/body"), "amount": 5 }),
+        ),
         Turn::from_text("Done."),
     ]);
     let request = AgentRequest::resume(saved(&response)).with_message("And now?");
@@ -203,7 +256,10 @@ async fn without_room_a_result_cannot_be_used() {
         Turn::from_text("Done."),
     ]);
     let log = Log::default();
-    guarded(&model, &log, hiding().max_stored(200)).run("?").await.unwrap();
+    guarded(&model, &log, hiding().max_stored(200))
+        .run("?")
+        .await
+        .unwrap();
     assert!(results_read(&model)[0].contains("too large to be kept"));
     assert_eq!(log.take(), ["pay bob 5"]);
     assert!(!read(&model.requests()).contains("SECRET"));
@@ -215,13 +271,19 @@ async fn results_are_hidden_by_tool_or_by_size() {
         (flow().hide(Hide::LargerThan(1000)), false),
         (flow().hide(Hide::LargerThan(100)), true),
         (flow().tool("read_mail", ToolFlow::source().hidden()), true),
-        (hiding().tool("read_mail", ToolFlow::source().shown()), false),
+        (
+            hiding().tool("read_mail", ToolFlow::source().shown()),
+            false,
+        ),
         (flow(), false),
     ];
     for (flow, is_hidden) in cases {
         let model =
             ScriptedModel::new([Turn::tool("read_mail", json!({})), Turn::from_text("Done.")]);
-        guarded(&model, &Log::default(), flow).run("?").await.unwrap();
+        guarded(&model, &Log::default(), flow)
+            .run("?")
+            .await
+            .unwrap();
         assert_eq!(!read(&model.requests()).contains("SECRET"), is_hidden);
     }
 }
@@ -232,7 +294,10 @@ async fn the_name_of_a_variable_in_a_hidden_text_is_text() {
     let model = ScriptedModel::new([
         Turn::tool("read_mail", json!({})),
         Turn::tool("page", json!({})),
-        Turn::tool("echo", json!({ "it": "see {{@m2.0}}", "that": reference("@m2.0") })),
+        Turn::tool(
+            "echo",
+            json!({ "it": "see {{@m2.0}}", "that": reference("@m2.0") }),
+        ),
         Turn::from_text("Done."),
     ]);
     let agent = assistant(&model, &log)
@@ -241,5 +306,8 @@ async fn the_name_of_a_variable_in_a_hidden_text_is_text() {
         .build()
         .unwrap();
     agent.run("?").await.unwrap();
-    assert_eq!(log.take(), ["echo {\"it\":\"see {{@m1.0}}\",\"that\":\"{{@m1.0}}\"}"]);
+    assert_eq!(
+        log.take(),
+        ["echo {\"it\":\"see {{@m1.0}}\",\"that\":\"{{@m1.0}}\"}"]
+    );
 }

@@ -88,7 +88,10 @@ fn ways() -> Vec<Way> {
         .unwrap();
     vec![
         Way::new("a result", [read_mail()]),
-        Way::new("an error of a tool", [Turn::tool("fail", json!({ "it": SECRET }))]),
+        Way::new(
+            "an error of a tool",
+            [Turn::tool("fail", json!({ "it": SECRET }))],
+        ),
         Way::new("a failed result", [Turn::tool("broken", json!({}))]).with(|builder| {
             let broken = Tool::function("broken", "", |_: Value| ToolResponse::error(SECRET));
             builder.tool(broken.effect(Effect::Pure))
@@ -99,44 +102,62 @@ fn ways() -> Vec<Way> {
             });
             builder.tool(picture.effect(Effect::Pure))
         }),
-        Way::new("a trusted tool that repeats its argument", [
-            Turn::tool("read_mail", json!({})),
-            Turn::tool("echo", json!({ "it": SECRET })),
-        ]),
-        Way::new("a hidden result that is shown", [
-            read_mail(),
-            Turn::tool("show_result", json!({ "result": reference("@m1.0#/0/body") })),
-        ])
+        Way::new(
+            "a trusted tool that repeats its argument",
+            [
+                Turn::tool("read_mail", json!({})),
+                Turn::tool("echo", json!({ "it": SECRET })),
+            ],
+        ),
+        Way::new(
+            "a hidden result that is shown",
+            [
+                read_mail(),
+                Turn::tool(
+                    "show_result",
+                    json!({ "result": reference("@m1.0#/0/body") }),
+                ),
+            ],
+        )
         .with(|builder| builder.tools(Flow::new().tools())),
-        Way::new("the answer of an agent as a tool", [
-            Turn::tool("worker", json!({ "request": "Look." })),
-        ])
+        Way::new(
+            "the answer of an agent as a tool",
+            [Turn::tool("worker", json!({ "request": "Look." }))],
+        )
         .with(move |builder| builder.tool(worker.clone().into_tool(""))),
         Way::new("messages that are made of a result", [read_mail()]).with(|builder| {
             builder.tool_result_messages(|answer: ToolAnswer| {
                 vec![answer.default, Message::user(SECRET)]
             })
         }),
-        Way::new("messages of a result with an id of their own", [read_mail()]).with(|builder| {
+        Way::new(
+            "messages of a result with an id of their own",
+            [read_mail()],
+        )
+        .with(|builder| {
             builder.tool_result_messages(|answer: ToolAnswer| {
                 vec![answer.default, Message::user(SECRET).with_id("mine")]
             })
         }),
-        Way::new("a response of a callback in place of a tool", [
-            Turn::tool("read_mail", json!({})),
-        ])
+        Way::new(
+            "a response of a callback in place of a tool",
+            [Turn::tool("read_mail", json!({}))],
+        )
         .with(|builder| {
             builder.on_tool(before_tool(|request| match request.name() {
                 "read_mail" => Action::Respond(ToolResponse::new(SECRET)),
                 _ => Action::Continue,
             }))
         }),
-        Way::new("a fallback of a callback for a failed tool", [Turn::tool("fail", json!({}))])
-            .with(|builder| {
-                builder.on_tool(on_tool_error(|_, _| {
-                    Recovery::Fallback(ToolResponse::new(SECRET))
-                }))
-            }),
+        Way::new(
+            "a fallback of a callback for a failed tool",
+            [Turn::tool("fail", json!({}))],
+        )
+        .with(|builder| {
+            builder.on_tool(on_tool_error(|_, _| {
+                Recovery::Fallback(ToolResponse::new(SECRET))
+            }))
+        }),
         Way::new("a message that a callback adds", []).with(|builder| {
             builder.on_model(before_model(|request| {
                 request.messages_mut().push(Message::user(SECRET));
@@ -178,16 +199,25 @@ fn ways() -> Vec<Way> {
                 }
             }))
         }),
-        Way::new("what the model said of a result that was cut out", [
-            Turn::response(
-                ModelResponse::from_text("Reading.")
-                    .with_tool_call(ToolCall::new("1", "read_mail", json!({}))),
-            ),
-            Turn::response(
-                ModelResponse::from_text(SECRET)
-                    .with_tool_call(ToolCall::new("2", "today", json!({}))),
-            ),
-        ])
+        Way::new(
+            "what the model said of a result that was cut out",
+            [
+                Turn::response(
+                    ModelResponse::from_text("Reading.").with_tool_call(ToolCall::new(
+                        "1",
+                        "read_mail",
+                        json!({}),
+                    )),
+                ),
+                Turn::response(
+                    ModelResponse::from_text(SECRET).with_tool_call(ToolCall::new(
+                        "2",
+                        "today",
+                        json!({}),
+                    )),
+                ),
+            ],
+        )
         .with(|builder| {
             builder.on_model(before_model(|request| {
                 if request.context().iteration() < 2 {
@@ -202,16 +232,15 @@ fn ways() -> Vec<Way> {
                 *request.messages_mut() = kept;
             }))
         }),
-        Way::new("an answer of a callback in place of the model", [])
-            .with(|builder| {
-                builder.on_model(before_model(|request| {
-                    if request.context().iteration() > 0 {
-                        return Action::Continue;
-                    }
-                    let call = ToolCall::new("1", "today", json!({}));
-                    Action::Respond(ModelResponse::from_text(SECRET).with_tool_call(call))
-                }))
-            }),
+        Way::new("an answer of a callback in place of the model", []).with(|builder| {
+            builder.on_model(before_model(|request| {
+                if request.context().iteration() > 0 {
+                    return Action::Continue;
+                }
+                let call = ToolCall::new("1", "today", json!({}));
+                Action::Respond(ModelResponse::from_text(SECRET).with_tool_call(call))
+            }))
+        }),
         Way::new("a description of a tool of others", []).with(|builder| {
             let declaration = ToolDeclaration::new("theirs", SECRET).described_by_others();
             let service = tower::service_fn(async |_| {
@@ -228,13 +257,14 @@ fn ways() -> Vec<Way> {
             AgentRequest::conversation([Message::user("Look."), Message::assistant(SECRET)])
                 .with_message("And now?"),
         ),
-        Way::new("a result of a client's own tool", [])
-            .request(AgentRequest::conversation(called("1", Message::tool(result_of("1"))))),
+        Way::new("a result of a client's own tool", []).request(AgentRequest::conversation(
+            called("1", Message::tool(result_of("1"))),
+        )),
         Way::new("a late result, which becomes a message of the user", []).request({
-            let message = Message::new(Role::User, [
-                Part::from(result_of("9")),
-                Part::from_text("And this."),
-            ]);
+            let message = Message::new(
+                Role::User,
+                [Part::from(result_of("9")), Part::from_text("And this.")],
+            );
             AgentRequest::conversation(called("1", Message::tool(result_of("1"))))
                 .with_message(message.with_id("late"))
         }),
@@ -245,7 +275,11 @@ fn ways() -> Vec<Way> {
 async fn each_way_into_the_context_taints_it() {
     for way in ways() {
         let name = way.name;
-        let flow = if name.contains("hidden") { hiding() } else { flow() };
+        let flow = if name.contains("hidden") {
+            hiding()
+        } else {
+            flow()
+        };
         // Its own calls are checked, and what it has read is known.
         let flow = flow.tool("worker", ToolFlow::agent());
         assert!(!way.pays(flow).await, "{name}");
@@ -260,20 +294,28 @@ async fn what_is_no_way_in_taints_nothing() {
             .with(|builder| builder.instructions("Be brief.")),
         Way::new("a hidden result", [read_mail()]),
         Way::new("an unknown tool", [Turn::tool("no_such_tool", json!({}))]),
-        Way::new("arguments that do not fit", [Turn::tool("pay", json!({ "to": 1 }))]),
+        Way::new(
+            "arguments that do not fit",
+            [Turn::tool("pay", json!({ "to": 1 }))],
+        ),
         Way::new("a redacted message", [])
             .with(move |builder| builder.callbacks(email()))
             .request(AgentRequest::new("Pay bob@example.org.")),
-        Way::new("a model that repeats itself", vec![Turn::tool("today", json!({})); 4])
-            .with(|builder| builder.on_model(LoopGuard::new())),
-        Way::new("a shortened conversation", vec![Turn::tool("long", json!({})); 6]).with(
-            |builder| {
-                let long = Tool::function("long", "", |_: Value| "Hello. ".repeat(300));
-                builder
-                    .tool(long.effect(Effect::Pure))
-                    .on_model(ContextWindow::new(3_000).cut_to(1_500).keep_results(1))
-            },
-        ),
+        Way::new(
+            "a model that repeats itself",
+            vec![Turn::tool("today", json!({})); 4],
+        )
+        .with(|builder| builder.on_model(LoopGuard::new())),
+        Way::new(
+            "a shortened conversation",
+            vec![Turn::tool("long", json!({})); 6],
+        )
+        .with(|builder| {
+            let long = Tool::function("long", "", |_: Value| "Hello. ".repeat(300));
+            builder
+                .tool(long.effect(Effect::Pure))
+                .on_model(ContextWindow::new(3_000).cut_to(1_500).keep_results(1))
+        }),
         Way::new("a message that a callback vouches for", []).with(|builder| {
             builder.on_model(before_model(|request| {
                 let message = Message::user("Today is Monday.");
@@ -281,13 +323,15 @@ async fn what_is_no_way_in_taints_nothing() {
                 request.messages_mut().push(message);
             }))
         }),
-        Way::new("an answer that a callback changes", [Turn::tool("today", json!({}))]).with(
-            |builder| {
-                builder.on_model(after_model(|_, response| {
-                    Action::Respond(response.clone().with_text("Well."))
-                }))
-            },
-        ),
+        Way::new(
+            "an answer that a callback changes",
+            [Turn::tool("today", json!({}))],
+        )
+        .with(|builder| {
+            builder.on_model(after_model(|_, response| {
+                Action::Respond(response.clone().with_text("Well."))
+            }))
+        }),
     ];
     for way in ways {
         let name = way.name;
@@ -308,7 +352,9 @@ async fn the_program_can_trust_its_callbacks_and_a_server() {
         tower::service_fn(async |_| Ok::<_, tower_agent::BoxError>(ToolResponse::new("done")));
     let agent = assistant(&model, &log)
         .tool(Tool::service(theirs, service))
-        .on_model(before_model(|request| request.add_instructions("Be brief.")))
+        .on_model(before_model(|request| {
+            request.add_instructions("Be brief.")
+        }))
         .global_callbacks(
             flow()
                 .callbacks(Label::trusted())
