@@ -71,13 +71,13 @@ pub(super) struct Variable {
 }
 
 impl Variable {
-    /// Returns the label of the value at this path.
-    pub(super) fn label_at(&self, path: &[String]) -> &Label {
+    /// Returns the label of the value at this path, with all that is in it.
+    pub(super) fn label_at(&self, path: &[String]) -> Label {
         let covering = self.labels.iter().filter(|(at, _)| at.covers(path));
         let most_exact = covering.max_by_key(|(at, _)| at.exactness());
-        // A part that is said to be better may be inside one that is said to be worse, and the other way
-        // round: of the whole, the label is the worst.
-        most_exact.map_or(&self.label, |(_, label)| label)
+        let label = most_exact.map_or(&self.label, |(_, label)| label);
+        let inside = self.labels.iter().filter(|(at, _)| at.is_inside(path));
+        inside.fold(label.clone(), |all, (_, label)| all.join(label))
     }
 }
 
@@ -197,11 +197,6 @@ impl<'a> Book<'a> {
     }
 }
 
-/// Returns the key of the label of what agents have read that work in this tool call.
-pub(super) fn read_inside(call: &RunContext) -> String {
-    call.call_key(&format!("{KEY} inside"))
-}
-
 /// Records the label of what an agent reads that works in a tool call.
 pub(super) fn note_read(agent: &RunContext, label: &Label) {
     let Some(key) = agent.outer_call_key(&format!("{KEY} inside")) else {
@@ -220,25 +215,15 @@ pub(super) fn note_read(agent: &RunContext, label: &Label) {
 /// Returns the label of what agents have read that work in this tool call. `None` if none has read
 /// anything with the guard around its model.
 pub(super) fn noted_inside(call: &RunContext) -> Option<Label> {
-    let key = read_inside(call);
+    let key = call.call_key(&format!("{KEY} inside"));
     call.private_state()
         .read(&key, |value| Label::deserialize(value?).ok())
 }
 
 /// Returns the name of the variable for the result of a tool call: the same whenever this call is made.
 pub(super) fn variable_name(context: &RunContext) -> String {
-    let path = context.call_path();
-    let outer = context.outer_call_key("").unwrap_or_default();
-    // Below the call that the agent works in, and below the outermost agent there.
-    let steps: Vec<_> = path.split('/').collect();
-    let outer_steps = match outer.trim_end().split('/').count() {
-        1 => 0,
-        // The key begins with a step of its own.
-        count => count - 1,
-    };
-    let own = steps.get(outer_steps + 1..).unwrap_or_default();
     let mut name = String::from("@");
-    for character in own.join("/").chars() {
+    for character in own_steps(&context.step_path(), true).join("/").chars() {
         match character {
             'a'..='z' | 'A'..='Z' | '0'..='9' | '_' | '-' | '.' | '/' => name.push(character),
             other => name.push_str(&format!("%{:X}", u32::from(other))),
@@ -247,10 +232,45 @@ pub(super) fn variable_name(context: &RunContext) -> String {
     name
 }
 
+/// Returns the steps of a path below the first agent that works in the innermost tool call around the
+/// path's end, or below the outermost agent. The path ends in a tool call, or in an agent.
+pub(super) fn own_steps(path: &str, ends_in_call: bool) -> Vec<&str> {
+    let steps: Vec<_> = path.split('/').collect();
+    let end = steps.len() - usize::from(ends_in_call);
+    let call = steps[..end].iter().rposition(|step| is_call(step));
+    let first_agent = call.map_or(0, |call| call + 1);
+    steps[(first_agent + 1).min(steps.len())..].to_vec()
+}
+
+/// Returns whether a step of a path is a tool call, such as `m3.1`.
+fn is_call(step: &str) -> bool {
+    step.rsplit_once('.').is_some_and(|(message, index)| {
+        !message.is_empty() && !index.is_empty() && index.bytes().all(|byte| byte.is_ascii_digit())
+    })
+}
+
 /// Returns whether a variable existed when the model wrote this message.
 pub(super) fn existed_before(variable: &Variable, message: &str) -> bool {
     match (place::number(&variable.message), place::number(message)) {
         (Some(earlier), Some(now)) => earlier < now,
         _ => variable.message != message,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_steps_begin_below_the_agent_in_the_call() {
+        let own = |path, ends_in_call| own_steps(path, ends_in_call).join("/");
+        assert_eq!(own("boss/m1.0", true), "m1.0");
+        assert_eq!(own("boss/writer/m1.0", true), "writer/m1.0");
+        assert_eq!(own("boss/m1.0/worker/m3.1", true), "m3.1");
+        assert_eq!(own("boss/m1.0/worker//2/m3.1", true), "/2/m3.1");
+        assert_eq!(own("boss", false), "");
+        assert_eq!(own("boss/helper", false), "helper");
+        assert_eq!(own("boss/m1.0/worker", false), "");
+        assert_eq!(own("boss/m1.0/worker/helper", false), "helper");
     }
 }

@@ -11,14 +11,14 @@ use tower_agent::error::{Error, ErrorKind, Result};
 use tower_agent::message::Part;
 use tower_agent::tool::{InvalidArguments, ToolRequest, ToolResponse};
 
-use super::book::{self, Book, Brought, Variable, noted_inside, variable_name};
+use super::book::{Book, Brought, Variable, noted_inside, variable_name};
 use super::declaration::ToolFlow;
 use super::hide::{kind_of, stub};
 use super::label::Label;
 use super::meta::{self, ASK_ABOUT, SHOW};
 use super::pointer::{Pattern, pointer};
 use super::question::{self, FlowAnswer};
-use super::reading::two_guards;
+use super::reading::{in_call, two_guards};
 use super::resolve::{Resolver, Substitution, UnknownReference};
 use super::rules::{Resolved, Rule, Violation, refusal};
 use super::{Flow, NAME, OnViolation, Settings, place};
@@ -138,9 +138,9 @@ impl Checking {
             }
         }
         // For agents that work in this call.
-        context
-            .values()
-            .set(context.call_key(book::KEY), checked.label());
+        if let Some(key) = in_call(&context) {
+            context.values().set(key, checked.label());
+        }
         request.extensions_mut().insert(checked);
         Ok(Action::Continue)
     }
@@ -242,7 +242,8 @@ impl Checking {
     /// Returns the label of what a call has returned.
     fn result_label(&self, request: &ToolRequest, flow: &ToolFlow, call: &Label) -> Label {
         let inside = noted_inside(request.context());
-        let declared = flow.result().join(call);
+        let parts = flow.parts().iter().map(|(_, label)| label);
+        let declared = parts.fold(flow.result().join(call), |all, part| all.join(part));
         match inside {
             // An agent that works in the call says what it has read.
             Some(inside) => declared.join(&inside),
@@ -266,8 +267,8 @@ impl Checking {
         let book = Book::of(request.context());
         let flow = self.flow(request);
         let call = checked.label();
-        let label = self.result_label(request, &flow, &call);
-        let shown = self.shown_label(request, checked, &label, &book);
+        let whole = self.result_label(request, &flow, &call);
+        let shown = self.shown_label(request, checked, &whole, &book);
         let hides = match request.name() {
             _ if shown.is_within(&checked.context) => false,
             SHOW => false,
@@ -296,8 +297,13 @@ impl Checking {
         });
         let variable = Variable {
             value: response.value().clone(),
+            // Parts are of the whole, whichever part of the value they show.
+            label: if has_own_parts {
+                whole
+            } else {
+                whole_but_parts(&flow, &call, noted_inside(request.context()))
+            },
             parts: has_own_parts.then_some(parts),
-            label,
             labels: labels.collect::<Vec<(Pattern, Label)>>(),
             tool: request.name().to_owned(),
             message: checked.message.clone(),
@@ -381,6 +387,12 @@ impl Checking {
     }
 }
 
+/// Returns the label of a result where no part of it has another.
+fn whole_but_parts(flow: &ToolFlow, call: &Label, inside: Option<Label>) -> Label {
+    let declared = flow.result().join(call);
+    inside.map_or(declared.clone(), |inside| declared.join(&inside))
+}
+
 /// Returns the parts of a hidden result that is shown, if they are not its value: images, for example.
 fn shown_media(request: &ToolRequest, checked: &Checked, book: &Book<'_>) -> Option<Vec<Part>> {
     match &*checked.substitutions {
@@ -447,7 +459,9 @@ impl Callback<ToolRequest> for Checking {
 
     fn on_end(&self, request: &ToolRequest, _: tower_agent::callback::Outcome<'_, ToolResponse>) {
         let context = request.context();
-        context.values().remove(&context.call_key(book::KEY));
+        if let Some(key) = in_call(context) {
+            context.values().remove(&key);
+        }
     }
 
     fn name(&self) -> Cow<'static, str> {

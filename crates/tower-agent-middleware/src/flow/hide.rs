@@ -73,19 +73,9 @@ pub(super) fn stub(
 }
 
 fn is_readable(variable: &Variable, path: &[String], value: &Value, context: &Label) -> bool {
-    let mut labels = variable.labels.iter();
-    let are_parts_readable = labels.all(|(at, label)| {
-        label.is_within(context) || !at.is_inside(path) || {
-            let mut has_part = false;
-            at.each(&variable.value, false, &mut |part, _| {
-                has_part |= part.starts_with(path);
-            });
-            !has_part
-        }
-    });
     // The keys of an object are content as well.
     let is_plain = !matches!(value, Value::Object(_) | Value::Array(_));
-    is_plain && are_parts_readable && variable.label_at(path).is_within(context)
+    is_plain && variable.label_at(path).is_within(context)
 }
 
 fn size(value: &Value) -> usize {

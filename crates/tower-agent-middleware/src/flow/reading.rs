@@ -12,7 +12,7 @@ use tower_agent::error::{Error, ErrorKind, Result};
 use tower_agent::message::{Message, MessageId, Messages, Part, Role};
 use tower_agent::model::{ModelRequest, ModelResponse};
 
-use super::book::{Book, Brought, Turn, note_read};
+use super::book::{Book, Brought, KEY, Turn, note_read, own_steps};
 use super::label::Label;
 use super::place::Place;
 use super::vouch::{Vouched, Voucher};
@@ -33,11 +33,11 @@ pub(super) struct Reading {
 impl Reading {
     fn of(guard: &Arc<Settings>, request: &ModelRequest) -> Self {
         let context = request.context();
-        let base = base(context);
+        let asked = Asked::of(context);
         let book = Book::of(context);
-        let mut sum = Sum::of(base.clone());
+        let mut sum = Sum::of(asked.base.clone());
         for message in request.messages() {
-            sum.add(&label_of(&book, &base, message));
+            sum.add(&label_of(&book, &asked, message));
         }
         Self {
             guard: guard.clone(),
@@ -88,7 +88,7 @@ impl Sum {
 const MAX_SOURCES: usize = 16;
 
 /// Returns the label of a message of the conversation.
-fn label_of(book: &Book<'_>, base: &Label, message: &Message) -> Sum {
+fn label_of(book: &Book<'_>, asked: &Asked, message: &Message) -> Sum {
     match (message.role(), message.id().map(Place::of)) {
         (_, Some(Place::Brought { by, call })) => {
             let turn = book.turn(&by);
@@ -111,8 +111,20 @@ fn label_of(book: &Book<'_>, base: &Label, message: &Message) -> Sum {
         }
         (Role::User | Role::System, Some(Place::Message(id))) if !has_result(message) => {
             // The program may have said that it is not the user's own.
-            let label = book.turn(&id).map(|turn| turn.label);
-            Sum::of(label.map_or(base.clone(), |label| label.join(base)))
+            let declared = book.turn(&id).map(|turn| turn.label);
+            Sum::of(match declared {
+                Some(declared) => declared.join(&asked.base),
+                None if asked.is_made_here(&id) => {
+                    // Recorded, since other agents read it later, and do not know where it was made.
+                    let turn = Turn {
+                        label: Label::unknown(),
+                        ..Turn::default()
+                    };
+                    book.set_turn(&id, &turn);
+                    turn.label
+                }
+                None => asked.base.clone(),
+            })
         }
         _ => unknown(message),
     }
@@ -277,7 +289,7 @@ impl Inside {
     fn changed(&self, request: &ModelRequest, reading: &Reading) -> Sum {
         let context = request.context();
         let book = Book::of(context);
-        let base = base(context);
+        let asked = Asked::of(context);
         let mut unchanged: HashMap<&MessageId, &Message> = HashMap::new();
         for message in &reading.messages {
             if let Some(id) = message.id() {
@@ -286,7 +298,7 @@ impl Inside {
         }
         let none = Vouched::default();
         let vouched = request.extensions().get::<Vouched>().unwrap_or(&none);
-        let mut sum = Sum::of(base.clone());
+        let mut sum = Sum::of(asked.base.clone());
         for message in request.messages() {
             let mut source = message;
             let mut before = vouched.len();
@@ -294,7 +306,7 @@ impl Inside {
             let label = loop {
                 let known = source.id().and_then(|id| unchanged.get(id));
                 if known.is_some_and(|known| *known == source) {
-                    break label_of(&book, &base, source);
+                    break label_of(&book, &asked, source);
                 }
                 match vouched.find(source, before) {
                     Some((_, Voucher::Label(label))) => break Sum::of(label.clone()),
@@ -343,14 +355,46 @@ pub fn label_history(request: &AgentRequest, message: &Message, label: Label) ->
     Ok(())
 }
 
-/// Returns the label of the call that this agent works in, which has written its user messages.
-fn base(context: &RunContext) -> Label {
-    let Some(key) = context.outer_call_key(super::book::KEY) else {
-        return Label::trusted();
-    };
-    // Without the guard around that call, nobody knows.
-    let label = context.values().get::<Label>(&key).ok().flatten();
-    label.map_or_else(Label::unknown, |label| Label::clone(&label))
+/// The origin of the messages of the user in a request.
+struct Asked {
+    /// The label of the call that this agent works in, which has written them.
+    base: Label,
+    /// The end of the ids of messages that somebody inside the run has written: a callback that calls an
+    /// agent, or a team that makes conversations for its members.
+    made_here: Option<String>,
+}
+
+impl Asked {
+    fn of(context: &RunContext) -> Self {
+        let base = if context.outer_call_key("").is_none() {
+            Label::trusted()
+        } else {
+            // Without the guard around that call, nobody knows.
+            let key = in_call(context);
+            let label = key.and_then(|key| context.values().get::<Label>(&key).ok().flatten());
+            label.map_or_else(Label::unknown, |label| Label::clone(&label))
+        };
+        let is_inner = context.path().contains('/')
+            && !own_steps(&context.call_path(), false).is_empty();
+        let made_here = is_inner.then(|| format!("/{}-m", context.step_path()));
+        Self { base, made_here }
+    }
+
+    /// Returns whether somebody inside the run has written the message with this id.
+    fn is_made_here(&self, id: &str) -> bool {
+        let before_number = id.rfind("-m").map(|at| &id[..at + 2]);
+        match (&self.made_here, before_number) {
+            (Some(made_here), Some(before)) => before.ends_with(made_here),
+            _ => false,
+        }
+    }
+}
+
+/// Returns the key of the label of the tool call that this call is, or is made in, among the run's values. No
+/// other call that runs at the same time has it.
+pub(super) fn in_call(context: &RunContext) -> Option<String> {
+    let call = context.tool_call_in_stream()?;
+    Some(format!("{KEY} {call}"))
 }
 
 pub(super) fn two_guards() -> Error {

@@ -124,7 +124,7 @@ impl<'a> Resolver<'a> {
             name: reference.to_owned(),
             tool: variable.tool.clone(),
             value: value.clone(),
-            label: variable.label_at(&steps(inside)).clone(),
+            label: variable.label_at(&steps(inside)),
         });
         Ok(value.clone())
     }

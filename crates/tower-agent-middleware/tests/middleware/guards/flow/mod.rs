@@ -5,6 +5,7 @@ mod agents;
 mod attacks;
 mod composed;
 mod labels;
+mod programs;
 mod questions;
 mod reader;
 mod replay;
