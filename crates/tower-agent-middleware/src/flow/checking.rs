@@ -16,12 +16,13 @@ use super::declaration::ToolFlow;
 use super::hide::{kind_of, stub};
 use super::label::Label;
 use super::meta::{self, ASK_ABOUT, SHOW};
+use super::place;
 use super::pointer::{Pattern, pointer};
 use super::question::{self, FlowAnswer};
 use super::reading::{in_call, two_guards};
 use super::resolve::{Resolver, Substitution, UnknownReference};
 use super::rules::{Resolved, Rule, Violation, refusal};
-use super::{Flow, NAME, OnViolation, Settings, place};
+use super::settings::{NAME, OnViolation, Settings};
 
 /// A call that the guard has looked at: an extension of the request.
 #[derive(Clone)]
@@ -48,11 +49,11 @@ impl Checked {
 }
 
 /// The part of the guard around tool calls, outside everything else.
-pub(super) struct Checking(pub(super) Flow);
+pub(super) struct Checking(pub(super) Arc<Settings>);
 
 impl Checking {
     fn settings(&self) -> &Arc<Settings> {
-        &self.0.0
+        &self.0
     }
 
     fn flow<'a>(&'a self, request: &ToolRequest) -> Cow<'a, ToolFlow> {

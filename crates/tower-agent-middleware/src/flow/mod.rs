@@ -105,9 +105,9 @@ mod question;
 mod reading;
 mod resolve;
 mod rules;
+mod settings;
 mod vouch;
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -115,7 +115,6 @@ use std::sync::Arc;
 use tower_agent::callback::Bundle;
 use tower_agent::context::RunContext;
 use tower_agent::error::Answerer;
-use tower_agent::tool::ToolDeclaration;
 use tower_agent::{Agent, Tool};
 
 pub use self::declaration::ToolFlow;
@@ -124,28 +123,14 @@ pub use self::label::{Integrity, Label, Readers};
 pub use self::question::FlowAnswer;
 pub use self::reading::label_history;
 pub use self::rules::Rule;
+pub use self::settings::OnViolation;
 pub use self::vouch::label_message;
 pub(crate) use self::vouch::{is_guarded, note_shortened};
 
 use self::book::Book;
 use self::checking::Checking;
 use self::reading::{Inside, Outside};
-
-/// The name of each part of the guard.
-const NAME: &str = "Flow";
-
-/// What happens to a call that breaks a rule.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum OnViolation {
-    /// It is not made. The model reads which rule it breaks, and with which argument.
-    #[default]
-    Refuse,
-    /// A person decides: the run is interrupted. See [`FlowAnswer`].
-    Ask,
-    /// The run is aborted.
-    End,
-}
+use self::settings::Settings;
 
 /// Decides by where data comes from which tool calls a model may make. See the [module](self).
 ///
@@ -153,42 +138,6 @@ pub enum OnViolation {
 #[derive(Clone)]
 #[must_use = "a guard does nothing until it is registered"]
 pub struct Flow(Arc<Settings>);
-
-#[derive(Clone)]
-struct Settings {
-    tools: BTreeMap<Arc<str>, ToolFlow>,
-    on_violation: OnViolation,
-    approver: Answerer,
-    hide: Hide,
-    callbacks: Label,
-    reader: Option<Agent>,
-    max_leaked_bits: u32,
-    max_stored: usize,
-}
-
-impl Settings {
-    fn flow_of<'a>(&'a self, name: &str, tool: Option<&ToolDeclaration>) -> Cow<'a, ToolFlow> {
-        match self.tools.get(name) {
-            Some(flow) => Cow::Borrowed(flow),
-            None => Cow::Owned(ToolFlow::by_default(tool)),
-        }
-    }
-
-    /// Returns the label of what a tool returns that the provider runs itself.
-    fn server_tool(&self, name: &str) -> Label {
-        let declared = self.tools.get(name);
-        declared.map_or_else(Label::untrusted, |flow| flow.result().clone())
-    }
-
-    fn trusts_description(&self, tool: &ToolDeclaration) -> bool {
-        // Most are the program's own, and need no search.
-        if !tool.is_described_by_others() {
-            return true;
-        }
-        let declared = self.tools.get(tool.name());
-        declared.is_some_and(ToolFlow::trusts_description)
-    }
-}
 
 impl Flow {
     /// Creates a guard that refuses calls which break a rule, and hides nothing.
@@ -309,11 +258,11 @@ impl Default for Flow {
 }
 
 impl From<Flow> for Bundle {
-    fn from(flow: Flow) -> Self {
+    fn from(Flow(settings): Flow) -> Self {
         Self::new()
-            .outermost_model(Outside(flow.clone()))
-            .innermost_model(Inside(flow.clone()))
-            .outermost_tool(Checking(flow))
+            .outermost_model(Outside(settings.clone()))
+            .innermost_model(Inside(settings.clone()))
+            .outermost_tool(Checking(settings))
     }
 }
 

@@ -8,8 +8,9 @@ use tower_agent::message::MessageId;
 pub(super) enum Place {
     /// A message of its own.
     Message(String),
-    /// The message that asks for a repair of this answer.
-    Repair(String),
+    /// A message that the run has made of this one: it asks for a repair of an answer, or is a task of a
+    /// team.
+    Quote(String),
     /// One of the messages that a tool call has brought.
     Brought {
         /// The message with the call.
@@ -31,13 +32,24 @@ impl Place {
         });
         match brought {
             Some((by, call)) => Self::Brought { by, call },
-            // A message that asks for a repair quotes the answer.
-            None => match id.strip_suffix("-repair") {
-                Some(answer) => Self::Repair(original(answer).to_owned()),
+            None => match quoted(id).map(Self::of_text) {
+                Some(Self::Message(quoted)) => Self::Quote(quoted),
+                Some(other) => other,
                 None => Self::Message(original(id).to_owned()),
             },
         }
     }
+}
+
+/// Returns the id of the message that the message with this id was made of.
+fn quoted(id: &str) -> Option<&str> {
+    id.strip_suffix("-repair").or_else(|| {
+        let (quoted, number) = id.rsplit_once("-task")?;
+        let is_number =
+            |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let (team, task) = number.split_once('.')?;
+        (is_number(team) && is_number(task)).then_some(quoted)
+    })
 }
 
 /// Returns the message and the place of the call that has this id in a stream.
@@ -102,7 +114,10 @@ mod tests {
             ("run-m3.2r1r1", message("run-m3")),
             ("run-m3.2-t1-result", brought("run-m3", 1)),
             ("run-m3-t1-result4", brought("run-m3", 1)),
-            ("run-m3.2-repair", Place::Repair("run-m3".to_owned())),
+            ("run-m3.2-repair", Place::Quote("run-m3".to_owned())),
+            ("run-m3-task12.0", Place::Quote("run-m3".to_owned())),
+            ("run-m3-t1-result-task7.12", brought("run-m3", 1)),
+            ("my-task", message("my-task")),
             ("mine", message("mine")),
             ("my-m3x", message("my-m3x")),
             ("a-t1-result", brought("a", 1)),

@@ -15,8 +15,8 @@ use tower_agent::model::{ModelRequest, ModelResponse};
 use super::book::{Book, Brought, KEY, Turn, note_read, own_steps};
 use super::label::Label;
 use super::place::Place;
+use super::settings::{NAME, Settings};
 use super::vouch::{Vouched, Voucher};
-use super::{Flow, NAME, Settings};
 use crate::lock::lock;
 
 /// The request of a model call before callbacks and layers could change it: an extension of the request.
@@ -100,7 +100,7 @@ fn label_of(book: &Book<'_>, asked: &Asked, message: &Message) -> Sum {
                 _ => unknown(message),
             }
         }
-        (Role::Assistant, Some(Place::Message(id))) | (_, Some(Place::Repair(id))) => {
+        (Role::Assistant, Some(Place::Message(id))) | (_, Some(Place::Quote(id))) => {
             match book.turn(&id) {
                 Some(turn) => Sum {
                     label: turn.label,
@@ -169,14 +169,14 @@ fn has_result(message: &Message) -> bool {
 }
 
 /// The part of the guard outside everything else.
-pub(super) struct Outside(pub(super) Flow);
+pub(super) struct Outside(pub(super) Arc<Settings>);
 
 /// The part of the guard directly around the model.
-pub(super) struct Inside(pub(super) Flow);
+pub(super) struct Inside(pub(super) Arc<Settings>);
 
 impl Callback<ModelRequest> for Outside {
     async fn before(&self, request: &mut ModelRequest) -> Result<Action<ModelResponse>> {
-        let settings = &self.0.0;
+        let settings = &self.0;
         if let Some(reading) = request.extensions().get::<Reading>() {
             if !Arc::ptr_eq(&reading.guard, settings) {
                 return Err(two_guards());
@@ -197,13 +197,13 @@ impl Callback<ModelRequest> for Outside {
         let reading = match request.extensions().get::<Reading>() {
             Some(reading) => reading.clone(),
             // A callback has answered before this one was asked.
-            None => Reading::of(&self.0.0, request),
+            None => Reading::of(&self.0, request),
         };
         let sent = lock(&reading.sent).clone();
         let Sum { label, sources } = sent.unwrap_or_else(|| {
             // A callback or a layer has answered in place of the model.
             let mut sum = reading.sum.clone();
-            sum.add(&Sum::of(self.0.0.callbacks.clone()));
+            sum.add(&Sum::of(self.0.callbacks.clone()));
             sum
         });
         let mut identified = response.clone();
@@ -244,7 +244,7 @@ impl Callback<ModelRequest> for Inside {
         let Some(reading) = request.extensions().get::<Reading>() else {
             return Err(not_outside());
         };
-        let settings = &self.0.0;
+        let settings = &self.0;
         let mut sum = reading.sum.clone();
         if *request.messages() != reading.messages {
             sum = self.changed(request, reading);
@@ -314,7 +314,7 @@ impl Inside {
                         source = earlier;
                         before = at;
                     }
-                    None => break Sum::of(self.0.0.callbacks.clone()),
+                    None => break Sum::of(self.0.callbacks.clone()),
                 }
             };
             sum.add(&label);
@@ -374,8 +374,8 @@ impl Asked {
             let label = key.and_then(|key| context.values().get::<Label>(&key).ok().flatten());
             label.map_or_else(Label::unknown, |label| Label::clone(&label))
         };
-        let is_inner = context.path().contains('/')
-            && !own_steps(&context.call_path(), false).is_empty();
+        let is_inner =
+            context.path().contains('/') && !own_steps(&context.call_path(), false).is_empty();
         let made_here = is_inner.then(|| format!("/{}-m", context.step_path()));
         Self { base, made_here }
     }

@@ -375,7 +375,8 @@ async fn a_team_for_each_item_trusts_none_of_what_it_is_given() {
     // Nor does whoever reads only that later.
     let mut checkpoint = saved(&ended);
     let items = checkpoint.messages.iter();
-    let items = items.filter(|message| message.text() == "pay bob" && message.role() == tower_agent::Role::User);
+    let items = items
+        .filter(|message| message.text() == "pay bob" && message.role() == tower_agent::Role::User);
     checkpoint.messages = items.cloned().collect();
     assert_eq!(checkpoint.messages.len(), 1);
     let model = ScriptedModel::new([pay_bob(), done()]);

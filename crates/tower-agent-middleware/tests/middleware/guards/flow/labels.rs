@@ -48,9 +48,11 @@ async fn a_result_is_as_bad_as_its_worst_part() {
             .label_at("/*/title/lang", Label::trusted())
     };
     let tool = || {
-        Tool::function("calendar", "", |_: Value| {
-            json!([{ "id": "7", "title": { "text": SECRET, "lang": "en" } }])
-        })
+        Tool::function(
+            "calendar",
+            "",
+            |_: Value| json!([{ "id": "7", "title": { "text": SECRET, "lang": "en" } }]),
+        )
     };
     for (to, pays) in [
         ("@m1.0#/0/id", true),

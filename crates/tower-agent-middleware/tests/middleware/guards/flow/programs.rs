@@ -14,7 +14,6 @@ use tower_agent::callback::before_model;
 use tower_agent::message::{Messages, ToolCall};
 use tower_agent::{
     AgentRequest, BoxError, Checkpoint, Message, ModelResponse, Part, Request, Resolution, Role,
-
 };
 use tower_agent_middleware::approval::{Approval, Decision};
 use tower_agent_middleware::flow::{FlowAnswer, Label, OnViolation};
@@ -193,17 +192,16 @@ impl Program {
                     .trusted_at("/id")
                     .keys(["body"]),
             )
-            .tool(
-                "notes",
-                ToolFlow::trusted().readers(private.clone()),
-            )
+            .tool("notes", ToolFlow::trusted().readers(private.clone()))
             .tool("mail", ToolFlow::source().readers(private))
             .tool("echo", ToolFlow::trusted())
             .tool("fails", ToolFlow::trusted())
             .tool("act", ToolFlow::action().data(["/body", "/seen"]))
             .tool(
                 "send",
-                ToolFlow::action().data(["/body", "/seen"]).recipients("/to"),
+                ToolFlow::action()
+                    .data(["/body", "/seen"])
+                    .recipients("/to"),
             )
             .tool("worker", ToolFlow::agent())
             .tool("transfer_to_agent", ToolFlow::agent())
@@ -406,7 +404,9 @@ fn arguments(chance: &Chance, tool: &str, seen: &str, references: &[String]) -> 
     match tool {
         "worker" => json!({ "request": format!("Do it. {seen}") }),
         "transfer_to_agent" => json!({ "agent": "successor" }),
-        "show_result" => json!({ "result": reference(&references[chance.below(references.len())]) }),
+        "show_result" => {
+            json!({ "result": reference(&references[chance.below(references.len())]) })
+        }
         "ask_about" => {
             let answer = match chance.below(3) {
                 0 => json!({ "type": "yes_no" }),
@@ -431,7 +431,7 @@ async fn no_program_acts_on_untrusted_content_or_sends_what_is_private() {
     let programs = if std::env::var_os("EVERY_CASE").is_some() {
         100_000
     } else {
-        300
+        100
     };
     println!("PROPTEST_RNG_SEED={first}");
     let mut made: BTreeMap<&str, usize> = BTreeMap::new();
