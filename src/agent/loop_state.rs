@@ -239,7 +239,7 @@ impl<'a> LoopState<'a> {
     }
 
     async fn take_over(&mut self, agent: &Agent) -> Result<AgentResponse> {
-        let messages = self.transcript.chronological();
+        let messages = self.transcript.ordered();
         // From here on the other agent records messages.
         drop(std::mem::take(&mut self.transcript));
         let iterations = self.iterations - self.earlier.iterations;
@@ -425,8 +425,13 @@ impl<'a> LoopState<'a> {
         let Some(stop_when) = self.config.stop_when.as_ref().filter(|_| !self.waits()) else {
             return Ok(None);
         };
-        let messages = self.transcript.chronological();
-        let progress = Progress::new(self.context, &messages, &self.earlier, self.iterations);
+        let messages = self.transcript.ordered();
+        let progress = Progress::new(
+            self.context,
+            messages.arrived(),
+            &self.earlier,
+            self.iterations,
+        );
         let stops = catch(|| stop_when(&progress)).map_err(|panic| {
             Error::new(
                 ErrorKind::Callback,
@@ -487,9 +492,7 @@ impl<'a> LoopState<'a> {
         let usage = self.earlier.usage + self.context.agent_usage();
         self.transcript.pause(self.iterations, usage);
         self.context.responded(self.request.messages());
-        let messages = self.transcript.chronological();
-        let ordered = self.transcript.ordered();
-        AgentResponse::of_run(messages, ordered, self.new_from, self.context)
+        AgentResponse::of_run(self.transcript.ordered(), self.new_from, self.context)
             .with_iterations(self.iterations - self.earlier.iterations)
             .with_end_reason(end)
     }

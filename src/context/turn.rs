@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::run::RecordPlace;
 use super::run_context::RunContext;
-use crate::conversation::{Checkpoint, Paused, Record, Transcript};
+use crate::conversation::{Checkpoint, OrderedMessages, Paused, Record, Transcript};
 use crate::message::{Message, Messages};
 
 /// The agent that continues a conversation.
@@ -100,7 +100,7 @@ impl RunContext {
     }
 
     /// Returns the conversation of this agent, which has this request and may have started before.
-    pub(crate) fn begin(&self, request: &Messages) -> Messages {
+    pub(crate) fn begin(&self, request: &Messages) -> OrderedMessages {
         let RecordPlace {
             record,
             path,
@@ -116,7 +116,7 @@ impl RunContext {
             path,
             joined,
         } = &self.scope.place;
-        record.write(path, request, *joined)
+        Transcript::new(record, path, request, *joined)
     }
 
     /// Records that the loop of this agent has responded to this request.

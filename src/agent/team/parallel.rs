@@ -21,8 +21,8 @@ pub(super) async fn run(team: &Config, request: &AgentRequest) -> Result<AgentRe
     // A resumed conversation is for the members that it waits for; the others have finished.
     let mut held = held(team, context);
     if held.is_empty() {
-        whose_turn(context, &team.members, &messages)?;
-        held = begin(team, request, &messages)?;
+        whose_turn(context, &team.members, messages.in_call_order())?;
+        held = begin(team, request, messages.in_call_order())?;
     }
 
     let mut turns = Vec::with_capacity(held.len());
@@ -30,7 +30,7 @@ pub(super) async fn run(team: &Config, request: &AgentRequest) -> Result<AgentRe
     // Results follow their calls directly, so the member that made the open calls comes first.
     let mut next = None;
     for (position, mut turn) in held.into_iter().enumerate() {
-        if position == 0 && messages.open_calls().next().is_some() {
+        if position == 0 && messages.in_call_order().open_calls().next().is_some() {
             turn.is_next = true;
             next = Some((turn.index, turn.record.clone()));
         }

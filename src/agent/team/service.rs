@@ -19,7 +19,7 @@ fn call(team: Arc<Config>, mut request: AgentRequest) -> BoxCallFuture<AgentRequ
         let added = make_whole(request.messages_mut());
         if let Some(emitter) = request.context().emitter() {
             let new_from = request.messages().len();
-            let mut conversation = request.context().begin(request.messages());
+            let mut conversation = request.context().begin(request.messages()).into_arrived();
             if let Plan::SideBySide | Plan::ForEach(_) = team.plan {
                 let shown = parallel::shown_before(&team, request.context());
                 emitter.resume(&shown);
