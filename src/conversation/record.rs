@@ -18,7 +18,7 @@ use crate::message::{Message, Messages, Role};
 /// Agents record each message before any event about it is emitted. The record is therefore
 /// complete however they end: with a response, with an error, or dropped.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Record(Arc<Mutex<RecordState>>);
+pub(crate) struct ConversationRecord(Arc<Mutex<RecordState>>);
 
 #[derive(Debug, Default)]
 pub(super) struct RecordState {
@@ -33,7 +33,7 @@ pub(super) struct RecordState {
     pub(super) head: Head,
     /// The calls of the current turn, in the model's order.
     pub(super) calls: Vec<(CallName, Slot)>,
-    pub(super) nested: BTreeMap<String, Record>,
+    pub(super) nested: BTreeMap<String, ConversationRecord>,
     pub(super) ids: IdMint,
     /// The conversation that it was restored from.
     saved: Option<Arc<Saved>>,
@@ -159,13 +159,13 @@ pub(super) fn is_in_call(holder: &str, call: &str) -> bool {
         .is_some_and(|(path, _)| path == call)
 }
 
-impl From<Saved> for Record {
+impl From<Saved> for ConversationRecord {
     fn from(saved: Saved) -> Self {
         Self::of(Arc::new(saved))
     }
 }
 
-impl Record {
+impl ConversationRecord {
     /// Restores a conversation whose messages may have changed since it was saved.
     pub(crate) fn resuming(messages: Messages, head: Head) -> Self {
         let head = head.for_messages(&messages);
@@ -497,7 +497,7 @@ impl Record {
 
 /// An agent's use of the conversation.
 #[derive(Debug)]
-pub(crate) struct Open(Record);
+pub(crate) struct Open(ConversationRecord);
 
 impl Drop for Open {
     fn drop(&mut self) {

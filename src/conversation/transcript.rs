@@ -3,7 +3,7 @@
 use super::call_name::CallName;
 use super::ordered_messages::OrderedMessages;
 use super::phase::Writer;
-use super::record::{Record, is_in_call};
+use super::record::{ConversationRecord, is_in_call};
 use super::saved::Paused;
 use super::slot::{self, Slot};
 use crate::message::{Message, MessageId, Messages, Usage};
@@ -14,14 +14,14 @@ use crate::message::{Message, MessageId, Messages, Usage};
 /// The tools of a turn run in parallel, and each result is recorded where it is created: a call
 /// that is dropped while the consumer is slow keeps its result.
 #[derive(Debug, Default)]
-pub(crate) struct Transcript(Record);
+pub(crate) struct Transcript(ConversationRecord);
 
 impl Transcript {
     /// Claims the record for the loop of an agent, whose messages are those that
-    /// [`begin`](Record::begin) returns. Of two concurrent loops the second gets its own record,
-    /// which starts with these messages.
+    /// [`begin`](ConversationRecord::begin) returns. Of two concurrent loops the second gets its own
+    /// record, which starts with these messages.
     pub(crate) fn new(
-        record: &Record,
+        record: &ConversationRecord,
         agent: &str,
         request: &Messages,
         joined: Option<usize>,
@@ -31,7 +31,7 @@ impl Transcript {
             // The ids of the two must differ.
             let prefix = state.ids.mint().to_shared();
             drop(state);
-            let own = Record::with_request(request);
+            let own = ConversationRecord::with_request(request);
             let mut state = own.lock();
             state.ids.prefix = Some(prefix);
             state.phase.write(Writer::default());

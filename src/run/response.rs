@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use super::answer_format;
 use crate::call::Origin;
 use crate::context::{RunContext, State};
-use crate::conversation::{Checkpoint, Head, OrderedMessages, Record};
+use crate::conversation::{Checkpoint, ConversationRecord, Head, OrderedMessages};
 use crate::error::{Error, Interrupt, Result};
 use crate::message::{Iter, Message, MessageId, Messages, Part, Role, ToolCall, Usage};
 use crate::stream::EventEmitter;
@@ -452,7 +452,7 @@ impl AgentResponse {
 
     /// Gives an id to each new message that has none, and another to each that was shown with
     /// another content.
-    pub(crate) fn identify(&mut self, record: &Record, emitter: Option<&EventEmitter>) {
+    pub(crate) fn identify(&mut self, record: &ConversationRecord, emitter: Option<&EventEmitter>) {
         let is_reordered = self.messages.is_reordered();
         let mut messages = std::mem::take(&mut self.messages).into_arrived();
         if let Some(emitter) = emitter {

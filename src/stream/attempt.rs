@@ -4,7 +4,7 @@ use std::iter;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use super::call::{Call, CallHandle};
+use super::call::{CallHandle, StreamedCall};
 use super::delta::Delta;
 use super::emitter::EventEmitter;
 use super::mapper::{Frame, Mappers};
@@ -100,7 +100,7 @@ impl Attempt {
     ) -> Self {
         let mappers = Mappers::new(frames);
         // Numbered when it is opened: an attempt may replace one that had finished before that.
-        let number = call.look(Call::open);
+        let number = call.look(StreamedCall::open);
         let emitter = AttemptEmitter {
             emitter,
             call,

@@ -1,6 +1,6 @@
 //! Teams that run in turn.
 
-use super::config::Config;
+use super::config::TeamConfig;
 use crate::agent::team_response::TeamResponse;
 use crate::agent::waiting::whose_turn;
 use crate::call::Request;
@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::run::{AgentRequest, AgentResponse, EndReason};
 
 pub(super) async fn run(
-    team: &Config,
+    team: &TeamConfig,
     rounds: u32,
     request: &AgentRequest,
 ) -> Result<AgentResponse> {
