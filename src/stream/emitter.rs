@@ -3,7 +3,7 @@ use std::future::Future;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use super::call::{self, CallChannel, CallHandle, Calls, StreamedCall};
+use super::call::{self, CallChannel, CallHandle, Calls, VisibleCall};
 use super::channel::EventBatch;
 use super::consumer_wait::{Clock, ConsumerWait};
 use super::event::{EventKind, Invocation, ToolCallResult};
@@ -184,7 +184,7 @@ impl EventEmitter {
     pub(super) fn push_of<T>(
         &self,
         call: &CallHandle,
-        add: impl FnOnce(&mut StreamedCall, &mut EventBatch<'_>) -> T,
+        add: impl FnOnce(&mut VisibleCall, &mut EventBatch<'_>) -> T,
     ) -> Result<(T, bool)> {
         self.push(|calls, out| add(call.of(calls), out))
     }
