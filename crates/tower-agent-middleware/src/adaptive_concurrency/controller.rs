@@ -2,17 +2,15 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The part of the limit that stays when calls are refused.
-const AFTER_REFUSAL: f64 = 0.7;
-
-/// The part of the limit that stays when calls are slow.
-const AFTER_WAIT: f64 = 0.9;
+/// The part of the limit that stays when it falls. Calls must become as fast as usual there, or the
+/// usual wait would rise with the limit.
+const STAYS: f64 = 0.7;
 
 /// The weight of one call in the average of waits.
 const WEIGHT: f64 = 0.1;
 
-/// The speed at which a longer wait becomes the usual one.
-const DRIFT: f64 = 0.01;
+/// Half of the time after which a longer wait is the usual one.
+const PERIOD: Duration = Duration::from_secs(30);
 
 /// The settings of a layer.
 #[derive(Clone, Debug)]
@@ -38,8 +36,15 @@ pub(super) struct Controller {
     fell_at: Option<Instant>,
     /// The average wait of the last calls, in seconds.
     recent: Option<f64>,
-    /// The wait when there are few calls, in seconds.
-    usual: f64,
+    usual: Usual,
+}
+
+/// The wait when there are few calls: the least average of this period and the one before, in seconds.
+#[derive(Debug)]
+struct Usual {
+    before: f64,
+    now: f64,
+    since: Instant,
 }
 
 /// The end of a call.
@@ -58,7 +63,11 @@ impl Controller {
             has_fallen: false,
             fell_at: None,
             recent: None,
-            usual: 0.0,
+            usual: Usual {
+                before: f64::INFINITY,
+                now: f64::INFINITY,
+                since: Instant::now(),
+            },
         }
     }
 
@@ -69,26 +78,30 @@ impl Controller {
     /// Changes the limit by the end of a call that began at this time.
     pub(super) fn note(&mut self, began: Instant, end: End, settings: &Settings) {
         let is_older = self.fell_at.is_some_and(|fell| began < fell);
+        if is_older {
+            return;
+        }
         match end {
-            End::Refused if is_older => {}
-            End::Refused => self.fall(AFTER_REFUSAL),
+            End::Refused => self.fall(),
             End::Answered { wait, is_full } => {
-                let is_slow = self.add_wait(wait) > settings.tolerance * self.usual;
-                match (is_slow, is_older) {
-                    (true, true) => {}
-                    (true, false) => self.fall(AFTER_WAIT),
+                let recent = self.add_wait(wait);
+                if recent > settings.tolerance * self.usual.wait() {
+                    self.fall();
+                } else if is_full {
                     // Room that is not used says nothing about more of it.
-                    (false, _) if is_full => self.grow(settings.most),
-                    (false, _) => {}
+                    self.grow(settings.most);
                 }
             }
         }
     }
 
-    fn fall(&mut self, part: f64) {
-        self.limit = (self.limit * part).max(1.0);
+    fn fall(&mut self) {
+        self.limit = (self.limit * STAYS).max(1.0);
         self.has_fallen = true;
         self.fell_at = Some(Instant::now());
+        // The average is that of the limit before. From here on it has to rise again.
+        let usual = self.usual.wait();
+        self.recent = usual.is_finite().then_some(usual);
     }
 
     fn grow(&mut self, most: usize) {
@@ -105,18 +118,26 @@ impl Controller {
     fn add_wait(&mut self, wait: Duration) -> f64 {
         let wait = wait.as_secs_f64();
         let recent = match self.recent {
-            None => {
-                self.usual = wait;
-                wait
-            }
+            None => wait,
             Some(recent) => recent + (wait - recent) * WEIGHT,
         };
         self.recent = Some(recent);
-        if recent < self.usual {
-            self.usual = recent;
-        } else {
-            self.usual += (recent - self.usual) * DRIFT;
-        }
+        self.usual.add(recent);
         recent
+    }
+}
+
+impl Usual {
+    fn wait(&self) -> f64 {
+        self.before.min(self.now)
+    }
+
+    fn add(&mut self, recent: f64) {
+        if self.since.elapsed() >= PERIOD {
+            self.before = self.now;
+            self.now = f64::INFINITY;
+            self.since = Instant::now();
+        }
+        self.now = self.now.min(recent);
     }
 }

@@ -12,12 +12,13 @@
 //! |---|---|
 //! | succeed, while as many run as may | doubles with each round of calls, and after its first fall grows by one |
 //! | are refused: [`RateLimited`](tower_agent::ErrorKind::RateLimited), [`Overloaded`](tower_agent::ErrorKind::Overloaded) | falls by 30 % |
-//! | wait for their first output [much longer](AdaptiveConcurrencyLayer::tolerance) than usual | falls by 10 % |
+//! | wait for their first output [much longer](AdaptiveConcurrencyLayer::tolerance) than usual | falls by 30 % |
 //! | fail otherwise, or are dropped | stays |
 //!
 //! It falls once for the calls that run together, and not for those that had begun before it fell.
 //! The wait is that for the first delta of a stream, or for the response, averaged over some ten calls.
-//! It cannot fall by itself for ever: a wait that stays long becomes the usual one.
+//! The usual wait is the shortest such average of the last half minute or minute, so a provider that has
+//! become slower for good is accepted.
 //!
 //! Calls above the limit wait inside, first come first served; a call that is dropped leaves the
 //! queue. A streamed call counts until its end.

@@ -28,6 +28,8 @@ struct GaugeState {
     waiting: BTreeSet<(Instant, u64)>,
     begun: u64,
     wait: PeakEwma,
+    /// When a call failed last.
+    failed_at: Option<Instant>,
 }
 
 /// An average of waits that rises at once and falls slowly.
@@ -57,6 +59,7 @@ impl Gauge {
                 seconds: 0.0,
                 at: Instant::now(),
             },
+            failed_at: None,
         }))
     }
 
@@ -125,7 +128,7 @@ pub(super) struct OpenCall {
 impl OpenCall {
     /// Notes the first output of the call, or its response.
     pub(super) fn answered(&mut self) {
-        self.stop_waiting(|wait, waited, now| wait.add(waited, now));
+        self.stop_waiting(|state, waited, now| state.wait.add(waited, now));
     }
 
     /// Notes that the call has failed: it counts as slow, however fast it was, since a fast failure
@@ -133,27 +136,33 @@ impl OpenCall {
     pub(super) fn failed(mut self) {
         // Also where a part of it was seen.
         self.is_waiting = true;
-        self.stop_waiting(|wait, waited, now| {
-            let twice = Duration::try_from_secs_f64(2.0 * wait.now(now)).unwrap_or(MOST);
-            wait.raise(waited.max(FAILURE).max(twice.min(MOST)), now);
+        let begun = self.begun;
+        self.stop_waiting(|state, waited, now| {
+            // Each failure doubles the wait; those of calls that ran at the same time are one.
+            let is_next = state.failed_at.is_none_or(|failed| failed <= begun);
+            let times = if is_next { 2.0 } else { 1.0 };
+            let more = Duration::try_from_secs_f64(times * state.wait.now(now)).unwrap_or(MOST);
+            let penalty = more.min(MOST).max(FAILURE);
+            state.wait.raise(waited.max(penalty), now);
+            state.failed_at = Some(now);
         });
     }
 
-    fn stop_waiting(&mut self, note: impl FnOnce(&mut PeakEwma, Duration, Instant)) {
+    fn stop_waiting(&mut self, note: impl FnOnce(&mut GaugeState, Duration, Instant)) {
         if !std::mem::take(&mut self.is_waiting) {
             return;
         }
         let mut state = lock(&self.gauge.0);
         let now = Instant::now();
         state.waiting.remove(&(self.begun, self.number));
-        note(&mut state.wait, now - self.begun, now);
+        note(&mut state, now - self.begun, now);
     }
 }
 
 impl Drop for OpenCall {
     fn drop(&mut self) {
         // A call that was dropped while it waited would have taken longer still.
-        self.stop_waiting(|wait, waited, now| wait.raise(waited, now));
+        self.stop_waiting(|state, waited, now| state.wait.raise(waited, now));
         lock(&self.gauge.0).open -= 1;
     }
 }

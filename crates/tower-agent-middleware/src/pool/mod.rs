@@ -32,7 +32,6 @@
 //! # let refused = Error::new(ErrorKind::RateLimited, "too many requests");
 //! let refuses = ScriptedModel::always(Turn::error(refused));
 //! let works = ScriptedModel::always(Turn::from_text("It rains."));
-//! # let calls = refuses.clone();
 //! let pool = Pool::new([("first key", refuses), ("second key", works)])
 //!     .failures(2)
 //!     .pause(Duration::from_secs(30));
@@ -42,7 +41,6 @@
 //! for _ in 0..20 {
 //!     assert_eq!(agent.run("How is the weather?").await?.text(), "It rains.");
 //! }
-//! # assert!(calls.requests().len() <= 2);
 //! # Ok(())
 //! # }
 //! ```

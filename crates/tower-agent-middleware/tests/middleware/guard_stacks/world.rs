@@ -1,7 +1,7 @@
 //! Builds the agent of a case, and keeps what is to be looked at afterwards.
 
-use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::future::{Ready, pending, ready};
+use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::marker::PhantomData;
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
@@ -16,8 +16,8 @@ use tower::load_shed::LoadShedLayer;
 use tower::util::rng::HasherRng;
 use tower::util::{MapErrLayer, MapResponseLayer};
 use tower::{Service, ServiceBuilder};
+use tower_agent::callback::LayerInner;
 use tower_agent::message::ToolCall;
-use tower_agent::model::BoxModel;
 use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentBuilder, AgentRequest, BoxError, Effect, Error, ErrorKind, Message, ModelRequest,
@@ -131,7 +131,11 @@ macro_rules! anywhere {
             Around::TowerBuffer => $builder.$layer(BufferLayer::<$call>::new(1)),
             Around::TowerHedge => {
                 let layers = ServiceBuilder::new().layer(BufferLayer::<$call>::new(8));
-                $builder.$layer(layers.layer(HedgeLayer::<$call>(PhantomData)).into_inner())
+                $builder.$layer(
+                    layers
+                        .layer(TowerHedgeLayer::<$call>(PhantomData))
+                        .into_inner(),
+                )
             }
             Around::TowerFilter => {
                 $builder.$layer(FilterLayer::new(|request: $call| {
@@ -259,73 +263,75 @@ impl World {
                     )
                 }
             },
-            Item::Model(around) => {
-                match around {
-                    Around::Fallback { restart } => {
-                        let other = ScriptedModel::always(
-                            Turn::from_text(format!("other words {OF_OTHER} and so on"))
-                                .usage(Usage::new(TOKENS / 2, TOKENS / 2)),
-                        );
-                        let other = self.probe.layer(other);
-                        builder.model_layer(layer_fn(move |inner| {
-                            Fallback::new(inner)
-                                .or(other.clone())
-                                .restart_streams(restart)
-                        }))
-                    }
-                    Around::Chaos { seed } => {
-                        builder.model_layer(chaos::<ModelRequest>(seed).cut(0.2, 8))
-                    }
-                    Around::TimeoutBetweenDeltas => builder.model_layer(
-                        CallTimeoutLayer::new(secs(60))
-                            .first_delta(secs(4))
-                            .idle(secs(4)),
-                    ),
-                    Around::GuardrailBefore(check) => builder
-                        .model_layer(on_trip(Guardrail::before(move |_| checking(check)), check)),
-                    Around::GuardrailBeside(check) => builder
-                        .model_layer(on_trip(Guardrail::beside(move |_| checking(check)), check)),
-                    Around::GuardrailAfter(check) => builder.model_layer(on_trip(
-                        Guardrail::after(move |_, _| checking(check)),
-                        check,
-                    )),
-                    Around::ContextWindow { tokens } => {
-                        builder.on_model(ContextWindow::new(tokens).keep_results(1))
-                    }
-                    Around::Hedge => builder.model_layer(HedgeLayer::new(secs(1))),
-                    Around::Pool => builder.model_layer(layer_fn(|inner: BoxModel| {
-                        let rng = HasherRng::with_hasher(BuildHasherDefault::<DefaultHasher>::new());
-                        Pool::from_rng([("one", inner.clone()), ("two", inner)], rng)
-                    })),
-                    Around::Router => builder.model_layer(layer_fn(|inner: BoxModel| {
+            Item::Model(around) => match around {
+                Around::Fallback { restart } => {
+                    let other = ScriptedModel::always(
+                        Turn::from_text(format!("other words {OF_OTHER} and so on"))
+                            .usage(Usage::new(TOKENS / 2, TOKENS / 2)),
+                    );
+                    let other = self.probe.layer(other);
+                    builder.model_layer(layer_fn(move |inner| {
+                        Fallback::new(inner)
+                            .or(other.clone())
+                            .restart_streams(restart)
+                    }))
+                }
+                Around::Chaos { seed } => {
+                    builder.model_layer(chaos::<ModelRequest>(seed).cut(0.2, 8))
+                }
+                Around::TimeoutBetweenDeltas => builder.model_layer(
+                    CallTimeoutLayer::new(secs(60))
+                        .first_delta(secs(4))
+                        .idle(secs(4)),
+                ),
+                Around::GuardrailBefore(check) => {
+                    builder.model_layer(on_trip(Guardrail::before(move |_| checking(check)), check))
+                }
+                Around::GuardrailBeside(check) => {
+                    builder.model_layer(on_trip(Guardrail::beside(move |_| checking(check)), check))
+                }
+                Around::GuardrailAfter(check) => builder.model_layer(on_trip(
+                    Guardrail::after(move |_, _| checking(check)),
+                    check,
+                )),
+                Around::ContextWindow { tokens } => {
+                    builder.on_model(ContextWindow::new(tokens).keep_results(1))
+                }
+                Around::Hedge => builder.model_layer(HedgeLayer::new(secs(1))),
+                Around::Pool => builder.model_layer(layer_fn(|inner: LayerInner<ModelRequest>| {
+                    let rng = HasherRng::with_hasher(BuildHasherDefault::<DefaultHasher>::new());
+                    Pool::from_rng([("one", inner.clone()), ("two", inner)], rng)
+                })),
+                Around::Router => {
+                    builder.model_layer(layer_fn(|inner: LayerInner<ModelRequest>| {
                         Router::new(|request: &ModelRequest| {
                             let is_first = request.context().iteration() == 0;
                             Ok(if is_first { "first" } else { "later" })
                         })
                         .route("first", inner.clone())
                         .route("later", inner)
-                    })),
-                    Around::TowerMapResponse => {
-                        builder.model_layer(MapResponseLayer::new(|response: ModelResponse| {
-                            match response.message().text().len() % 2 {
-                                0 => response,
-                                _ => ModelResponse::from_text("replaced"),
-                            }
-                        }))
-                    }
-                    around => {
-                        on_call!(
-                            builder,
-                            self,
-                            around,
-                            outside,
-                            ModelRequest,
-                            on_model,
-                            model_layer
-                        )
-                    }
+                    }))
                 }
-            }
+                Around::TowerMapResponse => {
+                    builder.model_layer(MapResponseLayer::new(|response: ModelResponse| {
+                        match response.message().text().len() % 2 {
+                            0 => response,
+                            _ => ModelResponse::from_text("replaced"),
+                        }
+                    }))
+                }
+                around => {
+                    on_call!(
+                        builder,
+                        self,
+                        around,
+                        outside,
+                        ModelRequest,
+                        on_model,
+                        model_layer
+                    )
+                }
+            },
         }
     }
 }
@@ -413,7 +419,7 @@ impl<R: Clone, T> tower::retry::Policy<R, T, Error> for Again {
     }
 }
 
-struct HedgeLayer<R>(PhantomData<fn(R)>);
+struct TowerHedgeLayer<R>(PhantomData<fn(R)>);
 
 /// A second attempt after 100 ms.
 #[derive(Clone)]
@@ -429,7 +435,7 @@ impl<R: Clone> tower::hedge::Policy<R> for Impatient {
     }
 }
 
-impl<R, S> Layer<S> for HedgeLayer<R>
+impl<R, S> Layer<S> for TowerHedgeLayer<R>
 where
     R: Clone,
     S: Service<R, Error: Into<BoxError>> + Clone,

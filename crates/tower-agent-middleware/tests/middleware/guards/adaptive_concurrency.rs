@@ -93,7 +93,10 @@ async fn it_finds_a_hidden_limit_and_follows_when_that_halves_and_doubles() {
         let possible = bears * 5 * 60;
         println!("{name}: {done} of {possible}, {refused} refused");
         assert!(refused < 0.02, "{name}: {refused}");
-        assert!(done as f64 > 0.75 * possible as f64, "{name}: {done} of {possible}");
+        assert!(
+            done as f64 > 0.75 * possible as f64,
+            "{name}: {done} of {possible}"
+        );
         assert!((bears / 2..=bears + 1).contains(&layer.limit("")), "{name}");
     }
 }
@@ -132,13 +135,22 @@ async fn a_longer_wait_for_the_first_output_makes_it_fall() {
     });
     let layer = AdaptiveConcurrencyLayer::new();
     let limited = layer.layer(model);
-    work(&limited, 200, Duration::from_secs(120)).await;
+    work(&limited, 200, Duration::from_secs(20)).await;
+    // Doubling at first, it went too far. From here on it goes by what it knows.
+    seen.store(0, Ordering::SeqCst);
+    work(&limited, 200, Duration::from_secs(200)).await;
     let limit = layer.limit("");
     assert!((6..20).contains(&limit), "{limit}");
-    assert!(seen.load(Ordering::SeqCst) < 40);
+    let most = seen.load(Ordering::SeqCst);
+    assert!(most < 25, "{most}");
 
     let careless = AdaptiveConcurrencyLayer::new().tolerance(f64::INFINITY);
-    work(&careless.layer(Mock::new("model", ms(100)).model()), 200, Duration::from_secs(20)).await;
+    work(
+        &careless.layer(Mock::new("model", ms(100)).model()),
+        200,
+        Duration::from_secs(20),
+    )
+    .await;
     assert!(careless.limit("") >= 200);
 }
 
@@ -164,7 +176,11 @@ async fn calls_wait_in_turn_and_one_that_is_dropped_leaves_the_queue() {
 #[tokio::test(start_paused = true)]
 async fn a_refusal_counts_once_for_the_calls_that_ran_with_it() {
     let layer = AdaptiveConcurrencyLayer::new().initial(100);
-    let model = layer.layer(Mock::new("model", ms(10)).failing(|_| true, refused()).model());
+    let model = layer.layer(
+        Mock::new("model", ms(10))
+            .failing(|_| true, refused())
+            .model(),
+    );
     join_all((0..100).map(|_| ask(&model))).await;
     assert_eq!(layer.limit(""), 70);
     // It never comes to nothing.
@@ -225,7 +241,10 @@ async fn a_stream_holds_its_place_to_its_end_and_any_call_can_be_limited() {
     assert!(results.iter().all(Result::is_ok));
     assert_eq!(time, 3 * ms(910));
     assert_eq!(mock.counts.most_open(), 2);
-    assert_eq!(<tower_agent::AgentRequest as Request>::CALL, CallKind::Agent);
+    assert_eq!(
+        <tower_agent::AgentRequest as Request>::CALL,
+        CallKind::Agent
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -122,9 +122,14 @@ async fn an_error_of_one_does_not_end_the_other() {
         let answer = run(&slow, &fails("second", 1)).await;
         assert_eq!(answer.unwrap().message().text(), "slow ");
 
-        let error = run(&fails("first", 150), &fails("second", 500)).await.unwrap_err();
+        let error = run(&fails("first", 150), &fails("second", 500))
+            .await
+            .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Overloaded);
-        assert_eq!(error.message(), "busy (both attempts failed; the other: busy)");
+        assert_eq!(
+            error.message(),
+            "busy (both attempts failed; the other: busy)"
+        );
 
         // Before there is another, it is a failure like any.
         let second = Mock::new("second", ms(1));
@@ -136,9 +141,7 @@ async fn an_error_of_one_does_not_end_the_other() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stream_that_breaks_behind_its_first_delta_fails_the_call() {
-    let model = ScriptedModel::always(
-        Turn::from_text("some words").failing_after(2, busy()),
-    );
+    let model = ScriptedModel::always(Turn::from_text("some words").failing_after(2, busy()));
     let model = hedge().layer(model.chunk_size(4));
     let (events, result) = read(&model).await;
     assert_eq!(result.unwrap_err().message(), "busy");
@@ -177,7 +180,9 @@ async fn a_call_with_tools_that_may_change_something_is_not_hedged() {
     assert!(!is_hedged(with_tool(connector)).await);
     for field in ["mcp_servers", "tools"] {
         let mut settings = Settings::default();
-        settings.extra.insert(field.into(), json!([{ "url": "https://pay.example" }]));
+        settings
+            .extra
+            .insert(field.into(), json!([{ "url": "https://pay.example" }]));
         assert!(!is_hedged(settings).await, "{field}");
     }
 
@@ -188,7 +193,12 @@ async fn a_call_with_tools_that_may_change_something_is_not_hedged() {
 }
 
 /// Returns the tokens and the calls that a call with two attempts is charged.
-async fn charged(build: impl Fn(BoxModel, Budget) -> Agent, first: &Mock, second: &Mock, streamed: bool) -> (u64, u64) {
+async fn charged(
+    build: impl Fn(BoxModel, Budget) -> Agent,
+    first: &Mock,
+    second: &Mock,
+    streamed: bool,
+) -> (u64, u64) {
     let account = Account::new(Limits::new().tokens(1_000_000));
     let agent = build(in_turns(first, second), Budget::of(account.clone()));
     // A prompt of 40 bytes is estimated at 10 tokens, which is what a response of a mock reports.
@@ -208,7 +218,10 @@ async fn charged(build: impl Fn(BoxModel, Budget) -> Agent, first: &Mock, second
 #[tokio::test(start_paused = true)]
 async fn a_budget_is_charged_for_the_loser_wherever_it_stands() {
     let inside_the_model = |model, budget| {
-        Agent::builder(hedge().layer(model)).global_callbacks(budget).build().unwrap()
+        Agent::builder(hedge().layer(model))
+            .global_callbacks(budget)
+            .build()
+            .unwrap()
     };
     let layer = |model, budget| {
         let agent = Agent::builder(model).global_callbacks(budget);
@@ -218,7 +231,8 @@ async fn a_budget_is_charged_for_the_loser_wherever_it_stands() {
         let agent = Agent::builder(model).on_model(budget);
         agent.model_layer(hedge()).build().unwrap()
     };
-    let builds: [&dyn Fn(BoxModel, Budget) -> Agent; 3] = [&inside_the_model, &layer, &callback_outside];
+    let builds: [&dyn Fn(BoxModel, Budget) -> Agent; 3] =
+        [&inside_the_model, &layer, &callback_outside];
     for (place, build) in builds.into_iter().enumerate() {
         for streamed in [false, true] {
             let first = Mock::new("first", ms(1_000));
@@ -250,7 +264,9 @@ async fn a_loser_that_told_its_usage_is_charged_for_that() {
         async move {
             let mut attempt = request.delta_sender().unwrap().open();
             if is_first {
-                attempt.send(stream::Piece::Usage(Usage::new(70, 1))).await?;
+                attempt
+                    .send(stream::Piece::Usage(Usage::new(70, 1)))
+                    .await?;
                 sleep(ms(10_000)).await;
             }
             attempt.send(Delta::Text("done".into())).await?;
@@ -259,7 +275,7 @@ async fn a_loser_that_told_its_usage_is_charged_for_that() {
         }
     });
     for agent in [
-        Agent::builder(hedge().layer(model.clone())).global_callbacks(Budget::of(account.clone())),
+        Agent::builder(hedge().layer(model.clone())).global_callbacks(Budget::of(account.clone()))
     ] {
         let mut stream = agent.build().unwrap().stream("?");
         let _: Vec<_> = stream.by_ref().collect().await;
@@ -311,7 +327,13 @@ async fn the_percentile_of_what_was_observed_replaces_the_fixed_delay() {
         times.push(timed(ask(&model)).await.0);
     }
     // Until enough are known, none is hedged.
-    assert_eq!(times[..20].iter().filter(|time| **time == ms(1_000)).count(), 2);
+    assert_eq!(
+        times[..20]
+            .iter()
+            .filter(|time| **time == ms(1_000))
+            .count(),
+        2
+    );
     let mut later = times.split_off(40);
     assert!(percentile(&mut later, 0.99) <= ms(210), "{later:?}");
 }
