@@ -79,6 +79,7 @@ impl<R: Request> Pool<R> {
         let balancer = Balance::from_rng(ServiceList::new::<()>(services), rng);
         Self {
             settings: Settings {
+                is_failure: Arc::new(|error| error.is_retryable() || error.kind().is_retryable()),
                 // One at least stays, even if it fails.
                 most_open: names.len().saturating_sub(1),
                 ..Settings::new(3, Duration::from_secs(10))
@@ -108,8 +109,9 @@ impl<R: Request> Pool<R> {
     }
 
     /// Sets which errors are failures of an endpoint. Defaults to those that are
-    /// [retryable](Error::is_retryable), such as those of a provider that refuses calls. Never called
-    /// for the end of a run or a cancelled call.
+    /// [retryable](Error::is_retryable) by themselves or by their kind, such as those of a provider that
+    /// refuses calls, or of a [circuit breaker](crate::circuit_breaker) around it. Never called for the
+    /// end of a run or a cancelled call.
     #[must_use]
     pub fn failure_if(
         mut self,
