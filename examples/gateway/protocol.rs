@@ -1,6 +1,7 @@
 //! The protocol of OpenAI's chat completions, as a server.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -130,14 +131,6 @@ struct JsonSchema {
     schema: Value,
     #[serde(default)]
     strict: bool,
-}
-
-impl ChatRequest {
-    /// Returns whether the client wants the usage at the end of a stream.
-    pub(crate) fn includes_usage(&self) -> bool {
-        let options = self.stream_options.as_ref();
-        options.is_some_and(|options| options.include_usage)
-    }
 }
 
 impl TryFrom<ChatRequest> for ModelRequest {
@@ -299,7 +292,7 @@ pub(crate) fn completion(id: &str, response: &ModelResponse) -> Value {
         answer.insert("tool_calls".into(), calls.into());
     }
     json!({
-        "id": id, "object": "chat.completion", "created": 0,
+        "id": id, "object": "chat.completion", "created": now(),
         "model": response.metadata().model(),
         "choices": [{
             "index": 0, "message": answer,
@@ -307,6 +300,12 @@ pub(crate) fn completion(id: &str, response: &ModelResponse) -> Value {
         }],
         "usage": usage(response.usage()),
     })
+}
+
+/// Returns the time in seconds, as the protocol has it.
+fn now() -> u64 {
+    let since = SystemTime::UNIX_EPOCH.elapsed();
+    since.unwrap_or_default().as_secs()
 }
 
 fn usage(usage: Usage) -> Value {
@@ -320,16 +319,21 @@ fn usage(usage: Usage) -> Value {
 /// The chunks of a streamed answer.
 pub(crate) struct Chunks {
     id: String,
+    model: String,
+    created: u64,
     with_usage: bool,
     /// The calls so far, by the id that events have.
     calls: Vec<Arc<str>>,
 }
 
 impl Chunks {
-    pub(crate) fn new(id: &str, with_usage: bool) -> Self {
+    pub(crate) fn new(id: &str, request: &ChatRequest) -> Self {
+        let options = request.stream_options.as_ref();
         Self {
             id: id.to_owned(),
-            with_usage,
+            model: request.model.clone(),
+            created: now(),
+            with_usage: options.is_some_and(|options| options.include_usage),
             calls: Vec::new(),
         }
     }
@@ -369,7 +373,8 @@ impl Chunks {
 
     fn chunk(&self, choices: Value) -> Value {
         json!({
-            "id": self.id, "object": "chat.completion.chunk", "created": 0, "model": "gateway",
+            "id": self.id, "object": "chat.completion.chunk", "created": self.created,
+            "model": self.model,
             "choices": choices,
         })
     }

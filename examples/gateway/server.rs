@@ -82,7 +82,7 @@ impl Gateway {
         let run = AgentRequest::conversation([]).with_extension(Tenant(tenant));
         let run = run.context().clone();
         let is_stream = request.stream;
-        let with_usage = request.includes_usage();
+        let chunks = Chunks::new(run.run_id(), &request);
         let request = ModelRequest::try_from(request)?.with_context(run.clone());
         if !is_stream {
             let response = self.model.clone().oneshot(request).await?;
@@ -90,7 +90,6 @@ impl Gateway {
         }
         let (sink, events) = tower_agent::stream::channel(CAPACITY);
         let call = self.model.clone().oneshot(request.with_delta_sender(sink));
-        let chunks = Chunks::new(run.run_id(), with_usage);
         let mut body = Box::pin(body(call.boxed(), events, chunks));
         // Nothing is sent before the first piece: until then a failure has a status of its own.
         let first = body.next().await.transpose()?.unwrap_or_default();

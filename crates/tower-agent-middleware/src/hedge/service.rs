@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
-use tokio::time::{Instant, Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep_until};
 use tower::Service;
 use tower::util::{Oneshot, ServiceExt};
 
@@ -49,21 +49,23 @@ where
         self.plan.budget.deposit();
         let race = Arc::<Race>::default();
         let may_hedge = is_repeatable(&request) && (self.plan.may_hedge)(&request);
-        let sleep = may_hedge.then(|| sleep(self.plan.delay.next()));
+        let begun = Instant::now();
+        let due = may_hedge.then(|| begun + self.plan.delay.next());
         let bill = Bill::open(request.extensions());
         let site = CallSite::of(&request);
         let first = self.inner.call(race.enter(request.clone(), FIRST));
         ResponseFuture {
             first: Some(first),
             second: None,
-            sleep,
+            sleep: None,
             progress: Progress {
                 second: Some((self.inner.clone(), request)),
+                due,
                 plan: self.plan.clone(),
                 race,
                 bill: Some(bill),
                 site,
-                begun: [Some(Instant::now()), None],
+                begun: [Some(begun), None],
                 running: 1,
                 cut: 0,
                 failed: None,
@@ -98,7 +100,6 @@ pin_project! {
         first: Option<S::Future>,
         #[pin]
         second: Option<Oneshot<S, ModelRequest>>,
-        // `None` if there is no second attempt, or it has started.
         #[pin]
         sleep: Option<Sleep>,
         // Dropped after the attempts, which are then known to have ended.
@@ -110,6 +111,8 @@ pin_project! {
 struct Progress<S> {
     /// The service and the request of the second attempt, until it starts.
     second: Option<(S, ModelRequest)>,
+    /// When that is, if there is no output before.
+    due: Option<Instant>,
     plan: Plan,
     race: Arc<Race>,
     /// `None` once the call has ended.
@@ -149,12 +152,17 @@ where
                 }
             } else if progress.race.winner() == Some(FIRST) {
                 // From here on it is the only one.
+                progress.due = None;
                 this.sleep.set(None);
                 if this.second.is_some() {
                     this.second.set(None);
                     progress.lose(SECOND);
                 }
             }
+        }
+        // A call that is answered at once needs no timer.
+        if let Some(due) = progress.due.take() {
+            this.sleep.set(Some(sleep_until(due)));
         }
         if let Some(sleep) = this.sleep.as_mut().as_pin_mut()
             && sleep.poll(cx).is_ready()

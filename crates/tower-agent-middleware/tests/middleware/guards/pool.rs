@@ -9,14 +9,20 @@ use futures::future::join_all;
 use futures::{FutureExt, StreamExt};
 use tokio::time::{Instant, sleep, timeout};
 use tower::ServiceExt;
+use tower::balance::p2c::Balance;
+use tower::buffer::Buffer;
+use tower::discover::ServiceList;
 use tower::limit::ConcurrencyLimitLayer;
+use tower::load::{CompleteOnResponse, PeakEwma};
 use tower::steer::Steer;
 use tower::util::rng::HasherRng;
 use tower_agent::model::{BoxModel, ModelService};
 use tower_agent::stream::{self, EventKind};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, Error, ErrorKind, ModelRequest, ModelResponse, Result, Tool};
+use tower_agent_middleware::circuit_breaker::CircuitBreakerLayer;
 use tower_agent_middleware::pool::Pool;
+use tower_agent_middleware::rate_limit::RateLimitLayer;
 use tower_agent_middleware::retry::CallRetryLayer;
 use tower_layer::Layer;
 
@@ -108,6 +114,19 @@ fn round_robin(mocks: &[Mock]) -> BoxModel {
     BoxModel::new(Steer::new(mocks.iter().map(Mock::model), pick))
 }
 
+/// Ten seconds in nanoseconds, as tower counts the decay of its load.
+const NANOS_10_S: f64 = 1e10;
+
+/// tower's own balancer, by its own load.
+fn peak_ewma(mocks: &[Mock]) -> BoxModel {
+    let models = mocks.iter().map(|mock| {
+        let complete = CompleteOnResponse::default();
+        PeakEwma::new(mock.model(), ms(100), NANOS_10_S, complete)
+    });
+    let list = ServiceList::new::<ModelRequest>(models.collect::<Vec<_>>());
+    BoxModel::new(Buffer::new(Balance::from_rng(list, rng()), 1_024))
+}
+
 #[tokio::test(start_paused = true)]
 async fn of_four_endpoints_the_slow_and_the_refusing_one_draw_nearly_no_calls() {
     for streamed in [false, true] {
@@ -123,6 +142,8 @@ async fn of_four_endpoints_the_slow_and_the_refusing_one_draw_nearly_no_calls() 
         };
         let turns = four();
         let mut by_turns = run(round_robin(&turns)).await;
+        let by_peak_ewma = four();
+        let failed_by_peak_ewma = run(peak_ewma(&by_peak_ewma)).await.failed;
         let balanced = four();
         let mut by_load = run(BoxModel::new(pool(&balanced))).await;
 
@@ -130,6 +151,9 @@ async fn of_four_endpoints_the_slow_and_the_refusing_one_draw_nearly_no_calls() 
         assert_eq!(by_turns.failed, 1_000);
         let slowest_by_turns = percentile(&mut by_turns.times, 0.99);
         assert!(slowest_by_turns >= ms(2_000), "{slowest_by_turns:?}");
+
+        // A failure is the fastest of all.
+        assert!(failed_by_peak_ewma > 1_500, "{failed_by_peak_ewma}");
 
         let slowest = percentile(&mut by_load.times, 0.99);
         assert!(slowest <= ms(200), "{slowest:?}");
@@ -297,6 +321,33 @@ async fn a_retry_gives_a_failed_call_to_another_endpoint() {
         assert_eq!(ask(&model).await.unwrap().message().text(), "works ");
     }
     assert!(mocks[0].counts.calls() < 10);
+}
+
+/// A refusal that never reaches the provider is fast as well.
+#[tokio::test(start_paused = true)]
+async fn a_circuit_breaker_or_a_limit_around_an_endpoint_draws_no_calls_to_it() {
+    let breaker = CircuitBreakerLayer::new()
+        .failures(1)
+        .pause(Duration::from_secs(1_000));
+    let limit = RateLimitLayer::new()
+        .requests(1, Duration::from_secs(1_000))
+        .max_wait(ms(0));
+    let down = Mock::new("down", ms(1)).failing(|_| true, busy());
+    let [limited, works] = ["limited", "works"].map(|name| Mock::new(name, ms(100)));
+    let pool = Pool::from_rng(
+        [
+            ("down", BoxModel::new(breaker.layer(down.model()))),
+            ("limited", BoxModel::new(limit.layer(limited.model()))),
+            ("works", works.model()),
+        ],
+        rng(),
+    );
+    let load = load(2_000, || {
+        timed(ask(&pool)).map(|(time, result)| result.map(|_| time))
+    })
+    .await;
+    assert!(load.failed < 20, "{}", load.failed);
+    assert_eq!([down.counts.calls(), limited.counts.calls()], [1, 1]);
 }
 
 #[tokio::test(start_paused = true)]
