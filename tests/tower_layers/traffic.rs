@@ -166,7 +166,9 @@ fn agent(outside: Around, inside: Around, model: ScriptedModel, probe: &ProbeLay
 async fn an_answer_passes_each_pair_and_an_error_keeps_its_kind() {
     each_pair(|pair, outside, inside, streamed| {
         Box::pin(async move {
-            let probe = ProbeLayer::new().pending_polls(1);
+            // Shedding refuses a call if the model is not ready at once.
+            let polls = usize::from(!pair.contains("LoadShed"));
+            let probe = ProbeLayer::new().pending_polls(polls);
             let model = ScriptedModel::new([
                 Turn::from_text("one").latency(secs(1)),
                 Turn::from_text("two").failing_after(2, Error::new(ErrorKind::Auth, "no key")),
