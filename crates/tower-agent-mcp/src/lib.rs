@@ -34,6 +34,8 @@ mod lock;
 mod progress;
 #[cfg(feature = "server")]
 pub mod server;
+#[cfg(any(feature = "client", feature = "server"))]
+mod trace;
 
 #[cfg(any(feature = "client", feature = "server"))]
 pub use self::progress::PROGRESS;

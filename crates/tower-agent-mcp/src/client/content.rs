@@ -45,20 +45,20 @@ fn error_response(value: Value) -> ToolResponse {
     }
 }
 
-fn part(content: ContentBlock) -> Part {
+pub(super) fn part(content: ContentBlock) -> Part {
     match content {
         ContentBlock::Text(text) => Part::from_text(text.text),
         ContentBlock::Image(image) => Part::image_base64(image.mime_type, image.data),
         ContentBlock::Audio(audio) => Part::audio_base64(audio.mime_type, audio.data),
         ContentBlock::Resource(embedded) => resource(embedded.resource),
-        // The client cannot read resources for the model, so that it sees the address alone.
+        // Its contents are not read: the model sees the address, and may have a tool to read it.
         ContentBlock::ResourceLink(link) => Part::from_text(link_text(&link)),
         // A kind of a later protocol version: the model can still read its JSON.
         other => Part::from(&serde_json::to_value(other).unwrap_or_default()),
     }
 }
 
-fn resource(contents: ResourceContents) -> Part {
+pub(super) fn resource(contents: ResourceContents) -> Part {
     match contents {
         ResourceContents::TextResourceContents { text, .. } => Part::from_text(text),
         ResourceContents::BlobResourceContents {

@@ -101,10 +101,19 @@ mod handler;
 mod lifecycle;
 mod link;
 mod list;
+mod log;
+mod logins;
 mod mcp_client;
+#[cfg(feature = "oauth")]
+pub mod oauth;
+mod pages;
+mod prompts;
 mod questions;
 mod remote_call;
 mod remote_tool;
+mod request;
+mod resources;
+mod roots;
 mod run;
 mod sampling;
 mod send;
@@ -113,4 +122,7 @@ mod transport;
 
 pub use self::builder::McpClientBuilder;
 pub use self::lifecycle::Lifecycle;
+pub use self::log::{LogLevel, LogMessage};
 pub use self::mcp_client::McpClient;
+pub use self::prompts::{Prompt, PromptArgument};
+pub use self::resources::{Resource, ResourceTemplate};

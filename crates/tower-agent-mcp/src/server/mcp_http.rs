@@ -19,6 +19,8 @@ use tower_agent::BoxError;
 use super::caller::Principal;
 use super::handler::{McpServerHandler, ServerInner};
 use super::session;
+#[cfg(feature = "opentelemetry")]
+use crate::trace::HttpContext;
 
 /// An [`McpServer`](super::McpServer) as an HTTP service, over streamable HTTP; it always responds.
 ///
@@ -54,6 +56,12 @@ where
     }
 
     fn call(&mut self, request: http::Request<B>) -> ResponseFuture {
+        #[cfg_attr(not(feature = "opentelemetry"), expect(unused_mut))]
+        let mut request = request;
+        #[cfg(feature = "opentelemetry")]
+        if let Some(context) = HttpContext::current() {
+            request.extensions_mut().insert(context);
+        }
         let Some(of) = &self.server.http.principal else {
             return ResponseFuture(self.inner.call(request));
         };

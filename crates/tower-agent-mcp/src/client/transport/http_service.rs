@@ -4,8 +4,8 @@ use tower::BoxError;
 use tower::util::BoxCloneSyncService;
 
 /// The body of a response, of any service.
-pub(super) type BoxedBody = UnsyncBoxBody<Bytes, BoxError>;
+pub(in crate::client) type BoxedBody = UnsyncBoxBody<Bytes, BoxError>;
 
 /// An HTTP service of any type.
-pub(super) type HttpService =
+pub(in crate::client) type HttpService =
     BoxCloneSyncService<http::Request<Bytes>, http::Response<BoxedBody>, BoxError>;

@@ -1,0 +1,226 @@
+//! Spans of requests, by OpenTelemetry's conventions for MCP, and the trace context in `_meta`.
+
+use rmcp::model::{CallToolResponse, ErrorCode, MetaObject};
+use tracing::field::Empty;
+use tracing::{Span, info_span};
+
+#[cfg(all(feature = "opentelemetry", feature = "server"))]
+pub(crate) use self::propagation::HttpContext;
+
+/// One request, as a span names it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Operation<'a> {
+    pub(crate) method: &'static str,
+    /// A tool that exists: a name that a client or a model has made up is not one to group spans by.
+    pub(crate) tool: Option<&'a str>,
+    pub(crate) prompt: Option<&'a str>,
+    pub(crate) resource: Option<&'a str>,
+    /// The protocol version of the connection.
+    pub(crate) version: Option<&'a str>,
+}
+
+/// The way to the other side.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Network {
+    /// `pipe` or `tcp`, if it is known.
+    pub(crate) transport: Option<&'static str>,
+    pub(crate) address: Option<String>,
+    pub(crate) port: Option<u16>,
+}
+
+impl Operation<'_> {
+    /// Creates the span of a request that is sent.
+    #[cfg(feature = "client")]
+    pub(crate) fn client_span(&self, network: &Network) -> Span {
+        self.span("client", network)
+    }
+
+    /// Creates the span of a request that is served.
+    #[cfg(feature = "server")]
+    pub(crate) fn server_span(&self, network: &Network) -> Span {
+        self.span("server", network)
+    }
+
+    // Session ids are no attribute: whoever knows one can use its session.
+    fn span(&self, kind: &str, network: &Network) -> Span {
+        info_span!(
+            "mcp",
+            otel.name = self.name(),
+            otel.kind = kind,
+            otel.status_code = Empty,
+            mcp.method.name = self.method,
+            mcp.protocol.version = self.version,
+            mcp.resource.uri = self.resource,
+            gen_ai.operation.name = self.tool.map(|_| "execute_tool"),
+            gen_ai.tool.name = self.tool,
+            gen_ai.prompt.name = self.prompt,
+            network.transport = network.transport,
+            server.address = network.address.as_deref(),
+            server.port = network.port,
+            error.type = Empty,
+            rpc.response.status_code = Empty,
+        )
+    }
+
+    fn name(&self) -> String {
+        match self.tool.or(self.prompt) {
+            Some(target) => format!("{} {target}", self.method),
+            None => self.method.to_owned(),
+        }
+    }
+}
+
+/// A request in progress, whose span says so if it is dropped.
+pub(crate) struct OpenSpan {
+    span: Span,
+    has_ended: bool,
+}
+
+impl OpenSpan {
+    pub(crate) fn new(span: Span) -> Self {
+        Self {
+            span,
+            has_ended: false,
+        }
+    }
+
+    /// Records the end of a request; `error_type` is `None` if it has not failed.
+    pub(crate) fn end(mut self, error_type: Option<&str>) {
+        self.has_ended = true;
+        if let Some(error_type) = error_type {
+            record_failure(&self.span, error_type);
+        }
+    }
+
+    /// Records a request that the other side has rejected.
+    pub(crate) fn end_rejected(self, code: ErrorCode) {
+        let code = code.0.to_string();
+        self.span.record("rpc.response.status_code", &*code);
+        self.end(Some(&code));
+    }
+}
+
+impl Drop for OpenSpan {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            record_failure(&self.span, "cancelled");
+        }
+    }
+}
+
+fn record_failure(span: &Span, error_type: &str) {
+    span.record("error.type", error_type);
+    span.record("otel.status_code", "ERROR");
+}
+
+/// Returns the type of error of a tool's answer. A tool that fails is no error of the protocol.
+pub(crate) fn tool_error(response: &CallToolResponse) -> Option<&'static str> {
+    match response {
+        CallToolResponse::Complete(result) if result.is_error == Some(true) => Some("tool_error"),
+        _ => None,
+    }
+}
+
+/// Writes the context of a span into `_meta`, if the program has a propagator.
+#[cfg(feature = "client")]
+pub(crate) fn inject(span: &Span, meta: &mut MetaObject) {
+    #[cfg(feature = "opentelemetry")]
+    propagation::inject(span, meta);
+    #[cfg(not(feature = "opentelemetry"))]
+    let _ = (span, meta);
+}
+
+/// Makes the sender's span, which `_meta` names, the parent of a span. The HTTP request that brought the message
+/// becomes a link, or the parent if the sender has named no span.
+#[cfg(feature = "server")]
+pub(crate) fn adopt(span: &Span, meta: &MetaObject, http: Option<&http::Extensions>) {
+    #[cfg(feature = "opentelemetry")]
+    propagation::adopt(span, meta, http.and_then(|http| http.get()));
+    #[cfg(not(feature = "opentelemetry"))]
+    let _ = (span, meta, http);
+}
+
+/// The context of a trace in `_meta`, written and read by the propagator of the program.
+#[cfg(feature = "opentelemetry")]
+mod propagation {
+    use opentelemetry::Context;
+    use opentelemetry::global::get_text_map_propagator;
+    use opentelemetry::propagation::{Extractor, Injector};
+    use opentelemetry::trace::TraceContextExt;
+    use rmcp::model::MetaObject;
+    use tracing::Span;
+    use tracing_opentelemetry::OpenTelemetrySpanExt;
+
+    #[cfg(feature = "client")]
+    pub(super) fn inject(span: &Span, meta: &mut MetaObject) {
+        let mut context = span.context();
+        // A span that is filtered out has none; the trace goes on with what is around it.
+        if !context.span().span_context().is_valid() {
+            context = Context::current();
+        }
+        get_text_map_propagator(|propagator| {
+            propagator.inject_context(&context, &mut Written(meta));
+        });
+    }
+
+    #[cfg(feature = "server")]
+    pub(super) fn adopt(span: &Span, meta: &MetaObject, http: Option<&HttpContext>) {
+        let sent = get_text_map_propagator(|propagator| {
+            propagator.extract_with_context(&Context::new(), &Read(meta))
+        });
+        let http = http.map(|http| &http.0);
+        let parent = if sent.span().span_context().is_valid() {
+            if let Some(http) = http {
+                span.add_link(http.span().span_context().clone());
+            }
+            sent
+        } else if let Some(http) = http {
+            http.clone()
+        } else {
+            return;
+        };
+        // It fails only for a span that is filtered out, or that was entered before.
+        if let Err(error) = span.set_parent(parent) {
+            tracing::debug!(%error, "the span of a request has no parent");
+        }
+    }
+
+    /// The span of the HTTP request that brought a message, among its extensions: its handler runs in another
+    /// task. As a context, since a handle of the span itself would keep that open.
+    #[cfg(feature = "server")]
+    #[derive(Clone)]
+    pub(crate) struct HttpContext(Context);
+
+    #[cfg(feature = "server")]
+    impl HttpContext {
+        pub(crate) fn current() -> Option<Self> {
+            let context = Span::current().context();
+            let is_valid = context.span().span_context().is_valid();
+            is_valid.then_some(Self(context))
+        }
+    }
+
+    #[cfg(feature = "client")]
+    struct Written<'a>(&'a mut MetaObject);
+
+    #[cfg(feature = "client")]
+    impl Injector for Written<'_> {
+        fn set(&mut self, key: &str, value: String) {
+            self.0.insert(key.to_owned(), value.into());
+        }
+    }
+
+    #[cfg(feature = "server")]
+    struct Read<'a>(&'a MetaObject);
+
+    #[cfg(feature = "server")]
+    impl Extractor for Read<'_> {
+        fn get(&self, key: &str) -> Option<&str> {
+            self.0.get(key)?.as_str()
+        }
+
+        fn keys(&self) -> Vec<&str> {
+            self.0.keys().map(String::as_str).collect()
+        }
+    }
+}
