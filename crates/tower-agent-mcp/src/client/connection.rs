@@ -48,7 +48,12 @@ impl Connection {
         } else {
             config.connect_timeout
         };
-        let mut attempted = Self::attempt(endpoint, config, mode, first_timeout).await;
+        let logins = config.logins.begun();
+        let mut attempted = Self::attempt(endpoint, config, mode.clone(), first_timeout).await;
+        // rmcp has a limit of its own for `server/discover`, which a person who logs in may exceed.
+        if attempted.is_err() && config.logins.begun() > logins {
+            attempted = Self::attempt(endpoint, config, mode, first_timeout).await;
+        }
         // rmcp falls back within a connection. A server that closed it needs a new one, and would
         // close that as well if `server/discover` came first again. So does one that is silent.
         if is_auto

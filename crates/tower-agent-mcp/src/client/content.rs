@@ -5,6 +5,23 @@ use serde_json::Value;
 use tower_agent::message::{Document, MediaSource};
 use tower_agent::{Part, ToolResponse};
 
+/// Returns a result whose blocks that cannot be read are text, their JSON. `None` if it is no result.
+pub(super) fn readable(mut result: Value) -> Option<CallToolResult> {
+    let Value::Array(blocks) = result.get_mut("content")?.take() else {
+        return None;
+    };
+    result["content"] = Value::Array(Vec::new());
+    let mut result: CallToolResult = serde_json::from_value(result).ok()?;
+    for block in blocks {
+        let text = block.to_string();
+        let block = serde_json::from_value(block);
+        result
+            .content
+            .push(block.unwrap_or_else(|_| ContentBlock::text(text)));
+    }
+    Some(result)
+}
+
 /// Converts the result of a tool.
 pub(super) fn response(result: CallToolResult) -> ToolResponse {
     let is_error = result.is_error.unwrap_or_default();

@@ -12,9 +12,6 @@ use super::declaration;
 use super::pages::{Listed, read_all};
 use crate::lock::lock;
 
-/// The mark in the `_meta` of a tool that runs only as a task of protocol version 2025-11-25.
-pub(super) const ONLY_AS_TASK: &str = "tower-agent/only-as-task";
-
 /// A tool of the server.
 #[derive(Clone, Debug)]
 pub(super) struct ListedTool {
@@ -119,11 +116,6 @@ async fn read_tools(connection: &Connection, config: &Config) -> Result<(Tools, 
 fn list(tool: &rmcp::model::Tool, config: &Config, tools: &mut BTreeMap<Arc<str>, ListedTool>) {
     let server = &config.server;
     let own_name = &*tool.name;
-    let meta = tool.meta.as_ref();
-    if meta.is_some_and(|meta| meta.contains_key(ONLY_AS_TASK)) {
-        let reason = "it runs only as a task of protocol version 2025-11-25";
-        return tracing::warn!(%server, tool = own_name, reason, "tool left out");
-    }
     let declared = declaration::declaration(tool);
     let named = declaration::name(&config.prefix, own_name);
     let (declared, name) = match (declared, named) {

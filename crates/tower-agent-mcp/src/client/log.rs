@@ -8,8 +8,6 @@ use std::sync::Arc;
 use rmcp::model::{LoggingLevel, LoggingMessageNotificationParam};
 use serde_json::Value;
 
-use super::config::Config;
-
 /// The `tracing` target of messages of servers.
 const TARGET: &str = "tower_agent_mcp::server_log";
 
@@ -58,16 +56,16 @@ pub struct LogMessage {
 pub(super) type OnLog = Arc<dyn Fn(LogMessage) + Send + Sync>;
 
 /// Hands a message to the function of the caller.
-pub(super) fn receive(config: &Config, message: LoggingMessageNotificationParam) {
+pub(super) fn receive(server: &Arc<str>, on_log: &OnLog, message: LoggingMessageNotificationParam) {
     let message = LogMessage {
-        server: config.server.clone(),
+        server: server.clone(),
         level: LogLevel::of(message.level),
         logger: message.logger,
         data: message.data,
     };
     // The transport calls this, and a panic must not end it for all calls.
-    if catch_unwind(AssertUnwindSafe(|| (config.on_log)(message))).is_err() {
-        tracing::error!(server = %config.server, "the function for log messages panicked");
+    if catch_unwind(AssertUnwindSafe(|| on_log(message))).is_err() {
+        tracing::error!(%server, "the function for log messages panicked");
     }
 }
 

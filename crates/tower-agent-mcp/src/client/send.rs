@@ -3,8 +3,8 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, CallToolResponse, CancelledNotification,
-    CancelledNotificationParam, ClientNotification, ClientRequest, ElicitResult, ElicitationAction,
-    ErrorData, GetMeta, RequestId, ServerResult,
+    CancelledNotificationParam, ClientNotification, ClientRequest, CustomResult, ElicitResult,
+    ElicitationAction, ErrorData, GetMeta, RequestId, ServerResult,
 };
 use rmcp::service::{Peer, PeerRequestOptions};
 use rmcp::{RoleClient, ServiceError};
@@ -16,9 +16,9 @@ use tracing::{Instrument, Span};
 
 use super::calls::{ActiveCall, CallEvent, CallRegistration};
 use super::connection::Connection;
-use super::error;
 use super::questions::Questions;
 use super::remote_call::RemoteCall;
+use super::{content, error};
 use crate::trace::{self, OpenSpan, Operation};
 
 /// The capacity of the channel for a call's events. Progress beyond it is dropped.
@@ -152,6 +152,10 @@ async fn send_in(
             connection.note_answer();
             match answer {
                 ServerResult::CallToolResult(result) => Ok(CallToolResponse::Complete(result)),
+                // One block of a kind that rmcp does not know makes it read none.
+                ServerResult::CustomResult(CustomResult(result)) => content::readable(result)
+                    .map(CallToolResponse::Complete)
+                    .ok_or_else(|| call.protocol_error("sent an unexpected response").into()),
                 ServerResult::InputRequiredResult(required) => {
                     Ok(CallToolResponse::InputRequired(required))
                 }

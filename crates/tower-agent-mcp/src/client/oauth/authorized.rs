@@ -3,13 +3,13 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
+use http::header::AUTHORIZATION;
+use http::{HeaderValue, Request, Response};
 use tower::{BoxError, Service, ServiceExt};
 use tower_agent::{Error, ErrorKind};
 
 use super::authorizer::Authorizer;
-use crate::client::transport::{BoxedBody, HttpService};
+use crate::client::http_service::{BoxedBody, HttpService};
 
 /// The maximum number of times that one request is repeated with another token.
 const REPEATS: usize = 3;
@@ -76,20 +76,4 @@ impl Authorized {
         }
         self.service.clone().oneshot(request).await
     }
-}
-
-/// Returns the challenges of a response, if it is a refusal.
-pub(super) fn challenges(response: &Response<BoxedBody>) -> Option<(StatusCode, Vec<String>)> {
-    let status = response.status();
-    if !matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
-        return None;
-    }
-    Some((status, texts(response.headers())))
-}
-
-fn texts(headers: &HeaderMap) -> Vec<String> {
-    let challenges = headers.get_all(WWW_AUTHENTICATE).iter();
-    challenges
-        .filter_map(|challenge| challenge.to_str().ok().map(str::to_owned))
-        .collect()
 }

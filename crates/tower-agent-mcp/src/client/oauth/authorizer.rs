@@ -1,19 +1,19 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-use http::{Response, StatusCode, Uri};
+use http::header::WWW_AUTHENTICATE;
+use http::{HeaderMap, Response, StatusCode, Uri};
 use rmcp::transport::auth::{
     AuthError, AuthorizationCallback, AuthorizationManager, AuthorizationRequest,
     AuthorizationSession, ClientCredentialsConfig, OAuthClientConfig, WWWAuthenticateParams,
 };
 use tower_agent::{Error, ErrorKind, Result};
 
-use super::authorized::challenges;
 use super::http::{OAuthHttp, is_allowed};
 use super::settings::{Client, Grant, LogIn, OAuth};
-use super::tokens::ServerTokens;
+use super::tokens::{InMemory, ServerTokens};
+use crate::client::http_service::{BoxedBody, HttpService};
 use crate::client::logins::Logins;
-use crate::client::transport::{BoxedBody, HttpService};
 use crate::lock::lock;
 
 /// The maximum length of an error's text: an authorization server can send anything.
@@ -34,7 +34,8 @@ struct Inner {
     manager: Mutex<Option<Arc<AuthorizationManager>>>,
     /// One login at a time: concurrent requests share it.
     login: tokio::sync::Mutex<()>,
-    /// The scopes that were asked for. A server that asks for them again will not be content with them.
+    /// The scopes that were asked for since the last login. A server that asks for them again is not content with
+    /// them.
     asked: Mutex<BTreeSet<String>>,
 }
 
@@ -62,9 +63,10 @@ impl Authorizer {
             service,
             resource: resource.clone(),
         };
+        let store = oauth.store.clone();
         let tokens = ServerTokens {
             resource: url.clone(),
-            store: oauth.store.clone(),
+            store: store.unwrap_or_else(|| Arc::new(InMemory::default())),
             refresh: Arc::default(),
         };
         Ok(Self(Arc::new(Inner {
@@ -159,7 +161,7 @@ impl Inner {
         if let Some(manager) = &*lock(&self.manager) {
             return Ok(Some(manager.clone()));
         }
-        let stored = self.oauth.store.load().await.map_err(|error| {
+        let stored = self.tokens.store.load().await.map_err(|error| {
             let message = format!("the tokens of MCP server `{}` cannot be read", self.server);
             Error::new(ErrorKind::Auth, message).with_source(error)
         })?;
@@ -226,6 +228,8 @@ impl Inner {
             return Err(Error::new(ErrorKind::Auth, message));
         }
         manager.set_metadata(metadata);
+        // The new token may have fewer scopes than the one before.
+        lock(&self.asked).clear();
         match &self.oauth.grant {
             Grant::ClientCredentials { client } => {
                 let scopes = if self.oauth.scopes.is_empty() {
@@ -261,19 +265,24 @@ impl Inner {
         }
     }
 
-    /// Asks for more scopes. `None` if they were asked for before.
+    /// Asks for more scopes. `None` if they were asked for since the last login, and did not help.
     async fn step_up(&self, scope: &str) -> Result<Option<String>> {
-        let is_new = {
-            let mut asked = lock(&self.asked);
-            let mut is_new = false;
-            for scope in scope.split_whitespace() {
-                is_new |= asked.insert(scope.to_owned());
-            }
-            is_new
-        };
-        if !is_new {
+        let before = lock(&self.asked).clone();
+        let mut asked = before.clone();
+        asked.extend(scope.split_whitespace().map(str::to_owned));
+        if asked.len() == before.len() {
             return Ok(None);
         }
+        *lock(&self.asked) = asked;
+        let token = self.ask_for(scope).await;
+        // A user who has refused can be asked again.
+        if token.is_err() {
+            *lock(&self.asked) = before;
+        }
+        token
+    }
+
+    async fn ask_for(&self, scope: &str) -> Result<Option<String>> {
         let Some(manager) = self.manager().await? else {
             return Ok(None);
         };
@@ -386,4 +395,20 @@ fn refusal(redirected: &str) -> Option<AuthError> {
         .1
         .to_owned();
     Some(AuthError::AuthorizationFailed(error))
+}
+
+/// Returns the challenges of a response, if it is a refusal.
+fn challenges(response: &Response<BoxedBody>) -> Option<(StatusCode, Vec<String>)> {
+    let status = response.status();
+    if !matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+        return None;
+    }
+    Some((status, texts(response.headers())))
+}
+
+fn texts(headers: &HeaderMap) -> Vec<String> {
+    let challenges = headers.get_all(WWW_AUTHENTICATE).iter();
+    challenges
+        .filter_map(|challenge| challenge.to_str().ok().map(str::to_owned))
+        .collect()
 }

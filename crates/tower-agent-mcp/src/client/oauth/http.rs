@@ -9,7 +9,7 @@ use serde_json::Value;
 use tokio::time::timeout;
 use tower::ServiceExt;
 
-use crate::client::transport::HttpService;
+use crate::client::http_service::HttpService;
 
 /// The maximum size of an answer about authorization, in bytes.
 const MAX_BODY: usize = 1024 * 1024;

@@ -59,7 +59,8 @@
 //! # Secrets
 //!
 //! A token is sent to the URL of its server alone, and is in no log, no error and no `Debug`. Of the answer of
-//! an authorization server only the token and what belongs to it are read. If the server's URL is `https`,
+//! an authorization server only the token and what belongs to it are read. (An authorization code, which is of
+//! use to nobody else, is in the debug log of rmcp.) If the server's URL is `https`,
 //! nothing about a login goes over `http`, and no page of another scheme is given to the user.
 //!
 //! The server names the authorization server. A client with a [secret](OAuth::client) gives that to whichever

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use tower_agent::BoxError;
 
-use super::tokens::{AnyStore, InMemory, TokenStore};
+use super::tokens::{AnyStore, TokenStore};
 
 /// Shows a page to the user, and returns the address that the browser was sent to.
 pub(super) type LogIn =
@@ -18,7 +18,7 @@ pub struct OAuth {
     pub(super) grant: Grant,
     pub(super) scopes: Vec<String>,
     pub(super) issuer: Option<String>,
-    pub(super) store: Arc<dyn AnyStore>,
+    pub(super) store: Option<Arc<dyn AnyStore>>,
 }
 
 #[derive(Clone)]
@@ -80,7 +80,7 @@ impl OAuth {
             grant,
             scopes: Vec::new(),
             issuer: None,
-            store: Arc::new(InMemory::default()),
+            store: None,
         }
     }
 
@@ -129,9 +129,9 @@ impl OAuth {
         self
     }
 
-    /// Sets where tokens are kept. Defaults to the memory of this value and its clones.
+    /// Sets where the tokens of this user for this server are kept. Defaults to the memory of the client.
     pub fn store(mut self, store: impl TokenStore) -> Self {
-        self.store = Arc::new(store);
+        self.store = Some(Arc::new(store));
         self
     }
 }

@@ -26,7 +26,7 @@ impl fmt::Debug for Tokens {
     }
 }
 
-/// A place where the tokens of one user are kept between runs of the program.
+/// A place where the tokens of one user for one server are kept between runs of the program.
 ///
 /// ```
 /// use std::path::PathBuf;
@@ -53,7 +53,7 @@ impl fmt::Debug for Tokens {
 /// }
 /// ```
 pub trait TokenStore: Send + Sync + 'static {
-    /// Returns the tokens that were saved last.
+    /// Returns the tokens that were saved last. Called with every request.
     fn load(&self) -> impl Future<Output = Result<Option<Tokens>, BoxError>> + Send;
 
     /// Saves tokens in place of those before; `None` if they are no longer valid.

@@ -25,10 +25,10 @@ use tower_agent::{Error, ErrorKind};
 use tracing::{Instrument, Span};
 
 use super::http_fault::HttpFault;
-use super::http_service::{BoxedBody, HttpService};
 use super::limited::{BodyError, Limited};
 use super::only_as_task::marked;
 use crate::client::calls::{ActiveCall, Calls};
+use crate::client::http_service::{BoxedBody, HttpService};
 
 /// The maximum size of the body of an error response, in bytes.
 const MAX_ERROR_BODY: usize = 64 * 1024;

@@ -11,9 +11,9 @@ use tower_agent::BoxError;
 use tower_agent::Result;
 
 use super::http_client::HttpClient;
-use super::http_service::{BoxedBody, HttpService};
 use super::stream_retry_policy::StreamRetryPolicy;
 use crate::client::calls::Calls;
+use crate::client::http_service::{BoxedBody, HttpService};
 #[cfg(feature = "oauth")]
 use crate::client::{
     logins::Logins,

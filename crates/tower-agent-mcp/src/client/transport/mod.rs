@@ -4,7 +4,6 @@ mod child_transport;
 mod http_client;
 mod http_endpoint;
 mod http_fault;
-mod http_service;
 mod limited;
 mod only_as_task;
 mod routed;
@@ -25,8 +24,6 @@ use tokio::process::Command;
 
 pub(super) use self::http_endpoint::HttpEndpoint;
 pub(super) use self::http_fault::HttpFault;
-#[cfg(feature = "oauth")]
-pub(super) use self::http_service::{BoxedBody, HttpService};
 
 use self::child_transport::ChildTransport;
 use self::only_as_task::MarkedLines;

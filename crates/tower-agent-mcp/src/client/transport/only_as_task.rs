@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use serde_json::{Map, Value};
 use tokio::io::{AsyncBufRead, AsyncRead, BufReader, ReadBuf};
 
-use crate::client::list::ONLY_AS_TASK;
+use crate::client::declaration::ONLY_AS_TASK;
 
 /// Returns a message with a mark in the `_meta` of each tool that runs only as a task, or `None` if there is
 /// none.

@@ -61,7 +61,8 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for Routed<T> {
                     self.calls.set_tools_changed()
                 }
                 ServerNotification::LoggingMessageNotification(message) => {
-                    log::receive(&self.config, message.params.clone());
+                    let Config { server, on_log, .. } = &*self.config;
+                    log::receive(server, on_log, message.params.clone());
                 }
                 _ => {}
             }

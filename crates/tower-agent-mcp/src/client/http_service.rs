@@ -4,8 +4,8 @@ use tower::BoxError;
 use tower::util::BoxCloneSyncService;
 
 /// The body of a response, of any service.
-pub(in crate::client) type BoxedBody = UnsyncBoxBody<Bytes, BoxError>;
+pub(super) type BoxedBody = UnsyncBoxBody<Bytes, BoxError>;
 
 /// An HTTP service of any type.
-pub(in crate::client) type HttpService =
+pub(super) type HttpService =
     BoxCloneSyncService<http::Request<Bytes>, http::Response<BoxedBody>, BoxError>;
