@@ -145,7 +145,6 @@ pub(crate) fn adopt(span: &Span, meta: &MetaObject, http: Option<&http::Extensio
 mod propagation {
     use opentelemetry::Context;
     use opentelemetry::global::get_text_map_propagator;
-    use opentelemetry::propagation::{Extractor, Injector};
     use opentelemetry::trace::TraceContextExt;
     use rmcp::model::MetaObject;
     use tracing::Span;
@@ -204,7 +203,7 @@ mod propagation {
     struct Written<'a>(&'a mut MetaObject);
 
     #[cfg(feature = "client")]
-    impl Injector for Written<'_> {
+    impl opentelemetry::propagation::Injector for Written<'_> {
         fn set(&mut self, key: &str, value: String) {
             self.0.insert(key.to_owned(), value.into());
         }
@@ -214,7 +213,7 @@ mod propagation {
     struct Read<'a>(&'a MetaObject);
 
     #[cfg(feature = "server")]
-    impl Extractor for Read<'_> {
+    impl opentelemetry::propagation::Extractor for Read<'_> {
         fn get(&self, key: &str) -> Option<&str> {
             self.0.get(key)?.as_str()
         }

@@ -125,7 +125,9 @@ fn truth(message: &Value) -> Vec<Said> {
     }
 }
 
-type Lie = (&'static str, End, fn(&Value) -> Vec<Said>);
+type Tell = fn(&Value) -> Vec<Said>;
+
+type Lie = (&'static str, End, Tell);
 
 /// Said before the honest answer to a call.
 const NOISE: [Lie; 28] = [
@@ -373,7 +375,7 @@ async fn a_list_that_lies_is_an_error_or_has_the_good_tools() {
     });
     assert_eq!(names(&twice.connect().await.unwrap()).await, ["echo"]);
 
-    let lies: [(&str, fn(&Value) -> Vec<Said>); 5] = [
+    let lies: [(&str, Tell); 5] = [
         ("a list of an object", |to| {
             result(to, json!({ "tools": {} }))
         }),

@@ -1,7 +1,7 @@
 //! OAuth of the client, against an authorization server of this process; the official suite has more.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -34,12 +34,14 @@ struct World {
     valid: Mutex<Option<(String, String)>>,
     issued: AtomicUsize,
     refreshes: AtomicUsize,
-    refuses_refreshes: std::sync::atomic::AtomicBool,
+    refuses_refreshes: AtomicBool,
     calls: AtomicUsize,
     /// What the token endpoint was sent.
     requests: Mutex<Vec<BTreeMap<String, String>>>,
     /// The authorization headers of all requests, by host.
     sent: Mutex<Vec<(String, String)>>,
+    /// Whether the server names another authorization server.
+    has_moved: AtomicBool,
     /// The address of the login page.
     page: Mutex<Option<String>>,
 }
@@ -47,6 +49,14 @@ struct World {
 impl World {
     fn revoke(&self) {
         *self.valid.lock().unwrap() = None;
+    }
+
+    fn issuer(&self) -> &'static str {
+        if self.has_moved.load(Ordering::SeqCst) {
+            "https://login.evil.example"
+        } else {
+            "https://login.example.com"
+        }
     }
 
     fn issue(&self, scope: &str) -> Value {
@@ -111,14 +121,14 @@ async fn guard(State(world): State<Arc<World>>, request: Request, next: Next) ->
 
 const URL_BASE: &str = "https://mcp.example.com";
 
-async fn resource() -> Json<Value> {
-    Json(json!({ "resource": URL, "authorization_servers": ["https://login.example.com"] }))
+async fn resource(State(world): State<Arc<World>>) -> Json<Value> {
+    Json(json!({ "resource": URL, "authorization_servers": [world.issuer()] }))
 }
 
 async fn metadata(State(world): State<Arc<World>>) -> Json<Value> {
     let page = world.page.lock().unwrap().clone();
     Json(json!({
-        "issuer": "https://login.example.com",
+        "issuer": world.issuer(),
         "authorization_endpoint": page.unwrap_or("https://login.example.com/authorize".into()),
         "token_endpoint": "https://login.example.com/token",
         "registration_endpoint": "https://login.example.com/register",
@@ -411,6 +421,17 @@ async fn a_program_logs_in_with_its_secret_at_the_right_issuer_alone() {
     let failed = client(&world, other).connect().await.unwrap_err();
     assert_eq!(failed.kind(), ErrorKind::Auth);
     assert!(world.requests.lock().unwrap().is_empty());
+
+    // Nor at one that the server names when it wants more scopes.
+    let few = OAuth::client_credentials("program", "program-secret").scopes(["list"]);
+    let few = few.issuer("https://login.example.com");
+    let client = client(&world, few).connect().await.unwrap();
+    world.has_moved.store(true, Ordering::SeqCst);
+    let failed = ask(&client, "count", json!({})).await.unwrap_err();
+    assert_eq!(failed.kind(), ErrorKind::Auth);
+    assert_eq!(world.requests.lock().unwrap().len(), 1);
+    world.has_moved.store(false, Ordering::SeqCst);
+    ask(&client, "count", json!({})).await.unwrap();
 }
 
 #[tokio::test]

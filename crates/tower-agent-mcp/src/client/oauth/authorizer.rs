@@ -8,6 +8,7 @@ use rmcp::transport::auth::{
     AuthorizationSession, ClientCredentialsConfig, OAuthClientConfig, WWWAuthenticateParams,
 };
 use tower_agent::{Error, ErrorKind, Result};
+use tracing::Instrument;
 
 use super::http::{OAuthHttp, is_allowed};
 use super::settings::{Client, Grant, LogIn, OAuth};
@@ -122,7 +123,7 @@ impl Authorizer {
         refused: Option<String>,
     ) -> Result<Option<String>> {
         let inner = self.0.clone();
-        let task = tokio::spawn(async move {
+        let answering = async move {
             let _login = inner.login.lock().await;
             // Another request may have logged in meanwhile.
             let current = inner.token().await?;
@@ -135,11 +136,13 @@ impl Authorizer {
                 }
                 Challenge::InsufficientScope(scope) => inner.step_up(&scope).await,
             }
-        });
-        task.await.map_err(|error| {
-            Error::new(ErrorKind::Auth, "the login was aborted")
-                .with_source(tower::BoxError::from(error))
-        })?
+        };
+        tokio::spawn(answering.in_current_span())
+            .await
+            .map_err(|error| {
+                Error::new(ErrorKind::Auth, "the login was aborted")
+                    .with_source(tower::BoxError::from(error))
+            })?
     }
 }
 
@@ -205,6 +208,26 @@ impl Inner {
         Ok(manager)
     }
 
+    /// Finds the authorization server that the server names.
+    async fn discover(&self, challenge: Option<&str>) -> Result<AuthorizationManager> {
+        let mut manager = self.new_manager().await?;
+        let found = manager.resolve_metadata_from_challenge(challenge).await;
+        let metadata = found.map_err(|error| self.failed(error))?.metadata;
+        // Each time: a server could name another one later, to be given the secret.
+        let named = metadata.issuer.as_deref().unwrap_or_default();
+        if let Some(issuer) = &self.oauth.issuer
+            && named.trim_end_matches('/') != issuer.trim_end_matches('/')
+        {
+            let message = format!(
+                "MCP server `{}` names another authorization server than `{issuer}`",
+                self.server
+            );
+            return Err(Error::new(ErrorKind::Auth, message));
+        }
+        manager.set_metadata(metadata);
+        Ok(manager)
+    }
+
     /// Renews a token that was refused, or gets the first one.
     async fn renew(&self, challenge: Option<String>, had_token: bool) -> Result<String> {
         if had_token && let Some(manager) = self.manager().await? {
@@ -215,19 +238,7 @@ impl Inner {
                 Err(error) => return Err(self.failed(error)),
             }
         }
-        let mut manager = self.new_manager().await?;
-        let found = manager.resolve_metadata_from_challenge(challenge.as_deref());
-        let metadata = found.await.map_err(|error| self.failed(error))?.metadata;
-        if let Some(issuer) = &self.oauth.issuer
-            && metadata.issuer.as_ref() != Some(issuer)
-        {
-            let message = format!(
-                "MCP server `{}` names another authorization server than `{issuer}`",
-                self.server
-            );
-            return Err(Error::new(ErrorKind::Auth, message));
-        }
-        manager.set_metadata(metadata);
+        let manager = self.discover(challenge.as_deref()).await?;
         // The new token may have fewer scopes than the one before.
         lock(&self.asked).clear();
         match &self.oauth.grant {
@@ -290,10 +301,7 @@ impl Inner {
             Grant::ClientCredentials { client } => {
                 let mut scopes = manager.get_current_scopes().await;
                 scopes.extend(scope.split_whitespace().map(str::to_owned));
-                let mut manager = self.new_manager().await?;
-                let found = manager.resolve_metadata().await;
-                let found = found.map_err(|error| self.failed(error))?;
-                manager.set_metadata(found.metadata);
+                let manager = self.discover(None).await?;
                 self.exchange_secret(manager, client, scopes)
                     .await
                     .map(Some)
@@ -355,7 +363,7 @@ impl Inner {
         drop(guard);
         let redirected = redirected?;
         let callback = AuthorizationCallback::from_redirect_url(&redirected)
-            .map_err(|error| refusal(&redirected).unwrap_or_else(|| error))
+            .map_err(|error| refusal(&redirected).unwrap_or(error))
             .map_err(|error| self.failed(error))?;
         let exchanged = manager.exchange_code_for_token_with_issuer(
             &callback.code,
