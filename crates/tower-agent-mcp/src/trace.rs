@@ -158,14 +158,14 @@ mod propagation {
             context = Context::current();
         }
         get_text_map_propagator(|propagator| {
-            propagator.inject_context(&context, &mut Written(meta));
+            propagator.inject_context(&context, &mut MetaWriter(meta));
         });
     }
 
     #[cfg(feature = "server")]
     pub(super) fn adopt(span: &Span, meta: &MetaObject, http: Option<&HttpContext>) {
         let sent = get_text_map_propagator(|propagator| {
-            propagator.extract_with_context(&Context::new(), &Read(meta))
+            propagator.extract_with_context(&Context::new(), &MetaReader(meta))
         });
         let http = http.map(|http| &http.0);
         let parent = if sent.span().span_context().is_valid() {
@@ -200,20 +200,20 @@ mod propagation {
     }
 
     #[cfg(feature = "client")]
-    struct Written<'a>(&'a mut MetaObject);
+    struct MetaWriter<'a>(&'a mut MetaObject);
 
     #[cfg(feature = "client")]
-    impl opentelemetry::propagation::Injector for Written<'_> {
+    impl opentelemetry::propagation::Injector for MetaWriter<'_> {
         fn set(&mut self, key: &str, value: String) {
             self.0.insert(key.to_owned(), value.into());
         }
     }
 
     #[cfg(feature = "server")]
-    struct Read<'a>(&'a MetaObject);
+    struct MetaReader<'a>(&'a MetaObject);
 
     #[cfg(feature = "server")]
-    impl opentelemetry::propagation::Extractor for Read<'_> {
+    impl opentelemetry::propagation::Extractor for MetaReader<'_> {
         fn get(&self, key: &str) -> Option<&str> {
             self.0.get(key)?.as_str()
         }
