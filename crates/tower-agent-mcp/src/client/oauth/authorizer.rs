@@ -10,7 +10,7 @@ use rmcp::transport::auth::{
 use tower_agent::{Error, ErrorKind, Result};
 use tracing::Instrument;
 
-use super::http::{OAuthHttp, is_allowed};
+use super::oauth_http::{OAuthHttp, is_allowed};
 use super::settings::{Client, Grant, LogIn, OAuth};
 use super::tokens::{InMemory, ServerTokens};
 use crate::client::http_service::{BoxedBody, HttpService};

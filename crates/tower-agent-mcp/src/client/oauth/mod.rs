@@ -76,7 +76,7 @@
 
 mod authorized;
 mod authorizer;
-mod http;
+mod oauth_http;
 mod settings;
 mod tokens;
 
