@@ -2,7 +2,6 @@ use std::fmt;
 use std::future::Future;
 use std::sync::{Arc, Mutex};
 
-use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use rmcp::transport::auth::{
     AuthError, CredentialRefreshGuard, CredentialStore, StoredCredentials,
@@ -100,7 +99,7 @@ pub(super) struct ServerTokens {
     pub(super) refresh: Arc<tokio::sync::Mutex<()>>,
 }
 
-#[async_trait]
+#[async_trait::async_trait]
 impl CredentialStore for ServerTokens {
     async fn load(&self) -> Result<Option<StoredCredentials>, AuthError> {
         let tokens = self.store.load().await.map_err(failed)?;
