@@ -38,7 +38,11 @@ impl TeamResponse {
 
     pub(super) fn add_messages<'a>(&mut self, messages: impl Iterator<Item = &'a Message>) {
         // Parallel members finish in any order; the transcript does not depend on it.
-        self.messages.add(messages.cloned());
+        let before = self.messages.len();
+        for message in messages {
+            self.messages.push(message.clone());
+        }
+        self.messages.order_last(self.messages.len() - before);
     }
 
     /// Closes the open calls before the last turn, and returns the results that this adds.

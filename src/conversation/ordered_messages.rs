@@ -51,7 +51,7 @@ impl OrderedMessages {
         self.arrived.len()
     }
 
-    /// Adds a message that is no result.
+    /// Adds a message. Results are [put in order](Self::order_last) after that.
     pub(crate) fn push(&mut self, message: Message) {
         if let Some(ordered) = &mut self.in_call_order {
             ordered.push(message.clone());
@@ -59,13 +59,9 @@ impl OrderedMessages {
         self.arrived.push(message);
     }
 
-    /// Adds messages that may be results of the last turn.
-    pub(crate) fn add(&mut self, messages: impl Iterator<Item = Message>) {
-        // Before they are added: the turn that goes on ends here.
-        let from = self.len();
-        for message in messages {
-            self.push(message);
-        }
+    /// Puts this many messages at the end in the order of the calls, with the turn that they go on.
+    pub(crate) fn order_last(&mut self, added: usize) {
+        let from = self.len().saturating_sub(added);
         if let Some(ordered) = self.in_call_order().in_call_order(from) {
             self.in_call_order = Some(ordered);
         }

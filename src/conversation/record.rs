@@ -51,7 +51,13 @@ impl RecordState {
         let mut messages = self.messages.clone();
         let mut calls = self.calls.clone();
         slot::stop(&mut calls, |call| self.has_agent_in(call));
-        messages.add(slot::settled(&calls, self.messages.arrived()));
+        slot::settle(
+            &calls,
+            &mut messages,
+            OrderedMessages::arrived,
+            OrderedMessages::push,
+        );
+        messages.order_last(messages.len() - self.messages.len());
         messages
     }
 
@@ -61,8 +67,23 @@ impl RecordState {
         own.unwrap_or(&self.messages)
     }
 
-    /// Returns the list that the loop that writes to it has beside the conversation, if any.
-    pub(super) fn own_of_loop(&mut self) -> Option<&mut OrderedMessages> {
+    /// Adds a message to the conversation, and to the loop's own list if it has one.
+    pub(super) fn push(&mut self, message: Message) {
+        if let Some(own) = self.own_of_loop() {
+            own.push(message.clone());
+        }
+        self.messages.push(message);
+    }
+
+    /// Puts the results that were added last in order.
+    pub(super) fn order_last(&mut self, added: usize) {
+        if let Some(own) = self.own_of_loop() {
+            own.order_last(added);
+        }
+        self.messages.order_last(added);
+    }
+
+    fn own_of_loop(&mut self) -> Option<&mut OrderedMessages> {
         self.phase.writer_mut()?.own.as_mut()
     }
 

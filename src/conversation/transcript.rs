@@ -3,7 +3,7 @@
 use super::call_name::CallName;
 use super::ordered_messages::OrderedMessages;
 use super::phase::Writer;
-use super::record::{ConversationRecord, is_in_call};
+use super::record::{ConversationRecord, RecordState, is_in_call};
 use super::saved::Paused;
 use super::slot::{self, Slot};
 use crate::message::{Message, MessageId, Messages, Usage};
@@ -75,21 +75,16 @@ impl Transcript {
 
     /// Adds a message that is no result.
     pub(crate) fn push(&self, message: Message) {
-        let state = &mut *self.0.lock();
-        if let Some(own) = state.own_of_loop() {
-            own.push(message.clone());
-        }
-        state.messages.push(message);
+        self.0.lock().push(message);
     }
 
     /// Adds results of calls of the last turn.
     pub(crate) fn answer(&self, results: &[(CallName, Message)]) {
         let state = &mut *self.0.lock();
-        let results = results.iter().map(|(_, result)| result.clone());
-        if let Some(own) = state.own_of_loop() {
-            own.add(results.clone());
+        for (_, result) in results {
+            state.push(result.clone());
         }
-        state.messages.add(results);
+        state.order_last(results.len());
     }
 
     /// Starts a turn with these tool calls.
@@ -134,11 +129,14 @@ impl Transcript {
         let state = &mut *self.0.lock();
         let mut calls = std::mem::take(&mut state.calls);
         let stopped = slot::stop(&mut calls, |call| state.has_agent_in(call));
-        let results = slot::settled(&calls, state.messages.arrived());
-        if let Some(own) = state.own_of_loop() {
-            own.add(results.clone());
-        }
-        state.messages.add(results);
+        let before = state.messages.len();
+        slot::settle(
+            &calls,
+            state,
+            |state| state.messages.arrived(),
+            RecordState::push,
+        );
+        state.order_last(state.messages.len() - before);
         // For the next turn.
         calls.clear();
         state.calls = calls;
