@@ -435,6 +435,26 @@ fn a_message_of_another_model_has_a_blank_where_reasoning_is_required() {
     }
 }
 
+/// 0xPlaygrounds/rig, `deepseek/streaming_tools`.
+#[test]
+fn a_request_that_turns_thinking_off_has_no_blank() {
+    let mut settings = Settings::default();
+    let off = json!({ "type": "disabled" });
+    settings.extra.insert("thinking".into(), off);
+    let request = ModelRequest::new([
+        Message::user("Hello."),
+        Message::assistant("Hello."),
+        Message::user("How are you?"),
+    ]);
+    let sent = body(
+        "api.deepseek.com",
+        "deepseek-v4-flash",
+        &request.with_settings(settings),
+    );
+    let expected = json!({ "role": "assistant", "content": "Hello." });
+    assert_eq!(sent.unwrap()["messages"][1], expected);
+}
+
 /// 0xPlaygrounds/rig, `deepseek/`, a tool run: the second request is the one that was accepted.
 #[tokio::test]
 async fn deepseek_gets_its_reasoning_back_in_a_tool_run() {

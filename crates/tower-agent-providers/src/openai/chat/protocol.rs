@@ -44,6 +44,7 @@ impl Protocol for Chat {
 
     fn encode(&self, call: &Call<'_>, body: &mut Vec<u8>) -> Result<()> {
         let dialect = self.dialects.find(call.host(), call.model());
+        let dialect = dialect.with(call.request().settings());
         request::body(call, dialect, body)
     }
 
