@@ -31,6 +31,8 @@ struct MetadataFields {
     long_cache_write_tokens: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     described_schema: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    answer_tool: Option<String>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     is_cut: bool,
 }
@@ -102,6 +104,14 @@ impl Metadata {
         self.0.as_ref()?.described_schema.as_deref()
     }
 
+    /// Returns why the schema of the answer was that of a
+    /// [tool](crate::model::ResponseFormat::answer_tool), if it was not sent as the
+    /// [response format](crate::Settings::response_format).
+    #[must_use]
+    pub fn answer_tool(&self) -> Option<&str> {
+        self.0.as_ref()?.answer_tool.as_deref()
+    }
+
     /// Returns whether the response ended before the usage that was requested: a stream was cut off after
     /// the message, or the provider rejected a call of the model. The message is complete, but the
     /// [usage](crate::ModelResponse::usage) is not known, and zero.
@@ -170,6 +180,12 @@ impl Metadata {
     #[must_use]
     pub fn with_described_schema(self, reason: impl Into<String>) -> Self {
         self.update(|fields| fields.described_schema = Some(reason.into()))
+    }
+
+    /// Sets why the schema of the answer was that of a tool.
+    #[must_use]
+    pub fn with_answer_tool(self, reason: impl Into<String>) -> Self {
+        self.update(|fields| fields.answer_tool = Some(reason.into()))
     }
 
     /// Sets whether the response ended before the usage that was requested.

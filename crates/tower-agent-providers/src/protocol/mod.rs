@@ -95,6 +95,8 @@
 //! # Ok::<_, tower_agent::BoxError>(())
 //! ```
 
+#[cfg(any(feature = "anthropic", feature = "gemini", feature = "openai"))]
+mod answer_tool;
 mod call;
 #[cfg(any(feature = "anthropic", feature = "openai"))]
 mod call_id_format;
@@ -123,6 +125,8 @@ use std::borrow::Cow;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName};
 
+#[cfg(any(feature = "anthropic", feature = "gemini", feature = "openai"))]
+pub(crate) use self::answer_tool::{AnswerDecoder, takes_answer_tool, with_answer_tool};
 pub use self::call::Call;
 #[cfg(any(feature = "anthropic", feature = "openai"))]
 pub(crate) use self::call_id_format::CallIdFormat;

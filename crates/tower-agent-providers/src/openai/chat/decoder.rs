@@ -19,7 +19,7 @@ use tower_agent::stream::{Delta, Piece, Streamed};
 
 /// Reads a response of chat completions.
 #[derive(Debug)]
-pub struct ChatDecoder {
+pub struct ChatReader {
     id: Option<String>,
     model: Option<String>,
     calls: ToolCalls,
@@ -42,7 +42,7 @@ pub struct ChatDecoder {
     is_refusal: bool,
 }
 
-impl ChatDecoder {
+impl ChatReader {
     pub(super) fn new(request: &ModelRequest) -> Self {
         Self {
             id: None,
@@ -64,7 +64,7 @@ impl ChatDecoder {
     }
 }
 
-impl Decoder for ChatDecoder {
+impl Decoder for ChatReader {
     fn event(&mut self, event: Event<'_>, out: &mut Vec<Piece>) -> Result<Progress, Fault> {
         match event.data {
             // Not the finish reason: the usage comes in a chunk after it.
@@ -180,7 +180,7 @@ fn wants_usage(settings: &Settings) -> bool {
     }
 }
 
-impl ChatDecoder {
+impl ChatReader {
     fn complete(&mut self, out: &mut Vec<Piece>) -> Result<(), Fault> {
         if !self.has_choice {
             return Err(Fault::protocol("the response has no choices"));

@@ -1,3 +1,4 @@
+use crate::protocol::{Call, schema_of, takes_answer_tool};
 use tower_agent::model::Settings;
 
 /// How a server of chat completions, or a model on it, differs from others.
@@ -74,8 +75,9 @@ pub enum LimitField {
 
 /// When a server accepts a JSON schema as the response format.
 ///
-/// Where it does not, the schema stands in the instructions, and the response format is JSON unless
-/// the request has tools, which some servers reject together.
+/// Where it does not, a tool gives the answer; where no call can be
+/// [forced](Dialect::forced_tool_choice), the schema stands in the instructions, and the response format
+/// is JSON unless the request has tools, which some servers reject together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SchemaSupport {
@@ -99,8 +101,22 @@ impl Dialect {
         }
     }
 
-    /// Returns why a request with a schema, and perhaps with tools, is not accepted, if it is not.
-    pub(super) fn describes_schema(&self, has_tools: bool) -> Option<&'static str> {
+    /// Returns why the schema of a call stands in the instructions, if it does.
+    pub(super) fn describes_schema(&self, call: &Call<'_>) -> Option<&'static str> {
+        let is_by_tool = self.answer_tool(call).is_some();
+        self.rejects_schema(call).filter(|_| !is_by_tool)
+    }
+
+    /// Returns why a tool gives the answer of a call, if it does.
+    pub(super) fn answer_tool(&self, call: &Call<'_>) -> Option<&'static str> {
+        let can_be_forced = self.forced_tool_choice && takes_answer_tool(call);
+        self.rejects_schema(call).filter(|_| can_be_forced)
+    }
+
+    /// Returns why the schema of a call is not accepted as the response format, if it is not.
+    fn rejects_schema(&self, call: &Call<'_>) -> Option<&'static str> {
+        schema_of(call)?;
+        let has_tools = !call.request().tools().is_empty();
         match self.schemas {
             SchemaSupport::WithoutTools if has_tools => {
                 Some("the server takes no schema beside tools")
