@@ -698,13 +698,6 @@ fn a_schema_stands_in_the_instructions_where_it_is_not_accepted() {
             false,
             json!("json_schema"),
         ),
-        ("api.groq.com", "openai/gpt-oss-20b", true, Value::Null),
-        (
-            "api.groq.com",
-            "llama-3.1-8b-instant",
-            false,
-            json!("json_object"),
-        ),
     ] {
         let sent = body(host, model, &with_schema(tools)).unwrap();
         let case = format!("{host} {tools}");
@@ -721,6 +714,28 @@ fn a_schema_stands_in_the_instructions_where_it_is_not_accepted() {
     }
 }
 
+#[test]
+fn a_tool_gives_the_answer_where_a_call_can_be_forced() {
+    for (model, tools) in [
+        ("openai/gpt-oss-20b", true),
+        ("llama-3.1-8b-instant", true),
+        ("llama-3.1-8b-instant", false),
+    ] {
+        let sent = body("api.groq.com", model, &with_schema(tools)).unwrap();
+        assert_eq!(sent.get("response_format"), None);
+        assert_eq!(sent["tool_choice"], "required");
+        let functions = sent["tools"].as_array().unwrap();
+        let last = &functions.last().unwrap()["function"];
+        assert_eq!(functions.len(), 1 + usize::from(tools));
+        assert_eq!(last["name"], ResponseFormat::ANSWER_TOOL);
+        assert_eq!(
+            last["parameters"]["properties"]["celsius"]["type"],
+            "number"
+        );
+        assert_eq!(sent["messages"][0]["content"], "Be brief.");
+    }
+}
+
 #[tokio::test]
 async fn a_typed_run_works_where_no_schema_is_accepted() {
     #[derive(serde::Deserialize, schemars::JsonSchema)]
@@ -734,6 +749,7 @@ async fn a_typed_run_works_where_no_schema_is_accepted() {
     .await;
     let mut dialect = Dialect::default();
     dialect.schemas = SchemaSupport::Never;
+    dialect.forced_tool_choice = false;
     let model = server.builder().dialects(dialect).build().unwrap();
     let agent = Agent::builder(model).build().unwrap();
     let response = agent.run_typed("How warm is it?").await.unwrap();
