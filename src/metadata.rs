@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -15,6 +16,8 @@ struct MetadataFields {
     status: Option<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
     request_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    provider: Option<Cow<'static, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     model: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -48,6 +51,13 @@ impl Metadata {
     #[must_use]
     pub fn request_id(&self) -> Option<&str> {
         self.0.as_ref()?.request_id.as_deref()
+    }
+
+    /// Returns the provider whose server was called, by the name that LiteLLM's table of prices has for
+    /// it, such as `groq`. `None` for a server that is not known, such as one of your own.
+    #[must_use]
+    pub fn provider(&self) -> Option<&str> {
+        self.0.as_ref()?.provider.as_deref()
     }
 
     /// Returns the model that served the call, which may be a dated version of the requested one.
@@ -130,6 +140,12 @@ impl Metadata {
     #[must_use]
     pub fn with_request_id(self, id: impl Into<String>) -> Self {
         self.update(|fields| fields.request_id = Some(id.into()))
+    }
+
+    /// Sets the provider whose server was called.
+    #[must_use]
+    pub fn with_provider(self, name: impl Into<Cow<'static, str>>) -> Self {
+        self.update(|fields| fields.provider = Some(name.into()))
     }
 
     /// Sets the model that served the call.

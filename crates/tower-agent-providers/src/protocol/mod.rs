@@ -108,6 +108,8 @@ mod framing;
 #[cfg(any(feature = "gemini", feature = "ollama"))]
 mod joined;
 mod provider_fields;
+#[cfg(any(feature = "anthropic", feature = "gemini", feature = "openai"))]
+mod provider_name;
 #[cfg(any(
     feature = "anthropic",
     feature = "gemini",
@@ -140,6 +142,10 @@ pub use self::framing::Framing;
 #[cfg(any(feature = "gemini", feature = "ollama"))]
 pub(crate) use self::joined::joined;
 pub use self::provider_fields::provider_fields;
+#[cfg(feature = "openai")]
+pub(crate) use self::provider_name::is_under;
+#[cfg(any(feature = "anthropic", feature = "gemini", feature = "openai"))]
+pub(crate) use self::provider_name::provider_name;
 #[cfg(any(
     feature = "anthropic",
     feature = "gemini",

@@ -1,16 +1,24 @@
 //! Servers that answer otherwise than OpenAI. Each fixture is cut down from a recorded answer, whose
 //! origin stands beside it.
 
+use std::future::ready;
+
+use bytes::Bytes;
+use http::Response;
+use http_body_util::Full;
 use serde_json::{Value, json};
+use tower::service_fn;
 use tower_agent::message::{ToolCall, ToolResult};
 use tower_agent::model::{FinishReason, ResponseFormat, ToolChoice};
 use tower_agent::tool::ToolDeclaration;
 use tower_agent::{
-    Agent, Error, ErrorKind, Message, ModelRequest, ModelResponse, Part, Role, Settings, Tool,
-    Usage,
+    Agent, BoxError, Error, ErrorKind, Message, ModelRequest, ModelResponse, Part, Role, Settings,
+    Tool, Usage,
 };
 use tower_agent_middleware::redact::{Detector, Redact};
-use tower_agent_providers::openai::{Chat, Dialect, Dialects, ReasoningField, SchemaSupport};
+use tower_agent_providers::openai::{
+    Chat, Dialect, Dialects, OpenAi, ReasoningField, SchemaSupport,
+};
 use tower_agent_providers::protocol::{Call, Protocol};
 
 use crate::answers::thought;
@@ -633,6 +641,30 @@ async fn two_hosts_in_one_run_each_get_their_own_form() {
         |number: usize| server.seen()[number].body["messages"][1]["reasoning_content"].clone();
     assert_eq!(sent(1), "hm");
     assert_eq!(sent(2), Value::Null);
+}
+
+/// By which a budget finds the price of a bare name, such as that of a model that many hosts serve.
+#[tokio::test]
+async fn a_response_says_which_provider_was_asked() {
+    for (base_url, provider) in [
+        ("https://api.groq.com/openai/v1", Some("groq")),
+        ("https://api.openai.com/v1", Some("openai")),
+        ("https://me.openai.azure.com/openai/v1", Some("azure")),
+        ("https://openrouter.ai/api/v1", Some("openrouter")),
+        ("https://api.together.xyz/v1", Some("together_ai")),
+        ("http://localhost:11434/v1", None),
+        ("https://notgroq.com/v1", None),
+    ] {
+        let answer = says(json!("ok")).to_string();
+        let client = service_fn(move |_| {
+            let body = Full::new(Bytes::from(answer.clone()));
+            ready(Ok::<_, BoxError>(Response::new(body)))
+        });
+        let builder = OpenAi::builder().base_url(base_url).api_key("").model("a");
+        let model = builder.build_with(client).unwrap();
+        let response = call(model, ModelRequest::default()).await.unwrap();
+        assert_eq!(response.metadata().provider(), provider, "{base_url}");
+    }
 }
 
 #[test]

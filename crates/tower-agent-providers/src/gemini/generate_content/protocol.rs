@@ -56,6 +56,7 @@ impl Protocol for GenerateContent {
     fn decoder(&self, call: &Call<'_>) -> GenerateContentDecoder {
         GenerateContentDecoder::new(
             GenerateContentReader::new(call.request()),
+            call,
             answer_tool(call),
         )
     }

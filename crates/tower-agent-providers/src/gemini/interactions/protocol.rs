@@ -59,7 +59,11 @@ impl Protocol for Interactions {
     }
 
     fn decoder(&self, call: &Call<'_>) -> InteractionsDecoder {
-        InteractionsDecoder::new(InteractionsReader::new(call.request()), answer_tool(call))
+        InteractionsDecoder::new(
+            InteractionsReader::new(call.request()),
+            call,
+            answer_tool(call),
+        )
     }
 
     fn fault(&self, body: &[u8]) -> Option<Fault> {

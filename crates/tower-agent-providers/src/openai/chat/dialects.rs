@@ -1,4 +1,5 @@
 use super::dialect::{Dialect, LimitField, ReasoningField, SchemaSupport};
+use crate::protocol::is_under;
 
 /// The table of [dialects](Dialect): that of a call is found by its host and its model.
 ///
@@ -196,15 +197,6 @@ impl From<Dialect> for Dialects {
 
 fn matches(domain: &str, prefix: &str, host: &str, model: &str) -> bool {
     is_under(domain, host) && has_prefix(prefix, model)
-}
-
-fn is_under(domain: &str, host: &str) -> bool {
-    let Some(start) = host.len().checked_sub(domain.len()) else {
-        return false;
-    };
-    // The end of another name is no domain: `notz.ai` is not `z.ai`.
-    let is_whole = domain.is_empty() || start == 0 || host.as_bytes()[start - 1] == b'.';
-    is_whole && host.as_bytes()[start..].eq_ignore_ascii_case(domain.as_bytes())
 }
 
 fn has_prefix(prefix: &str, model: &str) -> bool {
