@@ -7,6 +7,8 @@ mod by_hand;
 mod deltas;
 #[path = "journal.rs"]
 mod journal;
+#[path = "middleware.rs"]
+mod middleware;
 #[path = "protocols.rs"]
 mod protocols;
 #[path = "work.rs"]
@@ -77,6 +79,21 @@ pub const ROWS: &[Row] = &[
     delta("delta of a run, not translated", || streamed(0)),
     delta("delta of a run, to AG-UI", || served(0)),
     delta("delta of a run, to AG-UI, 10 mappers", || served(10)),
+    idle("model call", middleware::bare),
+    idle("model call, `CallRetry`", middleware::retry),
+    idle("model call, `CallTimeout`", middleware::timeout),
+    idle("model call, `Fallback`", middleware::fallback),
+    idle("model call, `Budget`", middleware::budget),
+    idle("model call, `CircuitBreaker`", middleware::circuit_breaker),
+    idle("model call, `RateLimit`", middleware::rate_limit),
+    idle("model call, `Cache`, a replay", middleware::cache),
+    idle(
+        "model call, `AdaptiveConcurrency`",
+        middleware::adaptive_concurrency,
+    ),
+    idle("model call, `Hedge`", middleware::hedge),
+    idle("model call, `Pool` of four", middleware::pool),
+    idle("model call, `Router`", middleware::router),
     message("message to Anthropic", protocols::encoded::<Messages>),
     message(BY_CHAT[0], protocols::encoded::<Chat>),
     message("message to Responses", protocols::encoded::<Responses>),
@@ -124,6 +141,14 @@ const fn run(name: &'static str, make: fn() -> Box<dyn FnMut()>) -> Row {
     Row {
         name,
         per_run: 1,
+        make,
+    }
+}
+
+const fn idle(name: &'static str, make: fn() -> Box<dyn FnMut()>) -> Row {
+    Row {
+        name,
+        per_run: middleware::CALLS,
         make,
     }
 }

@@ -2,6 +2,7 @@
 #![allow(deprecated)]
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use axum::Router;
 use axum::http::{HeaderValue, Request, Response, StatusCode};
@@ -372,5 +373,40 @@ async fn an_answer_may_be_json() {
         assert_eq!(kind.starts_with("application/json"), is_json, "{kind}");
         let body = response.into_body().collect().await.unwrap().to_bytes();
         assert!(String::from_utf8_lossy(&body).contains("principal"));
+    }
+}
+
+#[tokio::test]
+async fn sessions_are_limited_in_number_and_end_when_nobody_uses_them() {
+    let server = McpServer::builder("test", "1.0.0")
+        .tool(Tool::function("same", "Same.", |value: u32| {
+            value.to_string()
+        }))
+        .max_sessions(2)
+        .session_timeout(Duration::from_millis(200))
+        .build()
+        .unwrap();
+    let app = Router::new().route_service("/mcp", server.into_http());
+    let http = Http::serve(app).await;
+    let connect = |lifecycle| http.client().lifecycle(lifecycle).connect();
+    let first = connect(Lifecycle::Initialize).await.unwrap();
+    let second = connect(Lifecycle::Initialize).await.unwrap();
+    let refused = connect(Lifecycle::Initialize).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Overloaded);
+    assert!(refused.is_retryable());
+    assert_eq!(refused.retry_after(), Some(Duration::from_secs(30)));
+    // A client without sessions takes none, and those that there are go on.
+    let modern = connect(Lifecycle::Discover).await.unwrap();
+    for client in [&first, &second, &modern] {
+        let same = ask(client, "same", json!({ "value": 7 })).await.unwrap();
+        assert_eq!(same.value(), "7");
+    }
+
+    first.close().await;
+    let third = connect(Lifecycle::Initialize).await.unwrap();
+    drop((second, third));
+    // Those that nobody has ended end by themselves.
+    while connect(Lifecycle::Initialize).await.is_err() {
+        tokio::task::yield_now().await;
     }
 }

@@ -48,7 +48,7 @@ pub struct PriceTable(Arc<PriceEntries>);
 
 #[derive(Clone, Default)]
 struct PriceEntries {
-    models: HashMap<String, Entry>,
+    models: HashMap<String, PriceEntry>,
     /// The names of the entries, by their name without their provider's prefix.
     unprefixed: HashMap<String, Vec<String>>,
     default_model: Option<String>,
@@ -56,7 +56,7 @@ struct PriceEntries {
 }
 
 #[derive(Clone)]
-struct Entry {
+struct PriceEntry {
     provider: Option<String>,
     price: ModelPrice,
     /// Set by the caller, whichever provider is asked.
@@ -99,7 +99,7 @@ impl PriceTable {
             .models
             .get(&name)
             .and_then(|entry| entry.provider.clone());
-        let entry = Entry {
+        let entry = PriceEntry {
             provider,
             price,
             is_own: true,
@@ -161,7 +161,7 @@ impl PriceTable {
     }
 
     pub(super) fn insert(&mut self, name: String, provider: Option<String>, price: ModelPrice) {
-        let entry = Entry {
+        let entry = PriceEntry {
             provider,
             price,
             is_own: false,
@@ -202,7 +202,7 @@ impl PriceEntries {
         Some(&entry.price)
     }
 
-    fn insert(&mut self, name: String, entry: Entry) {
+    fn insert(&mut self, name: String, entry: PriceEntry) {
         let prefixed = entry
             .provider
             .as_deref()
@@ -218,7 +218,7 @@ impl PriceEntries {
     }
 }
 
-impl Entry {
+impl PriceEntry {
     /// Returns whether the entry with a name is that of the provider that is asked.
     fn is_meant(&self, provider: Option<&str>, name: &str) -> bool {
         let is_other = provider.is_some() && self.provider.as_deref() != provider;

@@ -1,5 +1,6 @@
 //! Ready-made guards, and the resuming of runs that they interrupt.
 
+mod adaptive_concurrency;
 mod approval;
 mod budget;
 mod cache;
@@ -8,11 +9,15 @@ mod circuit_breaker;
 mod context_window;
 mod fallback;
 mod guardrail;
+mod hedge;
 mod loop_guard;
+mod mock;
+mod pool;
 mod rate_limit;
 mod redact;
 mod resuming;
 mod retry;
+mod router;
 mod timeout;
 mod watch;
 
