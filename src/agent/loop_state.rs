@@ -86,7 +86,7 @@ impl<'a> LoopState<'a> {
             unset if *unset == Settings::default() => config.settings.clone(),
             set => Arc::new(set.clone().or(&config.settings)),
         };
-        let answering = Answering::of(request).map(Box::new);
+        let answering = Answering::of(request, config.instructions.as_ref()).map(Box::new);
         let (settings, declarations) = match &answering {
             Some(answering) => (
                 answering.settings(&settings).into(),
@@ -293,9 +293,11 @@ impl<'a> LoopState<'a> {
 
     /// Returns the request for the model in this turn.
     fn model_request(&self, id: &MessageId) -> ModelRequest {
+        let answering = self.answering.as_deref();
+        let instructions = answering.and_then(Answering::instructions);
         let mut request = ModelRequest::in_run(
             &self.turn,
-            self.config.instructions.as_ref(),
+            instructions.or(self.config.instructions.as_ref()),
             self.transcript.messages(),
             id,
             &self.declarations,

@@ -45,6 +45,20 @@
 //! settings.server_tools = vec![ServerTool::web_search()];
 //! ```
 //!
+//! # Answers with a schema
+//!
+//! A [schema](tower_agent::model::ResponseFormat::JsonSchema), such as that of a typed run, reaches the model in one
+//! of three ways:
+//!
+//! 1. As the response format, where the protocol, the model and the schema allow it.
+//! 2. Otherwise as the tool `final_answer`, which the model must call. Only the protocol sees it: the response
+//!    has its arguments as text, also while it is streamed.
+//! 3. Otherwise in the instructions: where no call can be forced, where the settings have a
+//!    [tool choice](tower_agent::model::ToolChoice) other than `Required`, or where a tool has that name.
+//!
+//! [`Metadata`](tower_agent::message::Metadata::answer_tool) and the error of a wrong answer say which of the
+//! last two it was, and why. [`AnswerMode`](tower_agent::agent::AnswerMode) chooses by hand.
+//!
 //! # Options by protocol
 //!
 //! Settings and parts of a message that a protocol does not have are

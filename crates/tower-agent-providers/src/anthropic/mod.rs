@@ -49,7 +49,8 @@
 //! - The protocol requires `max_tokens`. If it is unset, 16384 tokens are allowed, beside those of a
 //!   reasoning budget.
 //! - Reasoning is described at [`Thinking`].
-//! - A schema that refers to itself is rejected, so it stands in the instructions.
+//! - A schema that refers to itself is rejected, so a [tool](crate#answers-with-a-schema) gives the answer;
+//!   where the model reasons, no call can be forced, and the schema stands in the instructions.
 //! - A JSON schema becomes `output_config.format`. Its name is not sent, and the answer always
 //!   matches: the server rejects a schema that it cannot guarantee. Limits that it rejects, such as
 //!   `minimum`, are moved into the description. There is no JSON without a schema, and no `seed`;

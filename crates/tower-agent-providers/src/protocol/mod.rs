@@ -95,6 +95,8 @@
 //! # Ok::<_, tower_agent::BoxError>(())
 //! ```
 
+#[cfg(any(feature = "anthropic", feature = "gemini", feature = "openai"))]
+mod answer_tool;
 mod call;
 #[cfg(any(feature = "anthropic", feature = "openai"))]
 mod call_id_format;
@@ -106,6 +108,8 @@ mod framing;
 #[cfg(any(feature = "gemini", feature = "ollama"))]
 mod joined;
 mod provider_fields;
+#[cfg(any(feature = "anthropic", feature = "gemini", feature = "openai"))]
+mod provider_name;
 #[cfg(any(
     feature = "anthropic",
     feature = "gemini",
@@ -123,6 +127,8 @@ use std::borrow::Cow;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName};
 
+#[cfg(any(feature = "anthropic", feature = "gemini", feature = "openai"))]
+pub(crate) use self::answer_tool::{AnswerDecoder, takes_answer_tool, with_answer_tool};
 pub use self::call::Call;
 #[cfg(any(feature = "anthropic", feature = "openai"))]
 pub(crate) use self::call_id_format::CallIdFormat;
@@ -136,6 +142,10 @@ pub use self::framing::Framing;
 #[cfg(any(feature = "gemini", feature = "ollama"))]
 pub(crate) use self::joined::joined;
 pub use self::provider_fields::provider_fields;
+#[cfg(feature = "openai")]
+pub(crate) use self::provider_name::is_under;
+#[cfg(any(feature = "anthropic", feature = "gemini", feature = "openai"))]
+pub(crate) use self::provider_name::provider_name;
 #[cfg(any(
     feature = "anthropic",
     feature = "gemini",

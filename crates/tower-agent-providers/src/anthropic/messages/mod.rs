@@ -11,6 +11,5 @@ mod response;
 mod schema;
 mod thinking;
 
-pub use self::decoder::MessagesDecoder;
-pub use self::protocol::Messages;
+pub use self::protocol::{Messages, MessagesDecoder};
 pub use self::thinking::Thinking;

@@ -2,11 +2,11 @@ use std::borrow::Cow;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::decoder::MessagesDecoder;
+use super::decoder::MessagesReader;
 use super::provider::PROVIDER;
 use super::thinking::Thinking;
 use super::{request, response, schema};
-use crate::protocol::{Call, Fault, Protocol, schema_of, with_version_always};
+use crate::protocol::{AnswerDecoder, Call, Fault, Protocol, schema_of, with_version_always};
 use tower_agent::error::Result;
 
 /// The protocol of Anthropic's Messages API.
@@ -16,6 +16,9 @@ pub struct Messages {
     /// The form in which a reasoning effort is sent.
     pub thinking: Thinking,
 }
+
+/// Reads a response of the Messages API.
+pub type MessagesDecoder = AnswerDecoder<MessagesReader>;
 
 impl Protocol for Messages {
     type Decoder = MessagesDecoder;
@@ -48,11 +51,14 @@ impl Protocol for Messages {
     }
 
     fn describes_schema(&self, call: &Call<'_>) -> Option<&'static str> {
-        schema_of(call).and_then(schema::describes)
+        let is_by_tool = schema::answer_tool(call).is_some();
+        let reason = schema_of(call).and_then(schema::describes);
+        reason.filter(|_| !is_by_tool)
     }
 
     fn decoder(&self, call: &Call<'_>) -> MessagesDecoder {
-        MessagesDecoder::new(call.request())
+        let reader = MessagesReader::new(call.request());
+        MessagesDecoder::new(reader, call, schema::answer_tool(call))
     }
 
     fn fault(&self, body: &[u8]) -> Option<Fault> {

@@ -4,12 +4,12 @@ use serde_json::{Value, json};
 use super::cache::{self, CacheControl};
 use super::data::invalid;
 use super::provider::{PROTOCOL, PROVIDER, added};
-use super::schema::{describes, guaranteed};
+use super::schema::{answer_tool, describes, guaranteed};
 use super::thinking::Thinking;
 use super::{block, conversation};
 use crate::json::{self, Items, Object};
 use crate::protocol::{
-    Call, described as described_text, schema_of, unsupported, with_server_tools,
+    Call, described as described_text, schema_of, unsupported, with_answer_tool, with_server_tools,
 };
 use tower_agent::error::Result;
 use tower_agent::message::Role;
@@ -23,6 +23,10 @@ const GUARDED: &[&str] = &["messages", "tools", "output_config.format", "stream"
 ///
 /// The messages come first, so that a body starts with the bytes of the previous one.
 pub(super) fn body(call: &Call<'_>, thinking: Thinking, out: &mut Vec<u8>) -> Result<()> {
+    let by_tool = answer_tool(call).map(|_| with_answer_tool(call.request()));
+    let call = &by_tool
+        .as_ref()
+        .map_or(*call, |request| call.with_request(request));
     let request = call.request();
     let settings = request.settings();
     cache::check(request)?;

@@ -8,5 +8,4 @@ mod request;
 mod response;
 mod settings;
 
-pub use self::decoder::GenerateContentDecoder;
-pub use self::protocol::GenerateContent;
+pub use self::protocol::{GenerateContent, GenerateContentDecoder};

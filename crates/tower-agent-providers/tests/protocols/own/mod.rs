@@ -8,3 +8,4 @@ mod ollama;
 mod options;
 mod responses;
 mod server_tools;
+mod typed;
