@@ -139,10 +139,13 @@ mod metrics;
 mod names;
 mod open_call;
 mod open_telemetry;
+mod propagate;
 mod recorded;
+mod target;
 mod telemetry;
 
 pub use self::open_telemetry::OpenTelemetry;
+pub use self::propagate::{PropagateContext, PropagateContextLayer};
 
 /// The README's example, so that it compiles.
 #[cfg(doctest)]

@@ -123,6 +123,7 @@ pub(super) async fn run(team: &Config, request: &AgentRequest) -> Result<AgentRe
     }
     if is_cut {
         let closed = tally.close_calls();
+        context.observe_results(&closed);
         if let Some(emitter) = context.emitter() {
             emitter.emit_results(&closed).await;
         }
