@@ -15,7 +15,7 @@ pub mod work;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use opentelemetry::trace::TracerProvider;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::metrics::data::ResourceMetrics;
@@ -23,7 +23,8 @@ use opentelemetry_sdk::metrics::exporter::PushMetricExporter;
 use opentelemetry_sdk::metrics::{PeriodicReader, SdkMeterProvider, Temporality};
 use opentelemetry_sdk::trace::{SdkTracerProvider, SpanData, SpanExporter};
 use serde::Deserialize;
-use tower_agent::callback::{after_model, after_tool, before_model, before_tool};
+use tower_agent::callback::{Bundle, after_model, after_tool, before_model, before_tool};
+use tower_agent::stream::observer;
 use tower_agent::{AgentBuilder, AgentRequest};
 use tower_agent_agui::AgUi;
 use tower_agent_durable::journal::Durable;
@@ -62,6 +63,8 @@ pub const ROWS: &[Row] = &[
     run(CLOSURES[0], || agent(closures(10))),
     run(CLOSURES[1], || agent(closures(20))),
     run("agent, watched", watched),
+    run("agent, observed by nobody", || observed(false)),
+    run("agent, observed", || observed(true)),
     run("agent, each call journaled in memory", journaled),
     run("agent, OpenTelemetry that nobody receives", || {
         agent(telemetry(OpenTelemetry::new()))
@@ -75,6 +78,10 @@ pub const ROWS: &[Row] = &[
         written_alone,
     ),
     delta("delta of a run, not translated", || streamed(0)),
+    delta(
+        "delta of a run, OpenTelemetry that nobody receives",
+        unheard,
+    ),
     delta("delta of a run, to AG-UI", || served(0)),
     delta("delta of a run, to AG-UI, 10 mappers", || served(10)),
     message("message to Anthropic", protocols::encoded::<Messages>),
@@ -270,8 +277,36 @@ fn written_alone() -> Box<dyn FnMut()> {
     Box::new(deltas::written_alone)
 }
 
+/// An observer, and perhaps a reader, which takes what it is told after each run.
+fn observed(has_reader: bool) -> Box<dyn FnMut()> {
+    let (observer, observations) = observer(1024);
+    let mut reader = has_reader.then_some(observations);
+    let bundle = Bundle::new().observer(observer);
+    let mut run = agent(work::agent(SUMS).global_callbacks(bundle));
+    Box::new(move || {
+        run();
+        let Some(observations) = &mut reader else {
+            return;
+        };
+        let mut events = 0;
+        while observations.next().now_or_never().is_some() {
+            events += 1;
+        }
+        assert!(events > 2 * SUMS, "{events} events");
+        assert_eq!(observations.dropped(), 0);
+    })
+}
+
+fn unheard() -> Box<dyn FnMut()> {
+    streamed_by(deltas::agent(DELTAS, 0).global_callbacks(OpenTelemetry::new()))
+}
+
 fn streamed(mappers: usize) -> Box<dyn FnMut()> {
-    let agent = deltas::agent(DELTAS, mappers).build().unwrap();
+    streamed_by(deltas::agent(DELTAS, mappers))
+}
+
+fn streamed_by(builder: AgentBuilder) -> Box<dyn FnMut()> {
+    let agent = builder.build().unwrap();
     Box::new(move || {
         let events = finish(agent.stream("Talk.").count());
         assert!(events > DELTAS, "{events} events");

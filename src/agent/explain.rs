@@ -168,7 +168,11 @@ impl Explanation {
 }
 
 /// Writes a stack; returns the depth inside it.
-fn write_stack(stack: &[Wrapper], depth: usize, f: &mut fmt::Formatter<'_>) -> Result<usize, fmt::Error> {
+fn write_stack(
+    stack: &[Wrapper],
+    depth: usize,
+    f: &mut fmt::Formatter<'_>,
+) -> Result<usize, fmt::Error> {
     for (level, wrapper) in stack.iter().enumerate() {
         write_line(wrapper, depth + level, f)?;
     }

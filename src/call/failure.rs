@@ -37,13 +37,15 @@ pub fn tell_failure<R: Request>(request: &R, error: ErrorKind, next: NextAttempt
             usage += unfinished.usage;
         }
     }
-    context.listeners().note(EventKind::AttemptFailed(Arc::new(FailedAttempt {
-        call: R::CALL,
-        name: request.name().map(Into::into),
-        tool_call: context.tool_call_in_stream(),
-        attempt,
-        error,
-        usage,
-        next,
-    })));
+    context
+        .listeners()
+        .note(EventKind::AttemptFailed(Arc::new(FailedAttempt {
+            call: R::CALL,
+            name: request.name().map(Into::into),
+            tool_call: context.tool_call_in_stream(),
+            attempt,
+            error,
+            usage,
+            next,
+        })));
 }

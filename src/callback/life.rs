@@ -50,9 +50,7 @@ use super::list::Callbacks;
 use super::phase::{Mode, Phase};
 use super::rules::{CallbackRules, Remaining};
 use super::tree::Tree;
-use crate::call::{
-    BoxCallFuture, BoxCallService, CallKind, Origin, Request, tell_failure,
-};
+use crate::call::{BoxCallFuture, BoxCallService, CallKind, Origin, Request, tell_failure};
 use crate::context::RunContext;
 use crate::error::{BoxError, CallSite, Error, ErrorKind, Result};
 use crate::on_drop::OnDrop;

@@ -57,8 +57,8 @@ pub use self::delta::Delta;
 pub use self::delta_sender::{DeltaSender, channel};
 pub(crate) use self::emitter::EventEmitter;
 pub use self::event::{
-    CallbackNote, Decision, Event, EventKind, FailedAttempt, Invocation, NextAttempt, ToolCallResult,
-    ToolCallStart,
+    CallbackNote, Decision, Event, EventKind, FailedAttempt, Invocation, NextAttempt,
+    ToolCallResult, ToolCallStart,
 };
 pub use self::event_stream::EventStream;
 pub(crate) use self::listeners::Listeners;

@@ -44,7 +44,10 @@ fn words(told: &[Observation]) -> Vec<String> {
                 format!("{} = {text}", result.name)
             }
             EventKind::Callback(note) => {
-                format!("{} {} {:?} at {}", note.hook, note.call, note.decision, note.attempt)
+                format!(
+                    "{} {} {:?} at {}",
+                    note.hook, note.call, note.decision, note.attempt
+                )
             }
             EventKind::AttemptFailed(failed) => failure(failed),
             EventKind::Custom { name, .. } => name.to_string(),
@@ -69,7 +72,10 @@ fn failure(failed: &FailedAttempt) -> String {
         NextAttempt::Fallback => "fallback",
         _ => "?",
     };
-    format!("{call} {attempt}: {error}, {} tokens, {next}", usage.total())
+    format!(
+        "{call} {attempt}: {error}, {} tokens, {next}",
+        usage.total()
+    )
 }
 
 fn busy() -> Turn {
@@ -142,10 +148,8 @@ async fn a_run_that_is_not_streamed_tells_its_turns_decisions_and_attempts() {
 async fn a_streamed_run_tells_its_observers_the_same() {
     let run = async |is_streamed: bool| {
         let (observer, mut observations) = stream::observer(1024);
-        let model = ScriptedModel::new([
-            Turn::tool("look", json!({})),
-            Turn::from_text("It rains."),
-        ]);
+        let model =
+            ScriptedModel::new([Turn::tool("look", json!({})), Turn::from_text("It rains.")]);
         let look = Tool::function("look", "Looks.", |_: Value| "rain");
         let agent = watched(model, &observer)
             .tool(look)
@@ -169,7 +173,10 @@ async fn a_streamed_run_tells_its_observers_the_same() {
     };
     let plain = run(false).await;
     assert_eq!(plain, run(true).await);
-    assert!(plain.contains(&"agent: look = rain".to_owned()), "{plain:?}");
+    assert!(
+        plain.contains(&"agent: look = rain".to_owned()),
+        "{plain:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -264,10 +271,7 @@ async fn a_discarded_attempt_has_the_kind_of_its_error_and_its_tokens() {
 #[tokio::test]
 async fn an_observer_that_does_not_read_delays_no_run_and_knows_what_it_has_missed() {
     let (observer, mut observations) = stream::observer(2);
-    let model = ScriptedModel::new([
-        Turn::tool("look", json!({})),
-        Turn::from_text("It rains."),
-    ]);
+    let model = ScriptedModel::new([Turn::tool("look", json!({})), Turn::from_text("It rains.")]);
     let look = Tool::function("look", "Looks.", |_: Value| "rain");
     let agent = watched(model, &observer).tool(look).build().unwrap();
     assert_eq!(agent.run("?").await.unwrap().text(), "It rains.");
@@ -320,7 +324,12 @@ async fn observers_of_a_tree_an_agent_and_a_run_are_each_told_once() {
     team.run(request).await.unwrap();
     let all = words(&told(&mut tree));
     assert_eq!(all.first().unwrap(), "team: starts");
-    assert_eq!(all.iter().filter(|word| *word == "team/inner: starts").count(), 1);
+    assert_eq!(
+        all.iter()
+            .filter(|word| *word == "team/inner: starts")
+            .count(),
+        1
+    );
     assert_eq!(all, words(&told(&mut run)));
     let own = words(&told(&mut worker));
     assert_eq!(own.first().unwrap(), "team/inner: starts");
@@ -343,7 +352,11 @@ async fn a_run_that_waits_and_goes_on_is_told_of_and_a_dropped_one_ends() {
         Turn::pending(),
     ]);
     let pay = Tool::function("pay", "Pays.", |_: Value| "paid");
-    let agent = watched(model, &observer).tool(pay).on_tool(ask).build().unwrap();
+    let agent = watched(model, &observer)
+        .tool(pay)
+        .on_tool(ask)
+        .build()
+        .unwrap();
     let paused = agent.run("Pay.").await.unwrap();
     let words_of = words(&told(&mut observations));
     assert_eq!(words_of.last().unwrap(), "agent: waits");
@@ -353,7 +366,10 @@ async fn a_run_that_waits_and_goes_on_is_told_of_and_a_dropped_one_ends() {
     let request = AgentRequest::resume(paused.checkpoint()).with_resolutions([yes]);
     agent.run(request).await.unwrap();
     let words_of = words(&told(&mut observations));
-    assert!(words_of.contains(&"agent: pay = paid".to_owned()), "{words_of:?}");
+    assert!(
+        words_of.contains(&"agent: pay = paid".to_owned()),
+        "{words_of:?}"
+    );
 
     let mut run = Box::pin(agent.run("Once more."));
     assert!(futures::poll!(&mut run).is_pending());

@@ -47,12 +47,7 @@ impl Recorded for AgentRequest {
         (span, ())
     }
 
-    fn begin(
-        request: &mut Self,
-        (): (),
-        _: &Arc<Telemetry>,
-        context: &mut Context,
-    ) -> AgentRecord {
+    fn begin(request: &mut Self, (): (), _: &Arc<Telemetry>, context: &mut Context) -> AgentRecord {
         AgentRecord {
             name: request.context().agent().to_owned(),
             is_team: request.is_for_team(),

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use opentelemetry::Context;
-use tower_agent::call::CallKind;
 use tower_agent::Message;
+use tower_agent::call::CallKind;
 use tower_agent::message::Messages;
 
 /// An agent or a team whose call is recorded. It is in the context of everything inside that call.

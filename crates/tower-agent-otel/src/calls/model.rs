@@ -284,7 +284,9 @@ impl Watched {
     /// Returns what the call has reached: what the model has reported, or else what was expected.
     fn target(&self) -> Target {
         let mut target = Target::reported(&self.0.target).or(self.0.expected.clone());
-        target.provider.get_or_insert_with(|| UNKNOWN_PROVIDER.into());
+        target
+            .provider
+            .get_or_insert_with(|| UNKNOWN_PROVIDER.into());
         target
     }
 }

@@ -43,12 +43,7 @@ impl Recorded for ToolRequest {
         (span, ())
     }
 
-    fn begin(
-        request: &mut Self,
-        (): (),
-        _: &Arc<Telemetry>,
-        context: &mut Context,
-    ) -> ToolRecord {
+    fn begin(request: &mut Self, (): (), _: &Arc<Telemetry>, context: &mut Context) -> ToolRecord {
         if let Some(caller) = Caller::current() {
             caller.count(CallKind::Tool);
         }

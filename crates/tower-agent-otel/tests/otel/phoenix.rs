@@ -63,8 +63,9 @@ fn ask(server: &Process, query: &str) -> Value {
 
 /// Returns the nodes of a list of the project, in the order in which they began.
 fn list(server: &Process, name: &str, fields: &str) -> Vec<Value> {
-    let query =
-        format!("{{ projects {{ edges {{ node {{ {name} {{ edges {{ node {{ {fields} }} }} }} }} }} }} }}");
+    let query = format!(
+        "{{ projects {{ edges {{ node {{ {name} {{ edges {{ node {{ {fields} }} }} }} }} }} }} }}"
+    );
     let project = ask(server, &query);
     let kind = name.split('(').next().unwrap();
     let edges = project[kind]["edges"].as_array().unwrap();
@@ -161,9 +162,15 @@ async fn a_backend_lists_what_was_asked_and_answered_and_keeps_sessions_whole() 
         "Pays bills."
     );
     let mut payments = Vec::new();
-    for span in spans.iter().filter(|span| span["name"] == "execute_tool pay") {
+    for span in spans
+        .iter()
+        .filter(|span| span["name"] == "execute_tool pay")
+    {
         let is_waiting = attributes(span)["tower_agent"]["waiting"] == true;
-        payments.push((is_waiting, span["output"]["value"].as_str().map(str::to_owned)));
+        payments.push((
+            is_waiting,
+            span["output"]["value"].as_str().map(str::to_owned),
+        ));
     }
     let paid = r#"{"paid":7}"#.to_owned();
     assert_eq!(payments, [(true, None), (false, Some(paid))]);

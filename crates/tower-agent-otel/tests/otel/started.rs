@@ -2,14 +2,10 @@
 
 use std::sync::{Arc, Mutex};
 
-use opentelemetry::trace::{
-    Link, SpanKind, TraceContextExt, TraceId, TraceState, TracerProvider,
-};
+use opentelemetry::trace::{Link, SpanKind, TraceContextExt, TraceId, TraceState, TracerProvider};
 use opentelemetry::{Context, KeyValue, global};
 use opentelemetry_sdk::propagation::TraceContextPropagator;
-use opentelemetry_sdk::trace::{
-    SamplingDecision, SamplingResult, SdkTracerProvider, ShouldSample,
-};
+use opentelemetry_sdk::trace::{SamplingDecision, SamplingResult, SdkTracerProvider, ShouldSample};
 use serde_json::json;
 use tower::{ServiceBuilder, service_fn};
 use tower_agent::context::ConversationId;
@@ -119,7 +115,11 @@ async fn a_sampler_sees_what_conventions_want_at_the_start_and_the_model_is_sent
         ("server.address", "models.test"),
         ("server.port", "8080"),
     ] {
-        assert_eq!(notes.of("chat", key), [None, Some(value.to_owned())], "{key}");
+        assert_eq!(
+            notes.of("chat", key),
+            [None, Some(value.to_owned())],
+            "{key}"
+        );
     }
 
     let sent = sent.lock().unwrap();
