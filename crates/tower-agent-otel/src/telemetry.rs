@@ -68,8 +68,10 @@ impl Telemetry {
             .or_else(|| kept.map(str::to_owned))
             .unwrap_or_else(|| run.run_id().to_owned());
         // Private state is part of the checkpoint, and neither extensions nor the session's state are:
-        // a run that goes on later would otherwise be in another conversation.
-        if kept != Some(&*id) {
+        // a run that goes on later would otherwise be in another conversation. A sub-agent may have been
+        // given an id of its own, which is not that of the run.
+        let is_outermost = !run.path().contains('/');
+        if is_outermost && kept != Some(&*id) {
             private.set(CONVERSATION, id.clone());
         }
         id
