@@ -13,7 +13,7 @@ use super::replay::ReplayHandlers;
 use super::tool_call_scope::ToolCallScope;
 use super::values::Values;
 use crate::call_kind::CallKind;
-use crate::conversation::{CallName, Record};
+use crate::conversation::{CallName, ConversationRecord};
 use crate::error::{Error, ErrorKind, Resolution};
 use crate::lock::lock;
 use crate::message::{Message, Usage};
@@ -60,7 +60,7 @@ impl Run {
 /// The place of an agent's messages.
 #[derive(Clone, Default)]
 pub(super) struct RecordPlace {
-    pub(super) record: Record,
+    pub(super) record: ConversationRecord,
     /// The path from the agent that opened the record to this one.
     pub(super) path: Arc<str>,
     /// The number of messages when this agent joined; `None` if it opened the record.
