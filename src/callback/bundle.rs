@@ -287,7 +287,7 @@ impl Bundle {
         self
     }
 
-    /// Adds an observer, which is [told](crate::stream::observer) what happens in the agent and in all agents
+    /// Adds an observer, which is [told](crate::stream::observer()) what happens in the agent and in all agents
     /// inside it, wherever the bundle is registered.
     ///
     /// An observer changes no call and delays none. Runs of an agent without one pay nothing for it.

@@ -18,7 +18,7 @@ use crate::error::{Error, ErrorKind, Resolution};
 use crate::lock::lock;
 use crate::message::{Message, Usage};
 use crate::state::State;
-use crate::stream::Listeners;
+use crate::stream::{Listeners, ObservedRun};
 
 /// The settings of a request for its run. The run chooses those that are not set.
 #[derive(Clone, Default)]
@@ -43,12 +43,20 @@ pub(super) struct Run {
     pub(super) replay_handlers: ReplayHandlers,
     begun: OnceLock<()>,
     conversations: AtomicU32,
+    /// The run as its observers see it, once it has one.
+    observed: OnceLock<Arc<ObservedRun>>,
 }
 
 impl Run {
     /// Marks that the first agent is called: from now on changes of the state are events.
     fn begin(&self) {
         self.begun.get_or_init(|| self.state.begin());
+    }
+
+    /// Returns the run as its observers see it.
+    pub(super) fn observed(&self) -> Arc<ObservedRun> {
+        let observed = self.observed.get_or_init(|| ObservedRun::new(self.id.clone()));
+        observed.clone()
     }
 
     /// Returns the number of another conversation of the run's caller, from 0.
@@ -168,6 +176,7 @@ impl Scope {
             replay_handlers: ReplayHandlers::default(),
             begun: OnceLock::new(),
             conversations: AtomicU32::new(0),
+            observed: OnceLock::new(),
         };
         Self {
             resolutions,

@@ -349,7 +349,7 @@ impl RunContext {
     }
 
     /// Emits a custom event, [`EventKind::Custom`], on the run's stream. Waits while the consumer
-    /// is slow. An [observer](crate::stream::observer) is told of it as well. Has no effect on a run that is
+    /// is slow. An [observer](crate::stream::observer()) is told of it as well. Has no effect on a run that is
     /// neither streamed nor observed.
     ///
     /// ```
@@ -675,7 +675,7 @@ impl RunContext {
             let streamed = scope.listeners.emitter.as_ref();
             let streamed = streamed.map(EventEmitter::invocation);
             scope.listeners.observed = Observed::enter(
-                &scope.run.id,
+                || scope.run.observed(),
                 above,
                 observers,
                 streamed,

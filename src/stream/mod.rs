@@ -32,7 +32,7 @@
 //! # Observers
 //!
 //! A stream has one consumer, and it drives the run. Somebody who only watches takes an
-//! [`observer`]: it is told of every run, streamed or not, and no run waits for it.
+//! [`observer()`]: it is told of every run, streamed or not, and no run waits for it.
 
 mod attempt;
 mod call;
@@ -63,7 +63,7 @@ pub use self::event::{
 pub use self::event_stream::EventStream;
 pub(crate) use self::listeners::Listeners;
 pub use self::mapper::{MapFn, Mapper, map_fn};
-pub(crate) use self::observed::Observed;
+pub(crate) use self::observed::{Observed, ObservedRun};
 pub use self::observer::{Observation, Observations, Observer, observer};
 pub use self::piece::Piece;
 pub use self::unfinished::Unfinished;

@@ -19,8 +19,8 @@ struct ObservedAgent {
     observers: Vec<Observer>,
 }
 
-/// Data shared by the observed agents of a run.
-struct ObservedRun {
+/// Data shared by the observed agents of a run, whoever observes which of them.
+pub(crate) struct ObservedRun {
     id: Arc<str>,
     /// The number of the next event. Locked while an event is told, so that every observer is told in the
     /// order of the numbers.
@@ -28,11 +28,21 @@ struct ObservedRun {
     invocations: AtomicU32,
 }
 
+impl ObservedRun {
+    pub(crate) fn new(id: Arc<str>) -> Arc<Self> {
+        Arc::new(Self {
+            id,
+            next: Mutex::new(0),
+            invocations: AtomicU32::new(0),
+        })
+    }
+}
+
 impl Observed {
-    /// Returns an agent of the run `id` as its observers see it: those of its caller, and `more`.
-    /// `streamed` is its invocation in the stream of the run, if there is one.
+    /// Returns an agent of a run as its observers see it: those of its caller, and `more`. `run` returns the
+    /// run, and `streamed` is the agent's invocation in the stream of the run, if there is one.
     pub(crate) fn enter(
-        id: &Arc<str>,
+        run: impl FnOnce() -> Arc<ObservedRun>,
         caller: Option<&Self>,
         more: &[Observer],
         streamed: Option<&Arc<Invocation>>,
@@ -52,14 +62,7 @@ impl Observed {
         if observers.is_empty() {
             return None;
         }
-        let run = match caller {
-            Some(caller) => caller.0.run.clone(),
-            None => Arc::new(ObservedRun {
-                id: id.clone(),
-                next: Mutex::new(0),
-                invocations: AtomicU32::new(0),
-            }),
-        };
+        let run = run();
         let invocation = match streamed {
             // The stream and the observers name an agent alike.
             Some(streamed) => streamed.clone(),
@@ -68,7 +71,7 @@ impl Observed {
                 let caller = caller.map(|caller| caller.0.invocation.clone());
                 let goes_on = goes_on && caller.is_some();
                 Arc::new(Invocation {
-                    id: format!("{id}-a{number}").into(),
+                    id: format!("{}-a{number}", run.id).into(),
                     number,
                     path,
                     tool_call: tool_call.filter(|_| caller.is_some() && !goes_on),

@@ -30,8 +30,8 @@ pub struct Observations(Arc<Queue>);
 pub struct Observation {
     /// The run's id.
     pub run: Arc<str>,
-    /// The event. Its number counts what the run has told since its first observed agent started: where a
-    /// number is missing, an event was [dropped](Observations::dropped).
+    /// The event. Its number counts what the run has told its observers: where one is missing, it was told to
+    /// others alone, or [dropped](Observations::dropped).
     pub event: Event,
 }
 

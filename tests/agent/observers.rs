@@ -337,6 +337,29 @@ async fn observers_of_a_tree_an_agent_and_a_run_are_each_told_once() {
 }
 
 #[tokio::test]
+async fn an_observer_of_two_members_can_tell_them_apart() {
+    let (observer, mut observations) = stream::observer(1024);
+    let member = |name: &str| {
+        watched(ScriptedModel::new([Turn::from_text(name)]), &observer)
+            .name(name)
+            .build()
+            .unwrap()
+    };
+    let team = Agent::parallel("team")
+        .agents([member("one"), member("two")])
+        .build()
+        .unwrap();
+    team.run("?").await.unwrap();
+    let told = told(&mut observations);
+    let numbers: Vec<_> = told.iter().map(|told| told.event.number).collect();
+    assert_eq!(numbers, Vec::from_iter(0..told.len() as u64));
+    let mut ids: Vec<_> = told.iter().map(|told| &told.event.invocation.id).collect();
+    ids.sort();
+    ids.dedup();
+    assert_eq!(ids.len(), 2);
+}
+
+#[tokio::test]
 async fn a_run_that_waits_and_goes_on_is_told_of_and_a_dropped_one_ends() {
     let (observer, mut observations) = stream::observer(1024);
     let ask = before_tool(|request| {
