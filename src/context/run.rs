@@ -55,7 +55,9 @@ impl Run {
 
     /// Returns the run as its observers see it.
     pub(super) fn observed(&self) -> Arc<ObservedRun> {
-        let observed = self.observed.get_or_init(|| ObservedRun::new(self.id.clone()));
+        let observed = self
+            .observed
+            .get_or_init(|| ObservedRun::new(self.id.clone()));
         observed.clone()
     }
 

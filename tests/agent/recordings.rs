@@ -10,7 +10,7 @@ use futures::StreamExt;
 use serde_json::{Value, json};
 use tower::{Layer, ServiceExt};
 use tower_agent::message::Metadata;
-use tower_agent::stream::Event;
+use tower_agent::stream::{Event, EventKind};
 use tower_agent::testing::recording::{Recordable, Recorded};
 use tower_agent::testing::{Recording, RecordingError, ScriptedModel, Turn};
 use tower_agent::{
