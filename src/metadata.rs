@@ -19,6 +19,8 @@ struct MetadataFields {
     #[serde(skip_serializing_if = "Option::is_none")]
     provider: Option<Cow<'static, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    response_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     model: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     endpoint: Option<String>,
@@ -58,6 +60,12 @@ impl Metadata {
     #[must_use]
     pub fn provider(&self) -> Option<&str> {
         self.0.as_ref()?.provider.as_deref()
+    }
+
+    /// Returns the provider's id of the response, such as `chatcmpl-7`.
+    #[must_use]
+    pub fn response_id(&self) -> Option<&str> {
+        self.0.as_ref()?.response_id.as_deref()
     }
 
     /// Returns the model that served the call, which may be a dated version of the requested one.
@@ -146,6 +154,12 @@ impl Metadata {
     #[must_use]
     pub fn with_provider(self, name: impl Into<Cow<'static, str>>) -> Self {
         self.update(|fields| fields.provider = Some(name.into()))
+    }
+
+    /// Sets the provider's id of the response.
+    #[must_use]
+    pub fn with_response_id(self, id: impl Into<String>) -> Self {
+        self.update(|fields| fields.response_id = Some(id.into()))
     }
 
     /// Sets the model that served the call.

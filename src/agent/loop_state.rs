@@ -20,7 +20,7 @@ use crate::model::{ModelRequest, ModelResponse, Settings, Written};
 use crate::on_drop::OnDrop;
 use crate::panic::catch;
 use crate::run::{AgentRequest, AgentResponse, BoxAgent, EndReason};
-use crate::stream::{DeltaSender, EventEmitter, EventKind};
+use crate::stream::{DeltaSender, EventEmitter, EventKind, Listeners};
 use crate::tool::{InvalidTool, ToolDeclaration, ToolSet};
 
 /// The loop at the bottom of an agent's stack.
@@ -64,7 +64,7 @@ pub(super) struct LoopState<'a> {
     /// The context of the current turn.
     turn: RunContext,
     /// Set between the events for the start and the end of a turn.
-    step: Option<OnDrop<(EventEmitter, u32)>>,
+    step: Option<OnDrop<(Listeners, u32)>>,
 }
 
 impl<'a> LoopState<'a> {
@@ -177,6 +177,7 @@ impl<'a> LoopState<'a> {
                 .await;
             emitter.emit_results(added).await;
         }
+        self.context.observe_results(added);
         let agents = &self.config.sub_agents;
         match whose_turn(self.context, agents, &self.transcript.messages()) {
             Ok(Some(index)) => return boxed(|| self.take_over(&agents[index])).await.map(Some),
@@ -223,8 +224,9 @@ impl<'a> LoopState<'a> {
         };
         self.transcript.push(again);
         self.step = None;
-        if let Some(emitter) = self.turn.emitter() {
-            emitter.emit(EventKind::AnswerRejected { error }).await;
+        if self.turn.is_told() {
+            let rejected = EventKind::AnswerRejected { error };
+            self.turn.listeners().tell(rejected).await;
         }
         Ok(None)
     }
@@ -259,15 +261,13 @@ impl<'a> LoopState<'a> {
         let is_beyond_limit = self.is_beyond_limit();
         self.turn.begin_turn(self.iterations, is_beyond_limit);
         self.iterations += 1;
-        let emitter = self.turn.emitter().cloned();
         let id = self.transcript.mint();
-        let result = match &emitter {
-            None => {
-                let call = self.config.model.make(self.model_request(&id));
-                self.answer(call, &id, None).await
-            }
+        let result = if self.turn.is_told() {
             // Apart, so that there is no room for it where nobody watches.
-            Some(emitter) => boxed(|| self.show_answer(emitter, &id)).await,
+            boxed(|| self.tell_answer(&id)).await
+        } else {
+            let call = self.config.model.make(self.model_request(&id));
+            self.answer(call, &id, None).await
         };
         match result {
             Ok(response) => {
@@ -315,24 +315,41 @@ impl<'a> LoopState<'a> {
             .is_some_and(|answering| answering.is_by_tool())
     }
 
-    /// Calls the model, and streams its response.
-    async fn show_answer(
-        &mut self,
-        emitter: &EventEmitter,
-        id: &MessageId,
-    ) -> Result<ModelResponse> {
+    /// Calls the model, and tells of the turn.
+    async fn tell_answer(&mut self, id: &MessageId) -> Result<ModelResponse> {
         let iteration = self.turn.iteration();
+        let listeners = self.turn.listeners().clone();
         self.step = Some(OnDrop::new(
-            (emitter.clone(), iteration),
-            |(emitter, iteration)| {
-                emitter.note(EventKind::StepFinished {
+            (listeners, iteration),
+            |(listeners, iteration)| {
+                listeners.note(EventKind::StepFinished {
                     iteration: *iteration,
                 });
             },
         ));
-        emitter.emit(EventKind::StepStarted { iteration }).await;
-        let sink = DeltaSender::new(emitter.clone(), id.clone());
+        let started = EventKind::StepStarted { iteration };
+        self.turn.listeners().tell(started).await;
         let before = self.turn.agent_usage();
+        self.turn.begin_attempts();
+        let result = match self.turn.emitter() {
+            Some(emitter) => self.show_answer(emitter, id).await,
+            None => {
+                let call = self.config.model.make(self.model_request(id));
+                self.answer(call, id, None).await
+            }
+        };
+        // As a difference, since attempts that have failed used tokens as well.
+        let usage = Box::new(self.turn.agent_usage() - before);
+        if *usage != Usage::default() {
+            let used = EventKind::Usage { usage };
+            self.turn.listeners().tell(used).await;
+        }
+        result
+    }
+
+    /// Calls the model, and streams its response.
+    async fn show_answer(&self, emitter: &EventEmitter, id: &MessageId) -> Result<ModelResponse> {
+        let sink = DeltaSender::new(emitter.clone(), id.clone());
         let mut call = OnDrop::new(sink.clone(), |sink| sink.drop_call());
         let request = self.model_request(id).with_delta_sender(sink);
         let result = self
@@ -343,13 +360,11 @@ impl<'a> LoopState<'a> {
             .ok()
             .filter(|answer| !self.says_nothing(answer))
             .map(|answer| (answer.message(), answer.attempt()));
+        if let Err(error) = &result {
+            call.fail(error.kind());
+        }
         call.settle(answer).await;
         call.disarm();
-        // As a difference, since attempts that have failed used tokens as well.
-        let usage = Box::new(self.turn.agent_usage() - before);
-        if *usage != Usage::default() {
-            emitter.emit(EventKind::Usage { usage }).await;
-        }
         result
     }
 
@@ -487,6 +502,7 @@ impl<'a> LoopState<'a> {
             results.push((name, result));
         }
         self.transcript.answer(&results);
+        self.context.observe_results(&results);
         if let Some(emitter) = self.context.emitter() {
             emitter.emit_results(&results).await;
         }

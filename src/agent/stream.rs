@@ -183,6 +183,13 @@ impl RunStream {
         self.events.take_ready()
     }
 
+    /// Takes the event that is ready.
+    #[inline]
+    pub fn take_event(&mut self) -> Option<Event> {
+        self.events.leave();
+        self.events.take_event()
+    }
+
     /// Reads the stream to its end, and returns the response of the run.
     ///
     /// # Errors
@@ -245,8 +252,7 @@ impl Stream for RunStream {
         if !ready!(self.poll_ready(cx)) {
             return Poll::Ready(None);
         }
-        self.events.leave();
-        Poll::Ready(self.events.take_event())
+        Poll::Ready(self.take_event())
     }
 }
 

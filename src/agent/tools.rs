@@ -64,6 +64,7 @@ impl ToolTurn<'_> {
         // Results are kept even if another call fails the run: the run may have been interrupted as
         // well, and resume.
         let stopped = self.transcript.end_turn();
+        self.context.observe_results(&stopped);
         if let Some(emitter) = self.context.emitter() {
             for (name, result) in &stopped {
                 emitter.note_answer(name, result);
@@ -137,14 +138,17 @@ impl ToolTurn<'_> {
         // Before it is recorded, so that the transcript and the stream show the same ids.
         slot.identify(&made.name);
         let is_answered = !slot.answers().is_empty();
-        let emitter = self.context.emitter().filter(|_| is_answered);
-        let shown = emitter.map(|emitter| (emitter, slot.clone()));
+        let shown = (is_answered && self.context.is_told()).then(|| slot.clone());
         // Recorded before it is emitted: a checkpoint has every result that a consumer has seen.
         self.transcript.keep(made.index, slot);
         if is_answered {
             made.context.forget_call();
         }
-        let (emitter, slot) = shown?;
+        let slot = shown?;
+        if let Some(observed) = self.context.observed() {
+            observed.tell_results(&made.name, slot.answers());
+        }
+        let emitter = self.context.emitter()?;
         Some(emitter.emit_answers(&made.name, slot.answers()))
     }
 
@@ -168,6 +172,9 @@ impl ToolTurn<'_> {
         made.name.identify_result(&mut result);
         let results = self.transcript.fail(made.index, result);
         made.context.forget_call();
+        if let Some(observed) = self.context.observed() {
+            observed.tell_results(&made.name, &results);
+        }
         if let Some(emitter) = self.context.emitter() {
             for result in &results {
                 emitter.note_answer(&made.name, result);

@@ -60,6 +60,8 @@ pub struct AgentRequest {
     after_says_all: bool,
     takes_turn: bool,
     is_for_team: bool,
+    /// The description of the called agent.
+    description: Option<Arc<str>>,
     answer_format: Option<AnswerFormat>,
 }
 
@@ -350,6 +352,11 @@ impl AgentRequest {
         self.after_says_all = after_says_all;
     }
 
+    /// Sets the description of the called agent.
+    pub(crate) fn describe(&mut self, description: &Arc<str>) {
+        self.description = Some(description.clone());
+    }
+
     /// Sets the record to which the agent writes its messages.
     pub(crate) fn with_record(mut self, record: ConversationRecord) -> Self {
         self.record = record;
@@ -399,6 +406,13 @@ impl AgentRequest {
     #[must_use]
     pub fn is_for_team(&self) -> bool {
         self.is_for_team
+    }
+
+    /// Returns the [description](crate::Agent::description) of the called agent. Empty before the
+    /// agent has received the request.
+    #[must_use]
+    pub fn agent_description(&self) -> &str {
+        self.description.as_deref().unwrap_or_default()
     }
 
     /// Returns the conversation so far.

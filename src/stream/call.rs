@@ -12,7 +12,7 @@ use super::event::{EventKind, ToolCallStart};
 use super::message_builder::{self, shows_same};
 use super::unfinished::Unfinished;
 use crate::error::{Error, ErrorKind, Result};
-use crate::message::{Message, MessageId};
+use crate::message::{Message, MessageId, Usage};
 
 /// The events of a run, and the visible state of its running model calls.
 pub(super) type CallChannel = EventChannel<Calls>;
@@ -62,6 +62,8 @@ pub(super) struct VisibleCall {
     live: Option<Live>,
     /// The attempts that were dropped before they finished.
     unfinished: Vec<Unfinished>,
+    /// The kind of the error of the last attempt that failed.
+    failure: Option<ErrorKind>,
     is_over: bool,
 }
 
@@ -77,7 +79,7 @@ struct Live {
 enum LivePhase {
     Writing,
     /// It was dropped before it finished.
-    Abandoned,
+    Abandoned(Unfinished),
     /// It has finished, and `sent` was visible. Only attempts that started later replace it.
     Finished {
         sent: Message,
@@ -89,15 +91,21 @@ impl Live {
     fn yields_to(&self, attempt: u32) -> bool {
         match self.phase {
             LivePhase::Writing => false,
-            LivePhase::Abandoned => true,
+            LivePhase::Abandoned(_) => true,
             LivePhase::Finished { attempts, .. } => attempt >= attempts,
         }
     }
 
-    fn discard(mut self, out: &mut EventBatch<'_>) {
+    fn discard(mut self, error: Option<ErrorKind>, out: &mut EventBatch<'_>) {
         self.blocks.close(out);
+        let usage = match self.phase {
+            LivePhase::Abandoned(received) => received.usage,
+            LivePhase::Writing | LivePhase::Finished { .. } => Usage::default(),
+        };
         out.push(EventKind::AttemptDiscarded {
             message: self.blocks.message,
+            error,
+            usage: Box::new(usage),
         });
     }
 }
@@ -109,6 +117,7 @@ impl VisibleCall {
             attempts: 0,
             live: None,
             unfinished: Vec::new(),
+            failure: None,
             is_over: false,
         }
     }
@@ -128,6 +137,11 @@ impl VisibleCall {
     /// Returns what had been received of the attempts that did not finish.
     pub(super) fn unfinished(&self) -> &[Unfinished] {
         &self.unfinished
+    }
+
+    /// Records the error of an attempt, or of the call.
+    pub(super) fn fail(&mut self, kind: ErrorKind) {
+        self.failure = Some(kind);
     }
 
     /// Returns the id of the message that shows an attempt.
@@ -181,7 +195,7 @@ impl VisibleCall {
         }
         // One attempt is visible at a time, so the earlier one is taken back first.
         if let Some(void) = self.live.take() {
-            void.discard(out);
+            void.discard(self.failure, out);
         }
         let mut blocks = Blocks::new(self.message(attempt));
         draft.into_iter().for_each(|delta| blocks.write(delta, out));
@@ -240,7 +254,7 @@ impl VisibleCall {
         self.unfinished.push(received);
         match &mut self.live {
             Some(live) if live.attempt == attempt && matches!(live.phase, LivePhase::Writing) => {
-                live.phase = LivePhase::Abandoned;
+                live.phase = LivePhase::Abandoned(received);
             }
             _ => {}
         }
@@ -272,7 +286,7 @@ impl VisibleCall {
                     });
                 }
                 // The call has failed, or its response came from an attempt that was not visible.
-                _ => live.discard(out),
+                _ => live.discard(self.failure, out),
             }
         }
         if let Some((message, _)) = answer

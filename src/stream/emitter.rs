@@ -216,6 +216,11 @@ impl EventEmitter {
         CallHandle::new(self.0.run.channel.clone(), id)
     }
 
+    /// Returns the agent as the events name it.
+    pub(crate) fn invocation(&self) -> &Arc<Invocation> {
+        &self.0.invocation
+    }
+
     /// Returns the prefix of the ids in the stream.
     pub(crate) fn run_name(&self) -> &Arc<str> {
         &self.0.run.name
@@ -274,7 +279,11 @@ impl EventEmitter {
         });
         let add = |_: &mut Calls, out: &mut EventBatch<'_>| {
             for message in discarded {
-                out.push(EventKind::AttemptDiscarded { message });
+                out.push(EventKind::AttemptDiscarded {
+                    message,
+                    error: None,
+                    usage: Box::default(),
+                });
             }
         };
         self.emit_all(add).await;
@@ -424,7 +433,12 @@ impl<'a, T> InOrder<'a, T> {
 }
 
 fn push_results(call: &CallName, message: &Message, out: &mut EventBatch<'_>) {
-    for result in message.tool_results().cloned() {
+    results(call, message).for_each(|result| out.push(result));
+}
+
+/// Returns the events of the results of a tool call in a message.
+pub(super) fn results(call: &CallName, message: &Message) -> impl Iterator<Item = EventKind> {
+    message.tool_results().cloned().map(|result| {
         let ToolResult {
             call_id,
             name,
@@ -433,7 +447,7 @@ fn push_results(call: &CallName, message: &Message, out: &mut EventBatch<'_>) {
             is_error_text,
         } = result;
         let message = message.id().map(MessageId::to_shared);
-        out.push(EventKind::ToolResult(Box::new(ToolCallResult {
+        EventKind::ToolResult(Box::new(ToolCallResult {
             id: call.in_stream(),
             call_id,
             message: message.unwrap_or_default(),
@@ -441,8 +455,8 @@ fn push_results(call: &CallName, message: &Message, out: &mut EventBatch<'_>) {
             parts,
             is_error,
             is_error_text,
-        })));
-    }
+        }))
+    })
 }
 
 impl fmt::Debug for EventEmitter {

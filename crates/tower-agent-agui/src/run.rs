@@ -161,8 +161,8 @@ impl ActiveRun {
     #[inline(never)]
     fn hear(&mut self) -> Option<Event> {
         let agent = self.agent.as_mut()?;
-        let invocation = agent.ready()?.0.clone();
-        let event = stream::Event::new(invocation, agent.take_ready()?);
+        agent.ready()?;
+        let event = agent.take_event()?;
         self.catch_up();
         let progress = match &event.kind {
             EventKind::RunFinished | EventKind::RunInterrupted { .. } => Progress::Ended,

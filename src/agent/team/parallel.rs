@@ -123,6 +123,7 @@ pub(super) async fn run(team: &TeamConfig, request: &AgentRequest) -> Result<Age
     }
     if is_cut {
         let closed = tally.close_calls();
+        context.observe_results(&closed);
         if let Some(emitter) = context.emitter() {
             emitter.emit_results(&closed).await;
         }

@@ -17,6 +17,7 @@ fn call(team: Arc<TeamConfig>, mut request: AgentRequest) -> BoxCallFuture<Agent
     BoxCallFuture::new(async move {
         // Once for all its members.
         let added = make_whole(request.messages_mut());
+        request.context().observe_results(&added);
         if let Some(emitter) = request.context().emitter() {
             let new_from = request.messages().len();
             let mut conversation = request.context().begin(request.messages()).into_arrived();

@@ -124,6 +124,9 @@ fn without_cost(metadata: &Metadata) -> Metadata {
     if let Some(id) = metadata.request_id() {
         replayed = replayed.with_request_id(id);
     }
+    if let Some(id) = metadata.response_id() {
+        replayed = replayed.with_response_id(id);
+    }
     if let Some(model) = metadata.model() {
         replayed = replayed.with_model(model);
     }

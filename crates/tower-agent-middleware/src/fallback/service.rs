@@ -9,9 +9,10 @@ use pin_project_lite::pin_project;
 use tower::Service;
 use tower::util::{Oneshot, ServiceExt};
 
-use tower_agent::call::{BoxCallFuture, Request};
+use tower_agent::call::{BoxCallFuture, Request, tell_failure};
 use tower_agent::error::{CallSite, Error, ErrorKind, Result};
 use tower_agent::model::{BoxModel, ModelRequest, ModelResponse, ModelService};
+use tower_agent::stream::NextAttempt;
 
 use crate::predicate::ErrorPredicate;
 
@@ -197,6 +198,7 @@ impl FallbackProgress {
         let of = plan.others.len() + 1;
         // Not the error itself: an outer layer may redact its text.
         tracing::warn!(%call, asked = called, of, %kind, "falling back to next model");
+        tell_failure(&self.request, kind, NextAttempt::Fallback);
         Ok(model.clone().oneshot(for_another(&self.request)))
     }
 

@@ -168,11 +168,13 @@ impl ResponseHead {
 }
 
 fn completed(mut metadata: Metadata, decoder: &impl Decoder, config: &Config) -> Metadata {
-    // The header's id is the one that a provider's support asks for.
-    if metadata.request_id().is_none()
-        && let Some(id) = decoder.id()
-    {
-        metadata = metadata.with_request_id(config.secrets.hide(id));
+    if let Some(id) = decoder.id() {
+        let id = config.secrets.hide(id);
+        // The header's id is the one that a provider's support asks for.
+        if metadata.request_id().is_none() {
+            metadata = metadata.with_request_id(id.clone());
+        }
+        metadata = metadata.with_response_id(id);
     }
     if let Some(model) = decoder.model() {
         metadata = metadata.with_model(config.secrets.hide(model));

@@ -131,6 +131,8 @@ where
         // Set before the call, so that a layer outside can name the model even if it fails.
         if let Some(target) = request.extensions().get::<ModelTarget>() {
             target.set(P::PROVIDER, call.model());
+            let base = &self.config.base;
+            target.set_server(base.host(), base.port());
         }
         let mut config = self.config.clone();
         if let Some(headers) = request.extensions().get::<RequestHeaders>() {
