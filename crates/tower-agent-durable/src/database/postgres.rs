@@ -10,7 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::migrations::{self, POSTGRES, migrator};
 use super::or_failure::{OrFailure, is_busy};
-use super::sql::{Row, Sql, Transaction, Value, Wait, query};
+use super::sql::{Dialect, Row, Sql, Transaction, Value, Wait, query};
 use crate::error::StoreError;
 
 /// The default time for which a call waits for a connection.
@@ -199,6 +199,10 @@ struct PostgresWrite {
 }
 
 impl Sql for Postgres {
+    fn dialect(&self) -> Dialect {
+        Dialect::Postgres
+    }
+
     fn begin(&self, wait: Wait) -> BoxFuture<'_, Result<Box<dyn Transaction>, StoreError>> {
         Box::pin(async move {
             let begun: Box<dyn Transaction> = Box::new(self.begin_in_turn(wait).await?);

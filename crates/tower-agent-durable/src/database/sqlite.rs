@@ -14,7 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::migrations::{self, SQLITE, migrator};
 use super::or_failure::{OrFailure, is_busy};
-use super::sql::{Row, Sql, Transaction, Value, Wait, query};
+use super::sql::{Dialect, Row, Sql, Transaction, Value, Wait, query};
 use crate::error::StoreError;
 
 /// The default time for which a write waits for others.
@@ -267,6 +267,10 @@ impl SqliteWrite {
 }
 
 impl Sql for Sqlite {
+    fn dialect(&self) -> Dialect {
+        Dialect::Sqlite
+    }
+
     fn begin(&self, wait: Wait) -> BoxFuture<'_, Result<Box<dyn Transaction>, StoreError>> {
         Box::pin(async move {
             let write: Box<dyn Transaction> = Box::new(self.begin_in_turn(wait).await?);

@@ -197,6 +197,8 @@ mod run_end;
 mod run_info;
 mod run_key;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod run_messages;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod run_query;
 mod run_service;
 mod run_status;

@@ -3,12 +3,15 @@ use std::time::SystemTime;
 
 use tower_agent::AgentRequest;
 use tower_agent::agent::SavedRequest;
+use tower_agent::message::Messages;
 
 use super::error::JournalError;
 use super::intent::Intent;
 use super::next_request::next_request;
+use super::run_end::RunEnd;
 use super::run_info::RunInfo;
 use super::run_key::RunKey;
+use super::run_messages::{self, RunMessages};
 use super::run_query::RunQuery;
 use super::run_status::RunStatus;
 use super::run_summary::RunSummary;
@@ -98,7 +101,7 @@ const STEPS: &str = "\
     JOIN tower_agent_runs r ON r.id = s.run WHERE r.owner = $1 AND r.run = $2 ORDER BY s.position";
 
 const REQUEST: &str = "\
-    SELECT r.status, r.ended, i.request FROM tower_agent_runs r \
+    SELECT r.id, r.status, r.ended, r.shared, i.request, i.messages FROM tower_agent_runs r \
     JOIN tower_agent_run_inputs i ON i.run = r.id AND i.number = r.input \
     WHERE r.owner = $1 AND r.run = $2";
 
@@ -227,15 +230,43 @@ impl Runs {
     ///
     /// # Errors
     ///
-    /// Fails if the run does not exist, or was cancelled.
+    /// Fails if the run does not exist, or was cancelled, and with
+    /// [`SessionDeleted`](JournalError::SessionDeleted) if it was begun in a session of this database that was
+    /// deleted.
     pub async fn request(&self, run: impl Into<RunKey>) -> Result<AgentRequest, JournalError> {
         let key = run.into();
         let rows = self.0.read(REQUEST, &values(&key)?).await?;
         let row = rows.first().ok_or_else(|| unknown(&key))?;
         RunStatus::of_open_run(&key.run, row.text("status")?)?;
         let saved: SavedRequest = from_json(row.text("request")?)?;
-        let next = next_request(saved, ended(row)?, SystemTime::now());
+        let places: RunMessages = from_json(row.text("messages")?)?;
+        let mut end = ended(row)?;
+        if let Some(RunEnd::Waiting { checkpoint, .. }) = &mut end {
+            let shared = row.number("shared")?;
+            // All of them are there if the session was deleted before the end was written.
+            if shared > 0 {
+                let request = self.messages(row, &key, &places).await?;
+                let mut all: Messages = request.range(0).take(shared).cloned().collect();
+                all.extend(checkpoint.messages.iter().cloned());
+                checkpoint.messages = all;
+            }
+            let next = next_request(saved, end, SystemTime::now());
+            return Ok(key.request(next));
+        }
+        let saved = saved.with_messages(self.messages(row, &key, &places).await?);
+        let next = next_request(saved, end, SystemTime::now());
         Ok(key.request(next))
+    }
+
+    /// Returns the messages of the latest request.
+    async fn messages(
+        &self,
+        row: &Row,
+        key: &RunKey,
+        places: &RunMessages,
+    ) -> Result<Messages, JournalError> {
+        let texts = places.read(&*self.0, row.number("id")?, &key.run).await?;
+        run_messages::parse(&texts)
     }
 
     /// Cancels a run: its process stops before its next step, and the run cannot continue. A run that has

@@ -2,7 +2,9 @@
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tower_agent::Checkpoint;
 use tower_agent::agent::SavedRequest;
+use tower_agent::message::Messages;
 
 use super::error::JournalError;
 use super::fingerprint;
@@ -14,6 +16,7 @@ use super::open_run::OpenRun;
 use super::record::Record;
 use super::run_end::RunEnd;
 use super::run_key::RunKey;
+use super::run_messages::{self, RunMessages};
 use super::run_status::RunStatus;
 use super::run_summary::RunSummary;
 use super::step_id::StepId;
@@ -38,11 +41,11 @@ const REQUESTS: &str = "\
 const START: &str = "\
     UPDATE tower_agent_runs \
     SET agent = $2, epoch = $3, input = $4, conversation = $5, status = $6, \
-    ended = NULL, summary = NULL WHERE id = $1";
+    ended = NULL, shared = NULL, summary = NULL WHERE id = $1";
 
 const ADD_INPUT: &str = "\
-    INSERT INTO tower_agent_run_inputs (run, number, fingerprint, request) \
-    VALUES ($1, $2, $3, $4)";
+    INSERT INTO tower_agent_run_inputs (run, number, fingerprint, request, messages) \
+    VALUES ($1, $2, $3, $4, $5)";
 
 const CHECK: &str = "\
     UPDATE tower_agent_runs SET updated_at = $3 WHERE owner = $1 AND run = $2 \
@@ -75,12 +78,21 @@ const RELEASE: &str = "\
     DELETE FROM tower_agent_run_steps \
     WHERE run = $1 AND step = $2 AND attempt = $3 AND record IS NULL";
 
-const END: &str = "UPDATE tower_agent_runs SET status = $2, ended = $3, summary = $4 WHERE id = $1";
+const END: &str = "\
+    UPDATE tower_agent_runs SET status = $2, ended = $3, summary = $4, shared = $5 WHERE id = $1";
+
+const COMPLETE: &str = "\
+    UPDATE tower_agent_runs SET status = $2, ended = NULL, summary = NULL, shared = NULL WHERE id = $1";
+
+const LATEST: &str = "SELECT messages FROM tower_agent_run_inputs WHERE run = $1 AND number = $2";
 
 pub(super) async fn start(database: &dyn Sql, input: &Input) -> Result<OpenRun, JournalError> {
     let key = input.key();
     key.check()?;
     let running = RunStatus::Running.as_str();
+    let conversation = &input.request.checkpoint().messages;
+    let (messages, texts) =
+        RunMessages::find(database, conversation, input.session.as_ref()).await?;
     let mut tx = database.begin(Wait::Limited).await?;
     // Creates the row of a new run, and locks the row of a known one until the commit.
     let known = [
@@ -112,14 +124,19 @@ pub(super) async fn start(database: &dyn Sql, input: &Input) -> Result<OpenRun, 
     tx.execute(START, &start).await?;
     if run.input != latest {
         let fingerprint = to_json(&input.fingerprint)?;
-        let request = to_json(&input.request)?;
+        let request = to_json(&input.request.clone().with_messages(Messages::new()))?;
+        let places = to_json(&messages)?;
         let add = [
             id.into(),
             run.input.into(),
             (&fingerprint).into(),
             (&request).into(),
+            (&places).into(),
         ];
         tx.execute(ADD_INPUT, &add).await?;
+        messages
+            .write(&mut *tx, database.dialect(), id, &texts)
+            .await?;
     }
     tx.commit().await?;
     Ok(run)
@@ -268,13 +285,56 @@ pub(super) async fn end(
     end: &RunEnd,
 ) -> Result<(), JournalError> {
     let status = end.status().as_str();
-    let ended = to_json(end)?;
+    if let RunEnd::Completed { .. } = end {
+        // What it has added is in its steps, and its session has the whole.
+        let mut tx = database.begin(Wait::Unlimited).await?;
+        let id = check(&mut *tx, run).await?;
+        tx.execute(COMPLETE, &[id.into(), status.into()]).await?;
+        return Ok(tx.commit().await?);
+    }
     let summary = to_json(&RunSummary::from(end))?;
     let mut tx = database.begin(Wait::Unlimited).await?;
     let id = check(&mut *tx, run).await?;
-    let values = [id.into(), status.into(), (&ended).into(), (&summary).into()];
+    let (ended, shared) = without_shared(&mut *tx, run, id, end).await?;
+    let ended = to_json(&ended)?;
+    let values = [
+        id.into(),
+        status.into(),
+        (&ended).into(),
+        (&summary).into(),
+        shared.into(),
+    ];
     tx.execute(END, &values).await?;
     Ok(tx.commit().await?)
+}
+
+/// Returns the end of a run without the messages with which its request began, and their number.
+async fn without_shared(
+    tx: &mut dyn Transaction,
+    run: &OpenRun,
+    id: i64,
+    end: &RunEnd,
+) -> Result<(RunEnd, u64), JournalError> {
+    let RunEnd::Waiting { checkpoint, state } = end else {
+        return Ok((end.clone(), 0));
+    };
+    let key = run.key();
+    let mut rows = tx.fetch_all(LATEST, &[id.into(), run.input.into()]).await?;
+    let row = rows.pop().ok_or_else(|| unknown(&key))?;
+    let places: RunMessages = from_json(row.text("messages")?)?;
+    let request = match places.read_in(tx, id, &key.run).await {
+        // Deleted while the run worked: the end has all that is left of the conversation.
+        Err(JournalError::SessionDeleted { .. }) => Vec::new(),
+        read => read?,
+    };
+    let shared = run_messages::common(&checkpoint.messages, &request)?;
+    let new = checkpoint.messages.range(shared).cloned().collect();
+    let checkpoint = Checkpoint {
+        head: checkpoint.head.clone(),
+        messages: new,
+    };
+    let state = state.clone();
+    Ok((RunEnd::Waiting { checkpoint, state }, shared as u64))
 }
 
 /// Writes to the step of a lease: its run, its name and the attempt are the first arguments.
@@ -321,7 +381,7 @@ pub(super) fn unknown(key: &RunKey) -> JournalError {
     JournalError::UnknownRun { run }
 }
 
-/// Returns the end of a run, if it has one.
+/// Returns the end of a run that has not completed, if it has one, without the messages of its request.
 pub(super) fn ended(row: &Row) -> Result<Option<RunEnd>, JournalError> {
     Ok(row
         .optional_text("ended")?
