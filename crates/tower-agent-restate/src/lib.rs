@@ -94,6 +94,7 @@ mod journal;
 mod journal_object;
 mod run_handle;
 mod run_object;
+mod user_object;
 mod wire;
 mod worker;
 

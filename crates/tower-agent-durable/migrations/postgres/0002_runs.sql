@@ -54,7 +54,7 @@ CREATE TABLE tower_agent_run_steps (
     position BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     run BIGINT NOT NULL REFERENCES tower_agent_runs (id) ON DELETE CASCADE,
     step TEXT COLLATE "C" NOT NULL,
-    -- The step and its intent, as JSON.
+    -- The step and the hashes of its request, as JSON.
     id TEXT NOT NULL,
     intent TEXT NOT NULL,
     -- The number of the request in which it was last written.

@@ -53,7 +53,7 @@ CREATE TABLE tower_agent_run_steps (
     position INTEGER PRIMARY KEY,
     run INTEGER NOT NULL REFERENCES tower_agent_runs (id) ON DELETE CASCADE,
     step TEXT NOT NULL,
-    -- The step and its intent, as JSON.
+    -- The step and the hashes of its request, as JSON.
     id TEXT NOT NULL,
     intent TEXT NOT NULL,
     -- The number of the request in which it was last written.

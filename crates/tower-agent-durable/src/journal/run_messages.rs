@@ -29,7 +29,8 @@ const ENTRIES: &str = "\
     WHERE e.session = $1 AND e.version <= $2 AND (e.replaced_in IS NULL OR e.replaced_in > $2) \
     ORDER BY e.position";
 
-const OWN: &str = "SELECT position, message FROM tower_agent_run_messages WHERE run = $1 ORDER BY position";
+const OWN: &str =
+    "SELECT position, message FROM tower_agent_run_messages WHERE run = $1 ORDER BY position";
 
 const CUT: &str = "\
     DELETE FROM tower_agent_run_messages WHERE run = $1 AND (position < $2 OR position >= $3)";
@@ -255,7 +256,11 @@ async fn shared_with(
     key: &SessionKey,
     texts: &[String],
 ) -> Result<Option<SessionPart>, JournalError> {
-    let key = [(&*key.app).into(), (&*key.user).into(), (&*key.session).into()];
+    let key = [
+        (&*key.app).into(),
+        (&*key.user).into(),
+        (&*key.session).into(),
+    ];
     let Some(row) = database.read(SESSION, &key).await?.pop() else {
         return Ok(None);
     };

@@ -15,6 +15,7 @@ use super::run_messages::{self, RunMessages};
 use super::run_query::RunQuery;
 use super::run_status::RunStatus;
 use super::run_summary::RunSummary;
+use super::step_id::StepId;
 use super::step_info::StepInfo;
 use super::tables::{ended, from_json, unknown};
 use crate::database::{Row, Sql, Value, Wait};
@@ -215,7 +216,7 @@ impl Runs {
             .read(STEPS, &values(&key)?)
             .await?
             .iter()
-            .map(StepInfo::read)
+            .map(|row| StepInfo::read(&key.run, row))
             .collect()
     }
 
@@ -423,10 +424,10 @@ impl RunInfo {
 }
 
 impl StepInfo {
-    fn read(row: &Row) -> Result<Self, JournalError> {
+    fn read(run: &str, row: &Row) -> Result<Self, JournalError> {
         let intent: Intent = from_json(row.text("intent")?)?;
         Ok(Self {
-            id: from_json(row.text("id")?)?,
+            id: StepId::of_stored(run, row.text("id")?)?,
             is_repeatable: intent.is_repeatable,
             attempt: row.number("attempt")?,
             begun_at: time(row.number("begun_at")?),

@@ -188,7 +188,7 @@ pub(super) async fn earlier_steps(
         let intent: Intent = from_json(row.text("intent")?)?;
         // One that may be repeated is lost with its process.
         if has_ended || !intent.is_repeatable {
-            steps.push(from_json(row.text("id")?)?);
+            steps.push(StepId::of_stored(&key.run, row.text("id")?)?);
         }
     }
     Ok(steps)
@@ -239,7 +239,7 @@ pub(super) async fn begin(
             }
         };
     }
-    let name = to_json(step)?;
+    let name = step.stored()?;
     let intent = to_json(intent)?;
     let add = [
         id.into(),

@@ -11,6 +11,7 @@ mod fingerprints;
 mod full_disk;
 mod kill;
 mod lost_end;
+mod messages;
 mod overload;
 mod program;
 mod questions;
