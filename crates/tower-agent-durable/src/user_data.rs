@@ -135,7 +135,7 @@ async fn runs(database: &impl Sql, user: &str) -> Result<Vec<UserRun>, StoreErro
     Ok(runs)
 }
 
-async fn delete(database: &impl Sql, user: &str) -> Result<u64, StoreError> {
+pub(crate) async fn delete(database: &dyn Sql, user: &str) -> Result<u64, StoreError> {
     check(user)?;
     let mut tx = database.begin(Wait::Limited).await?;
     let sessions = tx.execute(DELETE_SESSIONS, &[user.into()]).await?;

@@ -34,6 +34,8 @@ pub(crate) struct RunObject {
     inactivity_timeout = "365 days",
     abort_timeout = "365 days",
     ingress_private,
+    // What it has of the request is gone with it.
+    journal_retention = "0s",
     // The server would pause it in the end, and the run would stop unnoticed.
     invocation_retry_policy(
         initial_interval = "100ms",

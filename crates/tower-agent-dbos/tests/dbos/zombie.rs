@@ -7,6 +7,7 @@ use crate::support::fate::Fate;
 use crate::support::folder::Folder;
 use crate::support::kills::lines;
 use crate::support::world::RUN;
+use tower_agent_durable::journal::RunKey;
 
 /// All that is kept of the run, with the times at which it was written.
 async fn kept(cluster: &Cluster) -> String {
@@ -34,7 +35,10 @@ async fn goes_on(at: &str) {
     let take_over = async {
         assert_eq!(zombie.report().await, format!("stops at {at}"));
         let other = Process::start(&cluster, &root, Program::World, "other", None);
-        assert_eq!(cluster.engine.take_over("zombie").await.unwrap(), [RUN]);
+        assert_eq!(
+            cluster.engine.take_over("zombie").await.unwrap(),
+            [RunKey::from(RUN)]
+        );
         other
     };
     let (other, ()) = tokio::join!(take_over, complete(&cluster, &root));

@@ -33,7 +33,8 @@ const BEGIN: &str = "\
     SELECT set_config('synchronous_commit', 'on', true) \
     WHERE current_setting('synchronous_commit') = 'off'";
 
-/// A PostgreSQL database, which several processes and machines may share.
+/// A PostgreSQL database, which several processes and machines may share. What it stores is not encrypted: see
+/// [how to encrypt the disk](crate::guide::deployment#encryption).
 ///
 /// A finished write is on disk, also if the server's `synchronous_commit` is off.
 ///

@@ -23,7 +23,8 @@ const WAIT: Duration = Duration::from_secs(10);
 /// The default number of connections that read.
 const READERS: u32 = 4;
 
-/// An SQLite database: a file, or memory.
+/// An SQLite database: a file, or memory. It is not encrypted: see
+/// [how to encrypt the disk](crate::guide::deployment#encryption).
 ///
 /// A finished write is on disk: neither a killed process nor a power cut loses it. Writers take
 /// turns, and readers do not wait for them. Clones share the connections.

@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
-use tower_agent::message::{Message, Messages};
+use tower_agent::message::Messages;
 #[cfg(feature = "threads")]
 use tower_agent_threads::ThreadEntry;
 
@@ -287,8 +287,7 @@ fn message_of(row: &Row) -> Result<Option<String>, JournalError> {
     #[cfg(feature = "threads")]
     if row.text("kind")? == THREAD {
         let entry: ThreadEntry = serde_json::from_str(entry).map_err(StoreError::data)?;
-        let message: Option<&Message> = entry.message();
-        return Ok(message.map(json::write).transpose()?);
+        return Ok(entry.message().map(json::write).transpose()?);
     }
     Ok(Some(entry.to_owned()))
 }

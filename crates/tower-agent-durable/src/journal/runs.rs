@@ -18,9 +18,10 @@ use super::run_summary::RunSummary;
 use super::step_id::StepId;
 use super::step_info::StepInfo;
 use super::tables::{ended, from_json, unknown};
-use crate::database::{Row, Sql, Value, Wait};
+use crate::database::{Row, Sql, Value, Wait, to_end};
 use crate::error::StoreError;
 use crate::time::{millis, now, time};
+use crate::user_data;
 
 /// The runs in a database, for those who operate them. Created by `Sqlite::runs` and
 /// `Postgres::runs`.
@@ -353,6 +354,18 @@ impl Runs {
     pub async fn delete_untouched(&self, since: SystemTime) -> Result<u64, JournalError> {
         let values = [millis(since).into()];
         self.delete_all(DELETE_UNTOUCHED, &values).await
+    }
+
+    /// Deletes everything that the database has of a user, as its `delete_user` does: durable runs, and the
+    /// sessions and threads in it. Returns their number.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the database does, and if the user is an empty text. Nothing is deleted then.
+    pub async fn delete_user(&self, user: &str) -> Result<u64, JournalError> {
+        let database = self.0.clone();
+        let user = user.to_owned();
+        Ok(to_end(async move { user_data::delete(&*database, &user).await }).await?)
     }
 
     async fn delete_all(

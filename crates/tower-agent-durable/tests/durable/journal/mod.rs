@@ -10,6 +10,7 @@ mod crossings;
 mod fingerprints;
 mod full_disk;
 mod kill;
+mod kills;
 mod lost_end;
 mod messages;
 mod overload;
