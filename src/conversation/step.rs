@@ -5,7 +5,7 @@ use crate::message::{Message, MessageId, Messages, ToolCall};
 
 /// The next step of a run.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Step {
+pub(crate) enum NextStep {
     /// Call the model.
     Model,
     /// Run the tool calls that have no result.
@@ -47,24 +47,24 @@ impl PendingCalls {
 /// Returns the step after these messages.
 ///
 /// Only the last turn counts: the last assistant message, and the results after it.
-pub(crate) fn next_step(messages: &Messages) -> Step {
+pub(crate) fn next_step(messages: &Messages) -> NextStep {
     let Some(turn) = messages.last_turn() else {
         // A user message follows: calls left open before it are closed.
-        return Step::Model;
+        return NextStep::Model;
     };
     if turn.calling.tool_calls().next().is_none() {
-        return Step::Done;
+        return NextStep::Done;
     }
     let message = turn.calling.clone();
     if !turn.has_results() {
-        return Step::Tools(PendingCalls {
+        return NextStep::Tools(PendingCalls {
             message,
             pending: None,
         });
     }
     let open: Vec<_> = turn.open_calls();
     if open.is_empty() {
-        return Step::Model;
+        return NextStep::Model;
     }
     let mut pending = Vec::with_capacity(open.len());
     for (index, call) in message.tool_calls().enumerate() {
@@ -72,7 +72,7 @@ pub(crate) fn next_step(messages: &Messages) -> Step {
             pending.push(index);
         }
     }
-    Step::Tools(PendingCalls {
+    NextStep::Tools(PendingCalls {
         message,
         pending: Some(pending),
     })
@@ -93,9 +93,9 @@ mod tests {
         Message::new(Role::Assistant, ids.iter().map(|id| Part::from(call(id))))
     }
 
-    fn tools(ids: &[&str], pending: Option<Vec<usize>>) -> Step {
+    fn tools(ids: &[&str], pending: Option<Vec<usize>>) -> NextStep {
         let message = asks(ids);
-        Step::Tools(PendingCalls { message, pending })
+        NextStep::Tools(PendingCalls { message, pending })
     }
 
     fn answers(id: &str) -> Message {
@@ -106,9 +106,12 @@ mod tests {
     fn the_last_turn_decides() {
         let question = Message::user("1 + 2?");
         let cases = [
-            (vec![], Step::Model),
-            (vec![question.clone()], Step::Model),
-            (vec![question.clone(), Message::assistant("3")], Step::Done),
+            (vec![], NextStep::Model),
+            (vec![question.clone()], NextStep::Model),
+            (
+                vec![question.clone(), Message::assistant("3")],
+                NextStep::Done,
+            ),
             (
                 vec![question.clone(), asks(&["a", "b"])],
                 tools(&["a", "b"], None),
@@ -119,7 +122,7 @@ mod tests {
             ),
             (
                 vec![question.clone(), asks(&["a"]), answers("a")],
-                Step::Model,
+                NextStep::Model,
             ),
             (
                 vec![
@@ -128,7 +131,7 @@ mod tests {
                     Message::assistant("3"),
                     question,
                 ],
-                Step::Model,
+                NextStep::Model,
             ),
         ];
         for (messages, step) in cases {

@@ -212,7 +212,7 @@ fn client(
         .map_err(|error| unusable(error.to_string()))
 }
 
-/// Whether it may be another one soon. That of an invocation that has failed is none.
+/// Returns whether a later request may get another status. That of a failed invocation is final.
 fn is_passing(status: StatusCode) -> bool {
     let passing = [
         StatusCode::REQUEST_TIMEOUT,
