@@ -1,5 +1,7 @@
 //! A worker that was taken for dead.
 
+use tower_agent_durable::journal::RunKey;
+
 use super::Cluster;
 use super::kill::complete;
 use super::process::{Process, Program};
@@ -7,7 +9,6 @@ use crate::support::fate::Fate;
 use crate::support::folder::Folder;
 use crate::support::kills::lines;
 use crate::support::world::RUN;
-use tower_agent_durable::journal::RunKey;
 
 /// All that is kept of the run, with the times at which it was written.
 async fn kept(cluster: &Cluster) -> String {

@@ -3,7 +3,7 @@
 use serde_json::json;
 use tower::{Layer, ServiceExt};
 use tower_agent::agent::SavedRequest;
-use tower_agent::{Agent, AgentRequest, Effect, Request};
+use tower_agent::{Agent, AgentRequest, Effect};
 use tower_agent_agui::AgUi;
 use tower_agent_durable::journal::{JournalError, RunKey, RunStatus};
 use tower_agent_durable::{
