@@ -103,7 +103,7 @@ const STEPS: &str = "\
     JOIN tower_agent_runs r ON r.id = s.run WHERE r.owner = $1 AND r.run = $2 ORDER BY s.position";
 
 const REQUEST: &str = "\
-    SELECT r.id, r.status, r.ended, r.shared, i.request, i.messages FROM tower_agent_runs r \
+    SELECT r.id, r.epoch, r.status, r.ended, r.shared, i.request, i.messages FROM tower_agent_runs r \
     JOIN tower_agent_run_inputs i ON i.run = r.id AND i.number = r.input \
     WHERE r.owner = $1 AND r.run = $2";
 
@@ -237,9 +237,24 @@ impl Runs {
     /// deleted.
     pub async fn request(&self, run: impl Into<RunKey>) -> Result<AgentRequest, JournalError> {
         let key = run.into();
-        let rows = self.0.read(REQUEST, &values(&key)?).await?;
-        let row = rows.first().ok_or_else(|| unknown(&key))?;
-        RunStatus::of_open_run(&key.run, row.text("status")?)?;
+        loop {
+            let rows = self.0.read(REQUEST, &values(&key)?).await?;
+            let row = rows.first().ok_or_else(|| unknown(&key))?;
+            RunStatus::of_open_run(&key.run, row.text("status")?)?;
+            match self.next_request(row, &key).await {
+                // The messages may be those of a later request, which has come since the row was read.
+                Err(JournalError::Store(StoreError::Data(why))) => {
+                    let now = self.row(&key).await?;
+                    if now.number::<u64>("epoch")? == row.number::<u64>("epoch")? {
+                        return Err(StoreError::Data(why).into());
+                    }
+                }
+                next => return next,
+            }
+        }
+    }
+
+    async fn next_request(&self, row: &Row, key: &RunKey) -> Result<AgentRequest, JournalError> {
         let saved: SavedRequest = from_json(row.text("request")?)?;
         let places: RunMessages = from_json(row.text("messages")?)?;
         let mut end = ended(row)?;
@@ -247,7 +262,7 @@ impl Runs {
             let shared = row.number("shared")?;
             // All of them are there if the session was deleted before the end was written.
             if shared > 0 {
-                let request = self.messages(row, &key, &places).await?;
+                let request = self.messages(row, key, &places).await?;
                 let mut all: Messages = request.range(0).take(shared).cloned().collect();
                 all.extend(checkpoint.messages.iter().cloned());
                 checkpoint.messages = all;
@@ -255,7 +270,7 @@ impl Runs {
             let next = next_request(saved, end, SystemTime::now());
             return Ok(key.request(next));
         }
-        let saved = saved.with_messages(self.messages(row, &key, &places).await?);
+        let saved = saved.with_messages(self.messages(row, key, &places).await?);
         let next = next_request(saved, end, SystemTime::now());
         Ok(key.request(next))
     }

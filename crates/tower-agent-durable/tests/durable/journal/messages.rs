@@ -11,6 +11,7 @@ use tower_agent_durable::{
 };
 use tower_agent_middleware::approval::Approval;
 
+use crate::support::folder::Folder;
 use crate::support::place::Database;
 use crate::support::server::Server;
 use crate::support::{Count, calling, counting, durable, saying};
@@ -237,4 +238,32 @@ async fn a_changed_message_is_noticed() {
         matches!(refused, JournalError::Store(StoreError::Data(_))),
         "{refused}"
     );
+}
+
+/// A request that is read while the run goes on is one of those that the run had.
+#[tokio::test]
+async fn a_request_that_is_read_while_the_run_goes_on_is_whole() {
+    let folder = Folder::new("messages-racing");
+    let database = Sqlite::open(folder.file("agent.db")).await.unwrap();
+    let agent = agent(&database);
+    let first = agent.run(run("run 1").request("Turn 0.")).await.unwrap();
+    let mut checkpoint = first.checkpoint();
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    let turns = async {
+        for turn in 1..30 {
+            let next = AgentRequest::resume(checkpoint.clone());
+            let next = next.with_message(format!("Turn {turn}."));
+            let response = agent.run(run("run 1").request(next)).await.unwrap();
+            checkpoint = response.checkpoint();
+        }
+        is_over.store(true, std::sync::atomic::Ordering::SeqCst);
+    };
+    let reads = async {
+        while !is_over.load(std::sync::atomic::Ordering::SeqCst) {
+            let texts = request_of(&database, run("run 1")).await.unwrap();
+            let last = format!("Turn {}.", texts.len() / 2);
+            assert_eq!(texts.last(), Some(&last), "{texts:?}");
+        }
+    };
+    tokio::join!(turns, reads);
 }
