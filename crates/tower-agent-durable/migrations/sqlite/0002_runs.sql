@@ -1,5 +1,6 @@
 CREATE TABLE tower_agent_runs (
-    id INTEGER PRIMARY KEY,
+    -- Never used twice: a process of a run that was deleted has its id.
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
     -- The user whom the run belongs to; empty for nobody.
     owner TEXT NOT NULL,
     -- The run id of the requests, which two users may have chosen alike.

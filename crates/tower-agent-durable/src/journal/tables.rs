@@ -48,8 +48,7 @@ const ADD_INPUT: &str = "\
     VALUES ($1, $2, $3, $4, $5)";
 
 const CHECK: &str = "\
-    UPDATE tower_agent_runs SET updated_at = $3 WHERE owner = $1 AND run = $2 \
-    RETURNING id, epoch, status";
+    UPDATE tower_agent_runs SET updated_at = $2 WHERE id = $1 RETURNING id, epoch, status";
 
 const EARLIER_STEPS: &str = "\
     SELECT s.id, s.intent, s.ended_at FROM tower_agent_run_steps s \
@@ -57,8 +56,7 @@ const EARLIER_STEPS: &str = "\
     WHERE r.owner = $1 AND r.run = $2 ORDER BY s.position";
 
 const BEAT: &str = "\
-    UPDATE tower_agent_runs SET updated_at = $3 \
-    WHERE owner = $1 AND run = $2 AND epoch = $4 AND status = $5";
+    UPDATE tower_agent_runs SET updated_at = $2 WHERE id = $1 AND epoch = $3 AND status = $4";
 
 const STEP: &str = "SELECT intent, attempt, record, digest FROM tower_agent_run_steps WHERE run = $1 AND step = $2";
 
@@ -108,11 +106,12 @@ pub(super) async fn start(database: &dyn Sql, input: &Input) -> Result<OpenRun, 
     let id: i64 = row.number("id")?;
     // Requests are numbered from 1, so 0 is a row that this transaction has created.
     let latest: u32 = row.number("input")?;
-    let run = if latest == 0 {
+    let mut run = if latest == 0 {
         OpenRun::new(key, 1, 1, 1)
     } else {
         known_run(&mut *tx, key, &row).await?.start(input)?
     };
+    run.row = id;
     let start = [
         id.into(),
         (&*input.agent).into(),
@@ -195,17 +194,15 @@ pub(super) async fn earlier_steps(
 }
 
 pub(super) async fn beat(database: &dyn Sql, run: &OpenRun) -> Result<(), JournalError> {
-    let key = run.key();
     let values = [
-        key.owner().into(),
-        (&*key.run).into(),
+        run.row.into(),
         now().into(),
         run.epoch.into(),
         RunStatus::Running.as_str().into(),
     ];
     let mut tx = database.begin(Wait::Limited).await?;
     if tx.execute(BEAT, &values).await? == 0 {
-        let run = key.run;
+        let run = run.id.clone();
         return Err(JournalError::TakenOver { run });
     }
     Ok(tx.commit().await?)
@@ -362,10 +359,9 @@ async fn write(
 /// Returns the id of the run's row, or fails unless this process has the run. The update locks the row, so
 /// that no other process takes the run over before the transaction ends.
 async fn check(tx: &mut dyn Transaction, run: &OpenRun) -> Result<i64, JournalError> {
-    let key = run.key();
-    let values = [key.owner().into(), (&*key.run).into(), now().into()];
+    let values = [run.row.into(), now().into()];
     let Some(row) = tx.fetch_all(CHECK, &values).await?.pop() else {
-        return Err(unknown(&key));
+        return Err(unknown(&run.key()));
     };
     RunStatus::of_open_run(&run.id, row.text("status")?)?;
     if row.number::<u64>("epoch")? != run.epoch {

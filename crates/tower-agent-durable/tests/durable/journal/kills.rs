@@ -404,8 +404,9 @@ async fn make_case(database: &impl Database, case: u64) -> World {
         }
     }
     let (ada, bob) = ended.unwrap();
-    check(&world.lock().unwrap(), [ada, bob], database).await;
-    Arc::into_inner(world).unwrap().into_inner().unwrap()
+    let world = Arc::into_inner(world).unwrap().into_inner().unwrap();
+    check(&world, [ada, bob], database).await;
+    world
 }
 
 /// Fails unless each user has paid once and reads nothing of the other.
