@@ -86,6 +86,14 @@ pub(crate) struct Running {
 #[serde(transparent)]
 pub struct ThreadEntry(Arc<Entry>);
 
+impl ThreadEntry {
+    /// Returns the message as the model has it, if it is part of a conversation.
+    #[must_use]
+    pub fn message(&self) -> Option<&Message> {
+        self.0.message.as_ref()
+    }
+}
+
 /// The entries of a [`Thread`]; created by [`Thread::entries`].
 #[derive(Clone, Debug)]
 pub struct ThreadEntries<'t>(slice::Iter<'t, Arc<Entry>>);
