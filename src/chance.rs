@@ -19,3 +19,8 @@ pub(crate) fn unit(parts: &[&str]) -> f64 {
     // The lowest 16 bits contain the UUID's version, which is constant; 48 bits fit into a float.
     (high >> 16) as f64 / (1_u64 << 48) as f64
 }
+
+/// Derives a number from the parts.
+pub(crate) fn number(parts: &[&str]) -> u32 {
+    name(parts).as_fields().0
+}

@@ -15,7 +15,7 @@ use crate::callback::{LoopRules, Tree};
 use crate::context::RunContext;
 use crate::conversation::{CallName, NextStep, Paused, Transcript, make_whole, next_step, refusal};
 use crate::error::{Error, ErrorKind, Result};
-use crate::message::{CallIds, Message, MessageId, Messages, Part, Role, Usage};
+use crate::message::{CallIds, Message, MessageId, Messages, Part, Role, ToolResult, Usage};
 use crate::model::{ModelRequest, ModelResponse, Settings, Written};
 use crate::on_drop::OnDrop;
 use crate::panic::catch;
@@ -184,8 +184,7 @@ impl<'a> LoopState<'a> {
             Ok(None) => {}
             // Another agent made these calls in this run, and was stopped; this agent replaces it.
             Err(_) if self.transcript.read(Messages::len) > self.new_from => {
-                self.close("not run: the agent that made this call has stopped")
-                    .await;
+                self.close(ToolResult::AGENT_STOPPED).await;
             }
             Err(error) => return Err(error),
         }
@@ -218,11 +217,13 @@ impl<'a> LoopState<'a> {
         let answer = self
             .transcript
             .read(|messages: &Messages| messages.last().cloned());
-        let judged = answering.judge(&answer.unwrap_or_else(|| Message::assistant("")))?;
-        let Some((again, error)) = judged else {
+        let answer = answer.unwrap_or_else(|| Message::assistant(""));
+        let Some((again, error)) = answering.judge(&answer)? else {
             return Ok(Some(EndReason::Completed));
         };
-        self.transcript.push(again);
+        // Its id says that it quotes the answer.
+        let id = answer.id().map(MessageId::repair);
+        self.transcript.push(again.with_optional_id(id.as_ref()));
         self.step = None;
         if self.turn.is_told() {
             let rejected = EventKind::AnswerRejected { error };
@@ -483,7 +484,7 @@ impl<'a> LoopState<'a> {
         }
         // An interrupted run needs its open calls; one that has ended leaves none.
         if !self.waits() {
-            self.close("not run: the agent has ended").await;
+            self.close(ToolResult::AGENT_ENDED).await;
         }
         let end = EndReason::in_run(self.context);
         Ok(self.response(end))

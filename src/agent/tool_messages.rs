@@ -116,9 +116,16 @@ impl ShowTool {
         };
         let shown = shown.unwrap_or_else(|panic| Err(failed(panic)));
         let shown = shown.map_err(|error| error.by(|| "tool_result_messages".into(), "after"))?;
-        let Some(shown) = shown else {
+        let Some(mut shown) = shown else {
             return Ok(vec![default]);
         };
+        for message in &mut shown {
+            // Their ids say which call has brought them: with one of its own, a text of a tool could pass
+            // for a message of the user.
+            if message.id().is_some() {
+                message.clear_id();
+            }
+        }
         let results: Vec<_> = shown.iter().flat_map(Message::tool_results).collect();
         match results[..] {
             [one] if one.call_id == id => Ok(shown),

@@ -342,6 +342,17 @@ impl Scope {
         self.path_of_call(tool, false)
     }
 
+    /// Returns the path of the tool call that this agent works in, if it works in one.
+    pub(super) fn outer_call_path(&self) -> Option<String> {
+        let call = self.caller.as_ref()?;
+        let mut scope = self.parent.as_ref()?;
+        // Agents between this one and the call are in it as well.
+        while scope.is_in(call) {
+            scope = scope.parent.as_ref()?;
+        }
+        Some(scope.call_path(Some(call)))
+    }
+
     /// Returns the path of a call of this agent with the numbers of the agents.
     pub(super) fn step_path(&self, tool: Option<&ToolCallScope>) -> String {
         self.path_of_call(tool, true)

@@ -167,8 +167,10 @@ impl RunContext {
         self.tool_call.as_ref().map(|call| &*call.id)
     }
 
-    /// Returns the id that the stream gives to that tool call.
-    pub(crate) fn tool_call_in_stream(&self) -> Option<Arc<str>> {
+    /// Returns the id that the stream gives to that tool call: the id of its message, `-t` and its place
+    /// among the calls there.
+    #[must_use]
+    pub fn tool_call_in_stream(&self) -> Option<Arc<str>> {
         self.tool_call.as_ref().map(|call| call.name.in_stream())
     }
 
@@ -323,6 +325,14 @@ impl RunContext {
     #[must_use]
     pub fn call_key(&self, name: &str) -> String {
         format!("{CALLS}{} {name}", self.call_path())
+    }
+
+    /// Returns the key in the [private state](Self::private_state) for data of `name` about the tool call
+    /// that this agent works in: the [`call_key`](Self::call_key) of that call. `None` if it works in none.
+    #[must_use]
+    pub fn outer_call_key(&self, name: &str) -> Option<String> {
+        let path = self.scope.outer_call_path()?;
+        Some(format!("{CALLS}{path} {name}"))
     }
 
     /// Removes the data about this tool call and about calls made in it.

@@ -6,10 +6,6 @@ use std::collections::{HashMap, HashSet};
 use super::call_name::CallName;
 use crate::message::{Message, MessageId, Messages, Part, Role, ToolCall, ToolResult};
 
-/// The result of a call that the conversation continued without.
-const LEFT: &str = "no result: the conversation continued before this tool returned; its \
-                    outcome is unknown";
-
 /// A repaired conversation.
 #[derive(Default)]
 struct Repaired {
@@ -163,10 +159,13 @@ impl<'a> Turns<'a> {
                         // A user message would end a turn whose calls are still open.
                         let is_last = self.last.is_some_and(|last| index > last);
                         let role = if is_last { Role::Tool } else { Role::User };
-                        // A part of it may stay in its place, with the id.
-                        let id = message.id().filter(|_| message.parts().len() == 1);
+                        let id = message.id().map(|id| match message.parts().len() {
+                            1 => id.clone(),
+                            // A part of it may stay in its place, with the id.
+                            _ => id.answer(0, number + 1),
+                        });
                         into.messages
-                            .push(Message::new(role, parts).with_optional_id(id));
+                            .push(Message::new(role, parts).with_optional_id(id.as_ref()));
                     }
                     number += 1;
                 }
@@ -195,7 +194,7 @@ impl<'a> Turns<'a> {
                 }
                 None if self.last == Some(index) => {}
                 None => {
-                    let mut result = refusal(call, LEFT);
+                    let mut result = refusal(call, ToolResult::LEFT);
                     if let Some(id) = message.id() {
                         let name = CallName {
                             message: id.clone(),

@@ -3,9 +3,6 @@
 use super::call_name::CallName;
 use crate::message::{Message, Messages, Part, Role, ToolCall, ToolResult};
 
-/// The result of a call that was dropped while it ran.
-const STOPPED: &str = "stopped: the run ended while this tool was running; its outcome is unknown";
-
 /// The state of one call of a turn.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Slot {
@@ -65,7 +62,7 @@ pub(super) fn stop(
 
 /// Returns the result of a call that was started and whose outcome is unknown.
 pub(super) fn stopped_answer(call: &ToolCall) -> Message {
-    Message::tool(ToolResult::new(call, [Part::from_text(STOPPED)]).failed())
+    Message::tool(ToolResult::new(call, [Part::from_text(ToolResult::STOPPED)]).failed())
 }
 
 /// Adds the messages of a turn to a conversation. Messages that are no results are held while calls are

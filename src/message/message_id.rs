@@ -98,6 +98,16 @@ impl MessageId {
         }
     }
 
+    /// Returns the id of the message that asks for a repair of this answer.
+    pub(crate) fn repair(&self) -> Self {
+        format!("{self}-repair").into()
+    }
+
+    /// Returns the id of a task that this team has made of this message.
+    pub(crate) fn task(&self, team: u32, number: usize) -> Self {
+        format!("{self}-task{team}.{number}").into()
+    }
+
     fn text(&self) -> IdText {
         let mut text = IdText::new();
         text.push(&self.text);

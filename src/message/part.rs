@@ -119,6 +119,33 @@ pub struct ToolResult {
 }
 
 impl ToolResult {
+    /// The result of a call that was dropped while it ran.
+    pub(crate) const STOPPED: &str =
+        "stopped: the run ended while this tool was running; its outcome is unknown";
+    /// The result of a call that the conversation continued without.
+    pub(crate) const LEFT: &str = "no result: the conversation continued before this tool \
+                                   returned; its outcome is unknown";
+    /// The result of a call of an agent that has ended.
+    pub(crate) const AGENT_ENDED: &str = "not run: the agent has ended";
+    /// The result of a call of an agent that another has replaced.
+    pub(crate) const AGENT_STOPPED: &str = "not run: the agent that made this call has stopped";
+
+    /// Returns whether the run has written this itself, since the call was not made or did not return:
+    /// the text is constant, and says nothing that a tool could have chosen.
+    #[must_use]
+    pub fn is_of_run(&self) -> bool {
+        let texts = [
+            Self::STOPPED,
+            Self::LEFT,
+            Self::AGENT_ENDED,
+            Self::AGENT_STOPPED,
+        ];
+        match &self.parts[..] {
+            [Part::Text(text)] => self.is_error && texts.contains(&&*text.text),
+            _ => false,
+        }
+    }
+
     /// Creates the result of `call`.
     #[must_use]
     pub fn new(call: &ToolCall, parts: impl IntoIterator<Item = Part>) -> Self {

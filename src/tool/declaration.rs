@@ -40,6 +40,8 @@ pub struct ToolDeclaration {
     check: ArgumentCheck,
     #[serde(skip)]
     is_agent: bool,
+    #[serde(skip)]
+    is_described_by_others: bool,
 }
 
 fn no_parameters() -> Value {
@@ -77,7 +79,23 @@ impl ToolDeclaration {
             provider: ProviderData::default(),
             check: ArgumentCheck::default(),
             is_agent: false,
+            is_described_by_others: false,
         }
+    }
+
+    /// Marks the description and the parameters as the words of others, such as an MCP server or the page
+    /// of a front end, and not of the application: a model that reads them reads what these chose.
+    #[must_use]
+    pub fn described_by_others(mut self) -> Self {
+        self.is_described_by_others = true;
+        self
+    }
+
+    /// Returns whether [others](Self::described_by_others) than the application have written the
+    /// description and the parameters.
+    #[must_use]
+    pub fn is_described_by_others(&self) -> bool {
+        self.is_described_by_others
     }
 
     pub(super) fn of_agent(mut self) -> Self {

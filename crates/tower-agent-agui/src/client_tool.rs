@@ -16,7 +16,8 @@ pub(super) const REASON: &str = "client_tool";
 pub(super) fn tools(declared: &[Declared]) -> Result<ToolSet, InputError> {
     let mut tools = ToolSet::new();
     for (index, tool) in declared.iter().enumerate() {
-        let mut declaration = ToolDeclaration::new(tool.name.clone(), tool.description.clone());
+        let mut declaration =
+            ToolDeclaration::new(tool.name.clone(), tool.description.clone()).described_by_others();
         match &tool.parameters {
             None | Some(Value::Null) => {}
             Some(Value::Object(parameters)) => {

@@ -17,6 +17,7 @@
 //! | a run must not exceed a cost | [`budget`] |
 //! | personal data or keys must not be exposed | [`redact`] |
 //! | a person must approve a tool call | [`approval`] |
+//! | content that a model reads must not decide what it does | [`flow`] |
 //! | model input or output must be checked | [`guardrail`] |
 //! | tests must show what happens when a provider fails | [`chaos`] |
 //!
@@ -87,6 +88,7 @@ pub mod chaos;
 pub mod circuit_breaker;
 pub mod context_window;
 pub mod fallback;
+pub mod flow;
 pub mod guardrail;
 pub mod hedge;
 pub mod loop_guard;

@@ -2,9 +2,10 @@ use std::borrow::Cow;
 
 use crate::agent::agent::Agent;
 use crate::call::Request;
+use crate::chance;
 use crate::context::RunContext;
 use crate::error::{Error, ErrorKind, Result};
-use crate::message::{Message, Messages};
+use crate::message::{Message, Messages, Role};
 use crate::panic::catch;
 use crate::run::{AgentRequest, AgentResponse};
 
@@ -68,8 +69,18 @@ impl TeamConfig {
             Error::new(ErrorKind::Callback, message)
         })?;
         let mut conversations = Vec::new();
-        for task in made? {
+        // Its id says what it was made of: whoever reads it later must not take it for the user's own.
+        let made_of = messages.last().filter(|last| last.role() != Role::User);
+        let made_of = made_of.and_then(Message::id);
+        // Another team can make tasks of the same message.
+        let team = chance::number(&[&request.context().step_path()]);
+        for (number, mut task) in made?.into_iter().enumerate() {
             let mut conversation = messages.clone();
+            if let Some(made_of) = made_of
+                && task.id().is_none()
+            {
+                task.set_id(made_of.task(team, number));
+            }
             conversation.push(task);
             // By the team, whose conversation they join: each has an id of its own there.
             request.context().record().identify(&mut conversation);

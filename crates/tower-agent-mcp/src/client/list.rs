@@ -131,7 +131,8 @@ fn list(tool: &rmcp::model::Tool, config: &Config, tools: &mut BTreeMap<Arc<str>
     let effect = (config.effect)(&declared);
     let declaration = ToolDeclaration::new(&*name, declared.description())
         .with_parameters(declared.parameters().clone())
-        .with_effect(effect);
+        .with_effect(effect)
+        .described_by_others();
     let listed = ListedTool {
         declaration: Arc::new(declaration),
         name: own_name.into(),

@@ -82,7 +82,7 @@ impl<'m> Prompt<'m> {
             bounds,
             count,
             fixed,
-            note: Message::user(LEFT_OUT),
+            note: note(),
             entries: Vec::new(),
             total: fixed,
             results: Vec::new(),
@@ -228,6 +228,11 @@ impl<'m> Prompt<'m> {
         }
         Some(messages)
     }
+}
+
+/// Returns what the model reads in place of messages that were left out.
+pub(super) fn note() -> Message {
+    Message::user(LEFT_OUT)
 }
 
 /// Returns a message with notes in place of its results. It keeps its id, and each result its call.

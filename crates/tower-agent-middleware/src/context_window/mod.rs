@@ -55,6 +55,7 @@
 
 mod cut;
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -67,6 +68,7 @@ use tower_agent::model::{ModelRequest, ModelResponse};
 
 use self::cut::{Bounds, shortened};
 use crate::estimate;
+use crate::flow::{Label, is_guarded, label_message, note_shortened};
 
 /// Shortens what a model is sent.
 ///
@@ -142,6 +144,24 @@ impl ContextWindow {
     }
 }
 
+/// Replaces the messages of a request by fewer or shorter ones.
+fn replace(request: &mut ModelRequest, messages: Messages) {
+    let earlier = std::mem::replace(request.messages_mut(), messages.clone());
+    if !is_guarded(request) {
+        return;
+    }
+    label_message(request, &cut::note(), Label::trusted());
+    let by_id: HashMap<_, _> = earlier
+        .iter()
+        .filter_map(|message| Some((message.id()?, message)))
+        .collect();
+    let changed = messages.iter().filter_map(|message| {
+        let earlier = by_id.get(message.id()?)?;
+        (*earlier != message).then_some((*earlier, message))
+    });
+    note_shortened(request, changed);
+}
+
 /// Returns the key of the limit that an agent's model was found to have.
 fn key(context: &RunContext) -> String {
     format!("tower_agent_middleware.context_window.{}", context.path())
@@ -177,7 +197,7 @@ impl Callback<ModelRequest> for ContextWindow {
     async fn before(&self, request: &mut ModelRequest) -> Result<Action<ModelResponse>> {
         let bounds = self.bounds_in(request.context())?;
         if let Some(messages) = self.shortened(request, bounds) {
-            *request.messages_mut() = messages;
+            replace(request, messages);
         }
         Ok(Action::Continue)
     }
@@ -197,7 +217,7 @@ impl Callback<ModelRequest> for ContextWindow {
         let Some(messages) = self.shortened(request, self.bounds.with_max(max)) else {
             return Ok(Recovery::Propagate);
         };
-        *request.messages_mut() = messages;
+        replace(request, messages);
         request.extensions_mut().insert(Recovered);
         let context = request.context();
         context.values().set(key(context), max);

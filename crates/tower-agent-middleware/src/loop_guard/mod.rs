@@ -62,6 +62,7 @@ use tower_agent::message::Message;
 use tower_agent::model::{ModelRequest, ModelResponse, ToolChoice};
 
 use self::repetition::Repetition;
+use crate::flow::{Label, label_message};
 
 /// Stops a model that makes the same tool call again and again.
 ///
@@ -141,10 +142,12 @@ impl Callback<ModelRequest> for LoopGuard {
                 "Do something else, or answer with what you know."
             };
             // At the end, so that the start of the prompt stays in the provider's cache.
-            request.messages_mut().push(Message::user(format!(
+            let nudge = Message::user(format!(
                 "You have called `{tool}` {calls} times with the same arguments and got the same \
                  result. {advice}"
-            )));
+            ));
+            label_message(request, &nudge, Label::trusted());
+            request.messages_mut().push(nudge);
         }
         if forbids_tools {
             request.settings_mut().tool_choice = Some(ToolChoice::None);

@@ -6,6 +6,7 @@ use super::hide::{self, Replacements};
 use super::mapper::RedactMapper;
 use super::vault::Vault;
 use super::{Hider, Redact, UnknownPlaceholder};
+use crate::flow::{is_guarded, note_shortened};
 use crate::reveal::Reveals;
 use tower_agent::call::Request;
 use tower_agent::callback::{Action, Bundle, Callback, Callbacks, Recovery};
@@ -136,9 +137,16 @@ impl Redact {
 impl Hider {
     /// Redacts the conversation of a request.
     fn input(&self, request: &mut ModelRequest, tools: &[Arc<ToolDeclaration>]) {
-        if self.messages(request.messages_mut(), tools) {
-            // A recording outside has seen the texts: it must not write them to its file.
-            request.extensions().note_hidden_input();
+        let earlier = request.messages().clone();
+        if !self.messages(request.messages_mut(), tools) {
+            return;
+        }
+        // A recording outside has seen the texts: it must not write them to its file.
+        request.extensions().note_hidden_input();
+        if is_guarded(request) {
+            let now = request.messages().clone();
+            let pairs = earlier.iter().zip(&now);
+            note_shortened(request, pairs.filter(|(earlier, now)| earlier != now));
         }
     }
 

@@ -8,6 +8,7 @@ mod chaos;
 mod circuit_breaker;
 mod context_window;
 mod fallback;
+mod flow;
 mod guardrail;
 mod hedge;
 mod loop_guard;

@@ -1,0 +1,69 @@
+//! What the program has told the guard.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tower_agent::Agent;
+use tower_agent::error::Answerer;
+use tower_agent::tool::ToolDeclaration;
+
+use super::declaration::ToolFlow;
+use super::hide::Hide;
+use super::label::Label;
+
+/// The name of each part of the guard.
+pub(super) const NAME: &str = "Flow";
+
+/// What happens to a call that breaks a rule.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OnViolation {
+    /// It is not made. The model reads which rule it breaks, and with which argument.
+    #[default]
+    Refuse,
+    /// A person decides: the run is interrupted. See [`FlowAnswer`].
+    Ask,
+    /// The run is aborted.
+    End,
+}
+
+#[derive(Clone)]
+pub(super) struct Settings {
+    pub(super) tools: BTreeMap<Arc<str>, ToolFlow>,
+    pub(super) on_violation: OnViolation,
+    pub(super) approver: Answerer,
+    pub(super) hide: Hide,
+    pub(super) callbacks: Label,
+    pub(super) reader: Option<Agent>,
+    pub(super) max_leaked_bits: u32,
+    pub(super) max_stored: usize,
+}
+
+impl Settings {
+    pub(super) fn flow_of<'a>(
+        &'a self,
+        name: &str,
+        tool: Option<&ToolDeclaration>,
+    ) -> Cow<'a, ToolFlow> {
+        match self.tools.get(name) {
+            Some(flow) => Cow::Borrowed(flow),
+            None => Cow::Owned(ToolFlow::by_default(tool)),
+        }
+    }
+
+    /// Returns the label of what a tool returns that the provider runs itself.
+    pub(super) fn server_tool(&self, name: &str) -> Label {
+        let declared = self.tools.get(name);
+        declared.map_or_else(Label::untrusted, |flow| flow.result().clone())
+    }
+
+    pub(super) fn trusts_description(&self, tool: &ToolDeclaration) -> bool {
+        // Most are the program's own, and need no search.
+        if !tool.is_described_by_others() {
+            return true;
+        }
+        let declared = self.tools.get(tool.name());
+        declared.is_some_and(ToolFlow::trusts_description)
+    }
+}

@@ -1,0 +1,85 @@
+//! Labels of messages that callbacks add to a request.
+
+use tower_agent::message::Message;
+use tower_agent::model::ModelRequest;
+
+use super::label::Label;
+
+/// Messages that callbacks have added or changed, in order: an extension of a request that the guard is
+/// around.
+#[derive(Clone, Default)]
+pub(super) struct Vouched(Vec<(Message, Voucher)>);
+
+/// Why a message that a callback has written has a label.
+#[derive(Clone)]
+pub(super) enum Voucher {
+    /// The callback says so.
+    Label(Label),
+    /// It says less than this message, and nothing else.
+    LessThan(Message),
+}
+
+impl Vouched {
+    /// Returns why exactly this message has a label, and what was known before it was written.
+    pub(super) fn find(&self, message: &Message, before: usize) -> Option<(usize, &Voucher)> {
+        let known = self.0.get(..before)?.iter().enumerate().rev();
+        let mut same =
+            known.filter(|(_, (known, _))| known.id() == message.id() && known == message);
+        same.next().map(|(at, (_, voucher))| (at, voucher))
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// Gives a label to a message that a callback adds to a request, or has changed there. The guard compares:
+/// it is the label of a message with exactly this content.
+///
+/// Without it, what callbacks add has the label that [`Flow::callbacks`](super::Flow::callbacks) says.
+/// Has no effect without the guard.
+///
+/// ```
+/// use tower_agent::Message;
+/// use tower_agent::callback::before_model;
+/// use tower_agent_middleware::flow::{Label, label_message};
+///
+/// let date = before_model(|request| {
+///     let message = Message::user("Today is Monday.");
+///     label_message(request, &message, Label::trusted());
+///     request.messages_mut().push(message);
+/// });
+/// # drop(date);
+/// ```
+pub fn label_message(request: &mut ModelRequest, message: &Message, label: Label) {
+    if is_guarded(request) {
+        vouch(request, [(message.clone(), Voucher::Label(label))]);
+    }
+}
+
+/// Records that a callback of this crate has hidden or left out a part of these messages, and added nothing
+/// but words of its own: each with the message as it was.
+pub(crate) fn note_shortened<'a>(
+    request: &mut ModelRequest,
+    messages: impl IntoIterator<Item = (&'a Message, &'a Message)>,
+) {
+    let shortened = messages
+        .into_iter()
+        .map(|(earlier, now)| (now.clone(), Voucher::LessThan(earlier.clone())));
+    vouch(request, shortened);
+}
+
+/// Returns whether a guard reads the labels of this request.
+pub(crate) fn is_guarded(request: &ModelRequest) -> bool {
+    request.extensions().get::<Vouched>().is_some()
+}
+
+fn vouch(request: &mut ModelRequest, messages: impl IntoIterator<Item = (Message, Voucher)>) {
+    let mut vouched = request
+        .extensions()
+        .get::<Vouched>()
+        .cloned()
+        .unwrap_or_default();
+    vouched.0.extend(messages);
+    request.extensions_mut().insert(vouched);
+}
