@@ -85,6 +85,8 @@
 
 #[cfg(feature = "anthropic")]
 pub mod anthropic;
+#[cfg(feature = "bedrock")]
+pub mod bedrock;
 #[cfg(feature = "gemini")]
 pub mod gemini;
 pub mod guide;
@@ -98,6 +100,10 @@ mod providers;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod transport;
+#[cfg(feature = "anthropic")]
+mod turns;
+#[cfg(any(feature = "anthropic", feature = "gemini"))]
+pub mod vertex;
 mod word;
 
 pub use self::protocol::Protocol;

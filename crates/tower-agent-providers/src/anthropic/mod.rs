@@ -91,6 +91,9 @@
 
 mod messages;
 
+pub(crate) use self::messages::ServedBy;
+#[cfg(feature = "bedrock")]
+pub(crate) use self::messages::{describes, guaranteed};
 pub use self::messages::{Messages, MessagesDecoder, Thinking};
 use crate::transport::{HttpModel, HttpModelBuilder};
 

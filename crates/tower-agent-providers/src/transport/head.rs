@@ -21,10 +21,13 @@ pub(super) struct ResponseHead {
 }
 
 /// The headers that contain the id of the request.
-static REQUEST_IDS: [HeaderName; 2] = [
+static REQUEST_IDS: [HeaderName; 3] = [
     HeaderName::from_static("x-request-id"),
     HeaderName::from_static("request-id"),
+    HeaderName::from_static("x-amzn-requestid"),
 ];
+/// The header in which AWS names the exception that the body describes.
+static ERROR_TYPE: HeaderName = HeaderName::from_static("x-amzn-errortype");
 static SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 static RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 
@@ -77,6 +80,11 @@ impl ResponseHead {
     pub(super) fn refused(&self, protocol: &impl Protocol, body: &[u8]) -> Error {
         let fault = protocol.fault(body);
         let fault = fault.unwrap_or_else(|| Fault::new(self.reason()).with_quote(body));
+        let fault = match text(&self.headers, &ERROR_TYPE) {
+            // A URL may follow the name.
+            Some(name) => fault.with_code(name.split(':').next().unwrap_or_default()),
+            None => fault,
+        };
         self.error(&fault, Some(self.status), self.metadata.clone())
     }
 

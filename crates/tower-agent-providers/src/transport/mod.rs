@@ -2,6 +2,7 @@
 
 mod base_url;
 mod body;
+mod broken;
 mod build_error;
 mod builder;
 #[cfg(feature = "http-client")]
@@ -10,6 +11,8 @@ pub(crate) mod client;
 mod client_error;
 mod config;
 mod connection;
+#[cfg(feature = "bedrock")]
+mod event_stream;
 mod frames;
 mod head;
 pub(crate) mod model;
@@ -18,6 +21,8 @@ mod proxy;
 mod read;
 mod request_headers;
 mod secrets;
+#[cfg(feature = "bedrock")]
+mod signature;
 mod stated_usage;
 #[cfg(feature = "http-client")]
 mod time_limits;

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::{self, BoxFuture};
 use http::header::CONTENT_TYPE;
@@ -79,7 +80,7 @@ impl<P: Protocol, S> HttpModel<P, S> {
         &self.protocol
     }
 
-    fn http_request(&self, call: &Call<'_>, config: &Config) -> Result<Request<RequestBody>> {
+    fn http_request(&self, call: &Call<'_>, config: &Config) -> Result<Request<Bytes>> {
         let mut body = Vec::with_capacity(BEFORE_MESSAGES);
         self.protocol.encode(call, &mut body)?;
         let path = self.protocol.path(call)?;
@@ -89,7 +90,7 @@ impl<P: Protocol, S> HttpModel<P, S> {
                 format!("the path `{path}` is invalid: {error}"),
             )
         })?;
-        let mut http = Request::new(RequestBody::from(body));
+        let mut http = Request::new(Bytes::from(body));
         *http.method_mut() = Method::POST;
         *http.uri_mut() = url;
         *http.headers_mut() = config.headers.clone();
@@ -130,7 +131,7 @@ where
         let call = call_of(&request, self.model.as_deref(), &self.config);
         // Set before the call, so that a layer outside can name the model even if it fails.
         if let Some(target) = request.extensions().get::<ModelTarget>() {
-            target.set(P::PROVIDER, call.model());
+            target.set(P::TARGET, call.model());
         }
         let mut config = self.config.clone();
         if let Some(headers) = request.extensions().get::<RequestHeaders>() {
@@ -146,21 +147,18 @@ where
         };
         let protocol = self.protocol.clone();
         let model = self.model.clone();
-        if let Some(fetch_key) = config.fetch_key.clone() {
+        if let Some(per_call) = config.per_call.clone() {
             // The service that was polled ready waits for the key.
             let next = self.http.clone();
             let service = mem::replace(&mut self.http, next);
             let inner = async move {
-                let key = match fetch_key().await {
-                    Ok(key) => key,
-                    Err(error) => return Err(unfetched(error)),
-                };
                 let mut http = http;
                 let config_of_call = Arc::make_mut(&mut config);
-                let (name, value) = config_of_call.key_header(&*protocol, &key)?;
-                // A header of the caller takes precedence over the key.
-                http.headers_mut().entry(name).or_insert(value);
+                config_of_call
+                    .authorise(&per_call, &*protocol, &mut http)
+                    .await?;
                 let mut service = service;
+                let http = http.map(RequestBody::from);
                 let response = service.call(http).await.map_err(Into::into);
                 answer_of(&*protocol, &request, model.as_deref(), &config, response).await
             };
@@ -169,7 +167,7 @@ where
             };
         }
         // Called at once, so that the service that was polled ready is the one called.
-        let http = self.http.call(http);
+        let http = self.http.call(http.map(RequestBody::from));
         let inner = async move {
             let response = http.await.map_err(Into::into);
             answer_of(&*protocol, &request, model.as_deref(), &config, response).await
@@ -178,16 +176,6 @@ where
             inner: inner.boxed(),
         }
     }
-}
-
-/// Returns the error of a key that could not be fetched.
-fn unfetched(error: BoxError) -> Error {
-    let error = Error::from(error);
-    if error.kind() != ErrorKind::Other {
-        return error;
-    }
-    let message = format!("the API key could not be fetched: {}", error.message());
-    Error::new(ErrorKind::Auth, message).with_source(error)
 }
 
 async fn answer_of<P: Protocol, B>(

@@ -9,8 +9,12 @@ mod provider;
 mod request;
 mod response;
 mod schema;
+mod served_by;
 mod thinking;
 
 pub use self::decoder::MessagesDecoder;
 pub use self::protocol::Messages;
+#[cfg(feature = "bedrock")]
+pub(crate) use self::schema::{describes, guaranteed};
+pub(crate) use self::served_by::ServedBy;
 pub use self::thinking::Thinking;

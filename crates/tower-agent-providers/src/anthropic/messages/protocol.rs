@@ -5,6 +5,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use super::decoder::MessagesDecoder;
 use super::provider::PROVIDER;
 use super::thinking::Thinking;
+use super::served_by::ServedBy;
 use super::{request, response, schema};
 use crate::protocol::{Call, Fault, Protocol, schema_of, with_version_always};
 use tower_agent::error::Result;
@@ -15,6 +16,18 @@ use tower_agent::error::Result;
 pub struct Messages {
     /// The form in which a reasoning effort is sent.
     pub thinking: Thinking,
+}
+
+impl Messages {
+    /// Writes the body of a call for a server that is not Anthropic's own.
+    pub(crate) fn encode_for(
+        &self,
+        served_by: ServedBy,
+        call: &Call<'_>,
+        body: &mut Vec<u8>,
+    ) -> Result<()> {
+        request::body(call, self.thinking, served_by, body)
+    }
 }
 
 impl Protocol for Messages {
@@ -44,7 +57,7 @@ impl Protocol for Messages {
     }
 
     fn encode(&self, call: &Call<'_>, body: &mut Vec<u8>) -> Result<()> {
-        request::body(call, self.thinking, body)
+        self.encode_for(ServedBy::Anthropic, call, body)
     }
 
     fn describes_schema(&self, call: &Call<'_>) -> Option<&'static str> {
