@@ -29,6 +29,7 @@ mod interrupt;
 mod millis;
 mod open_calls;
 mod order;
+mod paused_turn;
 mod record;
 mod repair;
 mod saved;

@@ -46,14 +46,16 @@ impl PendingCalls {
 
 /// Returns the step after these messages.
 ///
-/// Only the last turn counts: the last assistant message, and the results after it.
+/// Only the last turn counts: the last assistant message, and the results after it. A message in which the
+/// provider paused is continued by the next one of the model.
 pub(crate) fn next_step(messages: &Messages) -> Step {
     let Some(turn) = messages.last_turn() else {
         // A user message follows: calls left open before it are closed.
         return Step::Model;
     };
     if turn.calling.tool_calls().next().is_none() {
-        return Step::Done;
+        let is_paused = turn.calling.is_paused();
+        return if is_paused { Step::Model } else { Step::Done };
     }
     let message = turn.calling.clone();
     if !turn.has_results() {
@@ -102,6 +104,12 @@ mod tests {
         Message::tool(ToolResult::new(&call(id), [Part::from_text("3")]))
     }
 
+    fn paused(text: &str) -> Message {
+        let mut message = Message::assistant(text);
+        message.pause();
+        message
+    }
+
     #[test]
     fn the_last_turn_decides() {
         let question = Message::user("1 + 2?");
@@ -109,6 +117,15 @@ mod tests {
             (vec![], Step::Model),
             (vec![question.clone()], Step::Model),
             (vec![question.clone(), Message::assistant("3")], Step::Done),
+            (vec![question.clone(), paused("1 and")], Step::Model),
+            (
+                vec![
+                    question.clone(),
+                    paused("1 and"),
+                    Message::assistant("2 are 3"),
+                ],
+                Step::Done,
+            ),
             (
                 vec![question.clone(), asks(&["a", "b"])],
                 tools(&["a", "b"], None),

@@ -104,7 +104,9 @@ impl<'a, B: Blocks> Writer<'a, B> {
             // It waits.
             Role::System => Ok(()),
             Role::Tool => self.parts(TurnRole::User, index, is_result),
-            Role::User if is_of_results::<B>(message) => self.parts(TurnRole::User, index, is_result),
+            Role::User if is_of_results::<B>(message) => {
+                self.parts(TurnRole::User, index, is_result)
+            }
             Role::User => {
                 // Nothing may stand between calls and their results.
                 self.parts(TurnRole::User, index, is_result)?;

@@ -316,7 +316,13 @@ impl Fault {
         let table: [(&[&str], ErrorKind); 6] = [
             (
                 // The words of AWS are those of its exceptions, such as `throttlingException`.
-                &["rate_limit", "quota", "too_many_requests", "billing", "throttling"],
+                &[
+                    "rate_limit",
+                    "quota",
+                    "too_many_requests",
+                    "billing",
+                    "throttling",
+                ],
                 ErrorKind::RateLimited,
             ),
             (
@@ -330,7 +336,13 @@ impl Fault {
             (&["timeout", "timed_out", "deadline"], ErrorKind::Timeout),
             (&["not_found", "notfound"], ErrorKind::NotFound),
             (
-                &["invalid", "bad_request", "badrequest", "unsupported", "validation"],
+                &[
+                    "invalid",
+                    "bad_request",
+                    "badrequest",
+                    "unsupported",
+                    "validation",
+                ],
                 ErrorKind::InvalidRequest,
             ),
         ];

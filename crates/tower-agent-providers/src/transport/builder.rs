@@ -237,7 +237,14 @@ impl<P: Protocol> HttpModelBuilder<P> {
                 None => {
                     per_call = self.signature();
                     let is_signed = per_call.is_some();
-                    (None, if is_signed { KeySource::Caller } else { KeySource::Nowhere })
+                    (
+                        None,
+                        if is_signed {
+                            KeySource::Caller
+                        } else {
+                            KeySource::Nowhere
+                        },
+                    )
                 }
             },
         };

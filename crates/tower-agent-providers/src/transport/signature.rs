@@ -34,16 +34,16 @@ fn signed_headers(
     request: &Request<Bytes>,
 ) -> Result<Headers, BoxError> {
     // Headers that a layer below may change, such as `accept`, are not signed; AWS requires its own.
-    let headers = request.headers().iter().filter(|(name, _)| {
-        **name == CONTENT_TYPE || name.as_str().starts_with("x-amz")
-    });
+    let headers = request
+        .headers()
+        .iter()
+        .filter(|(name, _)| **name == CONTENT_TYPE || name.as_str().starts_with("x-amz"));
     let headers: Vec<_> = headers
         .map(|(name, value)| Ok((name.as_str(), value.to_str()?)))
         .collect::<Result<_, BoxError>>()?;
     let uri = request.uri().to_string();
     let body = SignableBody::Bytes(request.body());
-    let signable =
-        SignableRequest::new(request.method().as_str(), uri, headers.into_iter(), body)?;
+    let signable = SignableRequest::new(request.method().as_str(), uri, headers.into_iter(), body)?;
     let identity = credentials.clone().into();
     let params = SigningParams::builder()
         .identity(&identity)

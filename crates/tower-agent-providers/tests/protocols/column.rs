@@ -29,6 +29,9 @@ pub(crate) trait Column {
     /// How long an id of a tool call may be, if it may not be any text.
     const CALL_ID_LENGTH: usize = usize::MAX;
 
+    /// Set if an answer names its model.
+    const HAS_MODEL: bool = true;
+
     /// How many of the last events may be missing: what they say is known before.
     const SPARE_EVENTS: usize = 0;
 

@@ -4,8 +4,8 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::decoder::MessagesDecoder;
 use super::provider::PROVIDER;
-use super::thinking::Thinking;
 use super::served_by::ServedBy;
+use super::thinking::Thinking;
 use super::{request, response, schema};
 use crate::protocol::{Call, Fault, Protocol, schema_of, with_version_always};
 use tower_agent::error::Result;

@@ -68,9 +68,7 @@ fn text(part: &Text, out: &mut Vec<u8>) -> Result<()> {
         // A text with its sources is a block of another kind.
         return block("citationsContent", out, |out| {
             let mut json = Object::with_extra(out, fields);
-            json.array("content", |items| {
-                write_text(&part.text, items)
-            })?;
+            json.array("content", |items| write_text(&part.text, items))?;
             json.end_with_nulls()
         });
     }
@@ -134,9 +132,7 @@ pub(super) fn tool_result(result: &ToolResult, id: &str, out: &mut Vec<u8>) -> R
             } else {
                 "The tool returned nothing."
             };
-            json.array("content", |items| {
-                write_text(text, items)
-            })?;
+            json.array("content", |items| write_text(text, items))?;
         }
         if result.is_error {
             json.field("status", "error")?;

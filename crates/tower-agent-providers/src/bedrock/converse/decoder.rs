@@ -12,9 +12,7 @@ use super::response::{
 use crate::json;
 use crate::protocol::{Decoder, Event, Fault, Progress};
 use tower_agent::error::ErrorKind;
-use tower_agent::message::{
-    CallIds, Image, MediaSource, Metadata, Part, ProviderData, Usage,
-};
+use tower_agent::message::{CallIds, Image, MediaSource, Metadata, Part, ProviderData, Usage};
 use tower_agent::model::{FinishReason, ModelRequest, ModelResponse};
 use tower_agent::stream::{Delta, Piece, Streamed};
 
@@ -99,7 +97,10 @@ impl Decoder for ConverseDecoder {
                 self.stop(out);
                 let end: MessageStopEvent = json::read(json, "the end of the message")?;
                 self.stop_reason = end.stop_reason;
-                self.note("additionalModelResponseFields", end.additional_model_response_fields);
+                self.note(
+                    "additionalModelResponseFields",
+                    end.additional_model_response_fields,
+                );
             }
             "metadata" => {
                 let metadata: MetadataEvent = json::read(json, "the usage of the response")?;
@@ -411,7 +412,9 @@ fn with_input(mut block: Map<String, Value>, input: String) -> Map<String, Value
 /// Adds a piece to a block of the same kind: a list to its content, and text to the text.
 fn add(block: &mut Map<String, Value>, input: &mut String, piece: Map<String, Value>) {
     for (kind, piece) in piece {
-        let whole = block.entry(kind).or_insert_with(|| Value::Object(Map::new()));
+        let whole = block
+            .entry(kind)
+            .or_insert_with(|| Value::Object(Map::new()));
         let Value::Object(whole) = whole else {
             continue;
         };

@@ -17,12 +17,7 @@ use tower_agent::model::{
 use tower_agent::tool::ToolDeclaration;
 
 /// The fields that the caller's own cannot replace.
-const GUARDED: &[&str] = &[
-    "messages",
-    "toolConfig",
-    "toolConfig.tools",
-    "outputConfig.textFormat",
-];
+const GUARDED: &[&str] = &["messages", "toolConfig.tools", "outputConfig.textFormat"];
 
 /// Writes the body of a call.
 ///
@@ -65,11 +60,7 @@ pub(super) fn body(call: &Call<'_>, out: &mut Vec<u8>) -> Result<()> {
     let has_tools = !request.tools().is_empty();
     // A choice without tools is rejected; those of the server stand in `extra`.
     if has_tools || extra.contains_key("toolConfig") {
-        let choice = settings
-            .tool_choice
-            .as_ref()
-            .map(tool_choice)
-            .transpose()?;
+        let choice = settings.tool_choice.as_ref().map(tool_choice).transpose()?;
         json.field_with("toolConfig", |out| {
             let mut json = Object::new(out);
             json.field_with("tools", |out| {

@@ -94,6 +94,7 @@ impl Column for ConverseColumn {
     const LINE: &'static str = "POST /v1/model/test-model/converse";
     const MESSAGES: &'static str = "messages";
     const CALL_ID_LENGTH: usize = 64;
+    const HAS_MODEL: bool = false;
 
     fn framed(event: &str) -> Vec<u8> {
         let (kind, data) = event.trim().split_once(' ').unwrap();

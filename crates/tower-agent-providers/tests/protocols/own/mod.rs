@@ -1,6 +1,7 @@
 //! Features that only one protocol has.
 
 mod anthropic;
+mod bedrock;
 mod cohere;
 mod gemini;
 mod interactions;
@@ -8,3 +9,4 @@ mod ollama;
 mod options;
 mod responses;
 mod server_tools;
+mod vertex;
