@@ -19,6 +19,22 @@
 //! | `proxy` | proxies for it, those of the environment by default |
 //! | `testing` | [`testing`]: recordings of HTTP calls, for tests without a network |
 //!
+//! Embeddings, lists of models and counts of tokens are [`operations`] of the same client:
+//!
+//! ```
+//! # #[cfg(all(feature = "http-client", feature = "ollama"))]
+//! # async fn embed() -> Result<(), tower_agent::BoxError> {
+//! use tower::ServiceExt;
+//! use tower_agent_providers::ollama::Ollama;
+//! use tower_agent_providers::operations::EmbedRequest;
+//!
+//! let provider = Ollama::builder().model("nomic-embed-text").build()?;
+//! let response = provider.operations().oneshot(EmbedRequest::new(["a cat"])).await?;
+//! assert_eq!(response.embeddings.len(), 1);
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # Extra settings
 //!
 //! The fields of [`extra`](tower_agent::Settings::extra) are merged with the body of a request, in each
@@ -66,9 +82,9 @@
 //! | `reasoning_effort` | yes | yes | yes | yes | yes | yes | yes |
 //! | `response_format`: a schema | yes | yes | yes | yes | yes | yes | yes |
 //! | `response_format`: `Json` | yes | yes | no | yes | yes | yes | no |
-//! | `server_tools`: `WebSearch` | no | yes | yes | yes | yes | no | no |
+//! | `server_tools`: `WebSearch` | no | yes | yes | yes | yes | no | yes |
 //! | `server_tools`: `WebFetch` | no | no | yes | yes | yes | no | no |
-//! | `server_tools`: `CodeExecution` | no | yes | yes | yes | yes | no | no |
+//! | `server_tools`: `CodeExecution` | no | yes | yes | yes | yes | no | yes |
 //! | image: data | yes | yes | yes | yes | yes | yes | yes |
 //! | image: URL | yes | yes | yes | yes | yes | no | no |
 //! | audio: data | yes | yes | no | yes | yes | no | yes |
@@ -97,6 +113,7 @@ pub mod json;
 pub mod ollama;
 #[cfg(feature = "openai")]
 pub mod openai;
+pub mod operations;
 pub mod protocol;
 mod providers;
 #[cfg(feature = "testing")]
@@ -121,6 +138,7 @@ pub mod future {
     #[cfg(feature = "http-client")]
     pub use crate::transport::client::HttpFuture;
     pub use crate::transport::model::ResponseFuture;
+    pub use crate::transport::operations::OperationFuture;
 }
 
 /// The README's example, so that it compiles.

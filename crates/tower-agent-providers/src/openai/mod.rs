@@ -88,6 +88,7 @@
 
 mod chat;
 mod media;
+mod operations;
 mod responses;
 mod settings;
 

@@ -109,6 +109,7 @@ mod framing;
 mod joined;
 #[cfg(any(feature = "anthropic", feature = "gemini"))]
 mod model_path;
+mod operation;
 mod provider_fields;
 #[cfg(any(
     feature = "anthropic",
@@ -144,7 +145,8 @@ pub(crate) use self::joined::joined;
 #[cfg(feature = "bedrock")]
 pub(crate) use self::model_path::push_segment;
 #[cfg(any(feature = "anthropic", feature = "gemini"))]
-pub(crate) use self::model_path::push_segments;
+pub(crate) use self::model_path::{escaped, push_segments};
+pub use self::operation::{Operation, OperationCall};
 pub use self::provider_fields::provider_fields;
 #[cfg(any(
     feature = "anthropic",

@@ -26,6 +26,14 @@ pub(crate) fn push_segment(path: &mut String, model: &str) -> Result<()> {
     Ok(())
 }
 
+/// Returns a text as a value in a query.
+#[cfg(any(feature = "anthropic", feature = "gemini"))]
+pub(crate) fn escaped(text: &str) -> String {
+    let mut value = String::new();
+    push_escaped(&mut value, text, "");
+    value
+}
+
 fn impossible(model: &str) -> Error {
     let message = format!("the model name `{model}` cannot be part of a URL");
     Error::new(ErrorKind::InvalidRequest, message)

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use http::{HeaderMap, HeaderName, HeaderValue, Request};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 
 use super::base_url::BaseUrl;
 use super::build_error::BuildError;
@@ -69,6 +69,16 @@ pub(super) enum KeySource {
 }
 
 impl Config {
+    /// Returns the URL of a call.
+    pub(super) fn url(&self, path: &str) -> Result<Uri, Error> {
+        self.base.join(path).map_err(|error| {
+            Error::new(
+                ErrorKind::InvalidRequest,
+                format!("the path `{path}` is invalid: {error}"),
+            )
+        })
+    }
+
     /// Adds what authorises the call to its request.
     pub(super) async fn authorise(
         &mut self,
@@ -143,13 +153,13 @@ impl Config {
     }
 
     /// Adds the method and the URL of the call: a wrong base URL is seen at once.
-    pub(super) fn located(&self, error: Error, path: &str) -> Error {
+    pub(super) fn located(&self, error: Error, method: &Method, path: &str) -> Error {
         // An error of a model below knows its own.
         if error.metadata().endpoint().is_some() {
             return error;
         }
         let path = path.split('?').next().unwrap_or_default();
-        let endpoint = self.secrets.hide(&format!("POST {}{path}", self.base));
+        let endpoint = self.secrets.hide(&format!("{method} {}{path}", self.base));
         let metadata = error.metadata().clone().with_endpoint(endpoint);
         error.with_metadata(metadata)
     }

@@ -34,6 +34,9 @@ static RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 /// The prefixes of the headers that contain rate limits.
 const RATE_LIMITS: [&str; 2] = ["x-ratelimit-", "anthropic-ratelimit-"];
 
+/// The limit of a response with an error, in bytes.
+pub(super) const MAX_ERROR: usize = 1 << 20;
+
 /// Maximum length of the part of a non-JSON body that goes into an error's message.
 const SNIPPET: usize = 200;
 
@@ -86,6 +89,16 @@ impl ResponseHead {
             None => fault,
         };
         self.error(&fault, Some(self.status), self.metadata.clone())
+    }
+
+    /// Returns the metadata that the head says.
+    pub(super) fn metadata(&self) -> &Metadata {
+        &self.metadata
+    }
+
+    /// Returns the error for a fault in the response to another call than one of the model.
+    pub(super) fn fault_beside_model(&self, fault: &Fault) -> Error {
+        self.error(fault, None, self.metadata.clone())
     }
 
     /// Returns the error for a fault in a response with a successful status.

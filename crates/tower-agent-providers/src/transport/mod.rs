@@ -16,6 +16,7 @@ mod event_stream;
 mod frames;
 mod head;
 pub(crate) mod model;
+pub(crate) mod operations;
 #[cfg(feature = "proxy")]
 mod proxy;
 mod read;
@@ -37,6 +38,7 @@ pub use self::client::{HttpClient, HttpClientBuilder, ResponseBody};
 #[cfg(feature = "http-client")]
 pub use self::client_error::HttpClientError;
 pub use self::model::HttpModel;
+pub use self::operations::HttpOperations;
 pub use self::request_headers::RequestHeaders;
 #[cfg(feature = "http-client")]
 pub use self::time_limits::TimeLimits;

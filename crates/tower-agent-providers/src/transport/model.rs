@@ -17,18 +17,16 @@ use tower::Service;
 use super::base_url::is_media_type;
 use super::body::RequestBody;
 use super::config::Config;
-use super::head::ResponseHead;
+use super::head::{MAX_ERROR, ResponseHead};
+use super::operations::HttpOperations;
 use super::read;
 use super::request_headers::RequestHeaders;
 use crate::protocol::{Call, Framing, Protocol, schema_of};
-use tower_agent::error::{BoxError, Error, ErrorKind, Result};
+use tower_agent::error::{BoxError, Error, Result};
 use tower_agent::model::{ModelRequest, ModelResponse, ModelTarget};
 
 /// The room for what usually stands before the messages in a body.
 const BEFORE_MESSAGES: usize = 256;
-
-/// The limit of a response with an error, in bytes.
-const MAX_ERROR: usize = 1 << 20;
 
 /// A model reached by a protocol `P` over an HTTP service `S`.
 ///
@@ -80,16 +78,26 @@ impl<P: Protocol, S> HttpModel<P, S> {
         &self.protocol
     }
 
+    /// Returns the service of the provider's [operations](crate::operations) beside the model's calls,
+    /// such as embeddings, with the same address, key and model.
+    #[must_use]
+    pub fn operations(&self) -> HttpOperations<P, S>
+    where
+        S: Clone,
+    {
+        HttpOperations::new(
+            self.http.clone(),
+            self.protocol.clone(),
+            self.config.clone(),
+            self.model.clone(),
+        )
+    }
+
     fn http_request(&self, call: &Call<'_>, config: &Config) -> Result<Request<Bytes>> {
         let mut body = Vec::with_capacity(BEFORE_MESSAGES);
         self.protocol.encode(call, &mut body)?;
         let path = self.protocol.path(call)?;
-        let url = self.config.base.join(&path).map_err(|error| {
-            Error::new(
-                ErrorKind::InvalidRequest,
-                format!("the path `{path}` is invalid: {error}"),
-            )
-        })?;
+        let url = config.url(&path)?;
         let mut http = Request::new(Bytes::from(body));
         *http.method_mut() = Method::POST;
         *http.uri_mut() = url;
@@ -197,7 +205,7 @@ where
         Ok(response) => Ok(with_described_schema(protocol, &call, response)),
         Err(error) => {
             let path = protocol.path(&call).unwrap_or_default();
-            Err(config.located(error, &path))
+            Err(config.located(error, &Method::POST, &path))
         }
     }
 }

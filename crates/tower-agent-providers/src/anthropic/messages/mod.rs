@@ -4,6 +4,7 @@ mod conversation;
 mod data;
 mod decoder;
 mod media;
+mod operations;
 mod protocol;
 mod provider;
 mod request;

@@ -2,6 +2,7 @@ mod block;
 mod conversation;
 mod decoder;
 mod media;
+mod operations;
 mod plain_text;
 mod protocol;
 mod provider;

@@ -6,6 +6,7 @@ mod cohere;
 mod gemini;
 mod interactions;
 mod ollama;
+mod operations;
 mod options;
 mod responses;
 mod server_tools;

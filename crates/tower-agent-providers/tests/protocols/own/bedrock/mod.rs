@@ -6,6 +6,8 @@ mod responses;
 mod signatures;
 mod verifier;
 
+pub(super) use self::verifier::signatures as signatures_of;
+
 use tower_agent_providers::HttpClient;
 use tower_agent_providers::bedrock::{Bedrock, Credentials};
 

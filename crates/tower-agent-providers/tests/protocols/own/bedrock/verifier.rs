@@ -33,7 +33,7 @@ fn part<'a>(authorization: &'a str, name: &str) -> &'a str {
 }
 
 /// Returns the signature that a request should have, and the one that it has.
-pub(super) fn signatures(request: &Seen, secret: &str) -> (String, String) {
+pub(in crate::own) fn signatures(request: &Seen, secret: &str) -> (String, String) {
     let authorization = request.header("authorization").unwrap();
     assert!(
         authorization.starts_with("AWS4-HMAC-SHA256 "),
