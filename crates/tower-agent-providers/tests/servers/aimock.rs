@@ -18,6 +18,7 @@ use tower_agent::stream::{Delta, Event, EventKind};
 use tower_agent::{Error, ErrorKind, Message, ModelRequest, ModelResponse, Part};
 use tower_agent_middleware::fallback::Fallback;
 use tower_agent_providers::anthropic::Messages;
+use tower_agent_providers::bedrock::{BedrockMessages, Converse};
 use tower_agent_providers::gemini::{GenerateContent, Interactions};
 use tower_agent_providers::openai::{Chat, Responses};
 use tower_agent_providers::{HttpClient, HttpModel, HttpModelBuilder, Protocol, ollama};
@@ -71,6 +72,23 @@ impl Spoken for Anthropic {
     type Protocol = Messages;
     const PATH: &'static str = "";
     const MODEL: &'static str = "claude-sonnet-4-5";
+}
+
+struct BedrockClaude;
+
+impl Spoken for BedrockClaude {
+    type Protocol = BedrockMessages;
+    const PATH: &'static str = "";
+    const MODEL: &'static str = "anthropic.claude-sonnet-4-5-20250929-v1:0";
+}
+
+struct BedrockConverse;
+
+impl Spoken for BedrockConverse {
+    type Protocol = Converse;
+    const PATH: &'static str = "";
+    const MODEL: &'static str = "anthropic.claude-sonnet-4-5-20250929-v1:0";
+    const SAYS_MODEL: bool = false;
 }
 
 struct ChatCompletions;
@@ -434,6 +452,8 @@ macro_rules! spoken {
 
 spoken! {
     anthropic: Anthropic,
+    bedrock_claude: BedrockClaude,
+    bedrock_converse: BedrockConverse,
     chat: ChatCompletions,
     gemini: Gemini,
     gemini_interactions: GeminiInteractions,

@@ -122,9 +122,7 @@ pub(super) fn tool_result(result: &ToolResult, id: &str, out: &mut Vec<u8>) -> R
         let mut json = Object::new(out);
         json.field("toolUseId", id)?;
         if parts.peek().is_some() {
-            json.field_with("content", |out| {
-                json::array(out, parts, |part, out| write(part, out))
-            })?;
+            json.field_with("content", |out| json::array(out, parts, write))?;
         } else {
             // A result without content is rejected.
             let text = if result.is_error {

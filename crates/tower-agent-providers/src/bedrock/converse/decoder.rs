@@ -266,10 +266,19 @@ impl ConverseDecoder {
             Some(tool_use) if tool_use.r#type.is_none() => {
                 OpenContent::ToolUse(self.call(tool_use, out)?)
             }
-            _ => OpenContent::Other {
-                block: fields(raw),
-                input: String::new(),
-            },
+            _ => {
+                let block = fields(raw);
+                // Only servers that imitate the protocol say that text begins; its pieces say it again.
+                let is_said_by_pieces =
+                    |kind: &String| kind == "text" || kind == "reasoningContent";
+                if block.keys().all(is_said_by_pieces) {
+                    return Ok(());
+                }
+                OpenContent::Other {
+                    block,
+                    input: String::new(),
+                }
+            }
         };
         self.open = Some(OpenBlock { index, content });
         Ok(())

@@ -310,6 +310,36 @@ async fn what_the_model_said_goes_back_as_it_came() {
     }
 }
 
+/// AWS says the start of a tool call alone; others of every block.
+#[tokio::test]
+async fn a_start_of_text_says_nothing() {
+    let mut frames = vec![
+        start(0, json!({ "reasoningContent": {} })),
+        delta(0, json!({ "reasoningContent": { "text": "Hm." } })),
+        stop(0),
+        start(1, json!({})),
+        delta(1, json!({ "text": "Hi." })),
+        stop(1),
+        start(2, json!({ "text": "" })),
+        delta(2, json!({ "text": "Ho." })),
+        stop(2),
+    ];
+    frames.extend(end("end_turn"));
+    let response = read(frames).await.unwrap();
+    let [
+        Part::Reasoning(reasoning),
+        Part::Text(first),
+        Part::Text(second),
+    ] = response.message().parts()
+    else {
+        panic!("{response:?}");
+    };
+    assert_eq!(
+        (&*reasoning.text, &*first.text, &*second.text),
+        ("Hm.", "Hi.", "Ho.")
+    );
+}
+
 #[tokio::test]
 async fn an_image_of_the_model_is_a_part() {
     let body = json!({ "output": { "message": { "content": [
