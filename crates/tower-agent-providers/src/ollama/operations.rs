@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::Chat;
+use super::chat::Chat;
 use crate::json::lenient::{count, or_default};
 use crate::json::{self, Object};
 use crate::operations::{

@@ -38,9 +38,10 @@
 //! | [`ollama::Chat`](crate::ollama::Chat) | yes | yes | no |
 //! | [`openai::Chat`](crate::openai::Chat) | yes | yes | no |
 //!
-//! The tokens of embeddings are part of the [usage](tower_agent::RunContext::usage) of a run whose context
-//! the request has, if a band of callbacks is around the service. The budget of `tower-agent-middleware`
-//! neither limits nor charges them: it reserves by what a model may answer.
+//! A run counts what its own models and tools use, so the tokens of an embedding are not part of its
+//! [usage](tower_agent::RunContext::usage) by themselves: they are the
+//! [usage](EmbedResponse::usage) of the response. The budget of `tower-agent-middleware` neither limits nor
+//! charges them, since it reserves by what a model may answer; its retries and timeouts fit.
 
 mod count_tokens;
 mod embed;

@@ -95,13 +95,17 @@ fn payload_or_empty(payload: &str) -> &str {
 
 #[derive(Deserialize)]
 struct Chunk {
-    bytes: String,
+    bytes: Option<String>,
 }
 
 /// Returns the part of a response in a chunk.
 fn part(payload: &str) -> Result<String, Broken> {
     let chunk: Chunk = serde_json::from_str(payload).map_err(unreadable)?;
-    let bytes = STANDARD.decode(chunk.bytes).map_err(unreadable)?;
+    let Some(bytes) = chunk.bytes else {
+        // Servers that imitate the protocol send the part itself.
+        return Ok(payload.to_owned());
+    };
+    let bytes = STANDARD.decode(bytes).map_err(unreadable)?;
     String::from_utf8(bytes).map_err(unreadable)
 }
 

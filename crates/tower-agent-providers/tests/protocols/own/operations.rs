@@ -8,9 +8,7 @@ use tower::{Layer, ServiceBuilder, ServiceExt};
 use tower_agent::callback::{Action, Callback, Callbacks};
 use tower_agent::model::ResponseFormat;
 use tower_agent::tool::ToolDeclaration;
-use tower_agent::{
-    Error, ErrorKind, Message, ModelRequest, Request, Result, RunContext, Settings, Usage,
-};
+use tower_agent::{Error, ErrorKind, Message, ModelRequest, Request, Result, Settings, Usage};
 use tower_agent_middleware::retry::CallRetryLayer;
 use tower_agent_providers::anthropic::Anthropic;
 use tower_agent_providers::bedrock::{Bedrock, Credentials};
@@ -226,13 +224,10 @@ async fn layers_and_callbacks_fit_around_an_embedding() {
         .layer(Callbacks::new().with(Passes))
         .layer(retry)
         .service(embed.clone());
-    let context = RunContext::default();
-    let request = two().with_context(context.clone());
-    let response = service.oneshot(request).await.unwrap();
+    let response = service.oneshot(two()).await.unwrap();
     assert_eq!(response.embeddings, vectors());
+    assert_eq!(EmbedRequest::usage(&response), Usage::new(7, 0));
     assert_eq!(server.seen().len(), 2);
-    // The run counts it.
-    assert_eq!(context.usage(), Usage::new(7, 0));
     let refused = Callbacks::new().with(Refuses).layer(embed);
     let error = refused.oneshot(two()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied);
