@@ -355,7 +355,7 @@ async fn answer(
 fn with_progress(context: &RunContext, result: Result<AgentResponse>) -> Result<AgentResponse> {
     match result {
         Ok(response) => {
-            let messages = response.chronological().clone();
+            let messages = response.ordered().clone();
             match response.interrupts() {
                 // Only an agent that is done closes its record: an interrupted one goes on in a
                 // later run.
@@ -411,8 +411,7 @@ fn ended(
         result => {
             let messages = context.begin(request.messages());
             let new_from = request.messages().len();
-            let ordered = messages.in_call_order(new_from);
-            let response = AgentResponse::of_run(messages, ordered, new_from, context);
+            let response = AgentResponse::of_run(messages, new_from, context);
             let response = response.with_end_reason(end.clone());
             match result {
                 Ok(mut bare) => {

@@ -9,7 +9,7 @@ use super::agent::{Agent, AgentInner};
 use super::answer_calls::AnswerCalls;
 use super::build_error::BuildError;
 use super::explain::Explanation;
-use super::loop_config::{Config, StopWhen};
+use super::loop_config::{LoopConfig, StopWhen};
 use super::loop_state;
 use super::named_tools::{self, KnownTools};
 use super::outline::{Body, Outline, Parts};
@@ -397,7 +397,7 @@ impl AgentBuilder {
         // Always ready: a call waits for its own tool inside.
         let tools = BoxTool::internal(move |request| tools.make(request));
         let tools = self.tool_stack.in_agent(tools, &self.edges, rules);
-        let config = Config {
+        let config = LoopConfig {
             model,
             tools,
             tool_set,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::agent::{Agent, boxed};
 use super::answer_calls::take_calls;
 use super::answering::Answering;
-use super::loop_config::Config;
+use super::loop_config::LoopConfig;
 use super::progress::Progress;
 use super::tools::ToolTurn;
 use super::transfer::{self, take_over};
@@ -13,7 +13,7 @@ use super::waiting::whose_turn;
 use crate::call::{BoxCallFuture, CallKind, Origin, Request};
 use crate::callback::{LoopRules, Tree};
 use crate::context::RunContext;
-use crate::conversation::{CallName, Paused, Step, Transcript, make_whole, next_step, refusal};
+use crate::conversation::{CallName, NextStep, Paused, Transcript, make_whole, next_step, refusal};
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::{CallIds, Message, MessageId, Messages, Part, Role, Usage};
 use crate::model::{FinishReason, ModelRequest, ModelResponse, Settings, Written};
@@ -24,13 +24,13 @@ use crate::stream::{DeltaSender, EventEmitter, EventKind};
 use crate::tool::{InvalidTool, ToolDeclaration, ToolSet};
 
 /// The loop at the bottom of an agent's stack.
-pub(super) fn service(config: Config) -> BoxAgent {
+pub(super) fn service(config: LoopConfig) -> BoxAgent {
     let config = Arc::new(config);
     BoxAgent::internal(move |request| call(config.clone(), request))
 }
 
 #[inline(never)]
-fn call(config: Arc<Config>, mut request: AgentRequest) -> BoxCallFuture<AgentRequest> {
+fn call(config: Arc<LoopConfig>, mut request: AgentRequest) -> BoxCallFuture<AgentRequest> {
     BoxCallFuture::new(async move {
         let added = make_whole(request.messages_mut());
         let mut running = LoopState::new(&config, &request);
@@ -44,7 +44,7 @@ fn call(config: Arc<Config>, mut request: AgentRequest) -> BoxCallFuture<AgentRe
 
 /// One run of the loop.
 pub(super) struct LoopState<'a> {
-    config: &'a Config,
+    config: &'a LoopConfig,
     request: &'a AgentRequest,
     context: &'a RunContext,
     rules: LoopRules,
@@ -68,7 +68,7 @@ pub(super) struct LoopState<'a> {
 }
 
 impl<'a> LoopState<'a> {
-    fn new(config: &'a Config, request: &'a AgentRequest) -> Result<Self> {
+    fn new(config: &'a LoopConfig, request: &'a AgentRequest) -> Result<Self> {
         let context = request.context();
         let tools = match request.tools() {
             none if none.is_empty() => config.tool_set.clone(),
@@ -149,14 +149,16 @@ impl<'a> LoopState<'a> {
             }
             // A reference: a value that is moved out of it would take room in the future twice.
             done = match &self.next_step() {
-                Step::Done if self.answering.is_some() => boxed(|| self.judge()).await,
-                Step::Done => Ok(Some(EndReason::Completed)),
-                Step::Model if self.is_beyond_limit() && !self.asks_beyond_limit() => self.limit(),
-                Step::Model => {
+                NextStep::Done if self.answering.is_some() => boxed(|| self.judge()).await,
+                NextStep::Done => Ok(Some(EndReason::Completed)),
+                NextStep::Model if self.is_beyond_limit() && !self.asks_beyond_limit() => {
+                    self.limit()
+                }
+                NextStep::Model => {
                     self.step = None;
                     self.ask().await
                 }
-                Step::Tools(pending) => match self.tool_turn().run(pending).await {
+                NextStep::Tools(pending) => match self.tool_turn().run(pending).await {
                     Ok(()) => self.stopped(),
                     Err(error) => Err(error),
                 },
@@ -200,9 +202,9 @@ impl<'a> LoopState<'a> {
             .read(|messages| transfer::successor(agents, messages))
     }
 
-    fn next_step(&self) -> Step {
+    fn next_step(&self) -> NextStep {
         match self.transcript.read(next_step) {
-            Step::Done if self.is_to_speak() => Step::Model,
+            NextStep::Done if self.is_to_speak() => NextStep::Model,
             step => step,
         }
     }
@@ -239,7 +241,7 @@ impl<'a> LoopState<'a> {
     }
 
     async fn take_over(&mut self, agent: &Agent) -> Result<AgentResponse> {
-        let messages = self.transcript.chronological();
+        let messages = self.transcript.ordered();
         // From here on the other agent records messages.
         drop(std::mem::take(&mut self.transcript));
         let iterations = self.iterations - self.earlier.iterations;
@@ -429,8 +431,13 @@ impl<'a> LoopState<'a> {
         let Some(stop_when) = self.config.stop_when.as_ref().filter(|_| !self.waits()) else {
             return Ok(None);
         };
-        let messages = self.transcript.chronological();
-        let progress = Progress::new(self.context, &messages, &self.earlier, self.iterations);
+        let messages = self.transcript.ordered();
+        let progress = Progress::new(
+            self.context,
+            messages.arrived(),
+            &self.earlier,
+            self.iterations,
+        );
         let stops = catch(|| stop_when(&progress)).map_err(|panic| {
             Error::new(
                 ErrorKind::Callback,
@@ -471,14 +478,14 @@ impl<'a> LoopState<'a> {
 
     /// Adds results to open calls.
     async fn close(&self, why: &str) {
-        let Step::Tools(open) = self.transcript.read(next_step) else {
+        let NextStep::Tools(open) = self.transcript.read(next_step) else {
             return;
         };
         let mut results = Vec::new();
         for (index, call) in open.calls() {
             let name = open.name(index);
             let mut result = refusal(call, why);
-            name.identify(std::iter::once(&mut result));
+            name.identify_result(&mut result);
             results.push((name, result));
         }
         self.transcript.answer(&results);
@@ -491,9 +498,7 @@ impl<'a> LoopState<'a> {
         let usage = self.earlier.usage + self.context.agent_usage();
         self.transcript.pause(self.iterations, usage);
         self.context.responded(self.request.messages());
-        let messages = self.transcript.chronological();
-        let ordered = self.transcript.ordered();
-        AgentResponse::of_run(messages, ordered, self.new_from, self.context)
+        AgentResponse::of_run(self.transcript.ordered(), self.new_from, self.context)
             .with_iterations(self.iterations - self.earlier.iterations)
             .with_end_reason(end)
     }

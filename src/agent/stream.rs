@@ -9,7 +9,7 @@ use tower::ServiceExt;
 
 use crate::call::Request;
 use crate::context::RunContext;
-use crate::conversation::Record;
+use crate::conversation::ConversationRecord;
 use crate::error::{Error, ErrorKind, Result};
 use crate::run::{AgentRequest, AgentResponse, AgentService, Checkpoint};
 use crate::stream::{Event, EventKind, EventStream, Invocation};
@@ -50,7 +50,7 @@ pub struct RunStream {
     result: Option<Result<AgentResponse>>,
     events: EventStream,
     context: RunContext,
-    record: Record,
+    record: ConversationRecord,
 }
 
 impl RunStream {
@@ -202,7 +202,7 @@ impl RunStream {
 fn run<S: AgentService>(
     service: S,
     request: AgentRequest,
-    record: Record,
+    record: ConversationRecord,
 ) -> impl Future<Output = Result<AgentResponse>> + Send {
     let context = request.context().clone();
     // Outside the block, which would have room for the request beside it. It starts when it is polled.

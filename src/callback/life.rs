@@ -46,7 +46,7 @@ use super::hook_set::HookSet;
 use super::layer_inner::LayerInner;
 use super::layers::Layers;
 use super::list::Callbacks;
-use super::phase::{Mode, Phase};
+use super::phase::{Mode, PhaseDecisions};
 use super::rules::{CallbackRules, Remaining};
 use super::tree::Tree;
 use crate::call::{BoxCallFuture, BoxCallService, CallKind, Origin, Request};
@@ -505,7 +505,7 @@ enum Recovered<T> {
 impl<R: Request> CallState<R> {
     /// Runs the `before`s; returns the response of one of them, if any.
     async fn before(&mut self, mode: Mode) -> Result<Option<R::Response>> {
-        let mut phase = Phase::new(mode);
+        let mut phase = PhaseDecisions::new(mode);
         let is_watched = self.request.context().emitter().is_some();
         let mut passed = 0;
         while let Some(index) = self.next(&mut passed, phase.mode, HookSet::BEFORE) {
@@ -557,7 +557,7 @@ impl<R: Request> CallState<R> {
         mut error: Error,
         may_retry: bool,
     ) -> Result<Recovered<R::Response>> {
-        let mut phase = Phase::new(Mode::All);
+        let mut phase = PhaseDecisions::new(Mode::All);
         let mut retries = false;
         let is_watched = self.request.context().emitter().is_some();
         let mut passed = 0;
@@ -609,7 +609,7 @@ impl<R: Request> CallState<R> {
 
     /// Runs the `after`s, which may replace the response.
     async fn after(&mut self, response: &mut R::Response, mode: Mode) -> Result<()> {
-        let mut phase = Phase::new(mode);
+        let mut phase = PhaseDecisions::new(mode);
         let is_watched = self.request.context().emitter().is_some();
         let mut passed = 0;
         while let Some(index) = self.next(&mut passed, phase.mode, HookSet::AFTER) {

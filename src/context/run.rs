@@ -12,7 +12,7 @@ use super::nesting::Nesting;
 use super::replay::ReplayHandlers;
 use super::tool_call_scope::ToolCallScope;
 use super::values::Values;
-use crate::conversation::Record;
+use crate::conversation::ConversationRecord;
 use crate::error::{Error, ErrorKind, Resolution};
 use crate::lock::lock;
 use crate::message::{Message, Usage};
@@ -59,7 +59,7 @@ impl Run {
 /// The place of an agent's messages.
 #[derive(Clone, Default)]
 pub(super) struct RecordPlace {
-    pub(super) record: Record,
+    pub(super) record: ConversationRecord,
     /// The path from the agent that opened the record to this one.
     pub(super) path: Arc<str>,
     /// The number of messages when this agent joined; `None` if it opened the record.

@@ -9,14 +9,14 @@ use tokio_util::sync::CancellationToken;
 use super::effects::Collected;
 use super::extensions::Extensions;
 use super::inherited::Inherited;
-use super::latch::Call;
+use super::latch::LatchedCall;
 use super::nesting::Nesting;
 use super::run::{Given, Scope};
 use super::tool_call_scope::ToolCallScope;
 use super::values::Values;
 use crate::call_kind::CallKind;
 use crate::chance;
-use crate::conversation::{CALLS, CallName, Record};
+use crate::conversation::{CALLS, CallName, ConversationRecord};
 use crate::error::{CallSite, Error, ErrorKind, Interrupt, Resolution, Result};
 use crate::message::{Message, Part, Usage};
 use crate::state::State;
@@ -447,8 +447,8 @@ impl RunContext {
     //
     // Cold: a run that nothing has ended never asks.
     #[cold]
-    fn latched_call(&self, kind: CallKind) -> Call {
-        Call {
+    fn latched_call(&self, kind: CallKind) -> LatchedCall {
+        LatchedCall {
             kind,
             turn: self.iteration,
             tool: self.tool_call.clone(),
@@ -630,7 +630,7 @@ impl RunContext {
     }
 
     /// Returns the record of this agent's messages.
-    pub(crate) fn record(&self) -> &Record {
+    pub(crate) fn record(&self) -> &ConversationRecord {
         &self.scope.place.record
     }
 

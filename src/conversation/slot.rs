@@ -33,7 +33,7 @@ impl Slot {
     pub(crate) fn identify(&mut self, name: &CallName) {
         match self {
             Self::Open | Self::Begun(_) => {}
-            Self::Answered(message) => name.identify(std::iter::once(message)),
+            Self::Answered(message) => name.identify_result(message),
             Self::Many(messages) => name.identify(messages.iter_mut()),
         }
     }
@@ -55,7 +55,7 @@ pub(super) fn stop(
             *slot = Slot::Open;
         } else {
             let mut answer = stopped_answer(call);
-            name.identify(std::iter::once(&mut answer));
+            name.identify_result(&mut answer);
             stopped.push((name.clone(), answer.clone()));
             *slot = Slot::Answered(answer);
         }
@@ -68,40 +68,36 @@ pub(super) fn stopped_answer(call: &ToolCall) -> Message {
     Message::tool(ToolResult::new(call, [Part::from_text(STOPPED)]).failed())
 }
 
-/// Adds the messages of a turn to a conversation. Messages that are no results are held while calls are
-/// open, or if the conversation holds earlier ones of the turn.
-pub(super) fn settle<T>(
-    calls: &[(CallName, Slot)],
-    conversation: &mut T,
-    messages: impl Fn(&T) -> &Messages,
-    push: impl Fn(&mut T, Message),
-) {
-    let is_answer =
-        |message: &Message| message.role() == Role::Tool && message.tool_results().next().is_some();
-    // Results stay together, directly after their calls.
-    let mut others = false;
-    for (_, slot) in calls {
-        for message in slot.answers() {
-            if is_answer(message) {
-                push(conversation, message.clone());
-            } else {
-                others = true;
-            }
-        }
-    }
-    if !others {
-        return;
-    }
+/// Returns the messages of a turn, as they follow the messages before them in a conversation.
+/// Messages that are no results are held while calls are open, or if the conversation holds earlier
+/// ones of the turn.
+pub(super) fn settled<'a>(
+    calls: &'a [(CallName, Slot)],
+    before: &Messages,
+) -> impl Iterator<Item = Message> + Clone + use<'a> {
     let is_open = calls.iter().any(|(_, slot)| matches!(slot, Slot::Open));
-    let holds = is_open || messages(conversation).holds_messages();
-    for (_, slot) in calls {
-        let id = slot.answers().iter().flat_map(Message::tool_results).next();
-        for message in slot.answers().iter().filter(|message| !is_answer(message)) {
-            let message = match id {
-                Some(result) if holds => message.clone().held(&result.call_id),
-                _ => message.clone(),
-            };
-            push(conversation, message);
-        }
-    }
+    let holds = is_open || before.holds_messages();
+    // Results stay together, directly after their calls.
+    let results = calls
+        .iter()
+        .flat_map(|(_, slot)| slot.answers())
+        .filter(|message| is_result(message))
+        .cloned();
+    let others = calls.iter().flat_map(move |(_, slot)| {
+        let result = slot.answers().iter().flat_map(Message::tool_results).next();
+        let others = slot
+            .answers()
+            .iter()
+            .filter(|message| !is_result(message))
+            .cloned();
+        others.map(move |message| match result {
+            Some(result) if holds => message.held(&result.call_id),
+            _ => message,
+        })
+    });
+    results.chain(others)
+}
+
+fn is_result(message: &Message) -> bool {
+    message.role() == Role::Tool && message.tool_results().next().is_some()
 }

@@ -7,7 +7,7 @@ use super::answer_format::AnswerFormat;
 use super::response::AgentResponse;
 use crate::call::{CallKind, Extensions, Origin, Request};
 use crate::context::{Joined, RunCallbacks, RunContext, State};
-use crate::conversation::{Checkpoint, Record};
+use crate::conversation::{Checkpoint, ConversationRecord};
 use crate::error::{Resolution, Result};
 use crate::message::{Message, Messages};
 use crate::model::Settings;
@@ -54,7 +54,7 @@ pub struct AgentRequest {
     extensions: Extensions,
     callbacks: RunCallbacks,
     run: Joined,
-    record: Record,
+    record: ConversationRecord,
     joins_at: Option<usize>,
     /// A response from `after_agent` replaces all messages of the agent.
     after_says_all: bool,
@@ -100,7 +100,8 @@ impl AgentRequest {
     #[must_use]
     pub fn resume(checkpoint: Checkpoint) -> Self {
         let Checkpoint { head, messages } = checkpoint;
-        let record = Record::resuming(messages.clone(), head.conversation).at_turn(head.turn);
+        let record =
+            ConversationRecord::resuming(messages.clone(), head.conversation).at_turn(head.turn);
         let mut run = Joined::default();
         if !head.private_state.is_empty() {
             run.set_private_state(head.private_state.into());
@@ -350,14 +351,14 @@ impl AgentRequest {
     }
 
     /// Sets the record to which the agent writes its messages.
-    pub(crate) fn with_record(mut self, record: Record) -> Self {
+    pub(crate) fn with_record(mut self, record: ConversationRecord) -> Self {
         self.record = record;
         self.joins_at = None;
         self
     }
 
     /// Returns the record to which the agent writes its messages.
-    pub(crate) fn record(&self) -> &Record {
+    pub(crate) fn record(&self) -> &ConversationRecord {
         &self.record
     }
 

@@ -17,7 +17,7 @@ use crate::message::{Message, MessageId};
 /// The events of a run, and the visible state of its running model calls.
 pub(super) type CallChannel = EventChannel<Calls>;
 
-pub(super) type Calls = Slab<Call>;
+pub(super) type Calls = Slab<VisibleCall>;
 
 /// A running model call, and its visible state in the channel.
 #[derive(Debug)]
@@ -29,17 +29,17 @@ pub(super) struct CallHandle {
 impl CallHandle {
     /// Starts a call that is shown as this message.
     pub(super) fn new(channel: Arc<CallChannel>, message: MessageId) -> Self {
-        let key = channel.look(|calls| calls.insert(Call::new(message)));
+        let key = channel.look(|calls| calls.insert(VisibleCall::new(message)));
         Self { channel, key }
     }
 
     #[inline]
-    pub(super) fn of<'a>(&self, calls: &'a mut Calls) -> &'a mut Call {
+    pub(super) fn of<'a>(&self, calls: &'a mut Calls) -> &'a mut VisibleCall {
         &mut calls[self.key]
     }
 
     /// Accesses the call without adding events.
-    pub(super) fn look<T>(&self, look: impl FnOnce(&mut Call) -> T) -> T {
+    pub(super) fn look<T>(&self, look: impl FnOnce(&mut VisibleCall) -> T) -> T {
         self.channel.look(|calls| look(self.of(calls)))
     }
 }
@@ -55,7 +55,7 @@ impl Drop for CallHandle {
 /// The visible state of one model call. Only one attempt at a time is visible: the first with
 /// output, until it is dropped or finished and another has output.
 #[derive(Debug)]
-pub(super) struct Call {
+pub(super) struct VisibleCall {
     /// The id of the message that shows the first attempt.
     message: MessageId,
     attempts: u32,
@@ -102,7 +102,7 @@ impl Live {
     }
 }
 
-impl Call {
+impl VisibleCall {
     pub(super) fn new(message: MessageId) -> Self {
         Self {
             message,

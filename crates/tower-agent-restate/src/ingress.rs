@@ -156,7 +156,7 @@ impl Ingress {
     }
 }
 
-/// Whether it may be another one soon. That of an invocation that has failed is none.
+/// Returns whether a later request may get another status. That of a failed invocation is final.
 fn is_passing(status: StatusCode) -> bool {
     let passing = [
         StatusCode::REQUEST_TIMEOUT,

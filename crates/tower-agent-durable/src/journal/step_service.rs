@@ -81,7 +81,7 @@ where
     let context = request.context().clone();
     let steps = Steps::of(&context, || CallSite::of(&request).to_string())?;
     let step = steps.name(request.kind(), &context)?;
-    // What is inside may change the arguments, and an operator looks for the key that the tool had.
+    // Code inside may change the arguments, and an operator looks for the key that the tool had.
     request = request.keep_key();
     if step.kind != StepKind::Model
         && let Some(key) = steps

@@ -314,7 +314,7 @@ impl Limits {
                     .and_then(|cache| cache.retention);
                 let is_long = cache == Some(CacheRetention::Long);
                 let written = usage.cache_write_tokens;
-                // What the provider says counts more than what was asked for.
+                // The provider's word counts more than the request.
                 let long = metadata.long_cache_write_tokens();
                 let long = long.unwrap_or(if is_long { written } else { 0 });
                 let cost = price.map(|price| price.cost_with(usage, long.min(written)));

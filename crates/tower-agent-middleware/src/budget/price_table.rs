@@ -46,7 +46,7 @@ pub struct PriceTable(Arc<PriceEntries>);
 
 #[derive(Clone, Default)]
 struct PriceEntries {
-    models: HashMap<String, Entry>,
+    models: HashMap<String, PriceEntry>,
     /// The names of the entries, by their name without their provider's prefix.
     unprefixed: HashMap<String, Vec<String>>,
     default_model: Option<String>,
@@ -54,7 +54,7 @@ struct PriceEntries {
 }
 
 #[derive(Clone)]
-struct Entry {
+struct PriceEntry {
     provider: Option<String>,
     price: ModelPrice,
     /// Set by the caller, whichever provider is asked.
@@ -97,7 +97,7 @@ impl PriceTable {
             .models
             .get(&name)
             .and_then(|entry| entry.provider.clone());
-        let entry = Entry {
+        let entry = PriceEntry {
             provider,
             price,
             is_own: true,
@@ -152,7 +152,7 @@ impl PriceTable {
     }
 
     pub(super) fn insert(&mut self, name: String, provider: Option<String>, price: ModelPrice) {
-        let entry = Entry {
+        let entry = PriceEntry {
             provider,
             price,
             is_own: false,
@@ -186,7 +186,7 @@ impl PriceEntries {
     }
 
     /// Returns whether the entry with a name is that of the provider that is asked.
-    fn is_meant(&self, name: &str, entry: &Entry) -> bool {
+    fn is_meant(&self, name: &str, entry: &PriceEntry) -> bool {
         let is_other = self.provider.is_some() && entry.provider != self.provider;
         // A name with a prefix says whose it is.
         !is_other || entry.is_own || name.contains('/')
@@ -200,7 +200,7 @@ impl PriceEntries {
         Some(&entry.price)
     }
 
-    fn insert(&mut self, name: String, entry: Entry) {
+    fn insert(&mut self, name: String, entry: PriceEntry) {
         let prefixed = entry
             .provider
             .as_deref()

@@ -74,7 +74,7 @@ impl Replay for ModelRequest {
             response.finish_reason(),
             FinishReason::Stop | FinishReason::ToolCalls
         );
-        // What a callback inside has said is not the model's, and may not hold the next time.
+        // A callback's own response is not the model's, and may not hold the next time.
         is_whole && !response.metadata().is_cut() && response.origin() == Origin::Service
     }
 

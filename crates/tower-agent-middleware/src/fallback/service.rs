@@ -22,11 +22,11 @@ use crate::predicate::ErrorPredicate;
 #[derive(Clone)]
 pub struct Fallback {
     first: BoxModel,
-    plan: Arc<Plan>,
+    plan: Arc<FallbackPlan>,
 }
 
 #[derive(Clone, Debug)]
-struct Plan {
+struct FallbackPlan {
     others: Vec<BoxModel>,
     falls_back: ErrorPredicate,
     restart_streams: bool,
@@ -40,7 +40,7 @@ impl Fallback {
             let kind = error.kind();
             error.is_retryable() || kind.is_retryable() || kind == ErrorKind::ContextLength
         });
-        let plan = Plan {
+        let plan = FallbackPlan {
             others: Vec::new(),
             falls_back,
             restart_streams: false,
@@ -87,7 +87,7 @@ impl Fallback {
         self
     }
 
-    fn plan(&mut self) -> &mut Plan {
+    fn plan(&mut self) -> &mut FallbackPlan {
         Arc::make_mut(&mut self.plan)
     }
 }
@@ -165,7 +165,7 @@ impl Future for ResponseFuture {
 /// The progress of one call through the models.
 struct FallbackProgress {
     request: ModelRequest,
-    plan: Arc<Plan>,
+    plan: Arc<FallbackPlan>,
     errors: Vec<Error>,
 }
 

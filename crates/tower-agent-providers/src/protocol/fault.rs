@@ -35,7 +35,7 @@ pub struct Fault {
     number: Option<u16>,
 }
 
-/// What servers say of a prompt that their filter blocked, without a code of its own.
+/// Parts of the messages for a prompt that a filter blocked, from servers without a code for it.
 const FILTERED: [&str; 6] = [
     "flagged as potentially violating",
     "content filtering policy",
@@ -45,7 +45,7 @@ const FILTERED: [&str; 6] = [
     "your input was flagged",
 ];
 
-/// What servers say of a model that they do not have, without a code of its own.
+/// Parts of the messages for an unknown model, from servers without a code for it.
 const NO_SUCH_MODEL: [&str; 3] = ["is not a valid model", "model not found", "model not exist"];
 
 const TOO_LONG: [&str; 10] = [

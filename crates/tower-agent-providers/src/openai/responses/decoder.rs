@@ -23,7 +23,7 @@ pub struct ResponsesDecoder {
     items: Vec<Item>,
     /// Where each part of the message comes from, in the order in which they were passed on.
     parts: Vec<PartSource>,
-    /// Whether the last part can still grow.
+    /// The last part can still grow.
     is_open: bool,
     ids: CallIds,
     calls: usize,
