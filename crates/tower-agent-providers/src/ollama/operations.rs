@@ -31,7 +31,7 @@ impl Operation<EmbedRequest> for Chat {
         body: &[u8],
         metadata: Metadata,
     ) -> Result<EmbedResponse, Fault> {
-        let answer: Embeddings = json::read(body, "the response")?;
+        let answer: OllamaEmbeddings = json::read(body, "the response")?;
         let Some(embeddings) = answer.embeddings else {
             let missing = || Fault::protocol("the response has no embeddings");
             return Err(Fault::from_json(body).unwrap_or_else(missing));
@@ -46,7 +46,7 @@ impl Operation<EmbedRequest> for Chat {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Embeddings {
+struct OllamaEmbeddings {
     embeddings: Option<Vec<Vec<f32>>>,
     #[serde(deserialize_with = "or_default")]
     model: Option<String>,
@@ -60,7 +60,7 @@ impl Operation<ListModels> for Chat {
     }
 
     fn result(&self, _: &ListModels, body: &[u8], metadata: Metadata) -> Result<ModelList, Fault> {
-        let answer: Models = json::read(body, "the response")?;
+        let answer: OllamaModels = json::read(body, "the response")?;
         let Some(all) = answer.models else {
             let missing = || Fault::protocol("the response has no models");
             return Err(Fault::from_json(body).unwrap_or_else(missing));
@@ -75,6 +75,6 @@ impl Operation<ListModels> for Chat {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Models {
+struct OllamaModels {
     models: Option<Vec<Map<String, Value>>>,
 }

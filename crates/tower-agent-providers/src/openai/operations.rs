@@ -32,7 +32,7 @@ impl Operation<EmbedRequest> for Chat {
         body: &[u8],
         metadata: Metadata,
     ) -> Result<EmbedResponse, Fault> {
-        let mut answer: Embeddings = json::read(body, "the response")?;
+        let mut answer: OpenAiEmbeddings = json::read(body, "the response")?;
         let Some(mut data) = answer.data.take() else {
             let missing = || Fault::protocol("the response has no embeddings");
             return Err(Fault::from_json(body).unwrap_or_else(missing));
@@ -51,16 +51,16 @@ impl Operation<EmbedRequest> for Chat {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Embeddings {
-    data: Option<Vec<Embedding>>,
+struct OpenAiEmbeddings {
+    data: Option<Vec<OpenAiEmbedding>>,
     #[serde(deserialize_with = "or_default")]
     model: Option<String>,
     #[serde(deserialize_with = "object_or_default")]
-    usage: EmbeddingUsage,
+    usage: OpenAiEmbeddingUsage,
 }
 
 #[derive(Deserialize)]
-struct Embedding {
+struct OpenAiEmbedding {
     #[serde(default, deserialize_with = "or_default")]
     index: Option<u64>,
     embedding: Vec<f32>,
@@ -68,7 +68,7 @@ struct Embedding {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct EmbeddingUsage {
+struct OpenAiEmbeddingUsage {
     #[serde(deserialize_with = "count")]
     prompt_tokens: u64,
 }
@@ -82,7 +82,7 @@ impl Operation<ListModels> for Chat {
         // Some servers send the list without an object around it.
         let all: Option<Vec<Map<String, Value>>> = match serde_json::from_slice(body) {
             Ok(list) => Some(list),
-            Err(_) => json::read::<Models>(body, "the response")?.data,
+            Err(_) => json::read::<OpenAiModels>(body, "the response")?.data,
         };
         let Some(all) = all else {
             let missing = || Fault::protocol("the response has no models");
@@ -98,6 +98,6 @@ impl Operation<ListModels> for Chat {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Models {
+struct OpenAiModels {
     data: Option<Vec<Map<String, Value>>>,
 }

@@ -40,7 +40,7 @@ impl Operation<CountTokens> for Messages {
         body: &[u8],
         metadata: Metadata,
     ) -> Result<TokenCount, Fault> {
-        let answer: Count = json::read(body, "the response")?;
+        let answer: MessagesCount = json::read(body, "the response")?;
         let Some(tokens) = answer.input_tokens else {
             let missing = || Fault::protocol("the response has no count");
             return Err(self.fault(body).unwrap_or_else(missing));
@@ -51,7 +51,7 @@ impl Operation<CountTokens> for Messages {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Count {
+struct MessagesCount {
     #[serde(deserialize_with = "count")]
     input_tokens: Option<u64>,
 }
@@ -67,7 +67,7 @@ impl Operation<ListModels> for Messages {
     }
 
     fn result(&self, _: &ListModels, body: &[u8], metadata: Metadata) -> Result<ModelList, Fault> {
-        let answer: Models = json::read(body, "the response")?;
+        let answer: AnthropicModels = json::read(body, "the response")?;
         let Some(all) = answer.data else {
             let missing = || Fault::protocol("the response has no models");
             return Err(self.fault(body).unwrap_or_else(missing));
@@ -83,7 +83,7 @@ impl Operation<ListModels> for Messages {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Models {
+struct AnthropicModels {
     data: Option<Vec<Map<String, Value>>>,
     #[serde(deserialize_with = "or_default")]
     has_more: bool,

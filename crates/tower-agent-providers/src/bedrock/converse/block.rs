@@ -1,6 +1,6 @@
 use serde_json::{Map, Value};
 
-use super::media::{AUDIO, DOCUMENTS, IMAGES, Media, document_name};
+use super::media::{AUDIO, ConverseMedia, DOCUMENTS, IMAGES, document_name};
 use super::plain_text::write_text;
 use super::provider::{CALL_IDS, PROVIDER, added};
 use crate::json::{self, Object};
@@ -8,7 +8,7 @@ use crate::protocol::{tool_name, unsupported};
 use tower_agent::error::Result;
 use tower_agent::message::{Document, Part, Reasoning, Text, ToolCall, ToolResult};
 
-type Fields<'a> = Option<&'a Map<String, Value>>;
+type AddedFields<'a> = Option<&'a Map<String, Value>>;
 
 /// Returns whether a part is sent: blank text is rejected, and data of other providers means
 /// nothing here.
@@ -28,12 +28,12 @@ pub(super) fn write(part: &Part, out: &mut Vec<u8>) -> Result<()> {
         Part::Text(part) => text(part, out),
         Part::Reasoning(part) => reasoning(part, out),
         Part::Image(image) => {
-            let media = Media::new(&image.source, IMAGES)?;
+            let media = ConverseMedia::new(&image.source, IMAGES)?;
             tagged("image", media, added(&image.provider), out)
         }
         Part::Document(part) => document(part, out),
         Part::Audio(audio) => {
-            let media = Media::new(&audio.source, AUDIO)?;
+            let media = ConverseMedia::new(&audio.source, AUDIO)?;
             tagged("audio", media, added(&audio.provider), out)
         }
         Part::ToolCall(call) => tool_use(call, out),
@@ -54,7 +54,12 @@ fn block(
     json.end()
 }
 
-fn tagged(kind: &str, media: Media<'_>, fields: Fields<'_>, out: &mut Vec<u8>) -> Result<()> {
+fn tagged(
+    kind: &str,
+    media: ConverseMedia<'_>,
+    fields: AddedFields<'_>,
+    out: &mut Vec<u8>,
+) -> Result<()> {
     block(kind, out, |out| {
         let mut json = Object::with_extra(out, fields);
         media.fields(&mut json)?;
@@ -93,7 +98,7 @@ fn reasoning(part: &Reasoning, out: &mut Vec<u8>) -> Result<()> {
 }
 
 fn document(part: &Document, out: &mut Vec<u8>) -> Result<()> {
-    let media = Media::new(&part.source, DOCUMENTS)?;
+    let media = ConverseMedia::new(&part.source, DOCUMENTS)?;
     let fields = added(&part.provider);
     block("document", out, |out| {
         let mut json = Object::with_extra(out, fields);

@@ -6,8 +6,8 @@ use serde_json::{Map, Value};
 use super::media::image_type;
 use super::provider::{CALL_IDS, PROVIDER, data};
 use super::response::{
-    BlockDelta, BlockDeltaEvent, BlockStartEvent, ContentBlock, ConverseResponse, ConverseUsage,
-    MessageStopEvent, MetadataEvent, ReasoningDelta, ToolUse, fields,
+    BlockDeltaEvent, BlockStartEvent, ContentBlock, ConverseBlockDelta, ConverseResponse,
+    ConverseUsage, MessageStopEvent, MetadataEvent, ReasoningDelta, ToolUse, fields,
 };
 use crate::json;
 use crate::protocol::{Decoder, Event, Fault, Progress};
@@ -24,7 +24,7 @@ pub struct ConverseDecoder {
     /// Data of the message.
     details: Map<String, Value>,
     /// The block that is being read.
-    open: Option<OpenBlock>,
+    open: Option<OpenConverseBlock>,
     ids: CallIds,
     count: usize,
     /// The length of the conversation, which makes ids unique across turns.
@@ -33,7 +33,7 @@ pub struct ConverseDecoder {
 
 /// A block that is being read.
 #[derive(Debug)]
-struct OpenBlock {
+struct OpenConverseBlock {
     index: Option<u64>,
     content: OpenContent,
 }
@@ -280,7 +280,7 @@ impl ConverseDecoder {
                 }
             }
         };
-        self.open = Some(OpenBlock { index, content });
+        self.open = Some(OpenConverseBlock { index, content });
         Ok(())
     }
 
@@ -295,7 +295,7 @@ impl ConverseDecoder {
             add(block, input, fields(raw));
             return Ok(());
         }
-        let delta: BlockDelta = read(raw, "a piece of a block")?;
+        let delta: ConverseBlockDelta = read(raw, "a piece of a block")?;
         if let Some(text) = delta.text {
             self.text(index, None, out);
             push_text(text, out);
@@ -328,7 +328,7 @@ impl ConverseDecoder {
             let content = OpenContent::Text {
                 citations: Vec::new(),
             };
-            self.open = Some(OpenBlock { index, content });
+            self.open = Some(OpenConverseBlock { index, content });
         }
         if let Some(OpenContent::Text { citations }) = self.content() {
             citations.extend(citation);
@@ -348,7 +348,7 @@ impl ConverseDecoder {
                 signature: String::new(),
                 redacted: Vec::new(),
             };
-            self.open = Some(OpenBlock { index, content });
+            self.open = Some(OpenConverseBlock { index, content });
         }
         push_reasoning(piece.text, out);
         if let Some(OpenContent::Reasoning {

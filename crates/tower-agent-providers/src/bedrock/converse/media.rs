@@ -7,7 +7,7 @@ use tower_agent::error::Result;
 use tower_agent::message::MediaSource;
 
 /// An image, a document or audio in the protocol's format.
-pub(super) struct Media<'a> {
+pub(super) struct ConverseMedia<'a> {
     format: &'static str,
     source: Source<'a>,
 }
@@ -60,7 +60,7 @@ pub(super) const AUDIO: Formats = &[
     ("audio/webm", "webm"),
 ];
 
-impl<'a> Media<'a> {
+impl<'a> ConverseMedia<'a> {
     pub(super) fn new(source: &'a MediaSource, formats: Formats) -> Result<Self> {
         let (media_type, source) = match source {
             MediaSource::Base64 { media_type, data } => (Some(media_type), Source::Bytes(data)),

@@ -38,7 +38,7 @@ impl Operation<CountTokens> for Converse {
         body: &[u8],
         metadata: Metadata,
     ) -> Result<TokenCount, Fault> {
-        let answer: Count = json::read(body, "the response")?;
+        let answer: ConverseCount = json::read(body, "the response")?;
         let Some(tokens) = answer.input_tokens else {
             let missing = || Fault::protocol("the response has no count");
             return Err(self.fault(body).unwrap_or_else(missing));
@@ -49,7 +49,7 @@ impl Operation<CountTokens> for Converse {
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Count {
+struct ConverseCount {
     #[serde(deserialize_with = "count")]
     input_tokens: Option<u64>,
 }

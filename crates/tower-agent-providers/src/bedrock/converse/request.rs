@@ -80,11 +80,14 @@ pub(super) fn body(call: &Call<'_>, out: &mut Vec<u8>) -> Result<()> {
         Some(inference).filter(|config| *config != InferenceConfig::default()),
     )?;
     let effort = settings.reasoning_effort.as_ref();
-    let output = OutputConfig {
+    let output = ConverseOutputConfig {
         effort: effort.map(effort_word).transpose()?,
         text_format,
     };
-    json.optional("outputConfig", Some(output).filter(OutputConfig::is_set))?;
+    json.optional(
+        "outputConfig",
+        Some(output).filter(ConverseOutputConfig::is_set),
+    )?;
     json.end()
 }
 
@@ -193,14 +196,14 @@ impl<'a> InferenceConfig<'a> {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct OutputConfig<'a> {
+struct ConverseOutputConfig<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     effort: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     text_format: Option<Value>,
 }
 
-impl OutputConfig<'_> {
+impl ConverseOutputConfig<'_> {
     fn is_set(&self) -> bool {
         self.effort.is_some() || self.text_format.is_some()
     }

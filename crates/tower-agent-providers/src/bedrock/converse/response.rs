@@ -129,7 +129,7 @@ pub(super) struct BlockDeltaEvent<'a> {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(super) struct BlockDelta {
+pub(super) struct ConverseBlockDelta {
     #[serde(deserialize_with = "or_default")]
     pub(super) text: Option<String>,
     #[serde(deserialize_with = "object")]

@@ -32,7 +32,7 @@ impl Operation<EmbedRequest> for GenerateContent {
                 items.item_with(|out| {
                     let mut json = Object::with_extra(out, &request.extra);
                     json.field("model", name)?;
-                    json.field("content", Content::new(text))?;
+                    json.field("content", EmbeddedContent::new(text))?;
                     json.optional("outputDimensionality", request.dimensions)?;
                     json.end()
                 })?;
@@ -52,7 +52,7 @@ impl Operation<EmbedRequest> for GenerateContent {
         body: &[u8],
         metadata: Metadata,
     ) -> Result<EmbedResponse, Fault> {
-        let answer: Embeddings = json::read(body, "the response")?;
+        let answer: GeminiEmbeddings = json::read(body, "the response")?;
         let Some(embeddings) = answer.embeddings else {
             let missing = || Fault::protocol("the response has no embeddings");
             return Err(self.fault(body).unwrap_or_else(missing));
@@ -64,7 +64,7 @@ impl Operation<EmbedRequest> for GenerateContent {
 }
 
 #[derive(serde::Serialize)]
-struct Content<'a> {
+struct EmbeddedContent<'a> {
     parts: [TextPart<'a>; 1],
 }
 
@@ -73,7 +73,7 @@ struct TextPart<'a> {
     text: &'a str,
 }
 
-impl<'a> Content<'a> {
+impl<'a> EmbeddedContent<'a> {
     fn new(text: &'a str) -> Self {
         Self {
             parts: [TextPart { text }],
@@ -83,20 +83,20 @@ impl<'a> Content<'a> {
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Embeddings {
-    embeddings: Option<Vec<Embedding>>,
+struct GeminiEmbeddings {
+    embeddings: Option<Vec<GeminiEmbedding>>,
     #[serde(deserialize_with = "object_or_default")]
-    usage_metadata: EmbeddingUsage,
+    usage_metadata: GeminiEmbeddingUsage,
 }
 
 #[derive(Deserialize)]
-struct Embedding {
+struct GeminiEmbedding {
     values: Vec<f32>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct EmbeddingUsage {
+struct GeminiEmbeddingUsage {
     #[serde(deserialize_with = "count")]
     prompt_token_count: u64,
 }
@@ -112,7 +112,7 @@ impl Operation<ListModels> for GenerateContent {
     }
 
     fn result(&self, _: &ListModels, body: &[u8], metadata: Metadata) -> Result<ModelList, Fault> {
-        let answer: Models = json::read(body, "the response")?;
+        let answer: GeminiModels = json::read(body, "the response")?;
         let Some(all) = answer.models else {
             let missing = || Fault::protocol("the response has no models");
             return Err(self.fault(body).unwrap_or_else(missing));
@@ -130,7 +130,7 @@ impl Operation<ListModels> for GenerateContent {
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Models {
+struct GeminiModels {
     models: Option<Vec<Map<String, Value>>>,
     #[serde(deserialize_with = "or_default")]
     next_page_token: Option<String>,
@@ -158,7 +158,7 @@ impl Operation<CountTokens> for GenerateContent {
         body: &[u8],
         metadata: Metadata,
     ) -> Result<TokenCount, Fault> {
-        let answer: Count = json::read(body, "the response")?;
+        let answer: GeminiCount = json::read(body, "the response")?;
         let Some(tokens) = answer.total_tokens else {
             let missing = || Fault::protocol("the response has no count");
             return Err(self.fault(body).unwrap_or_else(missing));
@@ -169,7 +169,7 @@ impl Operation<CountTokens> for GenerateContent {
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Count {
+struct GeminiCount {
     #[serde(deserialize_with = "count")]
     total_tokens: Option<u64>,
 }
