@@ -16,7 +16,7 @@ use crate::context::RunContext;
 use crate::conversation::{CallName, NextStep, Paused, Transcript, make_whole, next_step, refusal};
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::{CallIds, Message, MessageId, Messages, Part, Role, ToolResult, Usage};
-use crate::model::{ModelRequest, ModelResponse, Settings, Written};
+use crate::model::{FinishReason, ModelRequest, ModelResponse, Settings, Written};
 use crate::on_drop::OnDrop;
 use crate::panic::catch;
 use crate::run::{AgentRequest, AgentResponse, BoxAgent, EndReason};
@@ -398,7 +398,11 @@ impl<'a> LoopState<'a> {
         // Before it is recorded, so that the transcript and the stream show the same id.
         self.identify(response.message_mut(), id, sink);
         self.turn.push_text(response.message());
-        self.transcript.push(response.message().clone());
+        let mut recorded = response.message().clone();
+        if response.finish_reason() == &FinishReason::PauseTurn && !response.is_given() {
+            recorded.pause();
+        }
+        self.transcript.push(recorded);
         Ok(response)
     }
 

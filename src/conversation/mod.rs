@@ -49,6 +49,7 @@ mod millis;
 mod open_calls;
 mod order;
 mod ordered_messages;
+mod paused_turn;
 mod phase;
 mod record;
 mod repair;

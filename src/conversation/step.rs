@@ -46,14 +46,20 @@ impl PendingCalls {
 
 /// Returns the step after these messages.
 ///
-/// Only the last turn counts: the last assistant message, and the results after it.
+/// Only the last turn counts: the last assistant message, and the results after it. A message in which the
+/// provider paused is continued by the next one of the model.
 pub(crate) fn next_step(messages: &Messages) -> NextStep {
     let Some(turn) = messages.last_turn() else {
         // A user message follows: calls left open before it are closed.
         return NextStep::Model;
     };
     if turn.calling.tool_calls().next().is_none() {
-        return NextStep::Done;
+        let is_paused = turn.calling.is_paused();
+        return if is_paused {
+            NextStep::Model
+        } else {
+            NextStep::Done
+        };
     }
     let message = turn.calling.clone();
     if !turn.has_results() {
@@ -102,6 +108,12 @@ mod tests {
         Message::tool(ToolResult::new(&call(id), [Part::from_text("3")]))
     }
 
+    fn paused(text: &str) -> Message {
+        let mut message = Message::assistant(text);
+        message.pause();
+        message
+    }
+
     #[test]
     fn the_last_turn_decides() {
         let question = Message::user("1 + 2?");
@@ -110,6 +122,15 @@ mod tests {
             (vec![question.clone()], NextStep::Model),
             (
                 vec![question.clone(), Message::assistant("3")],
+                NextStep::Done,
+            ),
+            (vec![question.clone(), paused("1 and")], NextStep::Model),
+            (
+                vec![
+                    question.clone(),
+                    paused("1 and"),
+                    Message::assistant("2 are 3"),
+                ],
                 NextStep::Done,
             ),
             (

@@ -127,9 +127,11 @@ pub(crate) const NO_RESPONSE: &str = "error";
 /// Returns the conventions' name of a provider, which may have several protocols.
 pub(crate) fn provider(name: &'static str) -> &'static str {
     match name {
+        "bedrock" => "aws.bedrock",
         "gemini" | "gemini_interactions" => "gcp.gemini",
         "mistral" => "mistral_ai",
         "openai_responses" => "openai",
+        "vertex_ai" => "gcp.vertex_ai",
         "xai" => "x_ai",
         other => other,
     }

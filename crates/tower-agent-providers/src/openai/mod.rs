@@ -89,6 +89,7 @@
 
 mod chat;
 mod media;
+mod operations;
 mod responses;
 mod settings;
 

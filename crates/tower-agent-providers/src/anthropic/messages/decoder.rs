@@ -182,6 +182,7 @@ impl Decoder for MessagesReader {
             Some("tool_use") => Some(FinishReason::ToolCalls),
             Some("max_tokens" | "model_context_window_exceeded") => Some(FinishReason::Length),
             Some("refusal") => Some(FinishReason::ContentFilter),
+            Some("pause_turn") => Some(FinishReason::PauseTurn),
             Some(word) => Some(FinishReason::Other(word.to_owned().into())),
         };
         let response = match reason {

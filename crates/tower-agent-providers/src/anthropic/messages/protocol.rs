@@ -4,6 +4,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::decoder::MessagesReader;
 use super::provider::PROVIDER;
+use super::served_by::ServedBy;
 use super::thinking::Thinking;
 use super::{request, response, schema};
 use crate::protocol::{AnswerDecoder, Call, Fault, Protocol, schema_of, with_version_always};
@@ -19,6 +20,17 @@ pub struct Messages {
 
 /// Reads a response of the Messages API.
 pub type MessagesDecoder = AnswerDecoder<MessagesReader>;
+impl Messages {
+    /// Writes the body of a call for a server that is not Anthropic's own.
+    pub(crate) fn encode_for(
+        &self,
+        served_by: ServedBy,
+        call: &Call<'_>,
+        body: &mut Vec<u8>,
+    ) -> Result<()> {
+        request::body(call, self.thinking, served_by, body)
+    }
+}
 
 impl Protocol for Messages {
     type Decoder = MessagesDecoder;
@@ -47,7 +59,7 @@ impl Protocol for Messages {
     }
 
     fn encode(&self, call: &Call<'_>, body: &mut Vec<u8>) -> Result<()> {
-        request::body(call, self.thinking, body)
+        self.encode_for(ServedBy::Anthropic, call, body)
     }
 
     fn describes_schema(&self, call: &Call<'_>) -> Option<&'static str> {

@@ -34,7 +34,7 @@ const FORMATS: [&str; 10] = [
 ];
 
 /// Returns why the schema of an answer is not accepted.
-pub(super) fn describes(schema: &Value) -> Option<&'static str> {
+pub(crate) fn describes(schema: &Value) -> Option<&'static str> {
     is_recursive(schema, schema, &mut Vec::new())
         .then_some("the provider takes no schema that refers to itself")
 }
@@ -80,7 +80,7 @@ fn is_recursive<'a>(whole: &'a Value, part: &'a Value, within: &mut Vec<&'a str>
 
 /// Returns a schema that can be guaranteed. What is rejected is moved into the description, where
 /// the model reads it.
-pub(super) fn guaranteed(schema: &Value) -> Value {
+pub(crate) fn guaranteed(schema: &Value) -> Value {
     let Value::Object(fields) = schema else {
         return schema.clone();
     };

@@ -1,6 +1,7 @@
 mod contents;
 mod decoder;
 mod model_name;
+mod operations;
 mod part;
 mod protocol;
 mod provider;
