@@ -199,7 +199,8 @@ fn compare(counts: &BTreeMap<&str, Count>) -> bool {
     grew
 }
 
-/// Prints the protocols that cost too much beside chat completions; returns whether there are any.
+/// Prints the protocols that cost too much beside chat completions, and telemetry that costs too much although
+/// nobody receives it; returns whether there are any.
 fn is_any_dear(counts: &BTreeMap<&str, Count>) -> bool {
     let of_chat = counted::BY_CHAT.map(|name| (name.trim_end_matches(counted::CHAT), counts[name]));
     let mut is_any = false;
@@ -209,6 +210,13 @@ fn is_any_dear(counts: &BTreeMap<&str, Count>) -> bool {
         let ratio = count.instructions / chat.instructions;
         if ratio > counted::TIMES_CHAT {
             println!("\n{name}: {ratio:.2} times the instructions of chat completions");
+            is_any = true;
+        }
+    }
+    for (with, without, most) in counted::UNHEARD {
+        let more = counts[with].instructions - counts[without].instructions;
+        if more > most {
+            println!("\n{with}: {more} instructions more, of at most {most}");
             is_any = true;
         }
     }

@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -16,6 +17,10 @@ struct MetadataFields {
     #[serde(skip_serializing_if = "Option::is_none")]
     request_id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    provider: Option<Cow<'static, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    response_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     model: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     endpoint: Option<String>,
@@ -31,6 +36,8 @@ struct MetadataFields {
     long_cache_write_tokens: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     described_schema: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    answer_tool: Option<String>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     is_cut: bool,
 }
@@ -46,6 +53,19 @@ impl Metadata {
     #[must_use]
     pub fn request_id(&self) -> Option<&str> {
         self.0.as_ref()?.request_id.as_deref()
+    }
+
+    /// Returns the provider whose server was called, by the name that LiteLLM's table of prices has for
+    /// it, such as `groq`. `None` for a server that is not known, such as one of your own.
+    #[must_use]
+    pub fn provider(&self) -> Option<&str> {
+        self.0.as_ref()?.provider.as_deref()
+    }
+
+    /// Returns the provider's id of the response, such as `chatcmpl-7`.
+    #[must_use]
+    pub fn response_id(&self) -> Option<&str> {
+        self.0.as_ref()?.response_id.as_deref()
     }
 
     /// Returns the model that served the call, which may be a dated version of the requested one.
@@ -102,6 +122,14 @@ impl Metadata {
         self.0.as_ref()?.described_schema.as_deref()
     }
 
+    /// Returns why the schema of the answer was that of a
+    /// [tool](crate::model::ResponseFormat::answer_tool), if it was not sent as the
+    /// [response format](crate::Settings::response_format).
+    #[must_use]
+    pub fn answer_tool(&self) -> Option<&str> {
+        self.0.as_ref()?.answer_tool.as_deref()
+    }
+
     /// Returns whether the response ended before the usage that was requested: a stream was cut off after
     /// the message, or the provider rejected a call of the model. The message is complete, but the
     /// [usage](crate::ModelResponse::usage) is not known, and zero.
@@ -120,6 +148,18 @@ impl Metadata {
     #[must_use]
     pub fn with_request_id(self, id: impl Into<String>) -> Self {
         self.update(|fields| fields.request_id = Some(id.into()))
+    }
+
+    /// Sets the provider whose server was called.
+    #[must_use]
+    pub fn with_provider(self, name: impl Into<Cow<'static, str>>) -> Self {
+        self.update(|fields| fields.provider = Some(name.into()))
+    }
+
+    /// Sets the provider's id of the response.
+    #[must_use]
+    pub fn with_response_id(self, id: impl Into<String>) -> Self {
+        self.update(|fields| fields.response_id = Some(id.into()))
     }
 
     /// Sets the model that served the call.
@@ -170,6 +210,12 @@ impl Metadata {
     #[must_use]
     pub fn with_described_schema(self, reason: impl Into<String>) -> Self {
         self.update(|fields| fields.described_schema = Some(reason.into()))
+    }
+
+    /// Sets why the schema of the answer was that of a tool.
+    #[must_use]
+    pub fn with_answer_tool(self, reason: impl Into<String>) -> Self {
+        self.update(|fields| fields.answer_tool = Some(reason.into()))
     }
 
     /// Sets whether the response ended before the usage that was requested.

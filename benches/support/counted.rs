@@ -7,6 +7,8 @@ mod by_hand;
 mod deltas;
 #[path = "journal.rs"]
 mod journal;
+#[path = "middleware.rs"]
+mod middleware;
 #[path = "protocols.rs"]
 mod protocols;
 #[path = "work.rs"]
@@ -15,7 +17,7 @@ pub mod work;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use opentelemetry::trace::TracerProvider;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::metrics::data::ResourceMetrics;
@@ -23,7 +25,8 @@ use opentelemetry_sdk::metrics::exporter::PushMetricExporter;
 use opentelemetry_sdk::metrics::{PeriodicReader, SdkMeterProvider, Temporality};
 use opentelemetry_sdk::trace::{SdkTracerProvider, SpanData, SpanExporter};
 use serde::Deserialize;
-use tower_agent::callback::{after_model, after_tool, before_model, before_tool};
+use tower_agent::callback::{Bundle, after_model, after_tool, before_model, before_tool};
+use tower_agent::stream::observer;
 use tower_agent::{AgentBuilder, AgentRequest};
 use tower_agent_agui::AgUi;
 use tower_agent_durable::journal::Durable;
@@ -62,10 +65,10 @@ pub const ROWS: &[Row] = &[
     run(CLOSURES[0], || agent(closures(10))),
     run(CLOSURES[1], || agent(closures(20))),
     run("agent, watched", watched),
+    run("agent, observed by nobody", || observed(false)),
+    run("agent, observed", || observed(true)),
     run("agent, each call journaled in memory", journaled),
-    run("agent, OpenTelemetry that nobody receives", || {
-        agent(telemetry(OpenTelemetry::new()))
-    }),
+    run(UNHEARD[0].0, || agent(telemetry(OpenTelemetry::new()))),
     run(
         "agent, OpenTelemetry, spans and metrics exported to nobody",
         exported,
@@ -75,8 +78,24 @@ pub const ROWS: &[Row] = &[
         written_alone,
     ),
     delta("delta of a run, not translated", || streamed(0)),
+    delta(UNHEARD[1].0, unheard),
     delta("delta of a run, to AG-UI", || served(0)),
     delta("delta of a run, to AG-UI, 10 mappers", || served(10)),
+    idle("model call", middleware::bare),
+    idle("model call, `CallRetry`", middleware::retry),
+    idle("model call, `CallTimeout`", middleware::timeout),
+    idle("model call, `Fallback`", middleware::fallback),
+    idle("model call, `Budget`", middleware::budget),
+    idle("model call, `CircuitBreaker`", middleware::circuit_breaker),
+    idle("model call, `RateLimit`", middleware::rate_limit),
+    idle("model call, `Cache`, a replay", middleware::cache),
+    idle(
+        "model call, `AdaptiveConcurrency`",
+        middleware::adaptive_concurrency,
+    ),
+    idle("model call, `Hedge`", middleware::hedge),
+    idle("model call, `Pool` of four", middleware::pool),
+    idle("model call, `Router`", middleware::router),
     message("message to Anthropic", protocols::encoded::<Messages>),
     message(BY_CHAT[0], protocols::encoded::<Chat>),
     message("message to Responses", protocols::encoded::<Responses>),
@@ -113,6 +132,21 @@ pub const CLOSURES: [&str; 2] = [
 /// The row of that difference.
 pub const CLOSURE: &str = "a sync closure";
 
+/// The rows with telemetry that nobody receives, those without, and by how many instructions the two may
+/// differ: 1,500 a call, and of a delta the part of the two calls of its run.
+pub const UNHEARD: [(&str, &str, f64); 2] = [
+    (
+        "agent, OpenTelemetry that nobody receives",
+        "agent",
+        1_500.0 * 39.0,
+    ),
+    (
+        "delta of a run, OpenTelemetry that nobody receives",
+        "delta of a run, not translated",
+        10.0,
+    ),
+];
+
 /// The protocol that the others are compared with, and its rows.
 pub const CHAT: &str = "chat completions";
 pub const BY_CHAT: [&str; 2] = ["message to chat completions", "delta from chat completions"];
@@ -124,6 +158,14 @@ const fn run(name: &'static str, make: fn() -> Box<dyn FnMut()>) -> Row {
     Row {
         name,
         per_run: 1,
+        make,
+    }
+}
+
+const fn idle(name: &'static str, make: fn() -> Box<dyn FnMut()>) -> Row {
+    Row {
+        name,
+        per_run: middleware::CALLS,
         make,
     }
 }
@@ -270,8 +312,36 @@ fn written_alone() -> Box<dyn FnMut()> {
     Box::new(deltas::written_alone)
 }
 
+/// An observer, and perhaps a reader, which takes what it is told after each run.
+fn observed(has_reader: bool) -> Box<dyn FnMut()> {
+    let (observer, observations) = observer(1024);
+    let mut reader = has_reader.then_some(observations);
+    let bundle = Bundle::new().observer(observer);
+    let mut run = agent(work::agent(SUMS).global_callbacks(bundle));
+    Box::new(move || {
+        run();
+        let Some(observations) = &mut reader else {
+            return;
+        };
+        let mut events = 0;
+        while observations.next().now_or_never().is_some() {
+            events += 1;
+        }
+        assert!(events > 2 * SUMS, "{events} events");
+        assert_eq!(observations.dropped(), 0);
+    })
+}
+
+fn unheard() -> Box<dyn FnMut()> {
+    streamed_by(deltas::agent(DELTAS, 0).global_callbacks(OpenTelemetry::new()))
+}
+
 fn streamed(mappers: usize) -> Box<dyn FnMut()> {
-    let agent = deltas::agent(DELTAS, mappers).build().unwrap();
+    streamed_by(deltas::agent(DELTAS, mappers))
+}
+
+fn streamed_by(builder: AgentBuilder) -> Box<dyn FnMut()> {
+    let agent = builder.build().unwrap();
     Box::new(move || {
         let events = finish(agent.stream("Talk.").count());
         assert!(events > DELTAS, "{events} events");

@@ -19,7 +19,7 @@ use crate::conversation::Open;
 use crate::error::{Error, ErrorKind, Result};
 use crate::on_drop::OnDrop;
 use crate::run::{AgentRequest, AgentResponse, EndReason};
-use crate::stream::{EventEmitter, EventKind};
+use crate::stream::{EventKind, Listeners};
 
 /// An agent: the loop of model and tool calls inside the agent's own callbacks and layers.
 ///
@@ -252,10 +252,14 @@ impl AgentInner {
                 (context, Some(open))
             }
         };
-        let context = context.told_to(caller, request.takes_turn());
+        let goes_on = request.takes_turn();
+        let context = context.told_to(caller, goes_on);
+        let observers: Vec<_> = Tree::observers(&context).to_vec();
+        let context = context.observed_by(&observers, caller, goes_on);
         let after_says_all = Tree::loop_rules(&context).after_agent_replaces_all;
         let is_team = matches!(outline.body, Body::Team { .. });
         request.enter(context, is_team, after_says_all);
+        request.describe(&self.description);
         open
     }
 }
@@ -268,10 +272,10 @@ async fn run(
 ) -> Result<AgentResponse> {
     let context = request.context();
     let entered = context
-        .emitter()
-        .map(|emitter| OnDrop::new(emitter.clone(), |emitter| dropped(emitter)));
-    if let Some(emitter) = &entered {
-        emitter.emit(EventKind::AgentStarted).await;
+        .is_told()
+        .then(|| OnDrop::new(context.listeners().clone(), |listeners| dropped(listeners)));
+    if let Some(listeners) = &entered {
+        listeners.tell(EventKind::AgentStarted).await;
     }
     let result = answer(agent, request, checked).await;
     if let Some(entered) = entered {
@@ -290,15 +294,15 @@ where
     Box::pin(make())
 }
 
-/// Emits the end of an agent whose start was emitted.
-async fn leave(mut emitter: OnDrop<EventEmitter>, result: &Result<AgentResponse>) {
-    if let Ok(response) = result {
+/// Tells of the end of an agent whose start was told.
+async fn leave(mut listeners: OnDrop<Listeners>, result: &Result<AgentResponse>) {
+    if let (Some(emitter), Ok(response)) = (&listeners.emitter, result) {
         // Not disarmed yet: dropped while the consumer is slow, the agent still has an end in the
         // stream.
         emitter.answered(response.new_messages()).await;
     }
-    emitter.disarm();
-    if result.is_err() {
+    listeners.disarm();
+    if let (Some(emitter), Err(_)) = (&listeners.emitter, result) {
         emitter.failed();
     }
     let interrupts = result
@@ -310,19 +314,21 @@ async fn leave(mut emitter: OnDrop<EventEmitter>, result: &Result<AgentResponse>
         .err()
         .cloned()
         .map(Error::without_checkpoint);
-    emitter
-        .emit(EventKind::AgentFinished { interrupts, error })
+    listeners
+        .tell(EventKind::AgentFinished { interrupts, error })
         .await;
 }
 
-/// Emits the end of an agent that was dropped, if its start was emitted.
-fn dropped(emitter: &EventEmitter) {
-    emitter.failed();
+/// Tells of the end of an agent that was dropped, if its start was told.
+fn dropped(listeners: &Listeners) {
+    if let Some(emitter) = &listeners.emitter {
+        emitter.failed();
+    }
     let error = Some(Error::new(
         ErrorKind::Cancelled,
         "the agent's call was dropped",
     ));
-    emitter.note(EventKind::AgentFinished {
+    listeners.note(EventKind::AgentFinished {
         interrupts: Arc::default(),
         error,
     });
@@ -355,7 +361,7 @@ async fn answer(
 fn with_progress(context: &RunContext, result: Result<AgentResponse>) -> Result<AgentResponse> {
     match result {
         Ok(response) => {
-            let messages = response.chronological().clone();
+            let messages = response.ordered().clone();
             match response.interrupts() {
                 // Only an agent that is done closes its record: an interrupted one goes on in a
                 // later run.
@@ -411,8 +417,7 @@ fn ended(
         result => {
             let messages = context.begin(request.messages());
             let new_from = request.messages().len();
-            let ordered = messages.in_call_order(new_from);
-            let response = AgentResponse::of_run(messages, ordered, new_from, context);
+            let response = AgentResponse::of_run(messages, new_from, context);
             let response = response.with_end_reason(end.clone());
             match result {
                 Ok(mut bare) => {

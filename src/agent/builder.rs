@@ -8,8 +8,8 @@ use tower_layer::Layer;
 use super::agent::{Agent, AgentInner};
 use super::answer_calls::AnswerCalls;
 use super::build_error::BuildError;
-use super::explain::Explanation;
-use super::loop_config::{Config, StopWhen};
+use super::explain::Target;
+use super::loop_config::{LoopConfig, StopWhen};
 use super::loop_state;
 use super::named_tools::{self, KnownTools};
 use super::outline::{Body, Outline, Parts};
@@ -336,6 +336,9 @@ impl AgentBuilder {
         self.model_stack.callbacks(bundle.model());
         self.tool_stack.callbacks(bundle.tool());
         self.edges.append(bundle.edges());
+        for observer in bundle.observers() {
+            self.global = self.global.observer(observer.clone());
+        }
         self
     }
 
@@ -397,7 +400,7 @@ impl AgentBuilder {
         // Always ready: a call waits for its own tool inside.
         let tools = BoxTool::internal(move |request| tools.make(request));
         let tools = self.tool_stack.in_agent(tools, &self.edges, rules);
-        let config = Config {
+        let config = LoopConfig {
             model,
             tools,
             tool_set,
@@ -428,12 +431,6 @@ impl AgentBuilder {
     }
 
     fn outline(&self) -> Outline {
-        let mut model = Explanation::new();
-        model.line(0, &self.model_name);
-        let mut tools = Explanation::new();
-        for tool in &self.tools {
-            tools.tool(0, tool);
-        }
         Outline {
             name: self.name.clone(),
             rules: self.rules.clone(),
@@ -441,9 +438,15 @@ impl AgentBuilder {
             agent: Parts::new(&self.agent_stack, &self.edges),
             body: Body::Loop {
                 max_iterations: self.max_iterations,
-                model: (Parts::new(&self.model_stack, &self.edges), model),
+                model: (
+                    Parts::new(&self.model_stack, &self.edges),
+                    self.model_name.clone(),
+                ),
                 tool_concurrency: self.tool_concurrency,
-                tools: (Parts::new(&self.tool_stack, &self.edges), tools),
+                tools: (
+                    Parts::new(&self.tool_stack, &self.edges),
+                    self.tools.iter().map(Target::tool).collect(),
+                ),
                 sub_agents: self.sub_agents.iter().map(Agent::outline).collect(),
             },
         }

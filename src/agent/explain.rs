@@ -1,62 +1,199 @@
 use std::fmt;
 
+use serde::Serialize;
+
 use crate::tool::Tool;
 
-/// The structure of an agent, from the outside in.
+/// The structure of an agent, from the outside in, as data.
 ///
-/// Its `Display` lists the callbacks and layers around each call in order, indented by one step for
-/// each wrapper: the names of a band's callbacks on one line, the type of a layer in brackets. Agents inside it
-/// are listed in place, with the callbacks of the whole tree.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The names are those of [`CallbackNote`](crate::stream::CallbackNote)s and
+/// [`Invocation`](crate::stream::Invocation)s. Its `Display` lists the callbacks and layers around each
+/// call in order, indented by one step for each wrapper: the names of a band's callbacks on one line, the
+/// type of a layer in brackets. Agents inside it are listed in place, with the callbacks of the whole tree.
+///
+/// ```
+/// use tower_agent::agent::{Explained, Wrapper};
+/// use tower_agent::callback::before_model;
+/// use tower_agent::testing::{ScriptedModel, Turn};
+/// use tower_agent::{Agent, BoxError};
+///
+/// # fn main() -> Result<(), BoxError> {
+/// let agent = Agent::builder(ScriptedModel::always(Turn::from_text("Yes.")))
+///     .on_model(before_model(|_| ()).named("brief"))
+///     .build()?;
+///
+/// let Explained::Loop { model, .. } = &agent.explain().body else { unreachable!() };
+/// assert_eq!(model.around, [Wrapper::Callbacks(vec!["brief".to_owned()])]);
+/// assert_eq!(serde_json::to_value(agent.explain())?["agent"], "agent");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Explanation {
-    /// Depth and text.
-    lines: Vec<(usize, String)>,
+    /// The agent's name.
+    pub agent: String,
+    /// The callbacks and layers around the agent's call, outermost first.
+    pub around: Vec<Wrapper>,
+    /// What they are around.
+    pub body: Explained,
 }
 
-impl Explanation {
-    pub(super) fn new() -> Self {
-        Self { lines: Vec::new() }
-    }
+/// Something around a call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Wrapper {
+    /// A band of callbacks, by their names, in order.
+    Callbacks(Vec<String>),
+    /// A layer, by its type or the name of a wrap.
+    Layer(String),
+}
 
-    pub(super) fn line(&mut self, depth: usize, text: impl Into<String>) {
-        self.lines.push((depth, text.into()));
-    }
+/// The inside of an agent or a team.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Explained {
+    /// The loop of an agent.
+    #[non_exhaustive]
+    Loop {
+        /// The maximum number of model calls.
+        max_iterations: u32,
+        /// The model, with what is around its calls.
+        model: Target,
+        /// How many tool calls of a turn run at the same time.
+        tool_concurrency: usize,
+        /// The callbacks and layers around the calls of all tools, outermost first.
+        around_tools: Vec<Wrapper>,
+        /// The tools, each with its own layers.
+        tools: Vec<Target>,
+        /// The agents that the conversation may be transferred to.
+        sub_agents: Vec<Explanation>,
+    },
+    /// A team.
+    #[non_exhaustive]
+    Team {
+        /// How its members run, in words.
+        plan: String,
+        /// The members.
+        members: Vec<Explanation>,
+    },
+}
 
-    /// Adds lines for a stack; returns the depth inside it.
-    pub(super) fn stack(&mut self, depth: usize, parts: Vec<Vec<String>>) -> usize {
-        let inside = depth + parts.len();
-        for (level, names) in parts.into_iter().enumerate() {
-            self.line(depth + level, names.join(", "));
+/// A model or a tool, with what is around its calls.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Target {
+    /// The callbacks and layers, outermost first.
+    pub around: Vec<Wrapper>,
+    /// The type of the model, or the name of the tool.
+    pub name: String,
+}
+
+impl Wrapper {
+    /// Creates the wrappers from the names of a stack's parts, in which a layer is in brackets.
+    pub(super) fn of_parts(parts: Vec<Vec<String>>) -> Vec<Self> {
+        let wrapper = |names: Vec<String>| {
+            let layer = match &names[..] {
+                [name] => name
+                    .strip_prefix('[')
+                    .and_then(|name| name.strip_suffix(']')),
+                _ => None,
+            };
+            match layer {
+                Some(layer) => Self::Layer(layer.to_owned()),
+                None => Self::Callbacks(names),
+            }
+        };
+        parts.into_iter().map(wrapper).collect()
+    }
+}
+
+impl Target {
+    /// Describes a tool inside its layers.
+    pub(super) fn tool(tool: &Tool) -> Self {
+        let layers = tool.layers().iter();
+        Self {
+            around: Wrapper::of_parts(layers.map(|layer| layer.names.clone()).collect()),
+            name: tool.declaration().name().to_owned(),
         }
-        inside
+    }
+
+    fn write(&self, depth: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let inside = write_stack(&self.around, depth, f)?;
+        write_line(&self.name, inside, f)
     }
 }
 
 impl Explanation {
-    /// Adds lines for a tool inside its layers.
-    pub(super) fn tool(&mut self, depth: usize, tool: &Tool) {
-        let names = tool
-            .layers()
-            .iter()
-            .map(|layer| layer.names.clone())
-            .collect();
-        let inside = self.stack(depth, names);
-        self.line(inside, tool.declaration().name());
+    fn write(&self, depth: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_line(format_args!("agent `{}`", self.agent), depth, f)?;
+        let inside = write_stack(&self.around, depth + 1, f)?;
+        match &self.body {
+            Explained::Loop {
+                max_iterations,
+                model,
+                tool_concurrency,
+                around_tools,
+                tools,
+                sub_agents,
+            } => {
+                let limit = format_args!("loop of at most {max_iterations} model calls");
+                write_line(limit, inside, f)?;
+                write_line("model call", inside + 1, f)?;
+                model.write(inside + 2, f)?;
+                let at_once = format_args!("tool calls, {tool_concurrency} at a time");
+                write_line(at_once, inside + 1, f)?;
+                let place = write_stack(around_tools, inside + 2, f)?;
+                for tool in tools {
+                    tool.write(place, f)?;
+                }
+                if !sub_agents.is_empty() {
+                    write_line("may transfer to", inside + 1, f)?;
+                }
+                for agent in sub_agents {
+                    agent.write(inside + 2, f)?;
+                }
+            }
+            Explained::Team { plan, members } => {
+                write_line(plan, inside, f)?;
+                for member in members {
+                    member.write(inside + 1, f)?;
+                }
+            }
+        }
+        Ok(())
     }
+}
 
-    /// Adds the lines of an inner agent.
-    pub(super) fn nest(&mut self, depth: usize, inside: &Self) {
-        let lines = inside.lines.iter();
-        self.lines
-            .extend(lines.map(|(level, text)| (depth + level, text.clone())));
+/// Writes a stack; returns the depth inside it.
+fn write_stack(
+    stack: &[Wrapper],
+    depth: usize,
+    f: &mut fmt::Formatter<'_>,
+) -> Result<usize, fmt::Error> {
+    for (level, wrapper) in stack.iter().enumerate() {
+        write_line(wrapper, depth + level, f)?;
+    }
+    Ok(depth + stack.len())
+}
+
+fn write_line(text: impl fmt::Display, depth: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    writeln!(f, "{:1$}{text}", "", depth * 2)
+}
+
+impl fmt::Display for Wrapper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Callbacks(names) => f.write_str(&names.join(", ")),
+            Self::Layer(name) => write!(f, "[{name}]"),
+        }
     }
 }
 
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (depth, text) in &self.lines {
-            writeln!(f, "{:1$}{text}", "", depth * 2)?;
-        }
-        Ok(())
+        self.write(0, f)
     }
 }

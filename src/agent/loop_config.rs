@@ -9,7 +9,7 @@ use crate::model::{ModelRequest, Settings};
 use crate::tool::{ToolRequest, ToolSet};
 
 /// The parts of an agent's loop.
-pub(super) struct Config {
+pub(super) struct LoopConfig {
     pub(super) model: LayerInner<ModelRequest>,
     pub(super) tools: LayerInner<ToolRequest>,
     pub(super) tool_set: ToolSet,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::agent::{Agent, boxed};
 use super::answer_calls::take_calls;
 use super::answering::Answering;
-use super::loop_config::Config;
+use super::loop_config::LoopConfig;
 use super::progress::Progress;
 use super::tools::ToolTurn;
 use super::transfer::{self, take_over};
@@ -13,24 +13,24 @@ use super::waiting::whose_turn;
 use crate::call::{BoxCallFuture, CallKind, Origin, Request};
 use crate::callback::{LoopRules, Tree};
 use crate::context::RunContext;
-use crate::conversation::{CallName, Paused, Step, Transcript, make_whole, next_step, refusal};
+use crate::conversation::{CallName, NextStep, Paused, Transcript, make_whole, next_step, refusal};
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::{CallIds, Message, MessageId, Messages, Part, Role, ToolResult, Usage};
-use crate::model::{ModelRequest, ModelResponse, Settings, Written};
+use crate::model::{FinishReason, ModelRequest, ModelResponse, Settings, Written};
 use crate::on_drop::OnDrop;
 use crate::panic::catch;
 use crate::run::{AgentRequest, AgentResponse, BoxAgent, EndReason};
-use crate::stream::{DeltaSender, EventEmitter, EventKind};
+use crate::stream::{DeltaSender, EventEmitter, EventKind, Listeners};
 use crate::tool::{InvalidTool, ToolDeclaration, ToolSet};
 
 /// The loop at the bottom of an agent's stack.
-pub(super) fn service(config: Config) -> BoxAgent {
+pub(super) fn service(config: LoopConfig) -> BoxAgent {
     let config = Arc::new(config);
     BoxAgent::internal(move |request| call(config.clone(), request))
 }
 
 #[inline(never)]
-fn call(config: Arc<Config>, mut request: AgentRequest) -> BoxCallFuture<AgentRequest> {
+fn call(config: Arc<LoopConfig>, mut request: AgentRequest) -> BoxCallFuture<AgentRequest> {
     BoxCallFuture::new(async move {
         let added = make_whole(request.messages_mut());
         let mut running = LoopState::new(&config, &request);
@@ -44,7 +44,7 @@ fn call(config: Arc<Config>, mut request: AgentRequest) -> BoxCallFuture<AgentRe
 
 /// One run of the loop.
 pub(super) struct LoopState<'a> {
-    config: &'a Config,
+    config: &'a LoopConfig,
     request: &'a AgentRequest,
     context: &'a RunContext,
     rules: LoopRules,
@@ -64,11 +64,11 @@ pub(super) struct LoopState<'a> {
     /// The context of the current turn.
     turn: RunContext,
     /// Set between the events for the start and the end of a turn.
-    step: Option<OnDrop<(EventEmitter, u32)>>,
+    step: Option<OnDrop<(Listeners, u32)>>,
 }
 
 impl<'a> LoopState<'a> {
-    fn new(config: &'a Config, request: &'a AgentRequest) -> Result<Self> {
+    fn new(config: &'a LoopConfig, request: &'a AgentRequest) -> Result<Self> {
         let context = request.context();
         let tools = match request.tools() {
             none if none.is_empty() => config.tool_set.clone(),
@@ -86,7 +86,7 @@ impl<'a> LoopState<'a> {
             unset if *unset == Settings::default() => config.settings.clone(),
             set => Arc::new(set.clone().or(&config.settings)),
         };
-        let answering = Answering::of(request).map(Box::new);
+        let answering = Answering::of(request, config.instructions.as_ref()).map(Box::new);
         let (settings, declarations) = match &answering {
             Some(answering) => (
                 answering.settings(&settings).into(),
@@ -149,14 +149,16 @@ impl<'a> LoopState<'a> {
             }
             // A reference: a value that is moved out of it would take room in the future twice.
             done = match &self.next_step() {
-                Step::Done if self.answering.is_some() => boxed(|| self.judge()).await,
-                Step::Done => Ok(Some(EndReason::Completed)),
-                Step::Model if self.is_beyond_limit() && !self.asks_beyond_limit() => self.limit(),
-                Step::Model => {
+                NextStep::Done if self.answering.is_some() => boxed(|| self.judge()).await,
+                NextStep::Done => Ok(Some(EndReason::Completed)),
+                NextStep::Model if self.is_beyond_limit() && !self.asks_beyond_limit() => {
+                    self.limit()
+                }
+                NextStep::Model => {
                     self.step = None;
                     self.ask().await
                 }
-                Step::Tools(pending) => match self.tool_turn().run(pending).await {
+                NextStep::Tools(pending) => match self.tool_turn().run(pending).await {
                     Ok(()) => self.stopped(),
                     Err(error) => Err(error),
                 },
@@ -175,6 +177,7 @@ impl<'a> LoopState<'a> {
                 .await;
             emitter.emit_results(added).await;
         }
+        self.context.observe_results(added);
         let agents = &self.config.sub_agents;
         match whose_turn(self.context, agents, &self.transcript.messages()) {
             Ok(Some(index)) => return boxed(|| self.take_over(&agents[index])).await.map(Some),
@@ -199,9 +202,9 @@ impl<'a> LoopState<'a> {
             .read(|messages| transfer::successor(agents, messages))
     }
 
-    fn next_step(&self) -> Step {
+    fn next_step(&self) -> NextStep {
         match self.transcript.read(next_step) {
-            Step::Done if self.is_to_speak() => Step::Model,
+            NextStep::Done if self.is_to_speak() => NextStep::Model,
             step => step,
         }
     }
@@ -222,8 +225,9 @@ impl<'a> LoopState<'a> {
         let id = answer.id().map(MessageId::repair);
         self.transcript.push(again.with_optional_id(id.as_ref()));
         self.step = None;
-        if let Some(emitter) = self.turn.emitter() {
-            emitter.emit(EventKind::AnswerRejected { error }).await;
+        if self.turn.is_told() {
+            let rejected = EventKind::AnswerRejected { error };
+            self.turn.listeners().tell(rejected).await;
         }
         Ok(None)
     }
@@ -240,7 +244,7 @@ impl<'a> LoopState<'a> {
     }
 
     async fn take_over(&mut self, agent: &Agent) -> Result<AgentResponse> {
-        let messages = self.transcript.chronological();
+        let messages = self.transcript.ordered();
         // From here on the other agent records messages.
         drop(std::mem::take(&mut self.transcript));
         let iterations = self.iterations - self.earlier.iterations;
@@ -258,15 +262,13 @@ impl<'a> LoopState<'a> {
         let is_beyond_limit = self.is_beyond_limit();
         self.turn.begin_turn(self.iterations, is_beyond_limit);
         self.iterations += 1;
-        let emitter = self.turn.emitter().cloned();
         let id = self.transcript.mint();
-        let result = match &emitter {
-            None => {
-                let call = self.config.model.make(self.model_request(&id));
-                self.answer(call, &id, None).await
-            }
+        let result = if self.turn.is_told() {
             // Apart, so that there is no room for it where nobody watches.
-            Some(emitter) => boxed(|| self.show_answer(emitter, &id)).await,
+            boxed(|| self.tell_answer(&id)).await
+        } else {
+            let call = self.config.model.make(self.model_request(&id));
+            self.answer(call, &id, None).await
         };
         match result {
             Ok(response) => {
@@ -292,9 +294,11 @@ impl<'a> LoopState<'a> {
 
     /// Returns the request for the model in this turn.
     fn model_request(&self, id: &MessageId) -> ModelRequest {
+        let answering = self.answering.as_deref();
+        let instructions = answering.and_then(Answering::instructions);
         let mut request = ModelRequest::in_run(
             &self.turn,
-            self.config.instructions.as_ref(),
+            instructions.or(self.config.instructions.as_ref()),
             self.transcript.messages(),
             id,
             &self.declarations,
@@ -312,24 +316,41 @@ impl<'a> LoopState<'a> {
             .is_some_and(|answering| answering.is_by_tool())
     }
 
-    /// Calls the model, and streams its response.
-    async fn show_answer(
-        &mut self,
-        emitter: &EventEmitter,
-        id: &MessageId,
-    ) -> Result<ModelResponse> {
+    /// Calls the model, and tells of the turn.
+    async fn tell_answer(&mut self, id: &MessageId) -> Result<ModelResponse> {
         let iteration = self.turn.iteration();
+        let listeners = self.turn.listeners().clone();
         self.step = Some(OnDrop::new(
-            (emitter.clone(), iteration),
-            |(emitter, iteration)| {
-                emitter.note(EventKind::StepFinished {
+            (listeners, iteration),
+            |(listeners, iteration)| {
+                listeners.note(EventKind::StepFinished {
                     iteration: *iteration,
                 });
             },
         ));
-        emitter.emit(EventKind::StepStarted { iteration }).await;
-        let sink = DeltaSender::new(emitter.clone(), id.clone());
+        let started = EventKind::StepStarted { iteration };
+        self.turn.listeners().tell(started).await;
         let before = self.turn.agent_usage();
+        self.turn.begin_attempts();
+        let result = match self.turn.emitter() {
+            Some(emitter) => self.show_answer(emitter, id).await,
+            None => {
+                let call = self.config.model.make(self.model_request(id));
+                self.answer(call, id, None).await
+            }
+        };
+        // As a difference, since attempts that have failed used tokens as well.
+        let usage = Box::new(self.turn.agent_usage() - before);
+        if *usage != Usage::default() {
+            let used = EventKind::Usage { usage };
+            self.turn.listeners().tell(used).await;
+        }
+        result
+    }
+
+    /// Calls the model, and streams its response.
+    async fn show_answer(&self, emitter: &EventEmitter, id: &MessageId) -> Result<ModelResponse> {
+        let sink = DeltaSender::new(emitter.clone(), id.clone());
         let mut call = OnDrop::new(sink.clone(), |sink| sink.drop_call());
         let request = self.model_request(id).with_delta_sender(sink);
         let result = self
@@ -340,13 +361,11 @@ impl<'a> LoopState<'a> {
             .ok()
             .filter(|answer| !self.says_nothing(answer))
             .map(|answer| (answer.message(), answer.attempt()));
+        if let Err(error) = &result {
+            call.fail(error.kind());
+        }
         call.settle(answer).await;
         call.disarm();
-        // As a difference, since attempts that have failed used tokens as well.
-        let usage = Box::new(self.turn.agent_usage() - before);
-        if *usage != Usage::default() {
-            emitter.emit(EventKind::Usage { usage }).await;
-        }
         result
     }
 
@@ -379,7 +398,11 @@ impl<'a> LoopState<'a> {
         // Before it is recorded, so that the transcript and the stream show the same id.
         self.identify(response.message_mut(), id, sink);
         self.turn.push_text(response.message());
-        self.transcript.push(response.message().clone());
+        let mut recorded = response.message().clone();
+        if response.finish_reason() == &FinishReason::PauseTurn && !response.is_given() {
+            recorded.pause();
+        }
+        self.transcript.push(recorded);
         Ok(response)
     }
 
@@ -426,8 +449,13 @@ impl<'a> LoopState<'a> {
         let Some(stop_when) = self.config.stop_when.as_ref().filter(|_| !self.waits()) else {
             return Ok(None);
         };
-        let messages = self.transcript.chronological();
-        let progress = Progress::new(self.context, &messages, &self.earlier, self.iterations);
+        let messages = self.transcript.ordered();
+        let progress = Progress::new(
+            self.context,
+            messages.arrived(),
+            &self.earlier,
+            self.iterations,
+        );
         let stops = catch(|| stop_when(&progress)).map_err(|panic| {
             Error::new(
                 ErrorKind::Callback,
@@ -468,17 +496,18 @@ impl<'a> LoopState<'a> {
 
     /// Adds results to open calls.
     async fn close(&self, why: &str) {
-        let Step::Tools(open) = self.transcript.read(next_step) else {
+        let NextStep::Tools(open) = self.transcript.read(next_step) else {
             return;
         };
         let mut results = Vec::new();
         for (index, call) in open.calls() {
             let name = open.name(index);
             let mut result = refusal(call, why);
-            name.identify(std::iter::once(&mut result));
+            name.identify_result(&mut result);
             results.push((name, result));
         }
         self.transcript.answer(&results);
+        self.context.observe_results(&results);
         if let Some(emitter) = self.context.emitter() {
             emitter.emit_results(&results).await;
         }
@@ -488,9 +517,7 @@ impl<'a> LoopState<'a> {
         let usage = self.earlier.usage + self.context.agent_usage();
         self.transcript.pause(self.iterations, usage);
         self.context.responded(self.request.messages());
-        let messages = self.transcript.chronological();
-        let ordered = self.transcript.ordered();
-        AgentResponse::of_run(messages, ordered, self.new_from, self.context)
+        AgentResponse::of_run(self.transcript.ordered(), self.new_from, self.context)
             .with_iterations(self.iterations - self.earlier.iterations)
             .with_end_reason(end)
     }

@@ -48,7 +48,7 @@ mod waiting;
 pub use self::agent::Agent;
 pub use self::build_error::BuildError;
 pub use self::builder::AgentBuilder;
-pub use self::explain::Explanation;
+pub use self::explain::{Explained, Explanation, Target, Wrapper};
 pub use self::progress::Progress;
 pub use self::stream::RunStream;
 pub use self::team::TeamBuilder;

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::explain::Explanation;
+use super::explain::{Explained, Explanation, Target, Wrapper};
 use crate::call::Request;
 use crate::callback::{Bundle, Callbacks, Edges, InBundle, Rules, RunBundles, StackBuilder, Tree};
 use crate::context::Inherited;
@@ -23,9 +23,9 @@ pub(super) struct Outline {
 pub(super) enum Body {
     Loop {
         max_iterations: u32,
-        model: (Parts, Explanation),
+        model: (Parts, String),
         tool_concurrency: usize,
-        tools: (Parts, Explanation),
+        tools: (Parts, Vec<Target>),
         sub_agents: Vec<Arc<Outline>>,
     },
     Team {
@@ -99,48 +99,34 @@ impl Outline {
         let inherited = Tree::enter(around, self.rules.as_ref(), &self.global, of_run);
         let nothing = Tree::default();
         let tree = inherited.as_deref().unwrap_or(&nothing);
-        let mut onion = Explanation::new();
-        onion.line(0, format!("agent `{}`", self.name));
-        let inside = onion.stack(1, self.agent.in_tree::<AgentRequest>(tree));
-        match &self.body {
+        let explain = |agent: &Arc<Self>| agent.explain(&inherited, None);
+        let body = match &self.body {
             Body::Loop {
                 max_iterations,
-                model,
+                model: (stack, model),
                 tool_concurrency,
-                tools,
+                tools: (stack_of_tools, tools),
                 sub_agents,
-            } => {
-                onion.line(
-                    inside,
-                    format!("loop of at most {max_iterations} model calls"),
-                );
-                onion.line(inside + 1, "model call");
-                let (stack, service) = model;
-                let stack = stack.in_tree::<ModelRequest>(tree);
-                let depth = onion.stack(inside + 2, stack);
-                onion.nest(depth, service);
-                onion.line(
-                    inside + 1,
-                    format!("tool calls, {tool_concurrency} at a time"),
-                );
-                let (stack, services) = tools;
-                let stack = stack.in_tree::<ToolRequest>(tree);
-                let depth = onion.stack(inside + 2, stack);
-                onion.nest(depth, services);
-                if !sub_agents.is_empty() {
-                    onion.line(inside + 1, "may transfer to");
-                    for agent in sub_agents {
-                        onion.nest(inside + 2, &agent.explain(&inherited, None));
-                    }
-                }
-            }
-            Body::Team { plan, members } => {
-                onion.line(inside, plan);
-                for member in members {
-                    onion.nest(inside + 1, &member.explain(&inherited, None));
-                }
-            }
+            } => Explained::Loop {
+                max_iterations: *max_iterations,
+                model: Target {
+                    around: Wrapper::of_parts(stack.in_tree::<ModelRequest>(tree)),
+                    name: model.clone(),
+                },
+                tool_concurrency: *tool_concurrency,
+                around_tools: Wrapper::of_parts(stack_of_tools.in_tree::<ToolRequest>(tree)),
+                tools: tools.clone(),
+                sub_agents: sub_agents.iter().map(explain).collect(),
+            },
+            Body::Team { plan, members } => Explained::Team {
+                plan: plan.clone(),
+                members: members.iter().map(explain).collect(),
+            },
+        };
+        Explanation {
+            agent: self.name.to_string(),
+            around: Wrapper::of_parts(self.agent.in_tree::<AgentRequest>(tree)),
+            body,
         }
-        onion
     }
 }

@@ -9,7 +9,7 @@ use tower::ServiceExt;
 
 use crate::call::Request;
 use crate::context::RunContext;
-use crate::conversation::Record;
+use crate::conversation::ConversationRecord;
 use crate::error::{Error, ErrorKind, Result};
 use crate::run::{AgentRequest, AgentResponse, AgentService, Checkpoint};
 use crate::stream::{Event, EventKind, EventStream, Invocation};
@@ -50,7 +50,7 @@ pub struct RunStream {
     result: Option<Result<AgentResponse>>,
     events: EventStream,
     context: RunContext,
-    record: Record,
+    record: ConversationRecord,
 }
 
 impl RunStream {
@@ -183,6 +183,13 @@ impl RunStream {
         self.events.take_ready()
     }
 
+    /// Takes the event that is ready.
+    #[inline]
+    pub fn take_event(&mut self) -> Option<Event> {
+        self.events.leave();
+        self.events.take_event()
+    }
+
     /// Reads the stream to its end, and returns the response of the run.
     ///
     /// # Errors
@@ -202,7 +209,7 @@ impl RunStream {
 fn run<S: AgentService>(
     service: S,
     request: AgentRequest,
-    record: Record,
+    record: ConversationRecord,
 ) -> impl Future<Output = Result<AgentResponse>> + Send {
     let context = request.context().clone();
     // Outside the block, which would have room for the request beside it. It starts when it is polled.
@@ -245,8 +252,7 @@ impl Stream for RunStream {
         if !ready!(self.poll_ready(cx)) {
             return Poll::Ready(None);
         }
-        self.events.leave();
-        Poll::Ready(self.events.take_event())
+        Poll::Ready(self.take_event())
     }
 }
 

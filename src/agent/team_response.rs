@@ -1,12 +1,12 @@
 use crate::context::RunContext;
-use crate::conversation::{CallName, make_whole};
+use crate::conversation::{CallName, OrderedMessages, make_whole};
 use crate::error::{Error, Interrupt};
-use crate::message::{Message, Messages};
+use crate::message::Message;
 use crate::run::{AgentRequest, AgentResponse, EndReason};
 
 /// Collects the messages of agents that work for another, and makes its response of them.
 pub(super) struct TeamResponse {
-    messages: Messages,
+    messages: OrderedMessages,
     new_from: usize,
     iterations: u32,
     /// The open interrupts of all members.
@@ -16,7 +16,7 @@ pub(super) struct TeamResponse {
 impl TeamResponse {
     /// Creates it from `messages`, of which those from `new_from` on were added in `iterations`
     /// model calls.
-    pub(super) fn since(new_from: usize, messages: Messages, iterations: u32) -> Self {
+    pub(super) fn since(new_from: usize, messages: OrderedMessages, iterations: u32) -> Self {
         Self {
             messages,
             new_from,
@@ -26,7 +26,7 @@ impl TeamResponse {
     }
 
     /// Returns the conversation so far.
-    pub(super) fn messages(&self) -> &Messages {
+    pub(super) fn messages(&self) -> &OrderedMessages {
         &self.messages
     }
 
@@ -37,12 +37,20 @@ impl TeamResponse {
     }
 
     pub(super) fn add_messages<'a>(&mut self, messages: impl Iterator<Item = &'a Message>) {
-        self.messages.extend(messages.cloned());
+        // Parallel members finish in any order; the transcript does not depend on it.
+        let before = self.messages.len();
+        for message in messages {
+            self.messages.push(message.clone());
+        }
+        self.messages.order_last(self.messages.len() - before);
     }
 
     /// Closes the open calls before the last turn, and returns the results that this adds.
     pub(super) fn close_calls(&mut self) -> Vec<(CallName, Message)> {
-        make_whole(&mut self.messages)
+        let mut messages = std::mem::take(&mut self.messages).into_arrived();
+        let closed = make_whole(&mut messages);
+        self.messages = OrderedMessages::new(messages, self.new_from);
+        closed
     }
 
     pub(super) fn count(&mut self, response: &AgentResponse) {
@@ -68,9 +76,7 @@ impl TeamResponse {
             context.latch::<AgentRequest>(&interrupt, false);
             EndReason::Interrupted(interrupt.interrupts().into())
         };
-        // Parallel members finish in any order; the transcript does not depend on it.
-        let ordered = self.messages.in_call_order(self.new_from);
-        AgentResponse::of_run(self.messages, ordered, self.new_from, context)
+        AgentResponse::of_run(self.messages, self.new_from, context)
             .with_iterations(self.iterations)
             .with_end_reason(end)
     }

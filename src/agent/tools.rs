@@ -6,7 +6,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use serde_json::Value;
 
 use super::agent::boxed;
-use super::loop_config::Config;
+use super::loop_config::LoopConfig;
 use super::tool_messages::{ShowTool, ToolAnswer};
 use super::transfer;
 use crate::call::CallKind;
@@ -19,7 +19,7 @@ use crate::message::{Message, Part, ToolCall, ToolResult};
 use crate::tool::{BoxTool, Effect, ToolDeclaration, ToolRequest, ToolResponse, ToolSet};
 
 /// One call of a turn.
-struct Call<'a> {
+struct TurnCall<'a> {
     /// The place among the calls of the turn that run.
     index: usize,
     name: CallName,
@@ -30,7 +30,7 @@ struct Call<'a> {
     context: RunContext,
 }
 
-impl Call<'_> {
+impl TurnCall<'_> {
     fn request(&self) -> ToolRequest {
         ToolRequest::in_run(&self.context, self.call, self.declaration, self.tool)
     }
@@ -38,7 +38,7 @@ impl Call<'_> {
 
 /// The tool calls of one turn of an agent's loop.
 pub(super) struct ToolTurn<'a> {
-    pub(super) config: &'a Config,
+    pub(super) config: &'a LoopConfig,
     pub(super) rules: &'a LoopRules,
     /// The agent's tools, and those of the run.
     pub(super) tools: &'a ToolSet,
@@ -64,6 +64,7 @@ impl ToolTurn<'_> {
         // Results are kept even if another call fails the run: the run may have been interrupted as
         // well, and resume.
         let stopped = self.transcript.end_turn();
+        self.context.observe_results(&stopped);
         if let Some(emitter) = self.context.emitter() {
             for (name, result) in &stopped {
                 emitter.note_answer(name, result);
@@ -73,25 +74,27 @@ impl ToolTurn<'_> {
     }
 
     async fn run_several(&self, pending: &PendingCalls) -> Result<()> {
-        let mut running = Vec::new();
-        for (slot, (index, call)) in pending.calls().enumerate() {
-            let name = pending.name(index);
-            running.push(async move { self.run_tool(&self.call(slot, name, call)).await });
-        }
         let at_once = if self.rules.one_tool_at_a_time {
             1
         } else {
             self.config.tool_concurrency
         };
+        let calls = pending.calls().enumerate();
         if at_once == 1 {
-            for call in running {
-                call.await?;
+            for (slot, (index, call)) in calls {
+                self.run_tool(&self.call(slot, pending.name(index), call))
+                    .await?;
                 // A later call may depend on the answer that this one waits for, and stays open.
                 if !self.context.interrupts().is_empty() {
                     break;
                 }
             }
             return Ok(());
+        }
+        let mut running = Vec::new();
+        for (slot, (index, call)) in calls {
+            let name = pending.name(index);
+            running.push(async move { self.run_tool(&self.call(slot, name, call)).await });
         }
         // A failure of the run drops parallel calls.
         stream::iter(running)
@@ -101,9 +104,9 @@ impl ToolTurn<'_> {
     }
 
     /// Returns a call at this place among those of the turn that run.
-    fn call<'a>(&'a self, index: usize, name: CallName, call: &'a ToolCall) -> Call<'a> {
+    fn call<'a>(&'a self, index: usize, name: CallName, call: &'a ToolCall) -> TurnCall<'a> {
         let (declaration, tool) = self.tools.find(&call.name).unzip();
-        Call {
+        TurnCall {
             index,
             call,
             declaration,
@@ -114,7 +117,7 @@ impl ToolTurn<'_> {
     }
 
     /// Makes a call, records its result, and then emits it.
-    async fn run_tool(&self, made: &Call<'_>) -> Result<()> {
+    async fn run_tool(&self, made: &TurnCall<'_>) -> Result<()> {
         let slot = match self.answer_call(made).await {
             Ok(slot) => slot,
             Err(error) => return Err(self.fail(made, error)),
@@ -129,26 +132,29 @@ impl ToolTurn<'_> {
     /// Returns a future that waits until the consumer has made room.
     fn record<'a>(
         &'a self,
-        made: &Call<'_>,
+        made: &TurnCall<'_>,
         mut slot: Slot,
     ) -> Option<impl Future<Output = ()> + use<'a>> {
         // Before it is recorded, so that the transcript and the stream show the same ids.
         slot.identify(&made.name);
         let is_answered = !slot.answers().is_empty();
-        let emitter = self.context.emitter().filter(|_| is_answered);
-        let shown = emitter.map(|emitter| (emitter, slot.clone()));
+        let shown = (is_answered && self.context.is_told()).then(|| slot.clone());
         // Recorded before it is emitted: a checkpoint has every result that a consumer has seen.
         self.transcript.keep(made.index, slot);
         if is_answered {
             made.context.forget_call();
         }
-        let (emitter, slot) = shown?;
+        let slot = shown?;
+        if let Some(observed) = self.context.observed() {
+            observed.tell_results(&made.name, slot.answers());
+        }
+        let emitter = self.context.emitter()?;
         Some(emitter.emit_answers(&made.name, slot.answers()))
     }
 
     /// Records that a call has failed the run. A resumed run repeats it if that is safe; otherwise
     /// the failure is its result, or that its outcome is unknown.
-    fn fail(&self, made: &Call<'_>, error: Error) -> Error {
+    fn fail(&self, made: &TurnCall<'_>, error: Error) -> Error {
         let is_repeatable = made
             .declaration
             .is_some_and(|tool| tool.effect() != Effect::Mutating);
@@ -163,9 +169,12 @@ impl ToolTurn<'_> {
             ""
         };
         let mut result = self.failed(made.call, &error, outcome);
-        made.name.identify(std::iter::once(&mut result));
+        made.name.identify_result(&mut result);
         let results = self.transcript.fail(made.index, result);
         made.context.forget_call();
+        if let Some(observed) = self.context.observed() {
+            observed.tell_results(&made.name, &results);
+        }
         if let Some(emitter) = self.context.emitter() {
             for result in &results {
                 emitter.note_answer(&made.name, result);
@@ -174,7 +183,7 @@ impl ToolTurn<'_> {
         error
     }
 
-    async fn answer_call(&self, made: &Call<'_>) -> Result<Slot> {
+    async fn answer_call(&self, made: &TurnCall<'_>) -> Result<Slot> {
         // Not made, so not answered either: a resumed run makes the call.
         if made.context.admit::<ToolRequest>().is_err() {
             return Ok(Slot::Open);
@@ -200,7 +209,7 @@ impl ToolTurn<'_> {
     // Not an async fn, which would make room for every value here in the future of the run.
     fn settle<'a>(
         &'a self,
-        made: &'a Call<'a>,
+        made: &'a TurnCall<'a>,
         result: Result<ToolResponse>,
     ) -> MaybeFuture<'a, Result<Slot>> {
         let result = result.map(|response| (shown_by_default(made.call, &response), response));
@@ -231,13 +240,13 @@ impl ToolTurn<'_> {
     }
 
     /// Records the result of a call whose messages are not known yet.
-    fn keep_result(&self, made: &Call<'_>, result: Message) {
+    fn keep_result(&self, made: &TurnCall<'_>, result: Message) {
         let mut slot = Slot::Answered(result);
         slot.identify(&made.name);
         self.transcript.keep(made.index, slot);
     }
 
-    fn fails_run(&self, made: &Call<'_>, error: &Error) -> bool {
+    fn fails_run(&self, made: &TurnCall<'_>, error: &Error) -> bool {
         let is_unknown = made.declaration.is_none();
         match error.kind() {
             // A known tool may have failed because of an unknown one.
@@ -251,11 +260,11 @@ impl ToolTurn<'_> {
     async fn show(
         &self,
         show: &ShowTool,
-        made: &Call<'_>,
+        made: &TurnCall<'_>,
         response: ToolResponse,
         default: Message,
     ) -> Result<Slot> {
-        let Call {
+        let TurnCall {
             call,
             declaration,
             ref context,
@@ -284,7 +293,11 @@ impl ToolTurn<'_> {
     }
 
     /// Asks the callbacks outside everything else about messages that were made outside the call.
-    async fn review(&self, made: &Call<'_>, shown: Result<Vec<Message>>) -> Result<Vec<Message>> {
+    async fn review(
+        &self,
+        made: &TurnCall<'_>,
+        shown: Result<Vec<Message>>,
+    ) -> Result<Vec<Message>> {
         if !self.config.tools.is_reviewed(&made.context) {
             return shown;
         }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::agent::Agent;
 use super::team_response::TeamResponse;
 use crate::call::Request;
-use crate::conversation::{Step, next_step};
+use crate::conversation::{NextStep, OrderedMessages, next_step};
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::{Message, Messages, Role};
 use crate::run::{AgentRequest, AgentResponse};
@@ -70,7 +70,7 @@ fn taken_by(agent: &str) -> String {
 
 /// Returns the one of these sub-agents that the last turn of these messages transferred to.
 pub(super) fn successor<'a>(agents: &'a [Agent], messages: &Messages) -> Option<&'a Agent> {
-    if matches!(next_step(messages), Step::Tools(_)) {
+    if matches!(next_step(messages), NextStep::Tools(_)) {
         return None;
     }
     let answers = messages
@@ -91,10 +91,12 @@ pub(super) fn successor<'a>(agents: &'a [Agent], messages: &Messages) -> Option<
 pub(super) async fn take_over(
     agent: &Agent,
     request: &AgentRequest,
-    messages: Messages,
+    messages: OrderedMessages,
     iterations: u32,
 ) -> Result<AgentResponse> {
-    let response = agent.run(request.hand_over(messages.clone())).await?;
+    let response = agent
+        .run(request.hand_over(messages.in_call_order().clone()))
+        .await?;
     let mut tally = TeamResponse::since(request.messages().len(), messages, iterations);
     tally.add(&response);
     Ok(tally.response(request.context(), response.end_reason().clone()))

@@ -1,8 +1,8 @@
 //! Finds the agent that a conversation waits for.
 
 use super::agent::Agent;
-use crate::context::{RunContext, Turn};
-use crate::conversation::{Step, next_step};
+use crate::context::{RunContext, WhoseTurn};
+use crate::conversation::{NextStep, next_step};
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::Messages;
 
@@ -20,19 +20,19 @@ pub(super) fn whose_turn(
     messages: &Messages,
 ) -> Result<Option<usize>> {
     let why = match context.turn() {
-        Turn::Of(name) => match agents.iter().position(|agent| agent.name() == &*name) {
+        WhoseTurn::Of(name) => match agents.iter().position(|agent| agent.name() == &*name) {
             Some(index) => return Ok(Some(index)),
             None => format!("they belong to agent `{name}`, which is not among its agents"),
         },
-        Turn::Own => return Ok(None),
-        Turn::Others(path) => format!("they belong to agent `{path}`"),
-        Turn::Unknown if agents.is_empty() => return Ok(None),
-        Turn::Unknown => "the messages do not say which of its agents made them; resume with \
+        WhoseTurn::Own => return Ok(None),
+        WhoseTurn::Others(path) => format!("they belong to agent `{path}`"),
+        WhoseTurn::Unknown if agents.is_empty() => return Ok(None),
+        WhoseTurn::Unknown => "the messages do not say which of its agents made them; resume with \
              the run's `Checkpoint`, or add the user's next message"
             .to_owned(),
     };
     match next_step(messages) {
-        Step::Tools(open) => {
+        NextStep::Tools(open) => {
             let calls: Vec<_> = open
                 .calls()
                 .map(|(_, call)| format!("`{}` ({})", call.name, call.id))
@@ -42,6 +42,6 @@ pub(super) fn whose_turn(
             let message = format!("agent `{agent}` cannot continue with open calls {calls}: {why}");
             Err(Error::new(ErrorKind::InvalidRequest, message))
         }
-        Step::Model | Step::Done => Ok(None),
+        NextStep::Model | NextStep::Done => Ok(None),
     }
 }

@@ -4,7 +4,8 @@
 //! this type clones a service, drives its readiness, boxes its future, catches its panics, converts
 //! its errors, adds the call to them, counts usage, blocks calls of a run that has ended, and keeps
 //! an ending that the code raised. Everything else in the crate uses [`Result`] and repeats none of
-//! this.
+//! this, but for panics: those of functions that are no services, such as hooks and `stop_when`, are
+//! caught where they are called.
 
 use std::fmt;
 use std::future::Future;

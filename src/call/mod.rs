@@ -6,11 +6,13 @@
 
 mod boundary;
 mod ending;
+mod failure;
 mod request;
 mod service;
 mod witness;
 
 pub use self::boundary::{BoxCallFuture, BoxCallService};
+pub use self::failure::tell_failure;
 pub use self::request::Request;
 pub use self::service::CallService;
 #[cfg(feature = "testing")]

@@ -8,7 +8,7 @@ use crate::call_kind::{CallKind, Origin};
 use crate::context::RunContext;
 use crate::error::{CallSite, Error, ErrorKind, Result};
 use crate::message::Usage;
-use crate::stream::ConsumerWait;
+use crate::stream::{ConsumerWait, DeltaSender};
 
 /// A call that callbacks and layers can wrap.
 ///
@@ -99,6 +99,11 @@ pub trait Request: Clone + Send + Sync + 'static {
     /// discard it. Defaults to `false`.
     fn is_committed(&self) -> bool {
         false
+    }
+
+    /// Returns the sink that the call streams its deltas to, if it is streamed. Defaults to `None`.
+    fn delta_sender(&self) -> Option<&DeltaSender> {
+        None
     }
 
     /// Returns a counter of the time that the call waits for its consumer from now on. Defaults to

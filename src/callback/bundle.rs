@@ -10,6 +10,7 @@ use super::rules::Rules;
 use crate::call::Request;
 use crate::model::{BoxModel, ModelRequest, ModelService};
 use crate::run::{AgentRequest, AgentService, BoxAgent};
+use crate::stream::Observer;
 use crate::tool::{BoxTool, ToolRequest, ToolService};
 
 /// Callbacks and layers for every call of an agent, registered together.
@@ -38,6 +39,7 @@ pub struct Bundle {
     edges: Edges,
     layers: BundleLayers,
     journal: BundleLayers,
+    observers: Vec<Observer>,
 }
 
 /// The callbacks outside everything else, and those directly around the targets.
@@ -285,6 +287,16 @@ impl Bundle {
         self
     }
 
+    /// Adds an observer, which is [told](crate::stream::observer()) what happens in the agent and in all agents
+    /// inside it, wherever the bundle is registered.
+    ///
+    /// An observer changes no call and delays none. Runs of an agent without one pay nothing for it.
+    #[must_use]
+    pub fn observer(mut self, observer: Observer) -> Self {
+        self.observers.push(observer);
+        self
+    }
+
     /// Appends the callbacks and layers of another bundle. For calls that this bundle has callbacks
     /// for, its semantics are kept; for the others, those of `other` are used.
     #[must_use]
@@ -296,6 +308,8 @@ impl Bundle {
         journal.append(&other.journal);
         let mut edges = self.edges;
         edges.append(&other.edges);
+        let mut observers = self.observers;
+        observers.extend(other.observers);
         Self {
             agent: self.agent.and(other.agent),
             model: self.model.and(other.model),
@@ -303,6 +317,7 @@ impl Bundle {
             edges,
             layers,
             journal,
+            observers,
         }
     }
 
@@ -379,6 +394,11 @@ impl Bundle {
         &self.journal
     }
 
+    /// Returns the observers.
+    pub(crate) fn observers(&self) -> &[Observer] {
+        &self.observers
+    }
+
     /// Returns whether the bundle has a journal.
     pub(crate) fn has_journal(&self) -> bool {
         !self.journal.is_empty()
@@ -392,6 +412,7 @@ impl Bundle {
             && self.edges.is_empty()
             && self.layers.is_empty()
             && self.journal.is_empty()
+            && self.observers.is_empty()
     }
 
     /// Appends another bundle's callbacks and layers for the calls, except those of a journal and

@@ -65,7 +65,7 @@ impl<R: Request> CallState<R> {
         &self.callbacks[index]
     }
 
-    /// Emits an event about a hook's decision; before the call, it then waits for the consumer.
+    /// Tells of a hook's decision; before the call, it then waits for the consumer.
     //
     // Not an async fn, which would store the event.
     pub(super) fn show(
@@ -80,20 +80,20 @@ impl<R: Request> CallState<R> {
             call: R::CALL,
             name: self.request.name().map(Into::into),
             tool_call: self.request.context().tool_call_in_stream(),
+            attempt: self.request.context().failed_attempts(R::CALL),
             // Not the error itself: a callback outside may hide its text.
             decision: decision.unwrap_or_else(|error| Decision::Failed(error.kind())),
         };
         let note = EventKind::Callback(Arc::new(note));
-        let emitter = self.request.context().emitter();
-        let sending = emitter.and_then(|emitter| {
-            if hook == "before" {
-                return Some(emitter.emit(note));
-            }
+        let listeners = self.request.context().listeners();
+        let sending = if hook == "before" {
+            Some(listeners.tell(note))
+        } else {
             // The call has been made. If it were dropped here while the consumer is slow, its
             // result would be lost.
-            emitter.note(note);
+            listeners.note(note);
             None
-        });
+        };
         async move {
             if let Some(sending) = sending {
                 sending.await;

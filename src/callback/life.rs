@@ -35,6 +35,7 @@
 
 use std::future::{Future, poll_fn};
 use std::task::{Context, Poll};
+use std::time::Duration;
 use std::vec;
 
 use tower::Service;
@@ -46,15 +47,15 @@ use super::hook_set::HookSet;
 use super::layer_inner::LayerInner;
 use super::layers::Layers;
 use super::list::Callbacks;
-use super::phase::{Mode, Phase};
+use super::phase::{Mode, PhaseDecisions};
 use super::rules::{CallbackRules, Remaining};
 use super::tree::Tree;
-use crate::call::{BoxCallFuture, BoxCallService, CallKind, Origin, Request};
+use crate::call::{BoxCallFuture, BoxCallService, CallKind, Origin, Request, tell_failure};
 use crate::context::RunContext;
 use crate::error::{BoxError, CallSite, Error, ErrorKind, Result};
 use crate::on_drop::OnDrop;
 use crate::panic::catch;
-use crate::stream::Decision;
+use crate::stream::{Decision, NextAttempt};
 
 // Around the bands.
 
@@ -385,9 +386,11 @@ where
             // A hook may have seen an ending and ignored it.
             self.context().admit::<R>()?;
             if let Some(kind) = failed {
-                let call = CallSite::of(&self.call.request);
+                let request = &self.call.request;
+                let call = CallSite::of(request);
                 // Not the error itself: an outer layer may redact its text.
                 tracing::warn!(%call, made = retries, %kind, "retrying call");
+                tell_failure(request, kind, NextAttempt::Retry(Duration::ZERO));
             }
             let result = self.attempt().await;
             // Before any `on_error` sees it. A response is settled when the band ends.
@@ -505,8 +508,8 @@ enum Recovered<T> {
 impl<R: Request> CallState<R> {
     /// Runs the `before`s; returns the response of one of them, if any.
     async fn before(&mut self, mode: Mode) -> Result<Option<R::Response>> {
-        let mut phase = Phase::new(mode);
-        let is_watched = self.request.context().emitter().is_some();
+        let mut phase = PhaseDecisions::new(mode);
+        let is_watched = self.request.context().is_told();
         let mut passed = 0;
         while let Some(index) = self.next(&mut passed, phase.mode, HookSet::BEFORE) {
             let Self {
@@ -557,9 +560,9 @@ impl<R: Request> CallState<R> {
         mut error: Error,
         may_retry: bool,
     ) -> Result<Recovered<R::Response>> {
-        let mut phase = Phase::new(Mode::All);
+        let mut phase = PhaseDecisions::new(Mode::All);
         let mut retries = false;
-        let is_watched = self.request.context().emitter().is_some();
+        let is_watched = self.request.context().is_told();
         let mut passed = 0;
         while let Some(index) = self.next(&mut passed, phase.mode, HookSet::ON_ERROR) {
             let Self {
@@ -609,8 +612,8 @@ impl<R: Request> CallState<R> {
 
     /// Runs the `after`s, which may replace the response.
     async fn after(&mut self, response: &mut R::Response, mode: Mode) -> Result<()> {
-        let mut phase = Phase::new(mode);
-        let is_watched = self.request.context().emitter().is_some();
+        let mut phase = PhaseDecisions::new(mode);
+        let is_watched = self.request.context().is_told();
         let mut passed = 0;
         while let Some(index) = self.next(&mut passed, phase.mode, HookSet::AFTER) {
             let Self {

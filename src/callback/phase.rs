@@ -13,7 +13,7 @@ pub(super) enum Mode {
 }
 
 /// The decisions of a phase so far: of the `before`s, the `after`s or the `on_error`s of a call.
-pub(super) struct Phase<T> {
+pub(super) struct PhaseDecisions<T> {
     /// The response that a callback has returned. In a box, as hooks return it: a call that nobody
     /// answers keeps no space for it.
     pub(super) response: Option<Box<T>>,
@@ -22,7 +22,7 @@ pub(super) struct Phase<T> {
     pub(super) mode: Mode,
 }
 
-impl<T> Phase<T> {
+impl<T> PhaseDecisions<T> {
     pub(super) fn new(mode: Mode) -> Self {
         Self {
             response: None,

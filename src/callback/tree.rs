@@ -5,6 +5,7 @@ use super::list::Callbacks;
 use super::rules::{CallbackRules, DefaultRules, LoopRules, Rules};
 use crate::call::{CallKind, Request};
 use crate::context::{CallbackTypes, Inherited, OfCallbacks, RunContext};
+use crate::stream::Observer;
 
 impl CallbackTypes for OfCallbacks {
     type Tree = Tree;
@@ -24,12 +25,19 @@ pub(crate) struct Tree {
     pub(crate) of_run: Bundle,
     /// The callbacks of both outside everything else, and directly around the model or the tools.
     pub(crate) edges: Edges,
+    /// The observers of the agents around and of the run.
+    observers: Vec<Observer>,
 }
 
 impl Tree {
     /// Returns what the current agent passes down; `None` outside an agent, or if it is empty.
     pub(crate) fn of(context: &RunContext) -> Option<&Self> {
         context.inherited().as_deref()
+    }
+
+    /// Returns the observers of the current agent.
+    pub(crate) fn observers(context: &RunContext) -> &[Observer] {
+        Self::of(context).map_or(&[], |tree| &tree.observers)
     }
 
     /// Returns what an agent with these rules and callbacks passes down, inside another that passes
@@ -68,6 +76,7 @@ impl Tree {
     /// Adds what is outside and inside everything else; returns the bundle with its rules.
     fn add_edges(&mut self, bundle: &Bundle) -> Bundle {
         self.journal.append(bundle.journal_layers());
+        self.observers.extend_from_slice(bundle.observers());
         // Fixed here: in a sub-agent with other rules, the callbacks keep those of the agent that
         // they were registered with.
         let callbacks = bundle.clone().or_rules(self.rules());

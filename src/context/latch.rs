@@ -18,16 +18,16 @@ pub(super) struct Latch {
 
 #[derive(Default)]
 struct Entries {
-    all: Vec<Entry>,
-    by_call: HashMap<Call, usize>,
+    all: Vec<LatchedEnding>,
+    by_call: HashMap<LatchedCall, usize>,
     /// The first one that blocks every other call, or every call of another turn (for interrupts of
     /// tool calls).
     first: Option<usize>,
     turns: Vec<(u32, usize)>,
 }
 
-struct Entry {
-    call: Call,
+struct LatchedEnding {
+    call: LatchedCall,
     error: Error,
     /// The call already has a result: an `after` raised this.
     answered: bool,
@@ -35,14 +35,14 @@ struct Entry {
 
 /// One call of an agent.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub(super) struct Call {
+pub(super) struct LatchedCall {
     pub(super) kind: CallKind,
     pub(super) turn: u32,
     pub(super) tool: Option<ToolCallScope>,
 }
 
 impl Latch {
-    pub(super) fn set(&self, call: Call, error: &Error, answered: bool) {
+    pub(super) fn set(&self, call: LatchedCall, error: &Error, answered: bool) {
         let mut guard = lock(&self.entries);
         let entries = &mut *guard;
         // The first ending of a call counts: a later one was raised on top of it.
@@ -58,7 +58,7 @@ impl Latch {
             entries.first.get_or_insert(at);
         }
         entries.by_call.insert(call.clone(), at);
-        entries.all.push(Entry {
+        entries.all.push(LatchedEnding {
             call,
             error: error.clone(),
             answered,
@@ -68,7 +68,7 @@ impl Latch {
     }
 
     /// Returns the ending that blocks a call. Interrupts of parallel tool calls do not.
-    pub(super) fn refusal(&self, call: impl FnOnce() -> Call) -> Option<Error> {
+    pub(super) fn refusal(&self, call: impl FnOnce() -> LatchedCall) -> Option<Error> {
         self.find(|entries| {
             if entries.first.is_some() {
                 return entries.first;
@@ -88,9 +88,9 @@ impl Latch {
     }
 
     /// Returns the ending of a finished call: its own, or for an agent any inside it.
-    pub(super) fn ending(&self, call: impl FnOnce() -> Call) -> Option<Error> {
+    pub(super) fn ending(&self, call: impl FnOnce() -> LatchedCall) -> Option<Error> {
         self.find(|entries| match call() {
-            Call {
+            LatchedCall {
                 kind: CallKind::Agent,
                 ..
             } => Some(0),
@@ -99,7 +99,7 @@ impl Latch {
     }
 
     /// Returns whether a call waits on an interrupt.
-    pub(super) fn waits(&self, call: impl FnOnce() -> Call) -> bool {
+    pub(super) fn waits(&self, call: impl FnOnce() -> LatchedCall) -> bool {
         if !self.closed.load(Ordering::Acquire) {
             return false;
         }
@@ -116,7 +116,7 @@ impl Latch {
         let entries = lock(&self.entries);
         let mut waits = Vec::new();
         let mut ids = HashSet::new();
-        for Entry { call, error, .. } in &entries.all {
+        for LatchedEnding { call, error, .. } in &entries.all {
             for interrupt in error.interrupts() {
                 // Endings that leave an agent's layers were raised inside them.
                 if !ids.insert(&interrupt.id) && call.kind == CallKind::Agent {

@@ -21,6 +21,6 @@ pub use self::extensions::Extensions;
 pub(crate) use self::inherited::{CallbackTypes, Inherited, OfCallbacks, RunCallbacks};
 pub(crate) use self::joined::Joined;
 pub use self::run_context::RunContext;
-pub(crate) use self::turn::Turn;
+pub(crate) use self::turn::WhoseTurn;
 pub use self::values::{ValueTypeError, Values};
 pub use crate::state::{State, StateDelta};

@@ -12,12 +12,13 @@ use super::nesting::Nesting;
 use super::replay::ReplayHandlers;
 use super::tool_call_scope::ToolCallScope;
 use super::values::Values;
-use crate::conversation::Record;
+use crate::call_kind::CallKind;
+use crate::conversation::{CallName, ConversationRecord};
 use crate::error::{Error, ErrorKind, Resolution};
 use crate::lock::lock;
 use crate::message::{Message, Usage};
 use crate::state::State;
-use crate::stream::EventEmitter;
+use crate::stream::{Listeners, ObservedRun};
 
 /// The settings of a request for its run. The run chooses those that are not set.
 #[derive(Clone, Default)]
@@ -42,12 +43,22 @@ pub(super) struct Run {
     pub(super) replay_handlers: ReplayHandlers,
     begun: OnceLock<()>,
     conversations: AtomicU32,
+    /// The run as its observers see it, once it has one.
+    observed: OnceLock<Arc<ObservedRun>>,
 }
 
 impl Run {
     /// Marks that the first agent is called: from now on changes of the state are events.
     fn begin(&self) {
         self.begun.get_or_init(|| self.state.begin());
+    }
+
+    /// Returns the run as its observers see it.
+    pub(super) fn observed(&self) -> Arc<ObservedRun> {
+        let observed = self
+            .observed
+            .get_or_init(|| ObservedRun::new(self.id.clone()));
+        observed.clone()
     }
 
     /// Returns the number of another conversation of the run's caller, from 0.
@@ -59,7 +70,7 @@ impl Run {
 /// The place of an agent's messages.
 #[derive(Clone, Default)]
 pub(super) struct RecordPlace {
-    pub(super) record: Record,
+    pub(super) record: ConversationRecord,
     /// The path from the agent that opened the record to this one.
     pub(super) path: Arc<str>,
     /// The number of messages when this agent joined; `None` if it opened the record.
@@ -76,6 +87,19 @@ impl RecordPlace {
     }
 }
 
+/// The attempts that have failed at the calls of an agent.
+#[derive(Default)]
+struct Failures {
+    /// Those at the agent itself.
+    agent: u32,
+    /// Those at the model call of the turn.
+    model: u32,
+    /// Those at tool calls: none of the conversation has the name of another.
+    tools: Vec<(CallName, u32)>,
+    /// The tokens that the agent had used by the last failure, or by the start of the turn.
+    usage: Usage,
+}
+
 /// One agent's part of a run.
 pub(super) struct Scope {
     pub(super) run: Arc<Run>,
@@ -86,8 +110,10 @@ pub(super) struct Scope {
     /// Why the response of an ended agent is not used.
     pub(super) withheld: OnceLock<Error>,
     pub(super) inherited: Inherited,
-    /// The emitter of events, if the run is streamed.
-    pub(super) emitter: Option<EventEmitter>,
+    /// Who is told what happens: the consumer, if the run is streamed, and observers.
+    pub(super) listeners: Listeners,
+    /// The attempts that have failed. Counted only if somebody is told.
+    failures: Mutex<Failures>,
     /// Cancels this part of the run.
     pub(super) token: CancellationToken,
     /// An additional token of this part's request.
@@ -152,6 +178,7 @@ impl Scope {
             replay_handlers: ReplayHandlers::default(),
             begun: OnceLock::new(),
             conversations: AtomicU32::new(0),
+            observed: OnceLock::new(),
         };
         Self {
             resolutions,
@@ -187,7 +214,7 @@ impl Scope {
             caller,
             max_iterations: parent.max_iterations,
             inherited: parent.inherited.clone(),
-            emitter: parent.emitter.clone(),
+            listeners: parent.listeners.clone(),
             ..Self::within(parent, parent.path.clone())
         }
     }
@@ -222,7 +249,11 @@ impl Scope {
             latch: Latch::default(),
             withheld: OnceLock::new(),
             inherited: None,
-            emitter: None,
+            listeners: Listeners {
+                emitter: None,
+                observed: None,
+            },
+            failures: Mutex::default(),
             token,
             own_token: None,
             resolutions: None,
@@ -417,6 +448,57 @@ impl Scope {
 
     pub(super) fn usage(&self) -> Usage {
         *lock(&self.usage)
+    }
+
+    /// Counts attempts at the model call of another turn.
+    pub(super) fn begin_call(&self) {
+        let usage = self.usage();
+        let mut failures = lock(&self.failures);
+        failures.model = 0;
+        failures.usage = usage;
+    }
+
+    /// Returns the number of attempts that have failed at a call: at the agent, at this tool call, or at the
+    /// model call of the turn.
+    pub(super) fn failed_attempts(&self, kind: CallKind, tool: Option<&CallName>) -> u32 {
+        let failures = lock(&self.failures);
+        let tool = match (kind, tool) {
+            (CallKind::Agent, _) => return failures.agent,
+            (_, None) => return failures.model,
+            (_, Some(tool)) => tool,
+        };
+        let mut counted = failures.tools.iter();
+        counted
+            .find(|(name, _)| name == tool)
+            .map_or(0, |(_, count)| *count)
+    }
+
+    /// Counts an attempt that has failed; returns its number, and the tokens of a model call that it has used.
+    pub(super) fn count_failure(&self, kind: CallKind, tool: Option<&CallName>) -> (u32, Usage) {
+        let usage = self.usage();
+        let mut failures = lock(&self.failures);
+        let tool = match (kind, tool) {
+            (CallKind::Agent, _) => {
+                failures.agent += 1;
+                return (failures.agent - 1, Usage::default());
+            }
+            (_, None) => {
+                failures.model += 1;
+                // As a difference: layers inside may have made several calls for one attempt.
+                let used = usage - std::mem::replace(&mut failures.usage, usage);
+                return (failures.model - 1, used);
+            }
+            (_, Some(tool)) => tool,
+        };
+        let at = failures.tools.iter().position(|(name, _)| name == tool);
+        let at = at.unwrap_or_else(|| {
+            failures.tools.push((tool.clone(), 0));
+            failures.tools.len() - 1
+        });
+        let count = &mut failures.tools[at].1;
+        *count += 1;
+        // Calls of a turn run at the same time, and the difference would be that of all of them.
+        (*count - 1, Usage::default())
     }
 
     pub(super) fn root_usage(&self) -> Usage {

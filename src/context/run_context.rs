@@ -9,18 +9,20 @@ use tokio_util::sync::CancellationToken;
 use super::effects::Collected;
 use super::extensions::Extensions;
 use super::inherited::Inherited;
-use super::latch::Call;
+use super::latch::LatchedCall;
 use super::nesting::Nesting;
 use super::run::{Given, Scope};
 use super::tool_call_scope::ToolCallScope;
 use super::values::Values;
 use crate::call_kind::CallKind;
 use crate::chance;
-use crate::conversation::{CALLS, CallName, Record};
+use crate::conversation::{CALLS, CallName, ConversationRecord};
 use crate::error::{CallSite, Error, ErrorKind, Interrupt, Resolution, Result};
 use crate::message::{Message, Part, Usage};
 use crate::state::State;
-use crate::stream::{ConsumerWait, EventEmitter, EventKind, EventStream};
+use crate::stream::{
+    ConsumerWait, EventEmitter, EventKind, EventStream, Listeners, Observed, Observer,
+};
 
 /// The key under which the guards that hold a tool call are stored.
 const HELD: &str = "held";
@@ -92,7 +94,7 @@ impl RunContext {
     pub fn watched(&self, name: Arc<str>, capacity: usize) -> (Self, EventStream) {
         let (emitter, events) = EventEmitter::new(name, self.state().clone(), capacity);
         let mut scope = Scope::part(&self.scope, self.tool_call.clone());
-        scope.emitter = Some(emitter);
+        scope.listeners.emitter = Some(emitter);
         (
             Self {
                 scope: Arc::new(scope),
@@ -357,7 +359,8 @@ impl RunContext {
     }
 
     /// Emits a custom event, [`EventKind::Custom`], on the run's stream. Waits while the consumer
-    /// is slow; has no effect on a run that is not streamed.
+    /// is slow. An [observer](crate::stream::observer()) is told of it as well. Has no effect on a run that is
+    /// neither streamed nor observed.
     ///
     /// ```
     /// use serde_json::{Value, json};
@@ -370,13 +373,12 @@ impl RunContext {
     /// # drop(search);
     /// ```
     pub async fn emit(&self, name: impl Into<Arc<str>>, value: impl Into<Value>) {
-        if let Some(emitter) = self.emitter() {
-            emitter
-                .emit(EventKind::Custom {
-                    name: name.into(),
-                    value: value.into(),
-                })
-                .await;
+        if self.is_told() {
+            let custom = EventKind::Custom {
+                name: name.into(),
+                value: value.into(),
+            };
+            self.listeners().tell(custom).await;
         }
     }
 
@@ -457,8 +459,8 @@ impl RunContext {
     //
     // Cold: a run that nothing has ended never asks.
     #[cold]
-    fn latched_call(&self, kind: CallKind) -> Call {
-        Call {
+    fn latched_call(&self, kind: CallKind) -> LatchedCall {
+        LatchedCall {
             kind,
             turn: self.iteration,
             tool: self.tool_call.clone(),
@@ -640,7 +642,7 @@ impl RunContext {
     }
 
     /// Returns the record of this agent's messages.
-    pub(crate) fn record(&self) -> &Record {
+    pub(crate) fn record(&self) -> &ConversationRecord {
         &self.scope.place.record
     }
 
@@ -657,14 +659,90 @@ impl RunContext {
         {
             let tool_call = self.tool_call.clone();
             let tool_call = tool_call.map(|call| call.name.in_stream());
-            scope.emitter = Some(emitter.enter(scope.path.clone(), tool_call, goes_on));
+            scope.listeners.emitter = Some(emitter.enter(scope.path.clone(), tool_call, goes_on));
         }
         self
     }
 
     /// Returns the emitter of the agent's events, if the run is streamed.
     pub(crate) fn emitter(&self) -> Option<&EventEmitter> {
-        self.scope.emitter.as_ref()
+        self.scope.listeners.emitter.as_ref()
+    }
+
+    /// Tells these observers and those of the caller what happens in the agent.
+    pub(crate) fn observed_by(
+        mut self,
+        observers: &[Observer],
+        caller: &Self,
+        goes_on: bool,
+    ) -> Self {
+        let above = caller.observed();
+        if above.is_none() && observers.is_empty() {
+            return self;
+        }
+        let tool_call = self.tool_call_in_stream();
+        if let Some(scope) = Arc::get_mut(&mut self.scope) {
+            let streamed = scope.listeners.emitter.as_ref();
+            let streamed = streamed.map(EventEmitter::invocation);
+            scope.listeners.observed = Observed::enter(
+                || scope.run.observed(),
+                above,
+                observers,
+                streamed,
+                scope.path.clone(),
+                tool_call,
+                goes_on,
+            );
+        }
+        self
+    }
+
+    /// Returns whether somebody is told what happens in the agent: a consumer, or an observer.
+    #[inline]
+    pub(crate) fn is_told(&self) -> bool {
+        self.emitter().is_some() || self.observed().is_some()
+    }
+
+    /// Returns the observers of the run, if there are any.
+    #[inline]
+    pub(crate) fn observed(&self) -> Option<&Observed> {
+        self.scope.listeners.observed.as_ref()
+    }
+
+    /// Tells the observers of the results of tool calls.
+    pub(crate) fn observe_results(&self, results: &[(CallName, Message)]) {
+        if let Some(observed) = self.observed() {
+            for (call, message) in results {
+                observed.tell_results(call, [message]);
+            }
+        }
+    }
+
+    /// Returns everybody who is told what happens in the agent.
+    pub(crate) fn listeners(&self) -> &Listeners {
+        &self.scope.listeners
+    }
+
+    /// Begins to count the attempts at the model call of this turn.
+    pub(crate) fn begin_attempts(&self) {
+        self.scope.begin_call();
+    }
+
+    /// Returns the number of attempts that have failed at this call.
+    pub(crate) fn failed_attempts(&self, kind: CallKind) -> u32 {
+        self.scope.failed_attempts(kind, self.own_tool_call())
+    }
+
+    /// Counts an attempt at this call that has failed; returns its number, and the tokens that it has used.
+    pub(crate) fn count_failure(&self, kind: CallKind) -> (u32, Usage) {
+        self.scope.count_failure(kind, self.own_tool_call())
+    }
+
+    /// Returns the name of this tool call; `None` for another call, also if its agent was called in a tool
+    /// call.
+    fn own_tool_call(&self) -> Option<&CallName> {
+        let call = self.tool_call.as_ref()?;
+        (!self.scope.is_in(call)).then_some(&call.name)
     }
 
     /// Returns the context of an agent that starts, perhaps not for the first time.

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use super::run::RecordPlace;
 use super::run_context::RunContext;
-use crate::conversation::{Checkpoint, Paused, Record, Transcript};
+use crate::conversation::{Checkpoint, ConversationRecord, OrderedMessages, Paused, Transcript};
 use crate::message::{Message, Messages};
 
 /// The agent that continues a conversation.
 #[derive(Debug)]
-pub(crate) enum Turn {
+pub(crate) enum WhoseTurn {
     /// This agent.
     Own,
     /// The agent with this name, inside this one.
@@ -22,7 +22,7 @@ pub(crate) enum Turn {
 
 impl RunContext {
     /// Returns the context of an agent that opens this record. The context has no other clones yet.
-    pub(crate) fn opening(mut self, record: Record) -> Self {
+    pub(crate) fn opening(mut self, record: ConversationRecord) -> Self {
         // Always: the context has no clones yet.
         if let Some(scope) = Arc::get_mut(&mut self.scope) {
             let path = scope.name().into();
@@ -78,7 +78,7 @@ impl RunContext {
     }
 
     /// Returns the checkpoint of a running or ended run.
-    pub(crate) fn checkpoint(&self, record: &Record) -> Checkpoint {
+    pub(crate) fn checkpoint(&self, record: &ConversationRecord) -> Checkpoint {
         let private_state = if self.is_outermost() {
             self.private_state().snapshot()
         } else {
@@ -100,7 +100,7 @@ impl RunContext {
     }
 
     /// Returns the conversation of this agent, which has this request and may have started before.
-    pub(crate) fn begin(&self, request: &Messages) -> Messages {
+    pub(crate) fn begin(&self, request: &Messages) -> OrderedMessages {
         let RecordPlace {
             record,
             path,
@@ -116,7 +116,7 @@ impl RunContext {
             path,
             joined,
         } = &self.scope.place;
-        record.write(path, request, *joined)
+        Transcript::new(record, path, request, *joined)
     }
 
     /// Records that the loop of this agent has responded to this request.
@@ -126,24 +126,24 @@ impl RunContext {
     }
 
     /// Returns which agent continues, as seen from this one.
-    pub(crate) fn turn(&self) -> Turn {
+    pub(crate) fn turn(&self) -> WhoseTurn {
         let RecordPlace { record, path, .. } = &self.scope.place;
         let Some(turn) = record.turn_of() else {
-            return Turn::Unknown;
+            return WhoseTurn::Unknown;
         };
         match turn.strip_prefix(&**path) {
-            Some("") => Turn::Own,
+            Some("") => WhoseTurn::Own,
             Some(below) if below.starts_with('/') => {
-                Turn::Of(below[1..].split('/').next().unwrap_or_default().into())
+                WhoseTurn::Of(below[1..].split('/').next().unwrap_or_default().into())
             }
-            _ => Turn::Others(turn),
+            _ => WhoseTurn::Others(turn),
         }
     }
 
     /// Makes this agent the one that continues, from this message on.
     pub(crate) fn take_turn(&self, from: usize) {
         // If it is its turn already, it goes on where the run has paused.
-        if !matches!(self.turn(), Turn::Own) {
+        if !matches!(self.turn(), WhoseTurn::Own) {
             self.record().give_turn(self.scope.place.path.clone(), from);
         }
     }
@@ -167,7 +167,7 @@ impl RunContext {
     /// Returns how far this agent had come, if the run goes on with one that has paused in it.
     pub(crate) fn paused(&self) -> Option<Paused> {
         let paused = self.record().paused()?;
-        matches!(self.turn(), Turn::Own).then_some(paused)
+        matches!(self.turn(), WhoseTurn::Own).then_some(paused)
     }
 
     /// Returns whether this run goes on with an earlier one, which has paused: it was
@@ -217,12 +217,12 @@ impl RunContext {
 
     /// Returns the conversation of an agent that works in this tool call with this request. With a
     /// different request it starts over.
-    pub(crate) fn working(&self, agent: &str, first: &Message) -> Record {
+    pub(crate) fn working(&self, agent: &str, first: &Message) -> ConversationRecord {
         let at = self.holds(agent);
         let held = self.record().held(&at);
         held.filter(|held| held.request().get(0).is_none_or(|earlier| earlier == first))
             .unwrap_or_else(|| {
-                let record = Record::default();
+                let record = ConversationRecord::default();
                 self.record().hold(at, record.clone());
                 record
             })

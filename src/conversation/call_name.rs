@@ -17,6 +17,11 @@ impl CallName {
         self.message.tool_call(self.index)
     }
 
+    /// Gives an id to the call's result, unless it has one.
+    pub(crate) fn identify_result(&self, result: &mut Message) {
+        self.identify(std::iter::once(result));
+    }
+
     /// Gives ids to the messages that the call has brought, the result first.
     pub(crate) fn identify<'a>(&self, messages: impl Iterator<Item = &'a mut Message>) {
         let mut others = 0;

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::interrupt::Interrupt;
-use super::record::Record;
+use super::record::ConversationRecord;
 use super::saved::{Head, Saved};
 use super::slot;
 use crate::message::Messages;
@@ -150,7 +150,7 @@ impl Checkpoint {
 
     /// Returns the checkpoint from which a run that has not begun with these messages begins.
     pub(crate) fn before(
-        record: &Record,
+        record: &ConversationRecord,
         messages: &Messages,
         private_state: Map<String, Value>,
     ) -> Self {
@@ -189,7 +189,7 @@ impl Checkpoint {
 
     /// Returns the checkpoint of a running or ended run.
     pub(crate) fn of(
-        record: &Record,
+        record: &ConversationRecord,
         interrupts: Vec<Interrupt>,
         private_state: Map<String, Value>,
     ) -> Self {

@@ -200,7 +200,7 @@ impl<'a> Turns<'a> {
                             message: id.clone(),
                             index: number,
                         };
-                        name.identify(std::iter::once(&mut result));
+                        name.identify_result(&mut result);
                         into.added.push((name, result.clone()));
                     }
                     into.messages.push(result);

@@ -30,7 +30,7 @@ impl Slot {
     pub(crate) fn identify(&mut self, name: &CallName) {
         match self {
             Self::Open | Self::Begun(_) => {}
-            Self::Answered(message) => name.identify(std::iter::once(message)),
+            Self::Answered(message) => name.identify_result(message),
             Self::Many(messages) => name.identify(messages.iter_mut()),
         }
     }
@@ -52,7 +52,7 @@ pub(super) fn stop(
             *slot = Slot::Open;
         } else {
             let mut answer = stopped_answer(call);
-            name.identify(std::iter::once(&mut answer));
+            name.identify_result(&mut answer);
             stopped.push((name.clone(), answer.clone()));
             *slot = Slot::Answered(answer);
         }

@@ -5,7 +5,7 @@ use crate::message::{Message, MessageId, Messages, ToolCall};
 
 /// The next step of a run.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Step {
+pub(crate) enum NextStep {
     /// Call the model.
     Model,
     /// Run the tool calls that have no result.
@@ -46,25 +46,31 @@ impl PendingCalls {
 
 /// Returns the step after these messages.
 ///
-/// Only the last turn counts: the last assistant message, and the results after it.
-pub(crate) fn next_step(messages: &Messages) -> Step {
+/// Only the last turn counts: the last assistant message, and the results after it. A message in which the
+/// provider paused is continued by the next one of the model.
+pub(crate) fn next_step(messages: &Messages) -> NextStep {
     let Some(turn) = messages.last_turn() else {
         // A user message follows: calls left open before it are closed.
-        return Step::Model;
+        return NextStep::Model;
     };
     if turn.calling.tool_calls().next().is_none() {
-        return Step::Done;
+        let is_paused = turn.calling.is_paused();
+        return if is_paused {
+            NextStep::Model
+        } else {
+            NextStep::Done
+        };
     }
     let message = turn.calling.clone();
     if !turn.has_results() {
-        return Step::Tools(PendingCalls {
+        return NextStep::Tools(PendingCalls {
             message,
             pending: None,
         });
     }
     let open: Vec<_> = turn.open_calls();
     if open.is_empty() {
-        return Step::Model;
+        return NextStep::Model;
     }
     let mut pending = Vec::with_capacity(open.len());
     for (index, call) in message.tool_calls().enumerate() {
@@ -72,7 +78,7 @@ pub(crate) fn next_step(messages: &Messages) -> Step {
             pending.push(index);
         }
     }
-    Step::Tools(PendingCalls {
+    NextStep::Tools(PendingCalls {
         message,
         pending: Some(pending),
     })
@@ -93,22 +99,40 @@ mod tests {
         Message::new(Role::Assistant, ids.iter().map(|id| Part::from(call(id))))
     }
 
-    fn tools(ids: &[&str], pending: Option<Vec<usize>>) -> Step {
+    fn tools(ids: &[&str], pending: Option<Vec<usize>>) -> NextStep {
         let message = asks(ids);
-        Step::Tools(PendingCalls { message, pending })
+        NextStep::Tools(PendingCalls { message, pending })
     }
 
     fn answers(id: &str) -> Message {
         Message::tool(ToolResult::new(&call(id), [Part::from_text("3")]))
     }
 
+    fn paused(text: &str) -> Message {
+        let mut message = Message::assistant(text);
+        message.pause();
+        message
+    }
+
     #[test]
     fn the_last_turn_decides() {
         let question = Message::user("1 + 2?");
         let cases = [
-            (vec![], Step::Model),
-            (vec![question.clone()], Step::Model),
-            (vec![question.clone(), Message::assistant("3")], Step::Done),
+            (vec![], NextStep::Model),
+            (vec![question.clone()], NextStep::Model),
+            (
+                vec![question.clone(), Message::assistant("3")],
+                NextStep::Done,
+            ),
+            (vec![question.clone(), paused("1 and")], NextStep::Model),
+            (
+                vec![
+                    question.clone(),
+                    paused("1 and"),
+                    Message::assistant("2 are 3"),
+                ],
+                NextStep::Done,
+            ),
             (
                 vec![question.clone(), asks(&["a", "b"])],
                 tools(&["a", "b"], None),
@@ -119,7 +143,7 @@ mod tests {
             ),
             (
                 vec![question.clone(), asks(&["a"]), answers("a")],
-                Step::Model,
+                NextStep::Model,
             ),
             (
                 vec![
@@ -128,7 +152,7 @@ mod tests {
                     Message::assistant("3"),
                     question,
                 ],
-                Step::Model,
+                NextStep::Model,
             ),
         ];
         for (messages, step) in cases {

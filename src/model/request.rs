@@ -295,6 +295,10 @@ impl Request for ModelRequest {
             || self.tools != earlier.tools
     }
 
+    fn delta_sender(&self) -> Option<&DeltaSender> {
+        self.sink.as_ref()
+    }
+
     fn consumer_wait(&self) -> ConsumerWait {
         match &self.sink {
             Some(sink) => sink.consumer_wait(),

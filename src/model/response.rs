@@ -380,6 +380,9 @@ pub enum FinishReason {
     Length,
     /// The provider's content filter stopped the response.
     ContentFilter,
+    /// The provider interrupted a long turn of its own tools. A call whose messages end with this one
+    /// continues it, which an agent makes by itself, as one of its iterations.
+    PauseTurn,
     /// Another reason, in the provider's own term.
     Other(Cow<'static, str>),
 }
@@ -391,6 +394,7 @@ impl fmt::Display for FinishReason {
             Self::ToolCalls => "tool_calls",
             Self::Length => "length",
             Self::ContentFilter => "content_filter",
+            Self::PauseTurn => "pause_turn",
             Self::Other(word) => word,
         })
     }

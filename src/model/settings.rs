@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::prompt_cache::PromptCache;
 use super::server_tool::ServerTool;
-use crate::tool;
+use crate::tool::{self, ToolDeclaration};
 
 /// Settings of a model call. The provider decides about unset fields. They serialise without the
 /// unset fields.
@@ -184,6 +184,25 @@ pub enum ResponseFormat {
 }
 
 impl ResponseFormat {
+    /// The name of the tool that gives an answer in the place of a response format.
+    pub const ANSWER_TOOL: &str = "final_answer";
+
+    /// Returns the tool whose arguments are an answer that matches a schema: for a provider that takes no
+    /// schema as the response format of a call.
+    #[must_use]
+    pub fn answer_tool(schema: Value) -> ToolDeclaration {
+        let description = "Gives the final answer. Call it once, alone, when you know the answer.";
+        ToolDeclaration::new(Self::ANSWER_TOOL, description).with_parameters(schema)
+    }
+
+    /// Returns instructions to give an answer that matches a schema, for the model to read: for a
+    /// provider that takes neither a schema nor a tool that must be called.
+    #[must_use]
+    pub fn instructions(schema: &Value) -> String {
+        let text = "Give your final answer as JSON that matches this schema, and as nothing else:";
+        format!("{text}\n{schema}")
+    }
+
     /// Returns the format for JSON that deserialises into `T`.
     ///
     /// It is strict where possible: every object is closed and requires all its properties, and an

@@ -2,7 +2,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::lock::lock;
 
-/// The provider and the model that a call reaches, for a layer around it.
+/// The provider, the model and the server that a call reaches, for a layer around it.
 ///
 /// A layer inserts one into the request's [extensions](super::ModelRequest::extensions_mut) and
 /// keeps a clone. A model that knows its provider sets it at each call, so that it is known even if
@@ -38,6 +38,7 @@ pub struct ModelTarget(Arc<Mutex<TargetNames>>);
 struct TargetNames {
     provider: Option<&'static str>,
     model: Option<Arc<str>>,
+    server: Option<(Arc<str>, u16)>,
 }
 
 impl ModelTarget {
@@ -46,7 +47,13 @@ impl ModelTarget {
         *lock(&self.0) = TargetNames {
             provider: Some(provider),
             model: model.map(Into::into),
+            server: None,
         };
+    }
+
+    /// Sets the address and the port of the server, after the [provider](Self::set).
+    pub fn set_server(&self, address: impl Into<Arc<str>>, port: u16) {
+        lock(&self.0).server = Some((address.into(), port));
     }
 
     /// Returns the provider. `None` if no model has set it.
@@ -59,5 +66,12 @@ impl ModelTarget {
     #[must_use]
     pub fn model(&self) -> Option<Arc<str>> {
         lock(&self.0).model.clone()
+    }
+
+    /// Returns the address and the port of the server. `None` for a model that is called without a
+    /// network, or does not tell.
+    #[must_use]
+    pub fn server(&self) -> Option<(Arc<str>, u16)> {
+        lock(&self.0).server.clone()
     }
 }

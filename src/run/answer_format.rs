@@ -6,9 +6,9 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::error::{Error, ErrorKind};
-use crate::message::{Message, Part};
+use crate::message::{Message, Metadata, Part};
 use crate::model::{ResponseFormat, format_name};
-use crate::tool::{AnswerSchema, InvalidArguments, ToolDeclaration};
+use crate::tool::{AnswerSchema, InvalidArguments};
 
 /// The format of a run's final answer: JSON of one type.
 ///
@@ -53,11 +53,13 @@ pub struct AnswerFormat {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AnswerMode {
-    /// By the provider: as the [response format](crate::Settings::response_format) of each model
-    /// call. Where the protocol, the model or the schema does not allow it, beside tools if the agent has
-    /// any, a provider of `tower-agent-providers` writes the schema into the instructions.
+    /// As the provider can, in each model call: the schema is its
+    /// [response format](crate::Settings::response_format). Where the protocol, the model or the schema
+    /// does not allow that, such as beside tools, a provider of `tower-agent-providers` asks for the
+    /// answer by a tool, of which nobody else sees anything; where no call can be forced, either, the
+    /// schema stands in the instructions. The error of a wrong answer says which it was, and why.
     #[default]
-    Native,
+    Auto,
     /// By a tool, [`final_answer`](AnswerFormat::TOOL), whose arguments are the answer: for
     /// providers and models that have tools and no response format.
     ///
@@ -67,6 +69,8 @@ pub enum AnswerMode {
     /// and the transcript have text as in any other run. Beside calls of other tools it is not
     /// final: those run, and the model answers again.
     Tool,
+    /// By instructions that contain the schema: for models that write JSON better without a constraint.
+    Text,
 }
 
 /// A final answer that does not match its type.
@@ -86,7 +90,7 @@ pub struct InvalidAnswer {
 
 impl AnswerFormat {
     /// The name of the tool in [`AnswerMode::Tool`].
-    pub const TOOL: &str = "final_answer";
+    pub const TOOL: &str = ResponseFormat::ANSWER_TOOL;
 
     /// Creates the format for answers that deserialise into `T`.
     ///
@@ -106,7 +110,7 @@ impl AnswerFormat {
         }
     }
 
-    /// Sets the mode. Defaults to [`Native`](AnswerMode::Native).
+    /// Sets the mode. Defaults to [`Auto`](AnswerMode::Auto).
     #[must_use]
     pub fn mode(mut self, mode: AnswerMode) -> Self {
         self.mode = mode;
@@ -127,8 +131,8 @@ impl AnswerFormat {
         &self.answer.schema
     }
 
-    pub(crate) fn is_tool(&self) -> bool {
-        self.mode == AnswerMode::Tool
+    pub(crate) fn chosen_mode(&self) -> AnswerMode {
+        self.mode
     }
 
     pub(crate) fn repairs(&self) -> u32 {
@@ -143,26 +147,19 @@ impl AnswerFormat {
         }
     }
 
-    pub(crate) fn declaration(&self) -> ToolDeclaration {
-        let description = "Gives the final answer. Call it once, alone, when you know the answer.";
-        ToolDeclaration::new(Self::TOOL, description).with_parameters(self.answer.schema.clone())
-    }
-
     /// Checks the message with the final answer.
     pub(crate) fn check(&self, message: &Message) -> Result<(), InvalidAnswer> {
         (self.check)(&self.answer, message)
     }
 
-    /// Returns the error for an answer that does not match. `described` is why the schema stood in the
-    /// instructions, if it did.
-    pub(crate) fn error(&self, invalid: InvalidAnswer, described: Option<&str>) -> Error {
+    /// Returns the error for an answer that does not match. `metadata` is that of the response with the
+    /// answer.
+    pub(crate) fn error(&self, invalid: InvalidAnswer, metadata: &Metadata) -> Error {
         let error = invalid.into_error(&self.name);
-        let chosen = match (self.mode, described) {
-            (AnswerMode::Tool, _) => "the schema was that of the tool `final_answer`".to_owned(),
-            (AnswerMode::Native, None) => "the schema was sent as the response format".to_owned(),
-            (AnswerMode::Native, Some(reason)) => {
-                format!("the schema stood in the instructions, since {reason}")
-            }
+        let chosen = match self.mode {
+            AnswerMode::Tool => "the schema was that of the tool `final_answer`".to_owned(),
+            AnswerMode::Text => "the schema stood in the instructions".to_owned(),
+            AnswerMode::Auto => chosen_by_provider(metadata),
         };
         let message = format!("{}; {chosen}", error.message());
         error.with_message(message)
@@ -171,7 +168,9 @@ impl AnswerFormat {
     /// Returns the message that asks the model to repair its answer.
     pub(crate) fn ask_again(&self, invalid: &InvalidAnswer) -> Message {
         let how = match self.mode {
-            AnswerMode::Native => "Answer again, only with JSON that matches this schema:",
+            AnswerMode::Auto | AnswerMode::Text => {
+                "Answer again, only with JSON that matches this schema:"
+            }
             AnswerMode::Tool => {
                 "Answer again: call the tool `final_answer` with arguments that match this schema:"
             }
@@ -189,6 +188,17 @@ impl AnswerFormat {
         Arc::ptr_eq(&self.answer, &other.answer)
             && self.mode == other.mode
             && self.max_repairs == other.max_repairs
+    }
+}
+
+/// Returns how a provider asked for the schema, and why.
+fn chosen_by_provider(metadata: &Metadata) -> String {
+    if let Some(reason) = metadata.answer_tool() {
+        return format!("the schema was that of the tool `final_answer`, since {reason}");
+    }
+    match metadata.described_schema() {
+        Some(reason) => format!("the schema stood in the instructions, since {reason}"),
+        None => "the schema was sent as the response format".to_owned(),
     }
 }
 

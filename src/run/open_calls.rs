@@ -35,7 +35,7 @@ impl Messages {
                 message: message_id.clone(),
                 index,
             };
-            name.identify(std::iter::once(&mut answer));
+            name.identify_result(&mut answer);
         }
         self.push(answer);
         Ok(())

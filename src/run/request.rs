@@ -7,7 +7,7 @@ use super::answer_format::AnswerFormat;
 use super::response::AgentResponse;
 use crate::call::{CallKind, Extensions, Origin, Request};
 use crate::context::{Joined, RunCallbacks, RunContext, State};
-use crate::conversation::{Checkpoint, Record};
+use crate::conversation::{Checkpoint, ConversationRecord};
 use crate::error::{Resolution, Result};
 use crate::message::{Message, Messages};
 use crate::model::Settings;
@@ -54,12 +54,14 @@ pub struct AgentRequest {
     extensions: Extensions,
     callbacks: RunCallbacks,
     run: Joined,
-    record: Record,
+    record: ConversationRecord,
     joins_at: Option<usize>,
     /// A response from `after_agent` replaces all messages of the agent.
     after_says_all: bool,
     takes_turn: bool,
     is_for_team: bool,
+    /// The description of the called agent.
+    description: Option<Arc<str>>,
     answer_format: Option<AnswerFormat>,
 }
 
@@ -100,7 +102,8 @@ impl AgentRequest {
     #[must_use]
     pub fn resume(checkpoint: Checkpoint) -> Self {
         let Checkpoint { head, messages } = checkpoint;
-        let record = Record::resuming(messages.clone(), head.conversation).at_turn(head.turn);
+        let record =
+            ConversationRecord::resuming(messages.clone(), head.conversation).at_turn(head.turn);
         let mut run = Joined::default();
         if !head.private_state.is_empty() {
             run.set_private_state(head.private_state.into());
@@ -349,15 +352,20 @@ impl AgentRequest {
         self.after_says_all = after_says_all;
     }
 
+    /// Sets the description of the called agent.
+    pub(crate) fn describe(&mut self, description: &Arc<str>) {
+        self.description = Some(description.clone());
+    }
+
     /// Sets the record to which the agent writes its messages.
-    pub(crate) fn with_record(mut self, record: Record) -> Self {
+    pub(crate) fn with_record(mut self, record: ConversationRecord) -> Self {
         self.record = record;
         self.joins_at = None;
         self
     }
 
     /// Returns the record to which the agent writes its messages.
-    pub(crate) fn record(&self) -> &Record {
+    pub(crate) fn record(&self) -> &ConversationRecord {
         &self.record
     }
 
@@ -398,6 +406,13 @@ impl AgentRequest {
     #[must_use]
     pub fn is_for_team(&self) -> bool {
         self.is_for_team
+    }
+
+    /// Returns the [description](crate::Agent::description) of the called agent. Empty before the
+    /// agent has received the request.
+    #[must_use]
+    pub fn agent_description(&self) -> &str {
+        self.description.as_deref().unwrap_or_default()
     }
 
     /// Returns the conversation so far.

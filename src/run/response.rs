@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use super::answer_format;
 use crate::call::Origin;
 use crate::context::{RunContext, State};
-use crate::conversation::{Checkpoint, Head, Record};
+use crate::conversation::{Checkpoint, ConversationRecord, Head, OrderedMessages};
 use crate::error::{Error, Interrupt, Result};
 use crate::message::{Iter, Message, MessageId, Messages, Part, Role, ToolCall, Usage};
 use crate::stream::EventEmitter;
@@ -24,10 +24,7 @@ use crate::stream::EventEmitter;
 /// ```
 #[derive(Clone, Debug)]
 pub struct AgentResponse {
-    messages: Messages,
-    /// The messages in the order in which they came, if results of a turn came in another order
-    /// than its calls.
-    chronological: Option<Messages>,
+    messages: OrderedMessages,
     new_from: usize,
     usage: Usage,
     iterations: u32,
@@ -108,8 +105,7 @@ impl AgentResponse {
     #[must_use]
     pub fn new(messages: impl Into<Messages>) -> Self {
         Self {
-            messages: messages.into(),
-            chronological: None,
+            messages: messages.into().into(),
             new_from: 0,
             usage: Usage::default(),
             iterations: 0,
@@ -122,20 +118,9 @@ impl AgentResponse {
     }
 
     /// Creates the response of a run, of whose messages those from index `new_from` on are new.
-    /// `ordered` has them in the order of the calls, if they came in another.
-    pub(crate) fn of_run(
-        messages: Messages,
-        ordered: Option<Messages>,
-        new_from: usize,
-        context: &RunContext,
-    ) -> Self {
-        let (messages, chronological) = match ordered {
-            Some(ordered) => (ordered, Some(messages)),
-            None => (messages, None),
-        };
+    pub(crate) fn of_run(messages: OrderedMessages, new_from: usize, context: &RunContext) -> Self {
         Self {
             messages,
-            chronological,
             new_from,
             usage: context.agent_usage(),
             iterations: 0,
@@ -182,12 +167,12 @@ impl AgentResponse {
     /// resumes a turn adds only the results that the turn did not have.
     #[must_use]
     pub fn new_messages(&self) -> Iter<'_> {
-        self.chronological().range(self.new_from)
+        self.messages.arrived().range(self.new_from)
     }
 
-    /// Returns the request's messages, then the new ones, in the order in which they came.
-    pub(crate) fn chronological(&self) -> &Messages {
-        self.chronological.as_ref().unwrap_or(&self.messages)
+    /// Returns the request's messages, then the new ones, in both orders.
+    pub(crate) fn ordered(&self) -> &OrderedMessages {
+        &self.messages
     }
 
     /// Returns the whole conversation: the request's messages, then the new ones. Use it as the
@@ -197,13 +182,13 @@ impl AgentResponse {
     /// added them.
     #[must_use]
     pub fn messages(&self) -> &Messages {
-        &self.messages
+        self.messages.in_call_order()
     }
 
     /// Returns the tool calls without a result, as [`Messages::open_calls`] does. Supply results
     /// with [`AgentRequest::with_answer`](super::AgentRequest::with_answer).
     pub fn open_calls(&self) -> impl Iterator<Item = &ToolCall> {
-        self.messages.open_calls()
+        self.messages().open_calls()
     }
 
     /// Returns the token usage, including sub-agents and failed attempts.
@@ -256,7 +241,7 @@ impl AgentResponse {
     /// ```
     #[must_use]
     pub fn checkpoint(&self) -> Checkpoint {
-        let mut checkpoint = Checkpoint::new(self.messages.clone());
+        let mut checkpoint = Checkpoint::new(self.messages().clone());
         let head = &mut checkpoint.head;
         head.interrupts = self.interrupts().to_vec();
         if let Some(saved) = &self.saved {
@@ -299,16 +284,16 @@ impl AgentResponse {
     /// Replaces the final message.
     #[must_use]
     pub fn with_message(mut self, message: Message) -> Self {
-        self.unorder();
+        let mut messages = std::mem::take(&mut self.messages).into_arrived();
         // Never a message of an earlier run, which the caller has already.
-        let last = (self.new_from..self.messages.len())
+        let last = (self.new_from..messages.len())
             .rev()
-            .find(|&index| self.messages[index].role() == Role::Assistant);
-        match last.and_then(|index| self.messages.get_mut(index)) {
+            .find(|&index| messages[index].role() == Role::Assistant);
+        match last.and_then(|index| messages.get_mut(index)) {
             Some(old) => *old = message,
-            None => self.messages.push(message),
+            None => messages.push(message),
         }
-        self.order();
+        self.messages = OrderedMessages::new(messages, self.new_from);
         self
     }
 
@@ -331,41 +316,20 @@ impl AgentResponse {
     pub fn map_messages(&self, change: impl Fn(&Message) -> Option<Message>) -> Option<Self> {
         let from = self.waiting_turn().unwrap_or(self.new_from);
         let from = from.min(self.new_from);
+        let messages = self.messages.arrived();
         let mut mapped = None;
-        for index in from..self.messages.len() {
-            if let Some(changed) = self.messages.get(index).and_then(&change) {
-                let mapped: &mut Self = mapped.get_or_insert_with(|| self.clone());
-                if let Some(message) = mapped.messages.get_mut(index) {
+        for (index, message) in (from..).zip(messages.range(from)) {
+            if let Some(changed) = change(message) {
+                let mapped: &mut Messages = mapped.get_or_insert_with(|| messages.clone());
+                if let Some(message) = mapped.get_mut(index) {
                     *message = changed;
                 }
             }
         }
-        let mut mapped = mapped?;
-        // The same messages in another order.
-        if let Some(messages) = &mut mapped.chronological {
-            for index in from..messages.len() {
-                if let Some(changed) = messages.get(index).and_then(&change)
-                    && let Some(message) = messages.get_mut(index)
-                {
-                    *message = changed;
-                }
-            }
-        }
-        Some(mapped)
-    }
-
-    /// Puts the results of each turn in the order of its calls.
-    fn order(&mut self) {
-        if let Some(ordered) = self.messages.in_call_order(self.new_from) {
-            self.chronological = Some(std::mem::replace(&mut self.messages, ordered));
-        }
-    }
-
-    /// Puts the messages in the order in which they came, to change them.
-    fn unorder(&mut self) {
-        if let Some(messages) = self.chronological.take() {
-            self.messages = messages;
-        }
+        Some(Self {
+            messages: OrderedMessages::new(mapped?, from),
+            ..self.clone()
+        })
     }
 
     /// Returns whether it was created by a callback or layer and is not part of a conversation yet.
@@ -376,10 +340,11 @@ impl AgentResponse {
     /// Appends a callback's response to the conversation of its run.
     pub(super) fn continue_from(&mut self, request: &Messages, context: &RunContext) {
         if std::mem::take(&mut self.is_bare) {
-            let own = std::mem::replace(&mut self.messages, request.clone());
+            let own = std::mem::take(&mut self.messages).into_arrived();
             self.new_from = request.len();
-            self.messages.extend(own.iter().cloned());
-            self.order();
+            let mut messages = request.clone();
+            messages.extend(own.iter().cloned());
+            self.messages = OrderedMessages::new(messages, self.new_from);
             self.carry(context);
         }
     }
@@ -391,36 +356,37 @@ impl AgentResponse {
         if let Some(at) = waits.filter(|at| *at < replaced.new_from) {
             return self.speak_in(replaced, at);
         }
+        let mut messages = std::mem::take(&mut self.messages).into_arrived();
         if std::mem::take(&mut self.is_bare) {
-            let given = std::mem::take(&mut self.messages);
+            let given = messages;
             // Everything is taken from the response that it replaces, except where it came from.
             let origin = self.origin;
             *self = replaced.clone();
-            self.unorder();
+            self.origin = origin;
             let results = self
                 .new_messages()
-                .take_while(|message| message.role() == Role::Tool);
+                .take_while(|message| message.role() == Role::Tool)
+                .count();
             let ends_in_words = self
                 .new_messages()
                 .next_back()
                 .is_some_and(|last| last.role() == Role::Assistant);
-            let remaining = match waits {
+            messages = std::mem::take(&mut self.messages).into_arrived();
+            messages.truncate(match waits {
                 // The results of a turn of an earlier run stay.
-                _ if is_all => self.new_from + results.count(),
+                _ if is_all => self.new_from + results,
                 Some(at) => at.max(self.new_from),
-                None => self.messages.len() - usize::from(ends_in_words),
-            };
-            while self.messages.len() > remaining {
-                self.messages.pop();
-            }
-            self.messages.extend(given.iter().cloned());
-            self.origin = origin;
+                None => messages.len() - usize::from(ends_in_words),
+            });
+            messages.extend(given.iter().cloned());
         }
-        if let Some(at) = waits {
-            self.unorder();
-            self.keep_waiting(replaced.messages.range(at));
+        if let Some(at) = waits
+            && (self.interrupts().is_empty() || open_turn(&messages).is_none())
+        {
+            let turn = replaced.messages().range(at);
+            keep_waiting(&mut messages, self.new_from, turn);
         }
-        self.order();
+        self.messages = OrderedMessages::new(messages, self.new_from);
     }
 
     /// Puts the words of a callback's response in place of the text of a turn of an earlier run, whose
@@ -429,10 +395,10 @@ impl AgentResponse {
         // A response from nothing consists of new messages only.
         let from = if self.is_bare { 0 } else { self.new_from };
         let spoken = self
-            .chronological()
+            .messages
+            .arrived()
             .range(from)
             .filter(|message| message.role() == Role::Assistant);
-        let is_call = |part: &Part| matches!(part, Part::ToolCall(_));
         let parts = spoken
             .flat_map(Message::parts)
             .filter(|part| !is_call(part));
@@ -445,51 +411,21 @@ impl AgentResponse {
         if words.is_empty() {
             return;
         }
-        for messages in [Some(&mut self.messages), self.chronological.as_mut()] {
-            if let Some(asks) = messages.and_then(|messages| messages.get_mut(at)) {
-                asks.parts_mut().retain(is_call);
-                // Words first: some protocols have no text after a call.
-                asks.parts_mut().splice(0..0, words.iter().cloned());
-            }
+        let mut messages = std::mem::take(&mut self.messages).into_arrived();
+        if let Some(asks) = messages.get_mut(at) {
+            asks.parts_mut().retain(is_call);
+            // Words first: some protocols have no text after a call.
+            asks.parts_mut().splice(0..0, words);
         }
+        self.messages = OrderedMessages::new(messages, self.new_from);
     }
 
     /// Returns the index of the turn with open calls, if the run waits on it.
     fn waiting_turn(&self) -> Option<usize> {
-        if self.interrupts().is_empty() || self.open_calls().next().is_none() {
+        if self.interrupts().is_empty() {
             return None;
         }
-        (0..self.messages.len())
-            .rev()
-            .find(|&index| self.messages[index].role() != Role::Tool)
-    }
-
-    /// Moves the turn with open calls to the end, unless it is there. The final message replaces
-    /// that turn's text, where the consumer has seen it.
-    fn keep_waiting(&mut self, mut turn: Iter<'_>) {
-        let Some(asks) = turn.next().filter(|_| self.waiting_turn().is_none()) else {
-            return;
-        };
-        let is_of_turn = |message: &Message| {
-            let mut answers = message.tool_results();
-            answers.any(|answer| asks.tool_calls().any(|call| call.id == answer.call_id))
-        };
-        // Results of the turn follow it to the end, where they are added again.
-        while self.new_messages().next_back().is_some_and(is_of_turn) {
-            self.messages.pop();
-        }
-        let mut asks = asks.clone();
-        asks.parts_mut()
-            .retain(|part| matches!(part, Part::ToolCall(_)));
-        if let Some(words) = self.new_messages().next_back()
-            && words.role() == Role::Assistant
-            && words.tool_calls().next().is_none()
-        {
-            asks.parts_mut().splice(0..0, words.parts().iter().cloned());
-            self.messages.pop();
-        }
-        self.messages.push(asks);
-        self.messages.extend(turn.cloned());
+        open_turn(self.messages())
     }
 
     /// Sets the state of the run, and the usage of the agent.
@@ -516,23 +452,25 @@ impl AgentResponse {
 
     /// Gives an id to each new message that has none, and another to each that was shown with
     /// another content.
-    pub(crate) fn identify(&mut self, record: &Record, emitter: Option<&EventEmitter>) {
-        let is_ordered = self.chronological.is_some();
-        self.unorder();
+    pub(crate) fn identify(&mut self, record: &ConversationRecord, emitter: Option<&EventEmitter>) {
+        let is_reordered = self.messages.is_reordered();
+        let mut messages = std::mem::take(&mut self.messages).into_arrived();
         if let Some(emitter) = emitter {
-            let new = (self.new_from..).zip(self.messages.range(self.new_from));
+            let new = (self.new_from..).zip(messages.range(self.new_from));
             for index in emitter.shown_otherwise(new) {
-                if let Some(message) = self.messages.get_mut(index)
+                if let Some(message) = messages.get_mut(index)
                     && let Some(id) = message.id().map(MessageId::revised)
                 {
                     message.set_id(id);
                 }
             }
         }
-        record.identify(&mut self.messages);
-        if is_ordered {
-            self.order();
-        }
+        record.identify(&mut messages);
+        self.messages = if is_reordered {
+            OrderedMessages::new(messages, self.new_from)
+        } else {
+            messages.into()
+        };
     }
 
     pub(crate) fn with_iterations(mut self, iterations: u32) -> Self {
@@ -548,4 +486,43 @@ impl AgentResponse {
     pub(super) fn set_origin(&mut self, origin: Origin) {
         self.origin = origin;
     }
+}
+
+/// Returns the index of the turn with open calls.
+fn open_turn(messages: &Messages) -> Option<usize> {
+    messages.open_calls().next()?;
+    (0..messages.len())
+        .rev()
+        .find(|&index| messages[index].role() != Role::Tool)
+}
+
+/// Moves the turn with open calls to the end. The final message replaces that turn's text, where the
+/// consumer has seen it.
+fn keep_waiting(messages: &mut Messages, new_from: usize, mut turn: Iter<'_>) {
+    let Some(asks) = turn.next() else {
+        return;
+    };
+    let is_of_turn = |message: &Message| {
+        let mut answers = message.tool_results();
+        answers.any(|answer| asks.tool_calls().any(|call| call.id == answer.call_id))
+    };
+    // Results of the turn follow it to the end, where they are added again.
+    while messages.range(new_from).next_back().is_some_and(is_of_turn) {
+        messages.pop();
+    }
+    let mut asks = asks.clone();
+    asks.parts_mut().retain(is_call);
+    if let Some(words) = messages.range(new_from).next_back()
+        && words.role() == Role::Assistant
+        && words.tool_calls().next().is_none()
+    {
+        asks.parts_mut().splice(0..0, words.parts().iter().cloned());
+        messages.pop();
+    }
+    messages.push(asks);
+    messages.extend(turn.cloned());
+}
+
+fn is_call(part: &Part) -> bool {
+    matches!(part, Part::ToolCall(_))
 }

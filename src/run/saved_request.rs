@@ -8,6 +8,7 @@ use crate::call::Request;
 use crate::context::State;
 use crate::conversation::Checkpoint;
 use crate::error::Resolution;
+use crate::message::Messages;
 use crate::model::Settings;
 use crate::version::Version;
 
@@ -67,6 +68,25 @@ impl SavedRequest {
     #[must_use]
     pub fn resolutions(&self) -> &[Resolution] {
         &self.resolutions
+    }
+
+    /// Sets the messages, for a store that has them apart from the request. Nothing else changes: they are
+    /// those that it was saved with.
+    ///
+    /// ```
+    /// use tower_agent::AgentRequest;
+    /// use tower_agent::agent::SavedRequest;
+    /// use tower_agent::message::Messages;
+    ///
+    /// let saved = SavedRequest::from(&AgentRequest::new("Rain in Oslo?"));
+    /// let messages = saved.checkpoint().messages.clone();
+    /// let small = saved.clone().with_messages(Messages::new());
+    /// assert_eq!(small.with_messages(messages), saved);
+    /// ```
+    #[must_use]
+    pub fn with_messages(mut self, messages: Messages) -> Self {
+        self.checkpoint.messages = messages;
+        self
     }
 }
 

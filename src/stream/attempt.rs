@@ -4,7 +4,7 @@ use std::iter;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use super::call::{Call, CallHandle};
+use super::call::{CallHandle, VisibleCall};
 use super::delta::Delta;
 use super::emitter::EventEmitter;
 use super::mapper::{Frame, Mappers};
@@ -34,7 +34,7 @@ struct Reader {
     mapped: Vec<Delta>,
     /// The message after the mappers, if there are any.
     seen: MessageBuilder,
-    /// What the call knows of the attempt if it does not finish.
+    /// The output of the attempt, for the call if it does not finish.
     received: Unfinished,
 }
 
@@ -100,7 +100,7 @@ impl Attempt {
     ) -> Self {
         let mappers = Mappers::new(frames);
         // Numbered when it is opened: an attempt may replace one that had finished before that.
-        let number = call.look(Call::open);
+        let number = call.look(VisibleCall::open);
         let emitter = AttemptEmitter {
             emitter,
             call,

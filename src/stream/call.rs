@@ -12,12 +12,12 @@ use super::event::{EventKind, ToolCallStart};
 use super::message_builder::{self, shows_same};
 use super::unfinished::Unfinished;
 use crate::error::{Error, ErrorKind, Result};
-use crate::message::{Message, MessageId};
+use crate::message::{Message, MessageId, Usage};
 
 /// The events of a run, and the visible state of its running model calls.
 pub(super) type CallChannel = EventChannel<Calls>;
 
-pub(super) type Calls = Slab<Call>;
+pub(super) type Calls = Slab<VisibleCall>;
 
 /// A running model call, and its visible state in the channel.
 #[derive(Debug)]
@@ -29,17 +29,17 @@ pub(super) struct CallHandle {
 impl CallHandle {
     /// Starts a call that is shown as this message.
     pub(super) fn new(channel: Arc<CallChannel>, message: MessageId) -> Self {
-        let key = channel.look(|calls| calls.insert(Call::new(message)));
+        let key = channel.look(|calls| calls.insert(VisibleCall::new(message)));
         Self { channel, key }
     }
 
     #[inline]
-    pub(super) fn of<'a>(&self, calls: &'a mut Calls) -> &'a mut Call {
+    pub(super) fn of<'a>(&self, calls: &'a mut Calls) -> &'a mut VisibleCall {
         &mut calls[self.key]
     }
 
     /// Accesses the call without adding events.
-    pub(super) fn look<T>(&self, look: impl FnOnce(&mut Call) -> T) -> T {
+    pub(super) fn look<T>(&self, look: impl FnOnce(&mut VisibleCall) -> T) -> T {
         self.channel.look(|calls| look(self.of(calls)))
     }
 }
@@ -55,13 +55,15 @@ impl Drop for CallHandle {
 /// The visible state of one model call. Only one attempt at a time is visible: the first with
 /// output, until it is dropped or finished and another has output.
 #[derive(Debug)]
-pub(super) struct Call {
+pub(super) struct VisibleCall {
     /// The id of the message that shows the first attempt.
     message: MessageId,
     attempts: u32,
     live: Option<Live>,
     /// The attempts that were dropped before they finished.
     unfinished: Vec<Unfinished>,
+    /// The kind of the error of the last attempt that failed.
+    failure: Option<ErrorKind>,
     is_over: bool,
 }
 
@@ -77,7 +79,7 @@ struct Live {
 enum LivePhase {
     Writing,
     /// It was dropped before it finished.
-    Abandoned,
+    Abandoned(Unfinished),
     /// It has finished, and `sent` was visible. Only attempts that started later replace it.
     Finished {
         sent: Message,
@@ -89,26 +91,33 @@ impl Live {
     fn yields_to(&self, attempt: u32) -> bool {
         match self.phase {
             LivePhase::Writing => false,
-            LivePhase::Abandoned => true,
+            LivePhase::Abandoned(_) => true,
             LivePhase::Finished { attempts, .. } => attempt >= attempts,
         }
     }
 
-    fn discard(mut self, out: &mut EventBatch<'_>) {
+    fn discard(mut self, error: Option<ErrorKind>, out: &mut EventBatch<'_>) {
         self.blocks.close(out);
+        let usage = match self.phase {
+            LivePhase::Abandoned(received) => received.usage,
+            LivePhase::Writing | LivePhase::Finished { .. } => Usage::default(),
+        };
         out.push(EventKind::AttemptDiscarded {
             message: self.blocks.message,
+            error,
+            usage: Box::new(usage),
         });
     }
 }
 
-impl Call {
+impl VisibleCall {
     pub(super) fn new(message: MessageId) -> Self {
         Self {
             message,
             attempts: 0,
             live: None,
             unfinished: Vec::new(),
+            failure: None,
             is_over: false,
         }
     }
@@ -128,6 +137,11 @@ impl Call {
     /// Returns what had been received of the attempts that did not finish.
     pub(super) fn unfinished(&self) -> &[Unfinished] {
         &self.unfinished
+    }
+
+    /// Records the error of an attempt, or of the call.
+    pub(super) fn fail(&mut self, kind: ErrorKind) {
+        self.failure = Some(kind);
     }
 
     /// Returns the id of the message that shows an attempt.
@@ -181,7 +195,7 @@ impl Call {
         }
         // One attempt is visible at a time, so the earlier one is taken back first.
         if let Some(void) = self.live.take() {
-            void.discard(out);
+            void.discard(self.failure, out);
         }
         let mut blocks = Blocks::new(self.message(attempt));
         draft.into_iter().for_each(|delta| blocks.write(delta, out));
@@ -240,7 +254,7 @@ impl Call {
         self.unfinished.push(received);
         match &mut self.live {
             Some(live) if live.attempt == attempt && matches!(live.phase, LivePhase::Writing) => {
-                live.phase = LivePhase::Abandoned;
+                live.phase = LivePhase::Abandoned(received);
             }
             _ => {}
         }
@@ -272,7 +286,7 @@ impl Call {
                     });
                 }
                 // The call has failed, or its response came from an attempt that was not visible.
-                _ => live.discard(out),
+                _ => live.discard(self.failure, out),
             }
         }
         if let Some((message, _)) = answer

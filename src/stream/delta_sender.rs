@@ -8,6 +8,7 @@ use super::emitter::EventEmitter;
 use super::event_stream::EventStream;
 use super::mapper::{Frame, Mapper};
 use super::unfinished::Unfinished;
+use crate::error::ErrorKind;
 use crate::message::{Message, MessageId};
 use crate::state::State;
 
@@ -79,6 +80,11 @@ impl DeltaSender {
         if response.id() != Some(&id) {
             response.set_id(id);
         }
+    }
+
+    /// Records the error of an attempt, or of the call, for the event that discards its output.
+    pub(crate) fn fail(&self, kind: ErrorKind) {
+        self.call.look(|call| call.fail(kind));
     }
 
     /// Discards the output of a call that was dropped.

@@ -3,7 +3,7 @@ use std::future::Future;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use super::call::{self, Call, CallChannel, CallHandle, Calls};
+use super::call::{self, CallChannel, CallHandle, Calls, VisibleCall};
 use super::channel::EventBatch;
 use super::consumer_wait::{Clock, ConsumerWait};
 use super::event::{EventKind, Invocation, ToolCallResult};
@@ -17,11 +17,11 @@ use crate::state::{State, Untold};
 
 /// Emits the events of one agent in a streamed run.
 #[derive(Clone)]
-pub(crate) struct EventEmitter(Arc<Part>);
+pub(crate) struct EventEmitter(Arc<EmitterInner>);
 
-struct Part {
+struct EmitterInner {
     invocation: Arc<Invocation>,
-    run: Arc<Run>,
+    run: Arc<StreamedRun>,
     /// The agent whose conversation this one continues, or the run.
     conversation: Option<EventEmitter>,
     /// The responses that were streamed and not discarded.
@@ -29,7 +29,7 @@ struct Part {
 }
 
 /// Data shared by the agents of a run.
-struct Run {
+struct StreamedRun {
     name: Arc<str>,
     channel: Arc<CallChannel>,
     state: State,
@@ -38,7 +38,7 @@ struct Run {
     invocations: AtomicU32,
 }
 
-impl Drop for Run {
+impl Drop for StreamedRun {
     fn drop(&mut self) {
         // The last handle is gone, in whichever task: nothing can follow.
         self.channel.end();
@@ -53,7 +53,7 @@ impl EventEmitter {
         let clock = Arc::<Clock>::default();
         let invocation = Arc::<Invocation>::default();
         let events = EventStream::new(channel.clone(), clock.clone(), invocation.clone());
-        let run = Arc::new(Run {
+        let run = Arc::new(StreamedRun {
             name,
             channel,
             state,
@@ -61,7 +61,7 @@ impl EventEmitter {
             clock,
             invocations: AtomicU32::new(0),
         });
-        let part = Part {
+        let part = EmitterInner {
             invocation,
             run,
             conversation: None,
@@ -72,7 +72,7 @@ impl EventEmitter {
 
     /// Creates the emitter of an agent called in this one.
     pub(crate) fn enter(&self, path: Arc<str>, tool_call: Option<Arc<str>>, goes_on: bool) -> Self {
-        let Part {
+        let EmitterInner {
             invocation, run, ..
         } = &*self.0;
         let number = run.invocations.fetch_add(1, Ordering::Relaxed) + 1;
@@ -81,7 +81,7 @@ impl EventEmitter {
         let conversation = (goes_on || caller.is_none()).then(|| self.clone());
         let goes_on = goes_on && caller.is_some();
         let tool_call = tool_call.filter(|_| caller.is_some() && !goes_on);
-        Self(Arc::new(Part {
+        Self(Arc::new(EmitterInner {
             invocation: Arc::new(Invocation {
                 id,
                 number,
@@ -103,7 +103,7 @@ impl EventEmitter {
 
     /// Emits the whole state, and every change from then on.
     pub(crate) async fn emit_state(&self) {
-        let Run { state, untold, .. } = &*self.0.run;
+        let StreamedRun { state, untold, .. } = &*self.0.run;
         let add = |_: &mut Calls, out: &mut EventBatch<'_>| {
             out.push(EventKind::StateSnapshot {
                 // Under the lock of the channel, so that a change is in this snapshot or in a delta
@@ -184,14 +184,14 @@ impl EventEmitter {
     pub(super) fn push_of<T>(
         &self,
         call: &CallHandle,
-        add: impl FnOnce(&mut Call, &mut EventBatch<'_>) -> T,
+        add: impl FnOnce(&mut VisibleCall, &mut EventBatch<'_>) -> T,
     ) -> Result<(T, bool)> {
         self.push(|calls, out| add(call.of(calls), out))
     }
 
     #[inline]
     fn push<T>(&self, add: impl FnOnce(&mut Calls, &mut EventBatch<'_>) -> T) -> Result<(T, bool)> {
-        let Part {
+        let EmitterInner {
             invocation, run, ..
         } = &*self.0;
         run.channel.add(invocation, |calls, out| {
@@ -205,7 +205,7 @@ impl EventEmitter {
 
     /// Waits until the consumer has made room.
     pub(super) async fn room(&self) -> Result<()> {
-        let Run { channel, clock, .. } = &*self.0.run;
+        let StreamedRun { channel, clock, .. } = &*self.0.run;
         // Held until the wait ends, or is dropped.
         let _wait = clock.pause();
         channel.room().await
@@ -214,6 +214,11 @@ impl EventEmitter {
     /// Begins a model call whose response is the message with this id.
     pub(super) fn enter_call(&self, id: MessageId) -> CallHandle {
         CallHandle::new(self.0.run.channel.clone(), id)
+    }
+
+    /// Returns the agent as the events name it.
+    pub(crate) fn invocation(&self) -> &Arc<Invocation> {
+        &self.0.invocation
     }
 
     /// Returns the prefix of the ids in the stream.
@@ -274,7 +279,11 @@ impl EventEmitter {
         });
         let add = |_: &mut Calls, out: &mut EventBatch<'_>| {
             for message in discarded {
-                out.push(EventKind::AttemptDiscarded { message });
+                out.push(EventKind::AttemptDiscarded {
+                    message,
+                    error: None,
+                    usage: Box::default(),
+                });
             }
         };
         self.emit_all(add).await;
@@ -424,7 +433,12 @@ impl<'a, T> InOrder<'a, T> {
 }
 
 fn push_results(call: &CallName, message: &Message, out: &mut EventBatch<'_>) {
-    for result in message.tool_results().cloned() {
+    results(call, message).for_each(|result| out.push(result));
+}
+
+/// Returns the events of the results of a tool call in a message.
+pub(super) fn results(call: &CallName, message: &Message) -> impl Iterator<Item = EventKind> {
+    message.tool_results().cloned().map(|result| {
         let ToolResult {
             call_id,
             name,
@@ -433,7 +447,7 @@ fn push_results(call: &CallName, message: &Message, out: &mut EventBatch<'_>) {
             is_error_text,
         } = result;
         let message = message.id().map(MessageId::to_shared);
-        out.push(EventKind::ToolResult(Box::new(ToolCallResult {
+        EventKind::ToolResult(Box::new(ToolCallResult {
             id: call.in_stream(),
             call_id,
             message: message.unwrap_or_default(),
@@ -441,8 +455,8 @@ fn push_results(call: &CallName, message: &Message, out: &mut EventBatch<'_>) {
             parts,
             is_error,
             is_error_text,
-        })));
-    }
+        }))
+    })
 }
 
 impl fmt::Debug for EventEmitter {

@@ -1,5 +1,6 @@
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use serde_json::{Map, Value};
 
@@ -12,6 +13,11 @@ use crate::state::StateDelta;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Event {
+    /// Its place among the events of the stream, from 0.
+    pub number: u64,
+    /// When it happened. In a stream, the time at which the consumer's poll had the run make it: the same
+    /// for all events of a poll.
+    pub time: SystemTime,
     /// The agent in which it happened; the called agent, for events about the whole run.
     pub invocation: Arc<Invocation>,
     /// The kind of event, with its data.
@@ -19,10 +25,15 @@ pub struct Event {
 }
 
 impl Event {
-    /// Creates an event.
+    /// Creates an event that happens now, with the number 0.
     #[must_use]
     pub fn new(invocation: Arc<Invocation>, kind: EventKind) -> Self {
-        Self { invocation, kind }
+        Self {
+            number: 0,
+            time: SystemTime::now(),
+            invocation,
+            kind,
+        }
     }
 }
 
@@ -194,6 +205,12 @@ pub enum EventKind {
     AttemptDiscarded {
         /// The message's id.
         message: Arc<str>,
+        /// The kind of the error with which the attempt failed. `None` if it did not fail: it was dropped, or
+        /// its agent starts over.
+        error: Option<ErrorKind>,
+        /// The tokens that the provider had told by then. Zero for an attempt that had finished, whose
+        /// tokens are those of its response.
+        usage: Box<Usage>,
     },
     /// A callback or a layer has replaced a response that was streamed: discard the message. The
     /// replacement, if any, follows as another message.
@@ -208,6 +225,8 @@ pub enum EventKind {
         /// The error, of kind [`InvalidAnswer`](crate::ErrorKind::InvalidAnswer).
         error: Error,
     },
+    /// An attempt at a call has failed, and another one follows.
+    AttemptFailed(Arc<FailedAttempt>),
     /// A hook of a callback has run.
     Callback(Arc<CallbackNote>),
     /// A custom event of a callback or a tool; see [`RunContext::emit`](crate::RunContext::emit).
@@ -254,6 +273,37 @@ pub struct ToolCallResult {
     pub is_error_text: bool,
 }
 
+/// An attempt that has failed and is followed by another, in [`EventKind::AttemptFailed`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct FailedAttempt {
+    /// The kind of call.
+    pub call: CallKind,
+    /// The tool's name, for a tool call.
+    pub name: Option<Arc<str>>,
+    /// The id in the stream of the tool call, or of the tool call that this call is made in.
+    pub tool_call: Option<Arc<str>>,
+    /// The number of the attempt at its call, from 0.
+    pub attempt: u32,
+    /// The kind of its error. Not the error itself: a callback outside may hide its text.
+    pub error: ErrorKind,
+    /// The tokens of a model call that it has used, as far as they are known: those of responses that were
+    /// refused, and those that a stream had told before it failed.
+    pub usage: Usage,
+    /// What follows.
+    pub next: NextAttempt,
+}
+
+/// The attempt after one that has failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NextAttempt {
+    /// The same call again, after this wait.
+    Retry(Duration),
+    /// Another model is called.
+    Fallback,
+}
+
 /// A hook that has run, and its decision. Hooks left at their defaults are not reported.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -268,6 +318,9 @@ pub struct CallbackNote {
     pub name: Option<Arc<str>>,
     /// The id in the stream of the tool call, or of the tool call that this call is made in.
     pub tool_call: Option<Arc<str>>,
+    /// The number of the attempt at the call, from 0: the attempts that have
+    /// [failed](EventKind::AttemptFailed) before.
+    pub attempt: u32,
     /// The decision.
     pub decision: Decision,
 }

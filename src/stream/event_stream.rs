@@ -2,6 +2,7 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::SystemTime;
 
 use futures_util::Stream;
 
@@ -19,6 +20,11 @@ pub struct EventStream {
     taken: VecDeque<QueuedEvent>,
     /// The invocation of the last event that was taken.
     invocation: Arc<Invocation>,
+    /// The time at which `taken` was filled. The run is polled by the consumer, so that its events have
+    /// happened just before.
+    time: SystemTime,
+    /// The number of the next event.
+    number: u64,
     clock: Arc<Clock>,
     /// The consumer's time with the current event, while it is measured.
     away: Option<Pause>,
@@ -34,6 +40,8 @@ impl EventStream {
             channel,
             taken: VecDeque::new(),
             invocation,
+            time: SystemTime::UNIX_EPOCH,
+            number: 0,
             clock,
             away: None,
         }
@@ -58,8 +66,12 @@ impl EventStream {
     pub(crate) fn is_ready(&mut self) -> bool {
         if self.taken.is_empty() {
             self.channel.take(&mut self.taken);
+            if self.taken.is_empty() {
+                return false;
+            }
+            self.time = SystemTime::now();
         }
-        !self.taken.is_empty()
+        true
     }
 
     /// Waits for an event; returns `false` at the end.
@@ -67,6 +79,7 @@ impl EventStream {
         if self.taken.is_empty() {
             let event = ready!(self.channel.poll(cx));
             self.taken.extend(event);
+            self.time = SystemTime::now();
         }
         Poll::Ready(!self.taken.is_empty())
     }
@@ -85,14 +98,21 @@ impl EventStream {
         if let Some(invocation) = invocation {
             self.invocation = invocation;
         }
+        self.number += 1;
         Some(kind)
     }
 
     /// Takes the next event that is ready, with its invocation.
     #[inline]
     pub(crate) fn take_event(&mut self) -> Option<Event> {
+        let number = self.number;
         let kind = self.take_ready()?;
-        Some(Event::new(self.invocation.clone(), kind))
+        Some(Event {
+            number,
+            time: self.time,
+            invocation: self.invocation.clone(),
+            kind,
+        })
     }
 }
 

@@ -28,6 +28,11 @@
 //! The queue between the run and its consumer is bounded, and the stream drives the run: a consumer
 //! that stops reading stops the provider, down to its socket, and dropping the stream drops the
 //! run. A timeout should not count the consumer's time; [`ConsumerWait`] measures it.
+//!
+//! # Observers
+//!
+//! A stream has one consumer, and it drives the run. Somebody who only watches takes an
+//! [`observer()`]: it is told of every run, streamed or not, and no run waits for it.
 
 mod attempt;
 mod call;
@@ -38,8 +43,11 @@ mod delta_sender;
 mod emitter;
 mod event;
 mod event_stream;
+mod listeners;
 mod mapper;
 mod message_builder;
+mod observed;
+mod observer;
 mod piece;
 mod unfinished;
 
@@ -49,9 +57,13 @@ pub use self::delta::Delta;
 pub use self::delta_sender::{DeltaSender, channel};
 pub(crate) use self::emitter::EventEmitter;
 pub use self::event::{
-    CallbackNote, Decision, Event, EventKind, Invocation, ToolCallResult, ToolCallStart,
+    CallbackNote, Decision, Event, EventKind, FailedAttempt, Invocation, NextAttempt,
+    ToolCallResult, ToolCallStart,
 };
 pub use self::event_stream::EventStream;
+pub(crate) use self::listeners::Listeners;
 pub use self::mapper::{MapFn, Mapper, map_fn};
+pub(crate) use self::observed::{Observed, ObservedRun};
+pub use self::observer::{Observation, Observations, Observer, observer};
 pub use self::piece::Piece;
 pub use self::unfinished::Unfinished;

@@ -1,6 +1,6 @@
 use crate::message::Usage;
 
-/// What had been received of an [`Attempt`](super::Attempt) that was dropped before it finished: its
+/// The output received of an [`Attempt`](super::Attempt) that was dropped before it finished: its
 /// connection broke, a time limit passed or the call was dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]

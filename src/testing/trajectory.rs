@@ -151,7 +151,7 @@ impl Trajectory {
                         call.step.is_error = result.is_error;
                     }
                 }
-                EventKind::AttemptDiscarded { message }
+                EventKind::AttemptDiscarded { message, .. }
                 | EventKind::ResponseReplaced { message } => {
                     // The output of a discarded message was taken back, and its calls never ran.
                     calls.retain(|call| call.message != *message);
@@ -176,6 +176,7 @@ impl Trajectory {
                 | EventKind::StateDelta { .. }
                 | EventKind::Usage { .. }
                 | EventKind::AnswerRejected { .. }
+                | EventKind::AttemptFailed(_)
                 | EventKind::Callback(_)
                 | EventKind::Custom { .. } => {}
             }

@@ -341,7 +341,7 @@ fn shown(events: &[Event]) -> Vec<String> {
 #[tokio::test]
 async fn a_stream_shows_every_answer_and_that_it_was_rejected() {
     let answer = serde_json::to_string(&oslo()).unwrap();
-    for mode in [AnswerMode::Native, AnswerMode::Tool] {
+    for mode in [AnswerMode::Auto, AnswerMode::Tool, AnswerMode::Text] {
         let give = |value: Value| match mode {
             AnswerMode::Tool => gives(value),
             _ => says(value),
@@ -751,12 +751,12 @@ async fn the_error_of_a_wrong_answer_says_how_the_model_was_asked() {
     for (turn, mode, chosen) in [
         (
             says("no"),
-            AnswerMode::Native,
+            AnswerMode::Auto,
             "the schema was sent as the response format",
         ),
         (
             described("it is recursive"),
-            AnswerMode::Native,
+            AnswerMode::Auto,
             "the schema stood in the instructions, since it is recursive",
         ),
         (

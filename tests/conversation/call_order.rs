@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tower_agent::agent::ToolAnswer;
 use tower_agent::callback::{after_agent, after_tool, before_agent};
 use tower_agent::compat::{AfterAgentRespond, Semantics};
-use tower_agent::message::{Messages, ToolCall};
+use tower_agent::message::{Messages, Part, ToolCall};
 use tower_agent::stream::EventKind;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
@@ -390,6 +390,40 @@ async fn a_transfer_that_had_to_wait_has_its_place() {
     assert_eq!(results(response.messages()), ["t1", "t2"]);
     assert_eq!(results(response.new_messages()), ["t1"]);
     assert_eq!(response.new_messages().len(), 2);
+}
+
+/// The new result stands before results of an earlier run, of which the callback sees none.
+#[tokio::test]
+async fn a_changed_result_is_changed_wherever_it_stands() {
+    let hides = after_agent(|_, response| {
+        let hidden = response.map_messages(|message| {
+            let mut hidden = message.tool_results().next()?.clone();
+            hidden.parts = vec![Part::from_text("hidden")];
+            Some(Message::tool(hidden))
+        });
+        hidden.map_or(Action::Continue, Action::Respond)
+    });
+    let texts = |messages: &Messages| {
+        let results = messages.iter().flat_map(Message::tool_results);
+        results
+            .map(|result| (result.call_id.to_string(), result.text() == "hidden"))
+            .collect::<Vec<_>>()
+    };
+    let asking = alone(with_approvals(worker(&model())));
+    let first = asking.run("Do it all.").await.unwrap();
+    let second = asking
+        .run(resume(&first, "c4", Decision::Approve))
+        .await
+        .unwrap();
+    let done = ScriptedModel::always(Turn::from_text("done"));
+    let third = alone(with_approvals(worker(&done)).on_agent(hides))
+        .run(resume(&second, "c2", Decision::Approve))
+        .await
+        .unwrap();
+    let seen = ["c1", "c2", "c3", "c4", "c5"].map(|call| (call.to_owned(), call == "c2"));
+    assert_eq!(texts(third.messages()), seen);
+    assert_eq!(texts(&saved(&third).messages), seen);
+    assert_eq!(results(third.new_messages()), ["c2"]);
 }
 
 #[tokio::test]

@@ -53,7 +53,8 @@ fn shown(events: &[Event]) -> Vec<String> {
             shown.push(message.to_string());
         }
         match &event.kind {
-            EventKind::AttemptDiscarded { message } | EventKind::ResponseReplaced { message } => {
+            EventKind::AttemptDiscarded { message, .. }
+            | EventKind::ResponseReplaced { message } => {
                 shown.retain(|known| **known != **message);
             }
             _ => {}

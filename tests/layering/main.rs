@@ -113,6 +113,21 @@ fn neither_files_nor_folders_stand_in_a_circle() {
     );
 }
 
+/// A name means one thing in a crate. Public types may share one: their users name them with their
+/// module, such as `future::ResponseFuture`.
+#[test]
+fn no_private_type_has_the_name_of_another() {
+    let mut shared = Vec::new();
+    for package in packages() {
+        shared.extend(Source::read(repository(), &package).shared_names());
+    }
+    assert!(
+        shared.is_empty(),
+        "these names have several types:\n{}",
+        lines(&shared)
+    );
+}
+
 /// A folder hands things on to those outside: inside, the file that defines a thing is named.
 #[test]
 fn nothing_is_taken_through_the_folder_it_stands_in() {

@@ -36,6 +36,8 @@ struct Module {
     children: BTreeSet<String>,
     /// The items that are defined here.
     items: BTreeSet<String>,
+    /// The types and traits among them, and whether each is `pub` without restriction.
+    types: BTreeMap<String, bool>,
     imports: Vec<Import>,
     /// Paths of two names and more.
     paths: BTreeSet<Names>,
@@ -171,6 +173,27 @@ impl Source {
             }
         }
         files
+    }
+
+    /// Returns the names that several types of the crate have, unless all of these are public, with the
+    /// files that define them.
+    pub(crate) fn shared_names(&self) -> Vec<String> {
+        let mut types = BTreeMap::<_, Vec<_>>::new();
+        for module in self.modules.values() {
+            for (name, is_public) in &module.types {
+                types
+                    .entry(name)
+                    .or_default()
+                    .push((module.file.as_str(), *is_public));
+            }
+        }
+        types.retain(|_, types| types.len() > 1 && types.iter().any(|(_, is_public)| !is_public));
+        let mut shared = Vec::new();
+        for (name, types) in types {
+            let files = Vec::from_iter(types.iter().map(|(file, _)| *file)).join(", ");
+            shared.push(format!("{name}: {files}"));
+        }
+        shared
     }
 
     /// Returns the files that define the methods of the crate's types, by the module and the name of
@@ -438,6 +461,11 @@ fn read_tokens(
                         "const" | "enum" | "fn" | "static" | "struct" | "trait" | "type" | "union",
                         Some(name),
                     ) if is_top => {
+                        if ["enum", "struct", "trait", "union"].contains(&word.as_str()) {
+                            let before = index.checked_sub(2).and_then(|at| tokens.get(at));
+                            let is_public = ident(before).is_some_and(|before| before == "pub");
+                            module.types.insert(name.clone(), is_public);
+                        }
                         module.items.insert(name);
                     }
                     ("impl", _) if is_top && begins_item(&tokens[..index - 1]) => {

@@ -8,6 +8,7 @@ mod maps;
 mod retries;
 mod routes;
 mod timeouts;
+mod traffic;
 
 use futures::StreamExt;
 use tower_agent::agent::BoxAgent;
@@ -156,6 +157,7 @@ fn the_guide_names_tests_that_there_are() {
         "retries",
         "routes",
         "timeouts",
+        "traffic",
     ];
     let mut named = std::collections::BTreeSet::new();
     for quoted in guide.split('`').skip(1).step_by(2) {

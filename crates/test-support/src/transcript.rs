@@ -57,7 +57,8 @@ pub fn left<'a>(events: impl IntoIterator<Item = &'a Event>) -> Vec<Answer> {
                 let calls = &mut seen.entry(owner[id].clone()).or_default().2;
                 calls[indices[id]].push_str(json);
             }
-            EventKind::AttemptDiscarded { message } | EventKind::ResponseReplaced { message } => {
+            EventKind::AttemptDiscarded { message, .. }
+            | EventKind::ResponseReplaced { message } => {
                 assert!(
                     messages.contains(message),
                     "what is taken back was seen, and once"

@@ -4,14 +4,13 @@ use std::sync::Arc;
 
 use tower_agent::stream::{self, EventKind, Invocation};
 
+use crate::conversation::Conversation;
 use crate::translate::subagent;
-use crate::wire::Event;
 
-/// How many bytes may wait to be noted.
-const LONG: usize = 4 << 10;
-
-/// The text or reasoning of which the last event was a piece. More pieces of it are sent as they
-/// are, and noted all at once, before anything reads what the client has.
+/// The text or reasoning of which the last event was a piece. More pieces of it are sent as they are.
+///
+/// A text is added up once: while it flows, it is here and not in the messages that the client has,
+/// and goes back before anything reads these.
 #[derive(Debug)]
 pub(crate) struct Flow {
     pub(crate) invocation: Arc<Invocation>,
@@ -20,8 +19,8 @@ pub(crate) struct Flow {
     is_thought: bool,
     /// The id of the subagent that it comes from.
     pub(crate) subagent: Option<Arc<str>>,
-    /// The text that was sent and is not yet noted.
-    unnoted: String,
+    /// The text as the client has it.
+    text: String,
 }
 
 impl Flow {
@@ -40,7 +39,7 @@ impl Flow {
             id,
             is_thought,
             subagent,
-            unnoted: String::new(),
+            text: String::new(),
         })
     }
 
@@ -57,27 +56,27 @@ impl Flow {
             && is_thought == self.is_thought
             && Arc::ptr_eq(invocation, &self.invocation);
         if goes_on {
-            self.unnoted.push_str(text);
+            self.text.push_str(text);
         }
         goes_on
     }
 
-    #[inline]
-    pub(crate) fn is_long(&self) -> bool {
-        self.unnoted.len() > LONG
+    /// Takes the text so far out of the messages that the client has. Returns `false` for a message
+    /// that has none.
+    pub(crate) fn take_text(&mut self, shown: &mut Conversation) -> bool {
+        match shown.text_of(&self.id) {
+            Some(text) => {
+                self.text = std::mem::take(text);
+                true
+            }
+            None => false,
+        }
     }
 
-    /// Takes the text that is not yet noted, as one event.
-    pub(crate) fn take_unnoted(&mut self) -> Option<Event> {
-        if self.unnoted.is_empty() {
-            return None;
+    /// Puts the text back into the messages that the client has.
+    pub(crate) fn put_back(self, shown: &mut Conversation) {
+        if let Some(text) = shown.text_of(&self.id) {
+            *text = self.text;
         }
-        let id = self.id.clone();
-        let text = std::mem::take(&mut self.unnoted);
-        Some(if self.is_thought {
-            Event::reasoning_message_content(id, text)
-        } else {
-            Event::text_content(id, text)
-        })
     }
 }

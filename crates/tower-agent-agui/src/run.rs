@@ -58,6 +58,7 @@ pub(crate) struct ActiveRun {
     end: Option<stream::Event>,
     order: OrderKeeper,
     /// The text that the last event was a piece of, if there are no callbacks around the translation.
+    /// It is missing in the messages that the client has until [`catch_up`](Self::catch_up).
     flow: Option<Flow>,
     translated: Vec<Event>,
     /// The next events; last first, once they are in order.
@@ -147,12 +148,7 @@ impl ActiveRun {
             return false;
         };
         let ready = self.agent.as_ref().and_then(RunStream::ready);
-        let is_piece = ready.is_some_and(|(invocation, kind)| flow.takes(invocation, kind));
-        // A long text has no other event for a while, and its copy must not grow with it.
-        if flow.is_long() {
-            self.catch_up();
-        }
-        is_piece
+        ready.is_some_and(|(invocation, kind)| flow.takes(invocation, kind))
     }
 
     #[inline]
@@ -165,10 +161,9 @@ impl ActiveRun {
     #[inline(never)]
     fn hear(&mut self) -> Option<Event> {
         let agent = self.agent.as_mut()?;
-        let invocation = agent.ready()?.0.clone();
-        let event = stream::Event::new(invocation, agent.take_ready()?);
+        agent.ready()?;
+        let event = agent.take_event()?;
         self.catch_up();
-        self.flow = None;
         let progress = match &event.kind {
             EventKind::RunFinished | EventKind::RunInterrupted { .. } => Progress::Ended,
             EventKind::RunFailed { .. } => Progress::Cut,
@@ -191,13 +186,11 @@ impl ActiveRun {
         None
     }
 
-    /// Notes what was sent of a text.
+    /// Ends the flow of a text, which is then in the messages that the client has.
     fn catch_up(&mut self) {
-        let Some(flow) = &mut self.flow else { return };
-        let Some(text) = flow.take_unnoted() else {
-            return;
-        };
-        lock(&self.run.shown).apply(&text);
+        if let Some(flow) = self.flow.take() {
+            flow.put_back(&mut lock(&self.run.shown));
+        }
     }
 
     fn keep(&mut self, progress: Progress) {
@@ -241,14 +234,17 @@ impl ActiveRun {
     /// Translates an event without callbacks or layers. Nearly every event is another piece of the
     /// same entity and is emitted at once.
     fn pass(&mut self, event: stream::Event) -> Option<Event> {
-        let Some(flow) = Flow::of(&event) else {
+        let Some(mut flow) = Flow::of(&event) else {
             self.translate(event);
             return None;
         };
         let piece = translate_piece(event.kind, flow.subagent.clone())?;
         if self.order.goes_on(&piece) {
-            lock(&self.run.shown).apply(&piece);
-            self.flow = Some(flow);
+            let mut shown = lock(&self.run.shown);
+            shown.apply(&piece);
+            let flows = flow.take_text(&mut shown);
+            drop(shown);
+            self.flow = flows.then_some(flow);
             return Some(piece);
         }
         self.translated.push(piece);

@@ -13,7 +13,7 @@ use tower_agent::{AgentRequest, Error, Request, Resolution};
 use crate::error::DbosError;
 use crate::run_handle::RunHandle;
 use crate::submission::{Label, Submission, answers};
-use tower_agent_durable::journal::{Input, JournalError, RunEnd, RunStatus, Runs};
+use tower_agent_durable::journal::{Input, JournalError, RunEnd, RunKey, RunStatus, Runs};
 
 /// The application name of these workflows in DBOS.
 pub(crate) const APPLICATION: &str = "tower-agent";
@@ -64,7 +64,8 @@ impl Engine {
     /// Starts a run, which the next free worker with this agent executes.
     ///
     /// The same request of the same [run](AgentRequest::with_run_id) is one run: started again, it
-    /// returns that run. If it has failed, it continues with the call that failed.
+    /// returns that run. If it has failed, it continues with the call that failed. The run belongs to the user
+    /// of the [key](RunKey::request) that made the request, if one did.
     ///
     /// # Errors
     ///
@@ -77,9 +78,9 @@ impl Engine {
         request: impl Into<AgentRequest>,
     ) -> Result<RunHandle, DbosError> {
         let input = saved(&request.into())?;
-        let earlier = self.submissions(input.request.run_id()).await?;
-        self.check_not_cancelled(input.request.run_id(), &earlier)
-            .await?;
+        let key = input.key();
+        let earlier = self.submissions(&key).await?;
+        self.check_not_cancelled(&key, &earlier).await?;
         let Some(last) = earlier.last() else {
             return self.submit(agent, &input, 1).await;
         };
@@ -87,7 +88,7 @@ impl Engine {
             .iter()
             .rfind(|submission| submission.label.request == input.fingerprint);
         match same {
-            None => Err(other_request(input.request.run_id())),
+            None => Err(other_request(&key)),
             // A failed workflow of DBOS is over, so another try is a new one. An earlier request than the last
             // is not tried again, since the run has gone on from it.
             Some(same) if same.label.number == last.label.number && same.has_failed() => {
@@ -112,22 +113,23 @@ impl Engine {
     /// [`Cancelled`](JournalError::Cancelled) if it was cancelled.
     pub async fn resume(
         &self,
-        run: &str,
+        run: impl Into<RunKey>,
         resolutions: impl IntoIterator<Item = Resolution>,
     ) -> Result<RunHandle, DbosError> {
+        let key = run.into();
         let resolutions = Vec::from_iter(resolutions);
         let answers = answers(&resolutions)?;
-        let earlier = self.submissions(run).await?;
-        self.check_not_cancelled(run, &earlier).await?;
-        let last = earlier.last().ok_or_else(|| unknown(run))?;
+        let earlier = self.submissions(&key).await?;
+        self.check_not_cancelled(&key, &earlier).await?;
+        let last = earlier.last().ok_or_else(|| unknown(&key))?;
         if last.is_open() {
             // The latest request is not done. It is this one, delivered again, or the run has to end first.
             if last.answers(&answers) {
                 return Ok(self.handle(&last.label));
             }
-            return Err(other_request(run));
+            return Err(other_request(&key));
         }
-        let interrupts = self.runs.get(run).await?.interrupts;
+        let interrupts = self.runs.get(&key).await?.interrupts;
         let not_asked = resolutions
             .iter()
             .find(|resolution| interrupts.iter().all(|open| open.id != resolution.id));
@@ -136,14 +138,14 @@ impl Engine {
             |answer: &&Resolution| interrupts.iter().any(|open| open.is_late(answer, now));
         if let Some(late) = resolutions.iter().find(is_late) {
             let interrupt = late.id.clone();
-            let run = run.into();
+            let run = key.run;
             return Err(JournalError::Expired { run, interrupt }.into());
         }
         // Either all resolutions are of open interrupts, or this is the request that failed, whose interrupts
         // are closed.
         let is_answer = not_asked.is_none() && !resolutions.is_empty();
         if is_answer || last.has_failed() && last.answers(&answers) {
-            let request = self.runs.request(run).await?.with_resolutions(resolutions);
+            let request = self.runs.request(&key).await?.with_resolutions(resolutions);
             let input = Input::new(&request)?;
             return self.submit(&last.agent, &input, next(last)).await;
         }
@@ -155,7 +157,7 @@ impl Engine {
             return Ok(self.handle(&delivered.label));
         }
         Err(DbosError::NotAsked {
-            run: run.into(),
+            run: key.run,
             interrupt: not_asked
                 .map(|resolution| resolution.id.clone())
                 .unwrap_or_default(),
@@ -167,9 +169,10 @@ impl Engine {
     /// # Errors
     ///
     /// Fails with [`UnknownRun`](JournalError::UnknownRun) if the run was not started.
-    pub async fn get(&self, run: &str) -> Result<RunHandle, DbosError> {
-        let submissions = self.submissions(run).await?;
-        let last = submissions.last().ok_or_else(|| unknown(run))?;
+    pub async fn get(&self, run: impl Into<RunKey>) -> Result<RunHandle, DbosError> {
+        let key = run.into();
+        let submissions = self.submissions(&key).await?;
+        let last = submissions.last().ok_or_else(|| unknown(&key))?;
         Ok(self.handle(&last.label))
     }
 
@@ -179,15 +182,12 @@ impl Engine {
     /// # Errors
     ///
     /// Fails with [`UnknownRun`](JournalError::UnknownRun) if the run was not started.
-    pub async fn cancel(&self, run: &str) -> Result<(), DbosError> {
-        let submissions = self.submissions(run).await?;
+    pub async fn cancel(&self, run: impl Into<RunKey>) -> Result<(), DbosError> {
+        let key = run.into();
+        let submissions = self.submissions(&key).await?;
         // In this order: a worker that begins in between sees one of them.
-        for submission in &submissions {
-            if submission.is_open() {
-                self.cancel_workflow(&submission.label.workflow()).await?;
-            }
-        }
-        match self.runs.cancel(run).await {
+        self.cancel_open(&submissions).await?;
+        match self.runs.cancel(&key).await {
             // No worker has begun.
             Err(JournalError::UnknownRun { .. }) if !submissions.is_empty() => Ok(()),
             cancelled => Ok(cancelled?),
@@ -200,19 +200,44 @@ impl Engine {
     /// # Errors
     ///
     /// Fails with [`UnknownRun`](JournalError::UnknownRun) if the run was not started.
-    pub async fn delete(&self, run: &str) -> Result<(), DbosError> {
-        let submissions = self.submissions(run).await?;
-        // A request that is open could be made again by another worker in between.
-        for submission in &submissions {
-            if submission.is_open() {
-                self.cancel_workflow(&submission.label.workflow()).await?;
-            }
-        }
-        match self.runs.delete(run).await {
+    pub async fn delete(&self, run: impl Into<RunKey>) -> Result<(), DbosError> {
+        let key = run.into();
+        let submissions = self.submissions(&key).await?;
+        self.cancel_open(&submissions).await?;
+        match self.runs.delete(&key).await {
             // No worker has begun.
             Err(JournalError::UnknownRun { .. }) if !submissions.is_empty() => {}
             deleted => deleted?,
         }
+        self.delete_submissions(&submissions).await
+    }
+
+    /// Deletes everything of a user: the runs with their requests and steps, and what the database of the
+    /// journal has besides, such as sessions and threads. Workers that make one of the runs stop before their
+    /// next step. Returns the number of runs, sessions and threads in the journal's database.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the database does, and if the user is an empty text.
+    pub async fn delete_user(&self, user: &str) -> Result<u64, DbosError> {
+        let submissions = self.matching(&Label::pattern_of_user(user)).await?;
+        self.cancel_open(&submissions).await?;
+        let deleted = self.runs.delete_user(user).await?;
+        self.delete_submissions(&submissions).await?;
+        Ok(deleted)
+    }
+
+    /// Cancels the requests that are open: another worker could make them again before they are deleted.
+    async fn cancel_open(&self, submissions: &[Submission]) -> Result<(), DbosError> {
+        for submission in submissions {
+            if submission.is_open() {
+                self.cancel_workflow(&submission.label.workflow()).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn delete_submissions(&self, submissions: &[Submission]) -> Result<(), DbosError> {
         let workflows: Vec<_> = submissions
             .iter()
             .map(|submission| submission.label.workflow())
@@ -237,17 +262,14 @@ impl Engine {
     /// # Errors
     ///
     /// Fails if the database does.
-    pub async fn take_over(&self, worker: &str) -> Result<Vec<String>, DbosError> {
+    pub async fn take_over(&self, worker: &str) -> Result<Vec<RunKey>, DbosError> {
         let system = system(&self.url, false).await?;
         let moved = system
             .reenqueue_for_recovery(&[worker], VERSION, INTERNAL_QUEUE)
             .await;
         system.close().await;
         let moved = moved.map_err(DbosError::engine)?;
-        Ok(moved
-            .iter()
-            .map(|workflow| run_of(workflow).to_owned())
-            .collect())
+        Ok(moved.iter().map(|workflow| run_of(workflow)).collect())
     }
 
     pub(crate) fn url(&self) -> &str {
@@ -331,14 +353,18 @@ impl Engine {
     }
 
     fn handle(&self, label: &Label) -> RunHandle {
-        RunHandle::new(self.client.clone(), label.run.clone(), label.workflow())
+        RunHandle::new(self.client.clone(), label.key(), label.workflow())
     }
 
     /// Returns the requests of a run, in order.
-    async fn submissions(&self, run: &str) -> Result<Vec<Submission>, DbosError> {
-        let pattern = Label::pattern(run);
+    async fn submissions(&self, run: &RunKey) -> Result<Vec<Submission>, DbosError> {
+        self.matching(&Label::pattern(run)).await
+    }
+
+    /// Returns the requests with these attributes, in order.
+    async fn matching(&self, pattern: &str) -> Result<Vec<Submission>, DbosError> {
         let filter = WorkflowFilter {
-            attributes: Some(&pattern),
+            attributes: Some(pattern),
             ..without_payload()
         };
         let found = self
@@ -354,7 +380,7 @@ impl Engine {
 
     async fn check_not_cancelled(
         &self,
-        run: &str,
+        run: &RunKey,
         earlier: &[Submission],
     ) -> Result<(), DbosError> {
         let is_cancelled = match self.runs.get(run).await {
@@ -368,7 +394,8 @@ impl Engine {
                 .iter()
                 .any(|submission| submission.status == WorkflowStatus::Cancelled);
         if is_cancelled {
-            return Err(JournalError::Cancelled { run: run.into() }.into());
+            let run = run.run.clone();
+            return Err(JournalError::Cancelled { run }.into());
         }
         Ok(())
     }
@@ -410,13 +437,14 @@ impl Engine {
         if stored.is_some_and(|stored| stored.label.request == label.request) {
             return Ok(self.handle(&label));
         }
-        Err(other_request(input.request.run_id()))
+        Err(other_request(&input.key()))
     }
 }
 
 /// Returns the run of a workflow.
-fn run_of(workflow: &str) -> &str {
-    workflow.rsplit_once('/').map_or(workflow, |(run, _)| run)
+pub(crate) fn run_of(workflow: &str) -> RunKey {
+    let key = workflow.rsplit_once('/').map_or(workflow, |(key, _)| key);
+    RunKey::from_text(key)
 }
 
 /// Returns the name of an agent's queue.
@@ -447,13 +475,16 @@ fn without_payload<'a>() -> WorkflowFilter<'a> {
 
 /// Fails for a request that another process would get without some of its parts.
 fn saved(request: &AgentRequest) -> Result<Input, DbosError> {
+    // The key is in the workflow's id.
+    let mut extensions = request.extensions().clone();
+    extensions.remove::<RunKey>();
     let what = if !request.tools().is_empty() {
         "the tools"
     } else if request.answer_format().is_some() {
         "the answer format"
     } else if request.has_callbacks() {
         "the callbacks"
-    } else if !request.extensions().is_empty() || !request.context().extensions().is_empty() {
+    } else if !extensions.is_empty() || !request.context().extensions().is_empty() {
         "the extensions"
     } else {
         return Ok(Input::new(request)?);
@@ -465,12 +496,14 @@ fn next(last: &Submission) -> u32 {
     last.label.number.saturating_add(1)
 }
 
-fn unknown(run: &str) -> DbosError {
-    JournalError::UnknownRun { run: run.into() }.into()
+fn unknown(key: &RunKey) -> DbosError {
+    let run = key.run.clone();
+    JournalError::UnknownRun { run }.into()
 }
 
-fn other_request(run: &str) -> DbosError {
-    DbosError::OtherRequest { run: run.into() }
+fn other_request(key: &RunKey) -> DbosError {
+    let run = key.run.clone();
+    DbosError::OtherRequest { run }
 }
 
 impl fmt::Debug for Engine {

@@ -66,6 +66,9 @@
 //! [`NonDeterminism`](tower_agent_durable::journal::JournalError::NonDeterminism). Start it again, and a worker with the
 //! right version may get it.
 //!
+//! A run belongs to the user of its [key](tower_agent_durable::journal::RunKey::request): two users may give their
+//! runs the same id.
+//!
 //! A run that an engine has started belongs to the engine: do not call an agent with the same run id.
 //!
 //! # In the database
@@ -76,7 +79,8 @@
 //! machine that stalls in the middle of a write keeps others out until the server ends its session.
 //!
 //! Requests stay there until the run is deleted with [`delete`](Engine::delete), which deletes it in the
-//! journal as well. `delete_ended` and `delete_user` of the journal leave the requests of DBOS where they are.
+//! journal as well, or with all of its user by [`delete_user`](Engine::delete_user). `delete_ended` and
+//! `delete_user` of the journal alone leave the requests of DBOS where they are.
 //!
 //! Leave the server's `synchronous_commit` on. If it is off, a server that crashes may lose the latest
 //! writes of DBOS: a request that was started, which then runs only if it is started again, or the end of

@@ -10,7 +10,7 @@ use tower_agent::callback::Bundle;
 use tower_agent::stream::Event;
 use tower_agent::{Action, Agent, AgentRequest, AgentResponse, Callback, Error, Request, Result};
 
-use crate::engine::Engine;
+use crate::engine::{Engine, run_of};
 use crate::error::DbosError;
 use tower_agent_durable::StoreError;
 use tower_agent_durable::journal::{JournalError, OpenRun, RunEnd};
@@ -35,7 +35,8 @@ pub(crate) async fn make(
         engine: engine.clone(),
         workflow: workflow.clone(),
     };
-    let request = AgentRequest::from(request).with_callbacks(Bundle::new().on_agent(here));
+    let request = run_of(&workflow).request(AgentRequest::from(request));
+    let request = request.with_callbacks(Bundle::new().on_agent(here));
     let result = match &events {
         None => agent.run(request).await,
         Some(events) => stream(&agent, request, events).await,

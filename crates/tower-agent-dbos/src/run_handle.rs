@@ -1,26 +1,25 @@
 use std::fmt;
-use std::sync::Arc;
 
 use dbos::{Client, WorkflowHandle};
 use tower_agent::Error;
 
 use crate::error::DbosError;
-use tower_agent_durable::journal::{JournalError, RunEnd};
+use tower_agent_durable::journal::{JournalError, RunEnd, RunKey};
 
 /// A request of a run, which a worker makes. Created by [`Engine::start`](super::Engine::start),
 /// [`resume`](super::Engine::resume) and [`get`](super::Engine::get).
 #[derive(Clone)]
 pub struct RunHandle {
     client: Client,
-    run: Arc<str>,
+    key: RunKey,
     workflow: String,
 }
 
 impl RunHandle {
-    pub(crate) fn new(client: Client, run: Arc<str>, workflow: String) -> Self {
+    pub(crate) fn new(client: Client, key: RunKey, workflow: String) -> Self {
         Self {
             client,
-            run,
+            key,
             workflow,
         }
     }
@@ -28,7 +27,13 @@ impl RunHandle {
     /// Returns the run's id.
     #[must_use]
     pub fn run_id(&self) -> &str {
-        &self.run
+        &self.key.run
+    }
+
+    /// Returns the run's key.
+    #[must_use]
+    pub fn key(&self) -> &RunKey {
+        &self.key
     }
 
     /// Waits until the request has been made, and returns how it has ended. It may be asked again.
@@ -45,7 +50,7 @@ impl RunHandle {
             // The agent's error is the end of the run. Every other one is a failure to learn the end.
             Err(dbos::Error::Application(error)) => Ok(RunEnd::Failed(error)),
             Err(dbos::Error::WorkflowCancelled { .. }) => Err(JournalError::Cancelled {
-                run: self.run.clone(),
+                run: self.key.run.clone(),
             }
             .into()),
             Err(error) => Err(DbosError::engine(error)),
@@ -56,7 +61,7 @@ impl RunHandle {
 impl fmt::Debug for RunHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RunHandle")
-            .field("run", &self.run)
+            .field("run", &self.key.run)
             .finish_non_exhaustive()
     }
 }

@@ -9,7 +9,7 @@ use tower_agent::Resolution;
 
 use crate::error::DbosError;
 use tower_agent_durable::StoreError;
-use tower_agent_durable::journal::{Fingerprint, Input, JournalError};
+use tower_agent_durable::journal::{Fingerprint, Input, JournalError, RunKey};
 
 /// The key of the label among the attributes of a workflow.
 const KEY: &str = "tower_agent";
@@ -19,6 +19,8 @@ const KEY: &str = "tower_agent";
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Label {
     pub(crate) run: Arc<str>,
+    /// The user whom the run belongs to.
+    pub(crate) user: Option<Arc<str>>,
     pub(crate) number: u32,
     /// The request.
     pub(crate) request: Fingerprint,
@@ -30,6 +32,7 @@ impl Label {
     pub(crate) fn new(input: &Input, number: u32) -> Result<Self, DbosError> {
         Ok(Self {
             run: input.request.run_id().into(),
+            user: input.user.clone(),
             number,
             request: input.fingerprint.clone(),
             answers: answers(input.request.resolutions())?,
@@ -38,7 +41,12 @@ impl Label {
 
     /// Returns the workflow's id. It is the same for the same request of a run, so that DBOS makes it once.
     pub(crate) fn workflow(&self) -> String {
-        format!("{}/{}", self.run, self.number)
+        format!("{}/{}", self.key().to_text(), self.number)
+    }
+
+    /// Returns the key of the run.
+    pub(crate) fn key(&self) -> RunKey {
+        RunKey::new(self.run.clone()).with_user(self.user.clone())
     }
 
     pub(crate) fn attributes(&self) -> Result<Map<String, Value>, DbosError> {
@@ -48,8 +56,13 @@ impl Label {
     }
 
     /// Returns the attributes that every request of a run has, as a filter.
-    pub(crate) fn pattern(run: &str) -> String {
-        json!({ KEY: { "run": run } }).to_string()
+    pub(crate) fn pattern(run: &RunKey) -> String {
+        json!({ KEY: { "run": run.run, "user": run.user } }).to_string()
+    }
+
+    /// Returns the attributes that every request of a user's runs has, as a filter.
+    pub(crate) fn pattern_of_user(user: &str) -> String {
+        json!({ KEY: { "user": user } }).to_string()
     }
 }
 

@@ -1,4 +1,5 @@
-//! Sessions and durable runs of agents, in SQLite or PostgreSQL.
+//! Sessions and durable runs of agents, in SQLite or PostgreSQL. What is stored is not encrypted: see
+//! [how to encrypt the disk](guide::deployment#encryption).
 //!
 //! ```text
 //! SessionLayer      ->  AgentRequest with its conversation, which is stored after the run
@@ -18,9 +19,9 @@
 //! | lost machines are detected by | your own health checks | the server |
 //!
 //! `Sqlite` is for one machine and needs no server; `Postgres` (feature `postgres`) is for several.
-//! Neither encrypts what it stores: use an encrypted disk, or a server that encrypts. Both create their tables when they are opened, under names that start with `tower_agent_`, so
-//! that a database can be shared with other data. A clone shares the connections, and one database
-//! serves everything in this crate.
+//! Both create their tables when they are opened, under names that start with `tower_agent_`, so that a database
+//! can be shared with other data. A clone shares the connections, and one database serves everything in this
+//! crate.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Tests and examples may; the library may not.

@@ -53,11 +53,13 @@ pub struct UserRun {
     pub agent: String,
     /// The time of the first start, in milliseconds since 1970.
     pub started_at: i64,
-    /// The requests.
+    /// The requests, without their messages.
     pub requests: Vec<Json>,
+    /// The messages of the latest request that are in no session.
+    pub messages: Vec<Json>,
     /// The stored results of the steps.
     pub steps: Vec<Json>,
-    /// The current end, if the run has one.
+    /// The current end of a run that waits or has failed.
     pub end: Option<Json>,
 }
 
@@ -66,6 +68,9 @@ const RUNS: &str = "\
     ORDER BY started_at DESC, run";
 
 const REQUESTS: &str = "SELECT request FROM tower_agent_run_inputs WHERE run = $1 ORDER BY number";
+
+const MESSAGES: &str =
+    "SELECT message FROM tower_agent_run_messages WHERE run = $1 ORDER BY position";
 
 const STEPS: &str = "\
     SELECT record FROM tower_agent_run_steps WHERE run = $1 AND record IS NOT NULL \
@@ -122,6 +127,7 @@ async fn runs(database: &impl Sql, user: &str) -> Result<Vec<UserRun>, StoreErro
             agent: row.text("agent")?.to_owned(),
             started_at: row.number("started_at")?,
             requests: column(database.read(REQUESTS, &[id.into()]).await?, "request")?,
+            messages: column(database.read(MESSAGES, &[id.into()]).await?, "message")?,
             steps: column(database.read(STEPS, &[id.into()]).await?, "record")?,
             end: row.optional_text("ended")?.map(json).transpose()?,
         });
@@ -129,7 +135,7 @@ async fn runs(database: &impl Sql, user: &str) -> Result<Vec<UserRun>, StoreErro
     Ok(runs)
 }
 
-async fn delete(database: &impl Sql, user: &str) -> Result<u64, StoreError> {
+pub(crate) async fn delete(database: &dyn Sql, user: &str) -> Result<u64, StoreError> {
     check(user)?;
     let mut tx = database.begin(Wait::Limited).await?;
     let sessions = tx.execute(DELETE_SESSIONS, &[user.into()]).await?;

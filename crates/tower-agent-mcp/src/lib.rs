@@ -7,6 +7,8 @@
 //! | feature | adds |
 //! |---|---|
 //! | `client` | `client`: the tools of an MCP server as an agent's tools |
+//! | `oauth` | `client::oauth`: authorization of a client |
+//! | `opentelemetry` | trace context in `_meta`, of clients and servers |
 //! | `server` | `server`: agents and tools served as an MCP server |
 //!
 //! It uses [rmcp](https://docs.rs/rmcp), the official SDK, whose types are not in its signatures.
@@ -34,6 +36,8 @@ mod lock;
 mod progress;
 #[cfg(feature = "server")]
 pub mod server;
+#[cfg(any(feature = "client", feature = "server"))]
+mod trace;
 
 #[cfg(any(feature = "client", feature = "server"))]
 pub use self::progress::PROGRESS;

@@ -6,6 +6,10 @@
 //! | a provider is down, or a conversation is too long for a model | [`fallback`] |
 //! | a provider or a tool is down, and each call waits for it | [`circuit_breaker`] |
 //! | a provider limits requests or tokens a minute, or tenants share one key | [`rate_limit`] |
+//! | a provider's capacity is not known, or changes | [`adaptive_concurrency`] |
+//! | there are several keys, regions or hosts | [`pool`] |
+//! | some calls take much longer to begin than others | [`hedge`] |
+//! | the model depends on the request | [`router`] |
 //! | equal calls are made again and again, or at the same time | [`cache`] |
 //! | a call hangs or stalls | [`timeout`] |
 //! | a model makes the same tool call again and again | [`loop_guard`] |
@@ -70,10 +74,12 @@
 struct Readme;
 
 mod estimate;
+mod first_output;
 mod lock;
 mod predicate;
 mod reveal;
 
+pub mod adaptive_concurrency;
 pub mod approval;
 pub mod budget;
 #[cfg(feature = "cache")]
@@ -84,9 +90,13 @@ pub mod context_window;
 pub mod fallback;
 pub mod flow;
 pub mod guardrail;
+pub mod hedge;
 pub mod loop_guard;
+#[cfg(feature = "pool")]
+pub mod pool;
 pub mod rate_limit;
 #[cfg(feature = "redact")]
 pub mod redact;
 pub mod retry;
+pub mod router;
 pub mod timeout;

@@ -10,8 +10,8 @@ use crate::names::attribute;
 
 /// Returns instructions, messages and tools of a request.
 pub(crate) fn input(request: &ModelRequest) -> Vec<KeyValue> {
-    let messages: Vec<_> = request.messages().iter().map(message).collect();
-    let mut attributes = vec![KeyValue::new(attribute::INPUT_MESSAGES, text(messages))];
+    let messages = messages(request.messages());
+    let mut attributes = vec![KeyValue::new(attribute::INPUT_MESSAGES, messages)];
     if let Some(instructions) = request.instructions() {
         let part = json!({ "type": "text", "content": instructions });
         attributes.push(KeyValue::new(
@@ -40,6 +40,11 @@ pub(crate) fn output(response: &ModelResponse) -> String {
     // The conventions have deprecated it, but readers of older revisions drop a message without.
     output["finish_reason"] = response.finish_reason().to_string().into();
     text(vec![output])
+}
+
+/// Returns messages as the conventions write them.
+pub(crate) fn messages<'a>(list: impl IntoIterator<Item = &'a Message>) -> String {
+    text(list.into_iter().map(message).collect())
 }
 
 fn text(list: Vec<Value>) -> String {

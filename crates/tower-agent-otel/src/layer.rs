@@ -56,9 +56,12 @@ where
     }
 
     fn call(&mut self, mut request: R) -> Self::Future {
-        let call = OpenCall::begin(&mut request, self.telemetry.clone());
+        let call = OpenCall::begin(&mut request, &self.telemetry);
         // Services may do their work in `call` already, and its spans are children of this one.
-        let inner = call.inside(|| self.inner.call(request));
+        let inner = match &call {
+            Some(call) => call.inside(|| self.inner.call(request)),
+            None => self.inner.call(request),
+        };
         ResponseFuture {
             inner: Some(inner),
             call,
@@ -72,7 +75,8 @@ pin_project! {
         // `None` once it has ended.
         #[pin]
         inner: Option<F>,
-        call: OpenCall<R>,
+        // `None` for a call that nobody hears of. Boxed, so that such a call has no room for it.
+        call: Option<Box<OpenCall<R>>>,
     }
 
     impl<F, R: Recorded> PinnedDrop for ResponseFuture<F, R> {
@@ -80,8 +84,10 @@ pin_project! {
             let mut this = this.project();
             // Destructors of a cancelled call may emit events, and these belong to its span:
             // `inner` has to go before `call`, whose drop ends the span.
-            if this.inner.is_some() {
-                this.call.inside(|| this.inner.set(None));
+            if let Some(call) = this.call
+                && this.inner.is_some()
+            {
+                call.inside(|| this.inner.set(None));
             }
         }
     }
@@ -96,13 +102,16 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
-        let result = ready!(this.call.inside(|| match this.inner.as_mut().as_pin_mut() {
-            Some(inner) => inner.poll(cx),
-            None => Poll::Pending,
-        }));
+        let Some(inner) = this.inner.as_mut().as_pin_mut() else {
+            return Poll::Pending;
+        };
+        let Some(call) = this.call else {
+            return inner.poll(cx);
+        };
+        let result = ready!(call.inside(|| inner.poll(cx)));
         // For the same reason as in `drop`: destructors run while the span is open.
-        this.call.inside(|| this.inner.set(None));
-        this.call.end(&result);
+        call.inside(|| this.inner.set(None));
+        call.end(&result);
         Poll::Ready(result)
     }
 }

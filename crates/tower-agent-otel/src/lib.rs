@@ -90,6 +90,27 @@
 //! models of `tower-agent-providers` do; for others set
 //! [`provider_name`](OpenTelemetry::provider_name) and the model in the settings.
 //!
+//! What a sampler decides by is set when a span starts: the operation, the names and the conversation, and
+//! for a model call the provider, the model and the server that the agent's last call reached, since a model
+//! tells them when it is called. The first call of an agent has them from its end on, and so has one that
+//! reaches another model than the call before.
+//!
+//! A run that is resumed, or goes on with a later message, has the
+//! [conversation id](OpenTelemetry::conversation_id) of the run before.
+//!
+//! The tokens of an agent's span are the sum of those inside it, sub-agents included. Some backends add up
+//! the tokens of all spans; for those that know OpenInference, an agent's span says that it has none of its
+//! own.
+//!
+//! # Trace context
+//!
+//! A model call over HTTP carries the trace if the model's HTTP client is in a [`PropagateContextLayer`].
+//!
+//! # Cost
+//!
+//! A program without a subscriber, and without a global meter provider at the time when the agent is built,
+//! pays only for the layers: a call that nobody hears of records nothing, and its deltas pass unseen.
+//!
 //! # Metrics
 //!
 //! | metric | of |
@@ -103,7 +124,7 @@
 //! | `gen_ai.invoke_agent.inference_calls`, `.tool_calls` | calls that one agent has made itself |
 //!
 //! Tokens are counted where the model answers, and nowhere else: a response of a callback has none,
-//! and neither agents nor teams repeat those of their model calls.
+//! and neither agents nor teams count those of their model calls again.
 //!
 //! # Exceptions
 //!
@@ -116,8 +137,12 @@
 //! Instructions, messages, tools, arguments, results and the texts of errors are recorded only with
 //! [`record_content`](OpenTelemetry::record_content). They are what
 //! [redaction](https://docs.rs/tower-agent-middleware/latest/tower_agent_middleware/redact) lets through: the
-//! input is what the model was sent, and everything else what leaves the outermost callback. The
-//! agents' spans have no content, because their input has not passed any callback.
+//! input is what the model was sent, and everything else what leaves the outermost callback.
+//!
+//! An agent's span has what was asked and answered: the messages that its first model call has sent, and its
+//! response, if that is the response of a model call inside it. Another response was written by a callback
+//! of the agent, and redaction may be outside that one. `input.value` and `output.value` are their texts, by
+//! which backends that know OpenInference list traces.
 //!
 //! # Conventions
 //!
@@ -139,10 +164,13 @@ mod metrics;
 mod names;
 mod open_call;
 mod open_telemetry;
+mod propagate;
 mod recorded;
+mod target;
 mod telemetry;
 
 pub use self::open_telemetry::OpenTelemetry;
+pub use self::propagate::{PropagateContext, PropagateContextLayer};
 
 /// The README's example, so that it compiles.
 #[cfg(doctest)]

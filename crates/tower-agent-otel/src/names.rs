@@ -14,6 +14,7 @@ pub(crate) mod operation {
 pub(crate) mod attribute {
     /// Of this crate: the conventions have no attribute for it.
     pub(crate) const WAITING: &str = "tower_agent.waiting";
+    pub(crate) const AGENT_DESCRIPTION: &str = "gen_ai.agent.description";
     pub(crate) const AGENT_NAME: &str = "gen_ai.agent.name";
     pub(crate) const CONVERSATION_ID: &str = "gen_ai.conversation.id";
     pub(crate) const ERROR_TYPE: &str = "error.type";
@@ -31,8 +32,11 @@ pub(crate) mod attribute {
     pub(crate) const REQUEST_TEMPERATURE: &str = "gen_ai.request.temperature";
     pub(crate) const REQUEST_TOP_P: &str = "gen_ai.request.top_p";
     pub(crate) const RESPONSE_FINISH_REASONS: &str = "gen_ai.response.finish_reasons";
+    pub(crate) const RESPONSE_ID: &str = "gen_ai.response.id";
     pub(crate) const RESPONSE_MODEL: &str = "gen_ai.response.model";
     pub(crate) const RESPONSE_TIME_TO_FIRST_CHUNK: &str = "gen_ai.response.time_to_first_chunk";
+    pub(crate) const SERVER_ADDRESS: &str = "server.address";
+    pub(crate) const SERVER_PORT: &str = "server.port";
     pub(crate) const SYSTEM_INSTRUCTIONS: &str = "gen_ai.system_instructions";
     pub(crate) const TOKEN_MODALITY: &str = "gen_ai.token.modality";
     pub(crate) const TOOL_CALL_ARGUMENTS: &str = "gen_ai.tool.call.arguments";
@@ -48,6 +52,17 @@ pub(crate) mod attribute {
     pub(crate) const USAGE_OUTPUT: &str = "gen_ai.usage.output_tokens";
     pub(crate) const USAGE_REASONING: &str = "gen_ai.usage.reasoning.output_tokens";
     pub(crate) const WORKFLOW_NAME: &str = "gen_ai.workflow.name";
+}
+
+/// Names of the OpenInference conventions, by which some backends list traces.
+pub(crate) mod openinference {
+    pub(crate) const INPUT_VALUE: &str = "input.value";
+    pub(crate) const OUTPUT_VALUE: &str = "output.value";
+    pub(crate) const TOKENS: [&str; 3] = [
+        "llm.token_count.prompt",
+        "llm.token_count.completion",
+        "llm.token_count.total",
+    ];
 }
 
 pub(crate) mod metric {
@@ -112,9 +127,11 @@ pub(crate) const NO_RESPONSE: &str = "error";
 /// Returns the conventions' name of a provider, which may have several protocols.
 pub(crate) fn provider(name: &'static str) -> &'static str {
     match name {
+        "bedrock" => "aws.bedrock",
         "gemini" | "gemini_interactions" => "gcp.gemini",
         "mistral" => "mistral_ai",
         "openai_responses" => "openai",
+        "vertex_ai" => "gcp.vertex_ai",
         "xai" => "x_ai",
         other => other,
     }

@@ -23,33 +23,32 @@ pub(crate) struct OpenCall<R: Recorded> {
 }
 
 impl<R: Recorded> OpenCall<R> {
-    pub(crate) fn begin(request: &mut R, telemetry: Arc<Telemetry>) -> Self {
-        let span = R::span(request, &telemetry);
+    /// Begins a call; returns `None` if nobody hears of it.
+    pub(crate) fn begin(request: &mut R, telemetry: &Arc<Telemetry>) -> Option<Box<Self>> {
+        let (span, expected) = R::span(request, telemetry);
+        if span.is_disabled() && !telemetry.is_metered() && !are_failures_received() {
+            return None;
+        }
         let mut context = span.context();
         if !context.span().span_context().is_valid() {
             // Without a subscriber that exports, the span has no context. Keeping the caller's
             // leaves a trace that `opentelemetry` alone has begun unbroken.
             context = Context::current();
         }
-        let record = R::begin(request, &telemetry, &mut context);
+        let record = R::begin(request, expected, telemetry, &mut context);
         let call = Self {
-            telemetry,
+            telemetry: telemetry.clone(),
             record,
             span,
             context,
             began: Instant::now(),
             has_ended: false,
         };
-        // Attributes cost allocations, and the user's function runs for the id: not for a span
-        // that is filtered out or not sampled.
+        // Attributes cost allocations: not for a span that is filtered out or not sampled.
         if let Some(span) = call.recording() {
-            let run = request.context();
-            if let Some(id) = call.telemetry.conversation_id(run) {
-                span.set_attribute(KeyValue::new(attribute::CONVERSATION_ID, id));
-            }
             R::describe(request, &call.telemetry, &span);
         }
-        call
+        Some(Box::new(call))
     }
 
     /// Returns the span, if it is recorded.
@@ -129,6 +128,11 @@ impl<R: Recorded> OpenCall<R> {
         // may hold one for as long as it runs.
         span.end();
     }
+}
+
+/// Returns whether somebody receives the events of failed calls, which have a level of their own.
+fn are_failures_received() -> bool {
+    tracing::event_enabled!(target: "tower_agent_otel", tracing::Level::WARN)
 }
 
 fn error_type_of(error: &Error) -> Option<&'static str> {

@@ -9,7 +9,8 @@ use tower_agent::callback::Bundle;
 
 use crate::calls::Innermost;
 use crate::layer::OpenTelemetryLayer;
-use crate::names::{SCOPE, UNKNOWN_PROVIDER};
+use crate::metrics;
+use crate::names::SCOPE;
 use crate::telemetry::{IdOf, Telemetry};
 
 /// Spans and metrics of every call of a tree of agents, as a [`Bundle`]. See the [crate](crate) for
@@ -38,7 +39,7 @@ use crate::telemetry::{IdOf, Telemetry};
 #[must_use = "it records nothing until an agent has it"]
 pub struct OpenTelemetry {
     has_content: bool,
-    provider: Cow<'static, str>,
+    provider: Option<Cow<'static, str>>,
     conversation_id: Option<Arc<IdOf>>,
     meter: Option<Meter>,
 }
@@ -48,7 +49,7 @@ impl OpenTelemetry {
     pub fn new() -> Self {
         Self {
             has_content: false,
-            provider: UNKNOWN_PROVIDER.into(),
+            provider: None,
             conversation_id: None,
             meter: None,
         }
@@ -64,13 +65,17 @@ impl OpenTelemetry {
     /// Sets the provider of models that do not [tell](tower_agent::model::ModelTarget) theirs.
     /// Defaults to `unknown`.
     pub fn provider_name(mut self, name: impl Into<Cow<'static, str>>) -> Self {
-        self.provider = name.into();
+        self.provider = Some(name.into());
         self
     }
 
     /// Sets the function that returns the id of a run's conversation, `gen_ai.conversation.id`. It is
-    /// called for each call. Defaults to the [`ConversationId`](tower_agent::context::ConversationId)
+    /// called for each span. Defaults to the [`ConversationId`](tower_agent::context::ConversationId)
     /// of the run, which a server with threads adds.
+    ///
+    /// The id is stored in the [private state](RunContext::private_state), and with it in the checkpoint: a
+    /// run that is resumed is in the same conversation, whether or not it is given the id again. A
+    /// conversation without an id has that of its first run.
     pub fn conversation_id(
         mut self,
         id: impl Fn(&RunContext) -> Option<String> + Send + Sync + 'static,
@@ -80,7 +85,7 @@ impl OpenTelemetry {
     }
 
     /// Sets the provider of the meter. Defaults to the global one at the time when an agent gets
-    /// this.
+    /// this; if the program has set none by then, nothing is measured.
     pub fn meter_provider(mut self, provider: &dyn MeterProvider) -> Self {
         self.meter = Some(provider.meter(SCOPE));
         self
@@ -101,12 +106,16 @@ impl From<OpenTelemetry> for Bundle {
             conversation_id,
             meter,
         } = telemetry;
+        // Only of the global one: a meter that was given is to be used.
+        let is_global = meter.is_none();
         let meter = meter.unwrap_or_else(|| global::meter(SCOPE));
+        let is_unmetered = is_global && metrics::is_noop(&meter);
         let telemetry = Arc::new(Telemetry::new(
             has_content,
-            provider.into_owned(),
+            provider.map(Arc::from),
             conversation_id,
             &meter,
+            is_unmetered,
         ));
         let layer = OpenTelemetryLayer::new(telemetry);
         Self::new()

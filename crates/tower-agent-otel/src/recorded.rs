@@ -12,14 +12,20 @@ use crate::telemetry::Telemetry;
 pub(crate) trait Recorded: Request {
     /// The data of a call in progress, from which its end is recorded.
     type Record: Send;
+    /// What is known about a call when its span starts.
+    type Expected;
 
     /// Creates the span, with the attributes that a sampler decides by: later ones come too late
-    /// for it.
-    fn span(request: &Self, telemetry: &Telemetry) -> Span;
+    /// for it. The attributes are computed only if the span is enabled.
+    fn span(request: &Self, telemetry: &Telemetry) -> (Span, Self::Expected);
 
     /// Begins a call. `context` is the context of everything that runs inside it.
-    fn begin(request: &mut Self, telemetry: &Arc<Telemetry>, context: &mut Context)
-    -> Self::Record;
+    fn begin(
+        request: &mut Self,
+        expected: Self::Expected,
+        telemetry: &Arc<Telemetry>,
+        context: &mut Context,
+    ) -> Self::Record;
 
     /// Sets the attributes of the request that no sampler needs; called for recorded spans only.
     fn describe(request: &Self, telemetry: &Telemetry, span: &SpanRef<'_>);

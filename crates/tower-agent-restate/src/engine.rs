@@ -12,7 +12,7 @@ use crate::ingress::Ingress;
 use crate::run_handle::RunHandle;
 use crate::wire::{Resume, Submit};
 use tower_agent_durable::StoreError;
-use tower_agent_durable::journal::{JournalError, RunInfo, RunStatus};
+use tower_agent_durable::journal::{JournalError, RunInfo, RunKey, RunStatus};
 
 /// The longest timeout: the server forgets idempotency keys after it, and a later try would be a second call.
 const MOST: Duration = Duration::from_secs(600);
@@ -27,16 +27,41 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Creates the client of a server whose ingress has this address, such as `http://restate:8080`. It
-    /// connects when it is used.
+    /// Creates the client of a server whose ingress has this address, such as `https://restate.example.com`
+    /// or `http://restate:8080`. It connects when it is used.
+    ///
+    /// A server is trusted if its certificate has a root that browsers trust, or one of
+    /// [`roots`](Self::roots). Over `http://` nothing is encrypted: use it in a private network.
     ///
     /// # Errors
     ///
-    /// Fails if it is not an address that starts with `http://`.
+    /// Fails with [`Ingress`](RestateError::Ingress) if it is no such address.
     pub fn new(ingress: &str) -> Result<Self, RestateError> {
         Ok(Self {
             ingress: Ingress::new(ingress)?,
         })
+    }
+
+    /// Sets the token that the ingress asks for, which is sent as `Authorization: Bearer`: that of Restate Cloud,
+    /// or of a proxy in front of the server. Defaults to none.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`Ingress`](RestateError::Ingress) if the address does not start with `https://`, since
+    /// anybody on the way could read the token, and if it cannot be sent in a header.
+    pub fn token(self, token: &str) -> Result<Self, RestateError> {
+        let ingress = self.ingress.with_token(token)?;
+        Ok(Self { ingress })
+    }
+
+    /// Trusts servers whose certificate has one of these roots as well: one or more certificates as PEM.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`Ingress`](RestateError::Ingress) if there is no certificate in the text.
+    pub fn roots(self, pem: impl AsRef<[u8]>) -> Result<Self, RestateError> {
+        let ingress = self.ingress.with_roots(pem.as_ref())?;
+        Ok(Self { ingress })
     }
 
     /// Sets how long a call to the server may take with its retries. Then the call fails, and its run stops.
@@ -50,7 +75,8 @@ impl Engine {
     /// Starts a run, which a worker executes with its agent of this name.
     ///
     /// The same request of the same [run](AgentRequest::with_run_id) is one run: started again, it
-    /// returns that run. If it has failed, it continues with the call that failed.
+    /// returns that run. If it has failed, it continues with the call that failed. The run belongs to the user
+    /// of the [key](RunKey::request) that made the request, if one did.
     ///
     /// # Errors
     ///
@@ -62,8 +88,7 @@ impl Engine {
         agent: impl Into<Arc<str>>,
         request: impl Into<AgentRequest>,
     ) -> Result<RunHandle, RestateError> {
-        let request = saved(&request.into())?;
-        let run = Arc::from(request.run_id());
+        let (key, request) = saved(request.into())?;
         // By its content, since a client that repeats a call has no other name for it.
         let hash = hash(&request)?;
         let submit = Submit {
@@ -71,8 +96,8 @@ impl Engine {
             request,
             hash,
         };
-        self.ingress.write::<()>(&run, "submit", &submit).await?;
-        Ok(RunHandle::new(self.ingress.clone(), run))
+        self.ingress.write::<()>(&key, "submit", &submit).await?;
+        Ok(RunHandle::new(self.ingress.clone(), key))
     }
 
     /// Resumes a run that waits, with the resolutions of its [interrupts](RunInfo::interrupts).
@@ -88,7 +113,7 @@ impl Engine {
     /// [`Cancelled`](JournalError::Cancelled) if it was cancelled.
     pub async fn resume(
         &self,
-        run: &str,
+        run: impl Into<RunKey>,
         resolutions: impl IntoIterator<Item = Resolution>,
     ) -> Result<RunHandle, RestateError> {
         let resolutions = Vec::from_iter(resolutions);
@@ -97,8 +122,9 @@ impl Engine {
             resolutions,
             at: SystemTime::now(),
         };
-        self.ingress.write::<()>(run, "resume", &resume).await?;
-        Ok(RunHandle::new(self.ingress.clone(), run.into()))
+        let key = run.into();
+        self.ingress.write::<()>(&key, "resume", &resume).await?;
+        Ok(RunHandle::new(self.ingress.clone(), key))
     }
 
     /// Returns a run.
@@ -106,9 +132,10 @@ impl Engine {
     /// # Errors
     ///
     /// Fails with [`UnknownRun`](JournalError::UnknownRun) if the run was not started.
-    pub async fn get(&self, run: &str) -> Result<RunHandle, RestateError> {
-        self.ingress.see(run).await?;
-        Ok(RunHandle::new(self.ingress.clone(), run.into()))
+    pub async fn get(&self, run: impl Into<RunKey>) -> Result<RunHandle, RestateError> {
+        let key = run.into();
+        self.ingress.see(&key).await?;
+        Ok(RunHandle::new(self.ingress.clone(), key))
     }
 
     /// Returns the status of a run, and its open interrupts.
@@ -116,14 +143,22 @@ impl Engine {
     /// # Errors
     ///
     /// Fails with [`UnknownRun`](JournalError::UnknownRun) if no worker has begun it.
-    pub async fn info(&self, run: &str) -> Result<RunInfo, RestateError> {
-        let seen = self.ingress.see(run).await?;
+    pub async fn info(&self, run: impl Into<RunKey>) -> Result<RunInfo, RestateError> {
+        let key = run.into();
+        let seen = self.ingress.see(&key).await?;
         let end = seen.end()?;
-        let stored = seen
-            .run
-            .ok_or_else(|| JournalError::UnknownRun { run: run.into() })?;
+        let stored = seen.run.ok_or_else(|| JournalError::UnknownRun {
+            run: key.run.clone(),
+        })?;
         let status = RunStatus::from_name(&stored.status);
-        let mut info = RunInfo::new(run, stored.agent, status, end.as_ref(), stored.started_at);
+        let mut info = RunInfo::new(
+            key.run,
+            stored.agent,
+            status,
+            end.as_ref(),
+            stored.started_at,
+        );
+        info.user = key.user;
         info.epoch = stored.run.epoch;
         info.updated_at = stored.updated_at;
         Ok(info)
@@ -135,8 +170,9 @@ impl Engine {
     /// # Errors
     ///
     /// Fails with [`UnknownRun`](JournalError::UnknownRun) if the run was not started.
-    pub async fn cancel(&self, run: &str) -> Result<(), RestateError> {
-        self.ingress.write(run, "cancel", &SystemTime::now()).await
+    pub async fn cancel(&self, run: impl Into<RunKey>) -> Result<(), RestateError> {
+        let now = SystemTime::now();
+        self.ingress.write(&run.into(), "cancel", &now).await
     }
 
     /// Deletes a run with its steps. The worker that makes it stops before its next step.
@@ -144,12 +180,32 @@ impl Engine {
     /// # Errors
     ///
     /// Fails with [`UnknownRun`](JournalError::UnknownRun) if the run was not started.
-    pub async fn delete(&self, run: &str) -> Result<(), RestateError> {
-        self.ingress.write(run, "delete", &()).await
+    pub async fn delete(&self, run: impl Into<RunKey>) -> Result<(), RestateError> {
+        self.ingress.write(&run.into(), "delete", &()).await
+    }
+
+    /// Deletes all runs of a user with their steps, and returns their number. Workers that make one of them
+    /// stop before its next step. Sessions are in a store of their own, which has a `delete_user`, too.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the server cannot be reached. Some of the runs may be deleted then.
+    pub async fn delete_user(&self, user: &str) -> Result<u64, RestateError> {
+        let mut deleted = 0;
+        loop {
+            let runs = self.ingress.runs_of(user).await?;
+            if runs.is_empty() {
+                return Ok(deleted);
+            }
+            for run in runs {
+                self.delete(run).await?;
+                deleted += 1;
+            }
+        }
     }
 
     /// Returns how often a run was started or taken over; `None` if it is not kept here.
-    pub(crate) async fn epoch_of(&self, run: &str) -> Result<Option<u64>, RestateError> {
+    pub(crate) async fn epoch_of(&self, run: &RunKey) -> Result<Option<u64>, RestateError> {
         match self.ingress.see(run).await {
             Ok(seen) => Ok(seen.run.map(|stored| stored.run.epoch)),
             Err(RestateError::Journal(JournalError::UnknownRun { .. })) => Ok(None),
@@ -159,7 +215,11 @@ impl Engine {
 }
 
 /// Returns a request as data, or fails if a part of it would be lost.
-fn saved(request: &AgentRequest) -> Result<SavedRequest, RestateError> {
+fn saved(mut request: AgentRequest) -> Result<(RunKey, SavedRequest), RestateError> {
+    // The key names the objects of the run, and comes back with them.
+    let key = request.extensions_mut().remove::<RunKey>();
+    let user = key.and_then(|key| key.user.clone());
+    let key = RunKey::new(request.context().run_id()).with_user(user);
     let what = if !request.tools().is_empty() {
         "the tools"
     } else if request.answer_format().is_some() {
@@ -169,7 +229,7 @@ fn saved(request: &AgentRequest) -> Result<SavedRequest, RestateError> {
     } else if !request.extensions().is_empty() || !request.context().extensions().is_empty() {
         "the extensions"
     } else {
-        return Ok(SavedRequest::from(request));
+        return Ok((key, SavedRequest::from(&request)));
     };
     Err(RestateError::NotSaved { what: what.into() })
 }

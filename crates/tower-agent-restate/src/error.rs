@@ -25,6 +25,18 @@ pub enum RestateError {
         /// The run.
         run: Arc<str>,
     },
+    /// The server's ingress cannot be used.
+    #[error("the ingress cannot be used: {why}")]
+    Ingress {
+        /// The reason.
+        why: Cow<'static, str>,
+    },
+    /// The key by which a worker knows its server cannot be read.
+    #[error("the server's identity key cannot be used: {why}")]
+    IdentityKey {
+        /// The reason.
+        why: String,
+    },
     /// No worker has the agent of a run.
     #[error("the worker has no agent `{agent}`: add it to all workers, and start the run again")]
     UnknownAgent {

@@ -1,7 +1,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderValue, StatusCode};
+use http::uri::Scheme;
+use http::{HeaderValue, StatusCode, Uri};
 use restate_sdk::context::RequestTarget;
 use restate_sdk::ingress::{Client, ClientError};
 use serde::Serialize;
@@ -11,8 +12,9 @@ use uuid::Uuid;
 
 use crate::error::RestateError;
 use crate::http::Http;
-use crate::wire::{Answer, JOURNAL, Seen};
+use crate::wire::{Answer, JOURNAL, Seen, USER};
 use tower_agent_durable::StoreError;
+use tower_agent_durable::journal::RunKey;
 
 /// How long a call may take with its retries, by default.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -25,63 +27,97 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_
 #[derive(Clone)]
 pub(crate) struct Ingress {
     client: Client<Http>,
+    address: Uri,
+    /// Root certificates beside those of browsers, as PEM.
+    roots: Vec<Vec<u8>>,
+    token: Option<String>,
     pub(crate) timeout: Duration,
 }
 
 impl Ingress {
-    pub(crate) fn new(ingress: &str) -> Result<Self, StoreError> {
-        let address = ingress.parse::<http::Uri>().map_err(StoreError::database)?;
-        if address.scheme() != Some(&http::uri::Scheme::HTTP) {
-            let why = format!("`{ingress}` does not start with `http://`");
-            return Err(StoreError::database(why));
+    pub(crate) fn new(ingress: &str) -> Result<Self, RestateError> {
+        let unusable = |why: String| RestateError::Ingress { why: why.into() };
+        let address = ingress
+            .parse::<Uri>()
+            .map_err(|error| unusable(format!("`{ingress}` is no address: {error}")))?;
+        if !is_encrypted(&address) && address.scheme() != Some(&Scheme::HTTP) {
+            let why = format!("`{ingress}` starts with neither `https://` nor `http://`");
+            return Err(unusable(why));
         }
-        let client = Client::new(address, Http::new()).map_err(StoreError::database)?;
         Ok(Self {
-            client,
+            client: client(&address, &[], None)?,
+            address,
+            roots: Vec::new(),
+            token: None,
             timeout: TIMEOUT,
         })
+    }
+
+    /// Sends a token with each call.
+    pub(crate) fn with_token(mut self, token: &str) -> Result<Self, RestateError> {
+        if !is_encrypted(&self.address) {
+            let why = "a token would be sent in clear: use an address that starts with `https://`";
+            return Err(RestateError::Ingress { why: why.into() });
+        }
+        self.token = Some(token.to_owned());
+        self.client = client(&self.address, &self.roots, self.token.as_deref())?;
+        Ok(self)
+    }
+
+    /// Trusts more root certificates.
+    pub(crate) fn with_roots(mut self, pem: &[u8]) -> Result<Self, RestateError> {
+        self.roots.push(pem.to_vec());
+        self.client = client(&self.address, &self.roots, self.token.as_deref())?;
+        Ok(self)
     }
 
     /// Calls a handler of the object that keeps a run. It is done once, however often it is tried.
     pub(crate) async fn write<O: DeserializeOwned>(
         &self,
-        run: &str,
+        run: &RunKey,
         handler: &str,
         input: &impl Serialize,
     ) -> Result<O, RestateError> {
         let body = serde_json::to_vec(input).map_err(StoreError::data)?;
         // One key for all tries of this call, by which the server makes it once.
-        self.call(run, handler, body.into(), Some(Uuid::new_v4().to_string()))
-            .await
+        let key = Some(Uuid::new_v4().to_string());
+        let target = RequestTarget::object(JOURNAL, run.to_text(), handler);
+        self.call(target, body.into(), key).await
     }
 
     /// Asks the object that keeps a run something, which changes nothing.
     pub(crate) async fn ask<O: DeserializeOwned>(
         &self,
-        run: &str,
+        run: &RunKey,
         handler: &str,
         input: &impl Serialize,
     ) -> Result<O, RestateError> {
         let body = serde_json::to_vec(input).map_err(StoreError::data)?;
-        self.call(run, handler, body.into(), None).await
+        let target = RequestTarget::object(JOURNAL, run.to_text(), handler);
+        self.call(target, body.into(), None).await
     }
 
     /// Asks the object that keeps a run for what an operator sees.
-    pub(crate) async fn see(&self, run: &str) -> Result<Seen, RestateError> {
-        self.call(run, "see", Bytes::from_static(b"null"), None)
-            .await
+    pub(crate) async fn see(&self, run: &RunKey) -> Result<Seen, RestateError> {
+        self.ask(run, "see", &()).await
+    }
+
+    /// Asks the object that knows the runs of a user for them.
+    pub(crate) async fn runs_of(&self, user: &str) -> Result<Vec<RunKey>, RestateError> {
+        let target = RequestTarget::object(USER, user, "runs");
+        self.call(target, Bytes::from_static(b"null"), None).await
     }
 
     async fn call<O: DeserializeOwned>(
         &self,
-        run: &str,
-        handler: &str,
+        target: RequestTarget,
         body: Bytes,
         key: Option<String>,
     ) -> Result<O, RestateError> {
         let response = self.retrying(|| {
-            let target = RequestTarget::object(JOURNAL, run, handler);
-            let request = self.client.request::<Bytes, Bytes>(target, body.clone());
+            let request = self
+                .client
+                .request::<Bytes, Bytes>(target.clone(), body.clone());
             let request = request.content_type(HeaderValue::from_static("application/json"));
             let request = match &key {
                 Some(key) => request.idempotency_key(key),
@@ -156,7 +192,27 @@ impl Ingress {
     }
 }
 
-/// Whether it may be another one soon. That of an invocation that has failed is none.
+fn is_encrypted(address: &Uri) -> bool {
+    address.scheme() == Some(&Scheme::HTTPS)
+}
+
+fn client(
+    address: &Uri,
+    roots: &[Vec<u8>],
+    token: Option<&str>,
+) -> Result<Client<Http>, RestateError> {
+    let unusable = |why: String| RestateError::Ingress { why: why.into() };
+    let http = Http::new(roots).map_err(|error| unusable(error.to_string()))?;
+    let client = Client::new(address.clone(), http).map_err(|error| unusable(error.to_string()))?;
+    let Some(token) = token else {
+        return Ok(client);
+    };
+    client
+        .with_restate_auth_token(token)
+        .map_err(|error| unusable(error.to_string()))
+}
+
+/// Returns whether a later request may get another status. That of a failed invocation is final.
 fn is_passing(status: StatusCode) -> bool {
     let passing = [
         StatusCode::REQUEST_TIMEOUT,

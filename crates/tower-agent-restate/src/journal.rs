@@ -8,7 +8,7 @@ use crate::error::RestateError;
 use crate::wire::{Begin, Change, End, HasBegun, Start, Write};
 use tower_agent_durable::StoreError;
 use tower_agent_durable::journal::{
-    Begun, Input, Intent, Journal, JournalError, Lease, OpenRun, Record, RunEnd, StepId,
+    Begun, Input, Intent, Journal, JournalError, Lease, OpenRun, Record, RunEnd, RunKey, StepId,
 };
 
 impl Journal for Engine {
@@ -17,11 +17,11 @@ impl Journal for Engine {
             input: input.clone(),
             at: SystemTime::now(),
         };
-        write(self, input.request.run_id(), "start", &start).await
+        write(self, &input.key(), "start", &start).await
     }
 
     async fn earlier_steps(&self, run: &OpenRun) -> Result<Vec<StepId>, JournalError> {
-        let steps = self.ingress.ask(&run.id, "steps", &run.epoch).await;
+        let steps = self.ingress.ask(&run.key(), "steps", &run.epoch).await;
         steps.map_err(RestateError::into_journal)
     }
 
@@ -37,7 +37,7 @@ impl Journal for Engine {
             intent: intent.clone(),
             at: SystemTime::now(),
         };
-        match write(self, &run.id, "begin", &begin).await? {
+        match write(self, &run.key(), "begin", &begin).await? {
             HasBegun::Fresh => Ok(Begun::Fresh(Lease::new(run.clone(), begin.step, 1))),
             HasBegun::Done { intent, record } => {
                 Ok(Begun::Done(intent, Record::from_json(&record)?))
@@ -75,7 +75,7 @@ impl Journal for Engine {
             end,
             at: SystemTime::now(),
         };
-        write(self, &run.id, "end", &end).await
+        write(self, &run.key(), "end", &end).await
     }
 }
 
@@ -87,12 +87,12 @@ async fn change(engine: &Engine, lease: &Lease, change: Change) -> Result<(), Jo
         change,
         at: SystemTime::now(),
     };
-    write(engine, &lease.run.id, "write", &change).await
+    write(engine, &lease.run.key(), "write", &change).await
 }
 
 async fn write<O: DeserializeOwned>(
     engine: &Engine,
-    run: &str,
+    run: &RunKey,
     handler: &str,
     input: &impl Serialize,
 ) -> Result<O, JournalError> {

@@ -11,11 +11,11 @@ use tower_agent::agent::SavedRequest;
 use crate::error::RestateError;
 use crate::wire::{
     Answer, Begin, Change, End, Failure, HasBegun, Order, RUN, Resume, Seen, Settle, Start,
-    StoredRun, StoredStep, Submit, Write,
+    StoredRun, StoredStep, Submit, USER, Write,
 };
 use tower_agent_durable::StoreError;
 use tower_agent_durable::journal::{
-    JournalError, KnownRun, OpenRun, RunEnd, RunStatus, StepId, next_request,
+    JournalError, KnownRun, OpenRun, RunEnd, RunKey, RunStatus, StepId, next_request,
 };
 
 // The keys of the state of a run.
@@ -90,13 +90,30 @@ async fn stored_run(context: &Context<'_>) -> Result<Option<StoredRun>, Fault> {
     Ok(run.map(Json::into_inner))
 }
 
+/// Returns the id of the run of an object's key.
+fn run_id(key: &str) -> Arc<str> {
+    RunKey::from_text(key).run
+}
+
+/// Tells the object that knows the runs of a user, if the run has one.
+async fn tell_user(context: &Context<'_>, handler: &str) -> Result<(), Fault> {
+    let key = RunKey::from_text(context.key());
+    let Some(user) = &key.user else {
+        return Ok(());
+    };
+    let target = RequestTarget::object(USER, &**user, handler);
+    let told = context.request::<Json<RunKey>, Json<Answer<()>>>(target, Json(key.clone()));
+    told.call().await?;
+    Ok(())
+}
+
 fn unknown(context: &Context<'_>) -> JournalError {
-    let run = context.key().into();
+    let run = run_id(context.key());
     JournalError::UnknownRun { run }
 }
 
 fn taken_over(context: &Context<'_>) -> JournalError {
-    let run = context.key().into();
+    let run = run_id(context.key());
     JournalError::TakenOver { run }
 }
 
@@ -104,7 +121,7 @@ fn taken_over(context: &Context<'_>) -> JournalError {
 async fn own(context: &Context<'_>, epoch: u64) -> Result<StoredRun, Fault> {
     let stored = stored_run(context).await?;
     let stored = stored.ok_or_else(|| unknown(context))?;
-    RunStatus::of_open_run(context.key(), &stored.status)?;
+    RunStatus::of_open_run(&run_id(context.key()), &stored.status)?;
     if stored.run.epoch != epoch {
         return Err(taken_over(context).into());
     }
@@ -236,10 +253,14 @@ async fn start_run(context: &Context<'_>, start: Start) -> Result<OpenRun, Fault
     let Start { input, at } = start;
     let stored = stored_run(context).await?;
     let mut next = match stored {
-        None => StoredRun {
-            run: OpenRun::new(input.key(), 1, 1, 1),
-            ..StoredRun::new(context.key(), input.agent.clone(), at)
-        },
+        None => {
+            // Before anything is stored, so that no run of a user is missed.
+            tell_user(context, "add").await?;
+            StoredRun {
+                run: OpenRun::new(input.key(), 1, 1, 1),
+                ..StoredRun::new(context.key(), input.agent.clone(), at)
+            }
+        }
         Some(stored) => {
             let run = known_run(context, &stored).await?.start(&input)?;
             StoredRun { run, ..stored }
@@ -270,7 +291,7 @@ async fn start_run(context: &Context<'_>, start: Start) -> Result<OpenRun, Fault
 }
 
 async fn known_run(context: &Context<'_>, stored: &StoredRun) -> Result<KnownRun, Fault> {
-    let status = RunStatus::of_open_run(context.key(), &stored.status)?;
+    let status = RunStatus::of_open_run(&run_id(context.key()), &stored.status)?;
     let mut known = KnownRun::new(stored.run.clone(), status);
     known.fingerprints.clone_from(&stored.fingerprints);
     known.answers.clone_from(&stored.answers);
@@ -446,7 +467,7 @@ async fn resume_run(context: &Context<'_>, resume: Resume) -> Result<(), Fault> 
     let open = end.as_ref().map_or(&[][..], RunEnd::interrupts);
     for resolution in &resolutions {
         let asked = open.iter().find(|open| open.id == resolution.id);
-        let run = context.key().into();
+        let run = run_id(context.key());
         let interrupt = resolution.id.clone();
         match asked {
             None => return Err(RestateError::NotAsked { run, interrupt }.into()),
@@ -462,7 +483,7 @@ async fn resume_run(context: &Context<'_>, resume: Resume) -> Result<(), Fault> 
 
 async fn find_order(context: &Context<'_>, hash: &str) -> Result<Option<Order>, Fault> {
     if let Some(stored) = stored_run(context).await? {
-        RunStatus::of_open_run(context.key(), &stored.status)?;
+        RunStatus::of_open_run(&run_id(context.key()), &stored.status)?;
     }
     let order = context.get::<Json<Order>>(&order_key(hash)).await?;
     Ok(order.map(Json::into_inner))
@@ -478,9 +499,10 @@ async fn order(
     // One request at a time: the run's object would queue a second one, and make it with a
     // conversation that has gone on.
     if context.get::<String>(OPEN).await?.is_some() {
-        let run = context.key().into();
+        let run = run_id(context.key());
         return Err(JournalError::OtherRequest { run }.into());
     }
+    tell_user(context, "add").await?;
     let target = RequestTarget::object(RUN, context.key(), "make");
     let submit = Submit {
         agent: agent.clone(),
@@ -573,7 +595,7 @@ async fn delete_run(context: &Context<'_>) -> Result<(), Fault> {
         context.invocation_handle(order.invocation).cancel();
     }
     context.clear_all();
-    Ok(())
+    tell_user(context, "remove").await
 }
 
 async fn see_run(context: &SharedObjectContext<'_>) -> Result<Seen, Fault> {
@@ -585,7 +607,7 @@ async fn see_run(context: &SharedObjectContext<'_>) -> Result<Seen, Fault> {
     let failure = context.get::<Json<Failure>>(FAILURE).await?;
     let end = context.get::<String>(END).await?;
     if run.is_none() && order.is_none() && failure.is_none() {
-        let run = context.key().into();
+        let run = run_id(context.key());
         return Err(JournalError::UnknownRun { run }.into());
     }
     Ok(Seen {

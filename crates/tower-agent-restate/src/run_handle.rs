@@ -1,29 +1,34 @@
 use std::fmt;
-use std::sync::Arc;
 
 use crate::error::RestateError;
 use crate::ingress::Ingress;
 use crate::wire::{Failure, Seen, Settle};
 use tower_agent_durable::StoreError;
-use tower_agent_durable::journal::{JournalError, RunEnd, RunStatus};
+use tower_agent_durable::journal::{JournalError, RunEnd, RunKey, RunStatus};
 
 /// A run, which a worker makes. Created by [`Engine::start`](super::Engine::start),
 /// [`resume`](super::Engine::resume) and [`get`](super::Engine::get).
 #[derive(Clone)]
 pub struct RunHandle {
     ingress: Ingress,
-    run: Arc<str>,
+    key: RunKey,
 }
 
 impl RunHandle {
-    pub(crate) fn new(ingress: Ingress, run: Arc<str>) -> Self {
-        Self { ingress, run }
+    pub(crate) fn new(ingress: Ingress, key: RunKey) -> Self {
+        Self { ingress, key }
     }
 
     /// Returns the run's id.
     #[must_use]
     pub fn run_id(&self) -> &str {
-        &self.run
+        &self.key.run
+    }
+
+    /// Returns the run's key.
+    #[must_use]
+    pub fn key(&self) -> &RunKey {
+        &self.key
     }
 
     /// Waits until the run has ended for now, and returns how. It may be asked again.
@@ -37,7 +42,7 @@ impl RunHandle {
     pub async fn end(&self) -> Result<RunEnd, RestateError> {
         let mut ended = None;
         loop {
-            let seen = self.ingress.see(&self.run).await?;
+            let seen = self.ingress.see(&self.key).await?;
             let Some(invocation) = seen.invocation else {
                 return self.read(seen);
             };
@@ -47,12 +52,12 @@ impl RunHandle {
                 let settle = Settle {
                     invocation,
                     outcome: Err(Failure::Refused(RestateError::Stopped {
-                        run: self.run.clone(),
+                        run: self.key.run.clone(),
                         why,
                     })),
                 };
                 self.ingress
-                    .write::<()>(&self.run, "settle", &settle)
+                    .write::<()>(&self.key, "settle", &settle)
                     .await?;
                 continue;
             }
@@ -68,7 +73,7 @@ impl RunHandle {
             .is_some_and(|stored| stored.status == RunStatus::Cancelled.as_str())
         {
             return Err(JournalError::Cancelled {
-                run: self.run.clone(),
+                run: self.key.run.clone(),
             }
             .into());
         }
@@ -87,7 +92,7 @@ impl RunHandle {
 impl fmt::Debug for RunHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RunHandle")
-            .field("run", &self.run)
+            .field("run", &self.key.run)
             .finish_non_exhaustive()
     }
 }

@@ -14,7 +14,7 @@ use tower_agent::{Action, AgentRequest, AgentResponse, Callback, Error, Request}
 use crate::engine::Engine;
 use crate::error::RestateError;
 use crate::wire::{Answer, Failure, JOURNAL, Settle, Submit};
-use tower_agent_durable::journal::OpenRun;
+use tower_agent_durable::journal::{OpenRun, RunKey};
 
 pub(crate) type Agents = HashMap<Arc<str>, BoxCloneSyncService<AgentRequest, AgentResponse, Error>>;
 
@@ -34,6 +34,8 @@ pub(crate) struct RunObject {
     inactivity_timeout = "365 days",
     abort_timeout = "365 days",
     ingress_private,
+    // What it has of the request is gone with it.
+    journal_retention = "0s",
     // The server would pause it in the end, and the run would stop unnoticed.
     invocation_retry_policy(
         initial_interval = "100ms",
@@ -50,7 +52,7 @@ impl RunObject {
     ) -> HandlerResult<()> {
         // One step of Restate for the whole run: the journal's object stores the steps inside.
         let outcome = context
-            .run(|| self.run(submit))
+            .run(|| self.run(RunKey::from_text(context.key()), submit))
             .name("run")
             .await?
             .into_inner();
@@ -66,7 +68,7 @@ impl RunObject {
 }
 
 impl RunObject {
-    async fn run(&self, submit: Submit) -> HandlerResult<Json<Result<(), Failure>>> {
+    async fn run(&self, key: RunKey, submit: Submit) -> HandlerResult<Json<Result<(), Failure>>> {
         let Some(agent) = self.agents.get(&submit.agent) else {
             let agent = submit.agent;
             let refused = RestateError::UnknownAgent { agent };
@@ -77,7 +79,7 @@ impl RunObject {
             .free
             .try_acquire()
             .map_err(|_| "the worker makes enough runs")?;
-        let request = AgentRequest::from(submit.request);
+        let request = key.request(AgentRequest::from(submit.request));
         let request = request.with_callbacks(IsJournaled(self.engine.clone()));
         let Err(error) = agent.clone().oneshot(request).await else {
             return Ok(Json(Ok(())));
@@ -106,7 +108,7 @@ impl Callback<AgentRequest> for IsJournaled {
         }
         let is_here = match OpenRun::of(context) {
             // Two journals may have a run of one id, but the epoch of this start is only in one.
-            Some(run) => self.0.epoch_of(&run.id).await? == Some(run.epoch),
+            Some(run) => self.0.epoch_of(&run.key()).await? == Some(run.epoch),
             None => false,
         };
         if !is_here {

@@ -10,13 +10,16 @@ use tower_agent::{Error, Resolution};
 use crate::error::RestateError;
 use tower_agent_durable::StoreError;
 use tower_agent_durable::journal::{
-    Fingerprint, Input, Intent, JournalError, OpenRun, RunEnd, RunStatus, StepId,
+    Fingerprint, Input, Intent, JournalError, OpenRun, RunEnd, RunKey, RunStatus, StepId,
 };
 
 /// The object that stores a run.
 pub(crate) const JOURNAL: &str = "TowerAgentJournal";
 /// The object that makes it.
 pub(crate) const RUN: &str = "TowerAgentRun";
+
+/// The object that knows the runs of a user.
+pub(crate) const USER: &str = "TowerAgentUser";
 
 /// The answer of an object.
 pub(crate) type Answer<T> = Result<T, RestateError>;
@@ -70,10 +73,10 @@ pub(crate) struct StoredRun {
 
 impl StoredRun {
     /// A run that was submitted and not started.
-    pub(crate) fn new(run: &str, agent: Arc<str>, at: SystemTime) -> Self {
+    pub(crate) fn new(key: &str, agent: Arc<str>, at: SystemTime) -> Self {
         Self {
             agent,
-            run: OpenRun::new(run, 0, 0, 0),
+            run: OpenRun::new(RunKey::from_text(key), 0, 0, 0),
             status: RunStatus::Running.as_str().to_owned(),
             fingerprints: Vec::new(),
             answers: Vec::new(),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use restate_sdk::endpoint::Endpoint;
+use restate_sdk::endpoint::{Builder, Endpoint};
 use restate_sdk::hyper::HyperEndpoint;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
@@ -15,8 +15,10 @@ use tower_agent::Error;
 use tower_agent::agent::AgentService;
 
 use crate::engine::Engine;
+use crate::error::RestateError;
 use crate::journal_object::JournalObject;
 use crate::run_object::{Agents, RunObject};
+use crate::user_object::UserObject;
 
 /// How many runs a worker makes at once, by default.
 const CONCURRENCY: usize = 100;
@@ -35,6 +37,7 @@ pub struct WorkerBuilder {
     engine: Engine,
     agents: Agents,
     concurrency: usize,
+    endpoint: Builder,
 }
 
 impl Worker {
@@ -44,6 +47,7 @@ impl Worker {
             engine: engine.clone(),
             agents: Agents::new(),
             concurrency: CONCURRENCY,
+            endpoint: Endpoint::builder(),
         }
     }
 
@@ -79,15 +83,36 @@ impl WorkerBuilder {
         self
     }
 
+    /// Serves only requests that the server has signed, with the key of this public key, such as
+    /// `publickeyv1_w7YHemBctH5Ck2nQRQ47iBBqhNHy4FV7t2Usbye2A6f`. Others are answered with 401, and run nothing.
+    /// With several keys, that of any may have signed a request, for a server that gets another one. Defaults to
+    /// none: everybody who can reach the worker can make it execute runs.
+    ///
+    /// The server signs with the private key, in a file that
+    /// `RESTATE_REQUEST_IDENTITY_PRIVATE_KEY_PEM_FILE` names, and logs the public key when it starts.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`IdentityKey`](RestateError::IdentityKey) if it is no public key of this form.
+    pub fn identity_key(mut self, key: &str) -> Result<Self, RestateError> {
+        let known = self.endpoint.identity_key(key);
+        self.endpoint = known.map_err(|error| RestateError::IdentityKey {
+            why: error.to_string(),
+        })?;
+        Ok(self)
+    }
+
     /// Starts the worker, which serves the requests of the server over HTTP/2.
     ///
     /// Register the address of the workers once with the server, as in
-    /// `restate deployments register http://workers:9080`. Only the server may be able to reach it.
+    /// `restate deployments register http://workers:9080`. Give it the server's
+    /// [key](Self::identity_key), or let nobody else reach it.
     pub fn start(self, listener: TcpListener) -> Worker {
         let Self {
             engine,
             agents,
             concurrency,
+            endpoint,
         } = self;
         let free = Semaphore::new(concurrency.min(Semaphore::MAX_PERMITS));
         let runs = RunObject {
@@ -95,7 +120,7 @@ impl WorkerBuilder {
             agents,
             free,
         };
-        let endpoint = Endpoint::builder().bind(JournalObject).bind(runs);
+        let endpoint = endpoint.bind(JournalObject).bind(UserObject).bind(runs);
         Worker(tokio::spawn(accept(
             listener,
             HyperEndpoint::new(endpoint.build()),

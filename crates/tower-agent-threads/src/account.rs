@@ -1,9 +1,9 @@
 //! Reads a thread that the server does not know: as text for the model, without any effects.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 
-use tower_agent::message::{MediaSource, Message, Part, Role};
+use tower_agent::message::{MediaSource, Message, MessageId, Part, Role};
 
 use crate::allowed::Allowed;
 use crate::client::{ClientCall, ClientMessage, ClientRole};
@@ -21,16 +21,20 @@ pub(crate) fn read<M: ClientMessage>(
     thread: &mut Thread,
 ) -> Result<(), M::Error> {
     let mut calls: HashMap<&str, ClientCall<'_>> = HashMap::new();
+    // Looked up for each message: to search the thread would take longer for each one that it has.
+    let mut taken: HashSet<MessageId> = thread.message_ids().cloned().collect();
     for (index, message) in messages.iter().enumerate() {
         let id = Some(message.id().clone());
+        let own = MessageId::from(message.id().clone());
+        let is_taken = thread.is_of_a_run(message.id()) || taken.contains(&own);
         let entry = match message.role() {
             ClientRole::System => {
                 allowed.check_system(index)?;
-                let words = words(message, Role::System, index, urls, thread)?;
+                let words = words(message, Role::System, index, urls, is_taken)?;
                 Entry::new(id, Speaker::System, words).shown_as(ShownForm::Whole)
             }
             ClientRole::User => {
-                let words = words(message, Role::User, index, urls, thread)?;
+                let words = words(message, Role::User, index, urls, is_taken)?;
                 Entry::new(id, Speaker::User, words).shown_as(ShownForm::Whole)
             }
             ClientRole::Assistant(text) => {
@@ -38,7 +42,7 @@ pub(crate) fn read<M: ClientMessage>(
                 // Without a text it may be reasoning. The server cannot know that a model produced
                 // that.
                 let reply = (!text.is_empty())
-                    .then(|| with_id_of(message, thread, Message::assistant(text)));
+                    .then(|| with_id_of(message, is_taken, Message::assistant(text)));
                 Entry::new(id, Speaker::Assistant, reply).shown_as(ShownForm::Whole)
             }
             ClientRole::Tool { call, is_failed } => {
@@ -51,6 +55,9 @@ pub(crate) fn read<M: ClientMessage>(
             }
             ClientRole::Outside => continue,
         };
+        if entry.message.as_ref().and_then(Message::id).is_some() {
+            taken.insert(own);
+        }
         thread.push(entry);
     }
     Ok(())
@@ -70,16 +77,17 @@ fn note(call: &ClientCall<'_>, parts: Vec<Part>, is_failed: bool) -> Message {
     Message::new(Role::User, parts)
 }
 
-/// Returns a message of the user or the application.
+/// Returns a message of the user or the application. `is_taken` if its id could be that of another
+/// message.
 pub(crate) fn words<M: ClientMessage>(
     client: &M,
     role: Role,
     index: usize,
     urls: Urls<'_>,
-    thread: &Thread,
+    is_taken: bool,
 ) -> Result<Message, M::Error> {
     let message = Message::new(role, parts(client, index, urls)?);
-    Ok(with_id_of(client, thread, message))
+    Ok(with_id_of(client, is_taken, message))
 }
 
 /// Returns the content of a message.
@@ -118,15 +126,15 @@ fn check(part: &Part, urls: Urls<'_>) -> Result<(), &'static str> {
     }
 }
 
-/// Gives a message the id that the client has chosen, unless it could be that of another message:
-/// then it gets one that only the server knows.
+/// Gives a message the id that the client has chosen, unless it `is_taken`, as it could be that of
+/// another message: then it gets one that only the server knows.
 pub(crate) fn with_id_of<M: ClientMessage>(
     client: &M,
-    thread: &Thread,
+    is_taken: bool,
     message: Message,
 ) -> Message {
     let id = client.id();
-    if id.is_empty() || thread.has_id(id) {
+    if id.is_empty() || is_taken {
         message
     } else {
         message.with_id(id.clone())

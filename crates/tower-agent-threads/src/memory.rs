@@ -275,7 +275,7 @@ impl ThreadStore for MemoryThreads {
         let rank = Rank { activity, used };
         held.insert(key, HeldThread { thread, size, rank });
         held.shrink(&key.principal, self.limits, self.of_principal);
-        // What was said is gone like that of any idle thread, but nobody could answer a lost question.
+        // Messages of an idle thread may go, but nobody could answer a lost question.
         if activity != Activity::Idle && !held.threads.contains_key(key) {
             return Err("the store is full of threads with open interrupts or active runs".into());
         }

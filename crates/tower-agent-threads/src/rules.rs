@@ -89,8 +89,8 @@ pub(crate) fn go_on<M: ClientMessage>(
         return Err(Refusal::new(RefusalKind::NotOpen, InputPart::Answers, why).into());
     }
     let is_for_other = |open: &OpenInterrupt| !may_answer(input, open);
-    // What a client says while somebody else is to answer must not close the question, nor what it says
-    // before it has received the question.
+    // A message that a client sends while somebody else is to answer must not close the question, nor
+    // one that it sends before it has received the question.
     let is_asked = is_whole && !thread.open.is_empty();
     let is_unseen = is_asked && !missed(&thread, input, mark, is_partial).is_empty();
     if is_unseen || is_asked && thread.open.iter().any(is_for_other) {
@@ -121,7 +121,7 @@ pub(crate) fn go_on<M: ClientMessage>(
     } else {
         // Results follow below, each after the message with its call.
         let mut branch = Vec::new();
-        // What follows the last known message follows what the client has missed, too.
+        // New messages after the last known one also follow those that the client has missed.
         let mut new_after = |after: Option<usize>| {
             let is_last = after == last;
             (!is_last).then(|| new.remove(&after)).flatten()

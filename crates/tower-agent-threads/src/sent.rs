@@ -116,11 +116,13 @@ impl<'a, M: ClientMessage> Sent<'a, M> {
                 ClientRole::System | ClientRole::User if !seen.insert((speaker, &**id)) => {}
                 ClientRole::System => {
                     allowed.check_system(index)?;
-                    let words = account::words(message, Role::System, index, urls, thread)?;
+                    let words =
+                        account::words(message, Role::System, index, urls, thread.has_id(id))?;
                     sent.add_new(id, speaker, words);
                 }
                 ClientRole::User => {
-                    let words = account::words(message, Role::User, index, urls, thread)?;
+                    let words =
+                        account::words(message, Role::User, index, urls, thread.has_id(id))?;
                     sent.add_new(id, speaker, words);
                 }
                 ClientRole::Tool { call, is_failed } => {
@@ -302,7 +304,8 @@ impl<'a, M: ClientMessage> Sent<'a, M> {
             if result.is_failed {
                 answer = answer.failed();
             }
-            let answer = account::with_id_of(message, thread, Message::tool(answer));
+            let answer =
+                account::with_id_of(message, thread.has_id(message.id()), Message::tool(answer));
             let entry = Entry::new(Some(message.id().clone()), Speaker::Tool, answer);
             let entry = entry.shown_as(ShownForm::Whole);
             accepted.push(entry.with_call(Some(calling)));

@@ -170,12 +170,12 @@ impl<S: ThreadStore> ThreadStore for Arc<S> {
 /// A store of any type.
 #[derive(Clone)]
 pub(crate) struct BoxStore {
-    store: Arc<dyn Erased>,
+    store: Arc<dyn ErasedStore>,
     /// The saves that are made in tasks.
     tasks: TaskTracker,
 }
 
-trait Erased: Send + Sync {
+trait ErasedStore: Send + Sync {
     fn load<'a>(&'a self, key: &'a ThreadKey) -> BoxFuture<'a, Result<Option<Thread>, BoxError>>;
     fn save<'a>(
         &'a self,
@@ -189,7 +189,7 @@ trait Erased: Send + Sync {
     ) -> BoxFuture<'a, Result<Vec<ThreadInfo>, BoxError>>;
 }
 
-impl<S: ThreadStore> Erased for S {
+impl<S: ThreadStore> ErasedStore for S {
     fn load<'a>(&'a self, key: &'a ThreadKey) -> BoxFuture<'a, Result<Option<Thread>, BoxError>> {
         Box::pin(ThreadStore::load(self, key))
     }

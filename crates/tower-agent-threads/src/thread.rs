@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tower_agent::agent::{Checkpoint, CheckpointHead};
 use tower_agent::error::{Interrupt, Resolution, ResolutionOutcome};
-use tower_agent::message::{Message, Messages};
+use tower_agent::message::{Message, MessageId, Messages};
 
 use crate::key::ThreadKey;
 use crate::query::ThreadInfo;
@@ -85,6 +85,14 @@ pub(crate) struct Running {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ThreadEntry(Arc<Entry>);
+
+impl ThreadEntry {
+    /// Returns the message as the model has it, if it is part of a conversation.
+    #[must_use]
+    pub fn message(&self) -> Option<&Message> {
+        self.0.message.as_ref()
+    }
+}
 
 /// The entries of a [`Thread`]; created by [`Thread::entries`].
 #[derive(Clone, Debug)]
@@ -280,11 +288,13 @@ impl Thread {
 
     /// Returns whether a message of the thread, or of one of its runs, may have this id.
     pub(crate) fn has_id(&self, id: &str) -> bool {
-        self.is_of_a_run(id)
-            || self.log.iter().any(|entry| {
-                let message = entry.message.as_ref().and_then(Message::id);
-                message.is_some_and(|message| *message == *id)
-            })
+        self.is_of_a_run(id) || self.message_ids().any(|message| *message == *id)
+    }
+
+    /// Returns the ids of the thread's messages.
+    pub(crate) fn message_ids(&self) -> impl Iterator<Item = &MessageId> {
+        let messages = self.log.iter().filter_map(|entry| entry.message.as_ref());
+        messages.filter_map(Message::id)
     }
 
     /// Returns whether a run of the thread may have given this id to one of its messages.

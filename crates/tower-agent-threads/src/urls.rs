@@ -9,10 +9,10 @@ use crate::key::ThreadKey;
 /// The server's rule about URLs.
 #[derive(Clone, Default)]
 pub(crate) enum UrlRule {
-    /// Those that say where a stranger could look, too.
+    /// The URLs that a stranger could read as well.
     #[default]
     Public,
-    /// Those for which the application's function returns `true`.
+    /// The URLs for which the application's function returns `true`.
     Chosen(Arc<AcceptUrl>),
 }
 

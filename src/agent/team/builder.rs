@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use tower_layer::Layer;
 
-use super::config::{Config, MakeTasks, Plan, Until};
+use super::config::{MakeTasks, Plan, TeamConfig, Until};
 use super::service::service;
 use crate::agent::agent::{Agent, AgentInner};
 use crate::agent::build_error::BuildError;
@@ -372,7 +372,7 @@ impl TeamBuilder {
             Plan::InTurn { .. } => members.last().is_some_and(Agent::gives_one_answer),
             Plan::SideBySide | Plan::ForEach(_) => false,
         };
-        let team = service(Config {
+        let team = service(TeamConfig {
             plan,
             members,
             until,

@@ -10,7 +10,7 @@ use crate::panic::catch;
 use crate::run::{AgentRequest, AgentResponse};
 
 /// The members of a team, and how they are called.
-pub(super) struct Config {
+pub(super) struct TeamConfig {
     pub(super) plan: Plan,
     /// For a [`Plan::ForEach`], the one that every task is for.
     pub(super) members: Vec<Agent>,
@@ -35,7 +35,7 @@ pub(super) type Until = Box<dyn Fn(&AgentResponse) -> bool + Send + Sync>;
 
 pub(super) type MakeTasks = Box<dyn Fn(&AgentRequest) -> Result<Vec<Message>> + Send + Sync>;
 
-impl Config {
+impl TeamConfig {
     /// Returns whether a member that has finished ends the team.
     pub(super) fn is_over(&self, member: &RunContext, response: &AgentResponse) -> Result<bool> {
         if member.escalated() {

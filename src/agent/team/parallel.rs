@@ -3,17 +3,17 @@
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
-use super::config::Config;
+use super::config::TeamConfig;
 use crate::agent::team_response::TeamResponse;
 use crate::agent::waiting::whose_turn;
 use crate::call::Request;
 use crate::context::RunContext;
-use crate::conversation::Record;
+use crate::conversation::ConversationRecord;
 use crate::error::Result;
 use crate::message::{Message, Messages};
 use crate::run::{AgentRequest, AgentResponse, EndReason};
 
-pub(super) async fn run(team: &Config, request: &AgentRequest) -> Result<AgentResponse> {
+pub(super) async fn run(team: &TeamConfig, request: &AgentRequest) -> Result<AgentResponse> {
     let context = request.context();
     let record = context.record();
     let request_messages = request.messages();
@@ -21,8 +21,8 @@ pub(super) async fn run(team: &Config, request: &AgentRequest) -> Result<AgentRe
     // A resumed conversation is for the members that it waits for; the others have finished.
     let mut held = held(team, context);
     if held.is_empty() {
-        whose_turn(context, &team.members, &messages)?;
-        held = begin(team, request, &messages)?;
+        whose_turn(context, &team.members, messages.in_call_order())?;
+        held = begin(team, request, messages.in_call_order())?;
     }
 
     let mut turns = Vec::with_capacity(held.len());
@@ -30,7 +30,7 @@ pub(super) async fn run(team: &Config, request: &AgentRequest) -> Result<AgentRe
     // Results follow their calls directly, so the member that made the open calls comes first.
     let mut next = None;
     for (position, mut turn) in held.into_iter().enumerate() {
-        if position == 0 && messages.open_calls().next().is_some() {
+        if position == 0 && messages.in_call_order().open_calls().next().is_some() {
             turn.is_next = true;
             next = Some((turn.index, turn.record.clone()));
         }
@@ -97,7 +97,7 @@ pub(super) async fn run(team: &Config, request: &AgentRequest) -> Result<AgentRe
         // It has failed or was dropped. The transcript has its calls, so what it has done since
         // follows.
         is_cut = true;
-        turns.push(Turn::cut(index, record));
+        turns.push(MemberTurn::cut(index, record));
     }
 
     turns.sort_by_key(|turn| (!turn.is_next, turn.ends_team, turn.index));
@@ -123,6 +123,7 @@ pub(super) async fn run(team: &Config, request: &AgentRequest) -> Result<AgentRe
     }
     if is_cut {
         let closed = tally.close_calls();
+        context.observe_results(&closed);
         if let Some(emitter) = context.emitter() {
             emitter.emit_results(&closed).await;
         }
@@ -141,36 +142,40 @@ pub(super) async fn run(team: &Config, request: &AgentRequest) -> Result<AgentRe
 
 /// Returns the turns of the members that an earlier run has begun and that are not in the
 /// transcript.
-fn held(team: &Config, context: &RunContext) -> Vec<Turn> {
+fn held(team: &TeamConfig, context: &RunContext) -> Vec<MemberTurn> {
     let mut turns = Vec::new();
     for index in team.indices(context) {
         let held = context.record().held(&context.holds(&team.name(index)));
-        turns.extend(held.map(|record| Turn::new(index, record)));
+        turns.extend(held.map(|record| MemberTurn::new(index, record)));
     }
     turns
 }
 
 /// Begins the conversations of all members.
-fn begin(team: &Config, request: &AgentRequest, messages: &Messages) -> Result<Vec<Turn>> {
+fn begin(
+    team: &TeamConfig,
+    request: &AgentRequest,
+    messages: &Messages,
+) -> Result<Vec<MemberTurn>> {
     let context = request.context();
     let conversations = team.conversations(request, messages)?;
     context.take_turn(messages.len());
     let mut turns = Vec::with_capacity(conversations.len());
     for (index, conversation) in conversations.iter().enumerate() {
-        let own = Record::with_request(conversation);
+        let own = ConversationRecord::with_request(conversation);
         own.share_with_caller(messages.len());
         // Held before they run, so that the checkpoint of a run that is dropped has each member's
         // progress.
         let at = context.holds(&team.name(index));
         context.record().hold(at, own.clone());
-        turns.push(Turn::new(index, own));
+        turns.push(MemberTurn::new(index, own));
     }
     Ok(turns)
 }
 
 /// Returns the messages of members that an earlier run has shown and that are not in the transcript
 /// yet.
-pub(super) fn shown_before(team: &Config, context: &RunContext) -> Messages {
+pub(super) fn shown_before(team: &TeamConfig, context: &RunContext) -> Messages {
     let mut shown = Messages::new();
     for turn in held(team, context) {
         let messages = turn.record.save().messages;
@@ -180,9 +185,9 @@ pub(super) fn shown_before(team: &Config, context: &RunContext) -> Messages {
 }
 
 /// The turn of a member.
-struct Turn {
+struct MemberTurn {
     index: usize,
-    record: Record,
+    record: ConversationRecord,
     request: Messages,
     /// How many messages of the request are in the team's transcript as well.
     shared: usize,
@@ -196,8 +201,8 @@ struct Turn {
     response: Option<AgentResponse>,
 }
 
-impl Turn {
-    fn new(index: usize, record: Record) -> Self {
+impl MemberTurn {
+    fn new(index: usize, record: ConversationRecord) -> Self {
         let (shared, is_done) = record.shared_with_caller();
         let request = if is_done {
             record.save().messages
@@ -217,7 +222,7 @@ impl Turn {
     }
 
     /// Returns the turn of a member that did not come to its end.
-    fn cut(index: usize, record: Record) -> Self {
+    fn cut(index: usize, record: ConversationRecord) -> Self {
         Self {
             request: record.save().messages,
             is_next: true,

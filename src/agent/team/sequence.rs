@@ -1,6 +1,6 @@
 //! Teams that run in turn.
 
-use super::config::Config;
+use super::config::TeamConfig;
 use crate::agent::team_response::TeamResponse;
 use crate::agent::waiting::whose_turn;
 use crate::call::Request;
@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::run::{AgentRequest, AgentResponse, EndReason};
 
 pub(super) async fn run(
-    team: &Config,
+    team: &TeamConfig,
     rounds: u32,
     request: &AgentRequest,
 ) -> Result<AgentResponse> {
@@ -16,7 +16,7 @@ pub(super) async fn run(
     let request_messages = request.messages();
     let mut tally = TeamResponse::since(request_messages.len(), context.begin(request_messages), 0);
     // The members before the one that continues have finished.
-    let mut goes_on = whose_turn(context, &team.members, tally.messages())?;
+    let mut goes_on = whose_turn(context, &team.members, tally.messages().in_call_order())?;
     // A run that goes on after a pause goes on in its round.
     let first = if goes_on.is_some() {
         context.round()
@@ -36,7 +36,7 @@ pub(super) async fn run(
             if goes_on.take().is_none() {
                 context.give_turn(member.name(), tally.messages().len());
             }
-            let mut handed = request.hand_over(tally.messages().clone());
+            let mut handed = request.hand_over(tally.messages().in_call_order().clone());
             if index + 1 < team.members.len() {
                 // Only the last member gives the final answer.
                 handed = handed.with_answer_format(None);

@@ -1,25 +1,26 @@
 use std::sync::Arc;
 
-use super::config::{Config, Plan};
+use super::config::{Plan, TeamConfig};
 use super::{parallel, sequence};
 use crate::call::{BoxCallFuture, Request};
 use crate::conversation::make_whole;
 use crate::run::{AgentRequest, BoxAgent};
 
 /// The plan at the bottom of a team's stack.
-pub(super) fn service(config: Config) -> BoxAgent {
+pub(super) fn service(config: TeamConfig) -> BoxAgent {
     let config = Arc::new(config);
     BoxAgent::internal(move |request| call(config.clone(), request))
 }
 
 #[inline(never)]
-fn call(team: Arc<Config>, mut request: AgentRequest) -> BoxCallFuture<AgentRequest> {
+fn call(team: Arc<TeamConfig>, mut request: AgentRequest) -> BoxCallFuture<AgentRequest> {
     BoxCallFuture::new(async move {
         // Once for all its members.
         let added = make_whole(request.messages_mut());
+        request.context().observe_results(&added);
         if let Some(emitter) = request.context().emitter() {
             let new_from = request.messages().len();
-            let mut conversation = request.context().begin(request.messages());
+            let mut conversation = request.context().begin(request.messages()).into_arrived();
             if let Plan::SideBySide | Plan::ForEach(_) = team.plan {
                 let shown = parallel::shown_before(&team, request.context());
                 emitter.resume(&shown);

@@ -39,11 +39,4 @@ impl RecordedCall {
         self.name = Some(name.into());
         self
     }
-
-    /// Sets the path.
-    #[must_use]
-    pub fn with_path(mut self, path: impl Into<String>) -> Self {
-        self.path = path.into();
-        self
-    }
 }

@@ -74,6 +74,12 @@ fn word(event: &Event) -> String {
         EventKind::Usage { usage } => format!("{} tokens", usage.total()),
         EventKind::AttemptDiscarded { .. } => "discarded".into(),
         EventKind::ResponseReplaced { .. } => "replaced".into(),
+        EventKind::AttemptFailed(failed) => {
+            format!(
+                "{} {} failed: {}",
+                failed.call, failed.attempt, failed.error
+            )
+        }
         EventKind::AnswerRejected { error } => format!("rejected: {}", error.kind()),
         EventKind::Callback(note) => {
             format!(

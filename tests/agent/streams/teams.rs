@@ -186,7 +186,8 @@ fn check_events(events: &[Event]) {
             EventKind::TextStart { message } => {
                 assert!(texts.insert(message.clone()), "{message} is shown twice");
             }
-            EventKind::AttemptDiscarded { message } | EventKind::ResponseReplaced { message } => {
+            EventKind::AttemptDiscarded { message, .. }
+            | EventKind::ResponseReplaced { message } => {
                 panic!("{message} is taken back")
             }
             _ => {}

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::edit::{append, empty, merge, takes_text};
+use super::edit::{empty, merge, streamed_text, takes_text};
 use crate::wire::{EncryptedEntity, Event, EventKind, Message, MessageKind, Patch, ToolCall};
 
 /// The messages as the client has them, updated with each event sent.
@@ -82,8 +82,10 @@ impl Conversation {
             }
             EventKind::TextMessageContent { message_id, delta }
             | EventKind::ReasoningMessageContent { message_id, delta } => {
-                if let Some(message) = self.text_of_piece(message_id) {
-                    append(message, delta);
+                if let Some(message) = self.message_of_piece(message_id) {
+                    if let Some(text) = streamed_text(message) {
+                        text.push_str(delta);
+                    }
                     merge(&mut message.metadata, event);
                 }
             }
@@ -281,8 +283,13 @@ impl Conversation {
         self.find(id).filter(|message| takes_text(message))
     }
 
+    /// Returns the text that pieces with this id are added to.
+    pub(crate) fn text_of(&mut self, id: &Arc<str>) -> Option<&mut String> {
+        streamed_text(self.message_of_piece(id)?)
+    }
+
     /// Returns the message, which is most likely the same as last time.
-    fn text_of_piece(&mut self, id: &Arc<str>) -> Option<&mut Message> {
+    fn message_of_piece(&mut self, id: &Arc<str>) -> Option<&mut Message> {
         let at = match &self.last {
             // By address: comparing the bytes would cost as much as the look-up.
             Some((last, at)) if Arc::ptr_eq(last, id) => *at,

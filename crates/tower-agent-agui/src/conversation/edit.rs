@@ -28,19 +28,24 @@ pub(super) fn empty(role: TextRole) -> MessageKind {
     }
 }
 
-/// Adds a piece of text.
-pub(super) fn append(message: &mut Message, delta: &str) {
+/// Returns the text that pieces are added to, unless the message is an activity.
+pub(super) fn streamed_text(message: &mut Message) -> Option<&mut String> {
     match &mut message.kind {
         MessageKind::Developer { content }
         | MessageKind::System { content }
-        | MessageKind::Reasoning { content } => content.push_str(delta),
-        MessageKind::Assistant { content, .. } => content.get_or_insert_default().push_str(delta),
-        MessageKind::User { content } | MessageKind::Tool { content, .. } => match content {
-            Content::Text(text) => text.push_str(delta),
-            // The client keeps no parts beside streamed text.
-            Content::Parts(_) => *content = delta.into(),
-        },
-        MessageKind::Activity { .. } => {}
+        | MessageKind::Reasoning { content } => Some(content),
+        MessageKind::Assistant { content, .. } => Some(content.get_or_insert_default()),
+        MessageKind::User { content } | MessageKind::Tool { content, .. } => {
+            if let Content::Parts(_) = content {
+                // The client keeps no parts beside streamed text.
+                *content = Content::Text(String::new());
+            }
+            match content {
+                Content::Text(text) => Some(text),
+                Content::Parts(_) => None,
+            }
+        }
+        MessageKind::Activity { .. } => None,
     }
 }
 

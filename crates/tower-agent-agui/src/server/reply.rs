@@ -218,7 +218,7 @@ pub(super) fn thread(body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(sse::CONTENT_TYPE));
-    // What one user reads is at the same address as what another does.
+    // Two users read different threads at one address.
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }

@@ -167,7 +167,7 @@ pub(crate) fn translate(event: stream::Event, run: &TranslateRun, out: &mut Vec<
         }
         EventKind::StateSnapshot { state } => out.push(run.state.snapshot(state)),
         EventKind::StateDelta { delta } => out.push(run.state.delta(delta)),
-        EventKind::AttemptDiscarded { message } | EventKind::ResponseReplaced { message } => {
+        EventKind::AttemptDiscarded { message, .. } | EventKind::ResponseReplaced { message } => {
             // No event takes a text back, so the client gets the other messages once more.
             out.push(without(run, &message));
         }

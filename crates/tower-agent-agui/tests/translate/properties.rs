@@ -293,7 +293,7 @@ fn rename(kind: &mut Told, name: &str) {
         | Told::ReasoningEnd { id }
         | Told::ToolCallDelta { id, .. }
         | Told::ToolCallEnd { id }
-        | Told::AttemptDiscarded { message: id } => *id = name.into(),
+        | Told::AttemptDiscarded { message: id, .. } => *id = name.into(),
         Told::ToolCallStart(call) => call.id = name.into(),
         Told::ToolResult(result) => result.id = name.into(),
         _ => {}

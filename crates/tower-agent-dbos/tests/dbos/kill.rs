@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use tower_agent_durable::journal::RunEnd;
+use tower_agent_durable::journal::{RunEnd, RunKey};
 
 use super::process::{Process, Program};
 use super::{Cluster, text};
@@ -60,7 +60,7 @@ async fn complete_with_a_kill(cluster: &Cluster, folder: &Path, at: &str) -> Vec
         let points = lines(folder, "points");
         let other = Process::start(cluster, folder, Program::World, "other", None);
         let runs = cluster.engine.take_over("first").await.unwrap();
-        assert_eq!(runs, [RUN], "killed at `{at}`");
+        assert_eq!(runs, [RunKey::from(RUN)], "killed at `{at}`");
         assert!(cluster.engine.take_over("first").await.unwrap().is_empty());
         (other, points)
     };

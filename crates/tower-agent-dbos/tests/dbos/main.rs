@@ -8,6 +8,7 @@ mod spread;
 #[path = "../../../tower-agent-durable/tests/support/mod.rs"]
 #[allow(dead_code, reason = "the tests of the databases use the rest")]
 mod support;
+mod users;
 mod zombie;
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -24,7 +25,8 @@ struct Cluster {
     url: String,
     journal: Postgres,
     engine: Engine,
-    _server: Arc<Server>,
+    name: String,
+    server: Arc<Server>,
 }
 
 impl Cluster {
@@ -40,8 +42,14 @@ impl Cluster {
             url,
             journal,
             engine,
-            _server: server,
+            name,
+            server,
         })
+    }
+
+    /// Returns what a statement returns.
+    fn query(&self, sql: &str) -> String {
+        self.server.query_in(&self.name, sql)
     }
 }
 

@@ -1,5 +1,7 @@
 //! A worker that was taken for dead.
 
+use tower_agent_durable::journal::RunKey;
+
 use super::Cluster;
 use super::kill::complete;
 use super::process::{Process, Program};
@@ -34,7 +36,10 @@ async fn goes_on(at: &str) {
     let take_over = async {
         assert_eq!(zombie.report().await, format!("stops at {at}"));
         let other = Process::start(&cluster, &root, Program::World, "other", None);
-        assert_eq!(cluster.engine.take_over("zombie").await.unwrap(), [RUN]);
+        assert_eq!(
+            cluster.engine.take_over("zombie").await.unwrap(),
+            [RunKey::from(RUN)]
+        );
         other
     };
     let (other, ()) = tokio::join!(take_over, complete(&cluster, &root));

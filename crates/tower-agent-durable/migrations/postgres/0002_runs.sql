@@ -13,8 +13,11 @@ CREATE TABLE tower_agent_runs (
     -- The number of the input that began the conversation.
     conversation BIGINT NOT NULL,
     status TEXT NOT NULL,
-    -- What the run waits for, has ended with and goes on from, as JSON.
+    -- What the run waits for or has failed with, and goes on from, as JSON. NULL for one that has completed,
+    -- whose results are in its steps.
     ended TEXT,
+    -- The number of messages of the latest request that come before those in `ended`.
+    shared BIGINT,
     -- The open interrupts and the error of that, as JSON, for lists.
     summary TEXT,
     -- In milliseconds since 1970.
@@ -32,15 +35,26 @@ CREATE TABLE tower_agent_run_inputs (
     run BIGINT NOT NULL REFERENCES tower_agent_runs (id) ON DELETE CASCADE,
     number BIGINT NOT NULL,
     fingerprint TEXT NOT NULL,
+    -- As JSON, without its messages.
     request TEXT NOT NULL,
+    -- Where its messages are, as JSON.
+    messages TEXT NOT NULL,
     PRIMARY KEY (run, number)
+);
+
+-- The messages of the latest request that are in no session of this database.
+CREATE TABLE tower_agent_run_messages (
+    run BIGINT NOT NULL REFERENCES tower_agent_runs (id) ON DELETE CASCADE,
+    position BIGINT NOT NULL,
+    message TEXT NOT NULL,
+    PRIMARY KEY (run, position)
 );
 
 CREATE TABLE tower_agent_run_steps (
     position BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     run BIGINT NOT NULL REFERENCES tower_agent_runs (id) ON DELETE CASCADE,
     step TEXT COLLATE "C" NOT NULL,
-    -- The step and its intent, as JSON.
+    -- The step and the hashes of its request, as JSON.
     id TEXT NOT NULL,
     intent TEXT NOT NULL,
     -- The number of the request in which it was last written.

@@ -29,7 +29,8 @@ CREATE INDEX tower_agent_sessions_of_owner ON tower_agent_sessions (owner, updat
 CREATE INDEX tower_agent_sessions_waiting ON tower_agent_sessions (updated_at) WHERE is_waiting;
 
 -- Entries are never changed, but for `replaced_in`: the version since which an entry is no longer
--- part of the session.
+-- part of the session. With a row id, since SQLite gives each longer row of a table without one a page of
+-- its own.
 CREATE TABLE tower_agent_session_entries (
     session INTEGER NOT NULL REFERENCES tower_agent_sessions (id) ON DELETE CASCADE,
     position INTEGER NOT NULL,
@@ -37,4 +38,4 @@ CREATE TABLE tower_agent_session_entries (
     replaced_in INTEGER,
     entry TEXT NOT NULL,
     PRIMARY KEY (session, position, version)
-) WITHOUT ROWID;
+);

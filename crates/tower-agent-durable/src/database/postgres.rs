@@ -10,7 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::migrations::{self, POSTGRES, migrator};
 use super::or_failure::{OrFailure, is_busy};
-use super::sql::{Row, Sql, Transaction, Value, Wait, query};
+use super::sql::{Dialect, Row, Sql, Transaction, Value, Wait, query};
 use crate::error::StoreError;
 
 /// The default time for which a call waits for a connection.
@@ -33,7 +33,8 @@ const BEGIN: &str = "\
     SELECT set_config('synchronous_commit', 'on', true) \
     WHERE current_setting('synchronous_commit') = 'off'";
 
-/// A PostgreSQL database, which several processes and machines may share.
+/// A PostgreSQL database, which several processes and machines may share. What it stores is not encrypted: see
+/// [how to encrypt the disk](crate::guide::deployment#encryption).
 ///
 /// A finished write is on disk, also if the server's `synchronous_commit` is off.
 ///
@@ -199,6 +200,10 @@ struct PostgresWrite {
 }
 
 impl Sql for Postgres {
+    fn dialect(&self) -> Dialect {
+        Dialect::Postgres
+    }
+
     fn begin(&self, wait: Wait) -> BoxFuture<'_, Result<Box<dyn Transaction>, StoreError>> {
         Box::pin(async move {
             let begun: Box<dyn Transaction> = Box::new(self.begin_in_turn(wait).await?);

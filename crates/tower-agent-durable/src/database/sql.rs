@@ -14,6 +14,9 @@ pub(crate) trait Sql: fmt::Debug + Send + Sync {
     /// Begins a transaction, in its turn. Without a commit it has no effect.
     fn begin(&self, wait: Wait) -> BoxFuture<'_, Result<Box<dyn Transaction>, StoreError>>;
 
+    /// Returns which database it is, for the few statements that differ.
+    fn dialect(&self) -> Dialect;
+
     /// Removes what was deleted from the files of the database, as far as nobody reads it.
     fn wipe(&self) -> BoxFuture<'_, ()>;
 
@@ -23,6 +26,15 @@ pub(crate) trait Sql: fmt::Debug + Send + Sync {
         sql: &'static str,
         values: &'a [Value<'a>],
     ) -> BoxFuture<'a, Result<Vec<Row>, StoreError>>;
+}
+
+/// A database, by what it understands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Dialect {
+    #[cfg(feature = "postgres")]
+    Postgres,
+    #[cfg(feature = "sqlite")]
+    Sqlite,
 }
 
 /// How long a transaction waits for a connection when it is its turn.

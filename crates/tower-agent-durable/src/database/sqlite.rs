@@ -14,7 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::migrations::{self, SQLITE, migrator};
 use super::or_failure::{OrFailure, is_busy};
-use super::sql::{Row, Sql, Transaction, Value, Wait, query};
+use super::sql::{Dialect, Row, Sql, Transaction, Value, Wait, query};
 use crate::error::StoreError;
 
 /// The default time for which a write waits for others.
@@ -23,7 +23,8 @@ const WAIT: Duration = Duration::from_secs(10);
 /// The default number of connections that read.
 const READERS: u32 = 4;
 
-/// An SQLite database: a file, or memory.
+/// An SQLite database: a file, or memory. It is not encrypted: see
+/// [how to encrypt the disk](crate::guide::deployment#encryption).
 ///
 /// A finished write is on disk: neither a killed process nor a power cut loses it. Writers take
 /// turns, and readers do not wait for them. Clones share the connections.
@@ -267,6 +268,10 @@ impl SqliteWrite {
 }
 
 impl Sql for Sqlite {
+    fn dialect(&self) -> Dialect {
+        Dialect::Sqlite
+    }
+
     fn begin(&self, wait: Wait) -> BoxFuture<'_, Result<Box<dyn Transaction>, StoreError>> {
         Box::pin(async move {
             let write: Box<dyn Transaction> = Box::new(self.begin_in_turn(wait).await?);

@@ -13,7 +13,7 @@ use super::step_id::{StepId, StepKind};
 pub(super) struct EarlierSteps {
     /// The paths of all of them.
     paths: BTreeSet<Arc<str>>,
-    /// Those that this process has not come to, by path and name.
+    /// The steps that this process has not come to, by path and name.
     unreached: BTreeMap<(Arc<str>, String), StepId>,
     /// The agents whose model has answered here. What the callbacks of that call did is not repeated.
     answered: HashSet<Arc<str>>,

@@ -91,6 +91,15 @@ pub enum JournalError {
         /// The interrupt's id.
         interrupt: String,
     },
+    /// The beginning of the run's conversation is in its session, which was deleted.
+    #[error(
+        "the conversation of run `{run}` was deleted with its session: the run cannot go on; delete it as \
+         well"
+    )]
+    SessionDeleted {
+        /// The run.
+        run: Arc<str>,
+    },
     /// A call is not part of a run that is journaled.
     #[error("{call} is not part of a journaled run: {why}")]
     NoRun {
@@ -128,6 +137,7 @@ impl JournalError {
             | Self::OtherRequest { .. }
             | Self::EarlierRequest { .. }
             | Self::Expired { .. }
+            | Self::SessionDeleted { .. }
             | Self::Store(_) => false,
         }
     }

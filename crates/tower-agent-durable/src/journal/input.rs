@@ -14,6 +14,8 @@ use super::open_run::OpenRun;
 use super::run_key::RunKey;
 use crate::error::StoreError;
 use crate::sessions::SessionKey;
+#[cfg(feature = "threads")]
+use crate::threads::key_of;
 
 /// A request that starts or resumes a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -32,6 +34,10 @@ pub struct Input {
     pub is_retried: bool,
     /// The time at which the run received the request, which decides whether its answers are in time.
     pub at: SystemTime,
+    /// The session or thread of the conversation. Only in the process that received the request, where the
+    /// journal may find the messages in it.
+    #[serde(skip)]
+    pub(super) session: Option<SessionKey>,
 }
 
 impl Input {
@@ -86,6 +92,7 @@ impl Input {
             fingerprint,
             is_retried,
             at: SystemTime::now(),
+            session: session_of(request),
         })
     }
 }
@@ -101,6 +108,15 @@ fn user_of(request: &AgentRequest) -> Option<Arc<str>> {
     }
     let session = request.extensions().get::<SessionKey>()?;
     Some(session.user.clone()).filter(|user| !user.is_empty())
+}
+
+/// Returns the session or thread whose conversation a request continues.
+fn session_of(request: &AgentRequest) -> Option<SessionKey> {
+    #[cfg(feature = "threads")]
+    if let Some(thread) = request.extensions().get::<ThreadKey>() {
+        return key_of(thread).ok();
+    }
+    request.extensions().get::<SessionKey>().cloned()
 }
 
 /// Returns the parts of stored data without its version: the same request in a later format is the

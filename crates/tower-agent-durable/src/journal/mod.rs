@@ -155,9 +155,16 @@
 //!
 //! # Old runs
 //!
+//! A message is stored once. A run in a session or a thread of the same database refers to the messages that
+//! are there, as they were then, whatever the conversation does later; the run has the others, and its steps have
+//! what it adds. If the session is deleted, the run stays in the list, with its steps, and cannot go on:
+//! [`SessionDeleted`](JournalError::SessionDeleted). A run whose conversation is in another store, or comes with
+//! its request, has all of the messages itself.
+//!
 //! Runs stay in the journal until they are deleted. [`delete_ended`](Runs::delete_ended) deletes those
 //! that ended before a given time, and [`delete_untouched`](Runs::delete_untouched) those that wait or whose
-//! process has died. `delete_user` of the database deletes all of one user. SQLite overwrites what is deleted in
+//! process has died. `delete_user` of the database deletes all of one
+//! user, and that of an engine what the engine has, too. SQLite overwrites what is deleted in
 //! its file and its log; PostgreSQL vacuums it. Backups have it as long as they are kept.
 //!
 //! # A whole program
@@ -170,7 +177,7 @@
 //!
 //! # Secrets
 //!
-//! Nothing is encrypted by this crate. The journal contains the request that starts a run, the responses of its calls, and hashes of their
+//! Nothing is encrypted by this crate: [encrypt the disk](crate::guide::deployment#encryption). The journal contains the request that starts a run, the responses of its calls, and hashes of their
 //! requests. With a `Redact` inside, responses contain placeholders, and the original texts are in the
 //! private state, which the journal keeps, as a [`Checkpoint`](tower_agent::Checkpoint) does. Protect the
 //! database accordingly.
@@ -196,6 +203,8 @@ mod record;
 mod run_end;
 mod run_info;
 mod run_key;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod run_messages;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod run_query;
 mod run_service;

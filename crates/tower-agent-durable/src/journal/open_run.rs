@@ -21,6 +21,14 @@ pub struct OpenRun {
     pub input: u32,
     /// The number of the request that began its conversation.
     pub conversation: u32,
+    /// The row of the run in a database. A run that was deleted and started again under its id has another one,
+    /// so that a process of the deleted run writes nothing to it.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub(super) row: i64,
+}
+
+fn is_none(row: &i64) -> bool {
+    *row == 0
 }
 
 impl OpenRun {
@@ -34,6 +42,7 @@ impl OpenRun {
             epoch,
             input,
             conversation,
+            row: 0,
         }
     }
 

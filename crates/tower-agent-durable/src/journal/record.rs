@@ -16,6 +16,7 @@ pub struct Record {
     /// The outcome.
     pub outcome: Outcome,
     /// The effects on the run.
+    #[serde(default, skip_serializing_if = "has_none")]
     pub effects: Effects,
     /// The ending that an `after` raised, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -31,6 +32,10 @@ pub enum Outcome {
     Response(Value),
     /// The error.
     Error(Error),
+}
+
+fn has_none(effects: &Effects) -> bool {
+    *effects == Effects::default()
 }
 
 impl Record {

@@ -69,6 +69,34 @@ impl RunKey {
         request
     }
 
+    /// Returns the key as a text that no other key has, for an engine that names its runs by a text. That of a
+    /// run that is nobody's is its run id, unless that starts with a brace.
+    ///
+    /// ```
+    /// use tower_agent_durable::journal::RunKey;
+    ///
+    /// let key = RunKey::new("invoice 7").of("ada");
+    /// assert_eq!(key.to_text(), r#"{"user":"ada","run":"invoice 7"}"#);
+    /// assert_eq!(RunKey::from_text(&key.to_text()), key);
+    ///
+    /// // An id that looks like the key of another user's run.
+    /// let other = RunKey::new(key.to_text());
+    /// assert_eq!(RunKey::from_text(&other.to_text()), other);
+    /// ```
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        if self.user.is_none() && !self.run.starts_with('{') {
+            return self.run.to_string();
+        }
+        serde_json::json!({ "user": self.user, "run": self.run }).to_string()
+    }
+
+    /// Returns the key of a text from [`to_text`](Self::to_text).
+    #[must_use]
+    pub fn from_text(text: &str) -> Self {
+        serde_json::from_str(text).unwrap_or_else(|_| Self::new(text))
+    }
+
     /// Fails for a key that a database cannot have.
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(super) fn check(&self) -> Result<(), StoreError> {

@@ -5,7 +5,8 @@ use super::run_end::RunEnd;
 use super::version;
 use crate::error::StoreError;
 
-/// What a list shows of the end of a run. It is stored beside the end, so that a list reads no conversation.
+/// The end of a run as a list shows it. It is stored beside the end, so that a list reads no
+/// conversation.
 #[derive(Serialize, Deserialize)]
 pub(super) struct RunSummary {
     version: u32,

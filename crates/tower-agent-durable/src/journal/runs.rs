@@ -3,20 +3,25 @@ use std::time::SystemTime;
 
 use tower_agent::AgentRequest;
 use tower_agent::agent::SavedRequest;
+use tower_agent::message::Messages;
 
 use super::error::JournalError;
 use super::intent::Intent;
 use super::next_request::next_request;
+use super::run_end::RunEnd;
 use super::run_info::RunInfo;
 use super::run_key::RunKey;
+use super::run_messages::{self, RunMessages};
 use super::run_query::RunQuery;
 use super::run_status::RunStatus;
 use super::run_summary::RunSummary;
+use super::step_id::StepId;
 use super::step_info::StepInfo;
 use super::tables::{ended, from_json, unknown};
-use crate::database::{Row, Sql, Value, Wait};
+use crate::database::{Row, Sql, Value, Wait, to_end};
 use crate::error::StoreError;
 use crate::time::{millis, now, time};
+use crate::user_data;
 
 /// The runs in a database, for those who operate them. Created by `Sqlite::runs` and
 /// `Postgres::runs`.
@@ -98,7 +103,7 @@ const STEPS: &str = "\
     JOIN tower_agent_runs r ON r.id = s.run WHERE r.owner = $1 AND r.run = $2 ORDER BY s.position";
 
 const REQUEST: &str = "\
-    SELECT r.status, r.ended, i.request FROM tower_agent_runs r \
+    SELECT r.id, r.epoch, r.status, r.ended, r.shared, i.request, i.messages FROM tower_agent_runs r \
     JOIN tower_agent_run_inputs i ON i.run = r.id AND i.number = r.input \
     WHERE r.owner = $1 AND r.run = $2";
 
@@ -212,7 +217,7 @@ impl Runs {
             .read(STEPS, &values(&key)?)
             .await?
             .iter()
-            .map(StepInfo::read)
+            .map(|row| StepInfo::read(&key.run, row))
             .collect()
     }
 
@@ -227,15 +232,58 @@ impl Runs {
     ///
     /// # Errors
     ///
-    /// Fails if the run does not exist, or was cancelled.
+    /// Fails if the run does not exist, or was cancelled, and with
+    /// [`SessionDeleted`](JournalError::SessionDeleted) if it was begun in a session of this database that was
+    /// deleted.
     pub async fn request(&self, run: impl Into<RunKey>) -> Result<AgentRequest, JournalError> {
         let key = run.into();
-        let rows = self.0.read(REQUEST, &values(&key)?).await?;
-        let row = rows.first().ok_or_else(|| unknown(&key))?;
-        RunStatus::of_open_run(&key.run, row.text("status")?)?;
+        loop {
+            let rows = self.0.read(REQUEST, &values(&key)?).await?;
+            let row = rows.first().ok_or_else(|| unknown(&key))?;
+            RunStatus::of_open_run(&key.run, row.text("status")?)?;
+            match self.next_request(row, &key).await {
+                // The messages may be those of a later request, which has come since the row was read.
+                Err(JournalError::Store(StoreError::Data(why))) => {
+                    let now = self.row(&key).await?;
+                    if now.number::<u64>("epoch")? == row.number::<u64>("epoch")? {
+                        return Err(StoreError::Data(why).into());
+                    }
+                }
+                next => return next,
+            }
+        }
+    }
+
+    async fn next_request(&self, row: &Row, key: &RunKey) -> Result<AgentRequest, JournalError> {
         let saved: SavedRequest = from_json(row.text("request")?)?;
-        let next = next_request(saved, ended(row)?, SystemTime::now());
+        let places: RunMessages = from_json(row.text("messages")?)?;
+        let mut end = ended(row)?;
+        if let Some(RunEnd::Waiting { checkpoint, .. }) = &mut end {
+            let shared = row.number("shared")?;
+            // All of them are there if the session was deleted before the end was written.
+            if shared > 0 {
+                let request = self.messages(row, key, &places).await?;
+                let mut all: Messages = request.range(0).take(shared).cloned().collect();
+                all.extend(checkpoint.messages.iter().cloned());
+                checkpoint.messages = all;
+            }
+            let next = next_request(saved, end, SystemTime::now());
+            return Ok(key.request(next));
+        }
+        let saved = saved.with_messages(self.messages(row, key, &places).await?);
+        let next = next_request(saved, end, SystemTime::now());
         Ok(key.request(next))
+    }
+
+    /// Returns the messages of the latest request.
+    async fn messages(
+        &self,
+        row: &Row,
+        key: &RunKey,
+        places: &RunMessages,
+    ) -> Result<Messages, JournalError> {
+        let texts = places.read(&*self.0, row.number("id")?, &key.run).await?;
+        run_messages::parse(&texts)
     }
 
     /// Cancels a run: its process stops before its next step, and the run cannot continue. A run that has
@@ -323,6 +371,18 @@ impl Runs {
         self.delete_all(DELETE_UNTOUCHED, &values).await
     }
 
+    /// Deletes everything that the database has of a user, as its `delete_user` does: durable runs, and the
+    /// sessions and threads in it. Returns their number.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the database does, and if the user is an empty text. Nothing is deleted then.
+    pub async fn delete_user(&self, user: &str) -> Result<u64, JournalError> {
+        let database = self.0.clone();
+        let user = user.to_owned();
+        Ok(to_end(async move { user_data::delete(&*database, &user).await }).await?)
+    }
+
     async fn delete_all(
         &self,
         sql: &'static str,
@@ -392,10 +452,10 @@ impl RunInfo {
 }
 
 impl StepInfo {
-    fn read(row: &Row) -> Result<Self, JournalError> {
+    fn read(run: &str, row: &Row) -> Result<Self, JournalError> {
         let intent: Intent = from_json(row.text("intent")?)?;
         Ok(Self {
-            id: from_json(row.text("id")?)?,
+            id: StepId::of_stored(run, row.text("id")?)?,
             is_repeatable: intent.is_repeatable,
             attempt: row.number("attempt")?,
             begun_at: time(row.number("begun_at")?),

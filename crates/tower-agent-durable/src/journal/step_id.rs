@@ -3,6 +3,11 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+use crate::error::StoreError;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+use crate::json;
+
 /// The name of a step of a run. It depends on the place of the step in the run, not on time, so a run
 /// that is started again gives a step the same name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -35,6 +40,47 @@ pub enum StepKind {
     Tool(Arc<str>),
     /// A [value](super::Durable::value), with its name.
     Value(Arc<str>),
+}
+
+/// A step as it is stored with its run: an array, since each step has one.
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[derive(Serialize, Deserialize)]
+struct StoredId(Arc<str>, StepKind, u32, u32, u32);
+
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+impl StepId {
+    /// Returns the JSON with which the step is stored beside its run.
+    pub(super) fn stored(&self) -> Result<String, StoreError> {
+        let Self {
+            run: _,
+            input,
+            path,
+            iteration,
+            kind,
+            nth,
+        } = self;
+        json::write(&StoredId(
+            path.clone(),
+            kind.clone(),
+            *input,
+            *iteration,
+            *nth,
+        ))
+    }
+
+    /// Reads a step of this run.
+    pub(super) fn of_stored(run: &str, stored: &str) -> Result<Self, StoreError> {
+        let StoredId(path, kind, input, iteration, nth) =
+            serde_json::from_str(stored).map_err(StoreError::data)?;
+        Ok(Self {
+            run: run.into(),
+            input,
+            path,
+            iteration,
+            kind,
+            nth,
+        })
+    }
 }
 
 impl StepId {

@@ -81,7 +81,7 @@ where
     let context = request.context().clone();
     let steps = Steps::of(&context, || CallSite::of(&request).to_string())?;
     let step = steps.name(request.kind(), &context)?;
-    // What is inside may change the arguments, and an operator looks for the key that the tool had.
+    // Code inside may change the arguments, and an operator looks for the key that the tool had.
     request = request.keep_key();
     if step.kind != StepKind::Model
         && let Some(key) = steps
@@ -188,6 +188,10 @@ where
         End::Release => {
             if step.kind == StepKind::Model {
                 steps.fail(&step);
+            }
+            // The journal counts its attempts anew from here on.
+            if let Some(question) = Question::stored(&request)? {
+                question.pass(&request, &lease);
             }
             journal.release(&lease).await?;
         }

@@ -2,7 +2,9 @@
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tower_agent::Checkpoint;
 use tower_agent::agent::SavedRequest;
+use tower_agent::message::Messages;
 
 use super::error::JournalError;
 use super::fingerprint;
@@ -14,6 +16,7 @@ use super::open_run::OpenRun;
 use super::record::Record;
 use super::run_end::RunEnd;
 use super::run_key::RunKey;
+use super::run_messages::{self, RunMessages};
 use super::run_status::RunStatus;
 use super::run_summary::RunSummary;
 use super::step_id::StepId;
@@ -38,15 +41,14 @@ const REQUESTS: &str = "\
 const START: &str = "\
     UPDATE tower_agent_runs \
     SET agent = $2, epoch = $3, input = $4, conversation = $5, status = $6, \
-    ended = NULL, summary = NULL WHERE id = $1";
+    ended = NULL, shared = NULL, summary = NULL WHERE id = $1";
 
 const ADD_INPUT: &str = "\
-    INSERT INTO tower_agent_run_inputs (run, number, fingerprint, request) \
-    VALUES ($1, $2, $3, $4)";
+    INSERT INTO tower_agent_run_inputs (run, number, fingerprint, request, messages) \
+    VALUES ($1, $2, $3, $4, $5)";
 
 const CHECK: &str = "\
-    UPDATE tower_agent_runs SET updated_at = $3 WHERE owner = $1 AND run = $2 \
-    RETURNING id, epoch, status";
+    UPDATE tower_agent_runs SET updated_at = $2 WHERE id = $1 RETURNING id, epoch, status";
 
 const EARLIER_STEPS: &str = "\
     SELECT s.id, s.intent, s.ended_at FROM tower_agent_run_steps s \
@@ -54,8 +56,7 @@ const EARLIER_STEPS: &str = "\
     WHERE r.owner = $1 AND r.run = $2 ORDER BY s.position";
 
 const BEAT: &str = "\
-    UPDATE tower_agent_runs SET updated_at = $3 \
-    WHERE owner = $1 AND run = $2 AND epoch = $4 AND status = $5";
+    UPDATE tower_agent_runs SET updated_at = $2 WHERE id = $1 AND epoch = $3 AND status = $4";
 
 const STEP: &str = "SELECT intent, attempt, record, digest FROM tower_agent_run_steps WHERE run = $1 AND step = $2";
 
@@ -75,12 +76,21 @@ const RELEASE: &str = "\
     DELETE FROM tower_agent_run_steps \
     WHERE run = $1 AND step = $2 AND attempt = $3 AND record IS NULL";
 
-const END: &str = "UPDATE tower_agent_runs SET status = $2, ended = $3, summary = $4 WHERE id = $1";
+const END: &str = "\
+    UPDATE tower_agent_runs SET status = $2, ended = $3, summary = $4, shared = $5 WHERE id = $1";
+
+const COMPLETE: &str = "\
+    UPDATE tower_agent_runs SET status = $2, ended = NULL, summary = NULL, shared = NULL WHERE id = $1";
+
+const LATEST: &str = "SELECT messages FROM tower_agent_run_inputs WHERE run = $1 AND number = $2";
 
 pub(super) async fn start(database: &dyn Sql, input: &Input) -> Result<OpenRun, JournalError> {
     let key = input.key();
     key.check()?;
     let running = RunStatus::Running.as_str();
+    let conversation = &input.request.checkpoint().messages;
+    let (messages, texts) =
+        RunMessages::find(database, conversation, input.session.as_ref()).await?;
     let mut tx = database.begin(Wait::Limited).await?;
     // Creates the row of a new run, and locks the row of a known one until the commit.
     let known = [
@@ -96,11 +106,12 @@ pub(super) async fn start(database: &dyn Sql, input: &Input) -> Result<OpenRun, 
     let id: i64 = row.number("id")?;
     // Requests are numbered from 1, so 0 is a row that this transaction has created.
     let latest: u32 = row.number("input")?;
-    let run = if latest == 0 {
+    let mut run = if latest == 0 {
         OpenRun::new(key, 1, 1, 1)
     } else {
         known_run(&mut *tx, key, &row).await?.start(input)?
     };
+    run.row = id;
     let start = [
         id.into(),
         (&*input.agent).into(),
@@ -112,14 +123,19 @@ pub(super) async fn start(database: &dyn Sql, input: &Input) -> Result<OpenRun, 
     tx.execute(START, &start).await?;
     if run.input != latest {
         let fingerprint = to_json(&input.fingerprint)?;
-        let request = to_json(&input.request)?;
+        let request = to_json(&input.request.clone().with_messages(Messages::new()))?;
+        let places = to_json(&messages)?;
         let add = [
             id.into(),
             run.input.into(),
             (&fingerprint).into(),
             (&request).into(),
+            (&places).into(),
         ];
         tx.execute(ADD_INPUT, &add).await?;
+        messages
+            .write(&mut *tx, database.dialect(), id, &texts)
+            .await?;
     }
     tx.commit().await?;
     Ok(run)
@@ -171,24 +187,22 @@ pub(super) async fn earlier_steps(
         let intent: Intent = from_json(row.text("intent")?)?;
         // One that may be repeated is lost with its process.
         if has_ended || !intent.is_repeatable {
-            steps.push(from_json(row.text("id")?)?);
+            steps.push(StepId::of_stored(&key.run, row.text("id")?)?);
         }
     }
     Ok(steps)
 }
 
 pub(super) async fn beat(database: &dyn Sql, run: &OpenRun) -> Result<(), JournalError> {
-    let key = run.key();
     let values = [
-        key.owner().into(),
-        (&*key.run).into(),
+        run.row.into(),
         now().into(),
         run.epoch.into(),
         RunStatus::Running.as_str().into(),
     ];
     let mut tx = database.begin(Wait::Limited).await?;
     if tx.execute(BEAT, &values).await? == 0 {
-        let run = key.run;
+        let run = run.id.clone();
         return Err(JournalError::TakenOver { run });
     }
     Ok(tx.commit().await?)
@@ -222,7 +236,7 @@ pub(super) async fn begin(
             }
         };
     }
-    let name = to_json(step)?;
+    let name = step.stored()?;
     let intent = to_json(intent)?;
     let add = [
         id.into(),
@@ -268,13 +282,56 @@ pub(super) async fn end(
     end: &RunEnd,
 ) -> Result<(), JournalError> {
     let status = end.status().as_str();
-    let ended = to_json(end)?;
+    if let RunEnd::Completed { .. } = end {
+        // What it has added is in its steps, and its session has the whole.
+        let mut tx = database.begin(Wait::Unlimited).await?;
+        let id = check(&mut *tx, run).await?;
+        tx.execute(COMPLETE, &[id.into(), status.into()]).await?;
+        return Ok(tx.commit().await?);
+    }
     let summary = to_json(&RunSummary::from(end))?;
     let mut tx = database.begin(Wait::Unlimited).await?;
     let id = check(&mut *tx, run).await?;
-    let values = [id.into(), status.into(), (&ended).into(), (&summary).into()];
+    let (ended, shared) = without_shared(&mut *tx, run, id, end).await?;
+    let ended = to_json(&ended)?;
+    let values = [
+        id.into(),
+        status.into(),
+        (&ended).into(),
+        (&summary).into(),
+        shared.into(),
+    ];
     tx.execute(END, &values).await?;
     Ok(tx.commit().await?)
+}
+
+/// Returns the end of a run without the messages with which its request began, and their number.
+async fn without_shared(
+    tx: &mut dyn Transaction,
+    run: &OpenRun,
+    id: i64,
+    end: &RunEnd,
+) -> Result<(RunEnd, u64), JournalError> {
+    let RunEnd::Waiting { checkpoint, state } = end else {
+        return Ok((end.clone(), 0));
+    };
+    let key = run.key();
+    let mut rows = tx.fetch_all(LATEST, &[id.into(), run.input.into()]).await?;
+    let row = rows.pop().ok_or_else(|| unknown(&key))?;
+    let places: RunMessages = from_json(row.text("messages")?)?;
+    let request = match places.read_in(tx, id, &key.run).await {
+        // Deleted while the run worked: the end has all that is left of the conversation.
+        Err(JournalError::SessionDeleted { .. }) => Vec::new(),
+        read => read?,
+    };
+    let shared = run_messages::common(&checkpoint.messages, &request)?;
+    let new = checkpoint.messages.range(shared).cloned().collect();
+    let checkpoint = Checkpoint {
+        head: checkpoint.head.clone(),
+        messages: new,
+    };
+    let state = state.clone();
+    Ok((RunEnd::Waiting { checkpoint, state }, shared as u64))
 }
 
 /// Writes to the step of a lease: its run, its name and the attempt are the first arguments.
@@ -302,10 +359,9 @@ async fn write(
 /// Returns the id of the run's row, or fails unless this process has the run. The update locks the row, so
 /// that no other process takes the run over before the transaction ends.
 async fn check(tx: &mut dyn Transaction, run: &OpenRun) -> Result<i64, JournalError> {
-    let key = run.key();
-    let values = [key.owner().into(), (&*key.run).into(), now().into()];
+    let values = [run.row.into(), now().into()];
     let Some(row) = tx.fetch_all(CHECK, &values).await?.pop() else {
-        return Err(unknown(&key));
+        return Err(unknown(&run.key()));
     };
     RunStatus::of_open_run(&run.id, row.text("status")?)?;
     if row.number::<u64>("epoch")? != run.epoch {
@@ -321,7 +377,7 @@ pub(super) fn unknown(key: &RunKey) -> JournalError {
     JournalError::UnknownRun { run }
 }
 
-/// Returns the end of a run, if it has one.
+/// Returns the end of a run that has not completed, if it has one, without the messages of its request.
 pub(super) fn ended(row: &Row) -> Result<Option<RunEnd>, JournalError> {
     Ok(row
         .optional_text("ended")?

@@ -51,7 +51,7 @@ impl SessionKey {
 
     /// Fails for a key that a database cannot have.
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
-    pub(super) fn check(&self) -> Result<(), StoreError> {
+    pub(crate) fn check(&self) -> Result<(), StoreError> {
         ids::check("application of the session", &self.app, ids::NAME)?;
         ids::check("user of the session", &self.user, ids::NAME)?;
         ids::check("id of the session", &self.session, ids::ID)

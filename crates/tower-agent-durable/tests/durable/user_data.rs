@@ -11,9 +11,11 @@ use tower_agent_durable::journal::{RunKey, RunQuery};
 use tower_agent_durable::{
     SessionKey, SessionLayer, SessionQuery, SessionStore, SessionThreads, Sqlite,
 };
+use tower_agent_middleware::redact::{Detector, Redact};
 
 use crate::support::folder::Folder;
-use crate::support::saying;
+use crate::support::server::Server;
+use crate::support::{Count, calling, saying, waiting};
 
 /// An agent whose runs are durable.
 fn agent(store: &Sqlite) -> Agent {
@@ -120,4 +122,63 @@ async fn no_byte_of_a_deleted_user_is_left_in_the_files() {
         .await
         .unwrap();
     assert!(!is_on_disk(&folder, "the secret of bob"));
+}
+
+/// Not only sessions and runs that ended well: one that waits, one that failed, one whose process was lost, a
+/// thread, and texts that were redacted.
+#[tokio::test]
+async fn no_byte_of_a_deleted_user_is_left_in_the_tables_of_a_server() {
+    let Some(server) = Server::start("deleted-user-server") else {
+        return;
+    };
+    let store = server.connect().await;
+    for user in ["ann", "bob"] {
+        let marker = format!("{user}@marker.example");
+        let redact = Redact::new([Detector::email()]).unwrap().redact_input();
+        let agent = crate::support::durable(saying("Hello."), store.clone())
+            .callbacks(redact)
+            .build()
+            .unwrap();
+        let sessions = SessionLayer::new(store.clone()).layer(agent.clone());
+        for turn in 0..3 {
+            let request = AgentRequest::new(format!("{turn}: {}", marker.repeat(300)));
+            let request = request.with_run_id(format!("run {turn}"));
+            let request = SessionKey::new("shop", user, "1").request(request);
+            sessions.clone().oneshot(request).await.unwrap();
+        }
+        let server = AgUi::builder(agent).threads(SessionThreads::new(store.clone()));
+        let message = json!({ "id": "m", "role": "user", "content": marker });
+        let input = json!({ "threadId": "t", "runId": "r", "messages": [message] });
+        let input = serde_json::from_value(input).unwrap();
+        let run = server.build().run_for(user, input).await.unwrap();
+        drop(run.collect::<Vec<_>>().await);
+
+        // One that waits for an operator, with what it has found.
+        let calls = Count::default();
+        let (tool, _notify, has_begun) = waiting(&calls);
+        let pays = crate::support::durable(calling(&["pay"], &calls), store.clone()).tool(tool);
+        let pays = pays.build().unwrap();
+        let key = RunKey::new("run 9").of(user);
+        let lost = pays.run(key.request(format!("Pay {marker}.")));
+        tokio::select! {
+            _ = lost => unreachable!("the tool waits"),
+            begun = has_begun => begun.unwrap(),
+        }
+        let next = store.runs().request(&key).await.unwrap();
+        assert_eq!(pays.run(next).await.unwrap().interrupts().len(), 1);
+    }
+    let found = |text: &str| {
+        let tables = server.query(
+            "SELECT relname FROM pg_class WHERE relkind = 'r' AND relname LIKE 'tower_agent_%'",
+        );
+        let found = tables.lines().filter(|table| {
+            let count = format!("SELECT count(*) FROM {table} AS t WHERE t::TEXT LIKE '%{text}%'");
+            server.query(&count) != "0"
+        });
+        found.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert!(found("ann@marker").len() >= 2, "{:?}", found("ann@marker"));
+    assert_eq!(store.delete_user("ann").await.unwrap(), 7);
+    assert_eq!(found("ann"), Vec::<String>::new());
+    assert!(found("bob@marker").len() >= 2);
 }

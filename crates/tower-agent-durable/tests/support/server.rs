@@ -196,7 +196,14 @@ impl Server {
 
     /// Returns what a statement returns.
     pub(crate) fn query(&self, sql: &str) -> String {
-        let output = self.psql().args(["-c", sql]).output().unwrap();
+        self.query_in("postgres", sql)
+    }
+
+    /// Returns what a statement returns in a database.
+    pub(crate) fn query_in(&self, database: &str, sql: &str) -> String {
+        let mut psql = self.psql();
+        psql.args(["-d", database, "-c", sql]);
+        let output = psql.output().unwrap();
         assert!(
             output.status.success(),
             "{}",

@@ -1,5 +1,6 @@
 use std::future::Future;
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,12 +12,18 @@ use tower_agent::BoxError;
 use tower_agent::model::{BoxModel, ModelService};
 use tower_agent::tool::ToolDeclaration;
 use tower_agent::{Effect, Result};
+#[cfg(feature = "oauth")]
+use tower_agent::{Error, ErrorKind};
 
 use super::config::Config;
 use super::environment;
 use super::lifecycle::Lifecycle;
+use super::log::{LogLevel, LogMessage};
 use super::mcp_client::McpClient;
+#[cfg(feature = "oauth")]
+use super::oauth::OAuth;
 use super::transport::{Endpoint, HttpEndpoint};
+use crate::trace::Network;
 
 /// Builds an [`McpClient`].
 #[derive(Debug)]
@@ -24,6 +31,8 @@ use super::transport::{Endpoint, HttpEndpoint};
 pub struct McpClientBuilder {
     endpoint: Endpoint,
     config: Config,
+    #[cfg(feature = "oauth")]
+    oauth: Option<OAuth>,
 }
 
 impl McpClient {
@@ -53,7 +62,9 @@ impl McpClient {
             .get_program()
             .to_string_lossy()
             .into_owned();
-        McpClientBuilder::new(Endpoint::child_process(command), program)
+        let mut builder = McpClientBuilder::new(Endpoint::child_process(command), program);
+        builder.config.network.transport = Some("pipe");
+        builder
     }
 
     /// Creates a builder of a client of a server at a URL, over streamable HTTP.
@@ -92,7 +103,15 @@ impl McpClient {
     {
         let url = url.into();
         let server = url.split(['?', '#']).next().unwrap_or_default().to_owned();
-        McpClientBuilder::new(Endpoint::Http(HttpEndpoint::new(url, service)), server)
+        let address = url.parse::<http::Uri>().unwrap_or_default();
+        let endpoint = Endpoint::Http(HttpEndpoint::new(url, service));
+        let mut builder = McpClientBuilder::new(endpoint, server);
+        builder.config.network = Network {
+            transport: Some("tcp"),
+            address: address.host().map(str::to_owned),
+            port: address.port_u16(),
+        };
+        builder
     }
 
     /// Creates a builder of a client of a server at the other end of a stream, such as a socket.
@@ -114,6 +133,8 @@ impl McpClientBuilder {
         Self {
             endpoint,
             config: Config::new(server),
+            #[cfg(feature = "oauth")]
+            oauth: None,
         }
     }
 
@@ -180,6 +201,41 @@ impl McpClientBuilder {
         self
     }
 
+    /// Authorizes the client by [OAuth](super::oauth). Only for servers [over HTTP](McpClient::http). Defaults to
+    /// none: a layer around the HTTP service may send a token of its own.
+    #[cfg(feature = "oauth")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "oauth")))]
+    pub fn oauth(mut self, oauth: OAuth) -> Self {
+        self.oauth = Some(oauth);
+        self
+    }
+
+    /// Adds a directory that the server may work in (a root), relative to that of this process. Defaults to
+    /// none: the server is told that the client has no roots.
+    ///
+    /// A root is a wish. It keeps a server from nothing: limit what its process can read and write.
+    pub fn root(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.config.roots.push(directory.into());
+        self
+    }
+
+    /// Sets the least severe log messages that the server is asked for. Defaults to what the server sends
+    /// without being asked: since protocol version 2026-07-28 nothing.
+    pub fn log_level(mut self, level: LogLevel) -> Self {
+        self.config.log_level = Some(level);
+        self
+    }
+
+    /// Sets the function that takes the server's log messages, in their order. It must not block: no message
+    /// of the server is read while it runs.
+    ///
+    /// Defaults to a `tracing` event of the target `tower_agent_mcp::server_log`, of the same level, with the
+    /// beginning of the message.
+    pub fn on_log(mut self, on_log: impl Fn(LogMessage) + Send + Sync + 'static) -> Self {
+        self.config.on_log = Arc::new(on_log);
+        self
+    }
+
     /// Sets how client and server agree on a protocol version. Defaults to [`Lifecycle::Auto`].
     pub fn lifecycle(mut self, lifecycle: Lifecycle) -> Self {
         self.config.lifecycle = lifecycle;
@@ -222,8 +278,30 @@ impl McpClientBuilder {
     ///
     /// # Errors
     ///
-    /// Fails if the server cannot be reached or speaks no common protocol version.
-    pub async fn connect(self) -> Result<McpClient> {
+    /// Fails if the server cannot be reached or speaks no common protocol version, or if a root is no path.
+    #[cfg_attr(not(feature = "oauth"), expect(unused_mut))]
+    pub async fn connect(mut self) -> Result<McpClient> {
+        self.config.list_roots()?;
+        #[cfg(feature = "oauth")]
+        self.authorize()?;
         McpClient::connect(self.endpoint, self.config).await
+    }
+
+    #[cfg(feature = "oauth")]
+    fn authorize(&mut self) -> Result<()> {
+        let Some(oauth) = self.oauth.take() else {
+            return Ok(());
+        };
+        let server = self.config.server.clone();
+        match &mut self.endpoint {
+            Endpoint::Http(endpoint) => {
+                endpoint.authorize(oauth, server, self.config.logins.clone())
+            }
+            Endpoint::Child(_) | Endpoint::Stream(_) => {
+                let message =
+                    format!("MCP server `{server}` is not reached over HTTP: OAuth does not apply");
+                Err(Error::new(ErrorKind::InvalidRequest, message))
+            }
+        }
     }
 }

@@ -9,6 +9,7 @@ use rmcp::model::{
 use rmcp::service::InboundStreamOrigin;
 use tokio::sync::{mpsc, oneshot};
 use tower_agent::RunContext;
+use tracing::Span;
 
 use crate::lock::lock;
 
@@ -26,6 +27,8 @@ pub(super) enum CallEvent {
 pub(super) struct ActiveCall {
     pub(super) events: mpsc::Sender<CallEvent>,
     pub(super) context: RunContext,
+    /// The span of the request, in which the transport sends it.
+    pub(super) span: Span,
 }
 
 /// An active call, and the token by which the server reports its progress.

@@ -1,16 +1,25 @@
+// Roots and log messages are deprecated; servers still use them.
+#![allow(deprecated)]
+
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rmcp::model::{
     ClientCapabilities, ClientConfig, ElicitationCapability, FormElicitationCapability,
-    Implementation, ProtocolVersion, TASKS_EXTENSION_ID, UrlElicitationCapability,
+    Implementation, ListRootsResult, ProtocolVersion, RequestMetaObject, TASKS_EXTENSION_ID,
+    UrlElicitationCapability,
 };
-use tower_agent::Effect;
 use tower_agent::model::BoxModel;
 use tower_agent::tool::ToolDeclaration;
+use tower_agent::{Effect, Result};
 
 use super::lifecycle::Lifecycle;
+use super::log::{self, LogLevel, OnLog};
+use super::logins::Logins;
+use super::roots;
+use crate::trace::Network;
 
 /// The options of a client.
 #[derive(Clone)]
@@ -26,6 +35,12 @@ pub(super) struct Config {
     pub(super) discover_timeout: Duration,
     pub(super) call_timeout: Duration,
     pub(super) max_message_size: usize,
+    pub(super) roots: Vec<PathBuf>,
+    pub(super) log_level: Option<LogLevel>,
+    pub(super) on_log: OnLog,
+    pub(super) logins: Logins,
+    /// The way to the server, for spans.
+    pub(super) network: Network,
 }
 
 impl Config {
@@ -42,7 +57,25 @@ impl Config {
             discover_timeout: Duration::from_secs(10),
             call_timeout: Duration::from_secs(60),
             max_message_size: 64 * 1024 * 1024,
+            roots: Vec::new(),
+            log_level: None,
+            on_log: Arc::new(log::forward),
+            logins: Logins::default(),
+            network: Network::default(),
         }
+    }
+
+    /// Asks a server since protocol version 2026-07-28, which has no `logging/setLevel`, for log messages.
+    pub(super) fn set_log_level(&self, meta: &mut RequestMetaObject) {
+        if let Some(level) = self.log_level {
+            meta.set_log_level(level.to_protocol());
+        }
+    }
+
+    /// Returns the directories that the server may work in.
+    pub(super) fn list_roots(&self) -> Result<ListRootsResult> {
+        let roots = self.roots.iter().map(|directory| roots::root(directory));
+        Ok(ListRootsResult::new(roots.collect::<Result<_>>()?))
     }
 
     /// Returns the client's description of itself for the server.
@@ -54,6 +87,7 @@ impl Config {
         capabilities.elicitation = Some(elicitation);
         // Announced only with a model: a server that reads this does not try in vain.
         capabilities.sampling = self.sampling.is_some().then(Default::default);
+        capabilities.roots = (!self.roots.is_empty()).then(Default::default);
         // A server may answer with a task only if the client says that it can poll one.
         let tasks = (TASKS_EXTENSION_ID.to_owned(), Default::default());
         capabilities.extensions = Some([tasks].into());

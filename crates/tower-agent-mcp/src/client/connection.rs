@@ -1,10 +1,13 @@
+// Log messages are deprecated; servers still send them.
+#![allow(deprecated)]
+
 use std::convert::Infallible;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use rmcp::model::{ProtocolVersion, SubscriptionFilter};
+use rmcp::model::{ProtocolVersion, SetLevelRequestParams, SubscriptionFilter};
 use rmcp::service::{Peer, Subscription};
 use rmcp::{ClientLifecycleMode, RoleClient, ServiceError};
 use tokio::time::{sleep, timeout};
@@ -17,6 +20,7 @@ use super::error;
 use super::handler::{McpClientHandler, Running};
 use super::transport::Endpoint;
 use crate::lock::lock;
+use crate::trace::Operation;
 
 /// The wait before a new subscription to changes of the tools.
 const RESUBSCRIBE_AFTER: Duration = Duration::from_secs(1);
@@ -25,6 +29,8 @@ const RESUBSCRIBE_AFTER: Duration = Duration::from_secs(1);
 pub(super) struct Connection {
     peer: Peer<RoleClient>,
     calls: Arc<Calls>,
+    /// The protocol version.
+    version: Option<String>,
     /// Set once the server has answered a call.
     has_answered: AtomicBool,
     service: Mutex<Option<Running>>,
@@ -42,7 +48,12 @@ impl Connection {
         } else {
             config.connect_timeout
         };
-        let mut attempted = Self::attempt(endpoint, config, mode, first_timeout).await;
+        let logins = config.logins.begun();
+        let mut attempted = Self::attempt(endpoint, config, mode.clone(), first_timeout).await;
+        // rmcp has a limit of its own for `server/discover`, which a person who logs in may exceed.
+        if attempted.is_err() && config.logins.begun() > logins {
+            attempted = Self::attempt(endpoint, config, mode, first_timeout).await;
+        }
         // rmcp falls back within a connection. A server that closed it needs a new one, and would
         // close that as well if `server/discover` came first again. So does one that is silent.
         if is_auto
@@ -64,7 +75,7 @@ impl Connection {
         let handler = McpClientHandler::new(config.clone());
         let calls = handler.calls().clone();
         let connecting = endpoint.connect(handler, mode, config.max_message_size);
-        let service = match timeout(limit, connecting).await {
+        let service = match config.logins.timeout(limit, connecting).await {
             Ok(Ok(service)) => service,
             Ok(Err(failed)) => {
                 let may_be_legacy = failed.may_be_legacy();
@@ -86,11 +97,15 @@ impl Connection {
             }
         };
         let peer = service.peer().clone();
+        let server = peer.peer_info();
+        let version = server.map(|server| server.protocol_version.to_string());
+        set_log_level(&peer, config).await;
         let stop = CancellationToken::new();
         tokio::spawn(watch_tools(peer.clone(), calls.clone(), stop.clone()));
         Ok(Self {
             peer,
             calls,
+            version,
             has_answered: AtomicBool::new(false),
             service: Mutex::new(Some(service)),
             _subscription: stop.drop_guard(),
@@ -99,6 +114,15 @@ impl Connection {
 
     pub(super) fn peer(&self) -> &Peer<RoleClient> {
         &self.peer
+    }
+
+    /// Returns the operation of a request on this connection, for its span.
+    pub(super) fn operation(&self, method: &'static str) -> Operation<'_> {
+        Operation {
+            method,
+            version: self.version.as_deref(),
+            ..Operation::default()
+        }
     }
 
     pub(super) fn calls(&self) -> &Arc<Calls> {
@@ -129,6 +153,25 @@ impl Connection {
         {
             tracing::warn!(error = %error.to_string().escape_debug(), "closing the connection failed");
         }
+    }
+}
+
+/// Asks a server that has log messages for those of the level that the caller has set.
+async fn set_log_level(peer: &Peer<RoleClient>, config: &Config) {
+    let (Some(level), Some(server)) = (config.log_level, peer.peer_info()) else {
+        return;
+    };
+    // Later versions are asked with each request.
+    let is_asked_once = server.protocol_version < ProtocolVersion::V_2026_07_28;
+    if !is_asked_once || server.capabilities.logging.is_none() {
+        return;
+    }
+    let level = SetLevelRequestParams::new(level.to_protocol());
+    let set = timeout(config.call_timeout, peer.set_level(level)).await;
+    // The tools work without a log.
+    if !matches!(set, Ok(Ok(_))) {
+        let server = &config.server;
+        tracing::warn!(%server, "the server did not set the level of its log");
     }
 }
 

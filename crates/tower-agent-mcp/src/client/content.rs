@@ -5,6 +5,23 @@ use serde_json::Value;
 use tower_agent::message::{Document, MediaSource};
 use tower_agent::{Part, ToolResponse};
 
+/// Returns a result whose blocks that cannot be read are text, their JSON. `None` if it is no result.
+pub(super) fn readable(mut result: Value) -> Option<CallToolResult> {
+    let Value::Array(blocks) = result.get_mut("content")?.take() else {
+        return None;
+    };
+    result["content"] = Value::Array(Vec::new());
+    let mut result: CallToolResult = serde_json::from_value(result).ok()?;
+    for block in blocks {
+        let text = block.to_string();
+        let block = serde_json::from_value(block);
+        result
+            .content
+            .push(block.unwrap_or_else(|_| ContentBlock::text(text)));
+    }
+    Some(result)
+}
+
 /// Converts the result of a tool.
 pub(super) fn response(result: CallToolResult) -> ToolResponse {
     let is_error = result.is_error.unwrap_or_default();
@@ -45,20 +62,20 @@ fn error_response(value: Value) -> ToolResponse {
     }
 }
 
-fn part(content: ContentBlock) -> Part {
+pub(super) fn part(content: ContentBlock) -> Part {
     match content {
         ContentBlock::Text(text) => Part::from_text(text.text),
         ContentBlock::Image(image) => Part::image_base64(image.mime_type, image.data),
         ContentBlock::Audio(audio) => Part::audio_base64(audio.mime_type, audio.data),
         ContentBlock::Resource(embedded) => resource(embedded.resource),
-        // The client cannot read resources for the model, so that it sees the address alone.
+        // Its contents are not read: the model sees the address, and may have a tool to read it.
         ContentBlock::ResourceLink(link) => Part::from_text(link_text(&link)),
         // A kind of a later protocol version: the model can still read its JSON.
         other => Part::from(&serde_json::to_value(other).unwrap_or_default()),
     }
 }
 
-fn resource(contents: ResourceContents) -> Part {
+pub(super) fn resource(contents: ResourceContents) -> Part {
     match contents {
         ResourceContents::TextResourceContents { text, .. } => Part::from_text(text),
         ResourceContents::BlobResourceContents {

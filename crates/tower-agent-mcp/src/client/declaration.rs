@@ -4,9 +4,17 @@ use serde_json::{Map, Value};
 use tower_agent::Effect;
 use tower_agent::tool::ToolDeclaration;
 
+/// The mark in the `_meta` of a tool that runs only as a task of protocol version 2025-11-25, which the
+/// transport sets.
+pub(super) const ONLY_AS_TASK: &str = "tower-agent/only-as-task";
+
 /// Converts a declaration, with the server's own name. Returns the reason if an agent cannot offer
 /// the tool.
 pub(super) fn declaration(tool: &rmcp::model::Tool) -> Result<ToolDeclaration, &'static str> {
+    let meta = tool.meta.as_ref();
+    if meta.is_some_and(|meta| meta.contains_key(ONLY_AS_TASK)) {
+        return Err("it runs only as a task of protocol version 2025-11-25");
+    }
     let description = match &tool.description {
         Some(description) => description.to_string(),
         // A title is better than nothing for a model that has to choose.

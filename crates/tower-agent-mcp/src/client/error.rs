@@ -47,6 +47,11 @@ pub(super) fn rejected(server: &str, rejection: &ErrorData) -> Error {
         ErrorCode::METHOD_NOT_FOUND => ErrorKind::UnknownTool,
         _ => ErrorKind::Tool,
     };
+    rejected_as(kind, server, rejection)
+}
+
+/// Converts a JSON-RPC error of the server to an error of this kind.
+pub(super) fn rejected_as(kind: ErrorKind, server: &str, rejection: &ErrorData) -> Error {
     let message = format!(
         "MCP server `{server}`: {} (code {})",
         rejection.message, rejection.code.0

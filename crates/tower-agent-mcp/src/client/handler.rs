@@ -7,7 +7,7 @@ use rmcp::ClientHandler;
 use rmcp::RoleClient;
 use rmcp::model::{
     ClientConfig, CreateMessageRequestParams, CreateMessageResult, ElicitRequestParams,
-    ElicitResult, ErrorData,
+    ElicitResult, ErrorData, ListRootsResult,
 };
 use rmcp::service::{InboundStreamOrigin, RequestContext, RunningService};
 use tokio::sync::oneshot;
@@ -32,6 +32,10 @@ impl McpClientHandler {
             config,
             calls: Arc::default(),
         }
+    }
+
+    pub(super) fn config(&self) -> &Arc<Config> {
+        &self.config
     }
 
     pub(super) fn calls(&self) -> &Arc<Calls> {
@@ -85,6 +89,16 @@ impl ClientHandler for McpClientHandler {
             .await
             .map_err(|_| call_has_ended())?;
         answered.await.map_err(|_| call_has_ended())
+    }
+
+    async fn list_roots(
+        &self,
+        _: RequestContext<RoleClient>,
+    ) -> Result<ListRootsResult, ErrorData> {
+        // They were checked when the client connected.
+        self.config
+            .list_roots()
+            .map_err(|error| ErrorData::internal_error(error.message().to_owned(), None))
     }
 
     fn get_info(&self) -> ClientConfig {

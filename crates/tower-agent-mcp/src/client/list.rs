@@ -1,26 +1,16 @@
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use rmcp::RoleClient;
-use rmcp::ServiceError;
-use rmcp::model::{
-    ClientRequest, CustomResult, ListToolsRequest, ListToolsResult, PaginatedRequestParams,
-    ServerResult,
-};
-use rmcp::service::Peer;
-use serde_json::Value;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 use tower_agent::tool::ToolDeclaration;
 use tower_agent::{Error, ErrorKind, Result};
 
 use super::config::Config;
 use super::connection::Connection;
-use super::{declaration, error};
+use super::declaration;
+use super::pages::{Listed, read_all};
 use crate::lock::lock;
-
-/// The maximum number of pages of a list: a server could make up cursors without end.
-const PAGES: usize = 1000;
 
 /// A tool of the server.
 #[derive(Clone, Debug)]
@@ -76,8 +66,10 @@ impl List {
 
     /// Reads the tools. The list stays as it was if that fails.
     pub(super) async fn read(&self, connection: &Arc<Connection>, config: &Config) -> Result<()> {
-        let reading = read_all(connection.peer(), config);
-        let read = timeout(config.call_timeout, reading)
+        let reading = read_tools(connection, config);
+        let read = config
+            .logins
+            .timeout(config.call_timeout, reading)
             .await
             .unwrap_or_else(|_| {
                 let message = format!(
@@ -111,82 +103,13 @@ impl List {
     }
 }
 
-async fn read_all(peer: &Peer<RoleClient>, config: &Config) -> Result<(Tools, Option<Duration>)> {
+async fn read_tools(connection: &Connection, config: &Config) -> Result<(Tools, Option<Duration>)> {
+    let (listed, valid_for) = read_all(Listed::Tools, connection, config).await?;
     let mut tools = BTreeMap::new();
-    let mut valid_for = None;
-    let mut cursor = None;
-    let mut seen_cursors = BTreeSet::new();
-    for _ in 0..PAGES {
-        let page = page(peer, &config.server, cursor)
-            .await
-            .map_err(|failed| error::request(&config.server, failed))?;
-        for tool in &page.tools {
-            list(tool, config, &mut tools);
-        }
-        if let Some(ttl) = page.ttl_ms {
-            let ttl = Duration::from_millis(ttl);
-            // The list is as old as its oldest page.
-            valid_for = Some(valid_for.map_or(ttl, |others: Duration| others.min(ttl)));
-        }
-        match page.next_cursor {
-            Some(next) if seen_cursors.insert(next.clone()) => cursor = Some(next),
-            Some(_) => {
-                let message = format!("MCP server `{}` repeats pages of its tools", config.server);
-                return Err(Error::new(ErrorKind::Protocol, message));
-            }
-            None => return Ok((Arc::new(tools), valid_for)),
-        }
+    for tool in &listed {
+        list(tool, config, &mut tools);
     }
-    let message = format!(
-        "MCP server `{}` has more than {PAGES} pages of tools",
-        config.server
-    );
-    Err(Error::new(ErrorKind::Protocol, message))
-}
-
-/// Requests one page. The method of rmcp has a cache, which may not know yet that the tools changed.
-async fn page(
-    peer: &Peer<RoleClient>,
-    server: &str,
-    cursor: Option<String>,
-) -> Result<ListToolsResult, ServiceError> {
-    let request = ListToolsRequest {
-        method: Default::default(),
-        params: Some(PaginatedRequestParams::default().with_cursor(cursor)),
-        extensions: Default::default(),
-    };
-    match peer
-        .send_request(ClientRequest::ListToolsRequest(request))
-        .await?
-    {
-        ServerResult::ListToolsResult(page) => Ok(page),
-        // One declaration that cannot be read makes rmcp read none.
-        ServerResult::CustomResult(CustomResult(result)) => {
-            readable(result, server).ok_or(ServiceError::UnexpectedResponse)
-        }
-        _ => Err(ServiceError::UnexpectedResponse),
-    }
-}
-
-/// Returns the page with the declarations that can be read, or `None` if it is no page.
-fn readable(mut result: Value, server: &str) -> Option<ListToolsResult> {
-    let listed = match result.get_mut("tools")?.take() {
-        Value::Array(listed) => listed,
-        _ => return None,
-    };
-    result["tools"] = Value::Array(Vec::new());
-    let mut page: ListToolsResult = serde_json::from_value(result).ok()?;
-    for (at, tool) in listed.into_iter().enumerate() {
-        let name = tool["name"].as_str().unwrap_or("without a name").to_owned();
-        match serde_json::from_value(tool) {
-            Ok(tool) => page.tools.push(tool),
-            Err(error) => {
-                let reason = error.to_string();
-                tracing::warn!(%server, position = at, tool = name, reason, "tool left out");
-            }
-        }
-    }
-    Some(page)
+    Ok((Arc::new(tools), valid_for))
 }
 
 /// Adds a tool, if the caller and the agents take it.

@@ -67,6 +67,10 @@ impl McpClient {
         self.0.link.close().await;
     }
 
+    pub(super) fn link(&self) -> &Arc<Link> {
+        &self.0.link
+    }
+
     async fn refresh(&self) -> Result<()> {
         let connection = self.0.link.connection().await?;
         if self.0.list.is_stale(&connection) {

@@ -39,8 +39,8 @@
 //! # }
 //! ```
 //!
-//! A tool that an agent cannot offer, because of its name or its schema, is left out, and logged. In
-//! a name, characters that providers reject become `_`.
+//! A tool that an agent cannot offer, because of its name or its schema, or because it runs only as a task of
+//! protocol version 2025-11-25, is left out, and logged. In a name, characters that providers reject become `_`.
 //!
 //! The [`Effect`](tower_agent::Effect) of every tool is [`Mutating`](tower_agent::Effect::Mutating),
 //! since its annotations are only the server's word, and retries and approvals rely on effects. With
@@ -87,6 +87,38 @@
 //!
 //! If the server asks for a completion of a model (sampling), the [model](McpClientBuilder::sampling)
 //! answers, as a part of the run whose call it is. Without a model, or without a call, it is refused.
+//!
+//! # Resources, prompts, roots and log messages
+//!
+//! | the server has | the caller |
+//! |---|---|
+//! | [resources](McpClient::resources) | [reads](McpClient::read_resource) them as parts of a message, or gives the model [two tools](McpClient::resource_tools) to list and read them |
+//! | [prompts](McpClient::prompts) | [reads](McpClient::prompt) one as the messages that a run begins with |
+//! | use for directories | names them as [roots](McpClientBuilder::root) |
+//! | log messages | finds them in `tracing`, or [takes](McpClientBuilder::on_log) them, of the [level](McpClientBuilder::log_level) that it asks for |
+//!
+//! # Authorization
+//!
+//! A layer around the HTTP service of [`McpClient::http`] can send a token that the program has. With the feature
+//! `oauth` the client [gets one](oauth), from the user or for a secret.
+//!
+//! # Traces
+//!
+//! Every request is a `tracing` span by the conventions of OpenTelemetry for MCP, such as
+//! `tools/call {tool}` of kind client, inside the span of the call. With the feature `opentelemetry` the
+//! `_meta` of the request carries its trace context, as the
+//! [propagator](https://docs.rs/opentelemetry/latest/opentelemetry/global/fn.set_text_map_propagator.html) of the
+//! program writes it, and the spans of the server become part of the trace:
+//!
+//! ```
+//! use opentelemetry::global::set_text_map_propagator;
+//! use opentelemetry_sdk::propagation::TraceContextPropagator;
+//!
+//! set_text_map_propagator(TraceContextPropagator::new());
+//! ```
+//!
+//! A server is told the ids of the trace by it, and, if the program propagates baggage, that too. The HTTP service
+//! is called in the span, so that a layer around it can send the context in a header.
 
 mod builder;
 mod calls;
@@ -98,13 +130,23 @@ mod declaration;
 mod environment;
 mod error;
 mod handler;
+mod http_service;
 mod lifecycle;
 mod link;
 mod list;
+mod log;
+mod logins;
 mod mcp_client;
+#[cfg(feature = "oauth")]
+pub mod oauth;
+mod pages;
+mod prompts;
 mod questions;
 mod remote_call;
 mod remote_tool;
+mod request;
+mod resources;
+mod roots;
 mod run;
 mod sampling;
 mod send;
@@ -113,4 +155,7 @@ mod transport;
 
 pub use self::builder::McpClientBuilder;
 pub use self::lifecycle::Lifecycle;
+pub use self::log::{LogLevel, LogMessage};
 pub use self::mcp_client::McpClient;
+pub use self::prompts::{Prompt, PromptArgument};
+pub use self::resources::{Resource, ResourceTemplate};

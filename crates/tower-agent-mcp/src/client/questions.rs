@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rmcp::model::{
     CallToolRequestParams, ElicitRequestParams, ElicitResult, ElicitationAction, InputRequest,
-    InputRequests, ListRootsResult,
+    InputRequests,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -197,8 +197,7 @@ impl Questions {
                         .map_err(|refused| error::rejected(&call.config().server, &refused))?;
                     serde_json::to_value(answer)
                 }
-                // The client shows no directories to a server.
-                InputRequest::ListRoots(_) => serde_json::to_value(ListRootsResult::default()),
+                InputRequest::ListRoots(_) => serde_json::to_value(call.config().list_roots()?),
                 _ => return Err(call.protocol_error("asks for input of a kind that is not known")),
             };
             let answer = answer.map_err(tower::BoxError::from)?;

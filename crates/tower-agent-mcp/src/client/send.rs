@@ -1,33 +1,81 @@
 use std::sync::Arc;
 
 use futures_util::FutureExt;
-use rmcp::RoleClient;
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, CallToolResponse, CancelledNotification,
-    CancelledNotificationParam, ClientNotification, ClientRequest, ElicitResult, ElicitationAction,
-    RequestId, ServerResult,
+    CancelledNotificationParam, ClientNotification, ClientRequest, CustomResult, ElicitResult,
+    ElicitationAction, ErrorData, GetMeta, RequestId, ServerResult,
 };
 use rmcp::service::{Peer, PeerRequestOptions};
+use rmcp::{RoleClient, ServiceError};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
-use tower_agent::Result;
 use tower_agent::call::Request;
+use tower_agent::{Error, Result};
+use tracing::{Instrument, Span};
 
 use super::calls::{ActiveCall, CallEvent, CallRegistration};
 use super::connection::Connection;
-use super::error;
 use super::questions::Questions;
 use super::remote_call::RemoteCall;
+use super::{content, error};
+use crate::trace::{self, OpenSpan, Operation};
 
 /// The capacity of the channel for a call's events. Progress beyond it is dropped.
 const EVENTS: usize = 64;
 
-/// Sends one request, and waits for its answer.
+/// Sends one request in a span of its own, and waits for its answer.
 pub(super) async fn send(
     call: &RemoteCall<'_>,
     connection: &Arc<Connection>,
     questions: &mut Questions,
 ) -> Result<CallToolResponse> {
+    let operation = Operation {
+        tool: Some(call.tool),
+        ..connection.operation("tools/call")
+    };
+    let span = operation.client_span(&call.config().network);
+    let open = OpenSpan::new(span.clone());
+    let answered = send_in(span.clone(), call, connection, questions)
+        .instrument(span)
+        .await;
+    match answered {
+        Ok(response) => {
+            open.end(trace::tool_error(&response));
+            Ok(response)
+        }
+        Err(Failure::Rejected(rejection)) => {
+            open.end_rejected(rejection.code);
+            let error = error::rejected(&call.config().server, &rejection);
+            Err(call.after_sending(error))
+        }
+        Err(Failure::Other(error)) => {
+            // A question is no failure: the call goes on later.
+            open.end((!error.is_ending()).then(|| error.kind().code()));
+            Err(error)
+        }
+    }
+}
+
+/// The reason why a request has no result.
+enum Failure {
+    /// The server has rejected it.
+    Rejected(ErrorData),
+    Other(Error),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Other(error)
+    }
+}
+
+async fn send_in(
+    span: Span,
+    call: &RemoteCall<'_>,
+    connection: &Arc<Connection>,
+    questions: &mut Questions,
+) -> Result<CallToolResponse, Failure> {
     let peer = connection.peer();
     let (events, receiver) = mpsc::channel(EVENTS);
     let params = CallToolRequestParams::new(call.tool.to_string());
@@ -37,9 +85,13 @@ pub(super) async fn send(
     request.extensions.insert(ActiveCall {
         events,
         context: call.request.context().clone(),
+        span: span.clone(),
     });
     let options = PeerRequestOptions::no_options();
-    let request = ClientRequest::CallToolRequest(request);
+    let mut request = ClientRequest::CallToolRequest(request);
+    let meta = request.get_meta_mut();
+    trace::inject(&span, meta);
+    call.config().set_log_level(meta);
     let sent = peer
         .send_request_with_option(request, options)
         .await
@@ -70,13 +122,16 @@ pub(super) async fn send(
                         // The server must not take what follows for an answer of the user.
                         cancel_on_drop.cancel("the user is asked first").await;
                         drop(reply.send(ElicitResult::new(ElicitationAction::Cancel)));
-                        return Err(questions.ask(call, &question));
+                        return Err(questions.ask(call, &question).into());
                     }
                 },
             },
             () = &mut idle => {
-                cancel_on_drop.cancel("no answer in time").await;
-                return Err(call.timed_out());
+                // The server is not the one who takes long while a person is asked.
+                if !call.config().logins.is_pending() {
+                    cancel_on_drop.cancel("no answer in time").await;
+                    return Err(call.timed_out().into());
+                }
             }
         }
         // Anything that the server sends about the call shows that it is alive.
@@ -97,19 +152,25 @@ pub(super) async fn send(
             connection.note_answer();
             match answer {
                 ServerResult::CallToolResult(result) => Ok(CallToolResponse::Complete(result)),
+                // One block of a kind that rmcp does not know makes it read none.
+                ServerResult::CustomResult(CustomResult(result)) => content::readable(result)
+                    .map(CallToolResponse::Complete)
+                    .ok_or_else(|| call.protocol_error("sent an unexpected response").into()),
                 ServerResult::InputRequiredResult(required) => {
                     Ok(CallToolResponse::InputRequired(required))
                 }
                 ServerResult::CreateTaskResult(created) => Ok(CallToolResponse::Task(created)),
-                _ => Err(call.protocol_error("sent an unexpected response")),
+                _ => Err(call.protocol_error("sent an unexpected response").into()),
             }
         }
-        Err(failed) => {
+        Err(ServiceError::McpError(rejection)) => {
             // A rejection is an answer too: the server is alive.
-            if matches!(failed, rmcp::ServiceError::McpError(_)) {
-                connection.note_answer();
-            }
-            Err(call.after_sending(error::request(&call.config().server, failed)))
+            connection.note_answer();
+            Err(Failure::Rejected(rejection))
+        }
+        Err(failed) => {
+            let error = error::request(&call.config().server, failed);
+            Err(call.after_sending(error).into())
         }
     }
 }

@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tower_agent::{Agent, Error, RunContext, Tool};
 
@@ -162,6 +163,20 @@ impl McpServerBuilder {
     /// Defaults to 4 MiB.
     pub fn max_request(mut self, bytes: usize) -> Self {
         self.http.max_request = Some(bytes);
+        self
+    }
+
+    /// Sets how many sessions there can be at once, of clients of protocol versions before 2026-07-28: each takes
+    /// memory, and everybody who reaches the server can begin one. A client that would begin one more is
+    /// rejected with 503 and `Retry-After`. Defaults to 10,000.
+    pub fn max_sessions(mut self, sessions: usize) -> Self {
+        self.http.max_sessions = sessions;
+        self
+    }
+
+    /// Sets the time without a message after which a session ends. Defaults to 5 minutes.
+    pub fn session_timeout(mut self, idle: Duration) -> Self {
+        self.http.session_timeout = idle;
         self
     }
 

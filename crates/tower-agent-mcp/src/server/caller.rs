@@ -41,7 +41,7 @@ pub struct Caller {
 #[derive(Clone)]
 pub(super) struct Principal(pub(super) Arc<str>);
 
-/// What the server knows of the sender of a call.
+/// The sender of a call, as the server knows it.
 pub(super) struct Sender {
     pub(super) caller: Caller,
     parts: Option<Parts>,

@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use http::request::Parts;
 use rmcp::ServerHandler;
 use rmcp::model::{
     CacheScope, CallToolRequestParams, CallToolResponse, ErrorData, Implementation,
@@ -10,12 +11,14 @@ use rmcp::service::{RequestContext, RoleServer};
 use serde_json::Value;
 use tower_agent::Effect;
 use tower_agent::tool::ToolDeclaration;
+use tracing::{Instrument, Span};
 
 use super::failure::FailureMessage;
 use super::http_settings::HttpSettings;
 use super::seal::Seal;
 use super::served::Served;
 use super::served_call::ServedCall;
+use crate::trace::{self, Network, OpenSpan, Operation};
 
 /// The time that a client may cache the list of tools, in milliseconds: it does not change.
 const LIST_VALID: u64 = 60 * 60 * 1000;
@@ -70,6 +73,42 @@ impl ServerHandler for McpServerHandler {
     }
 
     async fn call_tool(
+        &self,
+        params: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let span = self.span(&params, &context);
+        let open = OpenSpan::new(span.clone());
+        let answered = self.answer(params, context).instrument(span).await;
+        match &answered {
+            Ok(response) => open.end(trace::tool_error(response)),
+            Err(rejection) => open.end_rejected(rejection.code),
+        }
+        answered
+    }
+}
+
+impl McpServerHandler {
+    /// Returns the span of a call. Its parent is the span of the client.
+    fn span(&self, params: &CallToolRequestParams, context: &RequestContext<RoleServer>) -> Span {
+        let served = self.0.served.get(&*params.name);
+        let version = context.protocol_version();
+        let http = context.extensions.get::<Parts>();
+        let operation = Operation {
+            method: "tools/call",
+            tool: served.map(|served| served.declaration().name()),
+            version: version.as_ref().map(|version| version.as_str()),
+            ..Operation::default()
+        };
+        let span = operation.server_span(&Network {
+            transport: http.map(|_| "tcp"),
+            ..Network::default()
+        });
+        trace::adopt(&span, &context.meta, http.map(|http| &http.extensions));
+        span
+    }
+
+    async fn answer(
         &self,
         params: CallToolRequestParams,
         context: RequestContext<RoleServer>,

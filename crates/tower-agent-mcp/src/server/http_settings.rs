@@ -1,5 +1,6 @@
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::request::Parts;
 use rmcp::transport::StreamableHttpServerConfig;
@@ -8,13 +9,30 @@ use rmcp::transport::StreamableHttpServerConfig;
 pub(super) type PrincipalOf = Arc<dyn Fn(&Parts) -> Option<Arc<str>> + Send + Sync>;
 
 /// How a server answers over HTTP.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(super) struct HttpSettings {
     pub(super) hosts: Option<Vec<String>>,
     pub(super) origins: Option<Vec<String>>,
     pub(super) principal: Option<PrincipalOf>,
     pub(super) max_request: Option<usize>,
     pub(super) answers_with_json: bool,
+    pub(super) max_sessions: usize,
+    /// The time without a message after which a session ends.
+    pub(super) session_timeout: Duration,
+}
+
+impl Default for HttpSettings {
+    fn default() -> Self {
+        Self {
+            hosts: None,
+            origins: None,
+            principal: None,
+            max_request: None,
+            answers_with_json: false,
+            max_sessions: 10_000,
+            session_timeout: Duration::from_secs(5 * 60),
+        }
+    }
 }
 
 impl HttpSettings {

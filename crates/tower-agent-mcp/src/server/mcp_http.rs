@@ -12,13 +12,15 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
 use http_body_util::combinators::BoxBody;
 use rmcp::transport::StreamableHttpService;
-use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use tower::Service;
 use tower_agent::BoxError;
 
 use super::caller::Principal;
 use super::handler::{McpServerHandler, ServerInner};
 use super::session;
+use super::sessions::Sessions;
+#[cfg(feature = "opentelemetry")]
+use crate::trace::HttpContext;
 
 /// An [`McpServer`](super::McpServer) as an HTTP service, over streamable HTTP; it always responds.
 ///
@@ -26,17 +28,23 @@ use super::session;
 /// answer. Sessions of earlier clients live in this process.
 #[derive(Clone)]
 pub struct McpHttp {
-    inner: StreamableHttpService<McpServerHandler, LocalSessionManager>,
+    inner: StreamableHttpService<McpServerHandler, Sessions>,
+    sessions: Arc<Sessions>,
     server: Arc<ServerInner>,
 }
 
 impl McpHttp {
     pub(super) fn new(handler: McpServerHandler) -> Self {
         let config = handler.0.http.config();
-        let sessions = Arc::new(LocalSessionManager::default());
+        let sessions = Arc::new(Sessions::new(&handler.0.http));
         let server = handler.0.clone();
-        let inner = StreamableHttpService::new(move || Ok(handler.clone()), sessions, config);
-        Self { inner, server }
+        let inner =
+            StreamableHttpService::new(move || Ok(handler.clone()), sessions.clone(), config);
+        Self {
+            inner,
+            sessions,
+            server,
+        }
     }
 }
 
@@ -54,26 +62,60 @@ where
     }
 
     fn call(&mut self, request: http::Request<B>) -> ResponseFuture {
-        let Some(of) = &self.server.http.principal else {
-            return ResponseFuture(self.inner.call(request));
-        };
-        let (mut parts, body) = request.into_parts();
-        let Some(principal) = of(&parts) else {
-            return ResponseFuture::rejected(StatusCode::UNAUTHORIZED, "Unauthorized");
-        };
-        if !session::reveal(&mut parts.headers, &self.server.seal, &principal) {
-            // As for a session that has never been.
-            return ResponseFuture::rejected(StatusCode::NOT_FOUND, "Not Found: Session not found");
+        let mut request = request;
+        #[cfg(feature = "opentelemetry")]
+        if let Some(context) = HttpContext::current() {
+            request.extensions_mut().insert(context);
         }
-        parts.extensions.insert(Principal(principal.clone()));
-        let call = self.inner.call(http::Request::from_parts(parts, body));
+        let mut owner = None;
+        if let Some(of) = &self.server.http.principal {
+            let (mut parts, body) = request.into_parts();
+            let Some(principal) = of(&parts) else {
+                return ResponseFuture::rejected(StatusCode::UNAUTHORIZED, "Unauthorized");
+            };
+            if !session::reveal(&mut parts.headers, &self.server.seal, &principal) {
+                // As for a session that has never been.
+                let why = "Not Found: Session not found";
+                return ResponseFuture::rejected(StatusCode::NOT_FOUND, why);
+            }
+            parts.extensions.insert(Principal(principal.clone()));
+            owner = Some(principal);
+            request = http::Request::from_parts(parts, body);
+        }
+        let begins_session = session::begins(request.method(), request.headers());
+        let call = self.inner.call(request);
+        let sessions = self.sessions.clone();
         let server = self.server.clone();
         ResponseFuture(Box::pin(async move {
+            // Before the call, which would answer with an error of the server.
+            if begins_session && sessions.are_full().await {
+                return Ok(too_many_sessions());
+            }
             let mut response = call.await?;
-            session::bind(response.headers_mut(), &server.seal, &principal);
+            if let Some(principal) = owner {
+                session::bind(response.headers_mut(), &server.seal, &principal);
+            }
             Ok(response)
         }))
     }
+}
+
+/// How long a client is asked to wait for a session, in seconds.
+const RETRY_AFTER: u64 = 30;
+
+fn too_many_sessions() -> http::Response<BoxBody<Bytes, Infallible>> {
+    let why = "Service Unavailable: there are too many sessions";
+    let mut response = refusal(StatusCode::SERVICE_UNAVAILABLE, why);
+    let headers = response.headers_mut();
+    headers.insert(http::header::RETRY_AFTER, RETRY_AFTER.into());
+    response
+}
+
+fn refusal(status: StatusCode, why: &'static str) -> http::Response<BoxBody<Bytes, Infallible>> {
+    let body = BoxBody::new(Full::new(Bytes::from_static(why.as_bytes())));
+    let mut response = http::Response::new(body);
+    *response.status_mut() = status;
+    response
 }
 
 impl fmt::Debug for McpHttp {
@@ -89,10 +131,7 @@ pub struct ResponseFuture(
 
 impl ResponseFuture {
     fn rejected(status: StatusCode, why: &'static str) -> Self {
-        let body = BoxBody::new(Full::new(Bytes::from_static(why.as_bytes())));
-        let mut response = http::Response::new(body);
-        *response.status_mut() = status;
-        Self(Box::pin(std::future::ready(Ok(response))))
+        Self(Box::pin(std::future::ready(Ok(refusal(status, why)))))
     }
 }
 

@@ -48,6 +48,18 @@
 //! | fails | a result that is an error, with a [text for the client](McpServerBuilder::failure_message) and not that of the error itself |
 //! | is interrupted | questions, see below |
 //!
+//! With JSON [answers](McpServerBuilder::answer_with_json), a [largest request](McpServerBuilder::max_request), a
+//! number of [sessions](McpServerBuilder::max_sessions) and their
+//! [idle time](McpServerBuilder::session_timeout) it is fitted to its clients.
+//!
+//! # Traces
+//!
+//! Every call is a `tracing` span by the conventions of OpenTelemetry for MCP, `tools/call {tool}` of kind
+//! server, and the run is inside it. With the feature `opentelemetry` its parent is the span of the client, which
+//! the `_meta` of the call names, as the
+//! [propagator](https://docs.rs/opentelemetry/latest/opentelemetry/global/fn.set_text_map_propagator.html) of the
+//! program reads it; the span of the HTTP request is a link then, and otherwise the parent.
+//!
 //! # Interrupts
 //!
 //! Each interrupt is a question for the client's user (elicitation), with the interrupt's message,
@@ -89,6 +101,7 @@ mod seal;
 mod served;
 mod served_call;
 mod session;
+mod sessions;
 
 pub use self::builder::{McpServerBuilder, ServerBuildError};
 pub use self::caller::Caller;

@@ -72,7 +72,7 @@ impl<'a> ServedCall<'a> {
 
     pub(super) async fn run(mut self) -> Result<CallToolResponse, ErrorData> {
         if let Err(error) = self.served.check(&self.arguments) {
-            // What is wrong with what the client has sent is for the client to know.
+            // The client has sent these arguments, so it may know what is wrong with them.
             return Ok(failed(format!("{}: {}", error.kind(), error.message())));
         }
         loop {

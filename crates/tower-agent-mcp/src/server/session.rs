@@ -3,10 +3,12 @@
 //! A client is given the id with a proof for its principal, and the service below sees the id alone. So no
 //! list of the owners of sessions has to be kept beside that of the sessions.
 
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use rmcp::model::ProtocolVersion;
 
 use super::seal::Seal;
 
+const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 
 /// Adds the proof for a principal to the id of a new session, if a response has one.
@@ -44,4 +46,15 @@ pub(super) fn reveal(headers: &mut HeaderMap, seal: &Seal, principal: &str) -> b
     };
     headers.insert(SESSION, id);
     true
+}
+
+/// Returns whether a request can only begin a session: one of a client of an earlier protocol version, without
+/// a session.
+pub(super) fn begins(method: &Method, headers: &HeaderMap) -> bool {
+    // The versions are dates.
+    let version = headers
+        .get(VERSION)
+        .and_then(|version| version.to_str().ok());
+    let is_earlier = version.is_none_or(|version| version < ProtocolVersion::V_2026_07_28.as_str());
+    method == Method::POST && is_earlier && !headers.contains_key(&SESSION)
 }

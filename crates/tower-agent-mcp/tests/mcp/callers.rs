@@ -2,6 +2,7 @@
 #![allow(deprecated)]
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use axum::Router;
 use axum::http::{HeaderValue, Request, Response, StatusCode};
@@ -373,4 +374,50 @@ async fn an_answer_may_be_json() {
         let body = response.into_body().collect().await.unwrap().to_bytes();
         assert!(String::from_utf8_lossy(&body).contains("principal"));
     }
+}
+
+#[tokio::test]
+async fn sessions_are_limited_in_number() {
+    let same = Tool::function("same", "Same.", |value: u32| value.to_string());
+    let server = builder().tool(same).max_sessions(2).build().unwrap();
+    let http = served(server).await;
+    let connect = |lifecycle| http.client().lifecycle(lifecycle).connect();
+    let first = connect(Lifecycle::Initialize).await.unwrap();
+    let second = connect(Lifecycle::Initialize).await.unwrap();
+    let refused = connect(Lifecycle::Initialize).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Overloaded);
+    assert!(refused.is_retryable());
+    assert_eq!(refused.retry_after(), Some(Duration::from_secs(30)));
+    // A client without sessions takes none, and those that there are go on.
+    let modern = connect(Lifecycle::Discover).await.unwrap();
+    for client in [&first, &second, &modern] {
+        let same = ask(client, "same", json!({ "value": 7 })).await.unwrap();
+        assert_eq!(same.value(), "7");
+    }
+    first.close().await;
+    connect(Lifecycle::Initialize).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_nobody_uses_makes_room_for_another() {
+    let idle = Duration::from_secs(60);
+    let builder = builder().max_sessions(1).session_timeout(idle);
+    let mut service = builder.build().unwrap().into_http();
+    let mut begin = async || {
+        let message = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+            "protocolVersion": "2025-11-25", "capabilities": {},
+            "clientInfo": { "name": "bare", "version": "1" },
+        } });
+        let request = Request::post("http://localhost/mcp")
+            .header("host", "localhost")
+            .header("content-type", "application/json")
+            .header("accept", "application/json, text/event-stream")
+            .body(axum::body::Body::from(message.to_string()))
+            .unwrap();
+        service.call(request).await.unwrap().status()
+    };
+    assert_eq!(begin().await, StatusCode::OK);
+    assert_eq!(begin().await, StatusCode::SERVICE_UNAVAILABLE);
+    tokio::time::sleep(idle * 2).await;
+    assert_eq!(begin().await, StatusCode::OK);
 }

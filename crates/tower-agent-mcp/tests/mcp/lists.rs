@@ -4,14 +4,18 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use axum::response::IntoResponse;
 use rmcp::model::ToolAnnotations;
-use serde_json::json;
+use serde_json::{Value, json};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::tool::ToolDeclaration;
 use tower_agent::{Agent, Effect};
 use tower_agent_mcp::client::Lifecycle;
 
-use crate::support::{Server, agent_with_tools_of, ask, first_result, names, said, tool};
+use crate::http::Http;
+use crate::support::{
+    Server, agent_with_tools_of, ask, connected, first_result, names, said, scripted, tool,
+};
 
 #[tokio::test]
 async fn tools_are_sorted_prefixed_and_filtered() {
@@ -237,4 +241,53 @@ async fn a_call_of_a_tool_that_is_gone_is_an_error_for_the_model() {
     assert_eq!(response.text(), "Sorry.");
     let result = first_result(&response);
     assert!(result.is_error && result.text().contains("unknown tool echo"));
+}
+
+#[tokio::test]
+async fn a_tool_that_runs_only_as_a_task_is_left_out() {
+    let listed = |support: &str| {
+        json!({
+            "name": support, "inputSchema": { "type": "object" },
+            "execution": { "taskSupport": support }, "_meta": { "own": 1 },
+        })
+    };
+    let tools = ["required", "optional", "forbidden"].map(listed);
+    let list = json!({ "tools": tools });
+    let over_stream = list.clone();
+    let client = scripted(move |message| match message["method"].as_str() {
+        Some("tools/list") => {
+            vec![json!({ "jsonrpc": "2.0", "id": message["id"], "result": over_stream })]
+        }
+        _ => Vec::new(),
+    });
+    assert_eq!(
+        names(&connected(client).await).await,
+        ["forbidden", "optional"]
+    );
+
+    // Over HTTP as JSON and as an event.
+    for as_event in [false, true] {
+        let list = list.clone();
+        let answer = move |axum::Json(message): axum::Json<Value>| async move {
+            let result = match message["method"].as_str() {
+                Some("initialize") => json!({
+                    "protocolVersion": "2025-11-25", "capabilities": { "tools": {} },
+                    "serverInfo": { "name": "listing", "version": "1" },
+                }),
+                Some("tools/list") => list,
+                _ => return (axum::http::StatusCode::ACCEPTED, "").into_response(),
+            };
+            let answer = json!({ "jsonrpc": "2.0", "id": message["id"], "result": result });
+            if as_event {
+                let body = format!("data: {answer}\n\n");
+                ([("content-type", "text/event-stream")], body).into_response()
+            } else {
+                axum::Json(answer).into_response()
+            }
+        };
+        let app = axum::Router::new().route("/mcp", axum::routing::post(answer));
+        let http = Http::serve(app).await;
+        let client = connected(http.client().lifecycle(Lifecycle::Initialize)).await;
+        assert_eq!(names(&client).await, ["forbidden", "optional"]);
+    }
 }

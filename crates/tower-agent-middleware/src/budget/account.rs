@@ -376,6 +376,11 @@ impl Reservation {
         self.note(|call| call.reached += 1);
     }
 
+    /// Returns the number of attempts that have reached the model or the tool.
+    pub(super) fn reached(&self) -> u32 {
+        lock(&self.open).as_ref().map_or(0, |call| call.reached)
+    }
+
     /// Notes an attempt that has failed, and used nothing that is known.
     pub(super) fn fail(&self) {
         self.note(|call| call.ended += 1);

@@ -179,8 +179,9 @@ impl Limits {
     /// NaN means zero. `unknown` says what happens to a call of a model that has no price.
     ///
     /// Before a call, the price is that of the model in the request's settings, otherwise of the
-    /// table's [default model](PriceTable::default_model). After it, the price is that of the model
-    /// named in the provider's response. If only that one has no price, the price remains that of
+    /// table's [default model](PriceTable::default_model), at whichever provider. After it, the price is
+    /// that of the model named in the response, at the
+    /// [provider that was asked](tower_agent::message::Metadata::provider). If only that one has no price, the price remains that of
     /// the request's model, and the call is counted in
     /// [`unpriced_calls`](super::Spent::unpriced_calls).
     pub fn cost_at(mut self, cost: f64, prices: PriceTable, unknown: UnknownModel) -> Self {
@@ -306,15 +307,18 @@ impl Limits {
                 let requested = table.or_default(requested);
                 // The model that has answered, which may be another than the one that was asked
                 // for.
-                let own = table.price(served.unwrap_or(requested));
-                let price = own.or_else(|| table.price(requested)).or(unknown.price());
+                let provider = metadata.provider();
+                let own = table.price_at(provider, served.unwrap_or(requested));
+                let price = own
+                    .or_else(|| table.price_at(provider, requested))
+                    .or(unknown.price());
                 let cache = settings
                     .prompt_cache
                     .as_ref()
                     .and_then(|cache| cache.retention);
                 let is_long = cache == Some(CacheRetention::Long);
                 let written = usage.cache_write_tokens;
-                // What the provider says counts more than what was asked for.
+                // The provider's word counts more than the request.
                 let long = metadata.long_cache_write_tokens();
                 let long = long.unwrap_or(if is_long { written } else { 0 });
                 let cost = price.map(|price| price.cost_with(usage, long.min(written)));

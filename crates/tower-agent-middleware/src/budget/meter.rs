@@ -87,6 +87,6 @@ fn cut_attempt(
 }
 
 /// Returns whether an attempt that failed so may have been cut while the model worked for it.
-pub(super) fn is_cut(error: &Error) -> bool {
+pub(crate) fn is_cut(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Timeout | ErrorKind::Cancelled)
 }

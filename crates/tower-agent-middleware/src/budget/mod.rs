@@ -113,6 +113,8 @@ pub use self::limits::{Exceeded, Limit, Limits, OnExceeding};
 pub use self::model_price::ModelPrice;
 pub use self::price_table::{PriceTable, UnknownModel, UnknownPrice};
 
+pub(crate) use self::meter::is_cut;
+
 use self::account::{Amounts, Reservation};
 use crate::lock::lock;
 use tower_agent::call::Extensions;
@@ -479,6 +481,32 @@ struct Held {
     reservation: Reservation,
     /// How many streamed attempts of the call had not finished before: they are not in it.
     streamed: usize,
+}
+
+/// The reservations of a call at which a service makes several attempts side by side. A budget outside
+/// of it takes them for one.
+pub(crate) struct Bill(Vec<(Arc<Held>, u32)>);
+
+impl Bill {
+    pub(crate) fn open(extensions: &Extensions) -> Self {
+        let reservations = extensions.get::<Reservations>();
+        let held = reservations.iter().flat_map(|reservations| &reservations.0);
+        Self(
+            held.map(|(_, held)| (held.clone(), held.reservation.reached()))
+                .collect(),
+        )
+    }
+
+    /// Charges this many attempts more that were cut.
+    pub(crate) fn charge_cut(&self, attempts: u32) {
+        for (held, reached) in &self.0 {
+            // A meter inside of the service has seen each of them.
+            let has_meter_inside = *reached == 0 || held.reservation.reached() > *reached;
+            if !has_meter_inside {
+                (0..attempts).for_each(|_| held.reservation.reach());
+            }
+        }
+    }
 }
 
 impl fmt::Debug for Scope {

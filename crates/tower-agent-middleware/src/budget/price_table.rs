@@ -16,8 +16,10 @@ use tower_agent::error::{Error, ErrorKind};
 ///    `claude-opus-4@20260131` find the model without it.
 ///
 /// Anything else is unknown. No other part of a name is left out, and no entry of another provider is taken:
-/// a name without a provider is one of the entries without a prefix, unless
-/// [`provider`](Self::provider) says whose it is.
+/// a name without a provider is that of the provider that was asked, as
+/// [`provider`](Self::provider) or else the response
+/// [says](tower_agent::message::Metadata::provider), and one of the entries without a prefix only where
+/// neither says whose it is.
 ///
 /// ```
 /// use tower_agent_middleware::budget::{Budget, Limits, ModelPrice, PriceTable, UnknownModel};
@@ -46,7 +48,7 @@ pub struct PriceTable(Arc<PriceEntries>);
 
 #[derive(Clone, Default)]
 struct PriceEntries {
-    models: HashMap<String, Entry>,
+    models: HashMap<String, PriceEntry>,
     /// The names of the entries, by their name without their provider's prefix.
     unprefixed: HashMap<String, Vec<String>>,
     default_model: Option<String>,
@@ -54,7 +56,7 @@ struct PriceEntries {
 }
 
 #[derive(Clone)]
-struct Entry {
+struct PriceEntry {
     provider: Option<String>,
     price: ModelPrice,
     /// Set by the caller, whichever provider is asked.
@@ -97,7 +99,7 @@ impl PriceTable {
             .models
             .get(&name)
             .and_then(|entry| entry.provider.clone());
-        let entry = Entry {
+        let entry = PriceEntry {
             provider,
             price,
             is_own: true,
@@ -114,8 +116,9 @@ impl PriceTable {
         self
     }
 
-    /// Sets the provider that is asked, as the table names it. A name without a provider is then a model of
-    /// this one, or one that was set by [`model`](Self::model), and of no other:
+    /// Sets the provider that is asked, as the table names it: for a server that is not known by its host.
+    /// A name without a provider is then a model of this one, or one that was set by
+    /// [`model`](Self::model), and of no other:
     ///
     /// ```
     /// use tower_agent_middleware::budget::PriceTable;
@@ -145,14 +148,20 @@ impl PriceTable {
     /// Returns the price of a model.
     #[must_use]
     pub fn price(&self, model: &str) -> Option<&ModelPrice> {
+        self.price_at(None, model)
+    }
+
+    /// Returns the price of a model at the provider that was asked, if it is known.
+    pub(super) fn price_at(&self, provider: Option<&str>, model: &str) -> Option<&ModelPrice> {
         let entries = &*self.0;
+        let provider = entries.provider.as_deref().or(provider);
         entries
-            .price(model)
-            .or_else(|| entries.price(without_date(model)?))
+            .price(provider, model)
+            .or_else(|| entries.price(provider, without_date(model)?))
     }
 
     pub(super) fn insert(&mut self, name: String, provider: Option<String>, price: ModelPrice) {
-        let entry = Entry {
+        let entry = PriceEntry {
             provider,
             price,
             is_own: false,
@@ -172,24 +181,17 @@ impl PriceTable {
 
 impl PriceEntries {
     /// Returns the price of the model with this whole name.
-    fn price(&self, model: &str) -> Option<&ModelPrice> {
+    fn price(&self, provider: Option<&str>, model: &str) -> Option<&ModelPrice> {
         if let Some(entry) = self.models.get(model)
-            && self.is_meant(model, entry)
+            && entry.is_meant(provider, model)
         {
             return Some(&entry.price);
         }
-        if let Some(price) = self.price_of(self.provider.as_deref(), model) {
+        if let Some(price) = self.price_of(provider, model) {
             return Some(price);
         }
         let (provider, name) = model.split_once('/')?;
         self.price_of(Some(provider), name)
-    }
-
-    /// Returns whether the entry with a name is that of the provider that is asked.
-    fn is_meant(&self, name: &str, entry: &Entry) -> bool {
-        let is_other = self.provider.is_some() && entry.provider != self.provider;
-        // A name with a prefix says whose it is.
-        !is_other || entry.is_own || name.contains('/')
     }
 
     fn price_of(&self, provider: Option<&str>, name: &str) -> Option<&ModelPrice> {
@@ -200,7 +202,7 @@ impl PriceEntries {
         Some(&entry.price)
     }
 
-    fn insert(&mut self, name: String, entry: Entry) {
+    fn insert(&mut self, name: String, entry: PriceEntry) {
         let prefixed = entry
             .provider
             .as_deref()
@@ -213,6 +215,15 @@ impl PriceEntries {
             names.push(name.clone());
         }
         self.models.insert(name, entry);
+    }
+}
+
+impl PriceEntry {
+    /// Returns whether the entry with a name is that of the provider that is asked.
+    fn is_meant(&self, provider: Option<&str>, name: &str) -> bool {
+        let is_other = provider.is_some() && self.provider.as_deref() != provider;
+        // A name with a prefix says whose it is.
+        !is_other || self.is_own || name.contains('/')
     }
 }
 
@@ -251,8 +262,9 @@ impl fmt::Display for UnknownPrice {
             ),
             model => write!(
                 f,
-                "the price table has no price for the model `{model}`: add one with \
-                 `PriceTable::model`, or choose `UnknownModel::Assume`"
+                "the price table has no price for the model `{model}`: say whose it is with \
+                 `PriceTable::provider`, add one with `PriceTable::model`, or choose \
+                 `UnknownModel::Assume`"
             ),
         }
     }

@@ -33,12 +33,12 @@ pub(super) struct Responses<R: Request> {
 }
 
 struct Flights<R: Request> {
-    by_key: HashMap<Key, Entry<R>>,
+    by_key: HashMap<Key, RunningCall<R>>,
     begun: u64,
 }
 
 /// A call that runs, for those who come later.
-struct Entry<R: Request> {
+struct RunningCall<R: Request> {
     number: u64,
     call: WeakShared<BoxFuture<'static, Result<R::Response>>>,
     log: Arc<Log>,
@@ -136,7 +136,7 @@ impl<R: Cacheable> Responses<R> {
         S::Future: Send + 'static,
     {
         let mut flights = lock(&self.flights);
-        if let Some(flight) = flights.by_key.get(&key).and_then(Entry::join) {
+        if let Some(flight) = flights.by_key.get(&key).and_then(RunningCall::join) {
             return Found::Running(flight, inner);
         }
         // Under the lock: a call that ends is stored before it is removed.
@@ -158,7 +158,7 @@ impl<R: Cacheable> Responses<R> {
         let call = run(inner, upstream, events, log.clone(), landing);
         let call = call.boxed().shared();
         if let Some(weak) = call.downgrade() {
-            let entry = Entry {
+            let entry = RunningCall {
                 number,
                 call: weak,
                 log: log.clone(),
@@ -220,8 +220,8 @@ where
                     Either::Right((None, call)) => break call.await,
                 }
             };
-            // What it has sent and is still on its way. Not to the end: a part of the service may
-            // keep the sink.
+            // Events that it has sent and that are still on their way. Not to the end: a part of the
+            // service may keep the sink.
             while let Some(Some(event)) = events.next().now_or_never() {
                 log.add(event.kind);
             }
@@ -255,7 +255,7 @@ impl<R: Cacheable> Drop for Landing<R> {
     }
 }
 
-impl<R: Request> Entry<R> {
+impl<R: Request> RunningCall<R> {
     fn join(&self) -> Option<Flight<R::Response>> {
         Some(Flight {
             call: self.call.upgrade()?,

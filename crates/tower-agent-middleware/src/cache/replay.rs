@@ -74,7 +74,7 @@ impl Replay for ModelRequest {
             response.finish_reason(),
             FinishReason::Stop | FinishReason::ToolCalls
         );
-        // What a callback inside has said is not the model's, and may not hold the next time.
+        // A callback's own response is not the model's, and may not hold the next time.
         is_whole && !response.metadata().is_cut() && response.origin() == Origin::Service
     }
 
@@ -123,6 +123,9 @@ fn without_cost(metadata: &Metadata) -> Metadata {
     }
     if let Some(id) = metadata.request_id() {
         replayed = replayed.with_request_id(id);
+    }
+    if let Some(id) = metadata.response_id() {
+        replayed = replayed.with_response_id(id);
     }
     if let Some(model) = metadata.model() {
         replayed = replayed.with_model(model);

@@ -6,7 +6,7 @@ use tower_layer::Layer;
 
 use super::cut::cut;
 use super::plan::{Faults, Seed, Share};
-use super::service::{Chaos, Settings};
+use super::service::{Chaos, ChaosSettings};
 use tower_agent::ModelRequest;
 use tower_agent::error::Error;
 
@@ -29,14 +29,14 @@ use tower_agent::error::Error;
 /// ```
 #[must_use = "a layer does nothing until it is layered"]
 pub struct ChaosLayer<R> {
-    settings: Settings<R>,
+    settings: ChaosSettings<R>,
 }
 
 impl<R> ChaosLayer<R> {
     /// Creates a layer whose faults follow from this seed.
     pub fn new(seed: u64) -> Self {
         Self {
-            settings: Settings {
+            settings: ChaosSettings {
                 seed: Seed::new(seed),
                 faults: Faults::default(),
                 cut: None,

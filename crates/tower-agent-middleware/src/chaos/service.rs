@@ -16,7 +16,7 @@ use tower_agent::call::Request;
 use tower_agent::error::{BoxError, CallSite, Error, Result};
 
 /// The settings of a layer.
-pub(super) struct Settings<R> {
+pub(super) struct ChaosSettings<R> {
     pub(super) seed: Seed,
     pub(super) faults: Faults,
     /// Cuts the stream of a call, if it can be streamed.
@@ -24,7 +24,7 @@ pub(super) struct Settings<R> {
     pub(super) request: PhantomData<fn(R)>,
 }
 
-impl<R> Clone for Settings<R> {
+impl<R> Clone for ChaosSettings<R> {
     fn clone(&self) -> Self {
         Self {
             seed: self.seed.clone(),
@@ -35,9 +35,9 @@ impl<R> Clone for Settings<R> {
     }
 }
 
-impl<R> fmt::Debug for Settings<R> {
+impl<R> fmt::Debug for ChaosSettings<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Settings")
+        f.debug_struct("ChaosSettings")
             .field("seed", &self.seed)
             .field("faults", &self.faults)
             .finish_non_exhaustive()
@@ -50,11 +50,11 @@ impl<R> fmt::Debug for Settings<R> {
 /// Delays need a `tokio` runtime with time enabled.
 pub struct Chaos<S, R> {
     inner: S,
-    settings: Settings<R>,
+    settings: ChaosSettings<R>,
 }
 
 impl<S, R> Chaos<S, R> {
-    pub(super) fn new(inner: S, settings: Settings<R>) -> Self {
+    pub(super) fn new(inner: S, settings: ChaosSettings<R>) -> Self {
         Self { inner, settings }
     }
 }
@@ -88,7 +88,7 @@ where
         let inner = mem::replace(&mut self.inner, next);
         ResponseFuture {
             sleep: plan.delay.map(sleep),
-            state: State::Waiting {
+            state: ChaosState::Waiting {
                 call: Some((inner, request)),
             },
             plan,
@@ -124,7 +124,7 @@ pin_project! {
         R: Request,
     {
         #[pin]
-        state: State<S, R>,
+        state: ChaosState<S, R>,
         #[pin]
         sleep: Option<Sleep>,
         plan: Plan,
@@ -135,7 +135,7 @@ pin_project! {
 
 pin_project! {
     #[project = StateProjection]
-    enum State<S, R>
+    enum ChaosState<S, R>
     where
         S: Service<R>,
         R: Request,
@@ -173,10 +173,10 @@ where
                         return Poll::Pending;
                     }
                     match (this.plan.error.take(), call.take()) {
-                        (None, Some((mut inner, request))) => State::Called {
+                        (None, Some((mut inner, request))) => ChaosState::Called {
                             future: inner.call(request),
                         },
-                        (Some(error), _) => State::Ended {
+                        (Some(error), _) => ChaosState::Ended {
                             result: Some(Err(error.with_call(this.site.clone()))),
                         },
                         (None, None) => return Poll::Pending,
@@ -191,7 +191,7 @@ where
                         result = Err(broken().with_call(this.site.clone()));
                     }
                     this.sleep.set(this.plan.hold_back.map(sleep));
-                    State::Ended {
+                    ChaosState::Ended {
                         result: Some(result),
                     }
                 }

@@ -9,14 +9,27 @@ use tower_agent::error::{Error, ErrorKind};
 use crate::lock::lock;
 
 /// Decides whether an error counts as a failure of what was called.
-pub(super) type IsFailure = Arc<dyn Fn(&Error) -> bool + Send + Sync>;
+pub(crate) type IsFailure = Arc<dyn Fn(&Error) -> bool + Send + Sync>;
 
 /// The settings of a layer.
 #[derive(Clone)]
-pub(super) struct Settings {
-    pub(super) failures: u32,
-    pub(super) pause: Duration,
-    pub(super) is_failure: IsFailure,
+pub(crate) struct Settings {
+    pub(crate) failures: u32,
+    pub(crate) pause: Duration,
+    pub(crate) is_failure: IsFailure,
+    /// The number of circuits that may be open at the same time.
+    pub(crate) most_open: usize,
+}
+
+impl Settings {
+    pub(crate) fn new(failures: u32, pause: Duration) -> Self {
+        Self {
+            failures,
+            pause,
+            is_failure: Arc::new(Error::is_retryable),
+            most_open: usize::MAX,
+        }
+    }
 }
 
 impl fmt::Debug for Settings {
@@ -24,17 +37,18 @@ impl fmt::Debug for Settings {
         f.debug_struct("Settings")
             .field("failures", &self.failures)
             .field("pause", &self.pause)
+            .field("most_open", &self.most_open)
             .finish_non_exhaustive()
     }
 }
 
 /// The name of a tool; `None` for calls without a name, such as those of a model.
-type Key = Option<Arc<str>>;
+pub(crate) type Key = Option<Arc<str>>;
 
 /// The circuits of a layer and its clones, by the name of what is called. A circuit without
 /// failures has no entry: names may be invented by a model.
 #[derive(Debug, Default)]
-pub(super) struct Circuits(Mutex<HashMap<Key, Circuit>>);
+pub(crate) struct Circuits(Mutex<HashMap<Key, Circuit>>);
 
 #[derive(Debug, Default)]
 struct Circuit {
@@ -53,13 +67,19 @@ enum Outcome {
 }
 
 impl Circuits {
+    /// Returns whether a call would be refused now.
+    pub(crate) fn is_open(&self, key: &Key) -> bool {
+        let circuits = lock(&self.0);
+        let open_until = circuits.get(key).and_then(|circuit| circuit.open_until);
+        open_until.is_some_and(|until| Instant::now() < until)
+    }
+
     /// Admits a call, or returns the reason why it is not made.
-    pub(super) fn admit(
+    pub(crate) fn admit(
         self: &Arc<Self>,
-        name: Option<&str>,
+        key: Key,
         settings: &Settings,
     ) -> Result<Permit, Refusal> {
-        let key: Key = name.map(Arc::from);
         let now = Instant::now();
         let mut tests_until = None;
         if let Some(circuit) = lock(&self.0).get_mut(&key)
@@ -89,7 +109,7 @@ impl Circuits {
 
 /// The reason why a call is not made.
 #[derive(Debug)]
-pub(super) struct Refusal {
+pub(crate) struct Refusal {
     failures: u32,
     wait: Duration,
 }
@@ -109,7 +129,7 @@ impl From<Refusal> for Error {
 
 /// A call that is made, and will be judged.
 #[derive(Debug)]
-pub(super) struct Permit {
+pub(crate) struct Permit {
     circuits: Arc<Circuits>,
     settings: Settings,
     key: Key,
@@ -120,24 +140,27 @@ pub(super) struct Permit {
 }
 
 impl Permit {
-    pub(super) fn succeed(self) {
+    pub(crate) fn succeed(self) {
         self.judge(Outcome::Success);
     }
 
-    pub(super) fn fail(self, error: &Error) {
+    /// Ends the call, and returns whether that was a failure of the service.
+    pub(crate) fn fail(self, error: &Error) -> bool {
         let is_cancelled = error.kind() == ErrorKind::Cancelled;
         if error.is_ending() || is_cancelled {
             // Dropped without a verdict: the run ended, and the service has said nothing.
-            return;
+            return false;
         }
         // A model can invent as many names as it likes, and none of them is a tool that fails.
         let is_unknown = error.kind() == ErrorKind::UnknownTool;
-        if !is_unknown && (self.settings.is_failure)(error) {
+        let is_failure = !is_unknown && (self.settings.is_failure)(error);
+        if is_failure {
             let retry_after = error.retry_after();
             self.judge(Outcome::Failure { retry_after });
         } else {
             self.judge(Outcome::Success);
         }
+        is_failure
     }
 
     fn judge(mut self, outcome: Outcome) {
@@ -172,6 +195,9 @@ impl Permit {
     }
 
     fn count_failure(&self, circuits: &mut HashMap<Key, Circuit>, retry_after: Option<Duration>) {
+        let others = circuits.iter().filter(|(key, _)| **key != self.key);
+        let open = others.filter(|(_, circuit)| circuit.open_until.is_some());
+        let may_open = open.count() < self.settings.most_open;
         let circuit = circuits.entry(self.key.clone()).or_default();
         let is_test = self.tests_until.is_some();
         let is_old = circuit.closed_at.is_some_and(|closed| self.since < closed);
@@ -179,7 +205,7 @@ impl Permit {
             return;
         }
         circuit.failures = circuit.failures.saturating_add(1);
-        if is_test || circuit.failures >= self.settings.failures {
+        if is_test || (may_open && circuit.failures >= self.settings.failures) {
             let pause = self.settings.pause.max(retry_after.unwrap_or_default());
             let failures = circuit.failures;
             tracing::warn!(

@@ -37,11 +37,7 @@ impl CircuitBreakerLayer {
     pub fn new() -> Self {
         Self {
             circuits: Arc::default(),
-            settings: Settings {
-                failures: 5,
-                pause: Duration::from_secs(30),
-                is_failure: Arc::new(Error::is_retryable),
-            },
+            settings: Settings::new(5, Duration::from_secs(30)),
         }
     }
 

@@ -54,7 +54,7 @@
 //! attempt counts. It judges what it sees, so put a [time limit](crate::timeout) inside: a call that
 //! hangs never fails otherwise.
 
-mod circuit;
+pub(crate) mod circuit;
 mod layer;
 mod service;
 

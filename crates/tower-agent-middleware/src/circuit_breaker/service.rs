@@ -45,7 +45,8 @@ where
     }
 
     fn call(&mut self, request: R) -> Self::Future {
-        let state = match self.circuits.admit(request.name(), &self.settings) {
+        let key = request.name().map(Arc::from);
+        let state = match self.circuits.admit(key, &self.settings) {
             Ok(permit) => State::Called {
                 future: self.inner.call(request),
                 permit: Some(permit),
@@ -96,7 +97,9 @@ where
                 if let Some(permit) = permit.take() {
                     match &result {
                         Ok(_) => permit.succeed(),
-                        Err(error) => permit.fail(error),
+                        Err(error) => {
+                            permit.fail(error);
+                        }
                     }
                 }
                 Poll::Ready(result)

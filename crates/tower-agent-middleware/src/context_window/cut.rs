@@ -58,7 +58,7 @@ struct Prompt<'m> {
     count: &'m dyn Fn(&Message) -> u64,
     fixed: u64,
     note: Message,
-    entries: Vec<Entry<'m>>,
+    entries: Vec<PromptEntry<'m>>,
     total: u64,
     /// The places of messages with results of tools.
     results: Vec<usize>,
@@ -68,7 +68,7 @@ struct Prompt<'m> {
 }
 
 /// A message of the conversation, as it is shown.
-struct Entry<'m> {
+struct PromptEntry<'m> {
     message: &'m Message,
     /// The message with notes in place of its results.
     cleared: Option<Message>,
@@ -100,7 +100,7 @@ impl<'m> Prompt<'m> {
         }
         let tokens = (self.count)(message);
         self.total = self.total.saturating_add(tokens);
-        self.entries.push(Entry {
+        self.entries.push(PromptEntry {
             message,
             cleared: None,
             tokens,
@@ -210,7 +210,7 @@ impl<'m> Prompt<'m> {
     }
 
     fn shortened(self) -> Option<Messages> {
-        let is_whole = |entry: &Entry<'_>| !entry.is_left_out && entry.cleared.is_none();
+        let is_whole = |entry: &PromptEntry<'_>| !entry.is_left_out && entry.cleared.is_none();
         if self.entries.iter().all(is_whole) {
             return None;
         }

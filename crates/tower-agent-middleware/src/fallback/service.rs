@@ -9,9 +9,10 @@ use pin_project_lite::pin_project;
 use tower::Service;
 use tower::util::{Oneshot, ServiceExt};
 
-use tower_agent::call::{BoxCallFuture, Request};
+use tower_agent::call::{BoxCallFuture, Request, tell_failure};
 use tower_agent::error::{CallSite, Error, ErrorKind, Result};
 use tower_agent::model::{BoxModel, ModelRequest, ModelResponse, ModelService};
+use tower_agent::stream::NextAttempt;
 
 use crate::predicate::ErrorPredicate;
 
@@ -22,11 +23,11 @@ use crate::predicate::ErrorPredicate;
 #[derive(Clone)]
 pub struct Fallback {
     first: BoxModel,
-    plan: Arc<Plan>,
+    plan: Arc<FallbackPlan>,
 }
 
 #[derive(Clone, Debug)]
-struct Plan {
+struct FallbackPlan {
     others: Vec<BoxModel>,
     falls_back: ErrorPredicate,
     restart_streams: bool,
@@ -40,7 +41,7 @@ impl Fallback {
             let kind = error.kind();
             error.is_retryable() || kind.is_retryable() || kind == ErrorKind::ContextLength
         });
-        let plan = Plan {
+        let plan = FallbackPlan {
             others: Vec::new(),
             falls_back,
             restart_streams: false,
@@ -87,7 +88,7 @@ impl Fallback {
         self
     }
 
-    fn plan(&mut self) -> &mut Plan {
+    fn plan(&mut self) -> &mut FallbackPlan {
         Arc::make_mut(&mut self.plan)
     }
 }
@@ -165,7 +166,7 @@ impl Future for ResponseFuture {
 /// The progress of one call through the models.
 struct FallbackProgress {
     request: ModelRequest,
-    plan: Arc<Plan>,
+    plan: Arc<FallbackPlan>,
     errors: Vec<Error>,
 }
 
@@ -197,6 +198,7 @@ impl FallbackProgress {
         let of = plan.others.len() + 1;
         // Not the error itself: an outer layer may redact its text.
         tracing::warn!(%call, asked = called, of, %kind, "falling back to next model");
+        tell_failure(&self.request, kind, NextAttempt::Fallback);
         Ok(model.clone().oneshot(for_another(&self.request)))
     }
 

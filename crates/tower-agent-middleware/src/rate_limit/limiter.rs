@@ -85,7 +85,7 @@ impl Limiter {
     }
 
     /// Waits until the call may be made.
-    pub(super) async fn admit<R: Metered>(self, request: R) -> Result<Permit<R>> {
+    pub(super) async fn admit<R: Metered>(self, request: R) -> Result<RatePermit<R>> {
         let limit: Arc<str> = match &self.limit_of {
             Some(key) => format!("{}/{}", self.name, key(request.context())?).into(),
             None => self.name.clone(),
@@ -107,7 +107,7 @@ impl Limiter {
         admitted.map_err(|error| error.with_call(CallSite::of(&request)))?;
         // Without tokens, keys take turns by their calls.
         ticket.pass(reserved.max(1));
-        Ok(Permit {
+        Ok(RatePermit {
             store: self.store,
             queue,
             limit,
@@ -154,7 +154,7 @@ impl fmt::Debug for Limiter {
 }
 
 /// A call that was let through, until it has ended.
-pub(super) struct Permit<R: Metered> {
+pub(super) struct RatePermit<R: Metered> {
     store: Arc<dyn RateStore>,
     queue: Arc<Queue>,
     limit: Arc<str>,
@@ -167,7 +167,7 @@ pub(super) struct Permit<R: Metered> {
     is_settled: bool,
 }
 
-impl<R: Metered> Permit<R> {
+impl<R: Metered> RatePermit<R> {
     pub(super) fn request(&self) -> R {
         self.request.clone()
     }
@@ -229,7 +229,7 @@ fn report(metadata: &Metadata) -> Report {
     Report::read(metadata.rate_limits())
 }
 
-impl<R: Metered> Drop for Permit<R> {
+impl<R: Metered> Drop for RatePermit<R> {
     fn drop(&mut self) {
         if !self.is_settled {
             let used = self.cut();
@@ -238,9 +238,9 @@ impl<R: Metered> Drop for Permit<R> {
     }
 }
 
-impl<R: Metered> fmt::Debug for Permit<R> {
+impl<R: Metered> fmt::Debug for RatePermit<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Permit")
+        f.debug_struct("RatePermit")
             .field("limit", &self.limit)
             .field("reserved", &self.reserved)
             .finish_non_exhaustive()

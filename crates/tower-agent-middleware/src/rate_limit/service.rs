@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use pin_project_lite::pin_project;
 use tower::Service;
 
-use super::limiter::{Limiter, Permit};
+use super::limiter::{Limiter, RatePermit};
 use super::metered::Metered;
 use tower_agent::error::{BoxError, Error, Result};
 
@@ -48,7 +48,7 @@ where
         let next = self.inner.clone();
         let inner = mem::replace(&mut self.inner, next);
         ResponseFuture {
-            state: State::Waiting {
+            state: RateLimitState::Waiting {
                 admission: Box::pin(self.limiter.clone().admit(request)),
                 inner,
             },
@@ -64,26 +64,26 @@ pin_project! {
         R: Metered,
     {
         #[pin]
-        state: State<S, R>,
+        state: RateLimitState<S, R>,
     }
 }
 
 pin_project! {
     #[project = StateProjection]
-    enum State<S, R>
+    enum RateLimitState<S, R>
     where
         S: Service<R>,
         R: Metered,
     {
         Waiting {
-            admission: BoxFuture<'static, Result<Permit<R>>>,
+            admission: BoxFuture<'static, Result<RatePermit<R>>>,
             inner: S,
         },
         // The future is dropped before the permit, which then knows what was received.
         Called {
             #[pin]
             future: S::Future,
-            permit: Option<Permit<R>>,
+            permit: Option<RatePermit<R>>,
         },
     }
 }
@@ -102,7 +102,7 @@ where
                 StateProjection::Waiting { admission, inner } => {
                     let permit = ready!(admission.as_mut().poll(cx))?;
                     let future = inner.call(permit.request());
-                    state.set(State::Called {
+                    state.set(RateLimitState::Called {
                         future,
                         permit: Some(permit),
                     });

@@ -2,7 +2,7 @@ use std::borrow::Cow;
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use super::hide::{self, Change};
+use super::hide::{self, Replacements};
 use super::mapper::RedactMapper;
 use super::vault::Vault;
 use super::{Hider, Redact, UnknownPlaceholder};
@@ -171,16 +171,16 @@ impl Hider {
     }
 
     /// Redacts every text, and the names of tools that are not among `tools`.
-    fn change<'a>(&'a self, tools: &'a [Arc<ToolDeclaration>]) -> Change<'a> {
-        Change {
+    fn change<'a>(&'a self, tools: &'a [Arc<ToolDeclaration>]) -> Replacements<'a> {
+        Replacements {
             text: Box::new(|text| self.text(text)),
             name: Box::new(|name| self.tool_name(tools, name)),
         }
     }
 
     /// Redacts every text. The names of tools are left to the call of the model that made them up.
-    fn any_change(&self) -> Change<'_> {
-        Change {
+    fn any_change(&self) -> Replacements<'_> {
+        Replacements {
             text: Box::new(|text| self.text(text)),
             name: Box::new(|_| None),
         }
@@ -189,7 +189,7 @@ impl Hider {
     /// Reserves the placeholders that occur in a conversation.
     fn reserve(&self, messages: &Messages) {
         let Some(vault) = &self.vault else { return };
-        let look = Change {
+        let look = Replacements {
             text: Box::new(|text| {
                 vault.reserve(self.redact.rules.kinds(), text);
                 None
@@ -289,12 +289,12 @@ impl Callback<ToolRequest> for Innermost {
 
 /// The part of a redaction that hides deltas from everything outside the agent: also those of a
 /// model that a layer calls instead, and those that the mappers of other callbacks write.
-struct Deltas(Redact);
+struct RedactDeltas(Redact);
 
 /// Marks a call whose deltas a redaction hides outside everything else.
 struct HidesDeltas(Redact);
 
-impl Callback<ModelRequest> for Deltas {
+impl Callback<ModelRequest> for RedactDeltas {
     async fn before(&self, request: &mut ModelRequest) -> Result<Action<ModelResponse>> {
         let hider = self.0.in_run(request.context())?;
         let tools: Arc<[_]> = request.tools().into();
@@ -467,7 +467,7 @@ impl From<Redact> for Bundle {
         bundle
             // Whoever writes something into a response or an error, nothing but these sees it.
             .outermost_agent(outside.clone())
-            .outermost_model(Deltas(redact.clone()))
+            .outermost_model(RedactDeltas(redact.clone()))
             .outermost_model(outside.clone())
             .outermost_tool(outside.clone())
             .on_model(Input(redact))

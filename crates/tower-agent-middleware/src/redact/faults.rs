@@ -81,6 +81,9 @@ impl Hider {
         if let Some(id) = original.request_id() {
             hidden = hidden.with_request_id(self.seen(id));
         }
+        if let Some(id) = original.response_id() {
+            hidden = hidden.with_response_id(self.seen(id));
+        }
         if let Some(model) = original.model() {
             hidden = hidden.with_model(self.seen(model));
         }

@@ -13,20 +13,20 @@ pub(super) type Replaces<'a> = dyn Fn(&str) -> Option<String> + 'a;
 pub(super) type Text<'a> = &'a Replaces<'a>;
 
 /// The replacements in a message.
-pub(super) struct Change<'a> {
+pub(super) struct Replacements<'a> {
     pub(super) text: Box<Replaces<'a>>,
     /// Replaces the names of tools.
     pub(super) name: Box<Replaces<'a>>,
 }
 
-pub(super) fn message(message: &Message, change: &Change<'_>) -> Option<Message> {
+pub(super) fn message(message: &Message, change: &Replacements<'_>) -> Option<Message> {
     let parts = parts(message.parts(), change)?;
     let mut changed = message.clone();
     *changed.parts_mut() = parts;
     Some(changed)
 }
 
-pub(super) fn parts(parts: &[Part], change: &Change<'_>) -> Option<Vec<Part>> {
+pub(super) fn parts(parts: &[Part], change: &Replacements<'_>) -> Option<Vec<Part>> {
     let mut changed = None;
     for (index, one) in parts.iter().enumerate() {
         if let Some(other) = part(one, change) {
@@ -39,7 +39,7 @@ pub(super) fn parts(parts: &[Part], change: &Change<'_>) -> Option<Vec<Part>> {
 
 /// Provider data of a changed text may repeat or sign it, so it is dropped with the text. Provider
 /// data of a tool call is kept, since it must be sent back with the call.
-fn part(part: &Part, change: &Change<'_>) -> Option<Part> {
+fn part(part: &Part, change: &Replacements<'_>) -> Option<Part> {
     let mut changed = part.clone();
     match &mut changed {
         Part::Text(text) => {

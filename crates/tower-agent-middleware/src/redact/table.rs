@@ -84,7 +84,7 @@ impl Table {
     }
 
     fn of(dfa: &dense::DFA<Vec<u32>>) -> Result<Self, StartError> {
-        let mut states = States::default();
+        let mut states = FoundStates::default();
         let mut starts = Vec::with_capacity(257);
         for before in (0..=u8::MAX).map(Some).chain([None]) {
             let config = start::Config::new()
@@ -156,12 +156,12 @@ impl Table {
 
 /// The states met so far, in order of discovery.
 #[derive(Default)]
-struct States {
+struct FoundStates {
     all: Vec<StateID>,
     numbers: HashMap<StateID, u32>,
 }
 
-impl States {
+impl FoundStates {
     fn number(&mut self, state: StateID) -> u32 {
         *self.numbers.entry(state).or_insert_with(|| {
             self.all.push(state);

@@ -8,8 +8,9 @@ use tower::util::rng::Rng;
 
 use crate::lock::lock;
 use crate::predicate::ErrorPredicate;
-use tower_agent::call::Request;
+use tower_agent::call::{Request, tell_failure};
 use tower_agent::error::{CallSite, Error, Result};
+use tower_agent::stream::NextAttempt;
 
 /// Decides about retries. Each call has its own clone, which counts its attempts.
 #[derive(Clone, Debug, Default)]
@@ -173,6 +174,7 @@ impl<R: Request> tower::retry::Policy<R, R::Response, Error> for Policy {
                 let kind = error.kind();
                 // Not the error itself: an outer layer may redact its text.
                 tracing::warn!(%call, made, ?wait, %kind, "retrying call");
+                tell_failure(request, kind, NextAttempt::Retry(wait));
                 return Some(tokio::time::sleep(wait));
             }
             Ok(Err(stop)) => *error = self.last(error, &stop),

@@ -1,61 +1,38 @@
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use opentelemetry::trace::SpanRef;
-use opentelemetry::{Context, KeyValue};
-use tower_agent::call::CallKind;
-use tower_agent::{AgentRequest, AgentResponse, Request};
+use opentelemetry::{Array, Context, KeyValue, StringValue, Value};
+use tower_agent::{AgentRequest, AgentResponse, Message, Request, Role};
 use tracing::{Span, info_span};
 
+use super::caller::Caller;
+use crate::content;
 use crate::metrics::record;
-use crate::names::{attribute, operation};
+use crate::names::{attribute, openinference, operation};
 use crate::recorded::{Ending, Recorded};
 use crate::telemetry::Telemetry;
 
-/// The number of calls that an agent makes itself, without those of its subagents.
-#[derive(Debug, Default)]
-pub(super) struct Calls {
-    inference: AtomicU64,
-    tool: AtomicU64,
-}
-
-impl Calls {
-    /// Counts a call for the agent that makes it.
-    pub(super) fn count(kind: CallKind) {
-        // The context is the only thing that this call shares with its agent's. An agent inside
-        // puts counters of its own there, so the nearest ones are those of the caller.
-        Context::map_current(|context| {
-            let Some(calls) = context.get::<Arc<Self>>() else {
-                return;
-            };
-            let count = if kind == CallKind::Tool {
-                &calls.tool
-            } else {
-                &calls.inference
-            };
-            count.fetch_add(1, Ordering::Relaxed);
-        });
-    }
-}
-
 pub(crate) struct AgentRecord {
     name: String,
-    /// `None` for a team: its members make the calls.
-    calls: Option<Arc<Calls>>,
+    is_team: bool,
+    caller: Arc<Caller>,
 }
 
 impl Recorded for AgentRequest {
     type Record = AgentRecord;
+    type Expected = ();
 
-    fn span(request: &Self, _: &Telemetry) -> Span {
-        let name = request.context().agent();
-        if request.is_for_team() {
+    fn span(request: &Self, telemetry: &Telemetry) -> (Span, ()) {
+        let context = request.context();
+        let name = context.agent();
+        let span = if request.is_for_team() {
             info_span!(
                 "invoke_workflow",
                 otel.name = format!("{} {name}", operation::INVOKE_WORKFLOW),
                 otel.kind = "internal",
                 { attribute::OPERATION_NAME } = operation::INVOKE_WORKFLOW,
                 { attribute::WORKFLOW_NAME } = name,
+                { attribute::CONVERSATION_ID } = telemetry.conversation_id(context),
             )
         } else {
             info_span!(
@@ -64,22 +41,27 @@ impl Recorded for AgentRequest {
                 otel.kind = "internal",
                 { attribute::OPERATION_NAME } = operation::INVOKE_AGENT,
                 { attribute::AGENT_NAME } = name,
+                { attribute::CONVERSATION_ID } = telemetry.conversation_id(context),
             )
-        }
+        };
+        (span, ())
     }
 
-    fn begin(request: &mut Self, _: &Arc<Telemetry>, context: &mut Context) -> AgentRecord {
-        let calls = (!request.is_for_team()).then(Arc::<Calls>::default);
-        if let Some(calls) = &calls {
-            *context = context.with_value(calls.clone());
-        }
+    fn begin(request: &mut Self, (): (), _: &Arc<Telemetry>, context: &mut Context) -> AgentRecord {
         AgentRecord {
             name: request.context().agent().to_owned(),
-            calls,
+            is_team: request.is_for_team(),
+            caller: Caller::enter(context),
         }
     }
 
-    fn describe(_: &Self, _: &Telemetry, _: &SpanRef<'_>) {}
+    fn describe(request: &Self, _: &Telemetry, span: &SpanRef<'_>) {
+        let description = request.agent_description();
+        if !request.is_for_team() && !description.is_empty() {
+            let description = description.to_owned();
+            span.set_attribute(KeyValue::new(attribute::AGENT_DESCRIPTION, description));
+        }
+    }
 
     fn error_type(_: &AgentResponse) -> Option<&'static str> {
         None
@@ -91,25 +73,38 @@ impl Recorded for AgentRequest {
 
     fn end(
         call: &mut AgentRecord,
-        _: Option<&AgentResponse>,
+        response: Option<&AgentResponse>,
         ending: &Ending,
         telemetry: &Telemetry,
-        _: Option<&SpanRef<'_>>,
+        span: Option<&SpanRef<'_>>,
     ) {
+        if let Some(span) = span {
+            if !call.is_team {
+                span.set_attributes(of_calls(&call.caller));
+                span.set_attributes(response.map(usage).into_iter().flatten());
+            }
+            if telemetry.has_content {
+                span.set_attributes(conversation(&call.caller, response));
+            }
+        }
+        if !telemetry.is_metered() {
+            return;
+        }
         let metrics = &telemetry.metrics;
         let name = std::mem::take(&mut call.name);
-        let (duration, key) = match &call.calls {
-            Some(_) => (&metrics.agent_duration, attribute::AGENT_NAME),
-            None => (&metrics.workflow_duration, attribute::WORKFLOW_NAME),
+        let (duration, key) = if call.is_team {
+            (&metrics.workflow_duration, attribute::WORKFLOW_NAME)
+        } else {
+            (&metrics.agent_duration, attribute::AGENT_NAME)
         };
         let mut attributes = vec![KeyValue::new(key, name)];
-        if let Some(calls) = &call.calls {
+        // The members of a team make its calls.
+        if !call.is_team {
+            let caller = &call.caller;
             metrics
                 .inference_calls
-                .record(calls.inference.load(Ordering::Relaxed), &attributes);
-            metrics
-                .tool_calls
-                .record(calls.tool.load(Ordering::Relaxed), &attributes);
+                .record(caller.inference_calls(), &attributes);
+            metrics.tool_calls.record(caller.tool_calls(), &attributes);
         }
         if let Some(error_type) = ending.error_type {
             attributes.push(KeyValue::new(attribute::ERROR_TYPE, error_type));
@@ -119,4 +114,70 @@ impl Recorded for AgentRequest {
 
     /// Emits nothing: the model or tool call that failed has emitted the event already.
     fn emit_exception(_: &'static str, _: Option<&str>) {}
+}
+
+/// Returns the attributes of the last model call that an agent has as well.
+fn of_calls(caller: &Caller) -> Vec<KeyValue> {
+    let mut attributes = Vec::new();
+    if let Some(model) = caller.model() {
+        attributes.push(KeyValue::new(attribute::REQUEST_MODEL, model));
+    }
+    if let Some(reason) = caller.finish_reason() {
+        let reasons = Value::Array(Array::String(vec![StringValue::from(reason)]));
+        attributes.push(KeyValue::new(attribute::RESPONSE_FINISH_REASONS, reasons));
+    }
+    attributes
+}
+
+/// Returns the tokens of an agent, its sub-agents included.
+fn usage(response: &AgentResponse) -> Vec<KeyValue> {
+    let usage = response.usage();
+    let mut attributes = Vec::new();
+    for (key, tokens) in [
+        (attribute::USAGE_INPUT, usage.input_tokens),
+        (attribute::USAGE_OUTPUT, usage.output_tokens),
+    ] {
+        let tokens = i64::try_from(tokens).unwrap_or(i64::MAX);
+        attributes.push(KeyValue::new(key, tokens));
+    }
+    // Backends of these conventions add up the tokens of all spans of a trace, and take those of the
+    // attributes above where a span has no others: they would count each token twice.
+    attributes.extend(openinference::TOKENS.map(|key| KeyValue::new(key, 0)));
+    attributes
+}
+
+/// Returns what an agent or a team was asked, and what it has answered.
+fn conversation(caller: &Caller, response: Option<&AgentResponse>) -> Vec<KeyValue> {
+    let mut attributes = Vec::new();
+    if let Some(input) = caller.input() {
+        let messages = content::messages(&input);
+        let question = last_of(Role::User, input.iter());
+        let text = question.map(|question| in_list(question, &messages));
+        attributes.extend(text.map(|text| KeyValue::new(openinference::INPUT_VALUE, text)));
+        attributes.push(KeyValue::new(attribute::INPUT_MESSAGES, messages));
+    }
+    let answer = response.and_then(|response| last_of(Role::Assistant, response.new_messages()));
+    if let Some(answer) = answer.filter(|answer| caller.has_recorded(answer)) {
+        let messages = content::messages([answer]);
+        let text = in_list(answer, &messages);
+        attributes.push(KeyValue::new(openinference::OUTPUT_VALUE, text));
+        attributes.push(KeyValue::new(attribute::OUTPUT_MESSAGES, messages));
+    }
+    attributes
+}
+
+/// Returns the last message with this role.
+fn last_of<'a>(role: Role, messages: impl Iterator<Item = &'a Message>) -> Option<&'a Message> {
+    messages.filter(|message| message.role() == role).last()
+}
+
+/// Returns the text by which a backend lists a message. One without any, such as one that calls a tool
+/// which waits, is listed as it is recorded.
+fn in_list(message: &Message, recorded: &str) -> String {
+    let text = message.text();
+    if text.is_empty() {
+        recorded.to_owned()
+    } else {
+        text
+    }
 }

@@ -1,6 +1,7 @@
 //! The spans, attributes and metrics of each kind of call.
 
 mod agent;
+mod caller;
 mod model;
 mod tool;
 

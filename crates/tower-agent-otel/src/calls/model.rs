@@ -1,4 +1,5 @@
 use std::borrow::Cow;
+use std::cell::LazyCell;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -6,6 +7,7 @@ use opentelemetry::trace::{SpanRef, TraceContextExt};
 use opentelemetry::{Array, Context, KeyValue, StringValue, Value};
 use tokio::time::Instant;
 use tower_agent::call::CallKind;
+use tower_agent::message::Messages;
 use tower_agent::model::{ModelTarget, ResponseFormat};
 use tower_agent::stream::{ConsumerWait, Delta, Mapper};
 use tower_agent::{
@@ -13,43 +15,75 @@ use tower_agent::{
 };
 use tracing::{Span, info_span};
 
-use super::agent::Calls;
+use super::caller::{Caller, Report};
 use crate::content;
 use crate::metrics::record;
-use crate::names::{self, NO_RESPONSE, attribute, event, exception, operation};
+use crate::names::{NO_RESPONSE, UNKNOWN_PROVIDER, attribute, event, exception, operation};
 use crate::recorded::{Ending, Recorded};
+use crate::target::Target;
 use crate::telemetry::Telemetry;
 
 pub(crate) struct ModelRecord {
-    /// The model in the settings of the request, which the model itself may overrule.
-    requested_model: Option<String>,
-    watched: Watched,
+    /// The path of the agent.
+    agent: String,
+    caller: Option<Arc<Caller>>,
+    /// `None` if neither a span nor metrics are recorded.
+    watched: Option<Watched>,
 }
 
 impl Recorded for ModelRequest {
     type Record = ModelRecord;
+    /// What the call will probably reach.
+    type Expected = Target;
 
-    fn span(request: &Self, _: &Telemetry) -> Span {
-        let model = request.settings().model.as_deref();
-        info_span!(
+    fn span(request: &Self, telemetry: &Telemetry) -> (Span, Target) {
+        // Read only for a span that is enabled, and once.
+        let expected = LazyCell::new(|| {
+            let learned = telemetry.last_target(request.context());
+            telemetry.target_of(request.settings()).or(learned)
+        });
+        let span = info_span!(
             "chat",
-            otel.name = model.map_or_else(|| operation::CHAT.to_owned(), name),
+            otel.name = name(expected.model.as_deref()),
             otel.kind = "client",
             { attribute::OPERATION_NAME } = operation::CHAT,
-        )
+            { attribute::PROVIDER_NAME } = expected.provider.as_deref(),
+            { attribute::REQUEST_MODEL } = expected.model.as_deref(),
+            { attribute::SERVER_ADDRESS } = expected.address(),
+            { attribute::SERVER_PORT } = expected.port(),
+            { attribute::CONVERSATION_ID } = telemetry.conversation_id(request.context()),
+        );
+        let expected = if span.is_disabled() {
+            telemetry.target_of(request.settings())
+        } else {
+            expected.clone()
+        };
+        (span, expected)
     }
 
-    fn begin(request: &mut Self, telemetry: &Arc<Telemetry>, context: &mut Context) -> ModelRecord {
-        Calls::count(CallKind::Model);
+    fn begin(
+        request: &mut Self,
+        expected: Target,
+        telemetry: &Arc<Telemetry>,
+        context: &mut Context,
+    ) -> ModelRecord {
+        let caller = Caller::current();
+        if let Some(caller) = &caller {
+            caller.count(CallKind::Model);
+        }
         let has_span = context.span().is_recording();
-        let watched = Watched::new(telemetry.clone(), has_span, request.consumer_wait());
-        let extensions = request.extensions_mut();
-        // The first is for the model, which reports its provider and name in it; the second is for
-        // `Innermost`. Retries and fallbacks between here and there send on both.
-        extensions.insert(watched.0.target.clone());
-        extensions.insert(watched.clone());
+        let watched = (has_span || telemetry.is_metered())
+            .then(|| Watched::new(telemetry, expected, has_span, request.consumer_wait()));
+        if let Some(watched) = &watched {
+            let extensions = request.extensions_mut();
+            // The first is for the model, which reports its provider and name in it; the second is for
+            // `Innermost`. Retries and fallbacks between here and there send on both.
+            extensions.insert(watched.0.target.clone());
+            extensions.insert(watched.clone());
+        }
         ModelRecord {
-            requested_model: request.settings().model.clone(),
+            agent: request.context().path().to_owned(),
+            caller,
             watched,
         }
     }
@@ -71,43 +105,62 @@ impl Recorded for ModelRequest {
         telemetry: &Telemetry,
         span: Option<&SpanRef<'_>>,
     ) {
-        let metrics = &telemetry.metrics;
-        let mut attributes = call.watched.attributes(call.requested_model.take());
-        let mut seen = call.watched.lock();
+        let Some(watched) = &call.watched else {
+            return;
+        };
+        let target = watched.target();
+        if watched.0.target.provider().is_some() {
+            telemetry.remember(&call.agent, &target);
+        }
+        let expected = &watched.0.expected;
+        let mut seen = watched.lock();
+        let mut report = Report {
+            model: target.model.clone(),
+            ..Report::default()
+        };
         if let Some(span) = span {
-            if let Some(model) = value_of(&attributes, attribute::REQUEST_MODEL) {
-                span.update_name(name(&model.as_str()));
+            if target.model != expected.model {
+                span.update_name(name(target.model.as_deref()));
             }
-            // Not at the start: only the model that was called last is known to be the right one,
-            // and an attribute that is set twice is exported twice.
-            span.set_attributes(
-                attributes
-                    .iter()
-                    .filter(|attribute| attribute.key.as_str() != attribute::OPERATION_NAME)
-                    .cloned(),
-            );
+            span.set_attributes(target.changed_from(expected));
             span.set_attributes(std::mem::take(&mut seen.attributes));
             span.set_attributes(usage(seen.usage.unwrap_or_default()));
             // A response of a callback or a cache has no finish reason of a model.
             if seen.is_sent {
                 let reason = seen.finish_reason.take();
-                let reason = StringValue::from(reason.unwrap_or_else(|| NO_RESPONSE.to_owned()));
-                let reasons = Value::Array(Array::String(vec![reason]));
+                let reason = reason.unwrap_or_else(|| NO_RESPONSE.to_owned());
+                report.finish_reason = Some(reason.clone());
+                let reasons = Value::Array(Array::String(vec![StringValue::from(reason)]));
                 span.set_attribute(KeyValue::new(attribute::RESPONSE_FINISH_REASONS, reasons));
+            }
+            if let Some(id) = seen.response_id.take() {
+                span.set_attribute(KeyValue::new(attribute::RESPONSE_ID, id));
             }
             if let Some(time) = seen.first_chunk {
                 let time = time.as_secs_f64();
                 span.set_attribute(KeyValue::new(attribute::RESPONSE_TIME_TO_FIRST_CHUNK, time));
             }
+            if telemetry.has_content {
+                report.input = seen.input.take();
+                report.output = response.map(|response| response.message().clone());
+            }
             if let (Some(response), true) = (response, telemetry.has_content) {
                 let messages = content::output(response);
                 span.set_attribute(KeyValue::new(attribute::OUTPUT_MESSAGES, messages));
             }
-        }
-        if let Some(model) = seen.model.take() {
-            if let Some(span) = span {
+            if let Some(model) = &seen.model {
                 span.set_attribute(KeyValue::new(attribute::RESPONSE_MODEL, model.clone()));
             }
+        }
+        if let Some(caller) = &call.caller {
+            caller.report(&report);
+        }
+        if !telemetry.is_metered() {
+            return;
+        }
+        let metrics = &telemetry.metrics;
+        let mut attributes = of_metrics(&target);
+        if let Some(model) = seen.model.take() {
             attributes.push(KeyValue::new(attribute::RESPONSE_MODEL, model));
         }
         if let Some(time) = seen.first_chunk {
@@ -133,15 +186,24 @@ impl Recorded for ModelRequest {
     }
 }
 
-fn name(model: &str) -> String {
-    format!("{} {model}", operation::CHAT)
+/// Returns the name of the span.
+fn name(model: Option<&str>) -> String {
+    match model {
+        Some(model) => format!("{} {model}", operation::CHAT),
+        None => operation::CHAT.to_owned(),
+    }
 }
 
-fn value_of<'a>(attributes: &'a [KeyValue], key: &str) -> Option<&'a Value> {
+/// Returns the attributes of every metric.
+fn of_metrics(target: &Target) -> Vec<KeyValue> {
+    let mut attributes = vec![KeyValue::new(attribute::OPERATION_NAME, operation::CHAT)];
+    if let Some(provider) = &target.provider {
+        attributes.push(KeyValue::new(attribute::PROVIDER_NAME, provider.clone()));
+    }
+    if let Some(model) = &target.model {
+        attributes.push(KeyValue::new(attribute::REQUEST_MODEL, model.clone()));
+    }
     attributes
-        .iter()
-        .find(|attribute| attribute.key.as_str() == key)
-        .map(|attribute| &attribute.value)
 }
 
 /// Returns the token counts that are not zero.
@@ -173,6 +235,7 @@ struct Watched(Arc<Watch>);
 struct Watch {
     telemetry: Arc<Telemetry>,
     has_span: bool,
+    expected: Target,
     target: ModelTarget,
     began: Instant,
     consumer: ConsumerWait,
@@ -189,14 +252,24 @@ struct Seen {
     /// The finish reason of the response to the request that was sent last.
     finish_reason: Option<String>,
     model: Option<String>,
+    /// The provider's id of that response.
+    response_id: Option<String>,
+    /// The messages of the first request that was sent, if content is recorded.
+    input: Option<Messages>,
     first_chunk: Option<Duration>,
 }
 
 impl Watched {
-    fn new(telemetry: Arc<Telemetry>, has_span: bool, consumer: ConsumerWait) -> Self {
+    fn new(
+        telemetry: &Arc<Telemetry>,
+        expected: Target,
+        has_span: bool,
+        consumer: ConsumerWait,
+    ) -> Self {
         Self(Arc::new(Watch {
-            telemetry,
+            telemetry: telemetry.clone(),
             has_span,
+            expected,
             target: ModelTarget::default(),
             began: Instant::now(),
             consumer,
@@ -208,28 +281,13 @@ impl Watched {
         self.0.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the attributes of every metric. A model that does not report its name gets
-    /// `requested_model`.
-    fn attributes(&self, requested_model: Option<String>) -> Vec<KeyValue> {
-        let Watch {
-            telemetry, target, ..
-        } = &*self.0;
-        let provider = match target.provider() {
-            Some(provider) => Value::from(names::provider(provider)),
-            None => Value::from(StringValue::from(telemetry.provider.clone())),
-        };
-        let model = target
-            .model()
-            .map(StringValue::from)
-            .or(requested_model.map(StringValue::from));
-        let mut attributes = vec![
-            KeyValue::new(attribute::OPERATION_NAME, operation::CHAT),
-            KeyValue::new(attribute::PROVIDER_NAME, provider),
-        ];
-        if let Some(model) = model {
-            attributes.push(KeyValue::new(attribute::REQUEST_MODEL, model));
-        }
-        attributes
+    /// Returns what the call has reached: what the model has reported, or else what was expected.
+    fn target(&self) -> Target {
+        let mut target = Target::reported(&self.0.target).or(self.0.expected.clone());
+        target
+            .provider
+            .get_or_insert_with(|| UNKNOWN_PROVIDER.into());
+        target
     }
 }
 
@@ -245,17 +303,23 @@ impl Callback<ModelRequest> for Innermost {
             return Ok(Action::Continue);
         };
         let mut attributes = Vec::new();
+        let mut input = None;
         if watched.0.has_span {
             attributes.extend(settings(request.settings()));
             if watched.0.telemetry.has_content {
                 attributes.extend(content::input(request));
+                input = Some(request.messages().clone());
             }
         }
         let mut seen = watched.lock();
+        if seen.input.is_none() {
+            seen.input = input;
+        }
         seen.is_sent = true;
         seen.attributes = attributes;
-        // An attempt that fails has no finish reason, not even that of the attempt before.
+        // An attempt that fails has neither, not even those of the attempt before.
         seen.finish_reason = None;
+        seen.response_id = None;
         drop(seen);
         request.map_deltas(move || ChunkClock {
             watched: watched.clone(),
@@ -276,6 +340,7 @@ impl Callback<ModelRequest> for Innermost {
             seen.model = response.metadata().model().map(str::to_owned);
             if watched.0.has_span {
                 seen.finish_reason = Some(response.finish_reason().to_string());
+                seen.response_id = response.metadata().response_id().map(str::to_owned);
             }
         }
         Ok(Action::Continue)
@@ -359,6 +424,10 @@ impl Mapper for ChunkClock {
             consumer,
             ..
         } = &*self.watched.0;
+        // A span has the time of the first chunk alone.
+        if self.last.is_some() && !telemetry.is_metered() {
+            return Ok(());
+        }
         let now = Instant::now();
         let waited_now = consumer.elapsed();
         match &mut self.last {
@@ -380,7 +449,7 @@ impl Mapper for ChunkClock {
                     .first_chunk
                     .get_or_insert_with(|| now.duration_since(*began));
                 // Built once for each attempt, since chunks come by the thousand.
-                let attributes = self.watched.attributes(None);
+                let attributes = of_metrics(&self.watched.target());
                 self.last = Some(Chunk {
                     at: now,
                     waited: waited_now,

@@ -6,7 +6,7 @@ use tower_agent::call::CallKind;
 use tower_agent::{ErrorKind, Request, ToolRequest, ToolResponse};
 use tracing::{Span, info_span};
 
-use super::agent::Calls;
+use super::caller::Caller;
 use crate::metrics::record;
 use crate::names::{FUNCTION, attribute, error_type, event, exception, operation};
 use crate::recorded::{Ending, Recorded};
@@ -20,8 +20,9 @@ pub(crate) struct ToolRecord {
 
 impl Recorded for ToolRequest {
     type Record = ToolRecord;
+    type Expected = ();
 
-    fn span(request: &Self, _: &Telemetry) -> Span {
+    fn span(request: &Self, telemetry: &Telemetry) -> (Span, ()) {
         // A name that the model has made up is not one to group spans by, and may be long.
         let is_declared = request.declaration().is_some();
         let (span_name, name) = if is_declared {
@@ -29,7 +30,7 @@ impl Recorded for ToolRequest {
         } else {
             (error_type::OTHER, beginning(request.name()))
         };
-        info_span!(
+        let span = info_span!(
             "execute_tool",
             otel.name = format!("{} {span_name}", operation::EXECUTE_TOOL),
             otel.kind = "internal",
@@ -37,11 +38,16 @@ impl Recorded for ToolRequest {
             { attribute::TOOL_NAME } = name,
             { attribute::TOOL_TYPE } = FUNCTION,
             { attribute::AGENT_NAME } = request.context().agent(),
-        )
+            { attribute::CONVERSATION_ID } = telemetry.conversation_id(request.context()),
+        );
+        (span, ())
     }
 
-    fn begin(request: &mut Self, _: &Arc<Telemetry>, _: &mut Context) -> ToolRecord {
-        Calls::count(CallKind::Tool);
+    fn begin(request: &mut Self, (): (), _: &Arc<Telemetry>, context: &mut Context) -> ToolRecord {
+        if let Some(caller) = Caller::current() {
+            caller.count(CallKind::Tool);
+        }
+        Caller::enter_tool(context);
         ToolRecord {
             name: request.declaration().map(|tool| tool.name().to_owned()),
             agent: request.context().agent().to_owned(),
@@ -78,8 +84,8 @@ impl Recorded for ToolRequest {
             let result = response.value().to_string();
             span.set_attribute(KeyValue::new(attribute::TOOL_CALL_RESULT, result));
         }
-        // It has not been executed, and will be counted when it is.
-        if ending.is_waiting {
+        // A call that waits has not been executed, and will be counted when it is.
+        if ending.is_waiting || !telemetry.is_metered() {
             return;
         }
         // A model can make up any number of names, and each would be a time series of its own.

@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{Agent, AgentBuilder, Error, ErrorKind, Settings, Tool};
+use tower_agent::{
+    Action, Agent, AgentBuilder, AgentResponse, Error, ErrorKind, Message, Settings, Tool,
+};
 use tower_agent_middleware::redact::{Detector, Redact};
 use tower_agent_otel::OpenTelemetry;
 
@@ -126,9 +128,61 @@ async fn recorded_content_is_the_request_and_the_answer() {
 }
 
 #[tokio::test]
+async fn an_agents_span_has_what_was_asked_and_answered_as_far_as_redaction_has_seen_it() {
+    let world = World::new();
+    let telemetry = || world.telemetry().record_content();
+    let data = run(
+        &world,
+        builder()
+            .global_callbacks(telemetry())
+            .global_callbacks(redact()),
+    )
+    .await;
+    let agent = data.spans.one("invoke_agent agent");
+    for (key, value) in [
+        ("input.value", "Who is [email]?"),
+        ("output.value", "Ask [email]."),
+    ] {
+        assert_eq!(agent.get(key).as_deref(), Some(value));
+    }
+    assert!(agent.get("gen_ai.input.messages").is_some());
+    assert!(agent.get("gen_ai.output.messages").is_some());
+
+    // Written by a callback that is inside the redaction of the agent, but outside that of its calls.
+    let says = tower_agent::callback::after_agent(|_, _| {
+        Action::Respond(AgentResponse::new([Message::assistant(ADDRESS)]))
+    });
+    let agent = builder()
+        .on_agent(says)
+        .global_callbacks(telemetry())
+        .global_callbacks(redact());
+    let data = run(&world, agent).await;
+    let text = everything(&data);
+    assert!(!text.contains(ADDRESS), "{text}");
+    let agent = data.spans.one("invoke_agent agent");
+    assert_eq!(agent.get("output.value"), None);
+
+    // A team was asked what its first member was, and has answered what its last one has.
+    let member = |text: &str| {
+        let model = ScriptedModel::new([Turn::from_text(text)]);
+        Agent::builder(model).name(text).build().unwrap()
+    };
+    let team = Agent::sequential("team")
+        .agents([member("one"), member("two")])
+        .global_callbacks(telemetry())
+        .build()
+        .unwrap();
+    team.run("Count.").await.unwrap();
+    let spans = world.spans();
+    let team = spans.one("invoke_workflow team");
+    assert_eq!(team.get("input.value").as_deref(), Some("Count."));
+    assert_eq!(team.get("output.value").as_deref(), Some("two"));
+}
+
+#[tokio::test]
 async fn bytes_of_media_are_left_out() {
     use tower_agent::message::Messages;
-    use tower_agent::{Message, Part, Role};
+    use tower_agent::{Part, Role};
 
     let world = World::new();
     let agent = Agent::builder(ScriptedModel::new([Turn::from_text("A cat.")]))

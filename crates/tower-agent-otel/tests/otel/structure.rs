@@ -6,10 +6,10 @@ use futures::StreamExt;
 use serde_json::{Value, json};
 use tower_agent::context::ConversationId;
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{Agent, AgentRequest, State, Tool};
+use tower_agent::{Agent, AgentRequest, Request, State, Tool, ToolRequest};
 use tracing::{info, info_span};
 
-use crate::received::Look;
+use crate::received::{Look, Spans};
 use crate::world::World;
 
 pub(crate) fn echo() -> Tool {
@@ -362,6 +362,69 @@ async fn a_runs_own_conversation_id_is_on_every_span_from_the_root_to_those_of_a
         let id = span.get("gen_ai.conversation.id");
         assert_eq!(id.as_deref(), Some("t1"));
     }
+}
+
+#[tokio::test]
+async fn a_run_that_goes_on_stays_in_its_conversation() {
+    let world = World::new();
+    let ids = |spans: &Spans| -> Vec<_> {
+        let mut ids: Vec<_> = spans
+            .0
+            .iter()
+            .map(|span| span.get("gen_ai.conversation.id").unwrap())
+            .collect();
+        ids.dedup();
+        ids
+    };
+    let agent = Agent::builder(ScriptedModel::always(Turn::from_text("Yes.")))
+        .global_callbacks(world.telemetry())
+        .build()
+        .unwrap();
+    let first = agent
+        .run(AgentRequest::new("?").with_extension(ConversationId::new("t1")))
+        .await
+        .unwrap();
+    // Neither extensions nor the state are part of a checkpoint.
+    let request = AgentRequest::resume(first.checkpoint()).with_message("And now?");
+    agent.run(request).await.unwrap();
+    assert_eq!(ids(&world.spans()), ["t1"]);
+
+    // Without an id, a conversation has that of its first run.
+    let request = AgentRequest::new("?").with_run_id("run 1");
+    let first = agent.run(request).await.unwrap();
+    let request = AgentRequest::resume(first.checkpoint()).with_message("And now?");
+    agent.run(request.with_run_id("run 2")).await.unwrap();
+    assert_eq!(ids(&world.spans()), ["run 1"]);
+
+    // The id of a sub-agent is not that of the run.
+    let inner = says("inner", "Oslo");
+    let outer = Agent::builder(ScriptedModel::new([
+        Turn::tool("ask", json!({})),
+        Turn::from_text("done"),
+    ]))
+    .tool(Tool::function_with(
+        "ask",
+        "Asks.",
+        move |_: Value, call: ToolRequest| {
+            let request = AgentRequest::new("?")
+                .with_context(call.context().clone())
+                .with_extension(ConversationId::new("t2"));
+            let inner = inner.clone();
+            async move { inner.run(request).await.map(|response| response.text()) }
+        },
+    ))
+    .global_callbacks(world.telemetry())
+    .build()
+    .unwrap();
+    let request = AgentRequest::new("?").with_run_id("run 3");
+    outer.run(request).await.unwrap();
+    let spans = world.spans();
+    for span in &spans.0 {
+        let id = span.get("gen_ai.conversation.id").unwrap();
+        let is_inner = span.name == "invoke_agent inner" || id == "t2";
+        assert_eq!(id, if is_inner { "t2" } else { "run 3" }, "{}", span.name);
+    }
+    assert!(ids(&spans).contains(&"run 3".to_owned()));
 }
 
 #[tokio::test]

@@ -49,7 +49,8 @@
 //! - The protocol requires `max_tokens`. If it is unset, 16384 tokens are allowed, beside those of a
 //!   reasoning budget.
 //! - Reasoning is described at [`Thinking`].
-//! - A schema that refers to itself is rejected, so it stands in the instructions.
+//! - A schema that refers to itself is rejected, so a [tool](crate#answers-with-a-schema) gives the answer;
+//!   where the model reasons, no call can be forced, and the schema stands in the instructions.
 //! - A JSON schema becomes `output_config.format`. Its name is not sent, and the answer always
 //!   matches: the server rejects a schema that it cannot guarantee. Limits that it rejects, such as
 //!   `minimum`, are moved into the description. There is no JSON without a schema, and no `seed`;
@@ -81,17 +82,20 @@
 //! - Input tokens include those read from the cache and written to it.
 //! - `refusal` is the finish reason [`ContentFilter`], and `model_context_window_exceeded` is
 //!   [`Length`].
-//! - `pause_turn` is [`Other`]: the server interrupted a long turn of its own tools, and the run ends.
-//!   A run with the messages so far continues it. `container` and `stop_details` are kept as data of
-//!   the message; the container is named again when the turn continues.
+//! - `pause_turn` is [`PauseTurn`]: the server interrupted a long turn of its own tools. An agent calls the
+//!   model again, with the message so far, as one of its iterations. `container` and `stop_details` are
+//!   kept as data of the message; the container is named again when the turn continues.
 //!
 //! [`ContentFilter`]: tower_agent::model::FinishReason::ContentFilter
 //! [`Length`]: tower_agent::model::FinishReason::Length
-//! [`Other`]: tower_agent::model::FinishReason::Other
+//! [`PauseTurn`]: tower_agent::model::FinishReason::PauseTurn
 
 mod messages;
 
+pub(crate) use self::messages::ServedBy;
 pub use self::messages::{Messages, MessagesDecoder, Thinking};
+#[cfg(feature = "bedrock")]
+pub(crate) use self::messages::{describes, guaranteed};
 use crate::transport::{HttpModel, HttpModelBuilder};
 
 /// A model reached by the Anthropic Messages API, over an HTTP service `S`.

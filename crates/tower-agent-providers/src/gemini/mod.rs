@@ -47,7 +47,8 @@
 //!   [`Other`](tower_agent::model::ReasoningEffort::Other) that is a number is a budget, also `-1`.
 //!   Unless it is `None`, summaries of the reasoning are requested.
 //! - A schema for the response becomes `responseJsonSchema`. Its name is not sent. Models before Gemini 3
-//!   reject it beside tools: there it stands in the instructions.
+//!   reject it beside tools: there a [tool](crate#answers-with-a-schema) gives the answer, or, beside
+//!   tools of the server, the schema stands in the instructions.
 //! - `parallel_tool_calls: false` is an error, since the protocol cannot prevent parallel calls.
 //! - The prompt cache needs no field. The name of content that was cached explicitly is sent as
 //!   `cachedContent` in [`extra`](tower_agent::Settings::extra).
@@ -93,8 +94,8 @@
 //! - [`Settings::reasoning_effort`](tower_agent::Settings::reasoning_effort) becomes `thinking_level`.
 //!   `None` is an error. Summaries of the reasoning are returned if they are requested, in
 //!   [`extra`](tower_agent::Settings::extra): `{"generation_config": {"thinking_summaries": "auto"}}`.
-//! - A schema for the response is sent with its format, without its name. `parallel_tool_calls: false`
-//!   is an error. The prompt cache needs no field.
+//! - A schema for the response is sent with its format, without its name. Beside tools, models before
+//!   Gemini 3 give the answer as with `generateContent`. `parallel_tool_calls: false` is an error. The prompt cache needs no field.
 //! - `extra` is [merged](crate#extra-settings): its `tools`, such as `{"type": "google_search"}`, are
 //!   added to the functions.
 //! - [`ProviderData`](tower_agent::message::ProviderData) under the key `gemini_interactions` is an

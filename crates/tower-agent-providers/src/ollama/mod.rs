@@ -57,6 +57,7 @@
 //! well; the message decides then. See [`HttpModel`] for streams and errors.
 
 mod chat;
+mod operations;
 
 pub use self::chat::{Chat, ChatDecoder};
 use crate::transport::HttpModel;

@@ -37,7 +37,8 @@
 //!   [table](Dialects) by host and model, to which
 //!   [`dialects`](crate::HttpModelBuilder::dialects) adds. What servers send differently is read in
 //!   any form.
-//! - Where a schema is not accepted as the response format, it stands in the instructions.
+//! - Where a schema is not accepted as the response format, a [tool](crate#answers-with-a-schema) gives the
+//!   answer, or the schema stands in the instructions.
 //! - Images are sent by URL or inline, audio inline as WAV or MP3, documents inline or as the id of
 //!   an uploaded file. Any other source is an `InvalidRequest` error that names the part.
 //! - In this protocol a tool message contains only text. Images, audio and documents in a tool
@@ -88,6 +89,7 @@
 
 mod chat;
 mod media;
+mod operations;
 mod responses;
 mod settings;
 

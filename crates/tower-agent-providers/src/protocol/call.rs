@@ -34,6 +34,15 @@ impl<'a> Call<'a> {
         self
     }
 
+    /// Returns the same call with another request.
+    #[cfg(any(feature = "anthropic", feature = "gemini", feature = "openai"))]
+    pub(crate) fn with_request<'b>(self, request: &'b ModelRequest) -> Call<'b>
+    where
+        'a: 'b,
+    {
+        Call { request, ..self }
+    }
+
     /// Returns the request.
     #[must_use]
     pub fn request(&self) -> &'a ModelRequest {

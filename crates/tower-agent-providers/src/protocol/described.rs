@@ -14,6 +14,5 @@ pub(crate) fn schema_of<'a>(call: &Call<'a>) -> Option<&'a Value> {
 /// Returns the instructions for an answer that matches a schema, for a model to read.
 #[cfg(any(feature = "anthropic", feature = "gemini", feature = "openai"))]
 pub(crate) fn described(schema: &Value) -> String {
-    let format = "Give your final answer as JSON that matches this schema, and as nothing else:";
-    format!("{format}\n{schema}")
+    ResponseFormat::instructions(schema)
 }

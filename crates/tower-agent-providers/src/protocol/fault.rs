@@ -35,7 +35,7 @@ pub struct Fault {
     number: Option<u16>,
 }
 
-/// What servers say of a prompt that their filter blocked, without a code of its own.
+/// Parts of the messages for a prompt that a filter blocked, from servers without a code for it.
 const FILTERED: [&str; 6] = [
     "flagged as potentially violating",
     "content filtering policy",
@@ -45,7 +45,7 @@ const FILTERED: [&str; 6] = [
     "your input was flagged",
 ];
 
-/// What servers say of a model that they do not have, without a code of its own.
+/// Parts of the messages for an unknown model, from servers without a code for it.
 const NO_SUCH_MODEL: [&str; 3] = ["is not a valid model", "model not found", "model not exist"];
 
 const TOO_LONG: [&str; 10] = [
@@ -141,6 +141,7 @@ impl Fault {
             &error["code"],
             &error["type"],
             &error["status"],
+            &error["__type"],
             &around["code"],
         ] {
             match value {
@@ -278,6 +279,8 @@ impl Fault {
             300..400 => ErrorKind::NotFound,
             _ if self.is_too_long(code) => ErrorKind::ContextLength,
             500.. => ErrorKind::Provider,
+            // Bedrock's, for a model behind it that failed.
+            424 => ErrorKind::Provider,
             // Groq names its rate limit for a request that alone exceeds it: waiting does not help.
             413 => ErrorKind::InvalidRequest,
             400..500 if self.says(&["rate_limit_exceeded"]) => ErrorKind::RateLimited,
@@ -312,21 +315,34 @@ impl Fault {
     fn kind_of_words(&self) -> ErrorKind {
         let table: [(&[&str], ErrorKind); 6] = [
             (
-                &["rate_limit", "quota", "too_many_requests", "billing"],
+                // The words of AWS are those of its exceptions, such as `throttlingException`.
+                &[
+                    "rate_limit",
+                    "quota",
+                    "too_many_requests",
+                    "billing",
+                    "throttling",
+                ],
                 ErrorKind::RateLimited,
             ),
             (
-                &["auth", "permission", "api_key", "forbidden"],
+                &["auth", "permission", "api_key", "forbidden", "accessdenied"],
                 ErrorKind::Auth,
             ),
             (
-                &["overloaded", "unavailable", "capacity"],
+                &["overloaded", "unavailable", "capacity", "notready"],
                 ErrorKind::Overloaded,
             ),
             (&["timeout", "timed_out", "deadline"], ErrorKind::Timeout),
-            (&["not_found"], ErrorKind::NotFound),
+            (&["not_found", "notfound"], ErrorKind::NotFound),
             (
-                &["invalid", "bad_request", "badrequest", "unsupported"],
+                &[
+                    "invalid",
+                    "bad_request",
+                    "badrequest",
+                    "unsupported",
+                    "validation",
+                ],
                 ErrorKind::InvalidRequest,
             ),
         ];

@@ -6,6 +6,11 @@ pub enum Framing {
     ServerSentEvents,
     /// One JSON value a line: `application/x-ndjson`.
     Lines,
+    /// The binary frames of AWS: `application/vnd.amazon.eventstream`. A frame becomes an
+    /// [`Event`](super::Event) with its `:event-type` and its payload, the part of a response that it
+    /// contains included; a frame that is an exception becomes an error.
+    #[cfg(feature = "bedrock")]
+    AwsEventStream,
 }
 
 impl Framing {
@@ -18,6 +23,8 @@ impl Framing {
                 "application/ndjson",
                 "application/jsonl",
             ],
+            #[cfg(feature = "bedrock")]
+            Self::AwsEventStream => &["application/vnd.amazon.eventstream"],
         }
     }
 }

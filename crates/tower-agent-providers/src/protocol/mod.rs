@@ -95,6 +95,10 @@
 //! # Ok::<_, tower_agent::BoxError>(())
 //! ```
 
+#[cfg(any(feature = "anthropic", feature = "gemini", feature = "openai"))]
+mod answer_tool;
+#[cfg(feature = "bedrock")]
+mod aws;
 mod call;
 #[cfg(any(feature = "anthropic", feature = "openai"))]
 mod call_id_format;
@@ -105,7 +109,12 @@ mod fault;
 mod framing;
 #[cfg(any(feature = "gemini", feature = "ollama"))]
 mod joined;
+#[cfg(any(feature = "anthropic", feature = "gemini"))]
+mod model_path;
+mod operation;
 mod provider_fields;
+#[cfg(any(feature = "anthropic", feature = "gemini", feature = "openai"))]
+mod provider_name;
 #[cfg(any(
     feature = "anthropic",
     feature = "gemini",
@@ -123,6 +132,10 @@ use std::borrow::Cow;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName};
 
+#[cfg(any(feature = "anthropic", feature = "gemini", feature = "openai"))]
+pub(crate) use self::answer_tool::{AnswerDecoder, takes_answer_tool, with_answer_tool};
+#[cfg(feature = "bedrock")]
+pub use self::aws::AwsAccess;
 pub use self::call::Call;
 #[cfg(any(feature = "anthropic", feature = "openai"))]
 pub(crate) use self::call_id_format::CallIdFormat;
@@ -135,7 +148,16 @@ pub use self::fault::Fault;
 pub use self::framing::Framing;
 #[cfg(any(feature = "gemini", feature = "ollama"))]
 pub(crate) use self::joined::joined;
+#[cfg(feature = "bedrock")]
+pub(crate) use self::model_path::push_segment;
+#[cfg(any(feature = "anthropic", feature = "gemini"))]
+pub(crate) use self::model_path::{escaped, push_segments};
+pub use self::operation::{Operation, OperationCall};
 pub use self::provider_fields::provider_fields;
+#[cfg(feature = "openai")]
+pub(crate) use self::provider_name::is_under;
+#[cfg(any(feature = "anthropic", feature = "gemini", feature = "openai"))]
+pub(crate) use self::provider_name::provider_name;
 #[cfg(any(
     feature = "anthropic",
     feature = "gemini",
@@ -145,7 +167,7 @@ pub use self::provider_fields::provider_fields;
 pub(crate) use self::server_tools::with_server_tools;
 pub use self::tool_name::tool_name;
 pub use self::unsupported::unsupported;
-#[cfg(any(feature = "gemini", feature = "openai"))]
+#[cfg(any(feature = "anthropic", feature = "gemini", feature = "openai"))]
 pub(crate) use self::version::with_version;
 #[cfg(feature = "anthropic")]
 pub(crate) use self::version::with_version_always;
@@ -163,6 +185,11 @@ pub trait Protocol: Send + Sync + 'static {
     ///
     /// Two protocols of one provider need two names unless they can send each other's data.
     const PROVIDER: &'static str;
+
+    /// The provider's name as layers around the model see it, in
+    /// [`ModelTarget`](tower_agent::model::ModelTarget): that of a cloud which serves the protocol of
+    /// another. Defaults to [`PROVIDER`](Self::PROVIDER).
+    const TARGET: &'static str = Self::PROVIDER;
 
     /// The provider's base URL.
     const BASE_URL: &'static str;
@@ -184,6 +211,22 @@ pub trait Protocol: Send + Sync + 'static {
     /// counts. Defaults to `/usage`.
     const USAGE: &'static [&'static str] = &["/usage"];
 
+    /// Sets the options that are not set from the environment, such as a region. Called once, when a
+    /// model is built. Defaults to nothing.
+    fn complete(&mut self, environment: &dyn Fn(&str) -> Option<String>) {
+        let _ = environment;
+    }
+
+    /// Returns the base URL if none is given, after [`complete`](Self::complete). Defaults to
+    /// [`BASE_URL`](Self::BASE_URL).
+    ///
+    /// # Errors
+    ///
+    /// Fails with what is missing or wrong in the options that the URL is made of, and how to set it.
+    fn default_base_url(&self) -> Result<Cow<'static, str>, String> {
+        Ok(Self::BASE_URL.into())
+    }
+
     /// Returns the base URL that a given one stands for, such as one without the API's version. It is
     /// that of the builder or the value of [`BASE_URL_VARIABLE`](Self::BASE_URL_VARIABLE). Defaults to
     /// the given one itself.
@@ -200,6 +243,13 @@ pub trait Protocol: Send + Sync + 'static {
     /// Returns the header that contains the key. Defaults to a bearer token.
     fn key_header(&self, key: &str) -> (HeaderName, String) {
         (AUTHORIZATION, format!("Bearer {key}"))
+    }
+
+    /// Returns the access to AWS that signs each call which has no key, for a service of AWS. Defaults to
+    /// `None`: no call is signed.
+    #[cfg(feature = "bedrock")]
+    fn aws(&self) -> Option<&AwsAccess> {
+        None
     }
 
     /// Returns the path of a call under the base URL, beginning with `/`. It may have a query.

@@ -131,20 +131,31 @@ impl Providers {
     /// | provider | protocol | configured by |
     /// |---|---|---|
     /// | `anthropic` | Anthropic Messages | `ANTHROPIC_API_KEY`, `ANTHROPIC_BASE_URL` |
+    /// | `bedrock` | Bedrock Converse | `AWS_REGION`, `AWS_BEARER_TOKEN_BEDROCK` or `AWS_ACCESS_KEY_ID` and the others |
+    /// | `bedrock-anthropic` | Anthropic Messages on Bedrock | the same |
     /// | `gemini` | Gemini `generateContent` | `GEMINI_API_KEY` or `GOOGLE_API_KEY`, `GEMINI_BASE_URL` |
     /// | `gemini-interactions` | Gemini Interactions | the same |
     /// | `ollama` | Ollama `/api/chat` | `OLLAMA_HOST`, `OLLAMA_API_KEY` |
     /// | `openai` | OpenAI chat completions | `OPENAI_API_KEY`, `OPENAI_BASE_URL` |
     /// | `openai-responses` | OpenAI Responses | `OPENAI_API_KEY`, `OPENAI_BASE_URL` |
+    /// | `vertex` | Gemini on Vertex AI | `GOOGLE_CLOUD_PROJECT`, `GOOGLE_CLOUD_LOCATION`, `GOOGLE_OAUTH_ACCESS_TOKEN` |
+    /// | `vertex-anthropic` | Anthropic Messages on Vertex AI | the same |
     ///
     /// The variables are read when a model is [chosen](Self::model).
     #[must_use]
     pub fn from_env() -> Self {
         let providers = Self::new();
         #[cfg(feature = "anthropic")]
-        let providers = providers.with_protocol::<crate::anthropic::Messages>("anthropic");
+        let providers = providers
+            .with_protocol::<crate::anthropic::Messages>("anthropic")
+            .with_protocol::<crate::vertex::VertexMessages>("vertex-anthropic");
+        #[cfg(feature = "bedrock")]
+        let providers = providers
+            .with_protocol::<crate::bedrock::Converse>("bedrock")
+            .with_protocol::<crate::bedrock::BedrockMessages>("bedrock-anthropic");
         #[cfg(feature = "gemini")]
         let providers = providers
+            .with_protocol::<crate::vertex::VertexGenerateContent>("vertex")
             .with_protocol::<crate::gemini::GenerateContent>("gemini")
             .with_protocol::<crate::gemini::Interactions>("gemini-interactions");
         #[cfg(feature = "ollama")]

@@ -64,6 +64,16 @@ impl BaseUrl {
         &self.host
     }
 
+    /// Returns the port: that of the scheme if the URL names none.
+    pub(super) fn port(&self) -> u16 {
+        let of_scheme = if self.scheme == Scheme::HTTPS {
+            443
+        } else {
+            80
+        };
+        self.authority.port_u16().unwrap_or(of_scheme)
+    }
+
     pub(super) fn query(&self) -> &str {
         self.query.as_deref().unwrap_or_default()
     }

@@ -12,6 +12,9 @@ pub enum BuildError {
         /// The problem.
         reason: String,
     },
+    /// The provider's address or a signature needs an option that is missing or wrong.
+    #[error("cannot call the provider: {0}")]
+    Option(String),
     /// The API key contains characters that are not allowed in a header.
     #[error("the API key contains characters that are not allowed in an HTTP header")]
     ApiKey,

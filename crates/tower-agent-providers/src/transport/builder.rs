@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::base_url::BaseUrl;
 use super::build_error::BuildError;
-use super::config::{Config, FetchKey, KeySource, sensitive};
+use super::config::{Config, FetchKey, KeySource, PerCall, sensitive};
 use super::model::HttpModel;
 use super::secrets::{Secrets, without_secrets};
 use crate::protocol::{Framing, Protocol};
@@ -189,7 +189,8 @@ impl<P: Protocol> HttpModelBuilder<P> {
     /// # Errors
     ///
     /// Fails with a [`BuildError`] that names the invalid part.
-    pub fn build_with<S>(self, http: S) -> Result<HttpModel<P, S>, BuildError> {
+    pub fn build_with<S>(mut self, http: S) -> Result<HttpModel<P, S>, BuildError> {
+        self.protocol.complete(&environment);
         let config = self.config()?;
         Ok(HttpModel::new(http, self.protocol, config, self.model))
     }
@@ -199,7 +200,11 @@ impl<P: Protocol> HttpModelBuilder<P> {
         let given = given.or_else(|| environment(P::BASE_URL_VARIABLE));
         let base = match &given {
             Some(given) => parse_base_url(given, &self.protocol.base_url(given.trim()))?,
-            None => parse_base_url(P::BASE_URL, P::BASE_URL)?,
+            None => {
+                let default = self.protocol.default_base_url();
+                let default = default.map_err(BuildError::Option)?;
+                parse_base_url(&default, &default)?
+            }
         };
         let own = parse_base_url(P::BASE_URL, P::BASE_URL)?;
 
@@ -215,18 +220,35 @@ impl<P: Protocol> HttpModelBuilder<P> {
             || given.contains_key("api-key")
             || given.contains_key(key_name);
         let mut key_variable = P::KEY_VARIABLE;
+        let mut per_call = self.fetch_key.clone().map(PerCall::Key);
         let (key, source) = match &self.api_key {
-            _ if self.fetch_key.is_some() => (None, KeySource::Caller),
+            _ if per_call.is_some() => (None, KeySource::Caller),
             Some(key) => (Some(key.clone()), KeySource::Caller),
             None if has_own => (None, KeySource::Caller),
+            None if self.has_credentials() => {
+                per_call = self.signature();
+                (None, KeySource::Caller)
+            }
             None => match key_of_environment::<P>() {
                 Some((name, key)) => {
                     key_variable = name;
                     (Some(key), KeySource::Environment)
                 }
-                None => (None, KeySource::Nowhere),
+                None => {
+                    per_call = self.signature();
+                    let is_signed = per_call.is_some();
+                    (
+                        None,
+                        if is_signed {
+                            KeySource::Caller
+                        } else {
+                            KeySource::Nowhere
+                        },
+                    )
+                }
             },
         };
+        check_signature(per_call.as_ref())?;
         // A key read from a file ends with a newline, which no header may contain.
         let key = key
             .map(|key| key.trim().to_owned())
@@ -257,10 +279,37 @@ impl<P: Protocol> HttpModelBuilder<P> {
             secrets,
             key: source,
             key_variable,
-            fetch_key: self.fetch_key.clone(),
+            per_call,
             max_response: self.max_response,
             stated_usage: if self.keeps_usage { P::USAGE } else { &[] },
         })
+    }
+
+    /// Returns whether the caller has set credentials that sign the calls.
+    fn has_credentials(&self) -> bool {
+        #[cfg(feature = "bedrock")]
+        return self
+            .protocol
+            .aws()
+            .is_some_and(|access| access.has_credentials());
+        #[cfg(not(feature = "bedrock"))]
+        return false;
+    }
+
+    /// Returns the signature with the caller's credentials, or else with those of the environment.
+    fn signature(&self) -> Option<PerCall> {
+        #[cfg(feature = "bedrock")]
+        {
+            let access = self.protocol.aws()?;
+            let access = if access.has_credentials() {
+                Some(access.clone())
+            } else {
+                access.of_environment(&environment)
+            };
+            access.map(PerCall::Signature)
+        }
+        #[cfg(not(feature = "bedrock"))]
+        None
     }
 
     fn given_headers(&self) -> Result<HeaderMap, BuildError> {
@@ -273,6 +322,18 @@ impl<P: Protocol> HttpModelBuilder<P> {
             given.append(parsed, value);
         }
         Ok(given)
+    }
+}
+
+/// Fails if the calls cannot be signed, which would otherwise be seen at the first one.
+fn check_signature(per_call: Option<&PerCall>) -> Result<(), BuildError> {
+    match per_call {
+        #[cfg(feature = "bedrock")]
+        Some(PerCall::Signature(access)) => {
+            let region = access.require_region();
+            region.map(drop).map_err(BuildError::Option)
+        }
+        _ => Ok(()),
     }
 }
 
@@ -290,6 +351,8 @@ fn accept(framing: Framing) -> &'static str {
     match framing {
         Framing::ServerSentEvents => "application/json, text/event-stream",
         Framing::Lines => "application/json, application/x-ndjson",
+        #[cfg(feature = "bedrock")]
+        Framing::AwsEventStream => "application/json, application/vnd.amazon.eventstream",
     }
 }
 

@@ -8,9 +8,9 @@ pub enum HttpClientError {
     /// Certificates or a key that were given cannot be read. They are not shown.
     #[error("the {what} cannot be read as PEM: {why}")]
     Pem {
-        /// Which: `root certificates`, `client certificate` or `key of the client certificate`.
+        /// `root certificates`, `client certificate` or `key of the client certificate`.
         what: &'static str,
-        /// What is wrong.
+        /// The reason, as the end of the message.
         why: String,
     },
     /// The address of a proxy is not `http://host:port` or `https://host:port`. It is not shown, since it
@@ -19,7 +19,7 @@ pub enum HttpClientError {
         "the address of the proxy {why}: write it as `http://host:port` or `https://host:port`"
     )]
     Proxy {
-        /// What is wrong.
+        /// The reason, as the end of the message.
         why: String,
     },
 }

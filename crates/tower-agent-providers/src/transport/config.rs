@@ -1,13 +1,18 @@
 use std::fmt;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 
 use super::base_url::BaseUrl;
 use super::build_error::BuildError;
 use super::connection;
 use super::secrets::Secrets;
+#[cfg(feature = "bedrock")]
+use super::signature;
+#[cfg(feature = "bedrock")]
+use crate::protocol::AwsAccess;
 use crate::protocol::Protocol;
 use tower_agent::error::{BoxError, Error, ErrorKind};
 
@@ -26,11 +31,22 @@ pub(super) struct Config {
     pub(super) key: KeySource,
     /// The environment variable of the key.
     pub(super) key_variable: &'static str,
-    pub(super) fetch_key: Option<FetchKey>,
+    /// What authorises a call and is made for each.
+    pub(super) per_call: Option<PerCall>,
     /// The limit of a response in bytes.
     pub(super) max_response: usize,
     /// The places of the usage that is kept as the server states it.
     pub(super) stated_usage: &'static [&'static str],
+}
+
+/// What authorises one call.
+#[derive(Clone)]
+pub(super) enum PerCall {
+    /// A key that is fetched.
+    Key(FetchKey),
+    /// A signature of AWS.
+    #[cfg(feature = "bedrock")]
+    Signature(AwsAccess),
 }
 
 impl fmt::Debug for Config {
@@ -53,8 +69,57 @@ pub(super) enum KeySource {
 }
 
 impl Config {
+    /// Returns the URL of a call.
+    pub(super) fn url(&self, path: &str) -> Result<Uri, Error> {
+        self.base.join(path).map_err(|error| {
+            Error::new(
+                ErrorKind::InvalidRequest,
+                format!("the path `{path}` is invalid: {error}"),
+            )
+        })
+    }
+
+    /// Adds what authorises the call to its request.
+    pub(super) async fn authorise(
+        &mut self,
+        per_call: &PerCall,
+        protocol: &impl Protocol,
+        request: &mut Request<Bytes>,
+    ) -> Result<(), Error> {
+        match per_call {
+            PerCall::Key(fetch) => {
+                let key = fetch()
+                    .await
+                    .map_err(|error| unfetched("the API key", error))?;
+                let (name, value) = self.key_header(protocol, &key)?;
+                // A header of the caller takes precedence over the key.
+                request.headers_mut().entry(name).or_insert(value);
+                Ok(())
+            }
+            #[cfg(feature = "bedrock")]
+            PerCall::Signature(access) => {
+                if request.headers().contains_key(http::header::AUTHORIZATION) {
+                    return Ok(());
+                }
+                let credentials = access
+                    .credentials()
+                    .await
+                    .map_err(|error| unfetched("the credentials", error))?;
+                let Some(credentials) = credentials else {
+                    return Ok(());
+                };
+                // A server that finds a wrong signature repeats what was signed.
+                self.secrets.add_key(credentials.secret_access_key());
+                if let Some(token) = credentials.session_token() {
+                    self.secrets.add_key(token);
+                }
+                signature::add(access, &credentials, request)
+            }
+        }
+    }
+
     /// Returns the header with a key that was fetched for one call.
-    pub(super) fn key_header(
+    fn key_header(
         &mut self,
         protocol: &impl Protocol,
         key: &str,
@@ -88,13 +153,13 @@ impl Config {
     }
 
     /// Adds the method and the URL of the call: a wrong base URL is seen at once.
-    pub(super) fn located(&self, error: Error, path: &str) -> Error {
+    pub(super) fn located(&self, error: Error, method: &Method, path: &str) -> Error {
         // An error of a model below knows its own.
         if error.metadata().endpoint().is_some() {
             return error;
         }
         let path = path.split('?').next().unwrap_or_default();
-        let endpoint = self.secrets.hide(&format!("POST {}{path}", self.base));
+        let endpoint = self.secrets.hide(&format!("{method} {}{path}", self.base));
         let metadata = error.metadata().clone().with_endpoint(endpoint);
         error.with_metadata(metadata)
     }
@@ -110,6 +175,16 @@ impl Config {
             }
         }
     }
+}
+
+/// Returns the error of a key or of credentials that could not be fetched.
+fn unfetched(what: &str, error: BoxError) -> Error {
+    let error = Error::from(error);
+    if error.kind() != ErrorKind::Other {
+        return error;
+    }
+    let message = format!("{what} could not be fetched: {}", error.message());
+    Error::new(ErrorKind::Auth, message).with_source(error)
 }
 
 /// Returns the value of a header that layers do not print.

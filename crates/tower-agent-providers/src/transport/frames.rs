@@ -1,10 +1,13 @@
 use std::pin::Pin;
 
-use bytes::{Buf, BytesMut};
+use bytes::{Buf, BufMut, BytesMut};
 use futures_util::{Stream, StreamExt};
 use serde::de::IgnoredAny;
 use sse_stream::{Sse, SseByteStream};
 
+use super::broken::Broken;
+#[cfg(feature = "bedrock")]
+use super::event_stream::EventStream;
 use crate::protocol::{Fault, Framing};
 use tower_agent::error::Error;
 
@@ -12,14 +15,8 @@ use tower_agent::error::Error;
 pub(super) enum Frames<S: Stream<Item = Result<D, Error>>, D> {
     ServerSentEvents(Pin<Box<SseByteStream<S>>>),
     Lines(Pin<Box<S>>, Lines),
-}
-
-/// Why the next event cannot be read.
-pub(super) enum Broken {
-    /// The body failed.
-    Body(Error),
-    /// The body is not in the format of the framing.
-    Format(Fault),
+    #[cfg(feature = "bedrock")]
+    AwsEventStream(Pin<Box<S>>, EventStream),
 }
 
 impl<S: Stream<Item = Result<D, Error>>, D: Buf> Frames<S, D> {
@@ -29,6 +26,10 @@ impl<S: Stream<Item = Result<D, Error>>, D: Buf> Frames<S, D> {
                 Self::ServerSentEvents(Box::pin(SseByteStream::new(bytes)))
             }
             Framing::Lines => Self::Lines(Box::pin(bytes), Lines::default()),
+            #[cfg(feature = "bedrock")]
+            Framing::AwsEventStream => {
+                Self::AwsEventStream(Box::pin(bytes), EventStream::default())
+            }
         }
     }
 
@@ -47,15 +48,17 @@ impl<S: Stream<Item = Result<D, Error>>, D: Buf> Frames<S, D> {
                     None => return lines.last(),
                 }
             },
-        }
-    }
-}
-
-impl From<sse_stream::Error> for Broken {
-    fn from(error: sse_stream::Error) -> Self {
-        match error {
-            sse_stream::Error::Body(error) => Self::Body(Error::from(error)),
-            error => Self::Format(Fault::protocol(format!("cannot read the stream: {error}"))),
+            #[cfg(feature = "bedrock")]
+            Self::AwsEventStream(bytes, frames) => loop {
+                if let Some(event) = frames.next()? {
+                    return Ok(Some(event));
+                }
+                match bytes.next().await {
+                    Some(Ok(more)) => frames.push(more),
+                    Some(Err(error)) => return Err(Broken::Body(error)),
+                    None => return Ok(None),
+                }
+            },
         }
     }
 }
@@ -69,13 +72,8 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    fn push(&mut self, mut more: impl Buf) {
-        while more.has_remaining() {
-            let chunk = more.chunk();
-            let length = chunk.len();
-            self.bytes.extend_from_slice(chunk);
-            more.advance(length);
-        }
+    fn push(&mut self, more: impl Buf) {
+        self.bytes.put(more);
     }
 
     fn next(&mut self) -> Result<Option<Sse>, Broken> {

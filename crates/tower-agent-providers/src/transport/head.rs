@@ -21,15 +21,21 @@ pub(super) struct ResponseHead {
 }
 
 /// The headers that contain the id of the request.
-static REQUEST_IDS: [HeaderName; 2] = [
+static REQUEST_IDS: [HeaderName; 3] = [
     HeaderName::from_static("x-request-id"),
     HeaderName::from_static("request-id"),
+    HeaderName::from_static("x-amzn-requestid"),
 ];
+/// The header in which AWS names the exception that the body describes.
+static ERROR_TYPE: HeaderName = HeaderName::from_static("x-amzn-errortype");
 static SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 static RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 
 /// The prefixes of the headers that contain rate limits.
 const RATE_LIMITS: [&str; 2] = ["x-ratelimit-", "anthropic-ratelimit-"];
+
+/// The limit of a response with an error, in bytes.
+pub(super) const MAX_ERROR: usize = 1 << 20;
 
 /// Maximum length of the part of a non-JSON body that goes into an error's message.
 const SNIPPET: usize = 200;
@@ -77,7 +83,22 @@ impl ResponseHead {
     pub(super) fn refused(&self, protocol: &impl Protocol, body: &[u8]) -> Error {
         let fault = protocol.fault(body);
         let fault = fault.unwrap_or_else(|| Fault::new(self.reason()).with_quote(body));
+        let fault = match text(&self.headers, &ERROR_TYPE) {
+            // A URL may follow the name.
+            Some(name) => fault.with_code(name.split(':').next().unwrap_or_default()),
+            None => fault,
+        };
         self.error(&fault, Some(self.status), self.metadata.clone())
+    }
+
+    /// Returns the metadata that the head says.
+    pub(super) fn metadata(&self) -> &Metadata {
+        &self.metadata
+    }
+
+    /// Returns the error for a fault in the response to another call than one of the model.
+    pub(super) fn fault_beside_model(&self, fault: &Fault) -> Error {
+        self.error(fault, None, self.metadata.clone())
     }
 
     /// Returns the error for a fault in a response with a successful status.
@@ -168,11 +189,13 @@ impl ResponseHead {
 }
 
 fn completed(mut metadata: Metadata, decoder: &impl Decoder, config: &Config) -> Metadata {
-    // The header's id is the one that a provider's support asks for.
-    if metadata.request_id().is_none()
-        && let Some(id) = decoder.id()
-    {
-        metadata = metadata.with_request_id(config.secrets.hide(id));
+    if let Some(id) = decoder.id() {
+        let id = config.secrets.hide(id);
+        // The header's id is the one that a provider's support asks for.
+        if metadata.request_id().is_none() {
+            metadata = metadata.with_request_id(id.clone());
+        }
+        metadata = metadata.with_response_id(id);
     }
     if let Some(model) = decoder.model() {
         metadata = metadata.with_model(config.secrets.hide(model));

@@ -2,6 +2,7 @@
 
 mod base_url;
 mod body;
+mod broken;
 mod build_error;
 mod builder;
 #[cfg(feature = "http-client")]
@@ -10,14 +11,19 @@ pub(crate) mod client;
 mod client_error;
 mod config;
 mod connection;
+#[cfg(feature = "bedrock")]
+mod event_stream;
 mod frames;
 mod head;
 pub(crate) mod model;
+pub(crate) mod operations;
 #[cfg(feature = "proxy")]
 mod proxy;
 mod read;
 mod request_headers;
 mod secrets;
+#[cfg(feature = "bedrock")]
+mod signature;
 mod stated_usage;
 #[cfg(feature = "http-client")]
 mod time_limits;
@@ -32,6 +38,7 @@ pub use self::client::{HttpClient, HttpClientBuilder, ResponseBody};
 #[cfg(feature = "http-client")]
 pub use self::client_error::HttpClientError;
 pub use self::model::HttpModel;
+pub use self::operations::HttpOperations;
 pub use self::request_headers::RequestHeaders;
 #[cfg(feature = "http-client")]
 pub use self::time_limits::TimeLimits;

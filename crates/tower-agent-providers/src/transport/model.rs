@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::{self, BoxFuture};
 use http::header::CONTENT_TYPE;
@@ -16,18 +17,16 @@ use tower::Service;
 use super::base_url::is_media_type;
 use super::body::RequestBody;
 use super::config::Config;
-use super::head::ResponseHead;
+use super::head::{MAX_ERROR, ResponseHead};
+use super::operations::HttpOperations;
 use super::read;
 use super::request_headers::RequestHeaders;
 use crate::protocol::{Call, Framing, Protocol, schema_of};
-use tower_agent::error::{BoxError, Error, ErrorKind, Result};
+use tower_agent::error::{BoxError, Error, Result};
 use tower_agent::model::{ModelRequest, ModelResponse, ModelTarget};
 
 /// The room for what usually stands before the messages in a body.
 const BEFORE_MESSAGES: usize = 256;
-
-/// The limit of a response with an error, in bytes.
-const MAX_ERROR: usize = 1 << 20;
 
 /// A model reached by a protocol `P` over an HTTP service `S`.
 ///
@@ -79,17 +78,27 @@ impl<P: Protocol, S> HttpModel<P, S> {
         &self.protocol
     }
 
-    fn http_request(&self, call: &Call<'_>, config: &Config) -> Result<Request<RequestBody>> {
+    /// Returns the service of the provider's [operations](crate::operations) beside the model's calls,
+    /// such as embeddings, with the same address, key and model.
+    #[must_use]
+    pub fn operations(&self) -> HttpOperations<P, S>
+    where
+        S: Clone,
+    {
+        HttpOperations::new(
+            self.http.clone(),
+            self.protocol.clone(),
+            self.config.clone(),
+            self.model.clone(),
+        )
+    }
+
+    fn http_request(&self, call: &Call<'_>, config: &Config) -> Result<Request<Bytes>> {
         let mut body = Vec::with_capacity(BEFORE_MESSAGES);
         self.protocol.encode(call, &mut body)?;
         let path = self.protocol.path(call)?;
-        let url = self.config.base.join(&path).map_err(|error| {
-            Error::new(
-                ErrorKind::InvalidRequest,
-                format!("the path `{path}` is invalid: {error}"),
-            )
-        })?;
-        let mut http = Request::new(RequestBody::from(body));
+        let url = config.url(&path)?;
+        let mut http = Request::new(Bytes::from(body));
         *http.method_mut() = Method::POST;
         *http.uri_mut() = url;
         *http.headers_mut() = config.headers.clone();
@@ -130,7 +139,9 @@ where
         let call = call_of(&request, self.model.as_deref(), &self.config);
         // Set before the call, so that a layer outside can name the model even if it fails.
         if let Some(target) = request.extensions().get::<ModelTarget>() {
-            target.set(P::PROVIDER, call.model());
+            target.set(P::TARGET, call.model());
+            let base = &self.config.base;
+            target.set_server(base.host(), base.port());
         }
         let mut config = self.config.clone();
         if let Some(headers) = request.extensions().get::<RequestHeaders>() {
@@ -146,21 +157,18 @@ where
         };
         let protocol = self.protocol.clone();
         let model = self.model.clone();
-        if let Some(fetch_key) = config.fetch_key.clone() {
+        if let Some(per_call) = config.per_call.clone() {
             // The service that was polled ready waits for the key.
             let next = self.http.clone();
             let service = mem::replace(&mut self.http, next);
             let inner = async move {
-                let key = match fetch_key().await {
-                    Ok(key) => key,
-                    Err(error) => return Err(unfetched(error)),
-                };
                 let mut http = http;
                 let config_of_call = Arc::make_mut(&mut config);
-                let (name, value) = config_of_call.key_header(&*protocol, &key)?;
-                // A header of the caller takes precedence over the key.
-                http.headers_mut().entry(name).or_insert(value);
+                config_of_call
+                    .authorise(&per_call, &*protocol, &mut http)
+                    .await?;
                 let mut service = service;
+                let http = http.map(RequestBody::from);
                 let response = service.call(http).await.map_err(Into::into);
                 answer_of(&*protocol, &request, model.as_deref(), &config, response).await
             };
@@ -169,7 +177,7 @@ where
             };
         }
         // Called at once, so that the service that was polled ready is the one called.
-        let http = self.http.call(http);
+        let http = self.http.call(http.map(RequestBody::from));
         let inner = async move {
             let response = http.await.map_err(Into::into);
             answer_of(&*protocol, &request, model.as_deref(), &config, response).await
@@ -178,16 +186,6 @@ where
             inner: inner.boxed(),
         }
     }
-}
-
-/// Returns the error of a key that could not be fetched.
-fn unfetched(error: BoxError) -> Error {
-    let error = Error::from(error);
-    if error.kind() != ErrorKind::Other {
-        return error;
-    }
-    let message = format!("the API key could not be fetched: {}", error.message());
-    Error::new(ErrorKind::Auth, message).with_source(error)
 }
 
 async fn answer_of<P: Protocol, B>(
@@ -209,7 +207,7 @@ where
         Ok(response) => Ok(with_described_schema(protocol, &call, response)),
         Err(error) => {
             let path = protocol.path(&call).unwrap_or_default();
-            Err(config.located(error, &path))
+            Err(config.located(error, &Method::POST, &path))
         }
     }
 }

@@ -7,7 +7,8 @@ use futures_util::{StreamExt, TryStreamExt};
 use http_body::Body;
 use http_body_util::{BodyDataStream, BodyExt};
 
-use super::frames::{Broken, Frames};
+use super::broken::Broken;
+use super::frames::Frames;
 use super::head::ResponseHead;
 use super::stated_usage::StatedUsage;
 use crate::protocol::{Decoder, Event, Fault, Framing, Progress};

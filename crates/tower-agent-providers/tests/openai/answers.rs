@@ -229,13 +229,24 @@ async fn parallel_tool_calls() {
 
 #[tokio::test]
 async fn thoughts_come_before_words() {
-    for fields in [
-        json!({ "reasoning_content": "hm", "content": "yes" }),
-        json!({ "reasoning": "hm", "content": "yes" }),
-        json!({ "reasoning": "hm", "reasoning_content": "hm", "content": "yes" }),
+    let mut in_reasoning = Part::reasoning("hm");
+    if let Part::Reasoning(reasoning) = &mut in_reasoning {
+        let field = json!({ "reasoning_field": "reasoning" });
+        reasoning.provider.set("openai", field);
+    }
+    for (fields, thought) in [
+        (
+            json!({ "reasoning_content": "hm", "content": "yes" }),
+            thought("hm"),
+        ),
+        (json!({ "reasoning": "hm", "content": "yes" }), in_reasoning),
+        (
+            json!({ "reasoning": "hm", "reasoning_content": "hm", "content": "yes" }),
+            thought("hm"),
+        ),
     ] {
         let response = read(json!({ "choices": [{ "message": fields }] })).await;
-        let expected = Message::new(Role::Assistant, [thought("hm"), Part::from_text("yes")]);
+        let expected = Message::new(Role::Assistant, [thought, Part::from_text("yes")]);
         assert_eq!(response.message(), &expected);
     }
 }

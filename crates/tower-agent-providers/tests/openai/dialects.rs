@@ -1,16 +1,24 @@
 //! Servers that answer otherwise than OpenAI. Each fixture is cut down from a recorded answer, whose
 //! origin stands beside it.
 
+use std::future::ready;
+
+use bytes::Bytes;
+use http::Response;
+use http_body_util::Full;
 use serde_json::{Value, json};
+use tower::service_fn;
 use tower_agent::message::{ToolCall, ToolResult};
 use tower_agent::model::{FinishReason, ResponseFormat, ToolChoice};
 use tower_agent::tool::ToolDeclaration;
 use tower_agent::{
-    Agent, Error, ErrorKind, Message, ModelRequest, ModelResponse, Part, Role, Settings, Tool,
-    Usage,
+    Agent, BoxError, Error, ErrorKind, Message, ModelRequest, ModelResponse, Part, Role, Settings,
+    Tool, Usage,
 };
 use tower_agent_middleware::redact::{Detector, Redact};
-use tower_agent_providers::openai::{Chat, Dialect, Dialects, ReasoningField, SchemaSupport};
+use tower_agent_providers::openai::{
+    Chat, Dialect, Dialects, OpenAi, ReasoningField, SchemaSupport,
+};
 use tower_agent_providers::protocol::{Call, Protocol};
 
 use crate::answers::thought;
@@ -435,6 +443,26 @@ fn a_message_of_another_model_has_a_blank_where_reasoning_is_required() {
     }
 }
 
+/// 0xPlaygrounds/rig, `deepseek/streaming_tools`.
+#[test]
+fn a_request_that_turns_thinking_off_has_no_blank() {
+    let mut settings = Settings::default();
+    let off = json!({ "type": "disabled" });
+    settings.extra.insert("thinking".into(), off);
+    let request = ModelRequest::new([
+        Message::user("Hello."),
+        Message::assistant("Hello."),
+        Message::user("How are you?"),
+    ]);
+    let sent = body(
+        "api.deepseek.com",
+        "deepseek-v4-flash",
+        &request.with_settings(settings),
+    );
+    let expected = json!({ "role": "assistant", "content": "Hello." });
+    assert_eq!(sent.unwrap()["messages"][1], expected);
+}
+
 /// 0xPlaygrounds/rig, `deepseek/`, a tool run: the second request is the one that was accepted.
 #[tokio::test]
 async fn deepseek_gets_its_reasoning_back_in_a_tool_run() {
@@ -615,6 +643,30 @@ async fn two_hosts_in_one_run_each_get_their_own_form() {
     assert_eq!(sent(2), Value::Null);
 }
 
+/// By which a budget finds the price of a bare name, such as that of a model that many hosts serve.
+#[tokio::test]
+async fn a_response_says_which_provider_was_asked() {
+    for (base_url, provider) in [
+        ("https://api.groq.com/openai/v1", Some("groq")),
+        ("https://api.openai.com/v1", Some("openai")),
+        ("https://me.openai.azure.com/openai/v1", Some("azure")),
+        ("https://openrouter.ai/api/v1", Some("openrouter")),
+        ("https://api.together.xyz/v1", Some("together_ai")),
+        ("http://localhost:11434/v1", None),
+        ("https://notgroq.com/v1", None),
+    ] {
+        let answer = says(json!("ok")).to_string();
+        let client = service_fn(move |_| {
+            let body = Full::new(Bytes::from(answer.clone()));
+            ready(Ok::<_, BoxError>(Response::new(body)))
+        });
+        let builder = OpenAi::builder().base_url(base_url).api_key("").model("a");
+        let model = builder.build_with(client).unwrap();
+        let response = call(model, ModelRequest::default()).await.unwrap();
+        assert_eq!(response.metadata().provider(), provider, "{base_url}");
+    }
+}
+
 #[test]
 fn the_limit_of_tokens_is_named_as_the_host_takes_it() {
     let mut settings = Settings::default();
@@ -678,13 +730,6 @@ fn a_schema_stands_in_the_instructions_where_it_is_not_accepted() {
             false,
             json!("json_schema"),
         ),
-        ("api.groq.com", "openai/gpt-oss-20b", true, Value::Null),
-        (
-            "api.groq.com",
-            "llama-3.1-8b-instant",
-            false,
-            json!("json_object"),
-        ),
     ] {
         let sent = body(host, model, &with_schema(tools)).unwrap();
         let case = format!("{host} {tools}");
@@ -701,6 +746,28 @@ fn a_schema_stands_in_the_instructions_where_it_is_not_accepted() {
     }
 }
 
+#[test]
+fn a_tool_gives_the_answer_where_a_call_can_be_forced() {
+    for (model, tools) in [
+        ("openai/gpt-oss-20b", true),
+        ("llama-3.1-8b-instant", true),
+        ("llama-3.1-8b-instant", false),
+    ] {
+        let sent = body("api.groq.com", model, &with_schema(tools)).unwrap();
+        assert_eq!(sent.get("response_format"), None);
+        assert_eq!(sent["tool_choice"], "required");
+        let functions = sent["tools"].as_array().unwrap();
+        let last = &functions.last().unwrap()["function"];
+        assert_eq!(functions.len(), 1 + usize::from(tools));
+        assert_eq!(last["name"], ResponseFormat::ANSWER_TOOL);
+        assert_eq!(
+            last["parameters"]["properties"]["celsius"]["type"],
+            "number"
+        );
+        assert_eq!(sent["messages"][0]["content"], "Be brief.");
+    }
+}
+
 #[tokio::test]
 async fn a_typed_run_works_where_no_schema_is_accepted() {
     #[derive(serde::Deserialize, schemars::JsonSchema)]
@@ -714,6 +781,7 @@ async fn a_typed_run_works_where_no_schema_is_accepted() {
     .await;
     let mut dialect = Dialect::default();
     dialect.schemas = SchemaSupport::Never;
+    dialect.forced_tool_choice = false;
     let model = server.builder().dialects(dialect).build().unwrap();
     let agent = Agent::builder(model).build().unwrap();
     let response = agent.run_typed("How warm is it?").await.unwrap();

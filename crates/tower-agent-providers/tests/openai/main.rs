@@ -17,6 +17,7 @@ mod choosing;
 mod connections;
 mod dialects;
 mod faults;
+mod hosts;
 mod keys;
 mod layers;
 mod limits;

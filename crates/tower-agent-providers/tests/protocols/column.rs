@@ -29,8 +29,16 @@ pub(crate) trait Column {
     /// How long an id of a tool call may be, if it may not be any text.
     const CALL_ID_LENGTH: usize = usize::MAX;
 
+    /// Set if an answer names its model.
+    const HAS_MODEL: bool = true;
+
     /// How many of the last events may be missing: what they say is known before.
     const SPARE_EVENTS: usize = 0;
+
+    /// The bytes of an event. An event of a binary format is its name and its data in a line.
+    fn framed(event: &str) -> Vec<u8> {
+        event.into()
+    }
 
     /// The events of a streamed answer, with the end of each.
     fn events(answer: &Answer) -> Vec<String>;
@@ -95,6 +103,7 @@ pub(crate) fn media_type<C: Column>() -> &'static str {
     match <C::Protocol as Protocol>::FRAMING {
         Framing::ServerSentEvents => "text/event-stream",
         Framing::Lines => "application/x-ndjson",
+        Framing::AwsEventStream => "application/vnd.amazon.eventstream",
         other => panic!("{other:?}"),
     }
 }
@@ -104,6 +113,17 @@ pub(crate) fn stream_of<C: Column, P: AsRef<[u8]>>(pieces: impl IntoIterator<Ite
     chunked_as(media_type::<C>(), pieces)
 }
 
+/// A stream of these events.
+pub(crate) fn events_of<C: Column>(events: impl IntoIterator<Item = impl AsRef<str>>) -> Reply {
+    let events = events.into_iter();
+    stream_of::<C, _>(events.map(|event| C::framed(event.as_ref())))
+}
+
+/// The bytes of these events.
+pub(crate) fn bytes_of<C: Column>(events: &[String]) -> Vec<u8> {
+    events.iter().flat_map(|event| C::framed(event)).collect()
+}
+
 pub(crate) fn streamed<C: Column>(answer: &Answer) -> Reply {
-    stream_of::<C, _>(C::events(answer))
+    events_of::<C>(C::events(answer))
 }

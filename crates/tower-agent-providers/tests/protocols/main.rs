@@ -13,6 +13,9 @@
 #[allow(dead_code, reason = "other tests use the rest")]
 mod server;
 
+#[path = "../support/frames.rs"]
+mod frames;
+
 mod answer;
 mod changes;
 mod column;
@@ -103,6 +106,7 @@ macro_rules! column {
 column!(anthropic, crate::columns::anthropic::AnthropicColumn);
 column!(chat, crate::columns::chat::ChatColumn);
 column!(cohere, crate::columns::cohere::CohereColumn);
+column!(converse, crate::columns::converse::ConverseColumn);
 column!(gemini, crate::columns::gemini::GeminiColumn);
 column!(
     interactions,

@@ -18,6 +18,7 @@ use tower_agent::stream::{Delta, Event, EventKind};
 use tower_agent::{Error, ErrorKind, Message, ModelRequest, ModelResponse, Part};
 use tower_agent_middleware::fallback::Fallback;
 use tower_agent_providers::anthropic::Messages;
+use tower_agent_providers::bedrock::{BedrockMessages, Converse};
 use tower_agent_providers::gemini::{GenerateContent, Interactions};
 use tower_agent_providers::openai::{Chat, Responses};
 use tower_agent_providers::{HttpClient, HttpModel, HttpModelBuilder, Protocol, ollama};
@@ -54,6 +55,7 @@ trait Spoken {
 
     const SAYS_MODEL: bool = true;
     const SAYS_USAGE: bool = true;
+    const STREAMS_USAGE: bool = Self::SAYS_USAGE;
 
     /// Set if reasoning comes in the protocol's own field.
     const SAYS_REASONING: bool = true;
@@ -71,6 +73,25 @@ impl Spoken for Anthropic {
     type Protocol = Messages;
     const PATH: &'static str = "";
     const MODEL: &'static str = "claude-sonnet-4-5";
+}
+
+struct BedrockClaude;
+
+impl Spoken for BedrockClaude {
+    type Protocol = BedrockMessages;
+    const PATH: &'static str = "";
+    /// Without a colon, which it does not decode.
+    const MODEL: &'static str = "anthropic.claude-sonnet-4-5";
+    const STREAMS_USAGE: bool = false;
+}
+
+struct BedrockConverse;
+
+impl Spoken for BedrockConverse {
+    type Protocol = Converse;
+    const PATH: &'static str = "";
+    const MODEL: &'static str = "anthropic.claude-sonnet-4-5-20250929-v1:0";
+    const SAYS_MODEL: bool = false;
 }
 
 struct ChatCompletions;
@@ -198,7 +219,7 @@ async fn streamed<S: Spoken>() {
     );
     let deltas = deltas(chunks);
     assert!(deltas.len() > 5, "{deltas:?}");
-    assert_eq!(response.usage().output_tokens > 0, S::SAYS_USAGE);
+    assert_eq!(response.usage().output_tokens > 0, S::STREAMS_USAGE);
     assert_eq!(response.attempt(), Some(0));
 }
 
@@ -434,6 +455,8 @@ macro_rules! spoken {
 
 spoken! {
     anthropic: Anthropic,
+    bedrock_claude: BedrockClaude,
+    bedrock_converse: BedrockConverse,
     chat: ChatCompletions,
     gemini: Gemini,
     gemini_interactions: GeminiInteractions,

@@ -15,6 +15,7 @@ use tower_agent::{Message, ModelRequest};
 
 mod aimock;
 mod llm_katan;
+mod vendors;
 
 fn asks(text: &str) -> ModelRequest {
     ModelRequest::new([Message::user(text)])

@@ -8,6 +8,7 @@ mod server;
 #[path = "../../../tower-agent-durable/tests/support/mod.rs"]
 #[allow(dead_code, reason = "the tests of the databases use the rest")]
 mod support;
+mod trust;
 mod unreachable;
 mod worker;
 

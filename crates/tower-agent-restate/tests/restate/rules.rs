@@ -167,7 +167,7 @@ async fn an_agent_without_the_journal_is_refused_before_it_does_anything() {
     is(engine.resume("no run", []).await, "UnknownRun");
     is(engine.cancel("no run").await, "UnknownRun");
     is(engine.delete("no run").await, "UnknownRun");
-    is(Engine::new("restate:8080"), "Store(Database");
+    is(Engine::new("restate:8080"), "Ingress");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -166,6 +166,12 @@ impl Admin {
             .await;
     }
 
+    /// Returns the number of rows of a query.
+    pub(crate) async fn rows(&self, query: &str) -> usize {
+        let found = self.tell("POST", "/query", json!({ "query": query })).await;
+        found["rows"].as_array().unwrap().len()
+    }
+
     async fn tell(&self, method: &str, path: &str, body: Value) -> Value {
         let client = Client::builder(TokioExecutor::new()).build_http::<Full<Bytes>>();
         let request = http::Request::builder()

@@ -24,9 +24,9 @@ use crate::roles::Roles;
 /// }
 /// ```
 #[derive(Clone, Default)]
-pub struct Inboxes(Vec<Arc<dyn Erased>>);
+pub struct Inboxes(Vec<Arc<dyn ErasedInbox>>);
 
-trait Erased: Send + Sync {
+trait ErasedInbox: Send + Sync {
     fn questions<'a>(
         &'a self,
         query: &'a ThreadQuery,
@@ -41,7 +41,7 @@ trait Erased: Send + Sync {
     fn answer_expired(&self) -> BoxFuture<'_, Result<usize, Refusal>>;
 }
 
-impl<I: Inbox> Erased for I {
+impl<I: Inbox> ErasedInbox for I {
     fn questions<'a>(
         &'a self,
         query: &'a ThreadQuery,

@@ -126,3 +126,28 @@ async fn a_record_that_was_changed_in_the_database_is_not_replayed() {
         "{error}"
     );
 }
+
+#[tokio::test]
+async fn a_process_of_a_deleted_run_writes_nothing_to_another_run_of_its_id() {
+    let database = Sqlite::in_memory().await.unwrap();
+    let input = Input::new(&request()).unwrap();
+    let deleted = database.start(&input).await.unwrap();
+    database.runs().delete("run 1").await.unwrap();
+    let other = database.start(&input).await.unwrap();
+    assert_eq!((deleted.epoch, other.epoch), (1, 1));
+
+    let end = RunEnd::Failed(tower_agent::Error::abort("it is over"));
+    let refused = database.end(&deleted, &end).await.unwrap_err();
+    assert!(
+        matches!(refused, JournalError::UnknownRun { .. }),
+        "{refused}"
+    );
+    let refused = database.beat(&deleted).await.unwrap_err();
+    assert!(
+        matches!(refused, JournalError::TakenOver { .. }),
+        "{refused}"
+    );
+    let info = database.runs().get("run 1").await.unwrap();
+    assert_eq!(info.status, RunStatus::Running);
+    database.end(&other, &end).await.unwrap();
+}

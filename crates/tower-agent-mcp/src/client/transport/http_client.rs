@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
+use futures_util::{StreamExt, TryStreamExt};
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use http_body_util::BodyExt;
-use rmcp::model::{ClientJsonRpcMessage, ClientRequest, ErrorData, ServerJsonRpcMessage};
+use rmcp::model::{
+    ClientJsonRpcMessage, ClientRequest, ErrorData, GetExtensions, ServerJsonRpcMessage,
+};
 use rmcp::transport::common::http_header::{
     EVENT_STREAM_MIME_TYPE, HEADER_LAST_EVENT_ID, HEADER_SESSION_ID, JSON_MIME_TYPE,
 };
@@ -20,11 +22,13 @@ use rmcp::transport::streamable_http_client::{
 use sse_stream::{Sse, SseStream};
 use tower::{BoxError, ServiceExt};
 use tower_agent::{Error, ErrorKind};
+use tracing::{Instrument, Span};
 
 use super::http_fault::HttpFault;
-use super::http_service::{BoxedBody, HttpService};
 use super::limited::{BodyError, Limited};
-use crate::client::calls::Calls;
+use super::only_as_task::marked;
+use crate::client::calls::{ActiveCall, Calls};
+use crate::client::http_service::{BoxedBody, HttpService};
 
 /// The maximum size of the body of an error response, in bytes.
 const MAX_ERROR_BODY: usize = 64 * 1024;
@@ -119,7 +123,8 @@ impl HttpClient {
 
     fn events(&self, body: BoxedBody) -> BoxStream<'static, Result<Sse, SseError>> {
         let bytes = Limited::new(body.into_data_stream(), self.max_message_size);
-        SseStream::from_bytes_stream(bytes).boxed()
+        let events = SseStream::from_bytes_stream(bytes);
+        events.map_ok(with_marks).boxed()
     }
 
     /// Reads a response that is not a success. A JSON-RPC error is the server's answer, anything else
@@ -194,7 +199,9 @@ impl StreamableHttpClient for HttpClient {
             token,
             custom,
         };
-        let response = self.send(Method::POST, &uri, headers, Some(body)).await?;
+        let sending = self.send(Method::POST, &uri, headers, Some(body));
+        // rmcp sends from a task of its own, where no span is entered.
+        let response = sending.instrument(span_of(&message)).await?;
         let status = response.status();
         let headers = response.headers();
         if status == StatusCode::NOT_FOUND && had_session {
@@ -223,6 +230,7 @@ impl StreamableHttpClient for HttpClient {
         let body = self
             .read(response.into_body(), self.max_message_size)
             .await?;
+        let body = marked(&body).unwrap_or(body);
         match serde_json::from_slice(&body) {
             Ok(answer) => Ok(StreamableHttpPostResponse::Json(answer, session)),
             Err(error) => {
@@ -291,6 +299,23 @@ impl StreamableHttpClient for HttpClient {
         }
         Ok(self.events(response.into_body()))
     }
+}
+
+/// Returns the span of the call that a message belongs to.
+fn span_of(message: &ClientJsonRpcMessage) -> Span {
+    let call = match message {
+        ClientJsonRpcMessage::Request(request) => request.request.extensions().get::<ActiveCall>(),
+        _ => None,
+    };
+    call.map_or_else(Span::none, |call| call.span.clone())
+}
+
+fn with_marks(mut event: Sse) -> Sse {
+    let marked = event.data.as_ref().and_then(|data| marked(data.as_bytes()));
+    if let Some(marked) = marked.and_then(|marked| String::from_utf8(marked).ok()) {
+        event.data = Some(marked);
+    }
+    event
 }
 
 fn client(error: Error) -> StreamableHttpError<HttpFault> {

@@ -7,11 +7,18 @@ use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig
 use tower::util::BoxCloneSyncService;
 use tower::{Service, ServiceBuilder};
 use tower_agent::BoxError;
+#[cfg(feature = "oauth")]
+use tower_agent::Result;
 
 use super::http_client::HttpClient;
-use super::http_service::{BoxedBody, HttpService};
 use super::stream_retry_policy::StreamRetryPolicy;
 use crate::client::calls::Calls;
+use crate::client::http_service::{BoxedBody, HttpService};
+#[cfg(feature = "oauth")]
+use crate::client::{
+    logins::Logins,
+    oauth::{Authorized, Authorizer, OAuth},
+};
 
 /// The maximum number of requests that wait for an answer that is not a stream. rmcp allows 16 by
 /// default, and an agent may call more tools at once.
@@ -42,6 +49,23 @@ impl HttpEndpoint {
             url,
             service: BoxCloneSyncService::new(service),
         }
+    }
+
+    /// Authorizes every request. Fails if the URL is none.
+    #[cfg(feature = "oauth")]
+    pub(in crate::client) fn authorize(
+        &mut self,
+        oauth: OAuth,
+        server: Arc<str>,
+        logins: Logins,
+    ) -> Result<()> {
+        let service = self.service.clone();
+        let authorizer = Authorizer::new(server, self.url.clone(), service.clone(), oauth, logins)?;
+        self.service = BoxCloneSyncService::new(Authorized {
+            service,
+            authorizer: Arc::new(authorizer),
+        });
+        Ok(())
     }
 
     pub(super) fn client(&self, max_message_size: usize, calls: Arc<Calls>) -> HttpClient {

@@ -4,8 +4,8 @@ mod child_transport;
 mod http_client;
 mod http_endpoint;
 mod http_fault;
-mod http_service;
 mod limited;
+mod only_as_task;
 mod routed;
 mod stream_retry_policy;
 
@@ -26,6 +26,7 @@ pub(super) use self::http_endpoint::HttpEndpoint;
 pub(super) use self::http_fault::HttpFault;
 
 use self::child_transport::ChildTransport;
+use self::only_as_task::MarkedLines;
 use self::routed::Routed;
 use super::connect_error::ConnectError;
 use super::handler::{McpClientHandler, Running};
@@ -71,7 +72,6 @@ impl Endpoint {
         lifecycle: ClientLifecycleMode,
         max_message_size: usize,
     ) -> Result<Running, ConnectError> {
-        let calls = handler.calls().clone();
         match self {
             Self::Child(command) => {
                 // A block, so that the lock is not held across the handshake.
@@ -79,22 +79,24 @@ impl Endpoint {
                     let mut command = lock(command);
                     ChildTransport::spawn(&mut command, max_message_size)
                 };
-                let transport = Routed::new(spawned.map_err(ConnectError::Open)?, calls);
+                let transport = Routed::new(spawned.map_err(ConnectError::Open)?, &handler);
                 Ok(handler.serve_with_lifecycle(transport, lifecycle).await?)
             }
             Self::Stream(open) => {
                 let stream = open().await.map_err(ConnectError::Open)?;
                 let (read, write) = tokio::io::split(stream);
+                let read = MarkedLines::new(read, max_message_size);
                 let transport = AsyncRwTransport::<RoleClient, _, _>::new(read, write);
                 let transport = transport.with_max_line_length(max_message_size);
-                let transport = Routed::new(transport, calls);
+                let transport = Routed::new(transport, &handler);
                 Ok(handler.serve_with_lifecycle(transport, lifecycle).await?)
             }
             Self::Http(endpoint) => {
+                let calls = handler.calls();
                 let client = endpoint.client(max_message_size, calls.clone());
                 let config = endpoint.config(max_message_size, calls.clone());
                 let transport = StreamableHttpClientTransport::with_client(client, config);
-                let transport = Routed::new(transport, calls);
+                let transport = Routed::new(transport, &handler);
                 Ok(handler.serve_with_lifecycle(transport, lifecycle).await?)
             }
         }

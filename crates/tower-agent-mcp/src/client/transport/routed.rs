@@ -8,19 +8,27 @@ use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 
 use crate::client::calls::Calls;
+use crate::client::config::Config;
+use crate::client::handler::McpClientHandler;
+use crate::client::log;
 
-/// A transport that shows its messages to the active calls, in their order.
+/// A transport that shows its messages to the active calls and the log, in their order.
 ///
 /// rmcp handles each notification in a task of its own: progress could come out of order, or after
 /// the result of its call.
 pub(super) struct Routed<T> {
     inner: T,
     calls: Arc<Calls>,
+    config: Arc<Config>,
 }
 
 impl<T> Routed<T> {
-    pub(super) fn new(inner: T, calls: Arc<Calls>) -> Self {
-        Self { inner, calls }
+    pub(super) fn new(inner: T, handler: &McpClientHandler) -> Self {
+        Self {
+            inner,
+            calls: handler.calls().clone(),
+            config: handler.config().clone(),
+        }
     }
 }
 
@@ -51,6 +59,10 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for Routed<T> {
                 }
                 ServerNotification::ToolListChangedNotification(_) => {
                     self.calls.set_tools_changed()
+                }
+                ServerNotification::LoggingMessageNotification(message) => {
+                    let Config { server, on_log, .. } = &*self.config;
+                    log::receive(server, on_log, message.params.clone());
                 }
                 _ => {}
             }

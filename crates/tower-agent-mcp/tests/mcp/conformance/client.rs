@@ -2,14 +2,16 @@
 //! question with the values that the server proposes.
 
 use serde_json::{Map, Value, json};
+use tower::ServiceExt;
 use tower_agent::message::ToolCall;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::tool::ToolDeclaration;
 use tower_agent::{
     Agent, AgentRequest, BoxError, Interrupt, ModelRequest, ModelResponse, Resolution,
 };
+use tower_agent_mcp::client::oauth::OAuth;
 use tower_agent_mcp::client::{Lifecycle, McpClient};
-use tower_agent_providers::HttpClient;
+use tower_agent_providers::{HttpClient, RequestBody};
 
 /// Runs against the server at `url`. The suite says the rest in the environment.
 pub(super) async fn run(url: &str) -> Result<(), BoxError> {
@@ -22,10 +24,11 @@ pub(super) async fn run(url: &str) -> Result<(), BoxError> {
         Turn::from_text("Done."),
     ]);
 
-    let client = McpClient::http(url, HttpClient::new()?)
-        .lifecycle(lifecycle)
-        .connect()
-        .await?;
+    let mut builder = McpClient::http(url, HttpClient::new()?).lifecycle(lifecycle);
+    if std::env::var("MCP_CONFORMANCE_SCENARIO")?.starts_with("auth/") {
+        builder = builder.oauth(oauth());
+    }
+    let client = builder.connect().await?;
     let tools = client.tools().await;
     if !tools.is_empty() {
         let agent = Agent::builder(model).tools(tools).build()?;
@@ -40,10 +43,45 @@ pub(super) async fn run(url: &str) -> Result<(), BoxError> {
     Ok(())
 }
 
+/// The suite's own description of a client.
+const METADATA: &str = "https://conformance-test.local/client-metadata.json";
+
+/// Logs in as the suite's user, or with the secret that it gives.
+fn oauth() -> OAuth {
+    let context = context();
+    let known = |name: &str| context[name].as_str().map(str::to_owned);
+    let scenario = std::env::var("MCP_CONFORMANCE_SCENARIO").unwrap_or_default();
+    let (id, secret) = (known("client_id"), known("client_secret"));
+    if scenario.contains("client-credentials") {
+        return OAuth::client_credentials(id.unwrap(), secret.unwrap());
+    }
+    let mut oauth = OAuth::authorization_code("http://localhost:3000/callback", log_in)
+        .client_metadata_url(METADATA);
+    if let Some(id) = id {
+        oauth = oauth.client(id, secret);
+    }
+    if let Some(issuer) = known("issuer") {
+        oauth = oauth.issuer(issuer);
+    }
+    oauth
+}
+
+/// The suite's login page sends its user back at once.
+async fn log_in(page: String) -> Result<String, BoxError> {
+    let request = http::Request::get(page).body(RequestBody::default())?;
+    let response = HttpClient::new()?.oneshot(request).await?;
+    let back = response.headers().get(http::header::LOCATION);
+    Ok(back.ok_or("no redirect")?.to_str()?.to_owned())
+}
+
+fn context() -> Value {
+    let context = std::env::var("MCP_CONFORMANCE_CONTEXT").unwrap_or_default();
+    serde_json::from_str(&context).unwrap_or_default()
+}
+
 /// The calls that the suite asks for, or else one of every tool.
 fn calls(request: &ModelRequest) -> Vec<ToolCall> {
-    let context = std::env::var("MCP_CONFORMANCE_CONTEXT").unwrap_or_default();
-    let context: Value = serde_json::from_str(&context).unwrap_or_default();
+    let context = context();
     let call = |(n, (name, arguments)): (usize, (&str, Value))| {
         ToolCall::new(format!("call_{n}"), name, arguments)
     };

@@ -28,6 +28,8 @@ pub(crate) enum Around {
     Chaos {
         seed: u64,
     },
+    CircuitBreaker,
+    AdaptiveConcurrency,
     Watch,
     TowerTimeout,
     TowerRetry,
@@ -58,6 +60,9 @@ pub(crate) enum Around {
     ContextWindow {
         tokens: u64,
     },
+    Hedge,
+    Pool,
+    Router,
     // The tools'.
     Approval,
 }
@@ -219,6 +224,8 @@ fn anywhere() -> impl Strategy<Value = Around> {
         2 => Just(Around::Timeout),
         1 => any::<bool>().prop_map(|waits| Around::RateLimit { waits }),
         2 => any::<u64>().prop_map(|seed| Around::Chaos { seed }),
+        1 => Just(Around::CircuitBreaker),
+        1 => Just(Around::AdaptiveConcurrency),
         1 => Just(Around::Watch),
         1 => Just(Around::TowerTimeout),
         1 => Just(Around::TowerRetry),
@@ -269,6 +276,9 @@ pub(crate) fn on_model() -> impl Strategy<Value = Item> {
         1 => check().prop_map(Around::GuardrailBeside),
         1 => check().prop_map(Around::GuardrailAfter),
         2 => (10..200u64).prop_map(|tokens| Around::ContextWindow { tokens }),
+        2 => Just(Around::Hedge),
+        1 => Just(Around::Pool),
+        1 => Just(Around::Router),
     ];
     prop_oneof![10 => anywhere(), 6 => on_call(), 8 => only].prop_map(Item::Model)
 }

@@ -1,6 +1,7 @@
 //! Builds the agent of a case, and keeps what is to be looked at afterwards.
 
 use std::future::{Ready, pending, ready};
+use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::marker::PhantomData;
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
@@ -12,24 +13,31 @@ use tower::filter::FilterLayer;
 use tower::hedge::Hedge;
 use tower::limit::ConcurrencyLimitLayer;
 use tower::load_shed::LoadShedLayer;
+use tower::util::rng::HasherRng;
 use tower::util::{MapErrLayer, MapResponseLayer};
 use tower::{Service, ServiceBuilder};
+use tower_agent::callback::LayerInner;
 use tower_agent::message::ToolCall;
 use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentBuilder, AgentRequest, BoxError, Effect, Error, ErrorKind, Message, ModelRequest,
     ModelResponse, Part, Request, Role, RunContext, Tool, ToolRequest, ToolResponse, Usage,
 };
+use tower_agent_middleware::adaptive_concurrency::AdaptiveConcurrencyLayer;
 use tower_agent_middleware::approval::Approval;
 use tower_agent_middleware::budget::{Account, Budget, Limits, OnExceeding};
 use tower_agent_middleware::cache::CacheLayer;
 use tower_agent_middleware::chaos::ChaosLayer;
+use tower_agent_middleware::circuit_breaker::CircuitBreakerLayer;
 use tower_agent_middleware::context_window::ContextWindow;
 use tower_agent_middleware::fallback::Fallback;
 use tower_agent_middleware::guardrail::{Guardrail, OnTrip, Verdict};
+use tower_agent_middleware::hedge::HedgeLayer;
+use tower_agent_middleware::pool::Pool;
 use tower_agent_middleware::rate_limit::RateLimitLayer;
 use tower_agent_middleware::redact::{Detector, Redact};
 use tower_agent_middleware::retry::CallRetryLayer;
+use tower_agent_middleware::router::Router;
 use tower_agent_middleware::timeout::CallTimeoutLayer;
 use tower_layer::{Layer, layer_fn};
 
@@ -37,6 +45,9 @@ use crate::guard_stacks::case::{
     self, Around, Case, Check, Do, Ends, Item, OF_MODEL, OF_OTHER, OF_TOOL, Say,
 };
 use crate::guard_stacks::watch::{Counts, Watch};
+
+/// The calls that a limit of concurrency lets through at a time.
+pub(crate) const MOST_AT_A_TIME: usize = 2;
 
 /// The cost of a model call, and the amount that a budget reserves for it.
 const TOKENS: u64 = 10;
@@ -56,6 +67,8 @@ pub(crate) struct World {
     pub(crate) budgets: Vec<Charged>,
     /// Inside of every rate limit.
     pub(crate) limits: Vec<ProbeLayer>,
+    /// Inside of every limit of concurrency.
+    pub(crate) concurrency: Vec<ProbeLayer>,
     /// Names of the calls that tools were run for.
     pub(crate) ran: Arc<Mutex<Vec<String>>>,
 }
@@ -92,6 +105,17 @@ macro_rules! anywhere {
                 $builder.$layer(limit).$layer(inside)
             }
             Around::Chaos { seed } => $builder.$layer(chaos::<$call>(seed)),
+            Around::CircuitBreaker => {
+                $builder.$layer(CircuitBreakerLayer::new().failures(2).pause(secs(5)))
+            }
+            Around::AdaptiveConcurrency => {
+                let limit = AdaptiveConcurrencyLayer::new()
+                    .initial(1)
+                    .most(MOST_AT_A_TIME);
+                let inside = ProbeLayer::new();
+                $world.concurrency.push(inside.clone());
+                $builder.$layer(limit).$layer(inside)
+            }
             Around::Watch => $builder.$on(Watch::new(&mut $world.watches)),
             Around::TowerTimeout => $builder.$layer(tower::timeout::TimeoutLayer::new(secs(8))),
             Around::TowerRetry => $builder.$layer(tower::retry::RetryLayer::new(Again(2))),
@@ -107,7 +131,11 @@ macro_rules! anywhere {
             Around::TowerBuffer => $builder.$layer(BufferLayer::<$call>::new(1)),
             Around::TowerHedge => {
                 let layers = ServiceBuilder::new().layer(BufferLayer::<$call>::new(8));
-                $builder.$layer(layers.layer(HedgeLayer::<$call>(PhantomData)).into_inner())
+                $builder.$layer(
+                    layers
+                        .layer(TowerHedgeLayer::<$call>(PhantomData))
+                        .into_inner(),
+                )
             }
             Around::TowerFilter => {
                 $builder.$layer(FilterLayer::new(|request: $call| {
@@ -235,60 +263,75 @@ impl World {
                     )
                 }
             },
-            Item::Model(around) => {
-                match around {
-                    Around::Fallback { restart } => {
-                        let other = ScriptedModel::always(
-                            Turn::from_text(format!("other words {OF_OTHER} and so on"))
-                                .usage(Usage::new(TOKENS / 2, TOKENS / 2)),
-                        );
-                        let other = self.probe.layer(other);
-                        builder.model_layer(layer_fn(move |inner| {
-                            Fallback::new(inner)
-                                .or(other.clone())
-                                .restart_streams(restart)
-                        }))
-                    }
-                    Around::Chaos { seed } => {
-                        builder.model_layer(chaos::<ModelRequest>(seed).cut(0.2, 8))
-                    }
-                    Around::TimeoutBetweenDeltas => builder.model_layer(
-                        CallTimeoutLayer::new(secs(60))
-                            .first_delta(secs(4))
-                            .idle(secs(4)),
-                    ),
-                    Around::GuardrailBefore(check) => builder
-                        .model_layer(on_trip(Guardrail::before(move |_| checking(check)), check)),
-                    Around::GuardrailBeside(check) => builder
-                        .model_layer(on_trip(Guardrail::beside(move |_| checking(check)), check)),
-                    Around::GuardrailAfter(check) => builder.model_layer(on_trip(
-                        Guardrail::after(move |_, _| checking(check)),
-                        check,
-                    )),
-                    Around::ContextWindow { tokens } => {
-                        builder.on_model(ContextWindow::new(tokens).keep_results(1))
-                    }
-                    Around::TowerMapResponse => {
-                        builder.model_layer(MapResponseLayer::new(|response: ModelResponse| {
-                            match response.message().text().len() % 2 {
-                                0 => response,
-                                _ => ModelResponse::from_text("replaced"),
-                            }
-                        }))
-                    }
-                    around => {
-                        on_call!(
-                            builder,
-                            self,
-                            around,
-                            outside,
-                            ModelRequest,
-                            on_model,
-                            model_layer
-                        )
-                    }
+            Item::Model(around) => match around {
+                Around::Fallback { restart } => {
+                    let other = ScriptedModel::always(
+                        Turn::from_text(format!("other words {OF_OTHER} and so on"))
+                            .usage(Usage::new(TOKENS / 2, TOKENS / 2)),
+                    );
+                    let other = self.probe.layer(other);
+                    builder.model_layer(layer_fn(move |inner| {
+                        Fallback::new(inner)
+                            .or(other.clone())
+                            .restart_streams(restart)
+                    }))
                 }
-            }
+                Around::Chaos { seed } => {
+                    builder.model_layer(chaos::<ModelRequest>(seed).cut(0.2, 8))
+                }
+                Around::TimeoutBetweenDeltas => builder.model_layer(
+                    CallTimeoutLayer::new(secs(60))
+                        .first_delta(secs(4))
+                        .idle(secs(4)),
+                ),
+                Around::GuardrailBefore(check) => {
+                    builder.model_layer(on_trip(Guardrail::before(move |_| checking(check)), check))
+                }
+                Around::GuardrailBeside(check) => {
+                    builder.model_layer(on_trip(Guardrail::beside(move |_| checking(check)), check))
+                }
+                Around::GuardrailAfter(check) => builder.model_layer(on_trip(
+                    Guardrail::after(move |_, _| checking(check)),
+                    check,
+                )),
+                Around::ContextWindow { tokens } => {
+                    builder.on_model(ContextWindow::new(tokens).keep_results(1))
+                }
+                Around::Hedge => builder.model_layer(HedgeLayer::new(secs(1))),
+                Around::Pool => builder.model_layer(layer_fn(|inner: LayerInner<ModelRequest>| {
+                    let rng = HasherRng::with_hasher(BuildHasherDefault::<DefaultHasher>::new());
+                    Pool::from_rng([("one", inner.clone()), ("two", inner)], rng)
+                })),
+                Around::Router => {
+                    builder.model_layer(layer_fn(|inner: LayerInner<ModelRequest>| {
+                        Router::new(|request: &ModelRequest| {
+                            let is_first = request.context().iteration() == 0;
+                            Ok(if is_first { "first" } else { "later" })
+                        })
+                        .route("first", inner.clone())
+                        .route("later", inner)
+                    }))
+                }
+                Around::TowerMapResponse => {
+                    builder.model_layer(MapResponseLayer::new(|response: ModelResponse| {
+                        match response.message().text().len() % 2 {
+                            0 => response,
+                            _ => ModelResponse::from_text("replaced"),
+                        }
+                    }))
+                }
+                around => {
+                    on_call!(
+                        builder,
+                        self,
+                        around,
+                        outside,
+                        ModelRequest,
+                        on_model,
+                        model_layer
+                    )
+                }
+            },
         }
     }
 }
@@ -318,7 +361,7 @@ fn limit(outside: &[Item]) -> usize {
 fn attempts(outside: &[Item]) -> u64 {
     let times = |item: &Item| match item {
         Item::Model(Around::Retry { .. } | Around::TowerRetry) => 3,
-        Item::Model(Around::TowerHedge) => 2,
+        Item::Model(Around::TowerHedge | Around::Hedge) => 2,
         _ => 1,
     };
     outside.iter().map(times).product()
@@ -376,7 +419,7 @@ impl<R: Clone, T> tower::retry::Policy<R, T, Error> for Again {
     }
 }
 
-struct HedgeLayer<R>(PhantomData<fn(R)>);
+struct TowerHedgeLayer<R>(PhantomData<fn(R)>);
 
 /// A second attempt after 100 ms.
 #[derive(Clone)]
@@ -392,7 +435,7 @@ impl<R: Clone> tower::hedge::Policy<R> for Impatient {
     }
 }
 
-impl<R, S> Layer<S> for HedgeLayer<R>
+impl<R, S> Layer<S> for TowerHedgeLayer<R>
 where
     R: Clone,
     S: Service<R, Error: Into<BoxError>> + Clone,

@@ -1,5 +1,6 @@
 //! Ready-made guards, and the resuming of runs that they interrupt.
 
+mod adaptive_concurrency;
 mod approval;
 mod budget;
 mod cache;
@@ -9,11 +10,15 @@ mod context_window;
 mod fallback;
 mod flow;
 mod guardrail;
+mod hedge;
 mod loop_guard;
+mod mock;
+mod pool;
 mod rate_limit;
 mod redact;
 mod resuming;
 mod retry;
+mod router;
 mod timeout;
 mod watch;
 

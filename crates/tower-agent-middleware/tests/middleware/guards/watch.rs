@@ -32,7 +32,8 @@ pub(crate) fn left(events: &[Event]) -> Vec<String> {
                 let (_, so_far) = texts.iter_mut().find(|(id, _)| *id == &**message).unwrap();
                 so_far.push_str(text);
             }
-            EventKind::AttemptDiscarded { message } | EventKind::ResponseReplaced { message } => {
+            EventKind::AttemptDiscarded { message, .. }
+            | EventKind::ResponseReplaced { message } => {
                 texts.retain(|(id, _)| *id != &**message);
             }
             _ => {}

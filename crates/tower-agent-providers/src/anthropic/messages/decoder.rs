@@ -18,7 +18,7 @@ use tower_agent::stream::{self, Piece, Streamed};
 
 /// Reads a response of Anthropic's Messages API.
 #[derive(Debug)]
-pub struct MessagesDecoder {
+pub struct MessagesReader {
     id: Option<String>,
     model: Option<String>,
     usage: MessagesUsage,
@@ -59,7 +59,7 @@ enum OpenBlock {
     },
 }
 
-impl MessagesDecoder {
+impl MessagesReader {
     pub(super) fn new(request: &ModelRequest) -> Self {
         Self {
             id: None,
@@ -78,7 +78,7 @@ impl MessagesDecoder {
     }
 }
 
-impl Decoder for MessagesDecoder {
+impl Decoder for MessagesReader {
     fn event(&mut self, event: Event<'_>, out: &mut Vec<Piece>) -> Result<Progress, Fault> {
         // By the event's name first: the data of an error may not be JSON at all.
         let received: MessagesEvent<'_> = match event.name {
@@ -182,6 +182,7 @@ impl Decoder for MessagesDecoder {
             Some("tool_use") => Some(FinishReason::ToolCalls),
             Some("max_tokens" | "model_context_window_exceeded") => Some(FinishReason::Length),
             Some("refusal") => Some(FinishReason::ContentFilter),
+            Some("pause_turn") => Some(FinishReason::PauseTurn),
             Some(word) => Some(FinishReason::Other(word.to_owned().into())),
         };
         let response = match reason {
@@ -207,7 +208,7 @@ impl Decoder for MessagesDecoder {
     }
 }
 
-impl MessagesDecoder {
+impl MessagesReader {
     fn answer(&mut self, answer: MessagesResponse, out: &mut Vec<Piece>) -> Result<(), Fault> {
         self.id = answer.id.or(self.id.take());
         self.model = answer.model.or(self.model.take());

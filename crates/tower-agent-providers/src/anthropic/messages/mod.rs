@@ -4,13 +4,17 @@ mod conversation;
 mod data;
 mod decoder;
 mod media;
+mod operations;
 mod protocol;
 mod provider;
 mod request;
 mod response;
 mod schema;
+mod served_by;
 mod thinking;
 
-pub use self::decoder::MessagesDecoder;
-pub use self::protocol::Messages;
+pub use self::protocol::{Messages, MessagesDecoder};
+#[cfg(feature = "bedrock")]
+pub(crate) use self::schema::{describes, guaranteed};
+pub(crate) use self::served_by::ServedBy;
 pub use self::thinking::Thinking;

@@ -2,11 +2,12 @@ use std::borrow::Cow;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::decoder::MessagesDecoder;
+use super::decoder::MessagesReader;
 use super::provider::PROVIDER;
+use super::served_by::ServedBy;
 use super::thinking::Thinking;
 use super::{request, response, schema};
-use crate::protocol::{Call, Fault, Protocol, schema_of, with_version_always};
+use crate::protocol::{AnswerDecoder, Call, Fault, Protocol, schema_of, with_version_always};
 use tower_agent::error::Result;
 
 /// The protocol of Anthropic's Messages API.
@@ -15,6 +16,20 @@ use tower_agent::error::Result;
 pub struct Messages {
     /// The form in which a reasoning effort is sent.
     pub thinking: Thinking,
+}
+
+/// Reads a response of the Messages API.
+pub type MessagesDecoder = AnswerDecoder<MessagesReader>;
+impl Messages {
+    /// Writes the body of a call for a server that is not Anthropic's own.
+    pub(crate) fn encode_for(
+        &self,
+        served_by: ServedBy,
+        call: &Call<'_>,
+        body: &mut Vec<u8>,
+    ) -> Result<()> {
+        request::body(call, self.thinking, served_by, body)
+    }
 }
 
 impl Protocol for Messages {
@@ -44,15 +59,18 @@ impl Protocol for Messages {
     }
 
     fn encode(&self, call: &Call<'_>, body: &mut Vec<u8>) -> Result<()> {
-        request::body(call, self.thinking, body)
+        self.encode_for(ServedBy::Anthropic, call, body)
     }
 
     fn describes_schema(&self, call: &Call<'_>) -> Option<&'static str> {
-        schema_of(call).and_then(schema::describes)
+        let is_by_tool = schema::answer_tool(call).is_some();
+        let reason = schema_of(call).and_then(schema::describes);
+        reason.filter(|_| !is_by_tool)
     }
 
     fn decoder(&self, call: &Call<'_>) -> MessagesDecoder {
-        MessagesDecoder::new(call.request())
+        let reader = MessagesReader::new(call.request());
+        MessagesDecoder::new(reader, call, schema::answer_tool(call))
     }
 
     fn fault(&self, body: &[u8]) -> Option<Fault> {

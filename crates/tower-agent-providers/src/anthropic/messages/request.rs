@@ -4,13 +4,15 @@ use serde_json::{Value, json};
 use super::cache::{self, CacheControl};
 use super::data::invalid;
 use super::provider::{PROTOCOL, PROVIDER, added};
-use super::schema::{describes, guaranteed};
+use super::schema::{answer_tool, describes, guaranteed};
+use super::served_by::ServedBy;
 use super::thinking::Thinking;
 use super::{block, conversation};
 use crate::json::{self, Items, Object};
 use crate::protocol::{
-    Call, described as described_text, schema_of, unsupported, with_server_tools,
+    Call, described as described_text, schema_of, unsupported, with_answer_tool, with_server_tools,
 };
+use crate::turns;
 use tower_agent::error::Result;
 use tower_agent::message::Role;
 use tower_agent::model::{ModelRequest, ResponseFormat, ServerToolKind, Settings, ToolChoice};
@@ -22,7 +24,16 @@ const GUARDED: &[&str] = &["messages", "tools", "output_config.format", "stream"
 /// Writes the body of a call.
 ///
 /// The messages come first, so that a body starts with the bytes of the previous one.
-pub(super) fn body(call: &Call<'_>, thinking: Thinking, out: &mut Vec<u8>) -> Result<()> {
+pub(super) fn body(
+    call: &Call<'_>,
+    thinking: Thinking,
+    served_by: ServedBy,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    let by_tool = answer_tool(call).map(|_| with_answer_tool(call.request()));
+    let call = &by_tool
+        .as_ref()
+        .map_or(*call, |request| call.with_request(request));
     let request = call.request();
     let settings = request.settings();
     cache::check(request)?;
@@ -41,11 +52,22 @@ pub(super) fn body(call: &Call<'_>, thinking: Thinking, out: &mut Vec<u8>) -> Re
     };
     let described = described.map(described_text);
 
-    let extra = with_server_tools(settings, PROVIDER, server_tool)?;
+    let mut extra = with_server_tools(settings, PROVIDER, server_tool)?;
+    if served_by != ServedBy::Anthropic && extra.contains_key("model") {
+        // The model stands in the path.
+        extra.to_mut().remove("model");
+    }
     let mut json = Object::body(out, &extra, GUARDED);
     json.field_with("messages", |out| conversation::write(request, out))?;
-    if settings.extra.get("model").is_none_or(Value::is_null) {
-        json.field("model", call.require_model()?)?;
+    match served_by {
+        ServedBy::Anthropic => {
+            if settings.extra.get("model").is_none_or(Value::is_null) {
+                json.field("model", call.require_model()?)?;
+            }
+        }
+        #[cfg(feature = "bedrock")]
+        ServedBy::Bedrock => json.field("anthropic_version", "bedrock-2023-05-31")?,
+        ServedBy::Vertex => json.field("anthropic_version", "vertex-2023-10-16")?,
     }
     json.field("max_tokens", reasoning.max_tokens)?;
     if has_system(request) || described.is_some() {
@@ -82,7 +104,7 @@ pub(super) fn body(call: &Call<'_>, thinking: Thinking, out: &mut Vec<u8>) -> Re
         .transpose()?;
     json.optional("cache_control", cache)?;
     json.optional("container", container(request))?;
-    if call.is_streamed() {
+    if call.is_streamed() && served_by.reads_stream() {
         json.field("stream", true)?;
     }
     json.end()
@@ -95,7 +117,7 @@ fn instructions(request: &ModelRequest) -> Option<&str> {
 }
 
 fn has_system(request: &ModelRequest) -> bool {
-    let mut parts = conversation::leading(request.messages()).flat_map(|message| message.parts());
+    let mut parts = turns::leading(request.messages()).flat_map(|message| message.parts());
     instructions(request).is_some() || parts.any(block::is_sent)
 }
 

@@ -1,5 +1,8 @@
 use serde_json::{Map, Value};
 
+use crate::protocol::{Call, schema_of, takes_answer_tool};
+use tower_agent::model::ReasoningEffort;
+
 /// Keywords that are rejected where a schema is guaranteed.
 const REJECTED: [&str; 12] = [
     "exclusiveMaximum",
@@ -31,9 +34,21 @@ const FORMATS: [&str; 10] = [
 ];
 
 /// Returns why the schema of an answer is not accepted.
-pub(super) fn describes(schema: &Value) -> Option<&'static str> {
+pub(crate) fn describes(schema: &Value) -> Option<&'static str> {
     is_recursive(schema, schema, &mut Vec::new())
         .then_some("the provider takes no schema that refers to itself")
+}
+
+/// Returns why a tool gives the answer of a call, if it does. Where the model reasons, no call can be
+/// forced.
+pub(super) fn answer_tool(call: &Call<'_>) -> Option<&'static str> {
+    let settings = call.request().settings();
+    let reasons = match settings.reasoning_effort {
+        None | Some(ReasoningEffort::None) => settings.extra.contains_key("thinking"),
+        Some(_) => true,
+    };
+    let reason = schema_of(call).and_then(describes);
+    reason.filter(|_| !reasons && takes_answer_tool(call))
 }
 
 /// Returns whether a part of a schema refers to one of the parts that it is in, or to the whole.
@@ -65,7 +80,7 @@ fn is_recursive<'a>(whole: &'a Value, part: &'a Value, within: &mut Vec<&'a str>
 
 /// Returns a schema that can be guaranteed. What is rejected is moved into the description, where
 /// the model reads it.
-pub(super) fn guaranteed(schema: &Value) -> Value {
+pub(crate) fn guaranteed(schema: &Value) -> Value {
     let Value::Object(fields) = schema else {
         return schema.clone();
     };

@@ -15,7 +15,7 @@ use tower_agent::stream::{Delta, Piece, Streamed};
 
 /// Reads a response of `generateContent` or `streamGenerateContent`.
 #[derive(Debug)]
-pub struct GenerateContentDecoder {
+pub struct GenerateContentReader {
     id: Option<String>,
     model: Option<String>,
     usage: UsageMetadata,
@@ -48,7 +48,7 @@ impl OpenPart {
     }
 }
 
-impl GenerateContentDecoder {
+impl GenerateContentReader {
     pub(super) fn new(request: &ModelRequest) -> Self {
         Self {
             id: None,
@@ -66,7 +66,7 @@ impl GenerateContentDecoder {
     }
 }
 
-impl Decoder for GenerateContentDecoder {
+impl Decoder for GenerateContentReader {
     /// The protocol has no last event: what counts is a finish reason.
     fn event(&mut self, event: Event<'_>, out: &mut Vec<Piece>) -> Result<Progress, Fault> {
         match event.data {
@@ -127,7 +127,7 @@ impl Decoder for GenerateContentDecoder {
     }
 }
 
-impl GenerateContentDecoder {
+impl GenerateContentReader {
     /// Reads a chunk. A stream without `alt=sse`, which a proxy may drop, is an array of them.
     fn read(&mut self, json: &[u8], what: &str, out: &mut Vec<Piece>) -> Result<(), Fault> {
         let chunks: Vec<&RawValue> = if json.trim_ascii_start().starts_with(b"[") {

@@ -1,6 +1,7 @@
 mod contents;
 mod decoder;
 mod model_name;
+mod operations;
 mod part;
 mod protocol;
 mod provider;
@@ -8,5 +9,4 @@ mod request;
 mod response;
 mod settings;
 
-pub use self::decoder::GenerateContentDecoder;
-pub use self::protocol::GenerateContent;
+pub use self::protocol::{GenerateContent, GenerateContentDecoder};

@@ -3,17 +3,20 @@ use std::borrow::Cow;
 use http::HeaderName;
 
 use super::super::fault;
-use super::super::model::describes_schema;
-use super::decoder::GenerateContentDecoder;
+use super::super::model::{answer_tool, describes_schema};
+use super::decoder::GenerateContentReader;
 use super::provider::PROVIDER;
 use super::{model_name, request};
-use crate::protocol::{Call, Fault, Protocol, with_version};
+use crate::protocol::{AnswerDecoder, Call, Fault, Protocol, with_version};
 use tower_agent::error::Result;
 
 /// The protocol of `generateContent`.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct GenerateContent {}
+
+/// Reads a response of `generateContent`.
+pub type GenerateContentDecoder = AnswerDecoder<GenerateContentReader>;
 
 impl Protocol for GenerateContent {
     type Decoder = GenerateContentDecoder;
@@ -51,7 +54,11 @@ impl Protocol for GenerateContent {
     }
 
     fn decoder(&self, call: &Call<'_>) -> GenerateContentDecoder {
-        GenerateContentDecoder::new(call.request())
+        GenerateContentDecoder::new(
+            GenerateContentReader::new(call.request()),
+            call,
+            answer_tool(call),
+        )
     }
 
     fn fault(&self, body: &[u8]) -> Option<Fault> {

@@ -1,13 +1,15 @@
 use serde_json::{Value, json};
 
 use super::super::instructions::instructions;
-use super::super::model::{describes_schema, is_before_3};
+use super::super::model::{answer_tool, describes_schema, is_before_3};
 use super::contents::contents;
 use super::part::write_text;
 use super::provider::{PROTOCOL, PROVIDER, added};
 use super::settings::{ToolConfig, function_calling, generation_config};
 use crate::json::{self, Items, Object};
-use crate::protocol::{Call, described, schema_of, unsupported, with_server_tools};
+use crate::protocol::{
+    Call, described, schema_of, unsupported, with_answer_tool, with_server_tools,
+};
 use tower_agent::error::Result;
 use tower_agent::message::ProviderData;
 use tower_agent::model::{ModelRequest, ServerToolKind};
@@ -25,6 +27,10 @@ const GUARDED: &[&str] = &[
 ///
 /// The contents come first, so that a body starts with the bytes of the previous one.
 pub(super) fn body(call: &Call<'_>, out: &mut Vec<u8>) -> Result<()> {
+    let by_tool = answer_tool(call).map(|_| with_answer_tool(call.request()));
+    let call = &by_tool
+        .as_ref()
+        .map_or(*call, |request| call.with_request(request));
     let request = call.request();
     let settings = request.settings();
     let is_before_3 = is_before_3(call.require_model()?);

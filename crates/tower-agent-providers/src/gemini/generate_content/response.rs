@@ -29,7 +29,7 @@ pub(super) struct Candidate<'a> {
     #[serde(deserialize_with = "or_default")]
     pub(super) index: u64,
     #[serde(borrow, deserialize_with = "null_default")]
-    pub(super) content: Content<'a>,
+    pub(super) content: CandidateContent<'a>,
     #[serde(deserialize_with = "or_default")]
     pub(super) finish_reason: Option<String>,
     #[serde(deserialize_with = "or_default")]
@@ -45,7 +45,7 @@ pub(super) struct Candidate<'a> {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Content<'a> {
+pub(super) struct CandidateContent<'a> {
     /// As text: a part of an unknown kind is kept whole.
     #[serde(borrow, deserialize_with = "null_default")]
     pub(super) parts: Vec<&'a RawValue>,

@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -19,7 +20,7 @@ use tower_agent::stream::{Delta, Piece, Streamed};
 ///
 /// Servers omit the events of the start or of the end of a step, and its index.
 #[derive(Debug)]
-pub struct InteractionsDecoder {
+pub struct InteractionsReader {
     id: Option<String>,
     model: Option<String>,
     status: Option<String>,
@@ -31,7 +32,7 @@ pub struct InteractionsDecoder {
     /// The step that the last text or reasoning belongs to, if it can still grow.
     open: Option<usize>,
     /// The data that must be sent back with each call.
-    calls: Vec<ProviderData>,
+    calls: Vec<(Arc<str>, ProviderData)>,
     ids: CallIds,
     /// The length of the conversation, which makes ids unique across turns.
     message_count: usize,
@@ -47,7 +48,7 @@ struct StepHead {
     arguments: String,
 }
 
-impl InteractionsDecoder {
+impl InteractionsReader {
     pub(super) fn new(request: &ModelRequest) -> Self {
         Self {
             id: None,
@@ -65,7 +66,7 @@ impl InteractionsDecoder {
     }
 }
 
-impl Decoder for InteractionsDecoder {
+impl Decoder for InteractionsReader {
     fn event(&mut self, event: Event<'_>, out: &mut Vec<Piece>) -> Result<Progress, Fault> {
         if event.data == "[DONE]" {
             return Err(Fault::incomplete());
@@ -130,7 +131,7 @@ impl Decoder for InteractionsDecoder {
         )
     }
 
-    fn finish(self, streamed: Streamed) -> ModelResponse {
+    fn finish(mut self, streamed: Streamed) -> ModelResponse {
         let mut response = ModelResponse::from(streamed).with_usage(self.usage.total());
         let message = response.message_mut();
         if !self.about.is_empty() {
@@ -138,11 +139,10 @@ impl Decoder for InteractionsDecoder {
                 .provider_mut()
                 .set(PROVIDER, Value::Object(self.about));
         }
-        // Calls were passed on in the order in which their data was kept.
-        let mut data = self.calls.into_iter();
         for part in message.parts_mut() {
-            if let Part::ToolCall(call) = part {
-                call.provider = data.next().unwrap_or_default();
+            let Part::ToolCall(call) = part else { continue };
+            if let Some((_, data)) = self.calls.iter_mut().find(|(id, _)| *id == call.id) {
+                call.provider = std::mem::take(data);
             }
         }
         let reason = match self.status.as_deref() {
@@ -166,7 +166,7 @@ impl Decoder for InteractionsDecoder {
     }
 }
 
-impl InteractionsDecoder {
+impl InteractionsReader {
     fn learn(&mut self, interaction: Interaction<'_>) {
         // It is empty if nothing is stored.
         self.id = interaction
@@ -399,7 +399,7 @@ impl InteractionsDecoder {
             format!("call_{}_{index}", self.message_count)
         });
         step.fields.retain(|name, _| name != "id" && name != "name");
-        self.calls.push(ProviderData::default());
+        self.calls.push((id.clone(), ProviderData::default()));
         self.close(out);
         out.push(Delta::ToolCall { index, id, name }.into());
     }
@@ -452,7 +452,7 @@ impl InteractionsDecoder {
                 let number = *number;
                 let arguments = std::mem::take(arguments);
                 let data = step.take_data();
-                if let Some(call) = number.and_then(|number| self.calls.get_mut(number)) {
+                if let Some((_, call)) = number.and_then(|number| self.calls.get_mut(number)) {
                     *call = data;
                 }
                 // Empty if deltas replaced them.

@@ -8,5 +8,4 @@ mod response;
 mod settings;
 mod step;
 
-pub use self::decoder::InteractionsDecoder;
-pub use self::protocol::Interactions;
+pub use self::protocol::{Interactions, InteractionsDecoder};

@@ -3,11 +3,11 @@ use std::borrow::Cow;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::super::fault;
-use super::super::model::describes_schema;
-use super::decoder::InteractionsDecoder;
+use super::super::model::{answer_tool, describes_schema};
+use super::decoder::InteractionsReader;
 use super::provider::PROVIDER;
 use super::request;
-use crate::protocol::{Call, Fault, Protocol, with_version};
+use crate::protocol::{AnswerDecoder, Call, Fault, Protocol, with_version};
 use tower_agent::error::Result;
 
 /// The protocol of the Interactions API.
@@ -20,6 +20,9 @@ const REVISION: (HeaderName, HeaderValue) = (
     HeaderName::from_static("api-revision"),
     HeaderValue::from_static("2026-05-20"),
 );
+
+/// Reads a response of the Interactions API.
+pub type InteractionsDecoder = AnswerDecoder<InteractionsReader>;
 
 impl Protocol for Interactions {
     type Decoder = InteractionsDecoder;
@@ -56,7 +59,11 @@ impl Protocol for Interactions {
     }
 
     fn decoder(&self, call: &Call<'_>) -> InteractionsDecoder {
-        InteractionsDecoder::new(call.request())
+        InteractionsDecoder::new(
+            InteractionsReader::new(call.request()),
+            call,
+            answer_tool(call),
+        )
     }
 
     fn fault(&self, body: &[u8]) -> Option<Fault> {

@@ -1,12 +1,14 @@
 use serde_json::{Value, json};
 
 use super::super::instructions::instructions;
-use super::super::model::{describes_schema, is_before_3};
+use super::super::model::{answer_tool, describes_schema, is_before_3};
 use super::input::input;
 use super::provider::{PROTOCOL, PROVIDER, added};
 use super::settings::{generation_config, response_format};
 use crate::json::{Items, Object};
-use crate::protocol::{Call, described, schema_of, unsupported, with_server_tools};
+use crate::protocol::{
+    Call, described, schema_of, unsupported, with_answer_tool, with_server_tools,
+};
 use tower_agent::error::Result;
 use tower_agent::model::{ModelRequest, ServerToolKind};
 use tower_agent::tool::ToolDeclaration;
@@ -18,6 +20,10 @@ const GUARDED: &[&str] = &["input", "tools", "response_format", "stream"];
 ///
 /// The input comes first, so that a body starts with the bytes of the previous one.
 pub(super) fn body(call: &Call<'_>, out: &mut Vec<u8>) -> Result<()> {
+    let by_tool = answer_tool(call).map(|_| with_answer_tool(call.request()));
+    let call = &by_tool
+        .as_ref()
+        .map_or(*call, |request| call.with_request(request));
     let request = call.request();
     let settings = request.settings();
     let model = call.require_model()?;

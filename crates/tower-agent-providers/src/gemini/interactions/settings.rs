@@ -80,18 +80,18 @@ fn tool_choice(choice: &ToolChoice) -> Result<InteractionToolChoice<'_>> {
 
 #[derive(Serialize)]
 #[serde(tag = "type", rename = "text")]
-pub(super) struct TextFormat<'a> {
+pub(super) struct TextResponseFormat<'a> {
     mime_type: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     schema: Option<&'a Value>,
 }
 
-pub(super) fn response_format(format: &ResponseFormat) -> Result<TextFormat<'_>> {
+pub(super) fn response_format(format: &ResponseFormat) -> Result<TextResponseFormat<'_>> {
     let (mime_type, schema) = match format {
         ResponseFormat::Text => ("text/plain", None),
         ResponseFormat::Json => ("application/json", None),
         ResponseFormat::JsonSchema { schema, .. } => ("application/json", Some(schema)),
         _ => return Err(unsupported("response format")),
     };
-    Ok(TextFormat { mime_type, schema })
+    Ok(TextResponseFormat { mime_type, schema })
 }

@@ -41,12 +41,12 @@ pub(super) struct OllamaToolCall {
     #[serde(deserialize_with = "or_default")]
     pub(super) id: String,
     #[serde(deserialize_with = "null_default")]
-    pub(super) function: CalledFunction,
+    pub(super) function: OllamaCalledFunction,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct CalledFunction {
+pub(super) struct OllamaCalledFunction {
     #[serde(deserialize_with = "or_default")]
     pub(super) name: String,
     #[serde(deserialize_with = "exact_json_text")]

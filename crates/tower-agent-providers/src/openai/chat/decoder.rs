@@ -6,7 +6,7 @@ use super::about::{self, About};
 use super::content::{Content, ContentPart};
 use super::details::Details;
 use super::own_media::OwnMedia;
-use super::provider::{ABOUT, CALL_IDS, PROVIDER, own};
+use super::provider::{ABOUT, CALL_IDS, PROVIDER, ReceivedField, own};
 use super::rejected_call::rejected_calls;
 use super::response::{ChatCompletion, ChatMessage, CompletionChoice};
 use super::tool_calls::ToolCalls;
@@ -19,7 +19,7 @@ use tower_agent::stream::{Delta, Piece, Streamed};
 
 /// Reads a response of chat completions.
 #[derive(Debug)]
-pub struct ChatDecoder {
+pub struct ChatReader {
     id: Option<String>,
     model: Option<String>,
     calls: ToolCalls,
@@ -28,6 +28,8 @@ pub struct ChatDecoder {
     media: OwnMedia,
     /// The last piece was reasoning.
     is_thinking: bool,
+    /// The field in which the server sends reasoning.
+    reasoning_field: Option<ReceivedField>,
     usage: Option<CompletionUsage>,
     /// The request asked for the usage of a stream.
     wants_usage: bool,
@@ -40,7 +42,7 @@ pub struct ChatDecoder {
     is_refusal: bool,
 }
 
-impl ChatDecoder {
+impl ChatReader {
     pub(super) fn new(request: &ModelRequest) -> Self {
         Self {
             id: None,
@@ -50,6 +52,7 @@ impl ChatDecoder {
             about: About::default(),
             media: OwnMedia::new(request.settings()),
             is_thinking: false,
+            reasoning_field: None,
             usage: None,
             wants_usage: wants_usage(request.settings()),
             is_cut: false,
@@ -61,7 +64,7 @@ impl ChatDecoder {
     }
 }
 
-impl Decoder for ChatDecoder {
+impl Decoder for ChatReader {
     fn event(&mut self, event: Event<'_>, out: &mut Vec<Piece>) -> Result<Progress, Fault> {
         match event.data {
             // Not the finish reason: the usage comes in a chunk after it.
@@ -177,7 +180,7 @@ fn wants_usage(settings: &Settings) -> bool {
     }
 }
 
-impl ChatDecoder {
+impl ChatReader {
     fn complete(&mut self, out: &mut Vec<Piece>) -> Result<(), Fault> {
         if !self.has_choice {
             return Err(Fault::protocol("the response has no choices"));
@@ -264,6 +267,12 @@ impl ChatDecoder {
     }
 
     fn message(&mut self, mut message: ChatMessage<'_>, out: &mut Vec<Piece>) {
+        if !message.reasoning_content.is_empty() {
+            // Servers that send both take this one.
+            self.reasoning_field = Some(ReceivedField::ReasoningContent);
+        } else if !message.reasoning.is_empty() {
+            self.reasoning_field.get_or_insert(ReceivedField::Reasoning);
+        }
         let thought = message.take_thoughts();
         if !thought.is_empty() {
             self.think(thought, out);
@@ -310,7 +319,10 @@ impl ChatDecoder {
     fn end_thinking(&mut self, out: &mut Vec<Piece>) {
         if std::mem::take(&mut self.is_thinking) {
             let details = std::mem::take(&mut self.details);
-            out.push(Piece::ReasoningEnd(own(details.into_value())));
+            out.push(Piece::ReasoningEnd(own(
+                details.into_value(),
+                self.reasoning_field,
+            )));
         }
     }
 }

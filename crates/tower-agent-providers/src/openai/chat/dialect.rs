@@ -1,3 +1,6 @@
+use crate::protocol::{Call, schema_of, takes_answer_tool};
+use tower_agent::model::Settings;
+
 /// How a server of chat completions, or a model on it, differs from others.
 ///
 /// The [table](super::Dialects) has those of known hosts. The default is that of an unknown server,
@@ -23,10 +26,11 @@
 #[non_exhaustive]
 pub struct Dialect {
     /// The field in which reasoning is sent back that came from a server of this protocol. Defaults
-    /// to [`ReasoningContent`](ReasoningField::ReasoningContent).
+    /// to [`AsReceived`](ReasoningField::AsReceived).
     pub reasoning: ReasoningField,
     /// Every message of the model needs a [`reasoning`](Self::reasoning) field; a space stands in one
-    /// of a message without reasoning, such as that of another model. Defaults to `false`.
+    /// of a message without reasoning, such as that of another model. A request that turns thinking off
+    /// needs none. Defaults to `false`.
     pub requires_reasoning: bool,
     /// The field of [`max_tokens`](tower_agent::Settings::max_tokens). Defaults to
     /// [`MaxTokens`](LimitField::MaxTokens).
@@ -45,7 +49,10 @@ pub struct Dialect {
 pub enum ReasoningField {
     /// Reasoning is not sent back.
     None,
-    /// The message's `reasoning_content`: most servers.
+    /// The field in which the server sent it: `reasoning_content`, or `reasoning` if it sent only that,
+    /// as Ollama does and vLLM since version 0.11.
+    AsReceived,
+    /// The message's `reasoning_content`, also for what came from another server.
     ReasoningContent,
     /// The message's `reasoning`: Cerebras, Together, Ollama.
     Reasoning,
@@ -68,8 +75,9 @@ pub enum LimitField {
 
 /// When a server accepts a JSON schema as the response format.
 ///
-/// Where it does not, the schema stands in the instructions, and the response format is JSON unless
-/// the request has tools, which some servers reject together.
+/// Where it does not, a tool gives the answer; where no call can be
+/// [forced](Dialect::forced_tool_choice), the schema stands in the instructions, and the response format
+/// is JSON unless the request has tools, which some servers reject together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SchemaSupport {
@@ -85,7 +93,7 @@ impl Dialect {
     /// Creates the dialect of an unknown server.
     pub(super) const fn new() -> Self {
         Self {
-            reasoning: ReasoningField::ReasoningContent,
+            reasoning: ReasoningField::AsReceived,
             requires_reasoning: false,
             limit: LimitField::MaxTokens,
             schemas: SchemaSupport::Always,
@@ -93,8 +101,22 @@ impl Dialect {
         }
     }
 
-    /// Returns why a request with a schema, and perhaps with tools, is not accepted, if it is not.
-    pub(super) fn describes_schema(&self, has_tools: bool) -> Option<&'static str> {
+    /// Returns why the schema of a call stands in the instructions, if it does.
+    pub(super) fn describes_schema(&self, call: &Call<'_>) -> Option<&'static str> {
+        let is_by_tool = self.answer_tool(call).is_some();
+        self.rejects_schema(call).filter(|_| !is_by_tool)
+    }
+
+    /// Returns why a tool gives the answer of a call, if it does.
+    pub(super) fn answer_tool(&self, call: &Call<'_>) -> Option<&'static str> {
+        let can_be_forced = self.forced_tool_choice && takes_answer_tool(call);
+        self.rejects_schema(call).filter(|_| can_be_forced)
+    }
+
+    /// Returns why the schema of a call is not accepted as the response format, if it is not.
+    fn rejects_schema(&self, call: &Call<'_>) -> Option<&'static str> {
+        schema_of(call)?;
+        let has_tools = !call.request().tools().is_empty();
         match self.schemas {
             SchemaSupport::WithoutTools if has_tools => {
                 Some("the server takes no schema beside tools")
@@ -104,11 +126,21 @@ impl Dialect {
         }
     }
 
+    /// Returns the dialect of a request with these settings.
+    pub(super) fn with(mut self, settings: &Settings) -> Self {
+        let thinking = settings.extra.get("thinking");
+        let is_off = thinking.is_some_and(|thinking| thinking["type"] == "disabled");
+        self.requires_reasoning &= !is_off;
+        self
+    }
+
     /// Returns the name of the format in which messages and tools are cached: one for each way of
     /// writing messages.
     pub(super) fn format(&self) -> &'static str {
         match (self.reasoning, self.requires_reasoning) {
             (ReasoningField::None, _) => "tower_agent_providers.openai.chat",
+            (ReasoningField::AsReceived, false) => "tower_agent_providers.openai.chat/received",
+            (ReasoningField::AsReceived, true) => "tower_agent_providers.openai.chat/received!",
             (ReasoningField::ReasoningContent, false) => {
                 "tower_agent_providers.openai.chat/reasoning_content"
             }

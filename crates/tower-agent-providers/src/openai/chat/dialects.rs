@@ -1,18 +1,20 @@
 use super::dialect::{Dialect, LimitField, ReasoningField, SchemaSupport};
+use crate::protocol::is_under;
 
 /// The table of [dialects](Dialect): that of a call is found by its host and its model.
 ///
 /// | host | differs from the default by |
 /// |---|---|
 /// | OpenAI, Azure, GitHub Models | `max_completion_tokens`; no reasoning |
-/// | OpenRouter, Snowflake | `reasoning_details` |
-/// | DeepSeek, Moonshot | `reasoning_content` in every message; schemas in the instructions; no forced tool choice |
-/// | Z.ai | schemas in the instructions; no forced tool choice |
+/// | OpenRouter, Vercel's gateway, Snowflake | `reasoning_details` |
+/// | DeepSeek, Moonshot | `reasoning_content`, in every message unless thinking is off; schemas in the instructions; no forced tool choice |
+/// | Z.ai | `reasoning_content`; schemas in the instructions; no forced tool choice |
 /// | Mistral | reasoning in the content |
 /// | Cerebras, Together, Ollama's cloud | `reasoning` |
 /// | Groq | no reasoning; schemas for few models, and without tools |
 /// | Perplexity, Hugging Face | no reasoning |
 /// | xAI, Fireworks | nothing |
+/// | vLLM, llama.cpp, LM Studio, Ollama | nothing: reasoning goes back in the field in which it came |
 /// | any other | nothing, but `max_completion_tokens` and no reasoning for models of OpenAI |
 ///
 /// Rules that are added come before these, the last one first:
@@ -63,6 +65,7 @@ const DEEPSEEK: Dialect = Dialect {
 };
 
 const ZAI: Dialect = Dialect {
+    reasoning: ReasoningField::ReasoningContent,
     schemas: SchemaSupport::Never,
     forced_tool_choice: false,
     ..Dialect::new()
@@ -114,6 +117,7 @@ const KNOWN: &[(&str, &str, Dialect)] = &[
     ("models.inference.ai.azure.com", "", OPENAI),
     ("models.github.ai", "", OPENAI),
     ("openrouter.ai", "", DETAILS),
+    ("ai-gateway.vercel.sh", "", DETAILS),
     ("snowflakecomputing.com", "", SNOWFLAKE),
     ("deepseek.com", "", DEEPSEEK),
     ("moonshot.ai", "", DEEPSEEK),
@@ -193,15 +197,6 @@ impl From<Dialect> for Dialects {
 
 fn matches(domain: &str, prefix: &str, host: &str, model: &str) -> bool {
     is_under(domain, host) && has_prefix(prefix, model)
-}
-
-fn is_under(domain: &str, host: &str) -> bool {
-    let Some(start) = host.len().checked_sub(domain.len()) else {
-        return false;
-    };
-    // The end of another name is no domain: `notz.ai` is not `z.ai`.
-    let is_whole = domain.is_empty() || start == 0 || host.as_bytes()[start - 1] == b'.';
-    is_whole && host.as_bytes()[start..].eq_ignore_ascii_case(domain.as_bytes())
 }
 
 fn has_prefix(prefix: &str, model: &str) -> bool {

@@ -7,7 +7,7 @@ use super::details::Details;
 use super::dialect::{Dialect, ReasoningField};
 use super::media::Media;
 use super::own_media::is_own_media;
-use super::provider::{ABOUT, CALL_IDS, PROVIDER, REASONING_DETAILS, added};
+use super::provider::{ABOUT, CALL_IDS, FIELD, PROVIDER, REASONING_DETAILS, added};
 use crate::json::{self, Items, Object, write};
 use crate::protocol::{described, tool_name, unsupported};
 use tower_agent::error::{Error, Result};
@@ -197,7 +197,7 @@ fn added_to_message(message: &Message) -> Option<Cow<'_, Map<String, Value>>> {
 }
 
 fn sent_fields(fields: &Map<String, Value>) -> Cow<'_, Map<String, Value>> {
-    let is_sent = |name: &str| name != REASONING_DETAILS && name != ABOUT;
+    let is_sent = |name: &str| ![REASONING_DETAILS, FIELD, ABOUT].contains(&name);
     if fields.keys().all(|name| is_sent(name)) {
         return Cow::Borrowed(fields);
     }
@@ -211,7 +211,8 @@ fn sent_fields(fields: &Map<String, Value>) -> Cow<'_, Map<String, Value>> {
 fn reasoning(message: &Message, dialect: Dialect, json: &mut Object<'_>) -> Result<()> {
     let field = match dialect.reasoning {
         ReasoningField::None | ReasoningField::Content => return Ok(()),
-        ReasoningField::ReasoningContent => "reasoning_content",
+        ReasoningField::AsReceived if is_in_reasoning(message) => "reasoning",
+        ReasoningField::AsReceived | ReasoningField::ReasoningContent => "reasoning_content",
         ReasoningField::Reasoning => "reasoning",
         ReasoningField::ReasoningDetails => match details(message) {
             // The details have the text as well.
@@ -229,6 +230,16 @@ fn reasoning(message: &Message, dialect: Dialect, json: &mut Object<'_>) -> Resu
         None if dialect.requires_reasoning => json.field(field, " "),
         None => Ok(()),
     }
+}
+
+/// Returns whether reasoning of a message came in the field `reasoning`.
+fn is_in_reasoning(message: &Message) -> bool {
+    message.parts().iter().any(|part| match part {
+        Part::Reasoning(reasoning) => {
+            added(&reasoning.provider).is_some_and(|fields| fields.contains_key(FIELD))
+        }
+        _ => false,
+    })
 }
 
 /// Returns the details of all reasoning in a message, in their order.

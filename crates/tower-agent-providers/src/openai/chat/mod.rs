@@ -15,7 +15,6 @@ mod response;
 mod tool_calls;
 mod usage;
 
-pub use self::decoder::ChatDecoder;
 pub use self::dialect::{Dialect, LimitField, ReasoningField, SchemaSupport};
 pub use self::dialects::Dialects;
-pub use self::protocol::Chat;
+pub use self::protocol::{Chat, ChatDecoder};

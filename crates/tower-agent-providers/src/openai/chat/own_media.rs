@@ -30,7 +30,7 @@ impl OwnMedia {
             let url = &image["image_url"];
             if let Some(url) = url["url"].as_str().or(url.as_str()) {
                 let mut image = Image::new(source(url));
-                image.provider = own(None);
+                image.provider = own(None, None);
                 self.images.push(Part::Image(image.into()));
             }
         }

@@ -1,11 +1,12 @@
 use std::borrow::Cow;
 
-use super::decoder::ChatDecoder;
+use super::decoder::ChatReader;
+use super::dialect::Dialect;
 use super::dialects::Dialects;
 use super::provider::PROVIDER;
 use super::rejected_call::rejected_calls;
 use super::request;
-use crate::protocol::{Call, Protocol, with_version};
+use crate::protocol::{AnswerDecoder, Call, Protocol, with_version};
 use crate::transport::HttpModelBuilder;
 use tower_agent::error::Result;
 
@@ -16,6 +17,12 @@ pub struct Chat {
     dialects: Dialects,
 }
 
+impl Chat {
+    fn dialect(&self, call: &Call<'_>) -> Dialect {
+        self.dialects.find(call.host(), call.model())
+    }
+}
+
 impl HttpModelBuilder<Chat> {
     /// Sets the table of dialects, or one [dialect](super::Dialect) for every call. Defaults to the
     /// [table of known hosts](Dialects).
@@ -24,6 +31,9 @@ impl HttpModelBuilder<Chat> {
         self
     }
 }
+
+/// Reads a response of chat completions.
+pub type ChatDecoder = AnswerDecoder<ChatReader>;
 
 impl Protocol for Chat {
     type Decoder = ChatDecoder;
@@ -43,17 +53,17 @@ impl Protocol for Chat {
     }
 
     fn encode(&self, call: &Call<'_>, body: &mut Vec<u8>) -> Result<()> {
-        let dialect = self.dialects.find(call.host(), call.model());
+        let dialect = self.dialect(call).with(call.request().settings());
         request::body(call, dialect, body)
     }
 
     fn describes_schema(&self, call: &Call<'_>) -> Option<&'static str> {
-        let dialect = self.dialects.find(call.host(), call.model());
-        dialect.describes_schema(!call.request().tools().is_empty())
+        self.dialect(call).describes_schema(call)
     }
 
     fn decoder(&self, call: &Call<'_>) -> ChatDecoder {
-        ChatDecoder::new(call.request())
+        let by_tool = self.dialect(call).answer_tool(call);
+        ChatDecoder::new(ChatReader::new(call.request()), call, by_tool)
     }
 
     fn is_answer(&self, body: &[u8]) -> bool {

@@ -11,17 +11,35 @@ pub(super) const PROVIDER: &str = "openai";
 /// The field of reasoning that only some servers send, and take back.
 pub(super) const REASONING_DETAILS: &str = "reasoning_details";
 
+/// The mark of reasoning that came in the field `reasoning`, and goes back in it. It is not sent.
+pub(super) const FIELD: &str = "reasoning_field";
+
 /// The facts about a response in the data of its message. They are not sent back.
 pub(super) const ABOUT: &str = "response";
 
-/// Returns the data of reasoning that came from a server of this protocol: a mark, and its details.
-pub(super) fn own(details: Option<Value>) -> ProviderData {
+/// The field in which a server sent reasoning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ReceivedField {
+    ReasoningContent,
+    Reasoning,
+}
+
+/// Returns the data of what came from a server of this protocol: a mark, and the details of reasoning.
+pub(super) fn own(details: Option<Value>, field: Option<ReceivedField>) -> ProviderData {
     // One for all reasoning without details, which is most.
     static MARK: LazyLock<ProviderData> = LazyLock::new(|| data(json!({})));
-    match details {
-        None => MARK.clone(),
-        Some(details) => data(json!({ REASONING_DETAILS: details })),
+    static IN_REASONING: LazyLock<ProviderData> =
+        LazyLock::new(|| data(json!({ FIELD: "reasoning" })));
+    let in_reasoning = field == Some(ReceivedField::Reasoning);
+    let mark: &ProviderData = if in_reasoning { &IN_REASONING } else { &MARK };
+    let Some(details) = details else {
+        return mark.clone();
+    };
+    let mut fields = json!({ REASONING_DETAILS: details });
+    if in_reasoning {
+        fields[FIELD] = "reasoning".into();
     }
+    data(fields)
 }
 
 fn data(fields: Value) -> ProviderData {

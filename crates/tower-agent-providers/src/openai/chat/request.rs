@@ -6,7 +6,7 @@ use super::dialect::Dialect;
 use super::message::messages;
 use super::provider::{PROVIDER, added};
 use crate::json::{self, Object};
-use crate::protocol::{Call, schema_of, unsupported, with_server_tools};
+use crate::protocol::{Call, schema_of, unsupported, with_answer_tool, with_server_tools};
 use tower_agent::error::{Error, ErrorKind, Result};
 use tower_agent::model::{ModelRequest, ResponseFormat, Settings, ToolChoice};
 use tower_agent::tool::ToolDeclaration;
@@ -18,13 +18,16 @@ const GUARDED: &[&str] = &["messages", "tools", "response_format", "stream"];
 ///
 /// The messages come first, so that a body starts with the bytes of the previous one.
 pub(super) fn body(call: &Call<'_>, dialect: Dialect, out: &mut Vec<u8>) -> Result<()> {
+    // Where a schema is not accepted as the format, a tool has it, or the model reads it.
+    let by_tool = dialect.answer_tool(call);
+    let by_tool = by_tool.map(|_| with_answer_tool(call.request()));
+    let call = &by_tool
+        .as_ref()
+        .map_or(*call, |request| call.with_request(request));
     let request = call.request();
     let settings = request.settings();
     let has_tools = !request.tools().is_empty();
-    // Where a schema is not accepted as the format, the model reads it.
-    let described = dialect
-        .describes_schema(has_tools)
-        .and_then(|_| schema_of(call));
+    let described = dialect.describes_schema(call).and_then(|_| schema_of(call));
     // The protocol has none of its own, but some of its servers have.
     let extra = with_server_tools(settings, PROVIDER, |_| None)?;
     let mut json = Object::body(out, &extra, GUARDED);
@@ -96,7 +99,7 @@ fn check_choice(settings: &Settings, dialect: Dialect, host: &str) -> Result<()>
     }
     let message = format!(
         "`{host}` accepts no tool choice that forces a call: choose `ToolChoice::Auto`, and for typed \
-         answers `AnswerMode::Native`; or set a `Dialect` that accepts it"
+         answers `AnswerMode::Auto`; or set a `Dialect` that accepts it"
     );
     Err(Error::new(ErrorKind::InvalidRequest, message))
 }

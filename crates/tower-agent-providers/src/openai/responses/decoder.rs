@@ -4,9 +4,9 @@ use super::item::{Item, ItemKind, TextPosition};
 use super::provider::{CALL_IDS, PROVIDER};
 use super::response::{Response, ResponseEvent};
 use crate::json;
-use crate::protocol::{Decoder, Event, Fault, Progress};
-use tower_agent::message::{CallIds, Message, Part, ProviderData, Usage};
-use tower_agent::model::{FinishReason, ModelRequest, ModelResponse};
+use crate::protocol::{Call, Decoder, Event, Fault, Progress, provider_name};
+use tower_agent::message::{CallIds, Message, Metadata, Part, ProviderData, Usage};
+use tower_agent::model::{FinishReason, ModelResponse};
 use tower_agent::stream::{Delta, Piece, Streamed};
 
 /// Reads a response of Responses.
@@ -15,6 +15,7 @@ use tower_agent::stream::{Delta, Piece, Streamed};
 /// item; some send a new id with each event.
 #[derive(Debug)]
 pub struct ResponsesDecoder {
+    provider: Option<&'static str>,
     id: Option<String>,
     model: Option<String>,
     usage: Usage,
@@ -23,7 +24,7 @@ pub struct ResponsesDecoder {
     items: Vec<Item>,
     /// Where each part of the message comes from, in the order in which they were passed on.
     parts: Vec<PartSource>,
-    /// Whether the last part can still grow.
+    /// The last part can still grow.
     is_open: bool,
     ids: CallIds,
     calls: usize,
@@ -41,8 +42,9 @@ enum PartSource {
 }
 
 impl ResponsesDecoder {
-    pub(super) fn new(request: &ModelRequest) -> Self {
+    pub(super) fn new(call: &Call<'_>) -> Self {
         Self {
+            provider: provider_name(call.host()),
             id: None,
             model: None,
             usage: Usage::default(),
@@ -53,7 +55,7 @@ impl ResponsesDecoder {
             is_open: false,
             ids: CallIds::new(),
             calls: 0,
-            message_count: request.messages().len(),
+            message_count: call.request().messages().len(),
         }
     }
 }
@@ -165,6 +167,13 @@ impl Decoder for ResponsesDecoder {
             None => response,
         };
         response.with_usage(self.usage)
+    }
+
+    fn metadata(&self, metadata: Metadata) -> Metadata {
+        match self.provider {
+            Some(provider) => metadata.with_provider(provider),
+            None => metadata,
+        }
     }
 
     fn id(&self) -> Option<&str> {

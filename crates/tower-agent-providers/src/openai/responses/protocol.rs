@@ -33,6 +33,6 @@ impl Protocol for Responses {
     }
 
     fn decoder(&self, call: &Call<'_>) -> ResponsesDecoder {
-        ResponsesDecoder::new(call.request())
+        ResponsesDecoder::new(call)
     }
 }

@@ -3,6 +3,7 @@
 pub mod anthropic;
 pub mod chat;
 pub mod cohere;
+pub mod converse;
 pub mod gemini;
 pub mod interactions;
 pub mod ollama;

@@ -1,10 +1,14 @@
 //! Features that only one protocol has.
 
 mod anthropic;
+mod bedrock;
 mod cohere;
 mod gemini;
 mod interactions;
 mod ollama;
+mod operations;
 mod options;
 mod responses;
 mod server_tools;
+mod typed;
+mod vertex;

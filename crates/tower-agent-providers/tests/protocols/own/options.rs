@@ -10,6 +10,7 @@ use tower_agent::model::{
 use tower_agent::tool::ToolDeclaration;
 use tower_agent::{ErrorKind, Message, ModelRequest, Part, Result, Settings};
 use tower_agent_providers::anthropic::Messages;
+use tower_agent_providers::bedrock::Converse;
 use tower_agent_providers::gemini::{GenerateContent, Interactions};
 use tower_agent_providers::ollama;
 use tower_agent_providers::openai::{Chat, Responses};
@@ -57,7 +58,7 @@ const SETTINGS: &[(&str, Set)] = &[
 ];
 
 /// Fields of the body without a setting, by protocol.
-const FIELDS: &[(&str, [Option<&str>; 6])] = &[
+const FIELDS: &[(&str, [Option<&str>; 7])] = &[
     (
         "several answers",
         [
@@ -65,6 +66,7 @@ const FIELDS: &[(&str, [Option<&str>; 6])] = &[
             None,
             None,
             Some("generationConfig.candidateCount"),
+            None,
             None,
             None,
         ],
@@ -78,6 +80,7 @@ const FIELDS: &[(&str, [Option<&str>; 6])] = &[
             Some("generationConfig.responseLogprobs"),
             None,
             Some("logprobs"),
+            None,
         ],
     ),
     (
@@ -89,6 +92,7 @@ const FIELDS: &[(&str, [Option<&str>; 6])] = &[
             None,
             None,
             None,
+            Some("serviceTier"),
         ],
     ),
 ];
@@ -173,7 +177,8 @@ fn row_of(name: &str, message: &Message, settings: &Settings) -> String {
         Messages,
         GenerateContent,
         Interactions,
-        ollama::Chat
+        ollama::Chat,
+        Converse
     );
     row(
         name,
@@ -193,13 +198,14 @@ fn table() -> Vec<String> {
         rows.push(row_of(name, &message, &Settings::default()));
     }
     for (name, fields) in FIELDS {
-        let check: [fn(&str); 6] = [
+        let check: [fn(&str); 7] = [
             takes::<Chat>,
             takes::<Responses>,
             takes::<Messages>,
             takes::<GenerateContent>,
             takes::<Interactions>,
             takes::<ollama::Chat>,
+            takes::<Converse>,
         ];
         let cells = fields.iter().zip(check).map(|(field, check)| match field {
             Some(field) => {
@@ -244,6 +250,7 @@ fn every_protocol_takes_a_prompt_cache() {
         Messages,
         GenerateContent,
         Interactions,
-        ollama::Chat
+        ollama::Chat,
+        Converse
     );
 }

@@ -7,7 +7,7 @@ use tower_agent_providers::protocol::Framing;
 
 use super::{assert_said, read};
 use crate::answer::{Answer, Bit, call, text};
-use crate::column::{Column, media_type, model, stream_of, streamed};
+use crate::column::{Column, bytes_of, media_type, model, stream_of, streamed};
 use crate::server::{Server, json, unfinished_as};
 use test_support::property::positions;
 use test_support::stream as read_stream;
@@ -23,13 +23,9 @@ fn recorded() -> Answer {
 
 pub(crate) async fn a_stream_that_is_cut_off_anywhere_is_an_error<C: Column>() {
     let events = C::events(&recorded());
-    let bytes = events.concat().into_bytes();
-    let spare: usize = events
-        .iter()
-        .rev()
-        .take(C::SPARE_EVENTS)
-        .map(String::len)
-        .sum();
+    let bytes = bytes_of::<C>(&events);
+    let spare = &events[events.len() - C::SPARE_EVENTS..];
+    let spare = bytes_of::<C>(spare).len();
     // The end of the last event that is needed may be a few bytes shorter.
     let needed = bytes.len() - spare;
     let cuts: Vec<_> = positions(0..needed).collect();
@@ -59,7 +55,10 @@ pub(crate) async fn a_stream_that_is_cut_off_anywhere_is_an_error<C: Column>() {
 pub(crate) async fn a_connection_that_breaks_is_an_error<C: Column>() {
     let events = C::events(&recorded());
     for kept in 0..events.len() - C::SPARE_EVENTS {
-        let reply = unfinished_as(media_type::<C>(), &events[..kept]);
+        let reply = unfinished_as(
+            media_type::<C>(),
+            events[..kept].iter().map(|event| C::framed(event)),
+        );
         let error = read::<C>(reply).await.response.unwrap_err();
         assert!(error.is_retryable(), "{error}");
         assert_eq!(error.metadata().request_id(), Some("req_1"));
@@ -72,7 +71,11 @@ pub(crate) async fn a_connection_that_breaks_leaves_what_was_received<C: Column>
     let whole = "aé漢🦀\n".len() + "look".len() + "{\"at\":\"Tromsø 🦀\"}".len();
     let mut before = Unfinished::default();
     for sent in 0..events.len() - C::SPARE_EVENTS {
-        let server = Server::start([unfinished_as(media_type::<C>(), &events[..sent])]).await;
+        let server = Server::start([unfinished_as(
+            media_type::<C>(),
+            events[..sent].iter().map(|event| C::framed(event)),
+        )])
+        .await;
         let (sink, shown) = stream::channel(1000);
         let request = ModelRequest::default().with_delta_sender(sink.clone());
 
@@ -109,13 +112,16 @@ pub(crate) async fn a_connection_that_breaks_leaves_what_was_received<C: Column>
 const APART: usize = 97;
 
 pub(crate) async fn a_stream_split_anywhere<C: Column>() {
-    let events = C::events(&recorded()).concat();
+    let events = C::events(&recorded());
     let ends = match <C::Protocol as Protocol>::FRAMING {
         Framing::ServerSentEvents => &["\n", "\r\n", "\r"][..],
-        _ => &["\n", "\r\n"],
+        Framing::Lines => &["\n", "\r\n"],
+        // A frame has a length in place of an end.
+        _ => &["\n"],
     };
     for end in ends {
-        let bytes = events.replace('\n', end).into_bytes();
+        let events = events.iter().map(|event| event.replace('\n', end));
+        let bytes = bytes_of::<C>(&events.collect::<Vec<_>>());
         // Every place is once the only split for some distance.
         let far = (1..=APART).map(|at| {
             let rest = bytes[at..].chunks(APART);
@@ -139,7 +145,7 @@ pub(crate) async fn an_event_of_five_megabytes<C: Column>() {
     let long = "漢🦀".repeat(5_000_000 / 7);
     let arguments = format!("{{\"text\":\"{}\"}}", "漢🦀".repeat(50_000));
     let answer = Answer::new([text(&[&long]), call("call_1", "write", &[&arguments])]);
-    let bytes = C::events(&answer).concat().into_bytes();
+    let bytes = bytes_of::<C>(&C::events(&answer));
     // In pieces that cut characters.
     let reply = stream_of::<C, _>(bytes.chunks(16_381));
     assert_said::<C>(&read::<C>(reply).await.response.unwrap(), &answer);
@@ -148,7 +154,7 @@ pub(crate) async fn an_event_of_five_megabytes<C: Column>() {
 pub(crate) async fn ten_thousand_events<C: Column>() {
     let words: Vec<_> = (0..10_000).map(|number| format!("{number} ")).collect();
     let answer = Answer::new([Bit::Text(words.clone())]);
-    let bytes = C::events(&answer).concat().into_bytes();
+    let bytes = bytes_of::<C>(&C::events(&answer));
     let read = read::<C>(stream_of::<C, _>(bytes.chunks(4096))).await;
     assert_eq!(read.texts(), words);
     assert_said::<C>(&read.response.unwrap(), &answer);

@@ -9,7 +9,7 @@ use tower_agent_middleware::retry::CallRetryLayer;
 
 use super::assert_said;
 use crate::answer::{Answer, call, text};
-use crate::column::{Column, model, stream_of, streamed};
+use crate::column::{Column, events_of, model, streamed};
 use crate::server::{Reply, Server, unfinished_as};
 use test_support::{deltas, stream};
 
@@ -29,9 +29,12 @@ fn broken<C: Column>() -> [Reply; 3] {
         .unwrap();
     let begun = &events[..=first];
     [
-        stream_of::<C, _>(begun.iter().cloned().chain([C::error_event()])),
-        stream_of::<C, _>(begun),
-        unfinished_as(crate::column::media_type::<C>(), begun),
+        events_of::<C>(begun.iter().cloned().chain([C::error_event()])),
+        events_of::<C>(begun),
+        unfinished_as(
+            crate::column::media_type::<C>(),
+            begun.iter().map(|event| C::framed(event)),
+        ),
     ]
 }
 

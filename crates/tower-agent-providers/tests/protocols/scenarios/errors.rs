@@ -10,7 +10,7 @@ use tracing::{Metadata, Subscriber};
 
 use super::read;
 use crate::answer::{Answer, call, text};
-use crate::column::{Column, media_type, model, stream_of};
+use crate::column::{Column, bytes_of, events_of, media_type, model};
 use crate::server::{Server, json, whole};
 use test_support::stream;
 
@@ -39,7 +39,7 @@ pub(crate) async fn an_error_in_place_of_an_answer<C: Column>() {
 }
 
 pub(crate) async fn an_error_before_any_delta<C: Column>() {
-    let read = read::<C>(stream_of::<C, _>([C::error_event()])).await;
+    let read = read::<C>(events_of::<C>([C::error_event()])).await;
     assert_eq!(read.deltas, []);
     let error = read.response.unwrap_err();
     assert_eq!(
@@ -56,7 +56,7 @@ pub(crate) async fn an_error_after_some_deltas<C: Column>() {
     let count = events.len() - C::SPARE_EVENTS;
     for kept in 0..count {
         let with_error = events[..kept].iter().cloned().chain([C::error_event()]);
-        let read = read::<C>(stream_of::<C, _>(with_error)).await;
+        let read = read::<C>(events_of::<C>(with_error)).await;
         let said: String = events[..kept].concat();
         // The pieces before the error have been passed on.
         assert_eq!(
@@ -125,7 +125,7 @@ pub(crate) async fn the_key_is_nowhere_to_be_read<C: Column>() {
     let content_type = [("content-type", "application/json"), ("x-request-id", KEY)];
     let head = whole(401, &content_type, &body);
     let garbage = whole(200, &content_type, format!("{{\"a\": \"{KEY}\""));
-    let event = stream_of::<C, _>([tells(C::error_event())]);
+    let event = events_of::<C>([tells(C::error_event())]);
     let replies = [head.clone(), head, garbage.clone(), garbage, event];
     let server = Server::start(replies).await;
 
@@ -202,7 +202,7 @@ impl Subscriber for Logged {
 /// OpenAI's spelling and Anthropic's, whoever sends them.
 pub(crate) async fn limits_and_ids_of_the_head_are_kept<C: Column>() {
     let answer = Answer::new([text(&["ok"])]);
-    let events = C::events(&answer).concat();
+    let events = bytes_of::<C>(&C::events(&answer));
     let plain = C::body(&answer).to_string();
     let failed = C::error_body().1.to_string();
     for (limit, id) in [
@@ -214,7 +214,7 @@ pub(crate) async fn limits_and_ids_of_the_head_are_kept<C: Column>() {
             whole(200, &head("application/json"), &plain),
             whole(429, &head("application/json"), &failed),
             whole(200, &head(media_type::<C>()), &events),
-            whole(200, &head(media_type::<C>()), C::error_event()),
+            whole(200, &head(media_type::<C>()), C::framed(&C::error_event())),
         ])
         .await;
         let model = model::<C>(&server);

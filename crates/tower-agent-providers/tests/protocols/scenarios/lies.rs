@@ -10,7 +10,7 @@ use tower_agent_providers::protocol::Call;
 
 use super::{both, read};
 use crate::answer::{Answer, Said, call, said, text};
-use crate::column::{Column, Sent, model, stream_of, streamed};
+use crate::column::{Column, Sent, events_of, model, streamed};
 use crate::server::{Reply, Server, json as reply, whole};
 
 /// A tool that writes down what it is called with.
@@ -111,7 +111,7 @@ pub(crate) async fn deltas_after_the_end<C: Column>() {
     let answer = Answer::new([text(&["a", "b"])]);
     let late = Answer::new([text(&["too late"]), call("call_9", "look", &["{}"])]);
     let events = C::events(&answer).into_iter().chain(C::events(&late));
-    let read = read::<C>(stream_of::<C, _>(events)).await;
+    let read = read::<C>(events_of::<C>(events)).await;
     assert_eq!(read.texts(), ["a", "b"]);
     assert_eq!(
         said(read.response.unwrap().message()),
@@ -170,7 +170,7 @@ pub(crate) async fn counts_that_cannot_be<C: Column>() {
             recount(&mut data, &number);
             format!("{}{data}\n{end}", &event[..start])
         });
-        let streamed = read::<C>(stream_of::<C, _>(events)).await.response;
+        let streamed = read::<C>(events_of::<C>(events)).await.response;
         let server = Server::start([reply(200, &body)]).await;
         let plain = test_support::call(model::<C>(&server), ModelRequest::default()).await;
         for response in [plain, streamed] {
@@ -271,7 +271,7 @@ fn raw(body: &str) -> Reply {
 pub(crate) async fn arguments_of_ten_thousand_levels<C: Column>() {
     let deep = Answer::new([call("call_1", "look", &["{\"at\":\"DEEP\"}"])]);
     let events = C::events(&deep);
-    let streamed = read::<C>(stream_of::<C, _>(events.iter().map(|event| nested(event)))).await;
+    let streamed = read::<C>(events_of::<C>(events.iter().map(|event| nested(event)))).await;
     let server = Server::start([raw(&nested(&C::body(&deep).to_string()))]).await;
     let plain = test_support::call(model::<C>(&server), ModelRequest::default()).await;
     for response in [plain, streamed.response] {
@@ -305,7 +305,7 @@ pub(crate) async fn a_field_of_ten_thousand_levels<C: Column>() {
             .replacen('{', "{\"surprise\":\"DEEP\",", 1)
     );
     let events = [event].into_iter().chain(C::events(&answer));
-    let streamed = read::<C>(stream_of::<C, _>(events.map(|event| nested(&event)))).await;
+    let streamed = read::<C>(events_of::<C>(events.map(|event| nested(&event)))).await;
     let server = Server::start([raw(&nested(&body.to_string()))]).await;
     let plain = test_support::call(model::<C>(&server), ModelRequest::default()).await;
     for response in [plain, streamed.response] {

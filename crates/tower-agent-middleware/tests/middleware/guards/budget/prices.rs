@@ -286,6 +286,48 @@ async fn a_call_that_another_model_served_is_marked_and_never_free() {
     );
 }
 
+/// The provider is known by the host that was called, without a setting.
+#[tokio::test]
+async fn a_call_costs_what_the_provider_that_was_asked_takes() {
+    let at = async |provider: Option<&'static str>, table: PriceTable| {
+        let mut metadata = Metadata::default().with_model("shared");
+        if let Some(provider) = provider {
+            metadata = metadata.with_provider(provider);
+        }
+        let answer = ModelResponse::from_text("hi")
+            .with_usage(Usage::new(0, 10))
+            .with_metadata(metadata);
+        let price = UnknownModel::Assume(ModelPrice::new(1.0, 5e-6));
+        let account = Account::new(Limits::new().cost_at(9.0, table, price));
+        let model = BoxModel::new(ScriptedModel::new([Turn::response(answer)]));
+        let model = charged(&account, model);
+        model.oneshot(asks(Some("shared"))).await.unwrap();
+        let used = account.used();
+        ((used.cost * 1e9).round() / 1e3, used.unpriced_calls)
+    };
+    let entry = |provider: &str, price: f64| {
+        format!(
+            "{{ \"litellm_provider\": \"{provider}\", \"input_cost_per_token\": 0.0, \
+             \"output_cost_per_token\": {price} }}"
+        )
+    };
+    let json = format!(
+        "{{ \"shared\": {}, \"groq/shared\": {} }}",
+        entry("elsewhere", 1e-6),
+        entry("groq", 2e-6)
+    );
+    let table = || PriceTable::from_litellm(&json).unwrap();
+    assert_eq!(at(Some("groq"), table()).await, (20.0, 0));
+    assert_eq!(at(Some("elsewhere"), table()).await, (10.0, 0));
+    // That of another provider is not taken: the call is marked.
+    assert_eq!(at(Some("deepseek"), table()).await, (50.0, 1));
+    // A server of the caller's own is not known.
+    assert_eq!(at(None, table()).await, (10.0, 0));
+    // What is set by hand counts more.
+    let by_hand = table().provider("groq");
+    assert_eq!(at(Some("elsewhere"), by_hand).await, (20.0, 0));
+}
+
 #[tokio::test]
 async fn a_cache_that_is_kept_for_long_costs_more_to_write() {
     for (retention, price) in [(CacheRetention::Short, 5.0), (CacheRetention::Long, 8.0)] {

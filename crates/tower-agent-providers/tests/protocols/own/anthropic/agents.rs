@@ -1,9 +1,13 @@
 //! Agents: turns that go on, and conversations that move from one provider to another.
 
+use std::sync::{Arc, Mutex};
+
 use serde_json::{Value, json};
 use tower_agent::Tool;
+use tower_agent::callback::after_model;
+use tower_agent::message::Messages;
 use tower_agent::model::FinishReason;
-use tower_agent::{Agent, Error, Message, ModelRequest};
+use tower_agent::{Agent, Error, ErrorKind, Message, ModelRequest, ModelResponse};
 
 use super::fixtures::{answer, events, events_of, model, text_block, tool_use};
 use crate::server::{Server, json as reply, says};
@@ -50,48 +54,116 @@ async fn thinking_goes_back_beside_its_tool_calls_in_the_next_turn() {
     }
 }
 
-#[tokio::test]
-async fn a_run_with_the_messages_of_a_paused_turn_continues_it() {
+fn paused() -> Value {
     let search = json!({
         "type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search",
         "input": { "query": "rust" },
     });
     let mut paused = answer(json!([text_block("Searching."), search]), "pause_turn");
     paused["container"] = json!({ "id": "container_1", "expires_at": "2026-11-22T10:00:00Z" });
-    let done = answer(json!([text_block("Found.")]), "end_turn");
-    let server = Server::start([reply(200, &paused), reply(200, &done), reply(200, &done)]).await;
-    let agent = Agent::builder(model(&server)).build().unwrap();
-
-    let first = agent.run("Search.").await.unwrap();
-    let second = agent.run(first.messages().clone()).await.unwrap();
-    assert_eq!(second.text(), "Found.");
-    let mut longer = second.messages().clone();
-    longer.push(Message::user("Thanks."));
-    agent.run(longer).await.unwrap();
-
-    let seen = server.seen();
-    let content = &seen[1].body["messages"];
-    assert_eq!(content.as_array().unwrap().len(), 2);
-    assert_eq!(
-        content[1],
-        json!({ "role": "assistant", "content": paused["content"] })
-    );
-    // The container is that of the turn.
-    assert_eq!(seen[1].body["container"], "container_1");
-    assert_eq!(seen[2].body.get("container"), None);
+    paused
 }
 
 #[tokio::test]
-async fn a_paused_turn_is_seen_in_the_finish_reason() {
-    let body = answer(json!([text_block("Searching.")]), "pause_turn");
-    let server = Server::start([reply(200, &body)]).await;
-    let response = call(model(&server), ModelRequest::new([Message::user("Hi.")]))
-        .await
+async fn a_paused_turn_goes_on_by_itself() {
+    let paused = paused();
+    let done = answer(json!([text_block("Found.")]), "end_turn");
+    for is_streamed in [false, true] {
+        let replies = [&paused, &paused, &done, &done].map(|answer| {
+            if is_streamed {
+                events(&events_of(answer))
+            } else {
+                reply(200, answer)
+            }
+        });
+        let server = Server::start(replies).await;
+        let reasons: Arc<Mutex<Vec<FinishReason>>> = Arc::default();
+        let seen_reasons = reasons.clone();
+        let agent = Agent::builder(model(&server))
+            .on_model(after_model(move |_, response: &ModelResponse| {
+                let reason = response.finish_reason().clone();
+                seen_reasons.lock().unwrap().push(reason);
+            }))
+            .build()
+            .unwrap();
+
+        let response = if is_streamed {
+            agent.stream("Search.").response().await.unwrap()
+        } else {
+            agent.run("Search.").await.unwrap()
+        };
+
+        assert_eq!(response.text(), "Found.");
+        // Each call is one of the run, with its usage, its events and its callbacks.
+        let one = call(model(&server), ModelRequest::new([Message::user("Hi.")]));
+        let one = one.await.unwrap().usage();
+        assert_eq!(response.usage(), one + one + one);
+        assert_eq!(
+            *reasons.lock().unwrap(),
+            [
+                FinishReason::PauseTurn,
+                FinishReason::PauseTurn,
+                FinishReason::Stop
+            ]
+        );
+        let seen = server.seen();
+        // Both parts of the turn are one message of the protocol.
+        let block = |part: usize| paused["content"][part].clone();
+        let content = json!([block(0), block(1), block(0), block(1)]);
+        assert_eq!(
+            seen[2].body["messages"][1],
+            json!({ "role": "assistant", "content": content })
+        );
+        assert_eq!(seen[2].body["messages"].as_array().unwrap().len(), 2);
+        // The container is that of the turn.
+        assert_eq!(seen[0].body.get("container"), None);
+        assert_eq!(seen[1].body["container"], "container_1");
+        assert_eq!(seen[2].body["container"], "container_1");
+    }
+}
+
+#[tokio::test]
+async fn a_turn_that_pauses_for_ever_ends_at_the_limit() {
+    let server = Server::start([reply(200, &paused()), reply(200, &paused())]).await;
+    let agent = Agent::builder(model(&server))
+        .max_iterations(2)
+        .build()
         .unwrap();
+    let error = agent.run("Search.").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::MaxIterations);
+    assert_eq!(server.seen().len(), 2);
+}
+
+/// As it comes out of a store, where the run had ended at its limit.
+#[tokio::test]
+async fn a_run_with_the_messages_of_a_paused_turn_continues_it() {
+    let done = answer(json!([text_block("Found.")]), "end_turn");
+    let server = Server::start([reply(200, &paused()), reply(200, &done), reply(200, &done)]).await;
+    let short = Agent::builder(model(&server))
+        .max_iterations(1)
+        .build()
+        .unwrap();
+    let error = short.run("Search.").await.unwrap_err();
+    let kept = error.checkpoint().unwrap().messages.clone();
+    let kept = serde_json::to_string(&kept).unwrap();
+    let kept: Messages = serde_json::from_str(&kept).unwrap();
+    let agent = Agent::builder(model(&server)).build().unwrap();
+
+    let response = agent.run(kept).await.unwrap();
+
+    assert_eq!(response.text(), "Found.");
+    let mut longer = response.messages().clone();
+    longer.push(Message::user("Thanks."));
+    agent.run(longer).await.unwrap();
+    let seen = server.seen();
     assert_eq!(
-        response.finish_reason(),
-        &FinishReason::Other("pause_turn".into())
+        seen[1].body["messages"][1],
+        json!({ "role": "assistant", "content": paused()["content"] })
     );
+    assert_eq!(seen[1].body["container"], "container_1");
+    // That of an earlier turn may have expired.
+    assert_eq!(seen[2].body.get("container"), None);
+    assert!(!seen[2].text.contains("is_paused"), "{}", seen[2].text);
 }
 
 #[tokio::test]

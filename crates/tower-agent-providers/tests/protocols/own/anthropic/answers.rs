@@ -319,7 +319,7 @@ async fn every_stop_reason() {
         ("max_tokens", FinishReason::Length),
         ("model_context_window_exceeded", FinishReason::Length),
         ("refusal", FinishReason::ContentFilter),
-        ("pause_turn", FinishReason::Other("pause_turn".into())),
+        ("pause_turn", FinishReason::PauseTurn),
         ("brand_new", FinishReason::Other("brand_new".into())),
     ] {
         let response = both(&answer(json!([text_block("hi")]), word)).await;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tower_agent::model::{PromptCache, ReasoningEffort, ResponseFormat, ToolChoice};
+use tower_agent::model::{PromptCache, ReasoningEffort, ResponseFormat, ServerTool, ToolChoice};
 use tower_agent::tool::ToolDeclaration;
 use tower_agent::{ErrorKind, Message, ModelRequest, Settings};
 use tower_agent_providers::gemini::GenerateContent;
@@ -311,7 +311,7 @@ fn a_base_url_may_leave_out_the_version() {
 /// googleapis/python-genai#867: "Function calling with a response mime type: 'application/json' is
 /// unsupported".
 #[tokio::test]
-async fn a_schema_beside_tools_stands_in_the_instructions_of_older_models() {
+async fn a_schema_beside_tools_of_the_server_stands_in_the_instructions_of_older_models() {
     let schema = json!({ "type": "object" });
     let request = || {
         let mut settings = Settings::default();
@@ -326,7 +326,9 @@ async fn a_schema_beside_tools_stands_in_the_instructions_of_older_models() {
     };
     let tool = || Arc::new(ToolDeclaration::new("look", "Looks."));
     let with_tools = || request().with_tools(Arc::new(vec![tool()]));
-    let body = sent_as("gemini-2.5-flash", with_tools()).await.body;
+    let mut searches = request();
+    searches.settings_mut().server_tools = vec![ServerTool::web_search()];
+    let body = sent_as("gemini-2.5-flash", searches).await.body;
     assert_eq!(body.get("generationConfig"), None, "{body}");
     let parts = body["systemInstruction"]["parts"].as_array().unwrap();
     assert_eq!(parts.len(), 2);
@@ -348,13 +350,15 @@ async fn a_schema_beside_tools_stands_in_the_instructions_of_older_models() {
 #[tokio::test]
 async fn a_wrong_answer_says_why_the_schema_stood_in_the_instructions() {
     let server = Server::start([says("no"), says("no"), says("no")]).await;
-    let look = tower_agent::Tool::function("look", "Looks.", |_: Value| "seen");
+    let mut settings = Settings::default();
+    settings.server_tools = vec![ServerTool::web_search()];
     let agent = tower_agent::Agent::builder(named(&server, "gemini-2.5-flash"))
-        .tool(look)
+        .settings(settings)
         .build()
         .unwrap();
     let error = agent.run_typed::<Vec<u8>>("Count!").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidAnswer);
-    let reason = "since models before Gemini 3 take no schema beside tools";
+    let reason = "the schema stood in the instructions, since models before Gemini 3 take no schema \
+                  beside tools";
     assert!(error.message().ends_with(reason), "{error}");
 }

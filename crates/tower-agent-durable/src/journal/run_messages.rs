@@ -1,0 +1,305 @@
+//! `RunMessages: where the messages of a run's latest request are`
+//!
+//! A message is stored once. The messages that the run's session or thread has are not copied: the run refers to
+//! the entries of a version of it, which never change, whatever the session does later. The others belong to the
+//! run. A store of sessions that is another database has nothing to refer to, and all messages are the run's own.
+
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+use tower_agent::message::Messages;
+#[cfg(feature = "threads")]
+use tower_agent_threads::ThreadEntry;
+
+use super::error::JournalError;
+use super::fingerprint;
+use crate::database::{Dialect, Row, Sql, Transaction, Value};
+use crate::error::StoreError;
+use crate::json;
+use crate::sessions::SessionKey;
+#[cfg(feature = "threads")]
+use crate::sessions::THREAD;
+
+const SESSION: &str = "\
+    SELECT id, version FROM tower_agent_sessions WHERE app = $1 AND owner = $2 AND session = $3";
+
+const ENTRIES: &str = "\
+    SELECT s.kind, e.position, e.entry FROM tower_agent_session_entries e \
+    JOIN tower_agent_sessions s ON s.id = e.session \
+    WHERE e.session = $1 AND e.version <= $2 AND (e.replaced_in IS NULL OR e.replaced_in > $2) \
+    ORDER BY e.position";
+
+const OWN: &str =
+    "SELECT position, message FROM tower_agent_run_messages WHERE run = $1 ORDER BY position";
+
+const CUT: &str = "\
+    DELETE FROM tower_agent_run_messages WHERE run = $1 AND (position < $2 OR position >= $3)";
+
+// In one statement, however many there are: a server answers each of them.
+#[cfg(feature = "postgres")]
+const ADD_TO_POSTGRES: &str = "\
+    INSERT INTO tower_agent_run_messages (run, position, message) \
+    SELECT $1, $2 + e.number - 1, e.message \
+    FROM json_array_elements_text(CAST($3::TEXT AS JSON)) WITH ORDINALITY AS e (message, number)";
+
+#[cfg(feature = "sqlite")]
+const ADD_TO_SQLITE: &str = "\
+    INSERT INTO tower_agent_run_messages (run, position, message) \
+    SELECT $1, $2 + key, value FROM json_each($3)";
+
+/// Where the messages of a request are stored.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct RunMessages {
+    /// The number of messages.
+    length: usize,
+    /// The hash of all of them, by which a change in the database is noticed.
+    digest: String,
+    /// The first of them, if a session has them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    session: Option<SessionPart>,
+}
+
+/// The entries of a session that are the first messages of a request.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct SessionPart {
+    /// The session's row.
+    id: i64,
+    /// The session's version.
+    version: i64,
+    /// The positions of the entries. A thread has others in between, which are not of this conversation.
+    entries: Vec<Range<i64>>,
+}
+
+impl SessionPart {
+    fn values(&self) -> [Value<'static>; 2] {
+        [self.id.into(), self.version.into()]
+    }
+
+    fn has(&self, position: i64) -> bool {
+        self.entries.iter().any(|range| range.contains(&position))
+    }
+
+    fn length(&self) -> usize {
+        let lengths = self.entries.iter().map(|range| range.end - range.start);
+        usize::try_from(lengths.sum::<i64>()).unwrap_or(usize::MAX)
+    }
+
+    fn push(&mut self, position: i64) {
+        match self.entries.last_mut() {
+            Some(range) if range.end == position => range.end += 1,
+            _ => self.entries.push(position..position + 1),
+        }
+    }
+}
+
+impl RunMessages {
+    /// Finds out which messages of a request a session of this database has. Returns where the messages are to
+    /// be, and each as JSON.
+    ///
+    /// Not in the transaction that starts the run: entries of a version do not change.
+    pub(super) async fn find(
+        database: &dyn Sql,
+        messages: &Messages,
+        session: Option<&SessionKey>,
+    ) -> Result<(Self, Vec<String>), JournalError> {
+        let mut texts = Vec::with_capacity(messages.len());
+        for message in messages {
+            texts.push(json::write(message)?);
+        }
+        let mut found = Self {
+            length: texts.len(),
+            digest: digest(&texts),
+            session: None,
+        };
+        let key = session.filter(|key| key.check().is_ok());
+        if let Some(key) = key
+            && !texts.is_empty()
+        {
+            found.session = shared_with(database, key, &texts).await?;
+        }
+        Ok((found, texts))
+    }
+
+    /// Stores the messages that are the run's own, in the place of those of an earlier request.
+    pub(super) async fn write(
+        &self,
+        tx: &mut dyn Transaction,
+        dialect: Dialect,
+        run: i64,
+        texts: &[String],
+    ) -> Result<(), JournalError> {
+        let from = self.length_in_session();
+        let own = &texts[from..];
+        let first = index(from);
+        let earlier = tx.fetch_all(OWN, &[run.into()]).await?;
+        let mut same = 0;
+        for row in &earlier {
+            let position: i64 = row.number("position")?;
+            // A session may have them now, or may have lost them.
+            if position < first {
+                continue;
+            }
+            let next = own.get(same).map(String::as_str);
+            if position != index(from + same) || next != Some(row.text("message")?) {
+                break;
+            }
+            same += 1;
+        }
+        let next = index(from + same);
+        if earlier.len() > same {
+            tx.execute(CUT, &[run.into(), first.into(), next.into()])
+                .await?;
+        }
+        let new = &own[same..];
+        if !new.is_empty() {
+            let new = serde_json::to_string(new).map_err(StoreError::data)?;
+            let add = match dialect {
+                #[cfg(feature = "postgres")]
+                Dialect::Postgres => ADD_TO_POSTGRES,
+                #[cfg(feature = "sqlite")]
+                Dialect::Sqlite => ADD_TO_SQLITE,
+            };
+            tx.execute(add, &[run.into(), next.into(), (&new).into()])
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// Returns the messages, each as JSON.
+    ///
+    /// Fails with [`SessionDeleted`](JournalError::SessionDeleted) if the session that has some of them is gone.
+    pub(super) async fn read(
+        &self,
+        database: &dyn Sql,
+        run: i64,
+        name: &str,
+    ) -> Result<Vec<String>, JournalError> {
+        let entries = match &self.session {
+            Some(part) => database.read(ENTRIES, &part.values()).await?,
+            None => Vec::new(),
+        };
+        let own = database.read(OWN, &[run.into()]).await?;
+        self.collect(&entries, &own, name)
+    }
+
+    /// Returns the messages as [`read`](Self::read) does, in a transaction.
+    pub(super) async fn read_in(
+        &self,
+        tx: &mut dyn Transaction,
+        run: i64,
+        name: &str,
+    ) -> Result<Vec<String>, JournalError> {
+        let entries = match &self.session {
+            Some(part) => tx.fetch_all(ENTRIES, &part.values()).await?,
+            None => Vec::new(),
+        };
+        let own = tx.fetch_all(OWN, &[run.into()]).await?;
+        self.collect(&entries, &own, name)
+    }
+
+    fn collect(
+        &self,
+        entries: &[Row],
+        own: &[Row],
+        name: &str,
+    ) -> Result<Vec<String>, JournalError> {
+        let mut texts = Vec::with_capacity(self.length);
+        if let Some(part) = &self.session {
+            for row in entries {
+                if part.has(row.number("position")?)
+                    && let Some(text) = message_of(row)?
+                {
+                    texts.push(text);
+                }
+            }
+            if texts.len() != part.length() {
+                return Err(JournalError::SessionDeleted { run: name.into() });
+            }
+        }
+        for row in own {
+            texts.push(row.text("message")?.to_owned());
+        }
+        if texts.len() != self.length || digest(&texts) != self.digest {
+            let why = format!("messages of run `{name}` were changed in the database");
+            return Err(StoreError::data(why).into());
+        }
+        Ok(texts)
+    }
+
+    fn length_in_session(&self) -> usize {
+        self.session.as_ref().map_or(0, SessionPart::length)
+    }
+}
+
+/// Returns the messages of these texts.
+pub(super) fn parse(texts: &[String]) -> Result<Messages, JournalError> {
+    let messages = texts.iter().map(|text| serde_json::from_str(text));
+    let messages: Result<Messages, _> = messages.collect();
+    Ok(messages.map_err(StoreError::data)?)
+}
+
+/// Returns the number of messages, from the first on, that are these texts.
+pub(super) fn common(messages: &Messages, texts: &[String]) -> Result<usize, JournalError> {
+    let mut same = 0;
+    for (message, text) in messages.iter().zip(texts) {
+        if json::write(message)? != *text {
+            break;
+        }
+        same += 1;
+    }
+    Ok(same)
+}
+
+/// Returns the entries of a session that are the first of these messages.
+async fn shared_with(
+    database: &dyn Sql,
+    key: &SessionKey,
+    texts: &[String],
+) -> Result<Option<SessionPart>, JournalError> {
+    let key = [
+        (&*key.app).into(),
+        (&*key.user).into(),
+        (&*key.session).into(),
+    ];
+    let Some(row) = database.read(SESSION, &key).await?.pop() else {
+        return Ok(None);
+    };
+    let mut part = SessionPart {
+        id: row.number("id")?,
+        version: row.number("version")?,
+        entries: Vec::new(),
+    };
+    let mut texts = texts.iter();
+    let mut next = texts.next();
+    for row in database.read(ENTRIES, &part.values()).await? {
+        let text = message_of(&row)?;
+        if text.is_some() && text.as_ref() == next {
+            part.push(row.number("position")?);
+            next = texts.next();
+        }
+    }
+    Ok(Some(part).filter(|part| !part.entries.is_empty()))
+}
+
+/// Returns the message of an entry, as JSON. An entry of a thread may be none.
+fn message_of(row: &Row) -> Result<Option<String>, JournalError> {
+    let entry = row.text("entry")?;
+    #[cfg(feature = "threads")]
+    if row.text("kind")? == THREAD {
+        let entry: ThreadEntry = serde_json::from_str(entry).map_err(StoreError::data)?;
+        return Ok(entry.message().map(json::write).transpose()?);
+    }
+    Ok(Some(entry.to_owned()))
+}
+
+fn digest(texts: &[String]) -> String {
+    let mut hash = [0; fingerprint::LENGTH];
+    for text in texts {
+        hash = fingerprint::hash_of(text.as_bytes(), &hash);
+    }
+    fingerprint::digits(&hash)
+}
+
+fn index(position: usize) -> i64 {
+    i64::try_from(position).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,296 @@
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use pin_project_lite::pin_project;
+use tokio::time::{Instant, Sleep, sleep_until};
+use tower::Service;
+use tower::util::{Oneshot, ServiceExt};
+
+use super::plan::Plan;
+use super::race::Race;
+use crate::budget::{self, Bill};
+use tower_agent::error::{BoxError, CallSite, Error, Result};
+use tower_agent::model::{ModelRequest, ModelResponse, ServerToolKind};
+
+/// A service that starts a second attempt at a slow model call; created by
+/// [`HedgeLayer`](super::HedgeLayer). Clones share the times that they observe.
+///
+/// Needs a `tokio` runtime with time enabled.
+#[derive(Clone, Debug)]
+pub struct Hedge<S> {
+    inner: S,
+    plan: Plan,
+}
+
+impl<S> Hedge<S> {
+    pub(super) fn new(inner: S, plan: Plan) -> Self {
+        Self { inner, plan }
+    }
+}
+
+impl<S> Service<ModelRequest> for Hedge<S>
+where
+    S: Service<ModelRequest, Response = ModelResponse, Error: Into<BoxError>> + Clone,
+{
+    type Response = ModelResponse;
+    type Error = Error;
+    type Future = ResponseFuture<S>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        self.inner
+            .poll_ready(cx)
+            .map_err(|error| Error::from(error.into()))
+    }
+
+    fn call(&mut self, request: ModelRequest) -> Self::Future {
+        self.plan.budget.deposit();
+        let race = Arc::<Race>::default();
+        let may_hedge = is_repeatable(&request) && (self.plan.may_hedge)(&request);
+        let begun = Instant::now();
+        let due = may_hedge.then(|| begun + self.plan.delay.next());
+        let bill = Bill::open(request.extensions());
+        let site = CallSite::of(&request);
+        let first = self.inner.call(race.enter(request.clone(), FIRST));
+        ResponseFuture {
+            first: Some(first),
+            second: None,
+            sleep: None,
+            progress: Progress {
+                second: Some((self.inner.clone(), request)),
+                due,
+                plan: self.plan.clone(),
+                race,
+                bill: Some(bill),
+                site,
+                begun: [Some(begun), None],
+                running: 1,
+                cut: 0,
+                failed: None,
+            },
+        }
+    }
+}
+
+/// Returns whether a second call of the model does no harm.
+fn is_repeatable(request: &ModelRequest) -> bool {
+    let settings = request.settings();
+    let mut tools = settings.server_tools.iter();
+    // A kind that is newer than this crate may do anything.
+    let only_read = tools.all(|tool| {
+        matches!(
+            tool.kind,
+            ServerToolKind::WebSearch | ServerToolKind::WebFetch
+        )
+    });
+    // The tools of a provider can also be given as fields of its own, and nobody knows what they do.
+    let mut extra = settings.extra.keys();
+    only_read && !extra.any(|field| field.contains("tool") || field.contains("mcp"))
+}
+
+pin_project! {
+    /// The future of a [`Hedge`].
+    pub struct ResponseFuture<S>
+    where
+        S: Service<ModelRequest>,
+    {
+        #[pin]
+        first: Option<S::Future>,
+        #[pin]
+        second: Option<Oneshot<S, ModelRequest>>,
+        #[pin]
+        sleep: Option<Sleep>,
+        // Dropped after the attempts, which are then known to have ended.
+        progress: Progress<S>,
+    }
+}
+
+/// The progress of a call and of its attempts.
+struct Progress<S> {
+    /// The service and the request of the second attempt, until it starts.
+    second: Option<(S, ModelRequest)>,
+    /// When that is, if there is no output before.
+    due: Option<Instant>,
+    plan: Plan,
+    race: Arc<Race>,
+    /// `None` once the call has ended.
+    bill: Option<Bill>,
+    site: CallSite,
+    /// The times at which attempts have begun that have no output so far.
+    begun: [Option<Instant>; 2],
+    running: u32,
+    /// The attempts that were cut while the model may have worked for them.
+    cut: u32,
+    /// The error of an attempt that failed while the other went on.
+    failed: Option<Error>,
+}
+
+/// The numbers of the attempts.
+const FIRST: u8 = 1;
+const SECOND: u8 = 2;
+
+impl<S> Future for ResponseFuture<S>
+where
+    S: Service<ModelRequest, Response = ModelResponse, Error: Into<BoxError>> + Clone,
+{
+    type Output = Result<ModelResponse>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        let progress = this.progress;
+        if let Some(first) = this.first.as_mut().as_pin_mut() {
+            let polled = first.poll(cx);
+            progress.look(FIRST);
+            if let Poll::Ready(result) = polled {
+                this.first.set(None);
+                let result = result.map_err(|error| Error::from(error.into()));
+                if let Some(result) = progress.end(FIRST, result) {
+                    this.second.set(None);
+                    return Poll::Ready(progress.close(result));
+                }
+            } else if progress.race.winner() == Some(FIRST) {
+                // From here on it is the only one.
+                progress.due = None;
+                this.sleep.set(None);
+                if this.second.is_some() {
+                    this.second.set(None);
+                    progress.lose(SECOND);
+                }
+            }
+        }
+        // A call that is answered at once needs no timer.
+        if let Some(due) = progress.due.take() {
+            this.sleep.set(Some(sleep_until(due)));
+        }
+        if let Some(sleep) = this.sleep.as_mut().as_pin_mut()
+            && sleep.poll(cx).is_ready()
+        {
+            this.sleep.set(None);
+            this.second.set(progress.begin_second());
+        }
+        if let Some(second) = this.second.as_mut().as_pin_mut() {
+            let polled = second.poll(cx);
+            progress.look(SECOND);
+            if let Poll::Ready(result) = polled {
+                this.second.set(None);
+                let result = result.map_err(|error| Error::from(error.into()));
+                if let Some(result) = progress.end(SECOND, result) {
+                    this.first.set(None);
+                    return Poll::Ready(progress.close(result));
+                }
+            } else if progress.race.winner() == Some(SECOND) && this.first.is_some() {
+                this.first.set(None);
+                progress.lose(FIRST);
+            }
+        }
+        Poll::Pending
+    }
+}
+
+impl<S: Service<ModelRequest> + Clone> Progress<S> {
+    fn begin_second(&mut self) -> Option<Oneshot<S, ModelRequest>> {
+        let (service, request) = self.second.take()?;
+        if !self.plan.budget.withdraw() {
+            return None;
+        }
+        tracing::debug!(call = %self.site, "second attempt started");
+        self.begun[1] = Some(Instant::now());
+        self.running += 1;
+        Some(service.oneshot(self.race.enter(request, SECOND)))
+    }
+}
+
+impl<S> Progress<S> {
+    /// Notes the first output of an attempt.
+    fn look(&mut self, attempt: u8) {
+        if self.race.winner() == Some(attempt) {
+            self.observe(attempt);
+        }
+    }
+
+    fn observe(&mut self, attempt: u8) {
+        if let Some(begun) = self.begun[usize::from(attempt - 1)].take() {
+            self.plan.delay.observe(begun.elapsed());
+        }
+    }
+
+    /// Ends an attempt, and returns the result of the call if it is decided.
+    fn end(&mut self, attempt: u8, result: Result<ModelResponse>) -> Option<Result<ModelResponse>> {
+        self.running -= 1;
+        let error = match result {
+            Ok(response) => {
+                self.observe(attempt);
+                return Some(Ok(response));
+            }
+            Err(error) => error,
+        };
+        if budget::is_cut(&error) {
+            self.cut += 1;
+        }
+        // The time of a failure says nothing about that of an answer.
+        self.begun[usize::from(attempt - 1)] = None;
+        // An ending holds for the whole run. Behind its output, an attempt is the call.
+        if error.is_ending() || self.race.winner() == Some(attempt) {
+            return Some(Err(error));
+        }
+        if self.running > 0 {
+            self.failed = Some(error);
+            return None;
+        }
+        Some(Err(match self.failed.take() {
+            None => error,
+            Some(other) => {
+                let message = format!(
+                    "{} (both attempts failed; the other: {})",
+                    error.message(),
+                    other.message()
+                );
+                error.with_message(message)
+            }
+        }))
+    }
+
+    /// Notes that an attempt was dropped because the other has output.
+    fn lose(&mut self, attempt: u8) {
+        tracing::debug!(call = %self.site, attempt, "attempt dropped: the other has output");
+        self.observe(attempt);
+        self.running -= 1;
+        self.cut += 1;
+    }
+
+    /// Ends the call, after its attempts.
+    fn close(&mut self, result: Result<ModelResponse>) -> Result<ModelResponse> {
+        // The other one, if it was running.
+        self.observe(FIRST);
+        self.observe(SECOND);
+        let is_cut = result.as_ref().err().is_some_and(budget::is_cut);
+        self.charge(is_cut);
+        result
+    }
+
+    fn charge(&mut self, is_cut: bool) {
+        let cut = self.cut + self.running;
+        // A budget outside charges the call as one attempt, and knows of no other.
+        let charged_outside = u32::from(is_cut);
+        if let Some(bill) = self.bill.take() {
+            bill.charge_cut(cut.saturating_sub(charged_outside));
+        }
+    }
+}
+
+impl<S> Drop for Progress<S> {
+    fn drop(&mut self) {
+        // Of a call that was dropped. After its end there is no bill any more.
+        self.charge(true);
+    }
+}
+
+impl<S: Service<ModelRequest>> fmt::Debug for ResponseFuture<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResponseFuture")
+            .field("race", &self.progress.race)
+            .finish_non_exhaustive()
+    }
+}

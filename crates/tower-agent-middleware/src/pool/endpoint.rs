@@ -1,0 +1,84 @@
+use std::fmt;
+use std::future::{Ready, ready};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tower::Service;
+use tower::load::Load;
+
+use super::load::{Cost, Gauge};
+use crate::circuit_breaker::circuit::{Circuits, Key};
+use tower_agent::call::{BoxCallService, Request};
+use tower_agent::error::Error;
+
+/// One of the services of a pool, as tower's balancer sees it. A call takes it, and makes no call of
+/// the service yet.
+pub(super) struct Endpoint<R: Request> {
+    seat: Seat<R>,
+    circuits: Arc<Circuits>,
+}
+
+/// The endpoint that a call goes to.
+pub(super) struct Seat<R: Request> {
+    /// The name of the endpoint.
+    pub(super) key: Key,
+    pub(super) service: BoxCallService<R>,
+    pub(super) gauge: Arc<Gauge>,
+}
+
+impl<R: Request> Endpoint<R> {
+    pub(super) fn new(name: Arc<str>, service: BoxCallService<R>, circuits: Arc<Circuits>) -> Self {
+        let seat = Seat {
+            key: Some(name),
+            service,
+            gauge: Arc::new(Gauge::new()),
+        };
+        Self { seat, circuits }
+    }
+}
+
+impl<R: Request> Service<()> for Endpoint<R> {
+    type Response = Seat<R>;
+    type Error = Error;
+    type Future = Ready<Result<Seat<R>, Error>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        if self.circuits.is_open(&self.seat.key) {
+            // The balancer asks again at the next call, without a timer: nobody waits for this.
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, (): ()) -> Self::Future {
+        ready(Ok(self.seat.clone()))
+    }
+}
+
+impl<R: Request> Load for Endpoint<R> {
+    type Metric = Cost;
+
+    fn load(&self) -> Cost {
+        self.seat.gauge.cost()
+    }
+}
+
+impl<R: Request> Clone for Seat<R> {
+    fn clone(&self) -> Self {
+        Self {
+            key: self.key.clone(),
+            service: self.service.clone(),
+            gauge: self.gauge.clone(),
+        }
+    }
+}
+
+impl<R: Request> fmt::Debug for Endpoint<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Endpoint")
+            .field("name", &self.seat.key)
+            .field("gauge", &self.seat.gauge)
+            .finish_non_exhaustive()
+    }
+}

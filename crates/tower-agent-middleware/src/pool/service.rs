@@ -1,0 +1,276 @@
+use std::collections::HashSet;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use pin_project_lite::pin_project;
+use tower::Service;
+use tower::balance::p2c::Balance;
+use tower::discover::ServiceList;
+use tower::util::rng::{HasherRng, Rng};
+use tower::util::{Oneshot, ServiceExt};
+
+use super::endpoint::{Endpoint, Seat};
+use super::load::OpenCall;
+use crate::circuit_breaker::circuit::{Circuits, Permit, Settings};
+use crate::first_output::FirstOutput;
+use crate::lock::lock;
+use tower_agent::call::{BoxCallService, CallService, Request};
+use tower_agent::error::{CallSite, Error, ErrorKind, Result};
+
+/// Gives each call to the less busy of two endpoints. Clones share their endpoints.
+///
+/// It is always ready: a call waits for the endpoint that it is given to. See the [module](super).
+pub struct Pool<R: Request> {
+    shared: Arc<Shared<R>>,
+    settings: Settings,
+}
+
+type Balancer<R> = Balance<ServiceList<Vec<Endpoint<R>>>, ()>;
+
+struct Shared<R: Request> {
+    /// Polled and called under the lock, which no call holds while it waits.
+    balancer: Mutex<Balancer<R>>,
+    circuits: Arc<Circuits>,
+    /// The number of endpoints.
+    endpoints: usize,
+}
+
+impl<R: Request> Pool<R> {
+    /// Creates a pool of endpoints, each with a name for logs.
+    ///
+    /// Give endpoints of different types as [`BoxCallService`]s. Endpoints of one name are taken out
+    /// together, such as the models of one host. Without endpoints, every call fails with
+    /// [`InvalidRequest`](ErrorKind::InvalidRequest).
+    #[must_use]
+    pub fn new<N, S>(endpoints: impl IntoIterator<Item = (N, S)>) -> Self
+    where
+        N: Into<Arc<str>>,
+        S: CallService<R>,
+    {
+        Self::from_rng(endpoints, HasherRng::default())
+    }
+
+    /// Creates a pool with a source of random numbers of yours, for tests that need known values.
+    #[must_use]
+    pub fn from_rng<N, S>(
+        endpoints: impl IntoIterator<Item = (N, S)>,
+        rng: impl Rng + Send + Sync + 'static,
+    ) -> Self
+    where
+        N: Into<Arc<str>>,
+        S: CallService<R>,
+    {
+        let circuits = Arc::<Circuits>::default();
+        let mut names = HashSet::new();
+        let mut services = Vec::new();
+        for (name, service) in endpoints {
+            let name = name.into();
+            // A panic of one endpoint is a failure of it, and no other has to do with it.
+            let service = BoxCallService::catching_panics(service);
+            services.push(Endpoint::new(name.clone(), service, circuits.clone()));
+            names.insert(name);
+        }
+        let endpoints = services.len();
+        let balancer = Balance::from_rng(ServiceList::new::<()>(services), rng);
+        Self {
+            settings: Settings {
+                is_failure: Arc::new(|error| error.is_retryable() || error.kind().is_retryable()),
+                // One at least stays, even if it fails.
+                most_open: names.len().saturating_sub(1),
+                ..Settings::new(3, Duration::from_secs(10))
+            },
+            shared: Arc::new(Shared {
+                balancer: Mutex::new(balancer),
+                circuits,
+                endpoints,
+            }),
+        }
+    }
+
+    /// Sets the number of failures in a row after which an endpoint is taken out. Defaults to 3; at
+    /// least 1.
+    #[must_use]
+    pub fn failures(mut self, failures: u32) -> Self {
+        self.settings.failures = failures;
+        self
+    }
+
+    /// Sets the time after which one call tests an endpoint that was taken out. Defaults to 10 s. If
+    /// its last error has a longer [`retry_after`](Error::retry_after), that is used.
+    #[must_use]
+    pub fn pause(mut self, pause: Duration) -> Self {
+        self.settings.pause = pause;
+        self
+    }
+
+    /// Sets which errors are failures of an endpoint. Defaults to those that are
+    /// [retryable](Error::is_retryable) by themselves or by their kind, such as those of a provider that
+    /// refuses calls, or of a [circuit breaker](crate::circuit_breaker) around it. Never called for the
+    /// end of a run or a cancelled call.
+    #[must_use]
+    pub fn failure_if(
+        mut self,
+        predicate: impl Fn(&Error) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.settings.is_failure = Arc::new(predicate);
+        self
+    }
+
+    /// Returns the endpoint for the next call.
+    fn choose(&self) -> Option<(Seat<R>, Permit)> {
+        // Nothing here waits: an endpoint is ready unless it was taken out.
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut balancer = lock(&self.shared.balancer);
+        // A poll looks again at two of the endpoints that were taken out. One may fail just when it
+        // was chosen; as many tries as endpoints find the one that stays.
+        for _ in 0..=self.shared.endpoints {
+            if balancer.poll_ready(&mut cx).is_pending() {
+                continue;
+            }
+            let Some(Ok(seat)) = balancer.call(()).now_or_never() else {
+                continue;
+            };
+            let admitted = self.shared.circuits.admit(seat.key.clone(), &self.settings);
+            if let Ok(permit) = admitted {
+                return Some((seat, permit));
+            }
+        }
+        None
+    }
+}
+
+impl<R: Request> Service<R> for Pool<R> {
+    type Response = R::Response;
+    type Error = Error;
+    type Future = ResponseFuture<R>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: R) -> Self::Future {
+        let Some((seat, permit)) = self.choose() else {
+            let message = "not called: the pool has no endpoint";
+            let error = Error::new(ErrorKind::InvalidRequest, message);
+            return ResponseFuture {
+                state: State::Refused {
+                    error: Some(error.with_call(CallSite::of(&request))),
+                },
+            };
+        };
+        tracing::debug!(call = %CallSite::of(&request), endpoint = seat.key.as_deref(), "endpoint chosen");
+        ResponseFuture {
+            state: State::Called {
+                open: Some(seat.gauge.begin()),
+                permit: Some(permit),
+                first_output: FirstOutput::of(&request),
+                future: seat.service.oneshot(request),
+            },
+        }
+    }
+}
+
+impl<R: Request> Clone for Pool<R> {
+    fn clone(&self) -> Self {
+        Self {
+            shared: self.shared.clone(),
+            settings: self.settings.clone(),
+        }
+    }
+}
+
+impl<R: Request> fmt::Debug for Pool<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool")
+            .field("endpoints", &self.shared.endpoints)
+            .field("settings", &self.settings)
+            .finish()
+    }
+}
+
+pin_project! {
+    /// The future of a [`Pool`].
+    pub struct ResponseFuture<R>
+    where
+        R: Request,
+    {
+        #[pin]
+        state: State<R>,
+    }
+}
+
+pin_project! {
+    #[project = StateProjection]
+    enum State<R>
+    where
+        R: Request,
+    {
+        Called {
+            #[pin]
+            future: Oneshot<BoxCallService<R>, R>,
+            first_output: FirstOutput<R>,
+            open: Option<OpenCall>,
+            permit: Option<Permit>,
+        },
+        Refused {
+            error: Option<Error>,
+        },
+    }
+}
+
+impl<R: Request> Future for ResponseFuture<R> {
+    type Output = Result<R::Response>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.project().state.project() {
+            StateProjection::Refused { error } => match error.take() {
+                Some(error) => Poll::Ready(Err(error)),
+                None => Poll::Pending,
+            },
+            StateProjection::Called {
+                future,
+                first_output,
+                open,
+                permit,
+            } => {
+                let polled = future.poll(cx);
+                if first_output.is_seen()
+                    && let Some(open) = open
+                {
+                    open.answered();
+                }
+                let result = ready!(polled);
+                if let (Some(open), Some(permit)) = (open.take(), permit.take()) {
+                    end(open, permit, result.as_ref().err());
+                }
+                Poll::Ready(result)
+            }
+        }
+    }
+}
+
+/// Ends a call that has a response or an error.
+fn end(mut open: OpenCall, permit: Permit, error: Option<&Error>) {
+    match error {
+        None => {
+            permit.succeed();
+            open.answered();
+        }
+        Some(error) => {
+            if permit.fail(error) {
+                open.failed();
+            }
+        }
+    }
+}
+
+impl<R: Request> fmt::Debug for ResponseFuture<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResponseFuture").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,92 @@
+//! Models and counts of tokens of Anthropic.
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::protocol::Messages;
+use crate::json;
+use crate::json::lenient::{count, or_default};
+use crate::operations::{CountTokens, ListModels, ListedModel, ModelList, TokenCount};
+use crate::protocol::{Call, Fault, Operation, OperationCall, Protocol, escaped};
+use tower_agent::error::Result;
+use tower_agent::message::Metadata;
+
+/// The fields of a request that a count accepts.
+const COUNTED: [&str; 8] = [
+    "messages",
+    "model",
+    "system",
+    "tools",
+    "tool_choice",
+    "thinking",
+    "output_config",
+    "mcp_servers",
+];
+
+impl Operation<CountTokens> for Messages {
+    fn operation(&self, request: &CountTokens, model: Option<&str>) -> Result<OperationCall> {
+        let call = Call::new(request.request()).with_model(model);
+        let mut body = Vec::new();
+        self.encode(&call, &mut body)?;
+        let mut body: Map<String, Value> = serde_json::from_slice(&body)?;
+        body.retain(|name, _| COUNTED.contains(&&**name));
+        let body = serde_json::to_vec(&body)?;
+        Ok(OperationCall::post("/messages/count_tokens", body))
+    }
+
+    fn result(
+        &self,
+        _: &CountTokens,
+        body: &[u8],
+        metadata: Metadata,
+    ) -> Result<TokenCount, Fault> {
+        let answer: MessagesCount = json::read(body, "the response")?;
+        let Some(tokens) = answer.input_tokens else {
+            let missing = || Fault::protocol("the response has no count");
+            return Err(self.fault(body).unwrap_or_else(missing));
+        };
+        Ok(TokenCount::new(tokens, metadata))
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct MessagesCount {
+    #[serde(deserialize_with = "count")]
+    input_tokens: Option<u64>,
+}
+
+impl Operation<ListModels> for Messages {
+    fn operation(&self, request: &ListModels, _: Option<&str>) -> Result<OperationCall> {
+        let mut path = String::from("/models?limit=1000");
+        if let Some(page) = &request.page {
+            path.push_str("&after_id=");
+            path.push_str(&escaped(page));
+        }
+        Ok(OperationCall::get(path))
+    }
+
+    fn result(&self, _: &ListModels, body: &[u8], metadata: Metadata) -> Result<ModelList, Fault> {
+        let answer: AnthropicModels = json::read(body, "the response")?;
+        let Some(all) = answer.data else {
+            let missing = || Fault::protocol("the response has no models");
+            return Err(self.fault(body).unwrap_or_else(missing));
+        };
+        let models = all.into_iter().filter_map(|fields| {
+            let id = fields.get("id")?.as_str()?.to_owned();
+            Some(ListedModel::new(id, fields))
+        });
+        let next = answer.last_id.filter(|_| answer.has_more);
+        Ok(ModelList::new(models.collect(), next, metadata))
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct AnthropicModels {
+    data: Option<Vec<Map<String, Value>>>,
+    #[serde(deserialize_with = "or_default")]
+    has_more: bool,
+    #[serde(deserialize_with = "or_default")]
+    last_id: Option<String>,
+}

@@ -1,0 +1,175 @@
+//! Embeddings, models and counts of tokens of Gemini.
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::model_name;
+use super::protocol::GenerateContent;
+use crate::json::lenient::{count, object_or_default, or_default};
+use crate::json::{self, Object};
+use crate::operations::{
+    CountTokens, EmbedRequest, EmbedResponse, ListModels, ListedModel, ModelList, TokenCount,
+    check_embed, embeddings_of,
+};
+use crate::protocol::{Call, Fault, Operation, OperationCall, Protocol, escaped};
+use tower_agent::error::{Error, ErrorKind, Result};
+use tower_agent::message::Metadata;
+
+impl Operation<EmbedRequest> for GenerateContent {
+    fn operation(&self, request: &EmbedRequest, model: Option<&str>) -> Result<OperationCall> {
+        check_embed(request)?;
+        let Some(model) = request.model.as_deref().or(model) else {
+            let message = "no model name: set it on the client or in the request";
+            return Err(Error::new(ErrorKind::InvalidRequest, message));
+        };
+        let path = model_name::path(model)?;
+        // The resource name, which each of the requests repeats.
+        let name = path.trim_start_matches('/');
+        let mut body = Vec::new();
+        let mut json = Object::new(&mut body);
+        json.array("requests", |items| {
+            for text in &*request.input {
+                items.item_with(|out| {
+                    let mut json = Object::with_extra(out, &request.extra);
+                    json.field("model", name)?;
+                    json.field("content", EmbeddedContent::new(text))?;
+                    json.optional("outputDimensionality", request.dimensions)?;
+                    json.end()
+                })?;
+            }
+            Ok(())
+        })?;
+        json.end()?;
+        Ok(OperationCall::post(
+            format!("{path}:batchEmbedContents"),
+            body,
+        ))
+    }
+
+    fn result(
+        &self,
+        request: &EmbedRequest,
+        body: &[u8],
+        metadata: Metadata,
+    ) -> Result<EmbedResponse, Fault> {
+        let answer: GeminiEmbeddings = json::read(body, "the response")?;
+        let Some(embeddings) = answer.embeddings else {
+            let missing = || Fault::protocol("the response has no embeddings");
+            return Err(self.fault(body).unwrap_or_else(missing));
+        };
+        let embeddings = embeddings.into_iter().map(|embedding| embedding.values);
+        let tokens = answer.usage_metadata.prompt_token_count;
+        embeddings_of(request, embeddings.collect(), tokens, metadata)
+    }
+}
+
+#[derive(serde::Serialize)]
+struct EmbeddedContent<'a> {
+    parts: [TextPart<'a>; 1],
+}
+
+#[derive(serde::Serialize)]
+struct TextPart<'a> {
+    text: &'a str,
+}
+
+impl<'a> EmbeddedContent<'a> {
+    fn new(text: &'a str) -> Self {
+        Self {
+            parts: [TextPart { text }],
+        }
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct GeminiEmbeddings {
+    embeddings: Option<Vec<GeminiEmbedding>>,
+    #[serde(deserialize_with = "object_or_default")]
+    usage_metadata: GeminiEmbeddingUsage,
+}
+
+#[derive(Deserialize)]
+struct GeminiEmbedding {
+    values: Vec<f32>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct GeminiEmbeddingUsage {
+    #[serde(deserialize_with = "count")]
+    prompt_token_count: u64,
+}
+
+impl Operation<ListModels> for GenerateContent {
+    fn operation(&self, request: &ListModels, _: Option<&str>) -> Result<OperationCall> {
+        let mut path = String::from("/models?pageSize=1000");
+        if let Some(page) = &request.page {
+            path.push_str("&pageToken=");
+            path.push_str(&escaped(page));
+        }
+        Ok(OperationCall::get(path))
+    }
+
+    fn result(&self, _: &ListModels, body: &[u8], metadata: Metadata) -> Result<ModelList, Fault> {
+        let answer: GeminiModels = json::read(body, "the response")?;
+        let Some(all) = answer.models else {
+            let missing = || Fault::protocol("the response has no models");
+            return Err(self.fault(body).unwrap_or_else(missing));
+        };
+        let models = all.into_iter().filter_map(|fields| {
+            let name = fields.get("name")?.as_str()?;
+            // The name by which a model is called has no folder.
+            let id = name.strip_prefix("models/").unwrap_or(name).to_owned();
+            Some(ListedModel::new(id, fields))
+        });
+        let next = answer.next_page_token.filter(|page| !page.is_empty());
+        Ok(ModelList::new(models.collect(), next, metadata))
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct GeminiModels {
+    models: Option<Vec<Map<String, Value>>>,
+    #[serde(deserialize_with = "or_default")]
+    next_page_token: Option<String>,
+}
+
+impl Operation<CountTokens> for GenerateContent {
+    fn operation(&self, request: &CountTokens, model: Option<&str>) -> Result<OperationCall> {
+        let call = Call::new(request.request()).with_model(model);
+        let path = model_name::path(call.require_model()?)?;
+        let name = path.trim_start_matches('/').to_owned();
+        let mut prompt = Vec::new();
+        self.encode(&call, &mut prompt)?;
+        let mut prompt: Map<String, Value> = serde_json::from_slice(&prompt)?;
+        prompt.insert("model".into(), name.into());
+        let mut body = Vec::new();
+        let mut json = Object::new(&mut body);
+        json.field("generateContentRequest", prompt)?;
+        json.end()?;
+        Ok(OperationCall::post(format!("{path}:countTokens"), body))
+    }
+
+    fn result(
+        &self,
+        _: &CountTokens,
+        body: &[u8],
+        metadata: Metadata,
+    ) -> Result<TokenCount, Fault> {
+        let answer: GeminiCount = json::read(body, "the response")?;
+        let Some(tokens) = answer.total_tokens else {
+            let missing = || Fault::protocol("the response has no count");
+            return Err(self.fault(body).unwrap_or_else(missing));
+        };
+        Ok(TokenCount::new(tokens, metadata))
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct GeminiCount {
+    #[serde(deserialize_with = "count")]
+    total_tokens: Option<u64>,
+}

@@ -1,0 +1,103 @@
+//! Embeddings and models, as OpenAI and the servers that speak its protocol have them.
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::chat::Chat;
+use crate::json::lenient::{count, object_or_default, or_default};
+use crate::json::{self, Object};
+use crate::operations::{
+    EmbedRequest, EmbedResponse, ListModels, ListedModel, ModelList, check_embed, embeddings_of,
+};
+use crate::protocol::{Fault, Operation, OperationCall};
+use tower_agent::error::Result;
+use tower_agent::message::Metadata;
+
+impl Operation<EmbedRequest> for Chat {
+    fn operation(&self, request: &EmbedRequest, model: Option<&str>) -> Result<OperationCall> {
+        check_embed(request)?;
+        let mut body = Vec::new();
+        let mut json = Object::with_extra(&mut body, &request.extra);
+        json.field("input", &*request.input)?;
+        json.optional("model", request.model.as_deref().or(model))?;
+        json.optional("dimensions", request.dimensions)?;
+        json.field("encoding_format", "float")?;
+        json.end()?;
+        Ok(OperationCall::post("/embeddings", body))
+    }
+
+    fn result(
+        &self,
+        request: &EmbedRequest,
+        body: &[u8],
+        metadata: Metadata,
+    ) -> Result<EmbedResponse, Fault> {
+        let mut answer: OpenAiEmbeddings = json::read(body, "the response")?;
+        let Some(mut data) = answer.data.take() else {
+            let missing = || Fault::protocol("the response has no embeddings");
+            return Err(Fault::from_json(body).unwrap_or_else(missing));
+        };
+        // They may come in any order; without an index, in that of the texts.
+        data.sort_by_key(|embedding| embedding.index);
+        let embeddings = data.into_iter().map(|embedding| embedding.embedding);
+        let metadata = match answer.model {
+            Some(model) => metadata.with_model(model),
+            None => metadata,
+        };
+        let tokens = answer.usage.prompt_tokens;
+        embeddings_of(request, embeddings.collect(), tokens, metadata)
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct OpenAiEmbeddings {
+    data: Option<Vec<OpenAiEmbedding>>,
+    #[serde(deserialize_with = "or_default")]
+    model: Option<String>,
+    #[serde(deserialize_with = "object_or_default")]
+    usage: OpenAiEmbeddingUsage,
+}
+
+#[derive(Deserialize)]
+struct OpenAiEmbedding {
+    #[serde(default, deserialize_with = "or_default")]
+    index: Option<u64>,
+    embedding: Vec<f32>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct OpenAiEmbeddingUsage {
+    #[serde(deserialize_with = "count")]
+    prompt_tokens: u64,
+}
+
+impl Operation<ListModels> for Chat {
+    fn operation(&self, _: &ListModels, _: Option<&str>) -> Result<OperationCall> {
+        Ok(OperationCall::get("/models"))
+    }
+
+    fn result(&self, _: &ListModels, body: &[u8], metadata: Metadata) -> Result<ModelList, Fault> {
+        // Some servers send the list without an object around it.
+        let all: Option<Vec<Map<String, Value>>> = match serde_json::from_slice(body) {
+            Ok(list) => Some(list),
+            Err(_) => json::read::<OpenAiModels>(body, "the response")?.data,
+        };
+        let Some(all) = all else {
+            let missing = || Fault::protocol("the response has no models");
+            return Err(Fault::from_json(body).unwrap_or_else(missing));
+        };
+        let models = all.into_iter().filter_map(|fields| {
+            let id = fields.get("id")?.as_str()?.to_owned();
+            Some(ListedModel::new(id, fields))
+        });
+        Ok(ModelList::new(models.collect(), None, metadata))
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct OpenAiModels {
+    data: Option<Vec<Map<String, Value>>>,
+}

@@ -1,0 +1,46 @@
+/// The names that LiteLLM's table of prices has for the providers with these domains.
+const PROVIDERS: [(&str, &str); 26] = [
+    ("openai.com", "openai"),
+    ("openai.azure.com", "azure"),
+    ("cognitiveservices.azure.com", "azure"),
+    ("services.ai.azure.com", "azure_ai"),
+    ("anthropic.com", "anthropic"),
+    ("generativelanguage.googleapis.com", "gemini"),
+    ("openrouter.ai", "openrouter"),
+    ("ai-gateway.vercel.sh", "vercel_ai_gateway"),
+    ("deepseek.com", "deepseek"),
+    ("x.ai", "xai"),
+    ("mistral.ai", "mistral"),
+    ("groq.com", "groq"),
+    ("perplexity.ai", "perplexity"),
+    ("together.xyz", "together_ai"),
+    ("together.ai", "together_ai"),
+    ("fireworks.ai", "fireworks_ai"),
+    ("cerebras.ai", "cerebras"),
+    ("z.ai", "zai"),
+    ("bigmodel.cn", "zai"),
+    ("moonshot.ai", "moonshot"),
+    ("moonshot.cn", "moonshot"),
+    ("snowflakecomputing.com", "snowflake"),
+    ("huggingface.co", "huggingface"),
+    ("models.github.ai", "github"),
+    ("models.inference.ai.azure.com", "github"),
+    ("ollama.com", "ollama"),
+];
+
+/// Returns the name of the provider that a host belongs to, if it is known.
+pub(crate) fn provider_name(host: &str) -> Option<&'static str> {
+    let mut providers = PROVIDERS.iter();
+    let found = providers.find(|(domain, _)| is_under(domain, host));
+    found.map(|(_, name)| *name)
+}
+
+/// Returns whether a host is that of a domain, or one under it. An empty domain has every host.
+pub(crate) fn is_under(domain: &str, host: &str) -> bool {
+    let Some(start) = host.len().checked_sub(domain.len()) else {
+        return false;
+    };
+    // The end of another name is no domain: `notz.ai` is not `z.ai`.
+    let is_whole = domain.is_empty() || start == 0 || host.as_bytes()[start - 1] == b'.';
+    is_whole && host.as_bytes()[start..].eq_ignore_ascii_case(domain.as_bytes())
+}

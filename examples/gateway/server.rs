@@ -1,0 +1,205 @@
+//! The server: who may call, one call, and its answer as a whole or as a stream.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::task::Poll;
+
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::extract::rejection::JsonRejection;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::serve::{Listener, ListenerExt};
+use axum::{Json, Router};
+use futures::future::{BoxFuture, FutureExt};
+use futures::stream::{self, Stream, StreamExt};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tower::ServiceExt;
+use tower_agent::model::BoxModel;
+use tower_agent::stream::EventStream;
+use tower_agent::{AgentRequest, Error, ErrorKind, ModelRequest, ModelResponse, Request, Result};
+use tower_agent_middleware::rate_limit::Exhausted;
+
+use crate::protocol::{ChatRequest, Chunks, completion};
+use crate::stack::Tenant;
+use crate::telemetry::Telemetry;
+
+/// The events that may wait for a client.
+const CAPACITY: usize = 16;
+
+#[derive(Clone)]
+struct Gateway {
+    model: BoxModel,
+    keys: Arc<Vec<String>>,
+    telemetry: Telemetry,
+}
+
+pub(crate) fn app(model: BoxModel, keys: Vec<String>, telemetry: Telemetry) -> Router {
+    let gateway = Gateway {
+        model,
+        keys: Arc::new(keys),
+        telemetry,
+    };
+    Router::new()
+        .route("/v1/chat/completions", post(chat))
+        .route("/metrics", get(metrics))
+        .with_state(gateway)
+}
+
+/// Sends each piece of a stream as it comes. The kernel would wait for the client to confirm the piece
+/// before, which takes 40 ms.
+pub(crate) fn at_once(listener: TcpListener) -> impl Listener<Addr = SocketAddr> {
+    listener.tap_io(|connection| {
+        if let Err(error) = connection.set_nodelay(true) {
+            eprintln!("pieces may be late: {error}");
+        }
+    })
+}
+
+async fn metrics(State(gateway): State<Gateway>) -> String {
+    gateway.telemetry.text()
+}
+
+async fn chat(
+    State(gateway): State<Gateway>,
+    headers: HeaderMap,
+    request: Result<Json<ChatRequest>, JsonRejection>,
+) -> Response {
+    let Some(tenant) = gateway.tenant(&headers) else {
+        return problem(StatusCode::UNAUTHORIZED, "unknown key");
+    };
+    let request = match request {
+        Ok(Json(request)) => request,
+        Err(rejection) => return problem(rejection.status(), &rejection.body_text()),
+    };
+    match gateway.answer(tenant, request).await {
+        Ok(response) => response,
+        Err(error) => failure(&error),
+    }
+}
+
+impl Gateway {
+    /// Returns the tenant that a key belongs to: here each has one, and is named by it.
+    fn tenant(&self, headers: &HeaderMap) -> Option<String> {
+        let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+        let key = value.strip_prefix("Bearer ")?;
+        let mut keys = self.keys.iter();
+        keys.find(|known| *known == key).cloned()
+    }
+
+    async fn answer(&self, tenant: String, request: ChatRequest) -> Result<Response> {
+        // A run of its own for each call, with its tenant.
+        let run = AgentRequest::conversation([]).with_extension(Tenant(tenant));
+        let run = run.context().clone();
+        let is_stream = request.stream;
+        let chunks = Chunks::new(run.run_id(), &request);
+        let request = ModelRequest::try_from(request)?.with_context(run.clone());
+        if !is_stream {
+            let response = self.model.clone().oneshot(request).await?;
+            return Ok(Json(completion(run.run_id(), &response)).into_response());
+        }
+        let (sink, events) = tower_agent::stream::channel(CAPACITY);
+        let call = self.model.clone().oneshot(request.with_delta_sender(sink));
+        let mut body = Box::pin(body(call.boxed(), events, chunks));
+        // Nothing is sent before the first piece: until then a failure has a status of its own.
+        let first = body.next().await.transpose()?.unwrap_or_default();
+        let first = stream::iter([Ok(first)]);
+        let body = first.chain(body).map(|piece| {
+            // A client has read a part of the answer: it is told in the stream.
+            Ok::<_, Infallible>(piece.unwrap_or_else(|error| line(&described(&error))))
+        });
+        let headers = [(header::CONTENT_TYPE, "text/event-stream")];
+        Ok((headers, Body::from_stream(body)).into_response())
+    }
+}
+
+/// Returns the body of a streamed answer. It drives the call, so a client that goes away ends it, and
+/// one that does not read holds it up.
+fn body(
+    call: BoxFuture<'static, Result<ModelResponse>>,
+    mut events: EventStream,
+    mut chunks: Chunks,
+) -> impl Stream<Item = Result<Bytes>> {
+    let mut call = Some(call);
+    let mut response = None;
+    stream::poll_fn(move |cx| {
+        if let Some(running) = &mut call
+            && let Poll::Ready(result) = running.poll_unpin(cx)
+        {
+            // Drops the sink as well, so that the events end.
+            call = None;
+            match result {
+                Ok(complete) => response = Some(complete),
+                Err(error) => return Poll::Ready(Some(Err(error))),
+            }
+        }
+        // All deltas before the end, which are complete once the events have ended.
+        loop {
+            match events.poll_next_unpin(cx) {
+                Poll::Ready(Some(event)) => {
+                    if let Some(chunk) = chunks.of(&event.kind) {
+                        return Poll::Ready(Some(Ok(line(&chunk))));
+                    }
+                }
+                Poll::Ready(None) => {
+                    let end = response.take().map(|response| {
+                        let mut end = String::new();
+                        for chunk in chunks.end(&response) {
+                            end += &format!("data: {chunk}\n\n");
+                        }
+                        Ok(Bytes::from(end + "data: [DONE]\n\n"))
+                    });
+                    return Poll::Ready(end);
+                }
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    })
+}
+
+fn line(chunk: &Value) -> Bytes {
+    format!("data: {chunk}\n\n").into()
+}
+
+fn problem(status: StatusCode, message: &str) -> Response {
+    let body = json!({ "error": { "message": message, "type": "invalid_request_error" } });
+    (status, Json(body)).into_response()
+}
+
+/// Returns the answer to a call that has failed.
+fn failure(error: &Error) -> Response {
+    let status = match error.kind() {
+        ErrorKind::InvalidRequest | ErrorKind::ContextLength => StatusCode::BAD_REQUEST,
+        ErrorKind::RateLimited => StatusCode::TOO_MANY_REQUESTS,
+        // The tenant's own limit.
+        ErrorKind::Overloaded if error.downcast_ref::<Exhausted>().is_some() => {
+            StatusCode::TOO_MANY_REQUESTS
+        }
+        ErrorKind::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
+        ErrorKind::Timeout => StatusCode::GATEWAY_TIMEOUT,
+        _ => StatusCode::BAD_GATEWAY,
+    };
+    let mut response = (status, Json(described(error))).into_response();
+    if let Some(wait) = error.retry_after() {
+        let seconds = wait.as_secs_f64().ceil() as u64;
+        let headers = response.headers_mut();
+        headers.insert(header::RETRY_AFTER, seconds.into());
+    }
+    response
+}
+
+fn described(error: &Error) -> Value {
+    let kind = error.kind().to_string();
+    // The text of a provider may name its account: it is for the log.
+    let message = match error.kind() {
+        ErrorKind::InvalidRequest | ErrorKind::ContextLength | ErrorKind::Overloaded => {
+            error.message().to_owned()
+        }
+        _ => format!("the provider failed: {kind}"),
+    };
+    eprintln!("{error}");
+    json!({ "error": { "message": message, "type": kind } })
+}

@@ -1,0 +1,64 @@
+//! The ids of a conversation's messages.
+
+use std::sync::Arc;
+
+use crate::message::{MessageId, Messages, Role};
+
+/// Mints the ids of the conversation's messages.
+#[derive(Debug, Default)]
+pub(super) struct IdMint {
+    /// The part that they share. `None` until an agent opens the conversation.
+    pub(super) prefix: Option<Arc<str>>,
+    /// The number of the next one. It only grows, also in later runs of the conversation: an id
+    /// that was discarded is not used again.
+    pub(super) next: u32,
+}
+
+impl IdMint {
+    pub(super) fn mint(&mut self) -> MessageId {
+        let number = self.next;
+        self.next = self.next.saturating_add(1);
+        // A conversation that no agent has opened is in no stream and in no store.
+        let prefix = self.prefix.get_or_insert_with(|| Arc::from("draft"));
+        MessageId::minted(prefix, number)
+    }
+
+    /// Gives an id to each message of the request that opens the conversation for the first time.
+    pub(super) fn open(&mut self, request: &mut Messages) {
+        let is_first = self.next == 0;
+        if is_first {
+            self.pass_over(request);
+        }
+        self.identify(request);
+        if is_first {
+            // The number of the first response does not depend on who has named the messages
+            // before it. A conversation that is resumed goes on where it was.
+            let length = u32::try_from(request.len()).unwrap_or(u32::MAX);
+            self.next = self.next.max(length);
+        }
+    }
+
+    /// Passes over the numbers of these messages, of a conversation whose next number is unknown.
+    fn pass_over(&mut self, messages: &Messages) {
+        for message in messages {
+            // A client chooses the ids of its own messages, and no calls hang on those.
+            if message.role() == Role::Assistant
+                && let Some(number) = message.id().and_then(MessageId::number)
+            {
+                self.next = self.next.max(number.saturating_add(1));
+            }
+        }
+    }
+
+    /// Gives an id to each message that has none.
+    pub(super) fn identify(&mut self, messages: &mut Messages) {
+        for index in 0..messages.len() {
+            if messages[index].id().is_none() {
+                let id = self.mint();
+                if let Some(message) = messages.get_mut(index) {
+                    message.set_id(id);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Observers: a bounded queue beside the run, for somebody who only watches.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+
+use futures_util::Stream;
+
+use super::event::Event;
+use crate::lock::lock;
+
+/// Tells somebody else what happens in runs, streamed or not; created by [`observer`].
+///
+/// Give it to an agent with a [`Bundle`](crate::callback::Bundle::observer). Clones tell the same
+/// [`Observations`].
+#[derive(Clone)]
+pub struct Observer(Arc<Sender>);
+
+/// What happens in the runs of the agents that have the [`Observer`], as a stream of [`Observation`]s.
+///
+/// It ends when every clone of the observer is dropped. Once it is dropped itself, runs tell nothing.
+pub struct Observations(Arc<Queue>);
+
+/// An event, and the run in which it happened.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Observation {
+    /// The run's id.
+    pub run: Arc<str>,
+    /// The event. Its number counts what the run has told its observers: where one is missing, it was told to
+    /// others alone, or [dropped](Observations::dropped).
+    pub event: Event,
+}
+
+/// Creates an observer of runs, and the stream of what it observes.
+///
+/// At most `capacity` events wait to be read. A run never waits for the reader: an event for which there is
+/// no room is dropped, and [counted](Observations::dropped). The reader's code runs in the reader's task,
+/// where it cannot delay a run or fail it.
+///
+/// An observer is told of agents, turns, results of tools, decisions of callbacks, attempts that failed,
+/// tokens and [custom events](crate::RunContext::emit), in every agent of the tree. It is not told of
+/// deltas, messages or state, and not of the start and the end of a stream: a run starts and ends with
+/// the agent that has no [caller](super::Invocation::caller).
+///
+/// ```
+/// use futures::StreamExt;
+/// use tower_agent::callback::Bundle;
+/// use tower_agent::stream::{self, EventKind};
+/// use tower_agent::testing::{ScriptedModel, Turn};
+/// use tower_agent::{Agent, BoxError};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), BoxError> {
+/// let (observer, mut observations) = stream::observer(1024);
+/// let agent = Agent::builder(ScriptedModel::new([Turn::from_text("It rains.")]))
+///     .global_callbacks(Bundle::new().observer(observer))
+///     .build()?;
+///
+/// agent.run("How is the weather?").await?;
+/// let first = observations.next().await.unwrap();
+/// assert_eq!(first.event.number, 0);
+/// assert!(matches!(first.event.kind, EventKind::AgentStarted));
+/// # Ok(())
+/// # }
+/// ```
+#[must_use]
+pub fn observer(capacity: usize) -> (Observer, Observations) {
+    let queue = Arc::new(Queue {
+        capacity: capacity.max(1),
+        state: Mutex::default(),
+        dropped: AtomicU64::new(0),
+        is_closed: AtomicBool::new(false),
+    });
+    let sender = Arc::new(Sender(queue.clone()));
+    (Observer(sender), Observations(queue))
+}
+
+/// What all clones of an observer share.
+struct Sender(Arc<Queue>);
+
+/// The queue between the runs and the reader.
+struct Queue {
+    capacity: usize,
+    state: Mutex<QueueState>,
+    dropped: AtomicU64,
+    /// The reader has gone.
+    is_closed: AtomicBool,
+}
+
+#[derive(Default)]
+struct QueueState {
+    events: VecDeque<Observation>,
+    reader: Option<Waker>,
+    /// Every observer has gone.
+    is_over: bool,
+}
+
+impl Observer {
+    /// Returns whether somebody reads what this is told.
+    pub(crate) fn is_read(&self) -> bool {
+        !self.0.0.is_closed.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether both tell the same reader.
+    pub(crate) fn is_clone_of(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Adds an event if there is room for it. Never waits.
+    pub(super) fn tell(&self, observation: Observation) {
+        let queue = &*self.0.0;
+        let mut state = lock(&queue.state);
+        if !self.is_read() || state.events.len() >= queue.capacity {
+            drop(state);
+            queue.dropped.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        state.events.push_back(observation);
+        let reader = state.reader.take();
+        // Woken without the lock: a waker may run the reader at once, which takes it.
+        drop(state);
+        if let Some(reader) = reader {
+            reader.wake();
+        }
+    }
+}
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        let mut state = lock(&self.0.state);
+        state.is_over = true;
+        let reader = state.reader.take();
+        drop(state);
+        if let Some(reader) = reader {
+            reader.wake();
+        }
+    }
+}
+
+impl Observations {
+    /// Returns the number of events that were dropped because the queue was full.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.0.dropped.load(Ordering::Relaxed)
+    }
+}
+
+impl Stream for Observations {
+    type Item = Observation;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Observation>> {
+        let mut state = lock(&self.0.state);
+        let mut earlier = None;
+        let poll = match state.events.pop_front() {
+            None if !state.is_over => {
+                earlier = state.reader.replace(cx.waker().clone());
+                Poll::Pending
+            }
+            next => Poll::Ready(next),
+        };
+        drop(state);
+        // Dropping a waker may drop its task, which may own an observer of this stream.
+        drop(earlier);
+        poll
+    }
+}
+
+impl Drop for Observations {
+    fn drop(&mut self) {
+        self.0.is_closed.store(true, Ordering::Relaxed);
+        let events = std::mem::take(&mut lock(&self.0.state).events);
+        // Without the lock: an event may own values with a `Drop` of their own.
+        drop(events);
+    }
+}
+
+impl fmt::Debug for Observer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Observer")
+            .field("is_read", &self.is_read())
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Observations {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Observations")
+            .field("dropped", &self.dropped())
+            .finish_non_exhaustive()
+    }
+}
