@@ -4,13 +4,10 @@ use std::sync::Arc;
 use tower_layer::Layer;
 
 use super::controller::Settings;
-use super::limits::Limits;
+use super::limits::{KeyOf, Limits};
 use super::service::AdaptiveConcurrency;
 use tower_agent::RunContext;
 use tower_agent::error::Result;
-
-/// Returns a key of a run, such as its user.
-pub(super) type KeyOf = Arc<dyn Fn(&RunContext) -> Result<String> + Send + Sync>;
 
 /// Limits how many calls run at a time, by how the provider bears them; [`AdaptiveConcurrency`] is the
 /// service. Clones share their limits.

@@ -10,8 +10,7 @@ use pin_project_lite::pin_project;
 use tower::Service;
 
 use super::controller::Settings;
-use super::layer::KeyOf;
-use super::limits::{Limits, OpenCall};
+use super::limits::{KeyOf, Limits, OpenCall};
 use tower_agent::call::Request;
 use tower_agent::error::{BoxError, CallSite, Error, Result};
 

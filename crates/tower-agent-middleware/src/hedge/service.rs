@@ -9,7 +9,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use tower::Service;
 use tower::util::{Oneshot, ServiceExt};
 
-use super::layer::Plan;
+use super::plan::Plan;
 use super::race::Race;
 use crate::budget::{self, Bill};
 use tower_agent::error::{BoxError, CallSite, Error, Result};
