@@ -30,15 +30,41 @@ pub(super) struct Reading {
     sent: Arc<Mutex<Option<Sum>>>,
 }
 
+/// The messages that an agent's model was sent in its last call, and their label: those of the next call are
+/// usually the same and more.
+struct Known {
+    messages: Messages,
+    sum: Sum,
+}
+
+impl Known {
+    /// Returns whether these messages begin with the known ones.
+    fn begins(&self, messages: &Messages) -> bool {
+        let is_same = |(one, other): (&Message, &Message)| one.id() == other.id() && one == other;
+        self.messages.len() <= messages.len() && self.messages.iter().zip(messages).all(is_same)
+    }
+}
+
 impl Reading {
     fn of(guard: &Arc<Settings>, request: &ModelRequest) -> Self {
         let context = request.context();
+        let key = format!("{KEY} read {}", context.step_path());
+        let known = context.values().get::<Known>(&key).ok().flatten();
+        let known = known.filter(|known| known.begins(request.messages()));
         let asked = Asked::of(context);
         let book = Book::of(context);
-        let mut sum = Sum::of(asked.base.clone());
-        for message in request.messages() {
+        let (mut sum, begin) = match known {
+            Some(known) => (known.sum.clone(), known.messages.len()),
+            None => (Sum::of(asked.base.clone()), 0),
+        };
+        for message in request.messages().range(begin) {
             sum.add(&label_of(&book, &asked, message));
         }
+        let known = Known {
+            messages: request.messages().clone(),
+            sum: sum.clone(),
+        };
+        context.values().set(key, known);
         Self {
             guard: guard.clone(),
             messages: request.messages().clone(),
@@ -211,6 +237,15 @@ impl Callback<ModelRequest> for Outside {
         let Some(Place::Message(id)) = identified.message().id().map(Place::of) else {
             return Ok(Action::Continue);
         };
+        // People read them in a question: a history may have names that nobody knows.
+        let mut sources = sources;
+        sources.retain(|source| {
+            let mut tools = request.tools().iter();
+            let mut of_provider = request.settings().server_tools.iter();
+            self.0.tools.contains_key(&**source)
+                || tools.any(|tool| tool.name() == source)
+                || of_provider.any(|tool| tool.kind.name() == source)
+        });
         let mut turn = Turn {
             label: label.clone(),
             sources,
