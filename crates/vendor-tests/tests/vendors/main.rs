@@ -19,7 +19,7 @@ mod column;
 #[path = "../../../tower-agent-providers/tests/protocols/columns/mod.rs"]
 #[allow(dead_code, reason = "other tests use the rest")]
 mod columns;
-#[path = "../../../tower-agent-providers/tests/protocols/frames.rs"]
+#[path = "../../../tower-agent-providers/tests/support/frames.rs"]
 #[allow(dead_code, reason = "other tests use the rest")]
 mod frames;
 
