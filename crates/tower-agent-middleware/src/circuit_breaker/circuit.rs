@@ -68,6 +68,7 @@ enum Outcome {
 
 impl Circuits {
     /// Returns whether a call would be refused now.
+    #[cfg(feature = "pool")]
     pub(crate) fn is_open(&self, key: &Key) -> bool {
         let circuits = lock(&self.0);
         let open_until = circuits.get(key).and_then(|circuit| circuit.open_until);
