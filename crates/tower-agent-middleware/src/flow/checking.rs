@@ -30,8 +30,10 @@ struct Checked {
     guard: Arc<FlowSettings>,
     message: String,
     index: usize,
-    /// The resolved arguments that were checked.
-    arguments: Arc<Value>,
+    /// The resolved arguments that were checked, if they are not the call's own.
+    arguments: Option<Arc<Value>>,
+    /// The key of the label for agents that work in this call.
+    in_call: Option<String>,
     context: Label,
     substitutions: Arc<[Substitution]>,
     /// The guard has answered the call itself.
@@ -45,6 +47,12 @@ impl Checked {
     fn label(&self) -> Label {
         let labels = self.substitutions.iter().map(|one| &one.label);
         labels.fold(self.context.clone(), |all, label| all.join(label))
+    }
+
+    /// Returns the arguments that were checked.
+    fn arguments<'a>(&'a self, request: &'a ToolRequest) -> &'a Value {
+        let own = request.call().arguments.value();
+        self.arguments.as_deref().unwrap_or(own)
     }
 }
 
@@ -64,8 +72,10 @@ impl Checking {
     /// Returns the message with this call and the place of the call there.
     fn place(request: &ToolRequest) -> (String, usize) {
         let id = request.context().tool_call_in_stream();
+        let place = id.as_deref().and_then(place::of_call);
         // A call outside a run has no message, and so no label.
-        id.and_then(|id| place::of_call(&id)).unwrap_or_default()
+        let (message, call) = place.unwrap_or_default();
+        (message.to_owned(), call)
     }
 
     async fn check(&self, request: &mut ToolRequest) -> Result<Action<ToolResponse>> {
@@ -75,7 +85,7 @@ impl Checking {
                 return Err(two_guards());
             }
             // The guard is registered twice, or a callback makes the call again as it was.
-            if *earlier.arguments == *request.arguments() && !earlier.is_refused {
+            if earlier.arguments(request) == request.arguments() && !earlier.is_refused {
                 return Ok(Action::Continue);
             }
         }
@@ -95,7 +105,8 @@ impl Checking {
             guard: self.settings().clone(),
             message,
             index,
-            arguments: Arc::default(),
+            arguments: None,
+            in_call: in_call(&context),
             context: context_label,
             substitutions: Arc::default(),
             is_refused: false,
@@ -118,7 +129,10 @@ impl Checking {
             // in them, for all that is known.
             substitutions.extend(earlier.substitutions.iter().cloned());
         }
-        checked.arguments = Arc::new(request.arguments().clone());
+        if !std::ptr::eq(request.arguments(), request.call().arguments.value()) {
+            // They can be changed where they are.
+            checked.arguments = Some(Arc::new(request.arguments().clone()));
+        }
         checked.substitutions = substitutions.into();
         let flow = self.flow(request);
         let resolved = Resolved {
@@ -139,8 +153,8 @@ impl Checking {
             }
         }
         // For agents that work in this call.
-        if let Some(key) = in_call(&context) {
-            context.values().set(key, checked.label());
+        if let Some(key) = &checked.in_call {
+            context.values().set(&**key, checked.label());
         }
         request.extensions_mut().insert(checked);
         Ok(Action::Continue)
@@ -199,7 +213,7 @@ impl Checking {
         text: &str,
     ) -> Action<ToolResponse> {
         let brought = Brought::shown(checked.context.clone());
-        book.set_result(&checked.message, checked.index, &brought);
+        book.set_result(&checked.message, checked.index, brought);
         request.extensions_mut().insert(Checked {
             is_refused: true,
             ..checked
@@ -287,7 +301,7 @@ impl Checking {
                 from,
                 ..Brought::shown(shown)
             };
-            book.set_result(&checked.message, checked.index, &brought);
+            book.set_result(&checked.message, checked.index, brought);
             return shown_media(request, checked, &book);
         }
         let parts = response.parts();
@@ -315,7 +329,7 @@ impl Checking {
             variable: is_kept.then(|| name.clone()),
             ..Brought::shown(checked.context.clone())
         };
-        book.set_result(&checked.message, checked.index, &brought);
+        book.set_result(&checked.message, checked.index, brought);
         let text = if is_kept {
             let is_error = response.is_error();
             stub(&name, &variable, &flow, &checked.context, is_error).to_string()
@@ -441,7 +455,7 @@ impl Callback<ToolRequest> for Checking {
         if let Some(text) = self.misfit(request, &checked, error) {
             let brought = Brought::shown(checked.context.clone());
             let book = Book::of(request.context());
-            book.set_result(&checked.message, checked.index, &brought);
+            book.set_result(&checked.message, checked.index, brought);
             return Ok(Recovery::Fail(error.clone().with_model_message(text)));
         }
         // What the model would read of it.
@@ -459,9 +473,9 @@ impl Callback<ToolRequest> for Checking {
     }
 
     fn on_end(&self, request: &ToolRequest, _: tower_agent::callback::Outcome<'_, ToolResponse>) {
-        let context = request.context();
-        if let Some(key) = in_call(context) {
-            context.values().remove(&key);
+        let checked = request.extensions().get::<Checked>();
+        if let Some(key) = checked.and_then(|checked| checked.in_call.as_deref()) {
+            request.context().values().remove(key);
         }
     }
 
@@ -486,7 +500,7 @@ impl Checking {
         let (message, index) = Self::place(request);
         let book = Book::of(request.context());
         let turn = book.turn(&message);
-        let variable = turn.and_then(|turn| turn.results.get(&index)?.variable.clone());
+        let variable = turn.and_then(|turn| turn.result(index)?.variable.clone());
         let Some(name) = variable else {
             return Action::Continue;
         };

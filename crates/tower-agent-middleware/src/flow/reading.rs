@@ -40,15 +40,24 @@ struct Known {
 impl Known {
     /// Returns whether these messages begin with the known ones.
     fn begins(&self, messages: &Messages) -> bool {
-        let is_same = |(one, other): (&Message, &Message)| one.id() == other.id() && one == other;
-        self.messages.len() <= messages.len() && self.messages.iter().zip(messages).all(is_same)
+        let mut pairs = self.messages.iter().zip(messages);
+        self.messages.len() <= messages.len() && pairs.all(|(one, other)| is_same(one, other))
+    }
+}
+
+/// Returns whether two messages have the same id and content.
+fn is_same(one: &Message, other: &Message) -> bool {
+    match (one.id(), other.id()) {
+        // Clones of one message, as most are, share their id.
+        (Some(one_id), Some(other_id)) if std::ptr::eq(one_id, other_id) => true,
+        (one_id, other_id) => one_id == other_id && one == other,
     }
 }
 
 impl Reading {
     fn of(guard: &Arc<FlowSettings>, request: &ModelRequest) -> Self {
         let context = request.context();
-        let key = format!("{KEY} read {}", context.step_path());
+        let key = key_of("read", &context.step_path());
         let known = context.values().get::<Known>(&key).ok().flatten();
         let known = known.filter(|known| known.begins(request.messages()));
         let asked = MessageOrigin::of(context);
@@ -115,19 +124,20 @@ const MAX_SOURCES: usize = 16;
 
 /// Returns the label of a message of the conversation.
 fn label_of(book: &Book<'_>, asked: &MessageOrigin, message: &Message) -> Sum {
-    match (message.role(), message.id().map(Place::of)) {
+    let id = message.id().map(MessageId::to_shared);
+    match (message.role(), id.as_deref().map(Place::of)) {
         (_, Some(Place::Brought { by, call })) => {
-            let turn = book.turn(&by);
-            let brought = turn.as_ref().and_then(|turn| turn.results.get(&call));
+            let turn = book.turn(by);
+            let brought = turn.as_ref().and_then(|turn| turn.result(call));
             match (brought, turn.as_ref()) {
-                (Some(brought), _) => of_brought(brought, message),
+                (Some(brought), _) => of_brought(&brought, message),
                 // The call was not made. Whoever chose to write a constant text has chosen no text.
                 (None, Some(turn)) if is_of_run(message) => Sum::of(turn.label.clone()),
                 _ => unknown(message),
             }
         }
         (Role::Assistant, Some(Place::Message(id))) | (_, Some(Place::Quote(id))) => {
-            match book.turn(&id) {
+            match book.turn(id) {
                 Some(turn) => Sum {
                     label: turn.label,
                     sources: turn.sources,
@@ -137,16 +147,13 @@ fn label_of(book: &Book<'_>, asked: &MessageOrigin, message: &Message) -> Sum {
         }
         (Role::User | Role::System, Some(Place::Message(id))) if !has_result(message) => {
             // The program may have said that it is not the user's own.
-            let declared = book.turn(&id).map(|turn| turn.label);
+            let declared = book.turn(id).map(|turn| turn.label);
             Sum::of(match declared {
                 Some(declared) => declared.join(&asked.base),
-                None if asked.is_made_here(&id) => {
+                None if asked.is_made_here(id) => {
                     // Recorded, since other agents read it later, and do not know where it was made.
-                    let turn = Turn {
-                        label: Label::unknown(),
-                        ..Turn::default()
-                    };
-                    book.set_turn(&id, &turn);
+                    let turn = Turn::new(Label::unknown(), BTreeSet::new());
+                    book.set_turn(id, &turn);
                     turn.label
                 }
                 None => asked.base.clone(),
@@ -220,10 +227,14 @@ impl Callback<ModelRequest> for OutermostReading {
         request: &ModelRequest,
         response: &ModelResponse,
     ) -> Result<Action<ModelResponse>> {
+        let own;
         let reading = match request.extensions().get::<Reading>() {
-            Some(reading) => reading.clone(),
-            // A callback has answered before this one was asked.
-            None => Reading::of(&self.0, request),
+            Some(reading) => reading,
+            None => {
+                // A callback has answered before this one was asked.
+                own = Reading::of(&self.0, request);
+                &own
+            }
         };
         let sent = lock(&reading.sent).clone();
         let Sum { label, sources } = sent.unwrap_or_else(|| {
@@ -234,7 +245,8 @@ impl Callback<ModelRequest> for OutermostReading {
         });
         let mut identified = response.clone();
         request.identify(&mut identified);
-        let Some(Place::Message(id)) = identified.message().id().map(Place::of) else {
+        let id = identified.message().id().map(MessageId::to_shared);
+        let Some(Place::Message(id)) = id.as_deref().map(Place::of) else {
             return Ok(Action::Continue);
         };
         // People read them in a question: a history may have names that nobody knows.
@@ -246,11 +258,7 @@ impl Callback<ModelRequest> for OutermostReading {
                 || tools.any(|tool| tool.name() == source)
                 || of_provider.any(|tool| tool.kind.name() == source)
         });
-        let mut turn = Turn {
-            label: label.clone(),
-            sources,
-            ..Turn::default()
-        };
+        let mut turn = Turn::new(label.clone(), sources);
         for (index, call) in response.message().tool_calls().enumerate() {
             let is_known = request
                 .tools()
@@ -258,10 +266,10 @@ impl Callback<ModelRequest> for OutermostReading {
                 .any(|tool| tool.name() == &*call.name);
             if !is_known {
                 // The run answers it itself, and no callback for tools is asked.
-                turn.results.insert(index, Brought::shown(label.clone()));
+                turn.set_result(index, Brought::shown(label.clone()));
             }
         }
-        Book::of(request.context()).set_turn(&id, &turn);
+        Book::of(request.context()).set_turn(id, &turn);
         Ok(Action::Continue)
     }
 
@@ -378,15 +386,13 @@ impl InnermostReading {
 ///
 /// Fails with [`InvalidRequest`](ErrorKind::InvalidRequest) if the message has no id.
 pub fn label_history(request: &AgentRequest, message: &Message, label: Label) -> Result<()> {
-    let Some(Place::Message(id)) = message.id().map(Place::of) else {
+    let id = message.id().map(MessageId::to_shared);
+    let Some(Place::Message(id)) = id.as_deref().map(Place::of) else {
         let problem = "a label needs a message with an id of its own: add one with `with_id`";
         return Err(Error::new(ErrorKind::InvalidRequest, problem));
     };
-    let turn = Turn {
-        label,
-        ..Turn::default()
-    };
-    Book::of(request.context()).set_turn(&id, &turn);
+    let turn = Turn::new(label, BTreeSet::new());
+    Book::of(request.context()).set_turn(id, &turn);
     Ok(())
 }
 
@@ -429,7 +435,17 @@ impl MessageOrigin {
 /// other call that runs at the same time has it.
 pub(super) fn in_call(context: &RunContext) -> Option<String> {
     let call = context.tool_call_in_stream()?;
-    Some(format!("{KEY} {call}"))
+    Some(key_of("call", &call))
+}
+
+/// Returns a key among the run's values.
+fn key_of(kind: &str, name: &str) -> String {
+    // A key is made for every call: `format!` takes several times as long.
+    let mut key = String::with_capacity(KEY.len() + kind.len() + name.len() + 2);
+    for part in [KEY, " ", kind, " ", name] {
+        key.push_str(part);
+    }
+    key
 }
 
 pub(super) fn two_guards() -> Error {
