@@ -87,8 +87,7 @@ impl Turn {
     pub(super) fn set_result(&mut self, call: usize, brought: Brought) {
         // Nobody asks where trusted content is from.
         let names_no_tool = brought.from.is_empty() || brought.label.is_trusted();
-        let is_plain =
-            brought.variable.is_none() && names_no_tool && brought.label == self.label;
+        let is_plain = brought.variable.is_none() && names_no_tool && brought.label == self.label;
         if is_plain && bit(call) != 0 {
             self.plain |= bit(call);
             self.others.remove(&call);
@@ -199,8 +198,8 @@ impl<'a> Book<'a> {
         let key = self.key("message", message);
         self.state.update(key, |entry| {
             // Without a turn, the model was called without the guard.
-            let mut turn = Turn::read(entry)
-                .unwrap_or_else(|| Turn::new(Label::unknown(), BTreeSet::new()));
+            let mut turn =
+                Turn::read(entry).unwrap_or_else(|| Turn::new(Label::unknown(), BTreeSet::new()));
             turn.set_result(call, brought);
             *entry = turn.entry();
         });
@@ -271,12 +270,15 @@ impl<'a> Book<'a> {
     }
 }
 
+/// The name of the label of what agents have read that work in a call, in the data of the call.
+const INSIDE: &str = "tower_agent.guard.flow inside";
+
 /// The key that says that an agent has read something in a tool call.
 const ANY_INSIDE: &str = "tower_agent.guard.flow any inside";
 
 /// Records the label of what an agent reads that works in a tool call.
 pub(super) fn note_read(agent: &RunContext, label: &Label) {
-    let Some(key) = agent.outer_call_key(&format!("{KEY} inside")) else {
+    let Some(key) = agent.outer_call_key(INSIDE) else {
         return;
     };
     let state = agent.private_state();
@@ -299,9 +301,8 @@ pub(super) fn noted_inside(call: &RunContext) -> Option<Label> {
     if !state.read(ANY_INSIDE, |any| any.is_some()) {
         return None;
     }
-    let key = call.call_key(&format!("{KEY} inside"));
-    state
-        .read(&key, |value| Label::deserialize(value?).ok())
+    let key = call.call_key(INSIDE);
+    state.read(&key, |value| Label::deserialize(value?).ok())
 }
 
 /// Returns the name of the variable for the result of a tool call: the same whenever this call is made.

@@ -85,7 +85,11 @@ impl Checking {
                 return Err(two_guards());
             }
             // The guard is registered twice, or a callback makes the call again as it was.
-            if earlier.arguments(request) == request.arguments() && !earlier.is_refused {
+            let is_same = match (&earlier.arguments, request.changed_arguments()) {
+                (None, None) => true,
+                _ => earlier.arguments(request) == request.arguments(),
+            };
+            if is_same && !earlier.is_refused {
                 return Ok(Action::Continue);
             }
         }
@@ -99,7 +103,11 @@ impl Checking {
             None => (Label::unknown(), Vec::new()),
         };
         let mut resolver = Resolver::new(&book, &message);
-        let resolved = resolver.resolve(request.arguments());
+        let resolved = if may_refer(request) {
+            resolver.resolve(request.arguments())
+        } else {
+            Ok(None)
+        };
         let mut substitutions = resolver.substitutions;
         let mut checked = Checked {
             guard: self.settings().clone(),
@@ -129,16 +137,13 @@ impl Checking {
             // in them, for all that is known.
             substitutions.extend(earlier.substitutions.iter().cloned());
         }
-        if !std::ptr::eq(request.arguments(), request.call().arguments.value()) {
-            // They can be changed where they are.
-            checked.arguments = Some(Arc::new(request.arguments().clone()));
-        }
+        let changed = request.changed_arguments();
+        checked.arguments = changed.map(|arguments| Arc::new(arguments.clone()));
         checked.substitutions = substitutions.into();
         let flow = self.flow(request);
         let resolved = Resolved {
-            declaration: request.declaration().map(|tool| &**tool),
+            request,
             flow: &flow,
-            arguments: request.arguments(),
             context: &checked.context,
             sources: &sources,
             substitutions: &checked.substitutions,
@@ -400,6 +405,13 @@ impl Checking {
             request.name(),
         ))
     }
+}
+
+/// Returns whether the arguments of a call may have a reference. Most have none, which their text says
+/// before it is parsed.
+fn may_refer(request: &ToolRequest) -> bool {
+    // Each reference has an `@`, which JSON can escape.
+    request.changed_arguments().is_some() || request.call().arguments.as_str().contains(['@', '\\'])
 }
 
 /// Returns the label of a result where no part of it has another.

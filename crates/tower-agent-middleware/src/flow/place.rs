@@ -21,17 +21,16 @@ pub(super) enum Place<'a> {
 impl<'a> Place<'a> {
     /// Reads the id of a message.
     pub(super) fn of(id: &'a str) -> Self {
-        let brought = split_at_last(id, "-result").and_then(|(call, number)| {
-            let is_number = number.bytes().all(|byte| byte.is_ascii_digit());
-            is_number.then(|| of_call(call)).flatten()
-        });
-        match brought {
-            Some((by, call)) => Self::Brought { by, call },
-            None => match quoted(id).map(Self::of) {
-                Some(Self::Message(quoted)) => Self::Quote(quoted),
-                Some(other) => other,
-                None => Self::Message(original(id)),
-            },
+        if let Some((call, number)) = split_at_last(id, "-result")
+            && number.bytes().all(|byte| byte.is_ascii_digit())
+            && let Some((by, call)) = of_call(call)
+        {
+            return Self::Brought { by, call };
+        }
+        match quoted(id).map(Self::of) {
+            Some(Self::Message(quoted)) => Self::Quote(quoted),
+            Some(other) => other,
+            None => Self::Message(original(id)),
         }
     }
 }
@@ -39,8 +38,8 @@ impl<'a> Place<'a> {
 /// Splits an id at its last part, if this is how the part begins. Nothing that is looked for in an id has
 /// another `-` after it, and a search for a whole text takes several times as long.
 fn split_at_last<'a>(id: &'a str, mark: &str) -> Option<(&'a str, &'a str)> {
-    let (before, last) = id.split_at(id.rfind('-')?);
-    Some((before, last.strip_prefix(mark)?))
+    let at = id.bytes().rposition(|byte| byte == b'-')?;
+    Some((&id[..at], id[at..].strip_prefix(mark)?))
 }
 
 /// Returns the id of the message that the message with this id was made of.

@@ -66,8 +66,9 @@ impl Reading {
             Some(known) => (known.sum.clone(), known.messages.len()),
             None => (Sum::of(asked.base.clone()), 0),
         };
+        let mut last = None;
         for message in request.messages().range(begin) {
-            sum.add(&label_of(&book, &asked, message));
+            sum.add(&label_of(&book, &asked, message, &mut last));
         }
         let known = Known {
             messages: request.messages().clone(),
@@ -122,14 +123,20 @@ impl Sum {
 /// How many tools are named as the origin of what the model has read.
 const MAX_SOURCES: usize = 16;
 
+/// A turn that was read last, with its message: the results of its calls come next.
+type LastTurn = Option<(String, Turn)>;
+
 /// Returns the label of a message of the conversation.
-fn label_of(book: &Book<'_>, asked: &MessageOrigin, message: &Message) -> Sum {
+fn label_of(book: &Book<'_>, asked: &MessageOrigin, message: &Message, last: &mut LastTurn) -> Sum {
     let id = message.id().map(MessageId::to_shared);
     match (message.role(), id.as_deref().map(Place::of)) {
         (_, Some(Place::Brought { by, call })) => {
-            let turn = book.turn(by);
-            let brought = turn.as_ref().and_then(|turn| turn.result(call));
-            match (brought, turn.as_ref()) {
+            if last.as_ref().is_none_or(|(id, _)| id != by) {
+                *last = book.turn(by).map(|turn| (by.to_owned(), turn));
+            }
+            let turn = last.as_ref().map(|(_, turn)| turn);
+            let brought = turn.and_then(|turn| turn.result(call));
+            match (brought, turn) {
                 (Some(brought), _) => of_brought(&brought, message),
                 // The call was not made. Whoever chose to write a constant text has chosen no text.
                 (None, Some(turn)) if is_of_run(message) => Sum::of(turn.label.clone()),
@@ -138,10 +145,14 @@ fn label_of(book: &Book<'_>, asked: &MessageOrigin, message: &Message) -> Sum {
         }
         (Role::Assistant, Some(Place::Message(id))) | (_, Some(Place::Quote(id))) => {
             match book.turn(id) {
-                Some(turn) => Sum {
-                    label: turn.label,
-                    sources: turn.sources,
-                },
+                Some(turn) => {
+                    let sum = Sum {
+                        label: turn.label.clone(),
+                        sources: turn.sources.clone(),
+                    };
+                    *last = Some((id.to_owned(), turn));
+                    sum
+                }
                 None => unknown(message),
             }
         }
@@ -342,6 +353,7 @@ impl InnermostReading {
         let none = Vouched::default();
         let vouched = request.extensions().get::<Vouched>().unwrap_or(&none);
         let mut sum = Sum::of(asked.base.clone());
+        let mut last = None;
         for message in request.messages() {
             let mut source = message;
             let mut before = vouched.len();
@@ -349,7 +361,7 @@ impl InnermostReading {
             let label = loop {
                 let known = source.id().and_then(|id| unchanged.get(id));
                 if known.is_some_and(|known| *known == source) {
-                    break label_of(&book, &asked, source);
+                    break label_of(&book, &asked, source, &mut last);
                 }
                 match vouched.find(source, before) {
                     Some((_, Voucher::Label(label))) => break Sum::of(label.clone()),
