@@ -19,7 +19,7 @@ use super::meta::{self, ASK_ABOUT, SHOW};
 use super::place;
 use super::pointer::{PointerPattern, pointer};
 use super::question::{self, FlowAnswer};
-use super::reading::{in_call, two_guards};
+use super::reading::{in_call_with_id, two_guards};
 use super::resolve::{Resolver, Substitution, UnknownReference};
 use super::rules::{Resolved, Rule, Violation, refusal};
 use super::settings::{FlowSettings, NAME, OnViolation};
@@ -70,9 +70,8 @@ impl Checking {
     }
 
     /// Returns the message with this call and the place of the call there.
-    fn place(request: &ToolRequest) -> (String, usize) {
-        let id = request.context().tool_call_in_stream();
-        let place = id.as_deref().and_then(place::of_call);
+    fn place(id_in_stream: Option<&str>) -> (String, usize) {
+        let place = id_in_stream.and_then(place::of_call);
         // A call outside a run has no message, and so no label.
         let (message, call) = place.unwrap_or_default();
         (message.to_owned(), call)
@@ -93,7 +92,8 @@ impl Checking {
                 return Ok(Action::Continue);
             }
         }
-        let (message, index) = Self::place(request);
+        let id = request.context().tool_call_in_stream();
+        let (message, index) = Self::place(id.as_deref());
         let context = request.context().clone();
         let book = Book::of(&context);
         let turn = book.turn(&message);
@@ -114,7 +114,7 @@ impl Checking {
             message,
             index,
             arguments: None,
-            in_call: in_call(&context),
+            in_call: id.as_deref().map(in_call_with_id),
             context: context_label,
             substitutions: Arc::default(),
             is_refused: false,
@@ -509,7 +509,8 @@ impl Checking {
     /// Looks at a message that was made of a result outside its call: it says no more of a hidden result
     /// than the model may read.
     fn review(&self, request: &ToolRequest) -> Action<ToolResponse> {
-        let (message, index) = Self::place(request);
+        let id = request.context().tool_call_in_stream();
+        let (message, index) = Self::place(id.as_deref());
         let book = Book::of(request.context());
         let turn = book.turn(&message);
         let variable = turn.and_then(|turn| turn.result(index)?.variable.clone());

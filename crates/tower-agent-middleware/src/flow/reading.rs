@@ -447,7 +447,12 @@ impl MessageOrigin {
 /// other call that runs at the same time has it.
 pub(super) fn in_call(context: &RunContext) -> Option<String> {
     let call = context.tool_call_in_stream()?;
-    Some(key_of("call", &call))
+    Some(in_call_with_id(&call))
+}
+
+/// Returns this key for the tool call with this id in a stream.
+pub(super) fn in_call_with_id(call: &str) -> String {
+    key_of("call", call)
 }
 
 /// Returns a key among the run's values.
