@@ -13,7 +13,7 @@ use tower_agent::message::Part;
 
 use super::label::Label;
 use super::place;
-use super::pointer::Pattern;
+use super::pointer::PointerPattern;
 
 /// The key of everything that the guard keeps.
 pub(super) const KEY: &str = "tower_agent.guard.flow";
@@ -63,7 +63,7 @@ pub(super) struct Variable {
     pub(super) parts: Option<Vec<Part>>,
     pub(super) label: Label,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(super) labels: Vec<(Pattern, Label)>,
+    pub(super) labels: Vec<(PointerPattern, Label)>,
     /// The tool that returned it.
     pub(super) tool: String,
     /// The message with the call that returned it.

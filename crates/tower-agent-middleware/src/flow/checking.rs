@@ -17,17 +17,17 @@ use super::hide::{kind_of, stub};
 use super::label::Label;
 use super::meta::{self, ASK_ABOUT, SHOW};
 use super::place;
-use super::pointer::{Pattern, pointer};
+use super::pointer::{PointerPattern, pointer};
 use super::question::{self, FlowAnswer};
 use super::reading::{in_call, two_guards};
 use super::resolve::{Resolver, Substitution, UnknownReference};
 use super::rules::{Resolved, Rule, Violation, refusal};
-use super::settings::{NAME, OnViolation, Settings};
+use super::settings::{FlowSettings, NAME, OnViolation};
 
 /// A call that the guard has looked at: an extension of the request.
 #[derive(Clone)]
 struct Checked {
-    guard: Arc<Settings>,
+    guard: Arc<FlowSettings>,
     message: String,
     index: usize,
     /// The resolved arguments that were checked.
@@ -49,10 +49,10 @@ impl Checked {
 }
 
 /// The part of the guard around tool calls, outside everything else.
-pub(super) struct Checking(pub(super) Arc<Settings>);
+pub(super) struct Checking(pub(super) Arc<FlowSettings>);
 
 impl Checking {
-    fn settings(&self) -> &Arc<Settings> {
+    fn settings(&self) -> &Arc<FlowSettings> {
         &self.0
     }
 
@@ -305,7 +305,7 @@ impl Checking {
                 whole_but_parts(&flow, &call, noted_inside(request.context()))
             },
             parts: has_own_parts.then_some(parts),
-            labels: labels.collect::<Vec<(Pattern, Label)>>(),
+            labels: labels.collect::<Vec<(PointerPattern, Label)>>(),
             tool: request.name().to_owned(),
             message: checked.message.clone(),
         };

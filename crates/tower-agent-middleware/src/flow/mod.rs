@@ -161,15 +161,15 @@ pub(crate) use self::vouch::{is_guarded, note_shortened};
 
 use self::book::Book;
 use self::checking::Checking;
-use self::reading::{Inside, Outside};
-use self::settings::Settings;
+use self::reading::{InnermostReading, OutermostReading};
+use self::settings::FlowSettings;
 
 /// Decides by where data comes from which tool calls a model may make. See the [module](self).
 ///
 /// Clones are the same guard.
 #[derive(Clone)]
 #[must_use = "a guard does nothing until it is registered"]
-pub struct Flow(Arc<Settings>);
+pub struct Flow(Arc<FlowSettings>);
 
 impl Flow {
     /// Creates a guard that refuses calls which break a rule, and hides nothing.
@@ -177,7 +177,7 @@ impl Flow {
         let mut tools = BTreeMap::new();
         tools.insert(Arc::from(meta::SHOW), ToolFlow::trusted().shown());
         tools.insert(Arc::from(meta::ASK_ABOUT), ToolFlow::trusted());
-        Self(Arc::new(Settings {
+        Self(Arc::new(FlowSettings {
             tools,
             on_violation: OnViolation::default(),
             approver: Answerer::User,
@@ -189,7 +189,7 @@ impl Flow {
         }))
     }
 
-    fn settings(&mut self) -> &mut Settings {
+    fn settings(&mut self) -> &mut FlowSettings {
         Arc::make_mut(&mut self.0)
     }
 
@@ -292,8 +292,8 @@ impl Default for Flow {
 impl From<Flow> for Bundle {
     fn from(Flow(settings): Flow) -> Self {
         Self::new()
-            .outermost_model(Outside(settings.clone()))
-            .innermost_model(Inside(settings.clone()))
+            .outermost_model(OutermostReading(settings.clone()))
+            .innermost_model(InnermostReading(settings.clone()))
             .outermost_tool(Checking(settings))
     }
 }

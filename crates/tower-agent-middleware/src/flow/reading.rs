@@ -15,14 +15,14 @@ use tower_agent::model::{ModelRequest, ModelResponse};
 use super::book::{Book, Brought, KEY, Turn, note_read, own_steps};
 use super::label::Label;
 use super::place::Place;
-use super::settings::{NAME, Settings};
+use super::settings::{FlowSettings, NAME};
 use super::vouch::{Vouched, Voucher};
 use crate::lock::lock;
 
 /// The request of a model call before callbacks and layers could change it: an extension of the request.
 #[derive(Clone)]
 pub(super) struct Reading {
-    guard: Arc<Settings>,
+    guard: Arc<FlowSettings>,
     messages: Messages,
     instructions: Text,
     sum: Sum,
@@ -46,12 +46,12 @@ impl Known {
 }
 
 impl Reading {
-    fn of(guard: &Arc<Settings>, request: &ModelRequest) -> Self {
+    fn of(guard: &Arc<FlowSettings>, request: &ModelRequest) -> Self {
         let context = request.context();
         let key = format!("{KEY} read {}", context.step_path());
         let known = context.values().get::<Known>(&key).ok().flatten();
         let known = known.filter(|known| known.begins(request.messages()));
-        let asked = Asked::of(context);
+        let asked = MessageOrigin::of(context);
         let book = Book::of(context);
         let (mut sum, begin) = match known {
             Some(known) => (known.sum.clone(), known.messages.len()),
@@ -114,7 +114,7 @@ impl Sum {
 const MAX_SOURCES: usize = 16;
 
 /// Returns the label of a message of the conversation.
-fn label_of(book: &Book<'_>, asked: &Asked, message: &Message) -> Sum {
+fn label_of(book: &Book<'_>, asked: &MessageOrigin, message: &Message) -> Sum {
     match (message.role(), message.id().map(Place::of)) {
         (_, Some(Place::Brought { by, call })) => {
             let turn = book.turn(&by);
@@ -195,12 +195,12 @@ fn has_result(message: &Message) -> bool {
 }
 
 /// The part of the guard outside everything else.
-pub(super) struct Outside(pub(super) Arc<Settings>);
+pub(super) struct OutermostReading(pub(super) Arc<FlowSettings>);
 
 /// The part of the guard directly around the model.
-pub(super) struct Inside(pub(super) Arc<Settings>);
+pub(super) struct InnermostReading(pub(super) Arc<FlowSettings>);
 
-impl Callback<ModelRequest> for Outside {
+impl Callback<ModelRequest> for OutermostReading {
     async fn before(&self, request: &mut ModelRequest) -> Result<Action<ModelResponse>> {
         let settings = &self.0;
         if let Some(reading) = request.extensions().get::<Reading>() {
@@ -274,7 +274,7 @@ impl Callback<ModelRequest> for Outside {
     }
 }
 
-impl Callback<ModelRequest> for Inside {
+impl Callback<ModelRequest> for InnermostReading {
     async fn before(&self, request: &mut ModelRequest) -> Result<Action<ModelResponse>> {
         let Some(reading) = request.extensions().get::<Reading>() else {
             return Err(not_outside());
@@ -319,12 +319,12 @@ impl Callback<ModelRequest> for Inside {
     }
 }
 
-impl Inside {
+impl InnermostReading {
     /// Returns the label of messages that callbacks or layers have changed.
     fn changed(&self, request: &ModelRequest, reading: &Reading) -> Sum {
         let context = request.context();
         let book = Book::of(context);
-        let asked = Asked::of(context);
+        let asked = MessageOrigin::of(context);
         let mut unchanged: HashMap<&MessageId, &Message> = HashMap::new();
         for message in &reading.messages {
             if let Some(id) = message.id() {
@@ -391,7 +391,7 @@ pub fn label_history(request: &AgentRequest, message: &Message, label: Label) ->
 }
 
 /// The origin of the messages of the user in a request.
-struct Asked {
+struct MessageOrigin {
     /// The label of the call that this agent works in, which has written them.
     base: Label,
     /// The end of the ids of messages that somebody inside the run has written: a callback that calls an
@@ -399,7 +399,7 @@ struct Asked {
     made_here: Option<String>,
 }
 
-impl Asked {
+impl MessageOrigin {
     fn of(context: &RunContext) -> Self {
         let base = if context.outer_call_key("").is_none() {
             Label::trusted()

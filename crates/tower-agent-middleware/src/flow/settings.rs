@@ -29,7 +29,7 @@ pub enum OnViolation {
 }
 
 #[derive(Clone)]
-pub(super) struct Settings {
+pub(super) struct FlowSettings {
     pub(super) tools: BTreeMap<Arc<str>, ToolFlow>,
     pub(super) on_violation: OnViolation,
     pub(super) approver: Answerer,
@@ -40,7 +40,7 @@ pub(super) struct Settings {
     pub(super) max_stored: usize,
 }
 
-impl Settings {
+impl FlowSettings {
     pub(super) fn flow_of<'a>(
         &'a self,
         name: &str,
