@@ -63,11 +63,13 @@ fn file_size(folder: &Folder) -> u64 {
         .sum()
 }
 
-/// Returns the bytes of all tables with their indexes, without what is free.
+/// Returns the bytes of all tables with their indexes, without what is free, and without the server's maps
+/// of what is free, which it makes when it likes.
 fn table_size(server: &Server) -> u64 {
     server.query("VACUUM FULL");
     let size = server.query(
-        "SELECT sum(pg_total_relation_size(oid)) FROM pg_class \
+        "SELECT sum(pg_relation_size(oid) + pg_indexes_size(oid) \
+         + CASE reltoastrelid WHEN 0 THEN 0 ELSE pg_relation_size(reltoastrelid) END) FROM pg_class \
          WHERE relkind = 'r' AND relname LIKE 'tower_agent_%'",
     );
     size.parse().unwrap()

@@ -3,8 +3,8 @@ use std::sync::Arc;
 
 use tower_layer::Layer;
 
-use super::controller::Settings;
-use super::limits::{KeyOf, Limits};
+use super::controller::AdaptiveSettings;
+use super::limits::{AdaptiveLimits, KeyOf};
 use super::service::AdaptiveConcurrency;
 use tower_agent::RunContext;
 use tower_agent::error::Result;
@@ -21,16 +21,16 @@ use tower_agent::error::Result;
 #[derive(Clone)]
 #[must_use = "a layer does nothing until it is layered"]
 pub struct AdaptiveConcurrencyLayer {
-    settings: Settings,
+    settings: AdaptiveSettings,
     key: Option<KeyOf>,
-    limits: Arc<Limits>,
+    limits: Arc<AdaptiveLimits>,
 }
 
 impl AdaptiveConcurrencyLayer {
     /// Creates a layer that starts with 4 calls at a time.
     pub fn new() -> Self {
         Self {
-            settings: Settings {
+            settings: AdaptiveSettings {
                 initial: 4,
                 most: 1_000,
                 tolerance: 2.0,

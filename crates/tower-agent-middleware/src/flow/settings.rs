@@ -22,7 +22,7 @@ pub enum OnViolation {
     /// It is not made. The model reads which rule it breaks, and with which argument.
     #[default]
     Refuse,
-    /// A person decides: the run is interrupted. See [`FlowAnswer`].
+    /// A person decides: the run is interrupted. See [`FlowAnswer`](super::FlowAnswer).
     Ask,
     /// The run is aborted.
     End,

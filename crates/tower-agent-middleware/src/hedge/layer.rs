@@ -5,7 +5,7 @@ use tower::retry::budget::{Budget, TpsBudget};
 use tower_layer::Layer;
 
 use super::delay::Delay;
-use super::plan::Plan;
+use super::plan::HedgePlan;
 use super::service::Hedge;
 use tower_agent::ModelRequest;
 
@@ -24,14 +24,14 @@ use tower_agent::ModelRequest;
 #[derive(Clone, Debug)]
 #[must_use = "a layer does nothing until it is layered"]
 pub struct HedgeLayer {
-    plan: Plan,
+    plan: HedgePlan,
 }
 
 impl HedgeLayer {
     /// Creates a layer that starts a second attempt when the first has had no output for this time.
     pub fn new(delay: Duration) -> Self {
         Self {
-            plan: Plan {
+            plan: HedgePlan {
                 fixed: delay,
                 delay: Arc::new(Delay::new(delay, None)),
                 budget: Arc::new(TpsBudget::new(Duration::from_secs(10), 3, 0.2)),

@@ -9,16 +9,16 @@ use tower_agent::ModelRequest;
 
 /// The settings of a layer.
 #[derive(Clone)]
-pub(super) struct Plan {
+pub(super) struct HedgePlan {
     pub(super) fixed: Duration,
     pub(super) delay: Arc<Delay>,
     pub(super) budget: Arc<dyn Budget + Send + Sync>,
     pub(super) may_hedge: Arc<dyn Fn(&ModelRequest) -> bool + Send + Sync>,
 }
 
-impl fmt::Debug for Plan {
+impl fmt::Debug for HedgePlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Plan")
+        f.debug_struct("HedgePlan")
             .field("delay", &self.delay)
             .finish_non_exhaustive()
     }
