@@ -1,0 +1,340 @@
+//! A database that all servers of the fleet share: threads, runs and limits. It outlives every server, an operation
+//! takes time, and a server that is cut off gets no answer.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use futures::future::BoxFuture;
+use tokio::time::sleep;
+use tower_agent::agent::SavedRequest;
+use tower_agent::{AgentRequest, BoxError, Resolution, Result};
+use tower_agent_agui::threads::{
+    MemoryThreads, Thread, ThreadInfo, ThreadKey, ThreadQuery, ThreadStore,
+};
+use tower_agent_durable::StoreError;
+use tower_agent_durable::journal::{
+    Begun, Fingerprint, Input, Intent, Journal, JournalError, KnownRun, Lease, OpenRun, Record,
+    RunEnd, RunKey, RunStatus, StepId, next_request,
+};
+use tower_agent_middleware::rate_limit::{Exhausted, RateChange, RateState, RateStore};
+
+use crate::wire::Host;
+use crate::world::World;
+
+/// The database itself.
+pub(crate) struct Tables {
+    threads: MemoryThreads,
+    runs: Mutex<BTreeMap<String, Run>>,
+    limits: Mutex<BTreeMap<String, RateState>>,
+}
+
+impl Tables {
+    pub(crate) fn new() -> Self {
+        let threads = MemoryThreads::new()
+            .max_threads(usize::MAX)
+            .max_bytes(usize::MAX)
+            .max_threads_of_principal(usize::MAX)
+            .max_bytes_of_principal(usize::MAX);
+        Self {
+            threads,
+            runs: Mutex::default(),
+            limits: Mutex::default(),
+        }
+    }
+}
+
+/// The database as one server reaches it.
+#[derive(Clone)]
+pub(crate) struct Database {
+    tables: Arc<Tables>,
+    world: World,
+    host: Host,
+}
+
+impl Database {
+    pub(crate) fn new(tables: Arc<Tables>, world: World, host: Host) -> Self {
+        Self {
+            tables,
+            world,
+            host,
+        }
+    }
+
+    /// Makes an operation. It may be made although its answer is lost.
+    async fn operation<T>(&self, operation: impl FnOnce(&Tables) -> T) -> Result<T, StoreError> {
+        self.way().await?;
+        let done = operation(&self.tables);
+        self.way().await?;
+        Ok(done)
+    }
+
+    /// The way there, or back.
+    async fn way(&self) -> Result<(), StoreError> {
+        sleep(self.world.time(Duration::from_millis(5))).await;
+        if self.world.seen().cut_off.contains(self.host) {
+            self.world.fault("no answer of the database");
+            sleep(Duration::from_secs(3)).await;
+            return Err(StoreError::database("no answer"));
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Database").field(&self.host).finish()
+    }
+}
+
+// Threads.
+
+impl ThreadStore for Database {
+    async fn load(&self, key: &ThreadKey) -> Result<Option<Thread>, BoxError> {
+        self.way().await?;
+        let loaded = self.tables.threads.load(key).await?;
+        self.way().await?;
+        Ok(loaded)
+    }
+
+    async fn save(&self, key: &ThreadKey, thread: Thread, expected: u64) -> Result<bool, BoxError> {
+        self.way().await?;
+        let is_saved = self.tables.threads.save(key, thread, expected).await?;
+        self.way().await?;
+        Ok(is_saved)
+    }
+
+    async fn list(&self, query: &ThreadQuery) -> Result<Vec<ThreadInfo>, BoxError> {
+        self.way().await?;
+        self.tables.threads.list(query).await
+    }
+
+    async fn delete(&self, key: &ThreadKey) -> Result<bool, BoxError> {
+        self.way().await?;
+        self.tables.threads.delete(key).await
+    }
+}
+
+// Limits.
+
+impl Tables {
+    fn change(&self, key: &str, change: &RateChange) -> Option<Exhausted> {
+        let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+        let mut limits = self.limits.lock().unwrap();
+        change.apply(limits.entry(key.to_owned()).or_default(), now)
+    }
+}
+
+impl RateStore for Database {
+    fn update<'a>(
+        &'a self,
+        key: &'a str,
+        change: RateChange,
+    ) -> BoxFuture<'a, Result<Option<Exhausted>>> {
+        Box::pin(async move {
+            let changed = self.operation(|tables| tables.change(key, &change)).await;
+            Ok(changed.map_err(BoxError::from)?)
+        })
+    }
+
+    fn update_later(&self, key: &str, change: RateChange) {
+        let (database, key) = (self.clone(), key.to_owned());
+        tokio::spawn(async move {
+            // What is lost counts as it was reserved.
+            drop(
+                database
+                    .operation(|tables| tables.change(&key, &change))
+                    .await,
+            );
+        });
+    }
+}
+
+// Runs.
+
+struct Run {
+    open: OpenRun,
+    status: RunStatus,
+    fingerprints: Vec<Fingerprint>,
+    answers: Vec<Resolution>,
+    request: SavedRequest,
+    end: Option<RunEnd>,
+    steps: BTreeMap<String, Step>,
+}
+
+struct Step {
+    id: StepId,
+    intent: Intent,
+    input: u32,
+    attempt: u32,
+    record: Option<Record>,
+}
+
+type Answer<T> = Result<T, JournalError>;
+
+impl Tables {
+    /// Changes a run that this process has open.
+    fn own<T>(&self, run: &OpenRun, change: impl FnOnce(&mut Run) -> Answer<T>) -> Answer<T> {
+        let mut runs = self.runs.lock().unwrap();
+        let known = runs.get_mut(&run.key().to_text());
+        let id = run.id.clone();
+        let known = known.ok_or_else(|| JournalError::UnknownRun { run: id.clone() })?;
+        if known.open.epoch != run.epoch {
+            return Err(JournalError::TakenOver { run: id });
+        }
+        change(known)
+    }
+
+    fn start(&self, input: &Input) -> Answer<OpenRun> {
+        let mut runs = self.runs.lock().unwrap();
+        let key = input.key();
+        let request = input.request.clone();
+        let Some(run) = runs.get_mut(&key.to_text()) else {
+            let run = Run {
+                open: OpenRun::new(key.clone(), 1, 1, 1),
+                status: RunStatus::Running,
+                fingerprints: vec![input.fingerprint.clone()],
+                answers: request.resolutions().to_vec(),
+                request,
+                end: None,
+                steps: BTreeMap::new(),
+            };
+            let open = run.open.clone();
+            runs.insert(key.to_text(), run);
+            return Ok(open);
+        };
+        let mut known = KnownRun::new(run.open.clone(), run.status);
+        known.fingerprints.clone_from(&run.fingerprints);
+        known.answers.clone_from(&run.answers);
+        known.turn = run.request.checkpoint().head.turn;
+        known.interrupts = run
+            .end
+            .as_ref()
+            .map(|end| end.interrupts().to_vec())
+            .unwrap_or_default();
+        let open = known.start(input)?;
+        let is_new = run.fingerprints.last() != Some(&input.fingerprint);
+        if open.input == open.conversation {
+            run.fingerprints.clear();
+            run.answers.clear();
+        }
+        if is_new || run.fingerprints.is_empty() {
+            run.fingerprints.push(input.fingerprint.clone());
+            run.answers.extend_from_slice(request.resolutions());
+        }
+        if is_new {
+            run.request = request;
+        }
+        run.end = None;
+        run.status = RunStatus::Running;
+        run.open = open.clone();
+        Ok(open)
+    }
+
+    fn begin(&self, run: &OpenRun, id: &StepId, intent: &Intent) -> Answer<Begun> {
+        self.own(run, |known| {
+            let lease = |attempt| Lease::new(run.clone(), id.clone(), attempt);
+            if let Some(step) = known.steps.get(&id.key()) {
+                let intent = step.intent.clone();
+                return Ok(match &step.record {
+                    Some(record) => Begun::Done(intent, record.clone()),
+                    None => Begun::Unfinished(lease(step.attempt), intent),
+                });
+            }
+            let step = Step {
+                id: id.clone(),
+                intent: intent.clone(),
+                input: known.open.input,
+                attempt: 1,
+                record: None,
+            };
+            known.steps.insert(id.key(), step);
+            Ok(Begun::Fresh(lease(1)))
+        })
+    }
+
+    /// Changes a step of which this process has the lease.
+    fn step(&self, lease: &Lease, change: impl FnOnce(&mut Step)) -> Answer<()> {
+        self.own(&lease.run, |run| {
+            let input = run.open.input;
+            let step = run.steps.get_mut(&lease.step.key());
+            let step = step.filter(|step| step.attempt == lease.attempt && step.record.is_none());
+            let id = lease.run.id.clone();
+            let step = step.ok_or(JournalError::TakenOver { run: id })?;
+            step.input = input;
+            change(step);
+            Ok(())
+        })
+    }
+}
+
+impl Database {
+    /// Returns the request with which a run goes on, if it has begun.
+    pub(crate) async fn next_request(&self, key: &RunKey) -> Answer<Option<AgentRequest>> {
+        let found = |tables: &Tables| {
+            let runs = tables.runs.lock().unwrap();
+            let run = runs.get(&key.to_text())?;
+            Some((run.request.clone(), run.end.clone()))
+        };
+        let found = self.operation(found).await?;
+        Ok(found.map(|(request, end)| next_request(request, end, SystemTime::now())))
+    }
+}
+
+impl Journal for Database {
+    async fn start(&self, input: &Input) -> Answer<OpenRun> {
+        self.operation(|tables| tables.start(input)).await?
+    }
+
+    async fn earlier_steps(&self, run: &OpenRun) -> Answer<Vec<StepId>> {
+        let steps = |known: &mut Run| {
+            let of_input = known.steps.values().filter(|step| {
+                let is_needed = step.record.is_some() || !step.intent.is_repeatable;
+                step.input == known.open.input && is_needed
+            });
+            Ok(of_input.map(|step| step.id.clone()).collect())
+        };
+        self.operation(|tables| tables.own(run, steps)).await?
+    }
+
+    async fn begin(&self, run: &OpenRun, step: &StepId, intent: &Intent) -> Answer<Begun> {
+        self.operation(|tables| tables.begin(run, step, intent))
+            .await?
+    }
+
+    async fn begin_again(&self, lease: Lease) -> Answer<Lease> {
+        let next = lease.attempt + 1;
+        self.operation(|tables| tables.step(&lease, |step| step.attempt = next))
+            .await??;
+        Ok(Lease::new(lease.run, lease.step, next))
+    }
+
+    async fn commit(&self, lease: &Lease, record: &Record) -> Answer<()> {
+        let record = record.clone();
+        self.operation(|tables| tables.step(lease, |step| step.record = Some(record)))
+            .await?
+    }
+
+    async fn release(&self, lease: &Lease) -> Answer<()> {
+        self.operation(|tables| {
+            tables.step(lease, |_| {})?;
+            tables.own(&lease.run, |run| {
+                run.steps.remove(&lease.step.key());
+                Ok(())
+            })
+        })
+        .await?
+    }
+
+    async fn end(&self, run: &OpenRun, end: &RunEnd) -> Answer<()> {
+        self.operation(|tables| {
+            tables.own(run, |known| {
+                known.status = end.status();
+                known.end = Some(end.clone());
+                Ok(())
+            })
+        })
+        .await?
+    }
+}
