@@ -9,7 +9,7 @@ use crate::json::{self, Object};
 use crate::operations::{
     EmbedRequest, EmbedResponse, ListModels, ListedModel, ModelList, check_embed, embeddings_of,
 };
-use crate::protocol::{Fault, Operation, OperationCall};
+use crate::protocol::{Fault, Operation, OperationCall, required};
 use tower_agent::error::Result;
 use tower_agent::message::Metadata;
 
@@ -17,7 +17,7 @@ impl Operation<EmbedRequest> for Chat {
     fn operation(&self, request: &EmbedRequest, model: Option<&str>) -> Result<OperationCall> {
         check_embed(request)?;
         let mut body = Vec::new();
-        let mut json = Object::with_extra(&mut body, &request.extra);
+        let mut json = Object::body(&mut body, &request.extra, &["input"]);
         json.field("input", &*request.input)?;
         json.optional("model", request.model.as_deref().or(model))?;
         json.optional("dimensions", request.dimensions)?;
@@ -33,10 +33,7 @@ impl Operation<EmbedRequest> for Chat {
         metadata: Metadata,
     ) -> Result<EmbedResponse, Fault> {
         let mut answer: OpenAiEmbeddings = json::read(body, "the response")?;
-        let Some(mut data) = answer.data.take() else {
-            let missing = || Fault::protocol("the response has no embeddings");
-            return Err(Fault::from_json(body).unwrap_or_else(missing));
-        };
+        let mut data = required(answer.data.take(), "embeddings", self, body)?;
         // They may come in any order; without an index, in that of the texts.
         data.sort_by_key(|embedding| embedding.index);
         let embeddings = data.into_iter().map(|embedding| embedding.embedding);
@@ -84,15 +81,8 @@ impl Operation<ListModels> for Chat {
             Ok(list) => Some(list),
             Err(_) => json::read::<OpenAiModels>(body, "the response")?.data,
         };
-        let Some(all) = all else {
-            let missing = || Fault::protocol("the response has no models");
-            return Err(Fault::from_json(body).unwrap_or_else(missing));
-        };
-        let models = all.into_iter().filter_map(|fields| {
-            let id = fields.get("id")?.as_str()?.to_owned();
-            Some(ListedModel::new(id, fields))
-        });
-        Ok(ModelList::new(models.collect(), None, metadata))
+        let all = required(all, "models", self, body)?;
+        Ok(ModelList::new(ListedModel::all(all, "id"), None, metadata))
     }
 }
 

@@ -12,7 +12,7 @@ use super::build_error::BuildError;
 use super::config::{Config, FetchKey, KeySource, PerCall, sensitive};
 use super::model::HttpModel;
 use super::secrets::{Secrets, without_secrets};
-use crate::protocol::{Framing, Protocol};
+use crate::protocol::{Framing, Protocol, provider_name};
 use tower_agent::error::BoxError;
 
 /// Builds an [`HttpModel`]; created by [`HttpModel::builder`].
@@ -273,6 +273,7 @@ impl<P: Protocol> HttpModelBuilder<P> {
             .is_ok_and(|host: IpAddr| host.is_loopback());
         let is_default_host = base.host() == own.host() && !is_local;
         Ok(Config {
+            provider: provider_name(base.host()).or(cloud::<P>()),
             base,
             is_default_host,
             headers,
@@ -354,6 +355,11 @@ fn accept(framing: Framing) -> &'static str {
         #[cfg(feature = "bedrock")]
         Framing::AwsEventStream => "application/json, application/vnd.amazon.eventstream",
     }
+}
+
+/// Returns the cloud that a protocol is made for, whatever the host: a gateway may stand in front of it.
+fn cloud<P: Protocol>() -> Option<&'static str> {
+    Some(P::TARGET).filter(|target| *target != P::PROVIDER)
 }
 
 const AGENT: &str = concat!("tower-agent/", env!("CARGO_PKG_VERSION"));

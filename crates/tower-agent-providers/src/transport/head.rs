@@ -44,6 +44,9 @@ impl ResponseHead {
     pub(super) fn new(status: StatusCode, headers: HeaderMap, config: Arc<Config>) -> Self {
         let secrets = &config.secrets;
         let mut metadata = Metadata::default().with_status(status.as_u16());
+        if let Some(provider) = config.provider {
+            metadata = metadata.with_provider(provider);
+        }
         // A server can put anything into its headers, also the key that it received.
         if let Some(id) = REQUEST_IDS.iter().find_map(|name| text(&headers, name)) {
             metadata = metadata.with_request_id(secrets.hide(id));

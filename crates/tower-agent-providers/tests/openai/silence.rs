@@ -75,6 +75,20 @@ async fn a_stream_that_goes_on_slowly_is_not_cut() {
     assert!(time >= 20 * MINUTE, "{time:?}");
 }
 
+/// A server that keeps the connection alive, and says nothing.
+#[tokio::test(start_paused = true)]
+async fn a_response_that_does_not_end_is_a_timeout_by_default() {
+    let pings = (0..100).map(|_| ": ping\n\n".to_owned());
+    let (answer, time) = answer(unfinished(pings), 4 * MINUTE, TimeLimits::default()).await;
+    let error = answer.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Timeout);
+    assert!(
+        error.message().contains("did not end within 3600s"),
+        "{error}"
+    );
+    assert!(time >= 60 * MINUTE && time < 61 * MINUTE, "{time:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn limits_can_be_set_and_left_out() {
     let mut limits = TimeLimits::default();
@@ -83,6 +97,7 @@ async fn limits_can_be_set_and_left_out() {
     assert_eq!(answer_in_time.unwrap_err().kind(), ErrorKind::Timeout);
     limits.head = None;
     limits.idle = None;
+    limits.whole = None;
     let chunks = [delta(json!({ "content": "Hi." })), finished("stop")];
     let (late, _) = answer(events(&chunks), 60 * MINUTE, limits).await;
     assert_eq!(late.unwrap().text(), "Hi.");

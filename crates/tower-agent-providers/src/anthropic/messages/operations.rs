@@ -7,7 +7,7 @@ use super::protocol::Messages;
 use crate::json;
 use crate::json::lenient::{count, or_default};
 use crate::operations::{CountTokens, ListModels, ListedModel, ModelList, TokenCount};
-use crate::protocol::{Call, Fault, Operation, OperationCall, Protocol, escaped};
+use crate::protocol::{Call, Fault, Operation, OperationCall, Protocol, escaped, required};
 use tower_agent::error::Result;
 use tower_agent::message::Metadata;
 
@@ -41,10 +41,7 @@ impl Operation<CountTokens> for Messages {
         metadata: Metadata,
     ) -> Result<TokenCount, Fault> {
         let answer: MessagesCount = json::read(body, "the response")?;
-        let Some(tokens) = answer.input_tokens else {
-            let missing = || Fault::protocol("the response has no count");
-            return Err(self.fault(body).unwrap_or_else(missing));
-        };
+        let tokens = required(answer.input_tokens, "count", self, body)?;
         Ok(TokenCount::new(tokens, metadata))
     }
 }
@@ -68,16 +65,9 @@ impl Operation<ListModels> for Messages {
 
     fn result(&self, _: &ListModels, body: &[u8], metadata: Metadata) -> Result<ModelList, Fault> {
         let answer: AnthropicModels = json::read(body, "the response")?;
-        let Some(all) = answer.data else {
-            let missing = || Fault::protocol("the response has no models");
-            return Err(self.fault(body).unwrap_or_else(missing));
-        };
-        let models = all.into_iter().filter_map(|fields| {
-            let id = fields.get("id")?.as_str()?.to_owned();
-            Some(ListedModel::new(id, fields))
-        });
+        let all = required(answer.data, "models", self, body)?;
         let next = answer.last_id.filter(|_| answer.has_more);
-        Ok(ModelList::new(models.collect(), next, metadata))
+        Ok(ModelList::new(ListedModel::all(all, "id"), next, metadata))
     }
 }
 

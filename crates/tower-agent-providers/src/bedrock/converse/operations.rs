@@ -8,7 +8,7 @@ use super::protocol::Converse;
 use crate::json;
 use crate::json::lenient::count;
 use crate::operations::{CountTokens, TokenCount};
-use crate::protocol::{Call, Fault, Operation, OperationCall, Protocol};
+use crate::protocol::{Call, Fault, Operation, OperationCall, Protocol, required};
 use tower_agent::error::Result;
 use tower_agent::message::Metadata;
 
@@ -39,10 +39,7 @@ impl Operation<CountTokens> for Converse {
         metadata: Metadata,
     ) -> Result<TokenCount, Fault> {
         let answer: ConverseCount = json::read(body, "the response")?;
-        let Some(tokens) = answer.input_tokens else {
-            let missing = || Fault::protocol("the response has no count");
-            return Err(self.fault(body).unwrap_or_else(missing));
-        };
+        let tokens = required(answer.input_tokens, "count", self, body)?;
         Ok(TokenCount::new(tokens, metadata))
     }
 }

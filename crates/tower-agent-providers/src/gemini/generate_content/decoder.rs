@@ -8,7 +8,7 @@ use super::response::{
     Blob, Candidate, FunctionCall, GenerateContentResponse, ReadPart, UsageMetadata,
 };
 use crate::json;
-use crate::protocol::{Decoder, Event, Fault, Progress};
+use crate::protocol::{Decoder, Event, Fault, Progress, keep};
 use tower_agent::message::{CallIds, MediaSource, Part, ProviderData, ToolCall};
 use tower_agent::model::{FinishReason, ModelRequest, ModelResponse};
 use tower_agent::stream::{Delta, Piece, Streamed};
@@ -145,8 +145,8 @@ impl GenerateContentReader {
 
     fn chunk(&mut self, json: &[u8], what: &str, out: &mut Vec<Piece>) -> Result<(), Fault> {
         let answer: GenerateContentResponse<'_> = json::read(json, what)?;
-        self.id = answer.response_id.or(self.id.take());
-        self.model = answer.model_version.or(self.model.take());
+        keep(&mut self.id, answer.response_id.as_deref());
+        keep(&mut self.model, answer.model_version.as_deref());
         if let Some(error) = answer.error.filter(|error| !error.is_null()) {
             return Err(fault::read(json).unwrap_or_else(|| Fault::of(&error, &Value::Null)));
         }
@@ -163,14 +163,11 @@ impl GenerateContentReader {
             }
         }
         let mut candidates = answer.candidates.iter();
-        if candidates.any(|candidate| candidate.index != 0 || candidate.has_logprobs) {
+        if candidates.any(|candidate| !candidate.is_first() || candidate.has_logprobs) {
             self.beside(json);
         }
         // Settings of the caller can ask for several answers; a message has room for one.
-        let candidate = answer
-            .candidates
-            .into_iter()
-            .find(|candidate| candidate.index == 0);
+        let candidate = answer.candidates.into_iter().find(Candidate::is_first);
         candidate.map_or(Ok(()), |candidate| self.candidate(candidate, out))
     }
 
@@ -218,7 +215,7 @@ impl GenerateContentReader {
     }
 
     fn part(&mut self, json: &RawValue, out: &mut Vec<Piece>) -> Result<(), Fault> {
-        let part: ReadPart = json::read(json.get().as_bytes(), "a part of the response")?;
+        let part: ReadPart<'_> = json::read(json.get().as_bytes(), "a part of the response")?;
         let mut data = ProviderData::default();
         if let Some(signature) = part
             .thought_signature
@@ -230,7 +227,7 @@ impl GenerateContentReader {
         match part.text {
             _ if part.function_call.is_some() => {}
             Some(text) => {
-                self.words(text, part.thought, data, out);
+                self.words(text.into_owned(), part.thought, data, out);
                 return Ok(());
             }
             None if part.inline_data.is_none() && is_signature_alone(json) => {
@@ -242,9 +239,9 @@ impl GenerateContentReader {
         self.open = None;
         self.finish_reason = None;
         out.push(Piece::Part(match (part.function_call, part.inline_data) {
-            (Some(call), _) => Part::ToolCall(self.call(call, data)?),
+            (Some(call), _) => Part::ToolCall(self.call(*call, data)?),
             // An image from the model's reasoning is not a part of its answer.
-            (None, Some(blob)) if !part.thought => media(blob, data),
+            (None, Some(blob)) if !part.thought => media(*blob, data),
             (None, _) => {
                 data.set(
                     PROVIDER,

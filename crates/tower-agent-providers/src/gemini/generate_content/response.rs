@@ -1,9 +1,13 @@
+use std::borrow::Cow;
+
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::super::tokens::sum;
-use crate::json::lenient::{count, exact_json_text, is_set, null_default, object, or_default};
+use crate::json::lenient::{
+    count, exact_json_text, is_set, null_default, number, object, or_default, string,
+};
 use tower_agent::message;
 
 /// A response, or one chunk of a streamed one.
@@ -16,18 +20,18 @@ pub(super) struct GenerateContentResponse<'a> {
     pub(super) prompt_feedback: Option<Map<String, Value>>,
     #[serde(deserialize_with = "object")]
     pub(super) usage_metadata: Option<UsageMetadata>,
-    #[serde(deserialize_with = "or_default")]
-    pub(super) response_id: Option<String>,
-    #[serde(deserialize_with = "or_default")]
-    pub(super) model_version: Option<String>,
+    #[serde(borrow, deserialize_with = "string")]
+    pub(super) response_id: Option<Cow<'a, str>>,
+    #[serde(borrow, deserialize_with = "string")]
+    pub(super) model_version: Option<Cow<'a, str>>,
     pub(super) error: Option<Value>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Candidate<'a> {
-    #[serde(deserialize_with = "or_default")]
-    pub(super) index: u64,
+    #[serde(deserialize_with = "number")]
+    pub(super) index: Option<u64>,
     #[serde(borrow, deserialize_with = "null_default")]
     pub(super) content: CandidateContent<'a>,
     #[serde(deserialize_with = "or_default")]
@@ -43,6 +47,13 @@ pub(super) struct Candidate<'a> {
     pub(super) has_logprobs: bool,
 }
 
+impl Candidate<'_> {
+    /// Returns whether it is the one that becomes the message.
+    pub(super) fn is_first(&self) -> bool {
+        self.index.unwrap_or_default() == 0
+    }
+}
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct CandidateContent<'a> {
@@ -53,16 +64,17 @@ pub(super) struct CandidateContent<'a> {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(super) struct ReadPart {
-    #[serde(deserialize_with = "or_default")]
-    pub(super) text: Option<String>,
+pub(super) struct ReadPart<'a> {
+    #[serde(borrow, deserialize_with = "string")]
+    pub(super) text: Option<Cow<'a, str>>,
     #[serde(deserialize_with = "or_default")]
     pub(super) thought: bool,
-    #[serde(deserialize_with = "or_default")]
-    pub(super) thought_signature: Option<String>,
-    pub(super) function_call: Option<FunctionCall>,
+    #[serde(borrow, deserialize_with = "string")]
+    pub(super) thought_signature: Option<Cow<'a, str>>,
+    // Boxes, as few parts have these: the others are moved with less.
+    pub(super) function_call: Option<Box<FunctionCall>>,
     #[serde(deserialize_with = "object")]
-    pub(super) inline_data: Option<Blob>,
+    pub(super) inline_data: Option<Box<Blob>>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -129,6 +129,26 @@ async fn texts_are_embedded_in_the_terms_of_each_provider() {
     );
 }
 
+/// The vectors would be those of other texts.
+#[tokio::test]
+async fn no_extra_field_replaces_the_texts() {
+    let with = |field: &str, value: Value| {
+        let mut request = two();
+        request.extra.insert(field.into(), value);
+        request
+    };
+    for value in [json!("a dog"), Value::Null] {
+        let of_openai = embed::<Of<OpenAi<()>>>(openai_body(), with("input", value.clone())).await;
+        let of_ollama = embed::<Of<Ollama<()>>>(json!({}), with("input", value.clone())).await;
+        let of_gemini = embed::<Of<Gemini<()>>>(json!({}), with("content", value)).await;
+        for (response, server) in [of_openai, of_ollama, of_gemini] {
+            let error = response.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{error}");
+            assert!(server.seen().is_empty());
+        }
+    }
+}
+
 /// The vector of one text would stand for another.
 #[tokio::test]
 async fn a_vector_less_is_an_error() {
