@@ -5,15 +5,14 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::de::{DeserializeSeed, MapAccess, Visitor};
+use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::lenient;
 
 /// The fields of an object.
 pub(crate) trait Fields<'de> {
-    /// Reads the value of one field, also of a field that is not known: as
-    /// [`IgnoredAny`](serde::de::IgnoredAny).
+    /// Reads the value of one field, also of a field that is not known: as [`IgnoredAny`].
     fn field<A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<(), A::Error>;
 }
 
@@ -75,7 +74,61 @@ impl<'de> Visitor<'de> for FieldName {
     }
 }
 
+/// The choices of a response, of which the first one becomes the message: callers can ask for several.
+#[derive(Debug, Default)]
+pub(crate) struct Choices<C> {
+    /// The choice that is numbered 0, which is the default until there is one.
+    pub(crate) first: C,
+    pub(crate) has_first: bool,
+    pub(crate) has_others: bool,
+}
+
+/// One of several [`Choices`].
+pub(crate) trait Choice {
+    /// Returns its number, 0 if it has none.
+    fn index(&self) -> u64;
+}
+
+/// Reads a list; `null` is a list without any.
+impl<'de, C: Choice + Default + Fields<'de>> DeserializeSeed<'de> for &mut Choices<C> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de, C: Choice + Default + Fields<'de>> Visitor<'de> for &mut Choices<C> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a sequence")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
+        while !self.has_first {
+            let Some(is_object) = seq.next_element_seed(Fill(&mut self.first))? else {
+                return Ok(());
+            };
+            self.has_first = is_object && self.first.index() == 0;
+            if !self.has_first {
+                self.has_others = true;
+                self.first = C::default();
+            }
+        }
+        while seq.next_element::<IgnoredAny>()?.is_some() {
+            self.has_others = true;
+        }
+        Ok(())
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+}
+
 /// A text, as [`lenient::text`] reads it.
+#[cfg(feature = "openai")]
 #[derive(Debug, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Text<'a> {

@@ -27,7 +27,7 @@
 //! ```
 
 mod arguments;
-#[cfg(feature = "openai")]
+#[cfg(any(feature = "gemini", feature = "openai"))]
 mod fields;
 mod items;
 pub mod lenient;
@@ -40,12 +40,15 @@ mod write;
 
 pub use self::arguments::arguments;
 #[cfg(feature = "openai")]
-pub(crate) use self::fields::{Fields, Fill, Number, Presence, Text, Word};
+pub(crate) use self::fields::Text;
+#[cfg(any(feature = "gemini", feature = "openai"))]
+pub(crate) use self::fields::{Choice, Choices, Fields, Fill, Number, Presence, Word};
 pub use self::items::{Items, array};
 #[cfg(any(feature = "gemini", feature = "openai"))]
 pub(crate) use self::lists::{append, append_lists};
 pub use self::object::Object;
 pub use self::read::read;
-#[cfg(feature = "openai")]
-pub(crate) use self::read::read_into;
+pub(crate) use self::read::read_text;
+#[cfg(any(feature = "gemini", feature = "openai"))]
+pub(crate) use self::read::{read_into, read_text_into};
 pub use self::write::write;

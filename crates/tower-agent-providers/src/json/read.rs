@@ -1,9 +1,9 @@
 use serde::Deserialize;
-#[cfg(feature = "openai")]
+#[cfg(any(feature = "gemini", feature = "openai"))]
 use serde::de::DeserializeSeed;
 use serde_json::Value;
 
-#[cfg(feature = "openai")]
+#[cfg(any(feature = "gemini", feature = "openai"))]
 use super::fields::{Fields, Fill};
 use crate::protocol::Fault;
 
@@ -17,10 +17,18 @@ use crate::protocol::Fault;
 /// Fails if it is not the JSON object of a `T`.
 pub fn read<'de, T: Deserialize<'de>>(json: &'de [u8], what: &str) -> Result<T, Fault> {
     // Text that is checked as a whole need not be checked string by string.
-    let parsed = match std::str::from_utf8(json) {
-        Ok(text) => serde_json::from_str(text),
-        Err(_) => serde_json::from_slice(json),
-    };
+    match std::str::from_utf8(json) {
+        Ok(text) => read_text(text, what),
+        Err(_) => checked(json, what, serde_json::from_slice(json)),
+    }
+}
+
+/// Reads a JSON object, as [`read`] does.
+pub(crate) fn read_text<'de, T: Deserialize<'de>>(json: &'de str, what: &str) -> Result<T, Fault> {
+    checked(json.as_bytes(), what, serde_json::from_str(json))
+}
+
+fn checked<T>(json: &[u8], what: &str, parsed: serde_json::Result<T>) -> Result<T, Fault> {
     match parsed {
         // serde would accept an array of the fields in order, and read an error as an answer.
         Ok(object) if is_object(json) => Ok(object),
@@ -30,23 +38,48 @@ pub fn read<'de, T: Deserialize<'de>>(json: &'de [u8], what: &str) -> Result<T, 
 }
 
 /// Reads a JSON object, as [`read`] does, into a value that is already there.
-#[cfg(feature = "openai")]
+#[cfg(any(feature = "gemini", feature = "openai"))]
 pub(crate) fn read_into<'de, T: Fields<'de>>(
     json: &'de [u8],
     what: &str,
     value: &mut T,
 ) -> Result<(), Fault> {
+    match std::str::from_utf8(json) {
+        Ok(text) => read_text_into(text, what, value),
+        Err(_) => filled(
+            json,
+            what,
+            serde_json::Deserializer::from_slice(json),
+            value,
+        ),
+    }
+}
+
+/// Reads a JSON object into a value that is already there.
+#[cfg(any(feature = "gemini", feature = "openai"))]
+pub(crate) fn read_text_into<'de, T: Fields<'de>>(
+    json: &'de str,
+    what: &str,
+    value: &mut T,
+) -> Result<(), Fault> {
+    let reader = serde_json::Deserializer::from_str(json);
+    filled(json.as_bytes(), what, reader, value)
+}
+
+#[cfg(any(feature = "gemini", feature = "openai"))]
+fn filled<'de, T: Fields<'de>>(
+    json: &[u8],
+    what: &str,
+    reader: serde_json::Deserializer<impl serde_json::de::Read<'de>>,
+    value: &mut T,
+) -> Result<(), Fault> {
     if !is_object(json) {
         return Err(unexpected(json, what, "not an object"));
     }
-    let filled = match std::str::from_utf8(json) {
-        Ok(text) => fill(serde_json::Deserializer::from_str(text), value),
-        Err(_) => fill(serde_json::Deserializer::from_slice(json), value),
-    };
-    filled.map_err(|error| unexpected(json, what, &error.to_string()))
+    fill(reader, value).map_err(|error| unexpected(json, what, &error.to_string()))
 }
 
-#[cfg(feature = "openai")]
+#[cfg(any(feature = "gemini", feature = "openai"))]
 fn fill<'de, T: Fields<'de>>(
     mut reader: serde_json::Deserializer<impl serde_json::de::Read<'de>>,
     value: &mut T,

@@ -67,7 +67,7 @@ pub trait Decoder: Send {
 }
 
 /// Replaces what is known of a response, such as its id, which most events repeat.
-#[cfg(any(feature = "gemini", feature = "openai"))]
+#[cfg(any(feature = "gemini", feature = "ollama", feature = "openai"))]
 pub(crate) fn keep(known: &mut Option<String>, new: Option<&str>) {
     if new.is_some() && known.as_deref() != new {
         *known = new.map(str::to_owned);

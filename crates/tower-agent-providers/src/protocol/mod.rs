@@ -138,7 +138,7 @@ pub use self::aws::AwsAccess;
 pub use self::call::Call;
 #[cfg(any(feature = "anthropic", feature = "openai"))]
 pub(crate) use self::call_id_format::CallIdFormat;
-#[cfg(any(feature = "gemini", feature = "openai"))]
+#[cfg(any(feature = "gemini", feature = "ollama", feature = "openai"))]
 pub(crate) use self::decoder::keep;
 pub use self::decoder::{Decoder, Progress};
 #[cfg(any(feature = "anthropic", feature = "gemini", feature = "openai"))]

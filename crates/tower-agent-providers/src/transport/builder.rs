@@ -164,7 +164,8 @@ impl<P: Protocol> HttpModelBuilder<P> {
     }
 
     /// Sets how many bytes of a response are read, those of all events of a stream together. A longer one
-    /// fails with a [`Protocol`](tower_agent::ErrorKind::Protocol) error. Defaults to 64 MiB.
+    /// fails with a [`Protocol`](tower_agent::ErrorKind::Protocol) error. Defaults to 64 MiB. A single line of
+    /// a stream, which is kept until its end has come, may have half of it.
     ///
     /// Of the response with an error at most 1 MiB is read.
     pub fn max_response(mut self, bytes: usize) -> Self {

@@ -6,10 +6,10 @@ use super::details::Details;
 use super::own_media::OwnMedia;
 use super::provider::{ABOUT, CALL_IDS, PROVIDER, ReceivedField, own};
 use super::rejected_call::rejected_calls;
-use super::response::{ChatCompletion, ChatMessage, Choices};
+use super::response::{ChatCompletion, ChatMessage};
 use super::tool_calls::ToolCalls;
 use super::usage::CompletionUsage;
-use crate::json;
+use crate::json::{self, Choices};
 use crate::protocol::{Decoder, Event, Fault, Progress, keep};
 use tower_agent::message::{Metadata, Part};
 use tower_agent::model::{FinishReason, ModelRequest, ModelResponse, Settings};
@@ -73,7 +73,8 @@ impl Decoder for ChatReader {
             data if event.name == Some("error") => self.rejected(data.as_bytes(), out)?,
             data => {
                 let mut chunk = ChatCompletion::default();
-                self.read(data.as_bytes(), "a chunk of the response", &mut chunk, out)?;
+                json::read_text_into(data, "a chunk of the response", &mut chunk)?;
+                self.read(data.as_bytes(), &mut chunk, out)?;
                 let choice = &mut chunk.choices.first;
                 // Some servers send a whole message in the chunks of a stream, and Perplexity the
                 // message so far beside each delta.
@@ -92,7 +93,8 @@ impl Decoder for ChatReader {
 
     fn response(&mut self, body: &[u8], out: &mut Vec<Piece>) -> Result<(), Fault> {
         let mut completion = ChatCompletion::default();
-        self.read(body, "the response", &mut completion, out)?;
+        json::read_into(body, "the response", &mut completion)?;
+        self.read(body, &mut completion, out)?;
         let choice = completion.choices.first;
         // Some servers send a delta in a plain response, and Perplexity an empty one beside the
         // message.
@@ -192,15 +194,13 @@ impl ChatReader {
         self.calls.end(out).map_err(Fault::protocol)
     }
 
-    /// Reads a response or a chunk into `completion`, and all of it but the message.
-    fn read<'a>(
+    /// Reads what a response or a chunk has beside the message of its first choice.
+    fn read(
         &mut self,
-        json: &'a [u8],
-        what: &str,
-        completion: &mut ChatCompletion<'a>,
+        json: &[u8],
+        completion: &mut ChatCompletion<'_>,
         out: &mut Vec<Piece>,
     ) -> Result<(), Fault> {
-        json::read_into(json, what, completion)?;
         // Before the error, so that its report names the request and the model.
         keep(&mut self.id, completion.id.as_deref());
         keep(&mut self.model, completion.model.as_deref());

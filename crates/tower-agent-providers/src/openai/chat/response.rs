@@ -1,15 +1,14 @@
 use std::borrow::Cow;
-use std::fmt;
 
-use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
+use serde::de::{IgnoredAny, MapAccess};
 use serde_json::{Map, Value};
 
 use super::content::Content;
 use super::details::thought;
 use super::usage::CompletionUsage;
 use crate::json::lenient::{exact_json_text, null_default, number, object, or_default, string};
-use crate::json::{Fields, Fill, Number, Presence, Text, Word};
+use crate::json::{Choice, Choices, Fields, Fill, Number, Presence, Text, Word};
 
 // Our own types: those of async-openai reject what many servers send. They are read in place, as a
 // response may be thousands of chunks.
@@ -19,7 +18,7 @@ use crate::json::{Fields, Fill, Number, Presence, Text, Word};
 pub(super) struct ChatCompletion<'a> {
     pub(super) id: Option<Cow<'a, str>>,
     pub(super) model: Option<Cow<'a, str>>,
-    pub(super) choices: Choices<'a>,
+    pub(super) choices: Choices<CompletionChoice<'a>>,
     pub(super) has_citations: bool,
     pub(super) has_search_results: bool,
     usage: Option<Box<CompletionUsage>>,
@@ -54,52 +53,6 @@ impl<'de> Fields<'de> for ChatCompletion<'de> {
     }
 }
 
-/// The choice that becomes the message.
-#[derive(Debug, Default)]
-pub(super) struct Choices<'a> {
-    pub(super) first: CompletionChoice<'a>,
-    pub(super) has_first: bool,
-    pub(super) has_others: bool,
-}
-
-/// Reads the first choice of a list; `null` is a list without any.
-impl<'de> DeserializeSeed<'de> for &mut Choices<'de> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for &mut Choices<'de> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a sequence")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
-        while !self.has_first {
-            let Some(is_object) = seq.next_element_seed(Fill(&mut self.first))? else {
-                return Ok(());
-            };
-            self.has_first = is_object && self.first.index == 0;
-            if !self.has_first {
-                self.has_others = true;
-                self.first = CompletionChoice::default();
-            }
-        }
-        while seq.next_element::<IgnoredAny>()?.is_some() {
-            self.has_others = true;
-        }
-        Ok(())
-    }
-
-    fn visit_unit<E>(self) -> Result<(), E> {
-        Ok(())
-    }
-}
-
 #[derive(Debug, Default)]
 pub(super) struct CompletionChoice<'a> {
     index: u64,
@@ -110,6 +63,12 @@ pub(super) struct CompletionChoice<'a> {
     pub(super) finish_reason: Option<Cow<'a, str>>,
     pub(super) error: Option<Value>,
     has_logprobs: bool,
+}
+
+impl Choice for CompletionChoice<'_> {
+    fn index(&self) -> u64 {
+        self.index
+    }
 }
 
 impl<'de> Fields<'de> for CompletionChoice<'de> {

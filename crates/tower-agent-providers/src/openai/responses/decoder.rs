@@ -65,7 +65,7 @@ impl Decoder for ResponsesDecoder {
             return Err(Fault::incomplete());
         }
         let mut read = ResponseEvent::default();
-        json::read_into(event.data.as_bytes(), "an event of the response", &mut read)?;
+        json::read_text_into(event.data, "an event of the response", &mut read)?;
         let kind = std::mem::take(&mut read.kind);
         let kind = if kind.is_empty() {
             event.name.unwrap_or_default()
