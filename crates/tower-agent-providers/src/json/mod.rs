@@ -48,7 +48,10 @@ pub use self::items::{Items, array};
 pub(crate) use self::lists::{append, append_lists};
 pub use self::object::Object;
 pub use self::read::read;
+#[cfg(feature = "openai")]
+pub(crate) use self::read::read_into;
+#[cfg(any(feature = "anthropic", feature = "gemini", feature = "ollama"))]
 pub(crate) use self::read::read_text;
 #[cfg(any(feature = "gemini", feature = "openai"))]
-pub(crate) use self::read::{read_into, read_text_into};
+pub(crate) use self::read::read_text_into;
 pub use self::write::write;

@@ -38,7 +38,7 @@ fn checked<T>(json: &[u8], what: &str, parsed: serde_json::Result<T>) -> Result<
 }
 
 /// Reads a JSON object, as [`read`] does, into a value that is already there.
-#[cfg(any(feature = "gemini", feature = "openai"))]
+#[cfg(feature = "openai")]
 pub(crate) fn read_into<'de, T: Fields<'de>>(
     json: &'de [u8],
     what: &str,

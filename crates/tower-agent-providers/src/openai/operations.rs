@@ -1,15 +1,17 @@
-//! Embeddings and models, as OpenAI and the servers that speak its protocol have them.
+//! Embeddings, models and counts of tokens, as OpenAI and the servers that speak its protocol have them.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::chat::Chat;
+use super::responses::Responses;
 use crate::json::lenient::{count, object_or_default, or_default};
 use crate::json::{self, Object};
 use crate::operations::{
-    EmbedRequest, EmbedResponse, ListModels, ListedModel, ModelList, check_embed, embeddings_of,
+    CountTokens, EmbedRequest, EmbedResponse, ListModels, ListedModel, ModelList, TokenCount,
+    check_embed, count_of, embeddings_of, prompt_of,
 };
-use crate::protocol::{Fault, Operation, OperationCall, required};
+use crate::protocol::{Call, Fault, Operation, OperationCall, required};
 use tower_agent::error::Result;
 use tower_agent::message::Metadata;
 
@@ -90,4 +92,52 @@ impl Operation<ListModels> for Chat {
 #[serde(default)]
 struct OpenAiModels {
     data: Option<Vec<Map<String, Value>>>,
+}
+
+impl Operation<ListModels> for Responses {
+    fn operation(&self, request: &ListModels, model: Option<&str>) -> Result<OperationCall> {
+        Chat::default().operation(request, model)
+    }
+
+    fn result(
+        &self,
+        request: &ListModels,
+        body: &[u8],
+        metadata: Metadata,
+    ) -> Result<ModelList, Fault> {
+        Chat::default().result(request, body, metadata)
+    }
+}
+
+/// The fields of a request that a count accepts.
+const COUNTED: [&str; 11] = [
+    "input",
+    "model",
+    "instructions",
+    "tools",
+    "tool_choice",
+    "parallel_tool_calls",
+    "reasoning",
+    "text",
+    "conversation",
+    "previous_response_id",
+    "truncation",
+];
+
+impl Operation<CountTokens> for Responses {
+    fn operation(&self, request: &CountTokens, model: Option<&str>) -> Result<OperationCall> {
+        let call = Call::new(request.request()).with_model(model);
+        let prompt = prompt_of(self, &call, &COUNTED)?;
+        let body = serde_json::to_vec(&prompt)?;
+        Ok(OperationCall::post("/responses/input_tokens", body))
+    }
+
+    fn result(
+        &self,
+        _: &CountTokens,
+        body: &[u8],
+        metadata: Metadata,
+    ) -> Result<TokenCount, Fault> {
+        count_of("input_tokens", self, body, metadata)
+    }
 }

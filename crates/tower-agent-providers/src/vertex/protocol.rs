@@ -24,6 +24,13 @@ pub trait VertexProtocol: Protocol {
     fn encode_on_vertex(&self, call: &Call<'_>, body: &mut Vec<u8>) -> Result<()>;
 }
 
+impl<P: VertexProtocol> OnVertex<P> {
+    /// Returns the path of a model, or of what stands in its place, before the operation.
+    pub(super) fn model_path(&self, model: &str) -> Result<String> {
+        self.location.path(P::PUBLISHER, model)
+    }
+}
+
 impl<P> AsMut<VertexLocation> for OnVertex<P> {
     fn as_mut(&mut self) -> &mut VertexLocation {
         &mut self.location
@@ -54,7 +61,7 @@ impl<P: VertexProtocol> Protocol for OnVertex<P> {
     }
 
     fn path<'a>(&self, call: &Call<'a>) -> Result<Cow<'a, str>> {
-        let mut path = self.location.path(P::PUBLISHER, call.require_model()?)?;
+        let mut path = self.model_path(call.require_model()?)?;
         let [plain, streamed] = P::OPERATIONS;
         path.push_str(if call.is_streamed() { streamed } else { plain });
         Ok(path.into())

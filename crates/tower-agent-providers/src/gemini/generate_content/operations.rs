@@ -9,7 +9,7 @@ use crate::json::lenient::{count, object_or_default, or_default};
 use crate::json::{self, Object};
 use crate::operations::{
     CountTokens, EmbedRequest, EmbedResponse, ListModels, ListedModel, ModelList, TokenCount,
-    check_embed, embeddings_of,
+    check_embed, count_of, embeddings_of,
 };
 use crate::protocol::{Call, Fault, Operation, OperationCall, Protocol, escaped, required};
 use tower_agent::error::{Error, ErrorKind, Result};
@@ -153,15 +153,6 @@ impl Operation<CountTokens> for GenerateContent {
         body: &[u8],
         metadata: Metadata,
     ) -> Result<TokenCount, Fault> {
-        let answer: GeminiCount = json::read(body, "the response")?;
-        let tokens = required(answer.total_tokens, "count", self, body)?;
-        Ok(TokenCount::new(tokens, metadata))
+        count_of("totalTokens", self, body, metadata)
     }
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct GeminiCount {
-    #[serde(deserialize_with = "count")]
-    total_tokens: Option<u64>,
 }
