@@ -32,7 +32,7 @@ impl<'de> Fields<'de> for GenerateContentResponse<'de> {
                     _ => None,
                 }
             }
-            "usageMetadata" => self.usage_metadata = map.next_value::<StatedUsage>()?.usage,
+            "usageMetadata" => self.usage_metadata = map.next_value::<UsageMetadataField>()?.usage,
             "responseId" => self.response_id = map.next_value::<Word<'_>>()?.word,
             "modelVersion" => self.model_version = map.next_value::<Word<'_>>()?.word,
             "error" => self.error = map.next_value()?,
@@ -44,7 +44,7 @@ impl<'de> Fields<'de> for GenerateContentResponse<'de> {
 
 #[derive(Debug, Deserialize)]
 #[serde(transparent)]
-struct StatedUsage {
+struct UsageMetadataField {
     #[serde(deserialize_with = "object")]
     usage: Option<UsageMetadata>,
 }

@@ -36,11 +36,11 @@ impl<'de> Fields<'de> for ChatCompletion<'de> {
             "citations" => self.has_citations = map.next_value::<Presence>()?.is_set,
             "search_results" => self.has_search_results = map.next_value::<Presence>()?.is_set,
             "usage" => {
-                let usage = map.next_value::<StatedUsage>()?.usage;
+                let usage = map.next_value::<UsageField>()?.usage;
                 self.usage = usage.or(self.usage.take());
             }
             "x_groq" => {
-                let groq = map.next_value::<Groq>()?;
+                let groq = map.next_value::<GroqField>()?;
                 self.usage = self
                     .usage
                     .take()
@@ -161,19 +161,19 @@ struct FunctionPiece<'a> {
 /// The token usage, boxed as one chunk in many has it.
 #[derive(Debug, Deserialize)]
 #[serde(transparent)]
-struct StatedUsage {
+struct UsageField {
     #[serde(deserialize_with = "object")]
     usage: Option<Box<CompletionUsage>>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(transparent)]
-struct Groq {
+struct GroqField {
     #[serde(deserialize_with = "object")]
     extension: Option<GroqExtension>,
 }
 
-/// Where Groq puts the usage of a stream.
+/// Where GroqField puts the usage of a stream.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct GroqExtension {
