@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer};
 use super::lenient;
 
 /// The fields of an object.
-pub(crate) trait Fields<'de> {
+pub(crate) trait ReadFields<'de> {
     /// Reads the value of one field, also of a field that is not known: as [`IgnoredAny`].
     fn field<A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<(), A::Error>;
 }
@@ -20,7 +20,7 @@ pub(crate) trait Fields<'de> {
 #[derive(Debug)]
 pub(crate) struct Fill<'v, T>(pub(crate) &'v mut T);
 
-impl<'de, T: Fields<'de>> DeserializeSeed<'de> for Fill<'_, T> {
+impl<'de, T: ReadFields<'de>> DeserializeSeed<'de> for Fill<'_, T> {
     type Value = bool;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<bool, D::Error> {
@@ -28,7 +28,7 @@ impl<'de, T: Fields<'de>> DeserializeSeed<'de> for Fill<'_, T> {
     }
 }
 
-impl<'de, T: Fields<'de>> Visitor<'de> for Fill<'_, T> {
+impl<'de, T: ReadFields<'de>> Visitor<'de> for Fill<'_, T> {
     type Value = bool;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -90,7 +90,7 @@ pub(crate) trait Choice {
 }
 
 /// Reads a list; `null` is a list without any.
-impl<'de, C: Choice + Default + Fields<'de>> DeserializeSeed<'de> for &mut Choices<C> {
+impl<'de, C: Choice + Default + ReadFields<'de>> DeserializeSeed<'de> for &mut Choices<C> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -98,7 +98,7 @@ impl<'de, C: Choice + Default + Fields<'de>> DeserializeSeed<'de> for &mut Choic
     }
 }
 
-impl<'de, C: Choice + Default + Fields<'de>> Visitor<'de> for &mut Choices<C> {
+impl<'de, C: Choice + Default + ReadFields<'de>> Visitor<'de> for &mut Choices<C> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -131,7 +131,7 @@ impl<'de, C: Choice + Default + Fields<'de>> Visitor<'de> for &mut Choices<C> {
 #[cfg(feature = "openai")]
 #[derive(Debug, Deserialize)]
 #[serde(transparent)]
-pub(crate) struct Text<'a> {
+pub(crate) struct LenientText<'a> {
     #[serde(borrow, deserialize_with = "lenient::text")]
     pub(crate) text: Cow<'a, str>,
 }

@@ -40,9 +40,9 @@ mod write;
 
 pub use self::arguments::arguments;
 #[cfg(feature = "openai")]
-pub(crate) use self::fields::Text;
+pub(crate) use self::fields::LenientText;
 #[cfg(any(feature = "gemini", feature = "openai"))]
-pub(crate) use self::fields::{Choice, Choices, Fields, Fill, Number, Presence, Word};
+pub(crate) use self::fields::{Choice, Choices, Fill, Number, Presence, ReadFields, Word};
 pub use self::items::{Items, array};
 #[cfg(any(feature = "gemini", feature = "openai"))]
 pub(crate) use self::lists::{append, append_lists};

@@ -4,7 +4,7 @@ use serde::de::DeserializeSeed;
 use serde_json::Value;
 
 #[cfg(any(feature = "gemini", feature = "openai"))]
-use super::fields::{Fields, Fill};
+use super::fields::{Fill, ReadFields};
 use crate::protocol::Fault;
 
 /// Reads a JSON object; `what` names it in an error.
@@ -39,7 +39,7 @@ fn checked<T>(json: &[u8], what: &str, parsed: serde_json::Result<T>) -> Result<
 
 /// Reads a JSON object, as [`read`] does, into a value that is already there.
 #[cfg(feature = "openai")]
-pub(crate) fn read_into<'de, T: Fields<'de>>(
+pub(crate) fn read_into<'de, T: ReadFields<'de>>(
     json: &'de [u8],
     what: &str,
     value: &mut T,
@@ -57,7 +57,7 @@ pub(crate) fn read_into<'de, T: Fields<'de>>(
 
 /// Reads a JSON object into a value that is already there.
 #[cfg(any(feature = "gemini", feature = "openai"))]
-pub(crate) fn read_text_into<'de, T: Fields<'de>>(
+pub(crate) fn read_text_into<'de, T: ReadFields<'de>>(
     json: &'de str,
     what: &str,
     value: &mut T,
@@ -67,7 +67,7 @@ pub(crate) fn read_text_into<'de, T: Fields<'de>>(
 }
 
 #[cfg(any(feature = "gemini", feature = "openai"))]
-fn filled<'de, T: Fields<'de>>(
+fn filled<'de, T: ReadFields<'de>>(
     json: &[u8],
     what: &str,
     reader: serde_json::Deserializer<impl serde_json::de::Read<'de>>,
@@ -80,7 +80,7 @@ fn filled<'de, T: Fields<'de>>(
 }
 
 #[cfg(any(feature = "gemini", feature = "openai"))]
-fn fill<'de, T: Fields<'de>>(
+fn fill<'de, T: ReadFields<'de>>(
     mut reader: serde_json::Deserializer<impl serde_json::de::Read<'de>>,
     value: &mut T,
 ) -> serde_json::Result<()> {

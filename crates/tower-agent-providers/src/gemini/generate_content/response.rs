@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::super::tokens::sum;
 use crate::json::lenient::{count, exact_json_text, object, or_default, string};
-use crate::json::{Choice, Choices, Fields, Fill, Number, Presence, Word};
+use crate::json::{Choice, Choices, Fill, Number, Presence, ReadFields, Word};
 use tower_agent::message;
 
 /// A response, or one chunk of a streamed one. It is read in place, as a response may be hundreds of
@@ -22,7 +22,7 @@ pub(super) struct GenerateContentResponse<'a> {
     pub(super) error: Option<Value>,
 }
 
-impl<'de> Fields<'de> for GenerateContentResponse<'de> {
+impl<'de> ReadFields<'de> for GenerateContentResponse<'de> {
     fn field<A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<(), A::Error> {
         match name {
             "candidates" => map.next_value_seed(&mut self.candidates)?,
@@ -68,7 +68,7 @@ impl Choice for Candidate<'_> {
     }
 }
 
-impl<'de> Fields<'de> for Candidate<'de> {
+impl<'de> ReadFields<'de> for Candidate<'de> {
     fn field<A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<(), A::Error> {
         match name {
             "index" => self.index = map.next_value::<Number>()?.number.unwrap_or_default(),
@@ -92,7 +92,7 @@ pub(super) struct CandidateContent<'a> {
     pub(super) parts: Vec<&'a RawValue>,
 }
 
-impl<'de> Fields<'de> for CandidateContent<'de> {
+impl<'de> ReadFields<'de> for CandidateContent<'de> {
     fn field<A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<(), A::Error> {
         match name {
             "parts" => {

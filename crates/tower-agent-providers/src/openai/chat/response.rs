@@ -8,7 +8,7 @@ use super::content::Content;
 use super::details::thought;
 use super::usage::CompletionUsage;
 use crate::json::lenient::{exact_json_text, null_default, number, object, or_default, string};
-use crate::json::{Choice, Choices, Fields, Fill, Number, Presence, Text, Word};
+use crate::json::{Choice, Choices, Fill, LenientText, Number, Presence, ReadFields, Word};
 
 // Our own types: those of async-openai reject what many servers send. They are read in place, as a
 // response may be thousands of chunks.
@@ -26,7 +26,7 @@ pub(super) struct ChatCompletion<'a> {
     pub(super) error: Option<Value>,
 }
 
-impl<'de> Fields<'de> for ChatCompletion<'de> {
+impl<'de> ReadFields<'de> for ChatCompletion<'de> {
     fn field<A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<(), A::Error> {
         match name {
             "id" => self.id = map.next_value::<Word<'_>>()?.word,
@@ -71,7 +71,7 @@ impl Choice for CompletionChoice<'_> {
     }
 }
 
-impl<'de> Fields<'de> for CompletionChoice<'de> {
+impl<'de> ReadFields<'de> for CompletionChoice<'de> {
     fn field<A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<(), A::Error> {
         match name {
             "index" => self.index = map.next_value::<Number>()?.number.unwrap_or_default(),
@@ -108,12 +108,14 @@ pub(super) struct ChatMessage<'a> {
     pub(super) tool_calls: Vec<ToolCallPiece<'a>>,
 }
 
-impl<'de> Fields<'de> for ChatMessage<'de> {
+impl<'de> ReadFields<'de> for ChatMessage<'de> {
     fn field<A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<(), A::Error> {
         match name {
             "content" => self.content = map.next_value()?,
-            "reasoning_content" => self.reasoning_content = map.next_value::<Text<'_>>()?.text,
-            "reasoning" => self.reasoning = map.next_value::<Text<'_>>()?.text,
+            "reasoning_content" => {
+                self.reasoning_content = map.next_value::<LenientText<'_>>()?.text
+            }
+            "reasoning" => self.reasoning = map.next_value::<LenientText<'_>>()?.text,
             "reasoning_details" => {
                 let details: Value = map.next_value()?;
                 self.reasoning_details = match details {
@@ -121,7 +123,7 @@ impl<'de> Fields<'de> for ChatMessage<'de> {
                     _ => Vec::new(),
                 };
             }
-            "refusal" => self.refusal = map.next_value::<Text<'_>>()?.text,
+            "refusal" => self.refusal = map.next_value::<LenientText<'_>>()?.text,
             "annotations" | "executed_tools" | "images" | "audio" => {
                 self.has_more |= map.next_value::<Presence>()?.is_set;
             }
@@ -173,7 +175,7 @@ struct GroqField {
     extension: Option<GroqExtension>,
 }
 
-/// Where GroqField puts the usage of a stream.
+/// Where Groq puts the usage of a stream.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct GroqExtension {

@@ -5,7 +5,7 @@ use serde::de::{IgnoredAny, MapAccess};
 use serde_json::{Map, Value};
 
 use crate::json::lenient::{count, null_default, object, object_or_default, or_default};
-use crate::json::{Fields, Number, Word};
+use crate::json::{Number, ReadFields, Word};
 use tower_agent::message;
 
 /// A response, or the snapshot of one in an event.
@@ -90,7 +90,7 @@ pub(super) struct ResponseEvent<'a> {
     pub(super) item: Map<String, Value>,
 }
 
-impl<'de> Fields<'de> for ResponseEvent<'de> {
+impl<'de> ReadFields<'de> for ResponseEvent<'de> {
     fn field<A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<(), A::Error> {
         match name {
             "type" => self.kind = map.next_value::<Word<'_>>()?.word.unwrap_or_default(),
