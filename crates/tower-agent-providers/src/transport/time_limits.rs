@@ -7,7 +7,7 @@ use tokio::time::{Instant, Sleep, sleep};
 use tower_agent::error::{BoxError, Error, ErrorKind};
 
 /// How long an [`HttpClient`](super::HttpClient) waits for a server. After a limit, the error is
-/// [`ErrorKind::Timeout`].
+/// [`ErrorKind::Timeout`], except for [`connect`](Self::connect).
 ///
 /// ```
 /// use std::time::Duration;
@@ -25,7 +25,8 @@ use tower_agent::error::{BoxError, Error, ErrorKind};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TimeLimits {
-    /// Until a connection is there, without TLS. Defaults to 10 seconds.
+    /// Until a connection is there, without TLS. After it the error is [`ErrorKind::Connection`], as the
+    /// provider has done nothing. Defaults to 10 seconds.
     pub connect: Option<Duration>,
     /// From the call until the head of the response, which for a response that is not streamed is as
     /// long as the model takes. Defaults to 10 minutes.

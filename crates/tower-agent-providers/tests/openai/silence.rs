@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde_json::json;
 use tokio::io::AsyncWriteExt;
-use tokio::net::TcpListener;
-use tokio::time::{Instant, sleep};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::time::{Instant, sleep, timeout};
 use tower_agent::{ErrorKind, ModelRequest, ModelResponse, Result};
 use tower_agent_providers::openai::OpenAi;
 use tower_agent_providers::{HttpClient, TimeLimits};
@@ -39,6 +39,30 @@ async fn answer(
     let answer = call(model.build_with(client).unwrap(), ModelRequest::default()).await;
     server.abort();
     (answer, start.elapsed())
+}
+
+/// A server that accepts no connection: its queue is full.
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_does_not_come_is_an_error_by_default() {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = socket.listen(1).unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut queue = Vec::new();
+    while let Ok(connection) = timeout(MINUTE, TcpStream::connect(address)).await {
+        queue.push(connection.unwrap());
+        assert!(queue.len() < 100, "the queue has no end");
+    }
+    let builder = OpenAi::builder().base_url(format!("http://{address}/v1"));
+    let client = HttpClient::new().unwrap();
+    let model = builder.api_key("").model("m").build_with(client).unwrap();
+    let start = Instant::now();
+    let error = call(model, ModelRequest::default()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Connection);
+    assert!(error.is_retryable());
+    assert!(error.message().contains("does not respond"), "{error}");
+    let time = start.elapsed();
+    assert!(time >= Duration::from_secs(10) && time < MINUTE, "{time:?}");
 }
 
 #[tokio::test(start_paused = true)]
