@@ -71,7 +71,7 @@
 //! 1. As the response format, where the protocol, the model and the schema allow it.
 //! 2. Otherwise as the tool `final_answer`, which the model must call. Only the protocol sees it: the response
 //!    has its arguments as text, also while it is streamed.
-//! 3. Otherwise in the instructions: where no call can be forced, where the settings have a
+//! 3. Otherwise in the instructions: where no call can be forced, as by many models of Converse, where the settings have a
 //!    [tool choice](tower_agent::model::ToolChoice) other than `Required`, or where a tool has that name.
 //!
 //! [`Metadata`](tower_agent::message::Metadata::answer_tool) and the error of a wrong answer say which of the

@@ -179,11 +179,13 @@ impl Limits {
     /// NaN means zero. `unknown` says what happens to a call of a model that has no price.
     ///
     /// Before a call, the price is that of the model in the request's settings, otherwise of the
-    /// table's [default model](PriceTable::default_model), at whichever provider. After it, the price is
-    /// that of the model named in the response, at the
-    /// [provider that was asked](tower_agent::message::Metadata::provider). If only that one has no price, the price remains that of
-    /// the request's model, and the call is counted in
-    /// [`unpriced_calls`](super::Spent::unpriced_calls).
+    /// table's [default model](PriceTable::default_model). Which provider the model will ask is not known
+    /// then, so of several that have a model of this name, the dearest price is reserved; set the
+    /// [`provider`](PriceTable::provider) to reserve no more than its own. After the call, the price is that of
+    /// the model named in the response, at the
+    /// [provider that was asked](tower_agent::message::Metadata::provider), else that of the request's model
+    /// there. If it has no price either, `unknown` decides, or the call is charged what it reserved, and it is
+    /// counted in [`unpriced_calls`](super::Spent::unpriced_calls).
     pub fn cost_at(mut self, cost: f64, prices: PriceTable, unknown: UnknownModel) -> Self {
         self.cost = Some((cost.max(0.0), Prices::Table(Arc::new((prices, unknown)))));
         self
@@ -265,7 +267,7 @@ impl Limits {
             Some((_, Prices::Table(prices))) => {
                 let (table, unknown) = &**prices;
                 let model = table.or_default(model);
-                let price = table.price(model).or(unknown.price());
+                let price = table.dearest(model, usage).or(unknown.price());
                 let price = price.ok_or_else(|| UnknownPrice {
                     model: model.to_owned(),
                 })?;

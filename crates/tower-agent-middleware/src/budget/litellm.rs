@@ -64,7 +64,8 @@ impl PriceTable {
             }
             if let Some(price) = price(&fields) {
                 let provider = fields.get("litellm_provider").and_then(Value::as_str);
-                table.insert(name, provider.map(str::to_owned), price);
+                let provider = provider.map(|name| whole_provider(name).to_owned());
+                table.insert(name, provider, price);
             }
         }
         if table.is_empty() {
@@ -72,6 +73,16 @@ impl PriceTable {
             return Err(Error::new(ErrorKind::InvalidRequest, message));
         }
         Ok(table)
+    }
+}
+
+/// Returns the provider of which LiteLLM has one for each kind of model or of request, such as
+/// `vertex_ai-anthropic_models` and `bedrock_converse`.
+fn whole_provider(name: &str) -> &str {
+    match name {
+        "bedrock_converse" => "bedrock",
+        name if name.starts_with("vertex_ai-") => "vertex_ai",
+        name => name,
     }
 }
 

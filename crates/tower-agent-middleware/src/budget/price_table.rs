@@ -1,9 +1,11 @@
 use std::collections::HashMap;
 use std::fmt;
+use std::iter;
 use std::sync::Arc;
 
 use super::model_price::ModelPrice;
 use tower_agent::error::{Error, ErrorKind};
+use tower_agent::message::Usage;
 
 /// The prices of models. Cloning is O(1).
 ///
@@ -19,7 +21,8 @@ use tower_agent::error::{Error, ErrorKind};
 /// a name without a provider is that of the provider that was asked, as
 /// [`provider`](Self::provider) or else the response
 /// [says](tower_agent::message::Metadata::provider), and one of the entries without a prefix only where
-/// neither says whose it is.
+/// neither says whose it is. Before a call, a [budget](super::Limits::cost_at) does not know whom the model
+/// will ask, and reserves the dearest of the prices that the name has.
 ///
 /// ```
 /// use tower_agent_middleware::budget::{Budget, Limits, ModelPrice, PriceTable, UnknownModel};
@@ -160,6 +163,20 @@ impl PriceTable {
             .or_else(|| entries.price(provider, without_date(model)?))
     }
 
+    /// Returns the price of a call before it is known which provider will be asked: the dearest of the
+    /// entries that the name may stand for, so that a reservation is not below what the call may cost.
+    pub(super) fn dearest(&self, model: &str, usage: Usage) -> Option<&ModelPrice> {
+        let entries = &*self.0;
+        let exact = entries.models.get(model);
+        if entries.provider.is_some() || exact.is_some_and(|entry| entry.is_own) {
+            return self.price(model);
+        }
+        let names = iter::once(model).chain(without_date(model));
+        names
+            .flat_map(|name| entries.prices(name))
+            .max_by(|one, two| one.cost(usage).total_cmp(&two.cost(usage)))
+    }
+
     pub(super) fn insert(&mut self, name: String, provider: Option<String>, price: ModelPrice) {
         let entry = PriceEntry {
             provider,
@@ -192,6 +209,16 @@ impl PriceEntries {
         }
         let (provider, name) = model.split_once('/')?;
         self.price_of(Some(provider), name)
+    }
+
+    /// Returns the prices of the model with this whole name, at any provider.
+    fn prices(&self, model: &str) -> impl Iterator<Item = &ModelPrice> {
+        let names = self.unprefixed.get(model).into_iter().flatten();
+        let of_any = names.filter_map(|name| self.models.get(name));
+        // A prefix may be that of the provider, or part of the name at a gateway.
+        of_any
+            .map(|entry| &entry.price)
+            .chain(self.price(None, model))
     }
 
     fn price_of(&self, provider: Option<&str>, name: &str) -> Option<&ModelPrice> {

@@ -92,7 +92,7 @@
 
 mod messages;
 
-pub(crate) use self::messages::ServedBy;
+pub(crate) use self::messages::{COUNTED, ServedBy};
 pub use self::messages::{Messages, MessagesDecoder, Thinking};
 #[cfg(feature = "bedrock")]
 pub(crate) use self::messages::{describes, guaranteed};

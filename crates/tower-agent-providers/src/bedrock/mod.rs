@@ -71,7 +71,8 @@
 //! - `reasoning_effort` becomes `outputConfig.effort`. Models that take it elsewhere have it in
 //!   `additionalModelRequestFields`, in [`extra`](tower_agent::Settings::extra).
 //! - A JSON schema becomes `outputConfig.textFormat`, [as for Anthropic](crate::anthropic#settings); a schema
-//!   that refers to itself stands in the instructions.
+//!   that refers to itself stands in the instructions, since few of the models that can converse accept a
+//!   call that is forced. [`BedrockAnthropic`] has a [tool](crate#answers-with-a-schema) for it.
 //! - `prompt_cache` becomes a cache point after the last message.
 //! - There is no `seed`, no tool choice `None`, and no `parallel_tool_calls: false`.
 //! - `extra` is [merged](crate#extra-settings): `additionalModelRequestFields`, `guardrailConfig`,

@@ -56,12 +56,20 @@ where
     D: Deserializer<'de>,
     T: Default + From<u64>,
 {
-    let Value::Number(number) = Value::deserialize(deserializer)? else {
-        return Ok(T::default());
-    };
-    whole(&number)
-        .map(T::from)
-        .ok_or_else(|| D::Error::custom(format_args!("{number} is not a count")))
+    let count = wanted(deserializer, ReadCount)?;
+    Ok(count.map(T::from).unwrap_or_default())
+}
+
+struct ReadCount;
+
+impl Wanted<'_> for ReadCount {
+    type Value = u64;
+
+    fn number<E: Error>(self, number: Number) -> Result<Option<u64>, E> {
+        let count = whole(&number);
+        let count = count.ok_or_else(|| E::custom(format_args!("{number} is not a count")))?;
+        Ok(Some(count))
+    }
 }
 
 /// Returns a number that is a count. Some servers write `12.0`.
@@ -101,7 +109,7 @@ where
     D: Deserializer<'de>,
     T: Deserialize<'de>,
 {
-    deserializer.deserialize_any(OrNone(ReadObject(PhantomData)))
+    wanted(deserializer, ReadObject(PhantomData))
 }
 
 /// Reads a string, without copying one that has no escapes, and `null` and values of any other type
@@ -113,11 +121,29 @@ where
 pub fn string<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Cow<'de, str>>, D::Error> {
-    deserializer.deserialize_any(OrNone(ReadText))
+    wanted(deserializer, ReadText)
 }
 
-/// The type of value that is read.
-trait Wanted<'de>: Sized {
+/// Reads a whole number from zero on, and `null` and values of any other type as `None`.
+///
+/// # Errors
+///
+/// Fails for invalid JSON.
+pub fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    wanted(deserializer, ReadNumber)
+}
+
+/// Reads what is wanted, and `null` and values of any other type as `None`.
+pub(crate) fn wanted<'de, D, W>(deserializer: D, wanted: W) -> Result<Option<W::Value>, D::Error>
+where
+    D: Deserializer<'de>,
+    W: Wanted<'de>,
+{
+    deserializer.deserialize_any(OrNone(wanted))
+}
+
+/// The types of JSON that are read, each as `None` unless its method is overridden.
+pub(crate) trait Wanted<'de>: Sized {
     type Value;
 
     fn map<A: MapAccess<'de>>(self, mut map: A) -> Result<Option<Self::Value>, A::Error> {
@@ -132,6 +158,15 @@ trait Wanted<'de>: Sized {
 
     fn text(self, _: &str) -> Option<Self::Value> {
         None
+    }
+
+    fn seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Option<Self::Value>, A::Error> {
+        while seq.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(None)
+    }
+
+    fn number<E: Error>(self, _: Number) -> Result<Option<Self::Value>, E> {
+        Ok(None)
     }
 }
 
@@ -159,6 +194,39 @@ impl<'de> Wanted<'de> for ReadText {
     }
 }
 
+/// Reads a string, or the texts of a list.
+struct ReadTexts;
+
+impl<'de> Wanted<'de> for ReadTexts {
+    type Value = Cow<'de, str>;
+
+    fn borrowed_text(self, text: &'de str) -> Option<Cow<'de, str>> {
+        ReadText.borrowed_text(text)
+    }
+
+    fn text(self, text: &str) -> Option<Cow<'de, str>> {
+        ReadText.text(text)
+    }
+
+    fn seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Option<Cow<'de, str>>, A::Error> {
+        let mut text = String::new();
+        while let Some(part) = seq.next_element::<Value>()? {
+            text.push_str(part["text"].as_str().or(part.as_str()).unwrap_or_default());
+        }
+        Ok(Some(Cow::Owned(text)))
+    }
+}
+
+struct ReadNumber;
+
+impl Wanted<'_> for ReadNumber {
+    type Value = u64;
+
+    fn number<E: Error>(self, number: Number) -> Result<Option<u64>, E> {
+        Ok(number.as_u64())
+    }
+}
+
 /// Reads what is wanted, and a value of any other type as `None`.
 struct OrNone<W>(W);
 
@@ -181,9 +249,8 @@ impl<'de, W: Wanted<'de>> Visitor<'de> for OrNone<W> {
         Ok(self.0.text(text))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
-        while seq.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(None)
+    fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<Self::Value, A::Error> {
+        self.0.seq(seq)
     }
 
     fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
@@ -202,16 +269,17 @@ impl<'de, W: Wanted<'de>> Visitor<'de> for OrNone<W> {
         Ok(None)
     }
 
-    fn visit_i64<E>(self, _: i64) -> Result<Self::Value, E> {
-        Ok(None)
+    fn visit_i64<E: Error>(self, number: i64) -> Result<Self::Value, E> {
+        self.0.number(number.into())
     }
 
-    fn visit_u64<E>(self, _: u64) -> Result<Self::Value, E> {
-        Ok(None)
+    fn visit_u64<E: Error>(self, number: u64) -> Result<Self::Value, E> {
+        self.0.number(number.into())
     }
 
-    fn visit_f64<E>(self, _: f64) -> Result<Self::Value, E> {
-        Ok(None)
+    fn visit_f64<E: Error>(self, number: f64) -> Result<Self::Value, E> {
+        let number = Number::from_f64(number);
+        number.map_or(Ok(None), |number| self.0.number(number))
     }
 }
 
@@ -296,47 +364,40 @@ where
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// Reads a string, a list of parts with a `text`, or nothing, as text.
+/// Reads a string, a list of parts with a `text`, or nothing, as text: a [`String`], or a [`Cow`] that
+/// is borrowed if the string has no escapes.
 ///
 /// # Errors
 ///
 /// Fails for invalid JSON.
-pub fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
-    Ok(match Value::deserialize(deserializer)? {
-        Value::String(text) => text,
-        Value::Array(parts) => parts
-            .iter()
-            .filter_map(|part| part["text"].as_str().or(part.as_str()))
-            .collect(),
-        _ => String::new(),
-    })
+pub fn text<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: From<Cow<'de, str>>,
+{
+    let text = wanted(deserializer, ReadTexts)?;
+    Ok(T::from(text.unwrap_or_default()))
 }
 
-/// Reads a string, nothing as the empty string, and any other JSON as its text.
+/// Reads a string, nothing as the empty string, and any other JSON as its text, byte for byte: with its
+/// spacing, the order of its keys and all digits. The text is a [`String`], or a [`Cow`] that is borrowed
+/// where that is possible.
+///
+/// It works only on JSON text, not on a [`Value`].
 ///
 /// # Errors
 ///
 /// Fails for invalid JSON.
-pub fn json_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
-    Ok(match Value::deserialize(deserializer)? {
-        Value::String(text) => text,
-        Value::Null => String::new(),
-        other => other.to_string(),
-    })
-}
-
-/// Reads a string, nothing as the empty string, and any other JSON as its text, byte for byte.
-///
-/// Unlike [`json_text`], it keeps spacing, the order of keys and all digits. It works only on JSON
-/// text, not on a [`Value`].
-///
-/// # Errors
-///
-/// Fails for invalid JSON.
-pub fn exact_json_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
-    let Some(json) = <Option<Box<RawValue>>>::deserialize(deserializer)? else {
-        return Ok(String::new());
+pub fn exact_json_text<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: From<Cow<'de, str>>,
+{
+    let Some(json) = <Option<&'de RawValue>>::deserialize(deserializer)? else {
+        return Ok(T::from(Cow::Borrowed("")));
     };
     // A string stands for its text; anything else for itself.
-    Ok(serde_json::from_str(json.get()).unwrap_or_else(|_| json.get().to_owned()))
+    let mut reader = serde_json::Deserializer::from_str(json.get());
+    let text = string(&mut reader).ok().flatten();
+    Ok(T::from(text.unwrap_or(Cow::Borrowed(json.get()))))
 }

@@ -27,6 +27,8 @@
 //! ```
 
 mod arguments;
+#[cfg(any(feature = "gemini", feature = "openai"))]
+mod fields;
 mod items;
 pub mod lenient;
 #[cfg(any(feature = "gemini", feature = "openai"))]
@@ -37,9 +39,19 @@ mod read;
 mod write;
 
 pub use self::arguments::arguments;
+#[cfg(feature = "openai")]
+pub(crate) use self::fields::LenientText;
+#[cfg(any(feature = "gemini", feature = "openai"))]
+pub(crate) use self::fields::{Choice, Choices, Fill, Number, Presence, ReadFields, Word};
 pub use self::items::{Items, array};
 #[cfg(any(feature = "gemini", feature = "openai"))]
 pub(crate) use self::lists::{append, append_lists};
 pub use self::object::Object;
 pub use self::read::read;
+#[cfg(feature = "openai")]
+pub(crate) use self::read::read_into;
+#[cfg(any(feature = "anthropic", feature = "gemini", feature = "ollama"))]
+pub(crate) use self::read::read_text;
+#[cfg(any(feature = "gemini", feature = "openai"))]
+pub(crate) use self::read::read_text_into;
 pub use self::write::write;

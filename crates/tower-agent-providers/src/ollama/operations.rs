@@ -9,7 +9,7 @@ use crate::json::{self, Object};
 use crate::operations::{
     EmbedRequest, EmbedResponse, ListModels, ListedModel, ModelList, check_embed, embeddings_of,
 };
-use crate::protocol::{Fault, Operation, OperationCall};
+use crate::protocol::{Fault, Operation, OperationCall, required};
 use tower_agent::error::Result;
 use tower_agent::message::Metadata;
 
@@ -17,7 +17,7 @@ impl Operation<EmbedRequest> for Chat {
     fn operation(&self, request: &EmbedRequest, model: Option<&str>) -> Result<OperationCall> {
         check_embed(request)?;
         let mut body = Vec::new();
-        let mut json = Object::with_extra(&mut body, &request.extra);
+        let mut json = Object::body(&mut body, &request.extra, &["input"]);
         json.field("input", &*request.input)?;
         json.optional("model", request.model.as_deref().or(model))?;
         json.optional("dimensions", request.dimensions)?;
@@ -32,10 +32,7 @@ impl Operation<EmbedRequest> for Chat {
         metadata: Metadata,
     ) -> Result<EmbedResponse, Fault> {
         let answer: OllamaEmbeddings = json::read(body, "the response")?;
-        let Some(embeddings) = answer.embeddings else {
-            let missing = || Fault::protocol("the response has no embeddings");
-            return Err(Fault::from_json(body).unwrap_or_else(missing));
-        };
+        let embeddings = required(answer.embeddings, "embeddings", self, body)?;
         let metadata = match answer.model {
             Some(model) => metadata.with_model(model),
             None => metadata,
@@ -61,15 +58,12 @@ impl Operation<ListModels> for Chat {
 
     fn result(&self, _: &ListModels, body: &[u8], metadata: Metadata) -> Result<ModelList, Fault> {
         let answer: OllamaModels = json::read(body, "the response")?;
-        let Some(all) = answer.models else {
-            let missing = || Fault::protocol("the response has no models");
-            return Err(Fault::from_json(body).unwrap_or_else(missing));
-        };
-        let models = all.into_iter().filter_map(|fields| {
-            let id = fields.get("name")?.as_str()?.to_owned();
-            Some(ListedModel::new(id, fields))
-        });
-        Ok(ModelList::new(models.collect(), None, metadata))
+        let all = required(answer.models, "models", self, body)?;
+        Ok(ModelList::new(
+            ListedModel::all(all, "name"),
+            None,
+            metadata,
+        ))
     }
 }
 

@@ -72,7 +72,8 @@
 //! - Nothing is kept by the server: `store` is `false`, and each request says all. Reasoning is
 //!   returned encrypted and sent back in its place, beside its calls. Models of OpenAI that do not
 //!   reason reject a request for it, so it is not made for names that start with `gpt-3`, `gpt-4` or
-//!   `chatgpt-`, or contain `-chat`.
+//!   `chatgpt-`, or contain `-chat`;
+//!   [`encrypted_reasoning`](crate::HttpModelBuilder::encrypted_reasoning) decides for other names.
 //! - Instructions are sent as `instructions`, and images, audio and documents in a tool result with
 //!   the result.
 //! - A tool is `strict` if its schema is closed at every level, and otherwise explicitly not.

@@ -1,15 +1,17 @@
-//! Embeddings and models, as OpenAI and the servers that speak its protocol have them.
+//! Embeddings, models and counts of tokens, as OpenAI and the servers that speak its protocol have them.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::chat::Chat;
+use super::responses::Responses;
 use crate::json::lenient::{count, object_or_default, or_default};
 use crate::json::{self, Object};
 use crate::operations::{
-    EmbedRequest, EmbedResponse, ListModels, ListedModel, ModelList, check_embed, embeddings_of,
+    CountTokens, EmbedRequest, EmbedResponse, ListModels, ListedModel, ModelList, TokenCount,
+    check_embed, count_of, embeddings_of, prompt_of,
 };
-use crate::protocol::{Fault, Operation, OperationCall};
+use crate::protocol::{Call, Fault, Operation, OperationCall, required};
 use tower_agent::error::Result;
 use tower_agent::message::Metadata;
 
@@ -17,7 +19,7 @@ impl Operation<EmbedRequest> for Chat {
     fn operation(&self, request: &EmbedRequest, model: Option<&str>) -> Result<OperationCall> {
         check_embed(request)?;
         let mut body = Vec::new();
-        let mut json = Object::with_extra(&mut body, &request.extra);
+        let mut json = Object::body(&mut body, &request.extra, &["input"]);
         json.field("input", &*request.input)?;
         json.optional("model", request.model.as_deref().or(model))?;
         json.optional("dimensions", request.dimensions)?;
@@ -33,10 +35,7 @@ impl Operation<EmbedRequest> for Chat {
         metadata: Metadata,
     ) -> Result<EmbedResponse, Fault> {
         let mut answer: OpenAiEmbeddings = json::read(body, "the response")?;
-        let Some(mut data) = answer.data.take() else {
-            let missing = || Fault::protocol("the response has no embeddings");
-            return Err(Fault::from_json(body).unwrap_or_else(missing));
-        };
+        let mut data = required(answer.data.take(), "embeddings", self, body)?;
         // They may come in any order; without an index, in that of the texts.
         data.sort_by_key(|embedding| embedding.index);
         let embeddings = data.into_iter().map(|embedding| embedding.embedding);
@@ -84,15 +83,8 @@ impl Operation<ListModels> for Chat {
             Ok(list) => Some(list),
             Err(_) => json::read::<OpenAiModels>(body, "the response")?.data,
         };
-        let Some(all) = all else {
-            let missing = || Fault::protocol("the response has no models");
-            return Err(Fault::from_json(body).unwrap_or_else(missing));
-        };
-        let models = all.into_iter().filter_map(|fields| {
-            let id = fields.get("id")?.as_str()?.to_owned();
-            Some(ListedModel::new(id, fields))
-        });
-        Ok(ModelList::new(models.collect(), None, metadata))
+        let all = required(all, "models", self, body)?;
+        Ok(ModelList::new(ListedModel::all(all, "id"), None, metadata))
     }
 }
 
@@ -100,4 +92,52 @@ impl Operation<ListModels> for Chat {
 #[serde(default)]
 struct OpenAiModels {
     data: Option<Vec<Map<String, Value>>>,
+}
+
+impl Operation<ListModels> for Responses {
+    fn operation(&self, request: &ListModels, model: Option<&str>) -> Result<OperationCall> {
+        Chat::default().operation(request, model)
+    }
+
+    fn result(
+        &self,
+        request: &ListModels,
+        body: &[u8],
+        metadata: Metadata,
+    ) -> Result<ModelList, Fault> {
+        Chat::default().result(request, body, metadata)
+    }
+}
+
+/// The fields of a request that a count accepts.
+const COUNTED: [&str; 11] = [
+    "input",
+    "model",
+    "instructions",
+    "tools",
+    "tool_choice",
+    "parallel_tool_calls",
+    "reasoning",
+    "text",
+    "conversation",
+    "previous_response_id",
+    "truncation",
+];
+
+impl Operation<CountTokens> for Responses {
+    fn operation(&self, request: &CountTokens, model: Option<&str>) -> Result<OperationCall> {
+        let call = Call::new(request.request()).with_model(model);
+        let prompt = prompt_of(self, &call, &COUNTED)?;
+        let body = serde_json::to_vec(&prompt)?;
+        Ok(OperationCall::post("/responses/input_tokens", body))
+    }
+
+    fn result(
+        &self,
+        _: &CountTokens,
+        body: &[u8],
+        metadata: Metadata,
+    ) -> Result<TokenCount, Fault> {
+        count_of("input_tokens", self, body, metadata)
+    }
 }

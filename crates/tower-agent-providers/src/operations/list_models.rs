@@ -80,6 +80,21 @@ pub struct ListedModel {
 }
 
 impl ListedModel {
+    /// Returns the entries of models whose name stands in this field. An entry without one is left out.
+    #[cfg(any(
+        feature = "anthropic",
+        feature = "gemini",
+        feature = "ollama",
+        feature = "openai"
+    ))]
+    pub(crate) fn all(fields: Vec<Map<String, Value>>, name: &str) -> Vec<Self> {
+        let entry = |fields: Map<String, Value>| {
+            let id = fields.get(name)?.as_str()?.to_owned();
+            Some(Self::new(id, fields))
+        };
+        fields.into_iter().filter_map(entry).collect()
+    }
+
     /// Creates the entry of a model.
     #[must_use]
     pub fn new(id: impl Into<String>, fields: Map<String, Value>) -> Self {

@@ -37,6 +37,9 @@
 //! | [`gemini::GenerateContent`](crate::gemini::GenerateContent) | yes | yes | yes |
 //! | [`ollama::Chat`](crate::ollama::Chat) | yes | yes | no |
 //! | [`openai::Chat`](crate::openai::Chat) | yes | yes | no |
+//! | [`openai::Responses`](crate::openai::Responses) | no | yes | yes |
+//! | [`vertex::VertexGenerateContent`](crate::vertex::VertexGenerateContent) | no | no | yes |
+//! | [`vertex::VertexMessages`](crate::vertex::VertexMessages) | no | no | yes |
 //!
 //! A run counts what its own models and tools use, so the tokens of an embedding are not part of its
 //! [usage](tower_agent::RunContext::usage) by themselves: they are the
@@ -48,6 +51,8 @@ mod embed;
 mod list_models;
 
 pub use self::count_tokens::{CountTokens, TokenCount};
+#[cfg(any(feature = "anthropic", feature = "gemini", feature = "openai"))]
+pub(crate) use self::count_tokens::{count_of, prompt_of};
 pub use self::embed::{EmbedRequest, EmbedResponse};
 #[cfg(any(feature = "gemini", feature = "ollama", feature = "openai"))]
 pub(crate) use self::embed::{check_embed, embeddings_of};

@@ -7,7 +7,6 @@ use super::call::Call;
 use super::decoder::{Decoder, Progress};
 use super::event::Event;
 use super::fault::Fault;
-use super::provider_name::provider_name;
 use tower_agent::message::{Metadata, Part, ProviderData};
 use tower_agent::model::{FinishReason, ModelRequest, ModelResponse, ResponseFormat, ToolChoice};
 use tower_agent::stream::{Delta, Piece, Streamed};
@@ -47,19 +46,17 @@ pub struct AnswerDecoder<D> {
     decoder: D,
     /// Why the tool gives the answer, if it does.
     reason: Option<&'static str>,
-    provider: Option<&'static str>,
     /// The indices of the calls that give it.
     answers: Vec<usize>,
     has_answer: bool,
 }
 
 impl<D> AnswerDecoder<D> {
-    /// Creates the decoder of the response to a call. `reason` is why a tool gives the answer, if it does.
-    pub(crate) fn new(decoder: D, call: &Call<'_>, reason: Option<&'static str>) -> Self {
+    /// Creates a decoder around one. `reason` is why a tool gives the answer, if it does.
+    pub(crate) fn new(decoder: D, reason: Option<&'static str>) -> Self {
         Self {
             decoder,
             reason,
-            provider: provider_name(call.host()),
             answers: Vec::new(),
             has_answer: false,
         }
@@ -142,10 +139,7 @@ impl<D: Decoder> Decoder for AnswerDecoder<D> {
     }
 
     fn metadata(&self, metadata: Metadata) -> Metadata {
-        let mut metadata = self.decoder.metadata(metadata);
-        if let Some(provider) = self.provider {
-            metadata = metadata.with_provider(provider);
-        }
+        let metadata = self.decoder.metadata(metadata);
         match self.reason {
             Some(reason) => metadata.with_answer_tool(reason),
             None => metadata,

@@ -66,6 +66,14 @@ pub trait Decoder: Send {
     }
 }
 
+/// Replaces what is known of a response, such as its id, which most events repeat.
+#[cfg(any(feature = "gemini", feature = "ollama", feature = "openai"))]
+pub(crate) fn keep(known: &mut Option<String>, new: Option<&str>) {
+    if new.is_some() && known.as_deref() != new {
+        *known = new.map(str::to_owned);
+    }
+}
+
 /// The progress of a streamed response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]

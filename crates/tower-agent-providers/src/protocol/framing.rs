@@ -14,6 +14,15 @@ pub enum Framing {
 }
 
 impl Framing {
+    /// Returns whether such a body consists of lines, which end with a line feed.
+    pub(crate) fn has_lines(self) -> bool {
+        match self {
+            Self::ServerSentEvents | Self::Lines => true,
+            #[cfg(feature = "bedrock")]
+            Self::AwsEventStream => false,
+        }
+    }
+
     /// Returns the media types of such a body.
     pub(crate) fn media_types(self) -> &'static [&'static str] {
         match self {

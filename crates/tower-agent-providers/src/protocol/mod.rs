@@ -113,7 +113,6 @@ mod joined;
 mod model_path;
 mod operation;
 mod provider_fields;
-#[cfg(any(feature = "anthropic", feature = "gemini", feature = "openai"))]
 mod provider_name;
 #[cfg(any(
     feature = "anthropic",
@@ -139,6 +138,8 @@ pub use self::aws::AwsAccess;
 pub use self::call::Call;
 #[cfg(any(feature = "anthropic", feature = "openai"))]
 pub(crate) use self::call_id_format::CallIdFormat;
+#[cfg(any(feature = "gemini", feature = "ollama", feature = "openai"))]
+pub(crate) use self::decoder::keep;
 pub use self::decoder::{Decoder, Progress};
 #[cfg(any(feature = "anthropic", feature = "gemini", feature = "openai"))]
 pub(crate) use self::described::described;
@@ -152,10 +153,18 @@ pub(crate) use self::joined::joined;
 pub(crate) use self::model_path::push_segment;
 #[cfg(any(feature = "anthropic", feature = "gemini"))]
 pub(crate) use self::model_path::{escaped, push_segments};
+#[cfg(any(
+    feature = "anthropic",
+    feature = "gemini",
+    feature = "ollama",
+    feature = "openai"
+))]
+pub(crate) use self::operation::required;
 pub use self::operation::{Operation, OperationCall};
 pub use self::provider_fields::provider_fields;
 #[cfg(feature = "openai")]
-pub(crate) use self::provider_name::{is_under, provider_name};
+pub(crate) use self::provider_name::is_under;
+pub(crate) use self::provider_name::provider_name;
 #[cfg(any(
     feature = "anthropic",
     feature = "gemini",

@@ -27,6 +27,25 @@ pub trait Operation<R: Request>: Protocol {
     fn result(&self, request: &R, body: &[u8], metadata: Metadata) -> Result<R::Response, Fault>;
 }
 
+/// Returns a part of a response, such as its models, or else the error that the body is instead.
+#[cfg(any(
+    feature = "anthropic",
+    feature = "gemini",
+    feature = "ollama",
+    feature = "openai"
+))]
+pub(crate) fn required<T>(
+    part: Option<T>,
+    what: &str,
+    protocol: &impl Protocol,
+    body: &[u8],
+) -> Result<T, Fault> {
+    part.ok_or_else(|| {
+        let fault = protocol.fault(body);
+        fault.unwrap_or_else(|| Fault::protocol(format!("the response has no {what}")))
+    })
+}
+
 /// The HTTP call of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OperationCall {

@@ -32,7 +32,19 @@ const PROVIDERS: [(&str, &str); 26] = [
 pub(crate) fn provider_name(host: &str) -> Option<&'static str> {
     let mut providers = PROVIDERS.iter();
     let found = providers.find(|(domain, _)| is_under(domain, host));
-    found.map(|(_, name)| *name)
+    found.map_or_else(|| cloud(host), |(_, name)| Some(*name))
+}
+
+/// Returns the name of a cloud, whose hosts stand beside others under one domain: they are known by the
+/// service in them, as in `bedrock-runtime.eu-west-1.amazonaws.com`.
+fn cloud(host: &str) -> Option<&'static str> {
+    host.split('.').find_map(|label| match label {
+        "bedrock-runtime" | "bedrock-mantle" => Some("bedrock"),
+        "aiplatform" => Some("vertex_ai"),
+        // That of a region, as in `europe-west4-aiplatform`.
+        label if label.ends_with("-aiplatform") => Some("vertex_ai"),
+        _ => None,
+    })
 }
 
 /// Returns whether a host is that of a domain, or one under it. An empty domain has every host.

@@ -12,7 +12,7 @@ use super::build_error::BuildError;
 use super::config::{Config, FetchKey, KeySource, PerCall, sensitive};
 use super::model::HttpModel;
 use super::secrets::{Secrets, without_secrets};
-use crate::protocol::{Framing, Protocol};
+use crate::protocol::{Framing, Protocol, provider_name};
 use tower_agent::error::BoxError;
 
 /// Builds an [`HttpModel`]; created by [`HttpModel::builder`].
@@ -164,7 +164,8 @@ impl<P: Protocol> HttpModelBuilder<P> {
     }
 
     /// Sets how many bytes of a response are read, those of all events of a stream together. A longer one
-    /// fails with a [`Protocol`](tower_agent::ErrorKind::Protocol) error. Defaults to 64 MiB.
+    /// fails with a [`Protocol`](tower_agent::ErrorKind::Protocol) error. Defaults to 64 MiB. A single line of
+    /// a stream, which is kept until its end has come, may have half of it.
     ///
     /// Of the response with an error at most 1 MiB is read.
     pub fn max_response(mut self, bytes: usize) -> Self {
@@ -273,6 +274,7 @@ impl<P: Protocol> HttpModelBuilder<P> {
             .is_ok_and(|host: IpAddr| host.is_loopback());
         let is_default_host = base.host() == own.host() && !is_local;
         Ok(Config {
+            provider: provider_name(base.host()).or(cloud::<P>()),
             base,
             is_default_host,
             headers,
@@ -354,6 +356,11 @@ fn accept(framing: Framing) -> &'static str {
         #[cfg(feature = "bedrock")]
         Framing::AwsEventStream => "application/json, application/vnd.amazon.eventstream",
     }
+}
+
+/// Returns the cloud that a protocol is made for, whatever the host: a gateway may stand in front of it.
+fn cloud<P: Protocol>() -> Option<&'static str> {
+    Some(P::TARGET).filter(|target| *target != P::PROVIDER)
 }
 
 const AGENT: &str = concat!("tower-agent/", env!("CARGO_PKG_VERSION"));

@@ -237,7 +237,8 @@ impl Service<http::Request<RequestBody>> for HttpClient {
         let request = self.proxies.authorize(request);
         HttpFuture {
             inner: (&*self.inner).call(request),
-            head: Silence::new(self.limits.head, "the server sent no response"),
+            silence: Silence::new(self.limits.head, "the server sent no response")
+                .with_deadline(self.limits.whole),
             idle: self.limits.idle,
         }
     }
@@ -254,7 +255,7 @@ pin_project! {
     pub struct HttpFuture {
         #[pin]
         inner: InnerFuture,
-        head: Silence,
+        silence: Silence,
         idle: Option<Duration>,
     }
 }
@@ -265,13 +266,11 @@ impl Future for HttpFuture {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let Poll::Ready(response) = this.inner.poll(cx) else {
-            return this.head.poll(cx).map(Err);
+            return this.silence.poll(cx).map(Err);
         };
-        let idle = *this.idle;
-        Poll::Ready(Ok(response?.map(|body| ResponseBody {
-            body,
-            idle: Silence::new(idle, "the server stopped in the middle of its response"),
-        })))
+        let of_body = "the server stopped in the middle of its response";
+        let silence = this.silence.next(*this.idle, of_body);
+        Poll::Ready(Ok(response?.map(|body| ResponseBody { body, silence })))
     }
 }
 
@@ -285,7 +284,7 @@ impl fmt::Debug for HttpFuture {
 #[derive(Debug)]
 pub struct ResponseBody {
     body: Incoming,
-    idle: Silence,
+    silence: Silence,
 }
 
 impl Body for ResponseBody {
@@ -298,9 +297,9 @@ impl Body for ResponseBody {
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = &mut *self;
         match Pin::new(&mut this.body).poll_frame(cx) {
-            Poll::Pending => this.idle.poll(cx).map(|error| Some(Err(error))),
+            Poll::Pending => this.silence.poll(cx).map(|error| Some(Err(error))),
             Poll::Ready(frame) => {
-                this.idle.end();
+                this.silence.end();
                 Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
             }
         }

@@ -24,6 +24,8 @@ pub(super) type FetchKey =
 #[derive(Clone)]
 pub(super) struct Config {
     pub(super) base: BaseUrl,
+    /// The name of the provider that is called, as tables of prices have it, if it is known.
+    pub(super) provider: Option<&'static str>,
     /// Set if the provider's own host is called.
     pub(super) is_default_host: bool,
     pub(super) headers: HeaderMap,

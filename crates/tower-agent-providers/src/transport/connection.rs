@@ -42,6 +42,8 @@ fn connection_error(error: BoxError, otherwise: &'static str) -> Error {
             what = "TLS failed";
         } else if is_io(link, io::ErrorKind::ConnectionRefused) {
             what = "the connection was refused";
+        } else if is_io(link, io::ErrorKind::TimedOut) {
+            what = "the server does not respond";
         } else if text == "dns error" {
             what = "the host name could not be resolved";
         }

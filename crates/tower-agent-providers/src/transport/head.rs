@@ -44,6 +44,9 @@ impl ResponseHead {
     pub(super) fn new(status: StatusCode, headers: HeaderMap, config: Arc<Config>) -> Self {
         let secrets = &config.secrets;
         let mut metadata = Metadata::default().with_status(status.as_u16());
+        if let Some(provider) = config.provider {
+            metadata = metadata.with_provider(provider);
+        }
         // A server can put anything into its headers, also the key that it received.
         if let Some(id) = REQUEST_IDS.iter().find_map(|name| text(&headers, name)) {
             metadata = metadata.with_request_id(secrets.hide(id));
@@ -110,13 +113,7 @@ impl ResponseHead {
     /// Returns the error for a body that broke off.
     pub(super) fn broke(&self, error: BoxError) -> Error {
         if error.is::<LengthLimitError>() {
-            let max = self.config.max_response;
-            let message = format!(
-                "the response is larger than {max} bytes: raise `max_response` on the builder if it may be"
-            );
-            let error = self.error(&Fault::protocol(message), None, self.metadata.clone());
-            // It would be read, and paid for, up to the limit again.
-            return error.with_retryable(false);
+            return self.too_long("the response", self.config.max_response);
         }
         let error = connection::broke(error);
         // An error of a layer below may come from a response of its own, and knows its status.
@@ -124,6 +121,21 @@ impl ResponseHead {
             Some(_) => error,
             None => error.with_metadata(self.metadata.clone()),
         }
+    }
+
+    /// Returns the limit of a line of a stream: a single one must not take all that a response may have.
+    pub(super) fn max_line(&self) -> usize {
+        self.config.max_response / 2
+    }
+
+    /// Returns the error for a response that is larger than its limit.
+    pub(super) fn too_long(&self, what: &str, max: usize) -> Error {
+        let message = format!(
+            "{what} is larger than {max} bytes: raise `max_response` on the builder if it may be"
+        );
+        let error = self.error(&Fault::protocol(message), None, self.metadata.clone());
+        // It would be read, and paid for, up to the limit again.
+        error.with_retryable(false)
     }
 
     fn reason(&self) -> String {

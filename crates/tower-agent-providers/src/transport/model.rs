@@ -18,7 +18,6 @@ use super::base_url::is_media_type;
 use super::body::RequestBody;
 use super::config::Config;
 use super::head::{MAX_ERROR, ResponseHead};
-use super::operations::HttpOperations;
 use super::read;
 use super::request_headers::RequestHeaders;
 use crate::protocol::{Call, Framing, Protocol, schema_of};
@@ -43,10 +42,10 @@ const BEFORE_MESSAGES: usize = 256;
 /// A response is read up to a [limit](crate::HttpModelBuilder::max_response). The default client has [time limits](crate::TimeLimits) for a server that is silent. Another
 /// HTTP service needs its own, or the model a `TimeoutLayer`: without either, a run waits for ever.
 pub struct HttpModel<P, S> {
-    http: S,
-    protocol: Arc<P>,
-    config: Arc<Config>,
-    model: Option<Arc<str>>,
+    pub(super) http: S,
+    pub(super) protocol: Arc<P>,
+    pub(super) config: Arc<Config>,
+    pub(super) model: Option<Arc<str>>,
 }
 
 impl<P: Protocol, S> HttpModel<P, S> {
@@ -76,21 +75,6 @@ impl<P: Protocol, S> HttpModel<P, S> {
     #[must_use]
     pub fn protocol(&self) -> &P {
         &self.protocol
-    }
-
-    /// Returns the service of the provider's [operations](crate::operations) beside the model's calls,
-    /// such as embeddings, with the same address, key and model.
-    #[must_use]
-    pub fn operations(&self) -> HttpOperations<P, S>
-    where
-        S: Clone,
-    {
-        HttpOperations::new(
-            self.http.clone(),
-            self.protocol.clone(),
-            self.config.clone(),
-            self.model.clone(),
-        )
     }
 
     fn http_request(&self, call: &Call<'_>, config: &Config) -> Result<Request<Bytes>> {

@@ -17,6 +17,7 @@ use tower::Service;
 use super::body::RequestBody;
 use super::config::Config;
 use super::head::{MAX_ERROR, ResponseHead};
+use super::model::HttpModel;
 use super::read;
 use crate::protocol::{Operation, OperationCall, Protocol};
 use tower_agent::error::{BoxError, Error, Result};
@@ -25,26 +26,14 @@ use tower_agent::error::{BoxError, Error, Result};
 /// [`HttpModel::operations`](crate::HttpModel::operations).
 ///
 /// See the [module](crate::operations). Errors are those of [`HttpModel`](crate::HttpModel).
-pub struct HttpOperations<P, S> {
-    http: S,
-    protocol: Arc<P>,
-    config: Arc<Config>,
-    model: Option<Arc<str>>,
-}
+pub struct HttpOperations<P, S>(HttpModel<P, S>);
 
-impl<P, S> HttpOperations<P, S> {
-    pub(super) fn new(
-        http: S,
-        protocol: Arc<P>,
-        config: Arc<Config>,
-        model: Option<Arc<str>>,
-    ) -> Self {
-        Self {
-            http,
-            protocol,
-            config,
-            model,
-        }
+impl<P: Protocol, S: Clone> HttpModel<P, S> {
+    /// Returns the service of the provider's [operations](crate::operations) beside the model's calls,
+    /// such as embeddings, with the same address, key and model.
+    #[must_use]
+    pub fn operations(&self) -> HttpOperations<P, S> {
+        HttpOperations(self.clone())
     }
 }
 
@@ -80,18 +69,21 @@ where
     type Future = OperationFuture<R::Response>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        self.http
+        let model = &mut self.0;
+        model
+            .http
             .poll_ready(cx)
-            .map_err(|error| self.config.unreached(error.into()))
+            .map_err(|error| model.config.unreached(error.into()))
     }
 
     fn call(&mut self, request: R) -> Self::Future {
         // The service that was polled ready is the one called, also if it waits for a key.
-        let next = self.http.clone();
-        let mut service = mem::replace(&mut self.http, next);
-        let protocol = self.protocol.clone();
-        let mut config = self.config.clone();
-        let call = match protocol.operation(&request, self.model.as_deref()) {
+        let model = &mut self.0;
+        let next = model.http.clone();
+        let mut service = mem::replace(&mut model.http, next);
+        let protocol = model.protocol.clone();
+        let mut config = model.config.clone();
+        let call = match protocol.operation(&request, model.model.as_deref()) {
             Ok(call) => call,
             Err(error) => {
                 return OperationFuture {
@@ -152,22 +144,13 @@ where
 
 impl<P, S: Clone> Clone for HttpOperations<P, S> {
     fn clone(&self) -> Self {
-        Self {
-            http: self.http.clone(),
-            protocol: self.protocol.clone(),
-            config: self.config.clone(),
-            model: self.model.clone(),
-        }
+        Self(self.0.clone())
     }
 }
 
 impl<P: Protocol, S> fmt::Debug for HttpOperations<P, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HttpOperations")
-            .field("provider", &P::PROVIDER)
-            .field("base_url", &self.config.base)
-            .field("model", &self.model)
-            .finish_non_exhaustive()
+        f.debug_tuple("HttpOperations").field(&self.0).finish()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::pin::pin;
 
 use bytes::{Buf, BufMut};
-use futures_util::{StreamExt, TryStreamExt};
+use futures_util::StreamExt;
 use http_body::Body;
 use http_body_util::{BodyDataStream, BodyExt};
 
@@ -136,7 +136,16 @@ async fn events<B>(
 where
     B: Body<Error: Into<BoxError>>,
 {
-    let bytes = BodyDataStream::new(body).map_err(|error| head.broke(error.into()));
+    let mut line = OpenLine::default();
+    let bytes = BodyDataStream::new(body).map(|data| {
+        let mut data = data.map_err(|error| head.broke(error.into()))?;
+        // For free from the default client, whose data is in one piece.
+        let data = data.copy_to_bytes(data.remaining());
+        if framing.has_lines() && line.add(&data) > head.max_line() {
+            return Err(head.too_long("a line of the response", head.max_line()));
+        }
+        Ok(data)
+    });
     let mut frames = Frames::new(framing, bytes);
     let mut pieces = Vec::new();
     while let Some(frame) = frames.next().await? {
@@ -157,6 +166,23 @@ where
     // The body ended without the protocol's last event; the decoder knows whether that is the end.
     decoder.end(&mut pieces).map_err(Unread::Fault)?;
     Ok(send(attempt, &mut pieces).await?)
+}
+
+/// The line that a stream is in, which is kept until its end comes.
+#[derive(Default)]
+struct OpenLine {
+    len: usize,
+}
+
+impl OpenLine {
+    /// Adds the next bytes of the stream. Returns the length of the line at their end.
+    fn add(&mut self, data: &[u8]) -> usize {
+        self.len = match data.iter().rposition(|byte| *byte == b'\n') {
+            Some(end) => data.len() - end - 1,
+            None => self.len + data.len(),
+        };
+        self.len
+    }
 }
 
 async fn send(attempt: &mut Attempt, pieces: &mut Vec<Piece>) -> Result<()> {

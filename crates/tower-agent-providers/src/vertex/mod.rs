@@ -49,12 +49,14 @@ mod generate_content;
 mod location;
 #[cfg(feature = "anthropic")]
 mod messages;
+mod protocol;
 
 #[cfg(feature = "gemini")]
 pub use self::generate_content::VertexGenerateContent;
 pub use self::location::VertexLocation;
 #[cfg(feature = "anthropic")]
 pub use self::messages::VertexMessages;
+pub use self::protocol::OnVertex;
 use crate::protocol::Protocol;
 #[cfg(any(feature = "anthropic", feature = "gemini"))]
 use crate::transport::HttpModel;
@@ -80,16 +82,6 @@ impl<P: Protocol + AsMut<VertexLocation>> HttpModelBuilder<P> {
     /// environment variable `GOOGLE_CLOUD_LOCATION`, or else to `global`.
     pub fn location(mut self, location: impl Into<String>) -> Self {
         self.protocol_mut().as_mut().location = Some(location.into());
-        self
-    }
-}
-
-#[cfg(feature = "anthropic")]
-impl HttpModelBuilder<VertexMessages> {
-    /// Sets the form in which a reasoning effort is sent. Defaults to
-    /// [`Adaptive`](crate::anthropic::Thinking::Adaptive).
-    pub fn thinking(mut self, thinking: crate::anthropic::Thinking) -> Self {
-        self.protocol_mut().set_thinking(thinking);
         self
     }
 }

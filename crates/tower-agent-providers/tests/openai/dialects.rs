@@ -652,6 +652,19 @@ async fn a_response_says_which_provider_was_asked() {
         ("https://me.openai.azure.com/openai/v1", Some("azure")),
         ("https://openrouter.ai/api/v1", Some("openrouter")),
         ("https://api.together.xyz/v1", Some("together_ai")),
+        (
+            "https://bedrock-runtime.eu-west-1.amazonaws.com/openai/v1",
+            Some("bedrock"),
+        ),
+        (
+            "https://europe-west4-aiplatform.googleapis.com/v1/p",
+            Some("vertex_ai"),
+        ),
+        (
+            "https://aiplatform.eu.rep.googleapis.com/v1/p",
+            Some("vertex_ai"),
+        ),
+        ("https://s3.eu-west-1.amazonaws.com/v1", None),
         ("http://localhost:11434/v1", None),
         ("https://notgroq.com/v1", None),
     ] {

@@ -16,7 +16,7 @@ async fn a_response_is_read_up_to_its_limit() {
     for reply in [
         says(&long),
         events(&of_stream),
-        unfinished([format!("data: {long}")]),
+        unfinished((0..50).map(|_| format!(": {}\n", "x".repeat(100)))),
     ] {
         let server = Server::start([reply]).await;
         let model = server.builder().max_response(4000).build().unwrap();
@@ -31,6 +31,24 @@ async fn a_response_is_read_up_to_its_limit() {
                 .starts_with("the response is larger than 4000 bytes: "),
             "{error}"
         );
+    }
+}
+
+/// A line without an end is kept in memory until it ends.
+#[tokio::test]
+async fn a_line_may_have_half_of_a_response() {
+    let line = |len: usize| format!("data: {}", "x".repeat(len - 6));
+    for (len, is_line) in [(2000, false), (2001, true)] {
+        let server = Server::start([unfinished([line(len)])]).await;
+        let model = server.builder().max_response(4000).build().unwrap();
+        let (sender, _events) = channel(99);
+        let request = ModelRequest::default().with_delta_sender(sender);
+        let error = call(model, request).await.unwrap_err();
+        let is_too_long = error
+            .message()
+            .starts_with("a line of the response is larger than 2000 bytes: ");
+        assert_eq!(is_too_long, is_line, "{len}: {error}");
+        assert_eq!(error.is_retryable(), !is_line, "{len}: {error}");
     }
 }
 

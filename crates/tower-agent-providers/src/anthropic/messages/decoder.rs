@@ -83,7 +83,7 @@ impl Decoder for MessagesReader {
         // By the event's name first: the data of an error may not be JSON at all.
         let received: MessagesEvent<'_> = match event.name {
             Some("error") => return Err(reported(event.data)),
-            _ => json::read(event.data.as_bytes(), "an event of the response")?,
+            _ => json::read_text(event.data, "an event of the response")?,
         };
         if received.error.is_some_and(|error| !error.is_null()) {
             return Err(reported(event.data));
@@ -445,7 +445,7 @@ fn is_unsigned(part: &Part) -> bool {
 }
 
 fn read<T: serde::de::DeserializeOwned>(raw: &RawValue, what: &str) -> Result<T, Fault> {
-    json::read(raw.get().as_bytes(), what)
+    json::read_text(raw.get(), what)
 }
 
 fn reported(data: &str) -> Fault {

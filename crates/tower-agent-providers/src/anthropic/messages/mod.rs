@@ -13,6 +13,7 @@ mod schema;
 mod served_by;
 mod thinking;
 
+pub(crate) use self::operations::COUNTED;
 pub use self::protocol::{Messages, MessagesDecoder};
 #[cfg(feature = "bedrock")]
 pub(crate) use self::schema::{describes, guaranteed};

@@ -5,14 +5,18 @@ use serde_json::{Map, Value};
 
 use super::protocol::Messages;
 use crate::json;
-use crate::json::lenient::{count, or_default};
-use crate::operations::{CountTokens, ListModels, ListedModel, ModelList, TokenCount};
-use crate::protocol::{Call, Fault, Operation, OperationCall, Protocol, escaped};
+use crate::json::lenient::or_default;
+use crate::operations::{
+    CountTokens, ListModels, ListedModel, ModelList, TokenCount, count_of, prompt_of,
+};
+use crate::protocol::{Call, Fault, Operation, OperationCall, escaped, required};
 use tower_agent::error::Result;
 use tower_agent::message::Metadata;
 
 /// The fields of a request that a count accepts.
-const COUNTED: [&str; 8] = [
+pub(crate) const COUNTED: [&str; 9] = [
+    // Sent to clouds alone.
+    "anthropic_version",
     "messages",
     "model",
     "system",
@@ -26,11 +30,8 @@ const COUNTED: [&str; 8] = [
 impl Operation<CountTokens> for Messages {
     fn operation(&self, request: &CountTokens, model: Option<&str>) -> Result<OperationCall> {
         let call = Call::new(request.request()).with_model(model);
-        let mut body = Vec::new();
-        self.encode(&call, &mut body)?;
-        let mut body: Map<String, Value> = serde_json::from_slice(&body)?;
-        body.retain(|name, _| COUNTED.contains(&&**name));
-        let body = serde_json::to_vec(&body)?;
+        let prompt = prompt_of(self, &call, &COUNTED)?;
+        let body = serde_json::to_vec(&prompt)?;
         Ok(OperationCall::post("/messages/count_tokens", body))
     }
 
@@ -40,20 +41,8 @@ impl Operation<CountTokens> for Messages {
         body: &[u8],
         metadata: Metadata,
     ) -> Result<TokenCount, Fault> {
-        let answer: MessagesCount = json::read(body, "the response")?;
-        let Some(tokens) = answer.input_tokens else {
-            let missing = || Fault::protocol("the response has no count");
-            return Err(self.fault(body).unwrap_or_else(missing));
-        };
-        Ok(TokenCount::new(tokens, metadata))
+        count_of("input_tokens", self, body, metadata)
     }
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct MessagesCount {
-    #[serde(deserialize_with = "count")]
-    input_tokens: Option<u64>,
 }
 
 impl Operation<ListModels> for Messages {
@@ -68,16 +57,9 @@ impl Operation<ListModels> for Messages {
 
     fn result(&self, _: &ListModels, body: &[u8], metadata: Metadata) -> Result<ModelList, Fault> {
         let answer: AnthropicModels = json::read(body, "the response")?;
-        let Some(all) = answer.data else {
-            let missing = || Fault::protocol("the response has no models");
-            return Err(self.fault(body).unwrap_or_else(missing));
-        };
-        let models = all.into_iter().filter_map(|fields| {
-            let id = fields.get("id")?.as_str()?.to_owned();
-            Some(ListedModel::new(id, fields))
-        });
+        let all = required(answer.data, "models", self, body)?;
         let next = answer.last_id.filter(|_| answer.has_more);
-        Ok(ModelList::new(models.collect(), next, metadata))
+        Ok(ModelList::new(ListedModel::all(all, "id"), next, metadata))
     }
 }
 

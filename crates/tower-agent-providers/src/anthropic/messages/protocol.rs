@@ -70,7 +70,7 @@ impl Protocol for Messages {
 
     fn decoder(&self, call: &Call<'_>) -> MessagesDecoder {
         let reader = MessagesReader::new(call.request());
-        MessagesDecoder::new(reader, call, schema::answer_tool(call))
+        MessagesDecoder::new(reader, schema::answer_tool(call))
     }
 
     fn fault(&self, body: &[u8]) -> Option<Fault> {

@@ -472,5 +472,5 @@ fn push_reasoning(text: String, out: &mut Vec<Piece>) {
 }
 
 fn read<T: serde::de::DeserializeOwned>(raw: &RawValue, what: &str) -> Result<T, Fault> {
-    json::read(raw.get().as_bytes(), what)
+    json::read_text(raw.get(), what)
 }

@@ -1,14 +1,11 @@
 //! Counts of tokens of Bedrock.
 
-use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
 use super::super::model_path::model_path;
 use super::protocol::Converse;
-use crate::json;
-use crate::json::lenient::count;
-use crate::operations::{CountTokens, TokenCount};
-use crate::protocol::{Call, Fault, Operation, OperationCall, Protocol};
+use crate::operations::{CountTokens, TokenCount, count_of, prompt_of};
+use crate::protocol::{Call, Fault, Operation, OperationCall};
 use tower_agent::error::Result;
 use tower_agent::message::Metadata;
 
@@ -24,10 +21,7 @@ impl Operation<CountTokens> for Converse {
     fn operation(&self, request: &CountTokens, model: Option<&str>) -> Result<OperationCall> {
         let call = Call::new(request.request()).with_model(model);
         let path = model_path(&call, "count-tokens")?;
-        let mut prompt = Vec::new();
-        self.encode(&call, &mut prompt)?;
-        let mut prompt: Map<String, Value> = serde_json::from_slice(&prompt)?;
-        prompt.retain(|name, _| COUNTED.contains(&&**name));
+        let prompt = prompt_of(self, &call, &COUNTED)?;
         let body = json!({ "input": { "converse": prompt } });
         Ok(OperationCall::post(path, body.to_string()))
     }
@@ -38,18 +32,6 @@ impl Operation<CountTokens> for Converse {
         body: &[u8],
         metadata: Metadata,
     ) -> Result<TokenCount, Fault> {
-        let answer: ConverseCount = json::read(body, "the response")?;
-        let Some(tokens) = answer.input_tokens else {
-            let missing = || Fault::protocol("the response has no count");
-            return Err(self.fault(body).unwrap_or_else(missing));
-        };
-        Ok(TokenCount::new(tokens, metadata))
+        count_of("inputTokens", self, body, metadata)
     }
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct ConverseCount {
-    #[serde(deserialize_with = "count")]
-    input_tokens: Option<u64>,
 }

@@ -63,6 +63,7 @@ impl Protocol for Converse {
         request::body(call, body)
     }
 
+    // No tool gives the answer: few of the models that can converse accept a call that is forced.
     fn describes_schema(&self, call: &Call<'_>) -> Option<&'static str> {
         schema_of(call).and_then(describes)
     }

@@ -8,7 +8,7 @@ use super::response::{
     Blob, Candidate, FunctionCall, GenerateContentResponse, ReadPart, UsageMetadata,
 };
 use crate::json;
-use crate::protocol::{Decoder, Event, Fault, Progress};
+use crate::protocol::{Decoder, Event, Fault, Progress, keep};
 use tower_agent::message::{CallIds, MediaSource, Part, ProviderData, ToolCall};
 use tower_agent::model::{FinishReason, ModelRequest, ModelResponse};
 use tower_agent::stream::{Delta, Piece, Streamed};
@@ -77,12 +77,14 @@ impl Decoder for GenerateContentReader {
             data if event.name == Some("error") => {
                 return Err(fault::read(data.as_bytes()).unwrap_or_else(|| Fault::reported(data)));
             }
-            data => self.read(data.as_bytes(), "a chunk of the response", out)?,
+            data => self.read(data, "a chunk of the response", out)?,
         }
         Ok(Progress::More)
     }
 
     fn response(&mut self, body: &[u8], out: &mut Vec<Piece>) -> Result<(), Fault> {
+        let body = str::from_utf8(body)
+            .map_err(|error| Fault::protocol(format!("cannot read the response: {error}")))?;
         self.read(body, "the response", out)?;
         // A blocked prompt has no candidates, and is an answer.
         if self.has_candidate || self.is_prompt_blocked {
@@ -129,9 +131,9 @@ impl Decoder for GenerateContentReader {
 
 impl GenerateContentReader {
     /// Reads a chunk. A stream without `alt=sse`, which a proxy may drop, is an array of them.
-    fn read(&mut self, json: &[u8], what: &str, out: &mut Vec<Piece>) -> Result<(), Fault> {
-        let chunks: Vec<&RawValue> = if json.trim_ascii_start().starts_with(b"[") {
-            serde_json::from_slice(json).unwrap_or_default()
+    fn read(&mut self, json: &str, what: &str, out: &mut Vec<Piece>) -> Result<(), Fault> {
+        let chunks: Vec<&RawValue> = if json.trim_ascii_start().starts_with('[') {
+            serde_json::from_str(json).unwrap_or_default()
         } else {
             Vec::new()
         };
@@ -140,15 +142,17 @@ impl GenerateContentReader {
         }
         chunks
             .iter()
-            .try_for_each(|chunk| self.chunk(chunk.get().as_bytes(), what, out))
+            .try_for_each(|chunk| self.chunk(chunk.get(), what, out))
     }
 
-    fn chunk(&mut self, json: &[u8], what: &str, out: &mut Vec<Piece>) -> Result<(), Fault> {
-        let answer: GenerateContentResponse<'_> = json::read(json, what)?;
-        self.id = answer.response_id.or(self.id.take());
-        self.model = answer.model_version.or(self.model.take());
+    fn chunk(&mut self, json: &str, what: &str, out: &mut Vec<Piece>) -> Result<(), Fault> {
+        let mut answer = GenerateContentResponse::default();
+        json::read_text_into(json, what, &mut answer)?;
+        keep(&mut self.id, answer.response_id.as_deref());
+        keep(&mut self.model, answer.model_version.as_deref());
         if let Some(error) = answer.error.filter(|error| !error.is_null()) {
-            return Err(fault::read(json).unwrap_or_else(|| Fault::of(&error, &Value::Null)));
+            let fault = fault::read(json.as_bytes());
+            return Err(fault.unwrap_or_else(|| Fault::of(&error, &Value::Null)));
         }
         if let Some(usage) = answer.usage_metadata {
             self.usage.set(usage);
@@ -162,21 +166,19 @@ impl GenerateContentReader {
                 self.about.insert("promptFeedback".into(), feedback.into());
             }
         }
-        let mut candidates = answer.candidates.iter();
-        if candidates.any(|candidate| candidate.index != 0 || candidate.has_logprobs) {
+        let candidates = answer.candidates;
+        if candidates.has_others || candidates.first.has_logprobs {
             self.beside(json);
         }
-        // Settings of the caller can ask for several answers; a message has room for one.
-        let candidate = answer
-            .candidates
-            .into_iter()
-            .find(|candidate| candidate.index == 0);
-        candidate.map_or(Ok(()), |candidate| self.candidate(candidate, out))
+        if candidates.has_first {
+            self.candidate(candidates.first, out)?;
+        }
+        Ok(())
     }
 
     /// Reads what a chunk has beside the candidate that becomes the message.
-    fn beside(&mut self, json: &[u8]) {
-        let whole: Value = serde_json::from_slice(json).unwrap_or_default();
+    fn beside(&mut self, json: &str) {
+        let whole: Value = serde_json::from_str(json).unwrap_or_default();
         for candidate in whole["candidates"].as_array().into_iter().flatten() {
             if candidate["index"].as_u64().is_some_and(|index| index != 0) {
                 json::append(&mut self.about, "candidates", candidate.clone());
@@ -192,8 +194,9 @@ impl GenerateContentReader {
         for part in &candidate.content.parts {
             self.part(part, out)?;
         }
-        if is_reason(candidate.finish_reason.as_deref()) {
-            self.finish_reason = candidate.finish_reason;
+        let reason = candidate.finish_reason.as_deref();
+        if let Some(reason) = reason.filter(|reason| is_reason(Some(reason))) {
+            self.finish_reason = Some(reason.to_owned());
         }
         if let Some(kind) = self.finish_reason.as_deref().and_then(failure) {
             let word = self.finish_reason.as_deref().unwrap_or_default();
@@ -204,7 +207,7 @@ impl GenerateContentReader {
             return Err(Fault::new(message).with_kind(kind));
         }
         for (name, value) in [
-            ("finishMessage", candidate.finish_message.map(Value::String)),
+            ("finishMessage", candidate.finish_message.map(Value::from)),
             ("avgLogprobs", candidate.avg_logprobs.map(Value::from)),
             ("citationMetadata", candidate.citation_metadata),
             ("groundingMetadata", candidate.grounding_metadata),
@@ -218,7 +221,7 @@ impl GenerateContentReader {
     }
 
     fn part(&mut self, json: &RawValue, out: &mut Vec<Piece>) -> Result<(), Fault> {
-        let part: ReadPart = json::read(json.get().as_bytes(), "a part of the response")?;
+        let part: ReadPart<'_> = json::read_text(json.get(), "a part of the response")?;
         let mut data = ProviderData::default();
         if let Some(signature) = part
             .thought_signature
@@ -230,7 +233,7 @@ impl GenerateContentReader {
         match part.text {
             _ if part.function_call.is_some() => {}
             Some(text) => {
-                self.words(text, part.thought, data, out);
+                self.words(text.into_owned(), part.thought, data, out);
                 return Ok(());
             }
             None if part.inline_data.is_none() && is_signature_alone(json) => {
@@ -242,9 +245,9 @@ impl GenerateContentReader {
         self.open = None;
         self.finish_reason = None;
         out.push(Piece::Part(match (part.function_call, part.inline_data) {
-            (Some(call), _) => Part::ToolCall(self.call(call, data)?),
+            (Some(call), _) => Part::ToolCall(self.call(*call, data)?),
             // An image from the model's reasoning is not a part of its answer.
-            (None, Some(blob)) if !part.thought => media(blob, data),
+            (None, Some(blob)) if !part.thought => media(*blob, data),
             (None, _) => {
                 data.set(
                     PROVIDER,

@@ -9,9 +9,9 @@ use crate::json::lenient::{count, object_or_default, or_default};
 use crate::json::{self, Object};
 use crate::operations::{
     CountTokens, EmbedRequest, EmbedResponse, ListModels, ListedModel, ModelList, TokenCount,
-    check_embed, embeddings_of,
+    check_embed, count_of, embeddings_of,
 };
-use crate::protocol::{Call, Fault, Operation, OperationCall, Protocol, escaped};
+use crate::protocol::{Call, Fault, Operation, OperationCall, Protocol, escaped, required};
 use tower_agent::error::{Error, ErrorKind, Result};
 use tower_agent::message::Metadata;
 
@@ -30,7 +30,7 @@ impl Operation<EmbedRequest> for GenerateContent {
         json.array("requests", |items| {
             for text in &*request.input {
                 items.item_with(|out| {
-                    let mut json = Object::with_extra(out, &request.extra);
+                    let mut json = Object::body(out, &request.extra, &["content"]);
                     json.field("model", name)?;
                     json.field("content", EmbeddedContent::new(text))?;
                     json.optional("outputDimensionality", request.dimensions)?;
@@ -53,10 +53,7 @@ impl Operation<EmbedRequest> for GenerateContent {
         metadata: Metadata,
     ) -> Result<EmbedResponse, Fault> {
         let answer: GeminiEmbeddings = json::read(body, "the response")?;
-        let Some(embeddings) = answer.embeddings else {
-            let missing = || Fault::protocol("the response has no embeddings");
-            return Err(self.fault(body).unwrap_or_else(missing));
-        };
+        let embeddings = required(answer.embeddings, "embeddings", self, body)?;
         let embeddings = embeddings.into_iter().map(|embedding| embedding.values);
         let tokens = answer.usage_metadata.prompt_token_count;
         embeddings_of(request, embeddings.collect(), tokens, metadata)
@@ -113,18 +110,16 @@ impl Operation<ListModels> for GenerateContent {
 
     fn result(&self, _: &ListModels, body: &[u8], metadata: Metadata) -> Result<ModelList, Fault> {
         let answer: GeminiModels = json::read(body, "the response")?;
-        let Some(all) = answer.models else {
-            let missing = || Fault::protocol("the response has no models");
-            return Err(self.fault(body).unwrap_or_else(missing));
-        };
-        let models = all.into_iter().filter_map(|fields| {
-            let name = fields.get("name")?.as_str()?;
+        let all = required(answer.models, "models", self, body)?;
+        let mut models = ListedModel::all(all, "name");
+        for model in &mut models {
             // The name by which a model is called has no folder.
-            let id = name.strip_prefix("models/").unwrap_or(name).to_owned();
-            Some(ListedModel::new(id, fields))
-        });
+            if let Some(name) = model.id.strip_prefix("models/") {
+                model.id = name.to_owned();
+            }
+        }
         let next = answer.next_page_token.filter(|page| !page.is_empty());
-        Ok(ModelList::new(models.collect(), next, metadata))
+        Ok(ModelList::new(models, next, metadata))
     }
 }
 
@@ -158,18 +153,6 @@ impl Operation<CountTokens> for GenerateContent {
         body: &[u8],
         metadata: Metadata,
     ) -> Result<TokenCount, Fault> {
-        let answer: GeminiCount = json::read(body, "the response")?;
-        let Some(tokens) = answer.total_tokens else {
-            let missing = || Fault::protocol("the response has no count");
-            return Err(self.fault(body).unwrap_or_else(missing));
-        };
-        Ok(TokenCount::new(tokens, metadata))
+        count_of("totalTokens", self, body, metadata)
     }
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct GeminiCount {
-    #[serde(deserialize_with = "count")]
-    total_tokens: Option<u64>,
 }

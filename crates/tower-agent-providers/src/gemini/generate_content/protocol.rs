@@ -54,11 +54,8 @@ impl Protocol for GenerateContent {
     }
 
     fn decoder(&self, call: &Call<'_>) -> GenerateContentDecoder {
-        GenerateContentDecoder::new(
-            GenerateContentReader::new(call.request()),
-            call,
-            answer_tool(call),
-        )
+        let reader = GenerateContentReader::new(call.request());
+        GenerateContentDecoder::new(reader, answer_tool(call))
     }
 
     fn fault(&self, body: &[u8]) -> Option<Fault> {

@@ -1,68 +1,123 @@
+use std::borrow::Cow;
+
 use serde::Deserialize;
+use serde::de::{IgnoredAny, MapAccess};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::super::tokens::sum;
-use crate::json::lenient::{count, exact_json_text, is_set, null_default, object, or_default};
+use crate::json::lenient::{count, exact_json_text, object, or_default, string};
+use crate::json::{Choice, Choices, Fill, Number, Presence, ReadFields, Word};
 use tower_agent::message;
 
-/// A response, or one chunk of a streamed one.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+/// A response, or one chunk of a streamed one. It is read in place, as a response may be hundreds of
+/// chunks.
+#[derive(Debug, Default)]
 pub(super) struct GenerateContentResponse<'a> {
-    #[serde(borrow, deserialize_with = "null_default")]
-    pub(super) candidates: Vec<Candidate<'a>>,
-    #[serde(deserialize_with = "object")]
+    pub(super) candidates: Choices<Candidate<'a>>,
     pub(super) prompt_feedback: Option<Map<String, Value>>,
-    #[serde(deserialize_with = "object")]
     pub(super) usage_metadata: Option<UsageMetadata>,
-    #[serde(deserialize_with = "or_default")]
-    pub(super) response_id: Option<String>,
-    #[serde(deserialize_with = "or_default")]
-    pub(super) model_version: Option<String>,
+    pub(super) response_id: Option<Cow<'a, str>>,
+    pub(super) model_version: Option<Cow<'a, str>>,
     pub(super) error: Option<Value>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+impl<'de> ReadFields<'de> for GenerateContentResponse<'de> {
+    fn field<A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<(), A::Error> {
+        match name {
+            "candidates" => map.next_value_seed(&mut self.candidates)?,
+            "promptFeedback" => {
+                self.prompt_feedback = match map.next_value()? {
+                    Value::Object(feedback) => Some(feedback),
+                    _ => None,
+                }
+            }
+            "usageMetadata" => self.usage_metadata = map.next_value::<UsageMetadataField>()?.usage,
+            "responseId" => self.response_id = map.next_value::<Word<'_>>()?.word,
+            "modelVersion" => self.model_version = map.next_value::<Word<'_>>()?.word,
+            "error" => self.error = map.next_value()?,
+            _ => drop(map.next_value::<IgnoredAny>()?),
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(transparent)]
+struct UsageMetadataField {
+    #[serde(deserialize_with = "object")]
+    usage: Option<UsageMetadata>,
+}
+
+#[derive(Debug, Default)]
 pub(super) struct Candidate<'a> {
-    #[serde(deserialize_with = "or_default")]
-    pub(super) index: u64,
-    #[serde(borrow, deserialize_with = "null_default")]
+    index: u64,
     pub(super) content: CandidateContent<'a>,
-    #[serde(deserialize_with = "or_default")]
-    pub(super) finish_reason: Option<String>,
-    #[serde(deserialize_with = "or_default")]
-    pub(super) finish_message: Option<String>,
+    pub(super) finish_reason: Option<Cow<'a, str>>,
+    pub(super) finish_message: Option<Cow<'a, str>>,
     pub(super) citation_metadata: Option<Value>,
     pub(super) grounding_metadata: Option<Value>,
     pub(super) url_context_metadata: Option<Value>,
-    #[serde(deserialize_with = "or_default")]
     pub(super) avg_logprobs: Option<f64>,
-    #[serde(rename = "logprobsResult", deserialize_with = "is_set")]
     pub(super) has_logprobs: bool,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+impl Choice for Candidate<'_> {
+    fn index(&self) -> u64 {
+        self.index
+    }
+}
+
+impl<'de> ReadFields<'de> for Candidate<'de> {
+    fn field<A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<(), A::Error> {
+        match name {
+            "index" => self.index = map.next_value::<Number>()?.number.unwrap_or_default(),
+            "content" => drop(map.next_value_seed(Fill(&mut self.content))?),
+            "finishReason" => self.finish_reason = map.next_value::<Word<'_>>()?.word,
+            "finishMessage" => self.finish_message = map.next_value::<Word<'_>>()?.word,
+            "citationMetadata" => self.citation_metadata = map.next_value()?,
+            "groundingMetadata" => self.grounding_metadata = map.next_value()?,
+            "urlContextMetadata" => self.url_context_metadata = map.next_value()?,
+            "avgLogprobs" => self.avg_logprobs = map.next_value::<Value>()?.as_f64(),
+            "logprobsResult" => self.has_logprobs = map.next_value::<Presence>()?.is_set,
+            _ => drop(map.next_value::<IgnoredAny>()?),
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug, Default)]
 pub(super) struct CandidateContent<'a> {
     /// As text: a part of an unknown kind is kept whole.
-    #[serde(borrow, deserialize_with = "null_default")]
     pub(super) parts: Vec<&'a RawValue>,
+}
+
+impl<'de> ReadFields<'de> for CandidateContent<'de> {
+    fn field<A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<(), A::Error> {
+        match name {
+            "parts" => {
+                let parts: Option<Vec<&'de RawValue>> = map.next_value()?;
+                self.parts = parts.unwrap_or_default();
+            }
+            _ => drop(map.next_value::<IgnoredAny>()?),
+        }
+        Ok(())
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(super) struct ReadPart {
-    #[serde(deserialize_with = "or_default")]
-    pub(super) text: Option<String>,
+pub(super) struct ReadPart<'a> {
+    #[serde(borrow, deserialize_with = "string")]
+    pub(super) text: Option<Cow<'a, str>>,
     #[serde(deserialize_with = "or_default")]
     pub(super) thought: bool,
-    #[serde(deserialize_with = "or_default")]
-    pub(super) thought_signature: Option<String>,
-    pub(super) function_call: Option<FunctionCall>,
+    #[serde(borrow, deserialize_with = "string")]
+    pub(super) thought_signature: Option<Cow<'a, str>>,
+    // Boxes, as few parts have these: the others are moved with less.
+    pub(super) function_call: Option<Box<FunctionCall>>,
     #[serde(deserialize_with = "object")]
-    pub(super) inline_data: Option<Blob>,
+    pub(super) inline_data: Option<Box<Blob>>,
 }
 
 #[derive(Debug, Default, Deserialize)]

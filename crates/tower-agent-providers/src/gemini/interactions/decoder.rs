@@ -74,7 +74,7 @@ impl Decoder for InteractionsReader {
         let is_error = event.name == Some("error");
         // An error is reported even if it is plain text: its text is worth more than the complaint
         // that it is no JSON.
-        let read: InteractionEvent<'_> = match json::read(event.data.as_bytes(), "an event") {
+        let read: InteractionEvent<'_> = match json::read_text(event.data, "an event") {
             Err(_) if is_error => return Err(Fault::reported(event.data)),
             read => read?,
         };
@@ -236,12 +236,12 @@ impl InteractionsReader {
         step: &RawValue,
         out: &mut Vec<Piece>,
     ) -> Result<usize, Fault> {
-        let head: StepHead = json::read(step.get().as_bytes(), "a step of the response")?;
+        let head: StepHead = json::read_text(step.get(), "a step of the response")?;
         let kind = StepKind::of(&head.kind, head.arguments);
         // A model can nest arguments deeper than a JSON value may be, so those of a call stay text.
         let fields = match kind {
             StepKind::Call { .. } => fields_of_call(step)?,
-            _ => json::read(step.get().as_bytes(), "a step of the response")?,
+            _ => json::read_text(step.get(), "a step of the response")?,
         };
         let at = self.push(kind, index, fields);
         match self.steps[at].kind {
@@ -516,8 +516,7 @@ impl InteractionsReader {
 
 /// Returns the fields of a call other than its arguments, which may be nested too deep to be read.
 fn fields_of_call(step: &RawValue) -> Result<Map<String, Value>, Fault> {
-    let all: BTreeMap<String, &RawValue> =
-        json::read(step.get().as_bytes(), "a step of the response")?;
+    let all: BTreeMap<String, &RawValue> = json::read_text(step.get(), "a step of the response")?;
     let others = all.into_iter().filter(|(name, _)| name != "arguments");
     Ok(others
         .filter_map(|(name, value)| Some((name, serde_json::from_str(value.get()).ok()?)))

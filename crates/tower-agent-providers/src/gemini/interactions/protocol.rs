@@ -59,11 +59,8 @@ impl Protocol for Interactions {
     }
 
     fn decoder(&self, call: &Call<'_>) -> InteractionsDecoder {
-        InteractionsDecoder::new(
-            InteractionsReader::new(call.request()),
-            call,
-            answer_tool(call),
-        )
+        let reader = InteractionsReader::new(call.request());
+        InteractionsDecoder::new(reader, answer_tool(call))
     }
 
     fn fault(&self, body: &[u8]) -> Option<Fault> {

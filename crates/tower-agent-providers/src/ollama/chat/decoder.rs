@@ -4,7 +4,7 @@ use super::fault;
 use super::provider::PROVIDER;
 use super::response::{OllamaMessage, OllamaResponse, OllamaToolCall};
 use crate::json;
-use crate::protocol::{Decoder, Event, Fault, Progress};
+use crate::protocol::{Decoder, Event, Fault, Progress, keep};
 use tower_agent::message::{CallIds, Part, ProviderData, ToolCall, Usage};
 use tower_agent::model::{FinishReason, ModelRequest, ModelResponse};
 use tower_agent::stream::{Delta, Piece, Streamed};
@@ -39,7 +39,8 @@ impl ChatDecoder {
 
 impl Decoder for ChatDecoder {
     fn event(&mut self, event: Event<'_>, out: &mut Vec<Piece>) -> Result<Progress, Fault> {
-        match self.read(event.data.as_bytes(), "a line of the response", out)? {
+        let line = json::read_text(event.data, "a line of the response")?;
+        match self.read(line, out)? {
             Some(true) => {
                 self.end_thinking(out);
                 Ok(Progress::Done)
@@ -49,7 +50,7 @@ impl Decoder for ChatDecoder {
     }
 
     fn response(&mut self, body: &[u8], out: &mut Vec<Piece>) -> Result<(), Fault> {
-        let done = self.read(body, "the response", out)?;
+        let done = self.read(json::read(body, "the response")?, out)?;
         self.end_thinking(out);
         // A proxy may return the first line of a stream as if it were the whole response.
         match done {
@@ -77,15 +78,13 @@ impl ChatDecoder {
     /// Returns whether it is the last line, if the line says so.
     fn read(
         &mut self,
-        json: &[u8],
-        what: &str,
+        answer: OllamaResponse<'_>,
         out: &mut Vec<Piece>,
     ) -> Result<Option<bool>, Fault> {
-        let answer: OllamaResponse = json::read(json, what)?;
         if let Some(error) = answer.error.filter(is_error) {
             return Err(fault::explained(Fault::of(&error, &Value::Null)));
         }
-        self.model = answer.model.or(self.model.take());
+        keep(&mut self.model, answer.model.as_deref());
         if let Some(tokens) = answer.prompt_eval_count {
             self.usage.input_tokens = tokens;
         }

@@ -1,14 +1,16 @@
+use std::borrow::Cow;
+
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::json::lenient::{count, exact_json_text, null_default, or_default, text};
+use crate::json::lenient::{count, exact_json_text, null_default, or_default, string, text};
 
 /// A response, or one line of a streamed one.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct OllamaResponse {
-    #[serde(deserialize_with = "or_default")]
-    pub(super) model: Option<String>,
+pub(super) struct OllamaResponse<'a> {
+    #[serde(borrow, deserialize_with = "string")]
+    pub(super) model: Option<Cow<'a, str>>,
     #[serde(deserialize_with = "null_default")]
     pub(super) message: OllamaMessage,
     #[serde(deserialize_with = "or_default")]

@@ -1,6 +1,6 @@
 use serde_json::{Map, Value};
 
-use super::response::{ChatCompletion, CompletionChoice};
+use super::response::ChatCompletion;
 use crate::json::{append, append_lists};
 
 /// The facts about a response that are no part of its message, such as citations.
@@ -44,11 +44,10 @@ impl About {
 /// Returns whether a response or a chunk has more than its message. Most have nothing, and are not read
 /// twice.
 pub(super) fn has_more(response: &ChatCompletion<'_>) -> bool {
-    let choice = response.choices.first.as_ref();
     response.has_citations
         || response.has_search_results
         || response.choices.has_others
-        || choice.is_some_and(CompletionChoice::has_more)
+        || response.choices.first.has_more()
 }
 
 /// Returns the message or the delta that has more than text, reasoning and calls. Perplexity repeats the

@@ -1,5 +1,3 @@
-use std::borrow::Cow;
-
 use serde_json::{Value, json};
 
 use super::about::{self, About};
@@ -8,11 +6,11 @@ use super::details::Details;
 use super::own_media::OwnMedia;
 use super::provider::{ABOUT, CALL_IDS, PROVIDER, ReceivedField, own};
 use super::rejected_call::rejected_calls;
-use super::response::{ChatCompletion, ChatMessage, CompletionChoice};
+use super::response::{ChatCompletion, ChatMessage};
 use super::tool_calls::ToolCalls;
 use super::usage::CompletionUsage;
-use crate::json;
-use crate::protocol::{Decoder, Event, Fault, Progress};
+use crate::json::{self, Choices};
+use crate::protocol::{Decoder, Event, Fault, Progress, keep};
 use tower_agent::message::{Metadata, Part};
 use tower_agent::model::{FinishReason, ModelRequest, ModelResponse, Settings};
 use tower_agent::stream::{Delta, Piece, Streamed};
@@ -74,10 +72,13 @@ impl Decoder for ChatReader {
             }
             data if event.name == Some("error") => self.rejected(data.as_bytes(), out)?,
             data => {
-                let choice = self.choice(data.as_bytes(), "a chunk of the response", out)?;
+                let mut chunk = ChatCompletion::default();
+                json::read_text_into(data, "a chunk of the response", &mut chunk)?;
+                self.read(data.as_bytes(), &mut chunk, out)?;
+                let choice = &mut chunk.choices.first;
                 // Some servers send a whole message in the chunks of a stream, and Perplexity the
                 // message so far beside each delta.
-                let delta = choice.delta.or(choice.message.map(|message| *message));
+                let delta = choice.delta.as_mut().or(choice.message.as_deref_mut());
                 if let Some(delta) = delta {
                     self.message(delta, out);
                 }
@@ -91,14 +92,17 @@ impl Decoder for ChatReader {
     }
 
     fn response(&mut self, body: &[u8], out: &mut Vec<Piece>) -> Result<(), Fault> {
-        let choice = self.choice(body, "the response", out)?;
+        let mut completion = ChatCompletion::default();
+        json::read_into(body, "the response", &mut completion)?;
+        self.read(body, &mut completion, out)?;
+        let choice = completion.choices.first;
         // Some servers send a delta in a plain response, and Perplexity an empty one beside the
         // message.
         let message = choice.message.map(|message| *message);
         let mut message = message.or(choice.delta).unwrap_or_default();
         // Each is complete, whatever its number: two calls with the same one are not pieces of one.
         let calls = std::mem::take(&mut message.tool_calls);
-        self.message(message, out);
+        self.message(&mut message, out);
         self.end_thinking(out);
         for call in calls {
             self.calls.push_whole(call, out);
@@ -190,47 +194,47 @@ impl ChatReader {
         self.calls.end(out).map_err(Fault::protocol)
     }
 
-    fn choice<'a>(
+    /// Reads what a response or a chunk has beside the message of its first choice.
+    fn read(
         &mut self,
-        json: &'a [u8],
-        what: &str,
+        json: &[u8],
+        completion: &mut ChatCompletion<'_>,
         out: &mut Vec<Piece>,
-    ) -> Result<CompletionChoice<'a>, Fault> {
-        let mut answer: ChatCompletion<'a> = json::read(json, what)?;
-        let usage = answer.take_usage();
+    ) -> Result<(), Fault> {
         // Before the error, so that its report names the request and the model.
-        keep(&mut self.id, answer.id.take());
-        keep(&mut self.model, answer.model.take());
-        if is_error(answer.error.as_ref()) || answer.object.as_deref() == Some("error") {
-            self.rejected(json, out)?;
-            return Ok(CompletionChoice::default());
+        keep(&mut self.id, completion.id.as_deref());
+        keep(&mut self.model, completion.model.as_deref());
+        if is_error(completion.error.as_ref()) || completion.object.as_deref() == Some("error") {
+            // What stands beside an error is no part of an answer.
+            completion.choices = Choices::default();
+            return self.rejected(json, out);
         }
-        if let Some(usage) = usage {
+        if let Some(usage) = completion.take_usage() {
             self.usage = Some(usage);
             // Some servers tell it in every chunk, which counts if the rest does not come.
             out.push(Piece::Usage(usage.into()));
         }
-        if about::has_more(&answer) {
+        if about::has_more(completion) {
             self.beside(json, out);
         }
         // The chunk with the usage has no choice.
-        let Some(choice) = answer.choices.first else {
-            return Ok(CompletionChoice::default());
-        };
+        if !completion.choices.has_first {
+            return Ok(());
+        }
+        let choice = &completion.choices.first;
         if let Some(error) = choice.error.as_ref().filter(|error| is_error(Some(*error))) {
             return Err(Fault::of(error, &Value::Null));
         }
         self.has_choice = true;
-        let word = choice
-            .finish_reason
-            .as_deref()
-            .filter(|word| !word.is_empty());
-        if word == Some("error") {
+        match choice.finish_reason.as_deref() {
+            None | Some("") => {}
             // The server behind a gateway has failed: what it had said is no answer.
-            return Err(Fault::new("the server reported an error without a reason"));
+            Some("error") => {
+                return Err(Fault::new("the server reported an error without a reason"));
+            }
+            Some(word) => self.finish_reason = Some(finish_reason(word)),
         }
-        self.finish_reason = word.map(finish_reason).or(self.finish_reason.take());
-        Ok(choice)
+        Ok(())
     }
 
     /// Reads an error: a call that the server rejected is given to the caller, which says to the model
@@ -263,10 +267,10 @@ impl ChatReader {
         self.media.add_images(message);
         self.media.add_audio(message);
         let transcript = message["audio"]["transcript"].as_str();
-        self.say(transcript.unwrap_or_default().to_owned(), out);
+        self.say(transcript.unwrap_or_default(), out);
     }
 
-    fn message(&mut self, mut message: ChatMessage<'_>, out: &mut Vec<Piece>) {
+    fn message(&mut self, message: &mut ChatMessage<'_>, out: &mut Vec<Piece>) {
         if !message.reasoning_content.is_empty() {
             // Servers that send both take this one.
             self.reasoning_field = Some(ReceivedField::ReasoningContent);
@@ -277,26 +281,26 @@ impl ChatReader {
         if !thought.is_empty() {
             self.think(thought, out);
         }
-        for detail in message.reasoning_details {
+        for detail in message.reasoning_details.drain(..) {
             // Encrypted reasoning has no text, and is a part all the same.
             self.is_thinking = true;
             self.details.push(detail);
         }
         // The model refuses in words of its own, which are its answer.
         self.is_refusal |= !message.refusal.is_empty();
-        match message.content {
+        match &message.content {
             Content::Text(text) => self.say(text, out),
             Content::Parts(parts) => {
                 for part in parts {
                     match part {
                         ContentPart::Text(text) => self.say(text, out),
-                        ContentPart::Thought(thought) => self.think(thought, out),
+                        ContentPart::Thought(thought) => self.think(thought.clone(), out),
                     }
                 }
             }
         }
-        self.say(message.refusal, out);
-        for piece in message.tool_calls {
+        self.say(&message.refusal, out);
+        for piece in message.tool_calls.drain(..) {
             self.end_thinking(out);
             self.calls.push(piece, out);
         }
@@ -307,10 +311,10 @@ impl ChatReader {
         out.push(Delta::Reasoning(thought).into());
     }
 
-    fn say(&mut self, text: String, out: &mut Vec<Piece>) {
+    fn say(&mut self, text: &str, out: &mut Vec<Piece>) {
         if !text.is_empty() {
             self.end_thinking(out);
-            out.push(Delta::Text(text).into());
+            out.push(Delta::Text(text.to_owned()).into());
         }
     }
 
@@ -324,13 +328,6 @@ impl ChatReader {
                 self.reasoning_field,
             )));
         }
-    }
-}
-
-/// Replaces what is known. Most chunks repeat it.
-fn keep(known: &mut Option<String>, new: Option<Cow<'_, str>>) {
-    if let Some(new) = new.filter(|new| known.as_deref() != Some(new)) {
-        *known = Some(new.into_owned());
     }
 }
 

@@ -63,7 +63,7 @@ impl Protocol for Chat {
 
     fn decoder(&self, call: &Call<'_>) -> ChatDecoder {
         let by_tool = self.dialect(call).answer_tool(call);
-        ChatDecoder::new(ChatReader::new(call.request()), call, by_tool)
+        ChatDecoder::new(ChatReader::new(call.request()), by_tool)
     }
 
     fn is_answer(&self, body: &[u8]) -> bool {

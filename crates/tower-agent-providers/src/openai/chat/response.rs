@@ -1,97 +1,147 @@
 use std::borrow::Cow;
-use std::fmt;
 
-use serde::de::{SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
+use serde::de::{IgnoredAny, MapAccess};
 use serde_json::{Map, Value};
 
-use super::content::{Content, content};
+use super::content::Content;
 use super::details::thought;
 use super::usage::CompletionUsage;
-use crate::json::lenient::{is_set, json_text, null_default, object, or_default, string, text};
+use crate::json::lenient::{exact_json_text, null_default, number, object, or_default, string};
+use crate::json::{Choice, Choices, Fill, LenientText, Number, Presence, ReadFields, Word};
 
-// Our own types: those of async-openai reject what many servers send.
+// Our own types: those of async-openai reject what many servers send. They are read in place, as a
+// response may be thousands of chunks.
 
 /// A response, or one chunk of a streamed one.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Default)]
 pub(super) struct ChatCompletion<'a> {
-    #[serde(borrow, deserialize_with = "string")]
     pub(super) id: Option<Cow<'a, str>>,
-    #[serde(borrow, deserialize_with = "string")]
     pub(super) model: Option<Cow<'a, str>>,
-    #[serde(borrow, deserialize_with = "choices")]
-    pub(super) choices: Choices<'a>,
-    #[serde(rename = "citations", deserialize_with = "is_set")]
+    pub(super) choices: Choices<CompletionChoice<'a>>,
     pub(super) has_citations: bool,
-    #[serde(rename = "search_results", deserialize_with = "is_set")]
     pub(super) has_search_results: bool,
-    // Boxes, as one chunk in many has these: the others are moved with less.
-    #[serde(deserialize_with = "object")]
     usage: Option<Box<CompletionUsage>>,
-    #[serde(deserialize_with = "object")]
-    x_groq: Option<Groq>,
-    #[serde(borrow, deserialize_with = "string")]
     pub(super) object: Option<Cow<'a, str>>,
     pub(super) error: Option<Value>,
 }
 
-/// The choice that becomes the message.
-#[derive(Debug, Default)]
-pub(super) struct Choices<'a> {
-    pub(super) first: Option<CompletionChoice<'a>>,
-    pub(super) has_others: bool,
+impl<'de> ReadFields<'de> for ChatCompletion<'de> {
+    fn field<A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<(), A::Error> {
+        match name {
+            "id" => self.id = map.next_value::<Word<'_>>()?.word,
+            "model" => self.model = map.next_value::<Word<'_>>()?.word,
+            "object" => self.object = map.next_value::<Word<'_>>()?.word,
+            "choices" => map.next_value_seed(&mut self.choices)?,
+            "citations" => self.has_citations = map.next_value::<Presence>()?.is_set,
+            "search_results" => self.has_search_results = map.next_value::<Presence>()?.is_set,
+            "usage" => {
+                let usage = map.next_value::<UsageField>()?.usage;
+                self.usage = usage.or(self.usage.take());
+            }
+            "x_groq" => {
+                let groq = map.next_value::<GroqField>()?;
+                self.usage = self
+                    .usage
+                    .take()
+                    .or(groq.extension.and_then(|own| own.usage));
+            }
+            "error" => self.error = map.next_value()?,
+            _ => drop(map.next_value::<IgnoredAny>()?),
+        }
+        Ok(())
+    }
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Default)]
 pub(super) struct CompletionChoice<'a> {
-    #[serde(deserialize_with = "or_default")]
-    pub(super) index: u64,
+    index: u64,
     /// Set in a plain response.
-    #[serde(borrow)]
     pub(super) message: Option<Box<ChatMessage<'a>>>,
     /// Set in a chunk of a streamed response.
-    #[serde(borrow)]
     pub(super) delta: Option<ChatMessage<'a>>,
-    #[serde(borrow, deserialize_with = "string")]
     pub(super) finish_reason: Option<Cow<'a, str>>,
     pub(super) error: Option<Value>,
-    #[serde(rename = "logprobs", deserialize_with = "is_set")]
     has_logprobs: bool,
 }
 
+impl Choice for CompletionChoice<'_> {
+    fn index(&self) -> u64 {
+        self.index
+    }
+}
+
+impl<'de> ReadFields<'de> for CompletionChoice<'de> {
+    fn field<A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<(), A::Error> {
+        match name {
+            "index" => self.index = map.next_value::<Number>()?.number.unwrap_or_default(),
+            "delta" => {
+                let delta = self.delta.insert(ChatMessage::default());
+                if !map.next_value_seed(Fill(delta))? {
+                    self.delta = None;
+                }
+            }
+            "message" => {
+                let mut message = Box::default();
+                let is_object = map.next_value_seed(Fill(&mut *message))?;
+                self.message = is_object.then_some(message);
+            }
+            "finish_reason" => self.finish_reason = map.next_value::<Word<'_>>()?.word,
+            "logprobs" => self.has_logprobs = map.next_value::<Presence>()?.is_set,
+            "error" => self.error = map.next_value()?,
+            _ => drop(map.next_value::<IgnoredAny>()?),
+        }
+        Ok(())
+    }
+}
+
 /// The model's message, or its next piece.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Default)]
 pub(super) struct ChatMessage<'a> {
-    #[serde(deserialize_with = "content")]
-    pub(super) content: Content,
-    #[serde(deserialize_with = "text")]
-    pub(super) reasoning_content: String,
-    #[serde(deserialize_with = "text")]
-    pub(super) reasoning: String,
-    #[serde(deserialize_with = "or_default")]
+    pub(super) content: Content<'a>,
+    pub(super) reasoning_content: Cow<'a, str>,
+    pub(super) reasoning: Cow<'a, str>,
     pub(super) reasoning_details: Vec<Value>,
-    #[serde(deserialize_with = "text")]
-    pub(super) refusal: String,
-    #[serde(rename = "annotations", deserialize_with = "is_set")]
-    has_annotations: bool,
-    #[serde(rename = "executed_tools", deserialize_with = "is_set")]
-    has_executed_tools: bool,
-    #[serde(rename = "images", deserialize_with = "is_set")]
-    has_images: bool,
-    #[serde(rename = "audio", deserialize_with = "is_set")]
-    has_audio: bool,
-    #[serde(borrow, deserialize_with = "null_default")]
+    pub(super) refusal: Cow<'a, str>,
+    /// It has annotations, executed tools, images or audio.
+    has_more: bool,
     pub(super) tool_calls: Vec<ToolCallPiece<'a>>,
+}
+
+impl<'de> ReadFields<'de> for ChatMessage<'de> {
+    fn field<A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<(), A::Error> {
+        match name {
+            "content" => self.content = map.next_value()?,
+            "reasoning_content" => {
+                self.reasoning_content = map.next_value::<LenientText<'_>>()?.text
+            }
+            "reasoning" => self.reasoning = map.next_value::<LenientText<'_>>()?.text,
+            "reasoning_details" => {
+                let details: Value = map.next_value()?;
+                self.reasoning_details = match details {
+                    Value::Array(details) => details,
+                    _ => Vec::new(),
+                };
+            }
+            "refusal" => self.refusal = map.next_value::<LenientText<'_>>()?.text,
+            "annotations" | "executed_tools" | "images" | "audio" => {
+                self.has_more |= map.next_value::<Presence>()?.is_set;
+            }
+            "tool_calls" => {
+                let calls: Option<Vec<ToolCallPiece<'_>>> = map.next_value()?;
+                self.tool_calls = calls.unwrap_or_default();
+            }
+            _ => drop(map.next_value::<IgnoredAny>()?),
+        }
+        Ok(())
+    }
 }
 
 /// A tool call, or a piece of one.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct ToolCallPiece<'a> {
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "number")]
     pub(super) index: Option<u64>,
     #[serde(borrow, deserialize_with = "string")]
     id: Option<Cow<'a, str>>,
@@ -106,47 +156,31 @@ pub(super) struct ToolCallPiece<'a> {
 struct FunctionPiece<'a> {
     #[serde(borrow, deserialize_with = "string")]
     name: Option<Cow<'a, str>>,
-    #[serde(deserialize_with = "json_text")]
-    arguments: String,
+    #[serde(borrow, deserialize_with = "exact_json_text")]
+    arguments: Cow<'a, str>,
+}
+
+/// The token usage, boxed as one chunk in many has it.
+#[derive(Debug, Deserialize)]
+#[serde(transparent)]
+struct UsageField {
+    #[serde(deserialize_with = "object")]
+    usage: Option<Box<CompletionUsage>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(transparent)]
+struct GroqField {
+    #[serde(deserialize_with = "object")]
+    extension: Option<GroqExtension>,
 }
 
 /// Where Groq puts the usage of a stream.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Groq {
+struct GroqExtension {
     #[serde(deserialize_with = "object")]
     usage: Option<Box<CompletionUsage>>,
-}
-
-/// Reads the first choice of a list; `null` is a list without any.
-fn choices<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Choices<'de>, D::Error> {
-    deserializer.deserialize_any(ReadChoices)
-}
-
-struct ReadChoices;
-
-impl<'de> Visitor<'de> for ReadChoices {
-    type Value = Choices<'de>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a sequence")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
-        let mut choices = Choices::default();
-        while let Some(choice) = seq.next_element::<CompletionChoice<'de>>()? {
-            if choice.index == 0 && choices.first.is_none() {
-                choices.first = Some(choice);
-            } else {
-                choices.has_others = true;
-            }
-        }
-        Ok(choices)
-    }
-
-    fn visit_unit<E>(self) -> Result<Self::Value, E> {
-        Ok(Choices::default())
-    }
 }
 
 impl CompletionChoice<'_> {
@@ -162,9 +196,7 @@ impl CompletionChoice<'_> {
 impl ChatCompletion<'_> {
     /// Takes the token usage, if it is included.
     pub(super) fn take_usage(&mut self) -> Option<CompletionUsage> {
-        let usage = self.usage.take();
-        let usage = usage.or_else(|| self.x_groq.take()?.usage);
-        usage.map(|usage| *usage)
+        self.usage.take().map(|usage| *usage)
     }
 }
 
@@ -173,7 +205,10 @@ impl ToolCallPiece<'_> {
     pub(super) fn new(name: String, arguments: String) -> Self {
         let name = Some(name.into());
         Self {
-            function: FunctionPiece { name, arguments },
+            function: FunctionPiece {
+                name,
+                arguments: arguments.into(),
+            },
             ..Self::default()
         }
     }
@@ -190,22 +225,22 @@ impl ToolCallPiece<'_> {
 
     /// Takes the text of the arguments.
     pub(super) fn take_arguments(&mut self) -> String {
-        std::mem::take(&mut self.function.arguments)
+        std::mem::take(&mut self.function.arguments).into_owned()
     }
 }
 
 impl ChatMessage<'_> {
     fn has_more(&self) -> bool {
-        self.has_annotations || self.has_executed_tools || self.has_images || self.has_audio
+        self.has_more
     }
 
     /// Takes the reasoning; servers that send several of its fields send the same text in each.
     pub(super) fn take_thoughts(&mut self) -> String {
         if !self.reasoning_content.is_empty() {
-            return std::mem::take(&mut self.reasoning_content);
+            return std::mem::take(&mut self.reasoning_content).into_owned();
         }
         if !self.reasoning.is_empty() {
-            return std::mem::take(&mut self.reasoning);
+            return std::mem::take(&mut self.reasoning).into_owned();
         }
         self.reasoning_details.iter().map(thought).collect()
     }

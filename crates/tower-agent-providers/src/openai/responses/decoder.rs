@@ -4,9 +4,9 @@ use super::item::{Item, ItemKind, TextPosition};
 use super::provider::{CALL_IDS, PROVIDER};
 use super::response::{Response, ResponseEvent};
 use crate::json;
-use crate::protocol::{Call, Decoder, Event, Fault, Progress, provider_name};
-use tower_agent::message::{CallIds, Message, Metadata, Part, ProviderData, Usage};
-use tower_agent::model::{FinishReason, ModelResponse};
+use crate::protocol::{Decoder, Event, Fault, Progress};
+use tower_agent::message::{CallIds, Message, Part, ProviderData, Usage};
+use tower_agent::model::{FinishReason, ModelRequest, ModelResponse};
 use tower_agent::stream::{Delta, Piece, Streamed};
 
 /// Reads a response of Responses.
@@ -15,7 +15,6 @@ use tower_agent::stream::{Delta, Piece, Streamed};
 /// item; some send a new id with each event.
 #[derive(Debug)]
 pub struct ResponsesDecoder {
-    provider: Option<&'static str>,
     id: Option<String>,
     model: Option<String>,
     usage: Usage,
@@ -42,9 +41,8 @@ enum PartSource {
 }
 
 impl ResponsesDecoder {
-    pub(super) fn new(call: &Call<'_>) -> Self {
+    pub(super) fn new(request: &ModelRequest) -> Self {
         Self {
-            provider: provider_name(call.host()),
             id: None,
             model: None,
             usage: Usage::default(),
@@ -55,7 +53,7 @@ impl ResponsesDecoder {
             is_open: false,
             ids: CallIds::new(),
             calls: 0,
-            message_count: call.request().messages().len(),
+            message_count: request.messages().len(),
         }
     }
 }
@@ -66,14 +64,15 @@ impl Decoder for ResponsesDecoder {
         if event.data == "[DONE]" {
             return Err(Fault::incomplete());
         }
-        let mut read: ResponseEvent =
-            json::read(event.data.as_bytes(), "an event of the response")?;
+        let mut read = ResponseEvent::default();
+        json::read_text_into(event.data, "an event of the response", &mut read)?;
         let kind = std::mem::take(&mut read.kind);
         let kind = if kind.is_empty() {
             event.name.unwrap_or_default()
         } else {
             &kind
         };
+        let delta = std::mem::take(&mut read.delta);
         match kind {
             "error" => return Err(Fault::reported(event.data)),
             "response.completed" | "response.incomplete" | "response.failed" | "response.done" => {
@@ -108,35 +107,23 @@ impl Decoder for ResponsesDecoder {
             }
             "response.output_text.delta" | "response.refusal.delta" => {
                 let at = self.item_for(&read, ItemKind::Message, None);
-                self.text(
-                    at,
-                    TextPosition::Content(read.content_index),
-                    read.delta,
-                    out,
-                );
+                let position = TextPosition::Content(read.content_index);
+                self.text(at, position, delta.into_owned(), out);
                 self.is_refusal |= kind == "response.refusal.delta";
             }
             "response.reasoning_summary_text.delta" | "response.reasoning_summary.delta" => {
                 let at = self.item_for(&read, ItemKind::Reasoning, None);
-                self.thought(
-                    at,
-                    TextPosition::Summary(read.summary_index),
-                    read.delta,
-                    out,
-                );
+                let position = TextPosition::Summary(read.summary_index);
+                self.thought(at, position, delta.into_owned(), out);
             }
             "response.reasoning_text.delta" | "response.reasoning.delta" => {
                 let at = self.item_for(&read, ItemKind::Reasoning, None);
-                self.thought(
-                    at,
-                    TextPosition::Content(read.content_index),
-                    read.delta,
-                    out,
-                );
+                let position = TextPosition::Content(read.content_index);
+                self.thought(at, position, delta.into_owned(), out);
             }
             "response.function_call_arguments.delta" => {
                 let at = self.item_for(&read, ItemKind::CALL, None);
-                self.arguments(at, read.delta, out);
+                self.arguments(at, delta.into_owned(), out);
             }
             // Texts and arguments are complete with their item; others are not needed.
             _ => {}
@@ -167,13 +154,6 @@ impl Decoder for ResponsesDecoder {
             None => response,
         };
         response.with_usage(self.usage)
-    }
-
-    fn metadata(&self, metadata: Metadata) -> Metadata {
-        match self.provider {
-            Some(provider) => metadata.with_provider(provider),
-            None => metadata,
-        }
     }
 
     fn id(&self) -> Option<&str> {
@@ -268,7 +248,7 @@ impl ResponsesDecoder {
     }
 
     /// Returns the item that an event belongs to, or else a new one.
-    fn item_for(&mut self, event: &ResponseEvent, kind: ItemKind, id: Option<&str>) -> usize {
+    fn item_for(&mut self, event: &ResponseEvent<'_>, kind: ItemKind, id: Option<&str>) -> usize {
         let id = id.unwrap_or(&event.item_id);
         let index = event.output_index;
         let found = self.find(index, id);

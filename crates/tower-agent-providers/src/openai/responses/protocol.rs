@@ -4,12 +4,25 @@ use super::decoder::ResponsesDecoder;
 use super::provider::PROVIDER;
 use super::request;
 use crate::protocol::{Call, Protocol, with_version};
+use crate::transport::HttpModelBuilder;
 use tower_agent::error::Result;
 
 /// The protocol of Responses and Open Responses.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
-pub struct Responses {}
+pub struct Responses {
+    encrypted_reasoning: Option<bool>,
+}
+
+impl HttpModelBuilder<Responses> {
+    /// Sets whether the model's reasoning is requested in encrypted form, to be sent back with the next
+    /// call. Models that do not reason reject a request for it: set `false` for one that has a name of
+    /// its own, such as a deployment on Azure. Defaults to what the model's name says.
+    pub fn encrypted_reasoning(mut self, is_requested: bool) -> Self {
+        self.protocol_mut().encrypted_reasoning = Some(is_requested);
+        self
+    }
+}
 
 impl Protocol for Responses {
     type Decoder = ResponsesDecoder;
@@ -29,10 +42,10 @@ impl Protocol for Responses {
     }
 
     fn encode(&self, call: &Call<'_>, body: &mut Vec<u8>) -> Result<()> {
-        request::body(call, body)
+        request::body(call, self.encrypted_reasoning, body)
     }
 
     fn decoder(&self, call: &Call<'_>) -> ResponsesDecoder {
-        ResponsesDecoder::new(call)
+        ResponsesDecoder::new(call.request())
     }
 }

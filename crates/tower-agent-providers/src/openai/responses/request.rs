@@ -11,12 +11,16 @@ use tower_agent::error::Result;
 use tower_agent::model::{ResponseFormat, Settings};
 
 /// The fields that the caller's own cannot replace.
-const GUARDED: &[&str] = &["input", "tools", "text.format", "stream"];
+const GUARDED: &[&str] = &["input", "include", "tools", "text.format", "stream"];
 
 /// Writes the body of a call.
 ///
 /// The input comes first, so that a body starts with the bytes of the previous one.
-pub(super) fn body(call: &Call<'_>, out: &mut Vec<u8>) -> Result<()> {
+pub(super) fn body(
+    call: &Call<'_>,
+    encrypted_reasoning: Option<bool>,
+    out: &mut Vec<u8>,
+) -> Result<()> {
     let request = call.request();
     let settings = request.settings();
     let extra = with_server_tools(settings, PROVIDER, server_tool)?;
@@ -27,7 +31,8 @@ pub(super) fn body(call: &Call<'_>, out: &mut Vec<u8>) -> Result<()> {
     }
     // Nothing is kept by the server, so that each request says all: reasoning is sent back too.
     json.field("store", false)?;
-    if call.model().is_none_or(may_reason) {
+    let may_reason = || call.model().is_none_or(may_reason);
+    if encrypted_reasoning.unwrap_or_else(may_reason) {
         json.field("include", ["reasoning.encrypted_content"])?;
     }
     json.optional(

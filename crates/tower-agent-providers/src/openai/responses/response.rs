@@ -1,7 +1,11 @@
+use std::borrow::Cow;
+
 use serde::Deserialize;
+use serde::de::{IgnoredAny, MapAccess};
 use serde_json::{Map, Value};
 
 use crate::json::lenient::{count, null_default, object, object_or_default, or_default};
+use crate::json::{Number, ReadFields, Word};
 use tower_agent::message;
 
 /// A response, or the snapshot of one in an event.
@@ -72,24 +76,45 @@ impl Response {
     }
 }
 
-/// An event of a streamed response: its type and the fields of all types that are read.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct ResponseEvent {
-    #[serde(deserialize_with = "or_default", rename = "type")]
-    pub(super) kind: String,
-    #[serde(deserialize_with = "null_default")]
+/// An event of a streamed response: its type and the fields of all types that are read. It is read in
+/// place, as a response may be thousands of events.
+#[derive(Debug, Default)]
+pub(super) struct ResponseEvent<'a> {
+    pub(super) kind: Cow<'a, str>,
     pub(super) response: Response,
-    #[serde(deserialize_with = "or_default")]
     pub(super) output_index: Option<u64>,
-    #[serde(deserialize_with = "or_default")]
-    pub(super) item_id: String,
-    #[serde(deserialize_with = "or_default")]
+    pub(super) item_id: Cow<'a, str>,
     pub(super) content_index: u64,
-    #[serde(deserialize_with = "or_default")]
     pub(super) summary_index: u64,
-    #[serde(deserialize_with = "or_default")]
-    pub(super) delta: String,
-    #[serde(deserialize_with = "or_default")]
+    pub(super) delta: Cow<'a, str>,
     pub(super) item: Map<String, Value>,
+}
+
+impl<'de> ReadFields<'de> for ResponseEvent<'de> {
+    fn field<A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<(), A::Error> {
+        match name {
+            "type" => self.kind = map.next_value::<Word<'_>>()?.word.unwrap_or_default(),
+            "response" => {
+                let response: Option<Response> = map.next_value()?;
+                self.response = response.unwrap_or_default();
+            }
+            "output_index" => self.output_index = map.next_value::<Number>()?.number,
+            "item_id" => self.item_id = map.next_value::<Word<'_>>()?.word.unwrap_or_default(),
+            "content_index" => {
+                self.content_index = map.next_value::<Number>()?.number.unwrap_or_default();
+            }
+            "summary_index" => {
+                self.summary_index = map.next_value::<Number>()?.number.unwrap_or_default();
+            }
+            "delta" => self.delta = map.next_value::<Word<'_>>()?.word.unwrap_or_default(),
+            "item" => {
+                self.item = match map.next_value()? {
+                    Value::Object(item) => item,
+                    _ => Map::new(),
+                }
+            }
+            _ => drop(map.next_value::<IgnoredAny>()?),
+        }
+        Ok(())
+    }
 }

@@ -14,11 +14,12 @@ use tower_agent_providers::anthropic::Anthropic;
 use tower_agent_providers::bedrock::{Bedrock, Credentials};
 use tower_agent_providers::gemini::Gemini;
 use tower_agent_providers::ollama::Ollama;
-use tower_agent_providers::openai::OpenAi;
+use tower_agent_providers::openai::{OpenAi, OpenAiResponses};
 use tower_agent_providers::operations::{
     CountTokens, EmbedRequest, EmbedResponse, HttpOperations, ListModels, ModelList,
 };
 use tower_agent_providers::protocol::{Operation, Protocol};
+use tower_agent_providers::vertex::{VertexAnthropic, VertexGemini};
 use tower_agent_providers::{HttpClient, HttpModel};
 
 use crate::server::{Server, chunked_as, json as reply, unfinished_as, whole};
@@ -127,6 +128,26 @@ async fn texts_are_embedded_in_the_terms_of_each_provider() {
         seen.body,
         json!({ "requests": [one("a cat"), one("ein Hünd")] })
     );
+}
+
+/// The vectors would be those of other texts.
+#[tokio::test]
+async fn no_extra_field_replaces_the_texts() {
+    let with = |field: &str, value: Value| {
+        let mut request = two();
+        request.extra.insert(field.into(), value);
+        request
+    };
+    for value in [json!("a dog"), Value::Null] {
+        let of_openai = embed::<Of<OpenAi<()>>>(openai_body(), with("input", value.clone())).await;
+        let of_ollama = embed::<Of<Ollama<()>>>(json!({}), with("input", value.clone())).await;
+        let of_gemini = embed::<Of<Gemini<()>>>(json!({}), with("content", value)).await;
+        for (response, server) in [of_openai, of_ollama, of_gemini] {
+            let error = response.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{error}");
+            assert!(server.seen().is_empty());
+        }
+    }
 }
 
 /// The vector of one text would stand for another.
@@ -260,6 +281,8 @@ async fn models_are_listed() {
     assert_eq!((ids(&models), &*line), (vec!["gpt-5"], "GET /v1/models"));
     assert_eq!(models.models[0].fields["owned_by"], "openai");
     assert_eq!(models.next, None);
+    let (models, line) = list::<Of<OpenAiResponses<()>>>(body.clone(), ListModels::new()).await;
+    assert_eq!((ids(&models), &*line), (vec!["gpt-5"], "GET /v1/models"));
     // Together sends the list alone.
     let (models, _) = list::<Of<OpenAi<()>>>(body["data"].clone(), ListModels::new()).await;
     assert_eq!(ids(&models), ["gpt-5"]);
@@ -336,6 +359,14 @@ async fn the_tokens_of_a_prompt_are_counted() {
     assert_eq!(sent["systemInstruction"]["parts"][0]["text"], "Be short.");
     assert!(sent["tools"].is_array());
 
+    let server = Server::start([reply(200, &json!({ "input_tokens": 14 }))]).await;
+    let count = operations::<Of<OpenAiResponses<()>>>(&server);
+    assert_eq!(count.oneshot(prompt()).await.unwrap().input_tokens, 14);
+    let seen = server.only();
+    assert_eq!(seen.line(), "POST /v1/responses/input_tokens");
+    let names: Vec<_> = seen.body.as_object().unwrap().keys().collect();
+    assert_eq!(names, ["input", "instructions", "model", "text", "tools"]);
+
     let server = Server::start([reply(200, &json!({ "inputTokens": 14 }))]).await;
     let model = Bedrock::builder()
         .base_url(&server.base_url)
@@ -356,6 +387,36 @@ async fn the_tokens_of_a_prompt_are_counted() {
     let sent = &seen.body["input"]["converse"];
     let names: Vec<_> = sent.as_object().unwrap().keys().collect();
     assert_eq!(names, ["messages", "system", "toolConfig"]);
+}
+
+#[tokio::test]
+async fn the_tokens_of_a_prompt_are_counted_on_vertex() {
+    let project = "/v1/projects/p/locations/us-east5/publishers";
+    let server = Server::start([reply(200, &json!({ "totalTokens": 14 }))]).await;
+    let builder = VertexGemini::builder().base_url(&server.base_url);
+    let builder = builder.project("p").location("us-east5").api_key("k");
+    let model = builder.model("gemini-3").build().unwrap();
+    let counted = model.operations().oneshot(prompt()).await.unwrap();
+    assert_eq!(counted.input_tokens, 14);
+    assert_eq!(counted.metadata.provider(), Some("vertex_ai"));
+    let seen = server.only();
+    let line = format!("POST {project}/google/models/gemini-3:countTokens");
+    assert_eq!(seen.line(), line);
+    assert_eq!(seen.body["contents"][0]["parts"][0]["text"], "Hi.");
+    assert!(seen.body["tools"].is_array());
+
+    let server = Server::start([reply(200, &json!({ "input_tokens": 14 }))]).await;
+    let builder = VertexAnthropic::builder().base_url(&server.base_url);
+    let builder = builder.project("p").location("us-east5").api_key("k");
+    let model = builder.model("claude-opus-4-5@20251101").build().unwrap();
+    let counted = model.operations().oneshot(prompt()).await.unwrap();
+    assert_eq!(counted.input_tokens, 14);
+    let seen = server.only();
+    let line = format!("POST {project}/anthropic/models/count-tokens:rawPredict");
+    assert_eq!(seen.line(), line);
+    assert_eq!(seen.body["model"], "claude-opus-4-5@20251101");
+    assert_eq!(seen.body["anthropic_version"], "vertex-2023-10-16");
+    assert_eq!(seen.body.get("max_tokens"), None);
 }
 
 #[tokio::test]

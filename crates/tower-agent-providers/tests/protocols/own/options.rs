@@ -233,6 +233,62 @@ fn the_table_of_the_crates_page_is_true() {
     assert_eq!(rows, table, "the table is:\n{}", table.join("\n"));
 }
 
+fn with_schema(extra: Value) -> Settings {
+    let mut settings = Settings::default();
+    settings.response_format = Some(ResponseFormat::JsonSchema {
+        name: "a".into(),
+        schema: json!({ "type": "object" }),
+        strict: true,
+    });
+    settings.extra = extra.as_object().unwrap().clone();
+    settings
+}
+
+/// Returns an object with a value at the end of a path.
+fn nested(path: &[&str], value: &Value) -> Value {
+    let fields = path.iter().rev();
+    fields.fold(value.clone(), |value, name| json!({ *name: value }))
+}
+
+/// Asserts that the schema of the answer, which stands at this path, is never removed without a word, and
+/// that other fields stand beside it.
+fn keeps_schema<P: Protocol + Default>(path: &str) {
+    let names: Vec<_> = path.split('.').collect();
+    let send = |extra| body::<P>(Message::user("hi"), with_schema(extra));
+    let pointer = format!("/{}", names.join("/"));
+    let plain = send(json!({})).unwrap();
+    let schema = plain.pointer(&pointer).unwrap();
+    for depth in 1..=names.len() {
+        let mut values = vec![json!(null), json!("none"), json!([])];
+        if depth == names.len() {
+            values.extend([json!({}), json!({ "type": "text" })]);
+        }
+        for value in values {
+            let extra = nested(&names[..depth], &value);
+            let error = send(extra.clone()).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{extra}");
+            assert!(error.message().contains(names[0]), "{extra}: {error}");
+        }
+    }
+    let mut beside = names.clone();
+    *beside.last_mut().unwrap() = "another_field";
+    let sent = send(nested(&beside, &json!({ "a": 1 }))).unwrap();
+    assert_eq!(sent.pointer(&pointer), Some(schema), "{sent}");
+    let pointer = format!("/{}", beside.join("/"));
+    assert_eq!(sent.pointer(&pointer), Some(&json!({ "a": 1 })), "{sent}");
+}
+
+#[test]
+fn no_extra_field_removes_the_schema_of_the_answer() {
+    keeps_schema::<Chat>("response_format");
+    keeps_schema::<Responses>("text.format");
+    keeps_schema::<Messages>("output_config.format");
+    keeps_schema::<GenerateContent>("generationConfig.responseJsonSchema");
+    keeps_schema::<Interactions>("response_format");
+    keeps_schema::<ollama::Chat>("format");
+    keeps_schema::<Converse>("outputConfig.textFormat");
+}
+
 /// The prompt's cache is steered by each protocol in its own way, or needs no field.
 #[test]
 fn every_protocol_takes_a_prompt_cache() {

@@ -263,9 +263,47 @@ async fn encrypted_reasoning_is_requested_from_models_that_may_reason() {
         assert_eq!(body.get("include").is_some(), may, "{name}");
         assert_eq!(body["store"], false);
     }
-    let mut settings = Settings::default();
-    settings.extra.insert("include".into(), Value::Null);
-    assert_eq!(sent_settings(settings).await.get("include"), None);
+    // A deployment has a name that does not say what it is.
+    for is_requested in [true, false] {
+        let server = Server::start([ok()]).await;
+        let model = OpenAiResponses::builder()
+            .base_url(&server.base_url)
+            .api_key("")
+            .model("gpt-4-of-ours")
+            .encrypted_reasoning(is_requested)
+            .build()
+            .unwrap();
+        call(model, ModelRequest::default()).await.unwrap();
+        let body = server.only().body;
+        assert_eq!(body.get("include").is_some(), is_requested);
+    }
+}
+
+#[tokio::test]
+async fn no_extra_field_removes_the_schema_or_the_encrypted_reasoning() {
+    for (field, fields) in [
+        ("include", json!({ "include": null })),
+        ("include", json!({ "include": "web_search_call.results" })),
+        ("text.format", json!({ "text": null })),
+        ("text.format", json!({ "text": { "format": null } })),
+        (
+            "text.format",
+            json!({ "text": { "format": { "type": "text" } } }),
+        ),
+    ] {
+        let mut settings = Settings::default();
+        settings.response_format = Some(ResponseFormat::JsonSchema {
+            name: "N".into(),
+            schema: json!({ "type": "object" }),
+            strict: true,
+        });
+        settings.extra = extra(fields.clone());
+        let request = ModelRequest::new([Message::user("hi")]).with_settings(settings);
+        let server = Server::start([]).await;
+        let error = call(model(&server), request).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{fields}");
+        assert!(error.message().contains(field), "{fields}: {error}");
+    }
 }
 
 #[tokio::test]

@@ -19,6 +19,7 @@ use tower_agent::{
 };
 use tower_agent_middleware::approval::{Approval, Decision};
 use tower_agent_providers::anthropic::Messages;
+use tower_agent_providers::bedrock::Converse;
 use tower_agent_providers::gemini::{GenerateContent, Interactions};
 use tower_agent_providers::openai::{Chat, Dialect, SchemaSupport};
 use tower_agent_providers::protocol::{Call, Protocol};
@@ -322,6 +323,11 @@ fn deepseek(request: &ModelRequest) -> Value {
     body::<Chat>("api.deepseek.com", "deepseek-v4", request)
 }
 
+/// Many of its models accept no call that is forced.
+fn converse(request: &ModelRequest) -> Value {
+    body::<Converse>("", "meta.llama4-scout-17b-instruct-v1:0", request)
+}
+
 #[test]
 fn a_call_is_forced() {
     let request = request(|_| {});
@@ -340,6 +346,7 @@ fn otherwise_the_schema_stands_in_the_instructions() {
     let all: [Encode; 3] = [messages, gemini, groq];
     let mut cases: Vec<(Encode, ModelRequest)> = vec![
         (deepseek, request(|_| {})),
+        (converse, request(|_| {})),
         (
             messages,
             request(|settings| settings.reasoning_effort = Some(ReasoningEffort::High)),

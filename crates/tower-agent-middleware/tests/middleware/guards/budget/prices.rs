@@ -328,6 +328,116 @@ async fn a_call_costs_what_the_provider_that_was_asked_takes() {
     assert_eq!(at(Some("elsewhere"), by_hand).await, (20.0, 0));
 }
 
+/// Prices of models under one name at several providers, for a million tokens of output.
+fn shared(entries: &[(&str, &str, f64)]) -> PriceTable {
+    let entries = entries.iter().map(|(name, provider, price)| {
+        let entry = serde_json::json!({
+            "litellm_provider": provider,
+            "input_cost_per_token": 0.0,
+            "output_cost_per_token": price * 1e-6,
+        });
+        ((*name).to_owned(), entry)
+    });
+    let json = serde_json::Value::Object(entries.collect());
+    PriceTable::from_litellm(&json.to_string()).unwrap()
+}
+
+/// Returns whether a call of a thousand tokens that costs so many thousandths fits, and its price if so.
+async fn fits(
+    thousandths: f64,
+    table: PriceTable,
+    model: &str,
+    provider: Option<&'static str>,
+) -> Option<f64> {
+    let mut metadata = Metadata::default().with_model(model);
+    if let Some(provider) = provider {
+        metadata = metadata.with_provider(provider);
+    }
+    let answer = ModelResponse::from_text("hi")
+        .with_usage(Usage::new(0, 1000))
+        .with_metadata(metadata);
+    let limits = Limits::new().cost_at(thousandths * 1e-3, table, UnknownModel::Fail);
+    let account = Account::new(limits);
+    let answers = BoxModel::new(ScriptedModel::new([Turn::response(answer)]));
+    match charged(&account, answers).oneshot(asks(Some(model))).await {
+        Ok(_) => Some((account.used().cost * 1e6).round() / 1e3),
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::BudgetExceeded, "{error}");
+            None
+        }
+    }
+}
+
+/// Whom the model will ask is not known before the call: no price of another provider makes room for it.
+#[tokio::test]
+async fn a_call_reserves_the_dearest_price_that_its_name_has() {
+    let table = || {
+        shared(&[
+            ("talker", "elsewhere", 1.0),
+            ("groq/talker", "groq", 4.0),
+            ("there/talker-2026-01-01", "there", 6.0),
+        ])
+    };
+    for name in ["talker", "talker-20260101"] {
+        assert_eq!(fits(3.9, table(), name, Some("groq")).await, None);
+        assert_eq!(fits(4.1, table(), name, Some("groq")).await, Some(4.0));
+        assert_eq!(fits(4.1, table(), name, Some("elsewhere")).await, Some(1.0));
+    }
+    assert_eq!(
+        fits(5.9, table(), "talker-2026-01-01", Some("there")).await,
+        None
+    );
+    // A provider that is set, or a price, is the one.
+    let set = table().provider("elsewhere");
+    assert_eq!(fits(1.1, set, "talker", None).await, Some(1.0));
+    let own = table().model("talker", ModelPrice::new(0.0, 2e-6));
+    assert_eq!(fits(2.1, own, "talker", Some("groq")).await, Some(2.0));
+    // An entry of the provider alone suffices.
+    let one = shared(&[("groq/alone", "groq", 4.0)]);
+    assert_eq!(fits(4.1, one, "alone", Some("groq")).await, Some(4.0));
+}
+
+/// A gateway's name of a model begins with that of its maker.
+#[tokio::test]
+async fn a_call_of_a_gateway_reserves_its_price() {
+    let table = || {
+        shared(&[
+            ("talker", "openai", 1.0),
+            ("openrouter/openai/talker", "openrouter", 2.0),
+        ])
+    };
+    let name = "openai/talker";
+    assert_eq!(fits(1.9, table(), name, Some("openrouter")).await, None);
+    assert_eq!(
+        fits(2.1, table(), name, Some("openrouter")).await,
+        Some(2.0)
+    );
+}
+
+/// LiteLLM has several names for one cloud.
+#[tokio::test]
+async fn a_model_of_a_cloud_has_the_price_of_the_cloud() {
+    let table = || {
+        shared(&[
+            ("claude-9", "anthropic", 1.0),
+            (
+                "vertex_ai/claude-9@20260101",
+                "vertex_ai-anthropic_models",
+                2.0,
+            ),
+            ("gemini-9", "vertex_ai-language-models", 3.0),
+            ("gemini/gemini-9", "gemini", 4.0),
+            ("vendor.claude-9-v1:0", "bedrock_converse", 5.0),
+        ])
+    };
+    let price = async |name, provider| fits(9.0, table(), name, Some(provider)).await;
+    assert_eq!(price("claude-9@20260101", "vertex_ai").await, Some(2.0));
+    assert_eq!(price("gemini-9", "vertex_ai").await, Some(3.0));
+    assert_eq!(price("gemini-9", "gemini").await, Some(4.0));
+    assert_eq!(price("vendor.claude-9-v1:0", "bedrock").await, Some(5.0));
+    assert_eq!(price("claude-9", "anthropic").await, Some(1.0));
+}
+
 #[tokio::test]
 async fn a_cache_that_is_kept_for_long_costs_more_to_write() {
     for (retention, price) in [(CacheRetention::Short, 5.0), (CacheRetention::Long, 8.0)] {
