@@ -156,6 +156,39 @@ impl Messages {
         }
     }
 
+    /// Returns whether this list begins with all messages of another, with the same ids. Chunks and messages that
+    /// both share are not compared.
+    ///
+    /// ```
+    /// use tower_agent::Message;
+    /// use tower_agent::message::Messages;
+    ///
+    /// let earlier = Messages::from([Message::user("Hello").with_id("m1")]);
+    /// let mut later = earlier.clone();
+    /// later.push(Message::assistant("Hi"));
+    /// assert!(later.starts_with(&earlier) && !earlier.starts_with(&later));
+    /// assert!(!later.starts_with(&[Message::user("Hello").with_id("m2")].into()));
+    /// ```
+    #[must_use]
+    pub fn starts_with(&self, beginning: &Self) -> bool {
+        let whole = beginning.full().len();
+        let Some(shared) = self.full().get(..whole) else {
+            return false;
+        };
+        // The rest of the beginning is in one chunk here: the next full one, or the last.
+        let next = match self.full().get(whole) {
+            Some(chunk) => &***chunk,
+            None => self.tail(),
+        };
+        let tail = beginning.tail();
+        next.len() >= tail.len()
+            && shared.iter().zip(beginning.full()).all(|(one, other)| {
+                Arc::ptr_eq(one, other)
+                    || one.iter().zip(&**other).all(|(one, other)| one.is(other))
+            })
+            && next.iter().zip(tail).all(|(one, other)| one.is(other))
+    }
+
     /// Returns the messages in slices, oldest first.
     pub(crate) fn chunks(&self) -> impl Iterator<Item = &[Message]> {
         self.full()

@@ -126,18 +126,28 @@
 //! no label is not trusted.
 
 mod book;
+mod checked;
 mod checking;
 mod declaration;
 mod hide;
+mod history;
+mod inside;
 mod label;
 mod meta;
+mod model;
 mod place;
 mod pointer;
 mod question;
 mod reading;
 mod resolve;
+mod result;
 mod rules;
+mod run;
 mod settings;
+mod steps;
+mod sum;
+mod trusted_turns;
+mod turn;
 mod vouch;
 
 use std::collections::BTreeMap;
@@ -151,9 +161,9 @@ use tower_agent::{Agent, Tool};
 
 pub use self::declaration::ToolFlow;
 pub use self::hide::Hide;
+pub use self::history::label_history;
 pub use self::label::{Integrity, Label, Readers};
 pub use self::question::FlowAnswer;
-pub use self::reading::label_history;
 pub use self::rules::Rule;
 pub use self::settings::OnViolation;
 pub use self::vouch::label_message;
@@ -161,7 +171,7 @@ pub(crate) use self::vouch::{is_guarded, note_shortened};
 
 use self::book::Book;
 use self::checking::Checking;
-use self::reading::{InnermostReading, OutermostReading};
+use self::model::{InnermostReading, OutermostReading};
 use self::settings::FlowSettings;
 
 /// Decides by where data comes from which tool calls a model may make. See the [module](self).

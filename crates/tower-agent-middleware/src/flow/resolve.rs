@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::book::{Book, existed_before};
 use super::label::Label;
+use super::place::TurnId;
 use super::pointer::steps;
 
 /// The value of a reference, where it was put into the arguments.
@@ -34,12 +35,12 @@ impl UnknownReference {
 pub(super) struct Resolver<'a> {
     book: &'a Book<'a>,
     /// The message with the call.
-    message: &'a str,
+    message: TurnId<'a>,
     pub(super) substitutions: Vec<Substitution>,
 }
 
 impl<'a> Resolver<'a> {
-    pub(super) fn new(book: &'a Book<'a>, message: &'a str) -> Self {
+    pub(super) fn new(book: &'a Book<'a>, message: TurnId<'a>) -> Self {
         Self {
             book,
             message,
@@ -115,7 +116,7 @@ impl<'a> Resolver<'a> {
     fn look_up(&mut self, reference: &str, path: &[String]) -> Result<Value, UnknownReference> {
         let (name, inside) = reference.split_once('#').unwrap_or((reference, ""));
         let variable = self.book.variable(name).ok_or(UnknownReference)?;
-        if !existed_before(&variable, self.message) {
+        if !existed_before(&variable, &self.message) {
             return Err(UnknownReference);
         }
         let value = variable.value.pointer(inside).ok_or(UnknownReference)?;
