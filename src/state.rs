@@ -296,20 +296,24 @@ impl State {
     /// `change`. The change is atomic.
     ///
     /// `change` must not access the state itself.
-    pub fn update<T>(&self, key: impl Into<String>, update: impl FnOnce(&mut Value) -> T) -> T {
-        let key = key.into();
+    pub fn update<T>(&self, key: impl AsRef<str>, update: impl FnOnce(&mut Value) -> T) -> T {
+        let key = key.as_ref();
         let inner = &mut *lock(&self.inner);
-        let exists = inner.now.map.contains_key(&key);
-        if !inner.before.contains_key(&key) {
-            let old = inner.now.map.get(&key).cloned();
-            inner.before.insert(key.clone(), old);
+        if !inner.before.contains_key(key) {
+            let old = inner.now.map.get(key).cloned();
+            inner.before.insert(key.to_owned(), old);
         }
-        // Taken out, not cloned: if `update` panics, the key is absent instead of half changed.
-        let mut value = inner.now.remove(&key).unwrap_or_default();
+        // Taken out, not cloned: if `update` panics, the value is `null` instead of half changed.
+        let taken = inner.now.map.get_mut(key).map(std::mem::take);
+        let exists = taken.is_some();
+        let mut value = taken.unwrap_or_default();
         let updated = update(&mut value);
-        inner.note(&key, exists, || Some(value.clone()));
-        self.log(inner, &key, Some(&value), None);
-        inner.now.insert(key, value);
+        inner.note(key, exists, || Some(value.clone()));
+        self.log(inner, key, Some(&value), None);
+        match inner.now.map.get_mut(key) {
+            Some(known) => *known = value,
+            None => drop(inner.now.insert(key.to_owned(), value)),
+        }
         updated
     }
 

@@ -103,12 +103,6 @@ impl Message {
         self.0.id.as_ref()
     }
 
-    /// Returns whether this is the same message as another: with the same id and content.
-    pub(super) fn is(&self, other: &Self) -> bool {
-        // Clones share everything.
-        Arc::ptr_eq(&self.0, &other.0) || self.id() == other.id() && self == other
-    }
-
     pub(crate) fn set_id(&mut self, id: MessageId) {
         Arc::make_mut(&mut self.0).id = Some(id);
     }

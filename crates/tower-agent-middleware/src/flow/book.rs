@@ -6,7 +6,6 @@
 //! The entries of an agent that works in a tool call are removed with the call.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -152,35 +151,40 @@ impl<'a> Book<'a> {
 
     /// Records what a call has brought.
     pub(super) fn set_result(&self, id: &TurnId<'_>, call: usize, brought: Brought) {
-        let is_trusted_turn = self.trusted_calls(id).is_some();
-        let is_plain = brought.is_plain(&Label::trusted()) && bit(call) != 0;
-        if let TurnId::OfRun {
+        let is_trusted_turn = if let TurnId::OfRun {
             conversation,
             number,
         } = id
-            && is_trusted_turn
-            && is_plain
         {
-            self.state.update(self.trusted_key(conversation), |entry| {
-                trusted_turns::mark(entry, *number, bit(call));
-            });
-            return;
-        }
+            let key = self.trusted_key(conversation);
+            let found = |entry: Option<&Value>| trusted_turns::find(entry, *number).is_some();
+            let is_trusted_turn = self.state.read(&key, found);
+            let is_plain = brought.is_plain(&Label::trusted()) && bit(call) != 0;
+            if is_trusted_turn && is_plain {
+                self.state.update(key, |entry| {
+                    trusted_turns::mark(entry, *number, bit(call));
+                });
+                return;
+            }
+            is_trusted_turn
+        } else {
+            false
+        };
         let key = self.turn_key(id);
-        self.state.update(key.clone(), |entry| {
+        self.state.update(&key, |entry| {
             let mut turn = match Turn::read(entry) {
                 // What is known of an earlier attempt does not count.
                 Some(turn) if !is_trusted_turn || turn.label == Label::trusted() => turn,
                 _ if is_trusted_turn => Turn::trusted(0),
                 // Without a turn, the model was called without the guard.
-                _ => Turn::new(Label::unknown(), BTreeSet::new()),
+                _ => Turn::new(Label::unknown(), Vec::new()),
             };
             turn.set_result(call, brought);
             *entry = turn.entry();
         });
         // Only now, so that a call that runs at the same time finds the turn in one place or the other.
         if let Some(calls) = self.take_trusted(id) {
-            self.state.update(key, |entry| {
+            self.state.update(&key, |entry| {
                 if let Some(mut turn) = Turn::read(entry) {
                     turn.add_plain(calls);
                     *entry = turn.entry();
@@ -307,11 +311,7 @@ mod tests {
         assert_eq!(result(2, 1), None);
         book.set_result(&id(2), 0, Brought::shown(Label::unknown()));
         assert_eq!(result(2, 0), Some(Label::unknown()));
-        book.set_model_turn(
-            &id(2),
-            &Turn::new(Label::unknown(), BTreeSet::new()),
-            Some(1),
-        );
+        book.set_model_turn(&id(2), &Turn::new(Label::unknown(), Vec::new()), Some(1));
         assert_eq!(book.turn(&id(2)).unwrap().label, Label::unknown());
         assert_eq!(result(3, 0), None);
     }

@@ -59,7 +59,7 @@ impl Checking {
         let place = CallPlace::of(request);
         let book = Book::of(request.context());
         let (context, sources) = match book.turn(&place.turn()) {
-            Some(turn) => (turn.label, Vec::from_iter(turn.sources)),
+            Some(turn) => (turn.label, turn.sources),
             // The model was called without the guard.
             None => (Label::unknown(), Vec::new()),
         };

@@ -1,7 +1,5 @@
 //! The labels of messages in a conversation.
 
-use std::collections::BTreeSet;
-
 use tower_agent::AgentRequest;
 use tower_agent::call::Request;
 use tower_agent::context::RunContext;
@@ -61,7 +59,7 @@ pub(super) fn label_of<'a>(
                 Some(declared) => declared.join(&asked.base),
                 None if asked.is_made_here(&id) => {
                     // Recorded, since other agents read it later, and do not know where it was made.
-                    let turn = Turn::new(Label::unknown(), BTreeSet::new());
+                    let turn = Turn::new(Label::unknown(), Vec::new());
                     book.set_turn(&id, &turn);
                     turn.label
                 }
@@ -93,7 +91,7 @@ fn unknown(message: &Message) -> Sum {
 }
 
 /// Returns the tools whose results a message has.
-fn names(message: &Message) -> BTreeSet<String> {
+fn names(message: &Message) -> Vec<String> {
     let results = message.tool_results();
     results.map(|result| result.name.to_string()).collect()
 }
@@ -135,7 +133,7 @@ pub fn label_history(request: &AgentRequest, message: &Message, label: Label) ->
         let problem = "a label needs a message with an id of its own: add one with `with_id`";
         return Err(Error::new(ErrorKind::InvalidRequest, problem));
     };
-    let turn = Turn::new(label, BTreeSet::new());
+    let turn = Turn::new(label, Vec::new());
     Book::of(request.context()).set_turn(&id, &turn);
     Ok(())
 }

@@ -78,6 +78,11 @@
 //! text. The guard puts the value there once, with its label, before the rules, other callbacks and the
 //! tool. The transcript keeps the reference.
 //!
+//! If any result may be hidden, the schemas that the model reads of its tools allow a reference for each argument
+//! and each part of one, from the first call on, so that a provider that keeps the model to them allows it and
+//! what it has cached stays valid. They are about 30 tokens longer for each. The schemas of the tools themselves
+//! stay as they are: the tool, other callbacks and an error see the value.
+//!
 //! With [`Flow::tools`] the model can look at a hidden result, which taints what it does afterwards, or
 //! [ask](Flow::reader) a model without tools and history about it.
 //!
@@ -149,6 +154,7 @@ mod sum;
 mod trusted_turns;
 mod turn;
 mod vouch;
+mod widen;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -302,7 +308,7 @@ impl Default for Flow {
 impl From<Flow> for Bundle {
     fn from(Flow(settings): Flow) -> Self {
         Self::new()
-            .outermost_model(OutermostReading(settings.clone()))
+            .outermost_model(OutermostReading::new(settings.clone()))
             .innermost_model(InnermostReading(settings.clone()))
             .outermost_tool(Checking(settings))
     }

@@ -1,7 +1,7 @@
 //! The label of all that a model reads, in the request from which its calls are made.
 
 use std::borrow::Cow;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use tower_agent::call::Request;
@@ -24,14 +24,25 @@ use super::vouch::{Vouched, Voucher};
 use crate::lock::lock;
 
 /// The part of the guard outside everything else.
-pub(super) struct OutermostReading(pub(super) Arc<FlowSettings>);
+pub(super) struct OutermostReading {
+    settings: Arc<FlowSettings>,
+    /// A result of some tool may be hidden.
+    may_hide: bool,
+}
+
+impl OutermostReading {
+    pub(super) fn new(settings: Arc<FlowSettings>) -> Self {
+        let may_hide = settings.may_hide();
+        Self { settings, may_hide }
+    }
+}
 
 /// The part of the guard directly around the model.
 pub(super) struct InnermostReading(pub(super) Arc<FlowSettings>);
 
 impl Callback<ModelRequest> for OutermostReading {
     async fn before(&self, request: &mut ModelRequest) -> Result<Action<ModelResponse>> {
-        let settings = &self.0;
+        let settings = &self.settings;
         if let Some(reading) = request.extensions().get::<Reading>() {
             if !Arc::ptr_eq(&reading.guard, settings) {
                 return Err(two_guards());
@@ -40,6 +51,10 @@ impl Callback<ModelRequest> for OutermostReading {
         }
         let reading = Reading::of(settings, request)?;
         request.extensions_mut().insert(reading);
+        if self.may_hide {
+            let run = FlowRun::of(request.context())?;
+            run.tools.apply(request);
+        }
         Ok(Action::Continue)
     }
 
@@ -53,7 +68,7 @@ impl Callback<ModelRequest> for OutermostReading {
             Some(reading) => reading,
             None => {
                 // A callback has answered before this one was asked.
-                own = Reading::of(&self.0, request)?;
+                own = Reading::of(&self.settings, request)?;
                 &own
             }
         };
@@ -61,7 +76,7 @@ impl Callback<ModelRequest> for OutermostReading {
         let Sum { label, sources } = sent.unwrap_or_else(|| {
             // A callback or a layer has answered in place of the model.
             let mut sum = reading.sum.clone();
-            sum.add(&Sum::of(self.0.callbacks.clone()));
+            sum.add(&Sum::of(self.settings.callbacks.clone()));
             sum
         });
         // The message that callbacks have written in place of the model's may have an id of its own.
@@ -74,7 +89,7 @@ impl Callback<ModelRequest> for OutermostReading {
         sources.retain(|source| {
             let mut tools = request.tools().iter();
             let mut of_provider = request.settings().server_tools.iter();
-            self.0.tools.contains_key(&**source)
+            self.settings.tools.contains_key(&**source)
                 || tools.any(|tool| tool.name() == source)
                 || of_provider.any(|tool| tool.kind.name() == source)
         });
@@ -123,14 +138,14 @@ impl Callback<ModelRequest> for InnermostReading {
             let name = tool.kind.name();
             sum.add(&Sum {
                 label: settings.server_tool(name),
-                sources: BTreeSet::from([name.to_owned()]),
+                sources: vec![name.to_owned()],
             });
         }
         for tool in request.tools() {
             if !settings.trusts_description(tool) {
                 sum.add(&Sum {
                     label: Label::untrusted(),
-                    sources: BTreeSet::from([tool.name().to_owned()]),
+                    sources: vec![tool.name().to_owned()],
                 });
             }
         }

@@ -38,7 +38,7 @@ impl Reading {
             sum.add(&label_of(&book, &asked, message, &mut last));
         }
         if let Some(reader) = reader {
-            run.note(reader, messages, &sum);
+            run.note(reader, messages, begin, &sum);
         }
         Ok(Self {
             guard: guard.clone(),

@@ -4,11 +4,12 @@ use std::sync::{Arc, Mutex};
 
 use tower_agent::context::RunContext;
 use tower_agent::error::Result;
-use tower_agent::message::{MessageId, Messages};
+use tower_agent::message::{Message, MessageId, Messages};
 use tower_agent::model::ModelRequest;
 
 use super::label::Label;
 use super::sum::Sum;
+use super::widen::Widened;
 use crate::lock::lock;
 
 /// The key of this among the run's values.
@@ -20,6 +21,8 @@ const RUN: &str = "tower_agent.guard.flow run";
 pub(super) struct FlowRun {
     calls: Mutex<Vec<CallAround>>,
     read: Mutex<Vec<Known>>,
+    /// The tools as the model reads them.
+    pub(super) tools: Widened,
 }
 
 /// A tool call that is being made.
@@ -36,7 +39,7 @@ struct Known {
     conversation: String,
     agent: String,
     base: Label,
-    messages: Messages,
+    messages: Vec<Message>,
     sum: Sum,
 }
 
@@ -115,25 +118,26 @@ impl FlowRun {
         let all = lock(&self.read);
         let known = all.iter().find(|known| reader.is_of(known))?;
         messages
-            .starts_with(&known.messages)
+            .begins_with_clones_of(&known.messages)
             .then(|| (known.sum.clone(), known.messages.len()))
     }
 
-    /// Records the label of these messages.
-    pub(super) fn note(&self, reader: Reader<'_>, messages: &Messages, sum: &Sum) {
+    /// Records the label of these messages, of which this many were known.
+    pub(super) fn note(&self, reader: Reader<'_>, messages: &Messages, begin: usize, sum: &Sum) {
         let mut all = lock(&self.read);
-        let messages = messages.clone();
+        // The messages and not their list: the run would have to copy one that it shares to add to it.
         let sum = sum.clone();
         match all.iter_mut().find(|known| reader.is_of(known)) {
             Some(known) => {
-                known.messages = messages;
+                known.messages.truncate(begin);
+                known.messages.extend(messages.range(begin).cloned());
                 known.sum = sum;
             }
             None => all.push(Known {
                 conversation: reader.conversation.to_owned(),
                 agent: reader.agent.to_owned(),
                 base: reader.base.clone(),
-                messages,
+                messages: messages.iter().cloned().collect(),
                 sum,
             }),
         }

@@ -41,6 +41,11 @@ pub(super) struct FlowSettings {
 }
 
 impl FlowSettings {
+    /// Returns whether the result of some tool may be hidden.
+    pub(super) fn may_hide(&self) -> bool {
+        self.hide != Hide::Nothing || self.tools.values().any(|tool| tool.hides() == Some(true))
+    }
+
     /// Returns what the called tool is for the flow of data.
     pub(super) fn flow_of_call(&self, request: &ToolRequest) -> Cow<'_, ToolFlow> {
         match self.tools.get(request.name()) {

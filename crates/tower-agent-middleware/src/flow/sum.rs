@@ -1,29 +1,27 @@
 //! The label of what a model has read, with its origin.
 
-use std::collections::BTreeSet;
-
 use super::label::Label;
 
 /// The label of what is read, and the tools that made it untrusted.
 #[derive(Clone, Default)]
 pub(super) struct Sum {
     pub(super) label: Label,
-    pub(super) sources: BTreeSet<String>,
+    pub(super) sources: Vec<String>,
 }
 
 impl Sum {
     pub(super) fn of(label: Label) -> Self {
         Self {
             label,
-            sources: BTreeSet::new(),
+            sources: Vec::new(),
         }
     }
 
     pub(super) fn add(&mut self, more: &Self) {
         self.label = self.label.join(&more.label);
         for source in &more.sources {
-            if self.sources.len() < MAX_SOURCES {
-                self.sources.insert(source.clone());
+            if self.sources.len() < MAX_SOURCES && !self.sources.contains(source) {
+                self.sources.push(source.clone());
             }
         }
     }

@@ -1,7 +1,6 @@
 //! What is known about a message of the model and the calls in it.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -14,14 +13,14 @@ pub(super) struct Turn {
     /// The label of all that the model had read.
     pub(super) label: Label,
     /// The tools whose untrusted results it had read.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub(super) sources: BTreeSet<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) sources: Vec<String>,
     /// The places of the calls whose results the model reads, with the turn's own label: a bit for each.
     #[serde(default, skip_serializing_if = "is_zero")]
     plain: u64,
     /// What other calls have brought, by their places.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    others: BTreeMap<usize, Brought>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    others: Vec<(usize, Brought)>,
 }
 
 fn is_zero(bits: &u64) -> bool {
@@ -30,7 +29,7 @@ fn is_zero(bits: &u64) -> bool {
 
 impl Turn {
     /// Creates a message without calls.
-    pub(super) fn new(label: Label, sources: BTreeSet<String>) -> Self {
+    pub(super) fn new(label: Label, sources: Vec<String>) -> Self {
         Self {
             label,
             sources,
@@ -70,8 +69,8 @@ impl Turn {
 
     /// Returns what the call at this place has brought.
     pub(super) fn result(&self, call: usize) -> Option<Cow<'_, Brought>> {
-        match self.others.get(&call) {
-            Some(brought) => Some(Cow::Borrowed(brought)),
+        match self.others.iter().find(|(other, _)| *other == call) {
+            Some((_, brought)) => Some(Cow::Borrowed(brought)),
             None if self.plain & bit(call) != 0 => {
                 Some(Cow::Owned(Brought::shown(self.label.clone())))
             }
@@ -81,12 +80,12 @@ impl Turn {
 
     /// Records what the call at this place has brought.
     pub(super) fn set_result(&mut self, call: usize, brought: Brought) {
+        self.others.retain(|(other, _)| *other != call);
         if brought.is_plain(&self.label) && bit(call) != 0 {
             self.plain |= bit(call);
-            self.others.remove(&call);
         } else {
             self.plain &= !bit(call);
-            self.others.insert(call, brought);
+            self.others.push((call, brought));
         }
     }
 
@@ -134,13 +133,15 @@ impl Brought {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     #[test]
     fn a_turn_is_read_as_it_was_written() {
         let labels = [Label::trusted(), Label::untrusted(), Label::unknown()];
         for label in &labels {
-            let mut turn = Turn::new(label.clone(), BTreeSet::new());
+            let mut turn = Turn::new(label.clone(), Vec::new());
             // Of a place that is written twice, the last counts.
             let mut expected = BTreeMap::new();
             for (number, call) in [0, 1, 63, 64, 70, 1, 0, 64].into_iter().enumerate() {
@@ -158,7 +159,7 @@ mod tests {
                 }
             }
         }
-        let mut plain = Turn::new(Label::trusted(), BTreeSet::new());
+        let mut plain = Turn::new(Label::trusted(), Vec::new());
         plain.set_result(1, Brought::shown(Label::trusted()));
         assert_eq!(plain.entry(), json!(2));
         plain.set_result(1, Brought::shown(Label::unknown()));
