@@ -189,11 +189,16 @@ async fn tell(
         Err(error) if error.kind() == ErrorKind::Interrupted => "asked",
         Err(_) => "ended",
     };
+    // On the span of the agent, if spans are exported: a call that is refused has none.
+    let rules: Vec<Rule> = violations.iter().map(|one| one.rule).collect();
+    let arguments = violations.iter().filter_map(|one| one.argument.as_deref());
     tracing::info!(
         call = context.call_path(),
         tool = request.name(),
         decision,
-        rules = ?violations.iter().map(|one| one.rule).collect::<Vec<Rule>>(),
+        ?rules,
+        arguments = ?arguments.collect::<Vec<_>>(),
+        label = ?checked.context,
         "a tool call breaks a rule about the flow of data"
     );
     let event = json!({
