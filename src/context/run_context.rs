@@ -167,18 +167,19 @@ impl RunContext {
         self.tool_call.as_ref().map(|call| &*call.id)
     }
 
-    /// Returns the id that the stream gives to that tool call: the id of its message, `-t` and its place
-    /// among the calls there.
-    #[must_use]
-    pub fn tool_call_in_stream(&self) -> Option<Arc<str>> {
-        self.tool_call.as_ref().map(|call| call.name.in_stream())
-    }
-
-    /// Returns the id of the message with that tool call, and the place of the call among those there.
+    /// Returns the id of the message with this tool call, or with the tool call that this call is made in, and
+    /// the place of the call among those there. A stream names the call by
+    /// [both](MessageId::tool_call).
     #[must_use]
     pub fn tool_call_message(&self) -> Option<(&MessageId, usize)> {
         let call = &self.tool_call.as_ref()?.name;
         Some((&call.message, call.index))
+    }
+
+    /// Returns the id that the stream gives to that tool call: the id of its message, `-t` and its place
+    /// among the calls there.
+    pub(crate) fn tool_call_in_stream(&self) -> Option<Arc<str>> {
+        self.tool_call.as_ref().map(|call| call.name.in_stream())
     }
 
     /// Returns the path of this call in the whole tree: the agents and tool calls that contain it,

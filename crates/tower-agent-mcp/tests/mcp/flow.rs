@@ -238,15 +238,15 @@ async fn a_client_reads_no_hidden_value() {
 async fn a_client_that_lies_about_a_question_gets_nothing() {
     let (server, paid) = clerk(flow().on_violation(OnViolation::Ask));
     let running = asked(&server).await;
-    let CallToolResponse::InputRequired(asked) = calls(&running, call()).await else {
+    let CallToolResponse::InputRequired(needed) = calls(&running, call()).await else {
         panic!("it does not ask")
     };
-    let questions = asked.input_requests.unwrap();
+    let questions = needed.input_requests.unwrap();
     let question = questions.keys().next().unwrap().clone();
     assert_eq!(question, "agent/m2.0 flow");
     // It is no approver of what the content says: rules and values, and no word of the model.
     assert!(json!(questions).to_string().contains("pay"));
-    let mut state = asked.request_state.unwrap();
+    let mut state = needed.request_state.unwrap();
     let accept = |content| json!({ "action": "accept", "content": content });
     let yes = accept(json!({ "approved": true }));
     for (key, answer) in [

@@ -56,21 +56,21 @@ impl Checking {
             earlier_substitutions.clone_from(&earlier.substitutions);
         }
         let run = FlowRun::of(request.context())?;
-        let place = CallPlace::of(request);
+        let call = CallPlace::of(request);
         let book = Book::of(request.context());
-        let (context, sources) = match book.turn(&place.turn()) {
+        let (context, sources) = match book.turn(&call.turn()) {
             Some(turn) => (turn.label, turn.sources),
             // The model was called without the guard.
             None => (Label::unknown(), Vec::new()),
         };
-        let mut resolver = Resolver::new(&book, place.turn());
+        let mut resolver = Resolver::new(&book, call.turn());
         let resolved = if may_refer(request) {
             resolver.resolve(request.arguments())
         } else {
             Ok(None)
         };
         let substitutions = resolver.substitutions;
-        let mut checked = Checked::new(self.0.clone(), run, place, context);
+        let mut checked = Checked::new(self.0.clone(), run, call, context);
         match resolved {
             Ok(Some(arguments)) => *request.arguments_mut() = arguments,
             Ok(None) => {}

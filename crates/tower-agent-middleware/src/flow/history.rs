@@ -20,7 +20,7 @@ pub(super) type LastTurn<'a> = Option<(TurnId<'a>, Turn)>;
 /// Returns the label of a message of the conversation.
 pub(super) fn label_of<'a>(
     book: &Book<'_>,
-    asked: &MessageOrigin,
+    origin: &MessageOrigin,
     message: &'a Message,
     last: &mut LastTurn<'a>,
 ) -> Sum {
@@ -56,14 +56,14 @@ pub(super) fn label_of<'a>(
             // The program may have said that it is not the user's own.
             let declared = book.turn(&id).map(|turn| turn.label);
             Sum::of(match declared {
-                Some(declared) => declared.join(&asked.base),
-                None if asked.is_made_here(&id) => {
+                Some(declared) => declared.join(&origin.base),
+                None if origin.is_made_here(&id) => {
                     // Recorded, since other agents read it later, and do not know where it was made.
                     let turn = Turn::new(Label::unknown(), Vec::new());
                     book.set_turn(&id, &turn);
                     turn.label
                 }
-                None => asked.base.clone(),
+                None => origin.base.clone(),
             })
         }
         _ => unknown(message),

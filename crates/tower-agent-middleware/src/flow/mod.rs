@@ -246,7 +246,8 @@ impl Flow {
     /// of the model. Defaults to [`Label::unknown`], since a callback may add a document that it has
     /// found. Set [`Label::trusted`] if your callbacks add the program's own words alone.
     ///
-    /// The guards of this crate say themselves what they add.
+    /// The guards of this crate say themselves what they add. The context that a page sends over AG-UI is added by
+    /// a callback as well: an agent behind AG-UI that trusts its callbacks trusts what the page says there.
     pub fn callbacks(mut self, label: Label) -> Self {
         self.settings().callbacks = label;
         self

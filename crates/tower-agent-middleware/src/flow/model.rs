@@ -67,7 +67,7 @@ impl Callback<ModelRequest> for OutermostReading {
         let reading = match request.extensions().get::<Reading>() {
             Some(reading) => reading,
             None => {
-                // A callback has answered before this one was asked.
+                // A callback has answered before this one was origin.
                 own = Reading::of(&self.settings, request)?;
                 &own
             }
@@ -100,7 +100,7 @@ impl Callback<ModelRequest> for OutermostReading {
                 .iter()
                 .any(|tool| tool.name() == &*call.name);
             if !is_known {
-                // The run answers it itself, and no callback for tools is asked.
+                // The run answers it itself, and no callback for tools is origin.
                 turn.set_result(index, Brought::shown(turn.label.clone()));
             }
         }
@@ -169,7 +169,7 @@ impl InnermostReading {
         let context = request.context();
         let book = Book::of(context);
         let run = FlowRun::of(context)?;
-        let asked = MessageOrigin::of(context, &run);
+        let origin = MessageOrigin::of(context, &run);
         let mut unchanged: HashMap<&MessageId, &Message> = HashMap::new();
         for message in &reading.messages {
             if let Some(id) = message.id() {
@@ -178,7 +178,7 @@ impl InnermostReading {
         }
         let none = Vouched::default();
         let vouched = request.extensions().get::<Vouched>().unwrap_or(&none);
-        let mut sum = Sum::of(asked.base.clone());
+        let mut sum = Sum::of(origin.base.clone());
         let mut last = None;
         for message in request.messages() {
             let mut source = message;
@@ -187,7 +187,7 @@ impl InnermostReading {
             let label = loop {
                 let known = source.id().and_then(|id| unchanged.get(id));
                 if known.is_some_and(|known| *known == source) {
-                    break label_of(&book, &asked, source, &mut last);
+                    break label_of(&book, &origin, source, &mut last);
                 }
                 match vouched.find(source, before) {
                     Some((_, Voucher::Label(label))) => break Sum::of(label.clone()),

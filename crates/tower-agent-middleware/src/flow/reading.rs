@@ -28,14 +28,14 @@ impl Reading {
         let context = request.context();
         let messages = request.messages();
         let run = FlowRun::of(context)?;
-        let asked = MessageOrigin::of(context, &run);
-        let reader = Reader::of(request, context, &asked.base);
+        let origin = MessageOrigin::of(context, &run);
+        let reader = Reader::of(request, context, &origin.base);
         let known = reader.and_then(|reader| run.known(reader, messages));
-        let (mut sum, begin) = known.unwrap_or_else(|| (Sum::of(asked.base.clone()), 0));
+        let (mut sum, begin) = known.unwrap_or_else(|| (Sum::of(origin.base.clone()), 0));
         let book = Book::of(context);
         let mut last = None;
         for message in messages.range(begin) {
-            sum.add(&label_of(&book, &asked, message, &mut last));
+            sum.add(&label_of(&book, &origin, message, &mut last));
         }
         if let Some(reader) = reader {
             run.note(reader, messages, begin, &sum);

@@ -224,10 +224,10 @@ impl<'a> CallResult<'a> {
 /// Looks at a message that was made of a result outside its call: it says no more of a hidden result
 /// than the model may read. Returns what it says instead.
 pub(super) fn review(settings: &FlowSettings, request: &ToolRequest) -> Option<ToolResponse> {
-    let place = CallPlace::of(request);
+    let call = CallPlace::of(request);
     let book = Book::of(request.context());
-    let turn = book.turn(&place.turn())?;
-    let name = turn.result(place.index)?.variable.clone()?;
+    let turn = book.turn(&call.turn())?;
+    let name = turn.result(call.index)?.variable.clone()?;
     let flow = settings.flow_of_call(request);
     let text = match book.variable(&name) {
         Some(variable) => stub(&name, &variable, &flow, &turn.label, false).to_string(),

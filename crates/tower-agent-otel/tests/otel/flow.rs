@@ -56,9 +56,9 @@ async fn a_decision_is_an_event_with_its_rules_and_the_label_and_no_value() {
         let [event] = &events[..] else {
             panic!("{}", data.spans.tree())
         };
-        let told = format!("{event:?}");
+        let text = format!("{event:?}");
         for part in ["refused", "pay", "assistant/m2.0", rule, label] {
-            assert!(told.contains(part), "{part}: {told}");
+            assert!(text.contains(part), "{part}: {text}");
         }
         let all = format!("{:?} {:?} {:?}", data.spans.0, data.logs, data.metrics.0);
         assert!(!all.contains(SECRET), "{all}");
