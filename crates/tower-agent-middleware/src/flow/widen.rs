@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Map, Value, json};
-use tower_agent::model::ModelRequest;
+use tower_agent::model::{ModelRequest, ResponseFormat};
 use tower_agent::tool::ToolDeclaration;
 
 use super::meta::{ASK_ABOUT, SHOW};
@@ -40,8 +40,8 @@ impl Widened {
 }
 
 fn widened(tool: &Arc<ToolDeclaration>) -> Arc<ToolDeclaration> {
-    // Those of the guard say themselves where a reference goes.
-    if [SHOW, ASK_ABOUT].contains(&tool.name()) {
+    // Those of the guard say themselves where a reference goes, and the final answer is no call of a tool.
+    if [SHOW, ASK_ABOUT, ResponseFormat::ANSWER_TOOL].contains(&tool.name()) {
         return tool.clone();
     }
     let mut parameters = tool.parameters().clone();

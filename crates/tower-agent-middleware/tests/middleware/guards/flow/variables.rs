@@ -382,3 +382,24 @@ async fn a_reference_that_is_written_with_escapes_is_a_reference() {
         assert!(!read(&model.requests()).contains("Hello"), "{arguments}");
     }
 }
+
+#[tokio::test]
+async fn the_schema_of_a_final_answer_allows_no_reference() {
+    use tower_agent::agent::{AnswerFormat, AnswerMode};
+
+    let log = Log::default();
+    let answer = json!({ "to": "bob", "amount": 5.0 });
+    let model = ScriptedModel::new([Turn::tool("final_answer", answer)]);
+    let format = AnswerFormat::of::<Payment>().mode(AnswerMode::Tool);
+    let request = AgentRequest::new("?").with_answer_format(format);
+    let agent = guarded(&model, &log, hiding());
+    let answer = agent.run_typed::<Payment>(request).await.unwrap();
+    assert_eq!(answer.into_value().unwrap().to, "bob");
+    let requests = model.requests();
+    let mut tools = requests[0].tools().iter();
+    let final_answer = tools.find(|tool| tool.name() == "final_answer").unwrap();
+    assert_eq!(
+        final_answer.parameters()["properties"]["to"]["type"],
+        "string"
+    );
+}
