@@ -96,6 +96,17 @@ impl Checked {
         labels.fold(self.context.clone(), |all, label| all.join(label))
     }
 
+    /// Returns the tools whose results are in the arguments, each once.
+    pub(super) fn origin(&self) -> Vec<String> {
+        let mut tools = Vec::new();
+        for tool in self.substitutions.iter().flat_map(|one| &one.from) {
+            if !tools.contains(tool) {
+                tools.push(tool.clone());
+            }
+        }
+        tools
+    }
+
     /// Returns the arguments that were checked.
     pub(super) fn arguments<'a>(&'a self, request: &'a ToolRequest) -> &'a Value {
         let own = request.call().arguments.value();

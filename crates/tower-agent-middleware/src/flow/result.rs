@@ -1,6 +1,7 @@
 //! What a tool call has brought: its label, and what the model reads of it.
 
 use std::borrow::Cow;
+use std::iter;
 
 use serde_json::Value;
 use tower_agent::call::Request;
@@ -68,11 +69,8 @@ impl<'a> CallResult<'a> {
                 inside.as_ref(),
             ))]);
         }
-        let substitutions = self.checked.substitutions.iter();
-        let mut from: Vec<_> = substitutions.map(|one| one.tool.clone()).collect();
-        from.dedup();
         self.set(Brought {
-            from,
+            from: self.checked.origin(),
             ..Brought::shown(shown)
         });
         self.shown_media()
@@ -102,6 +100,12 @@ impl<'a> CallResult<'a> {
             // Of a part, too, the arguments decide.
             (pattern.clone(), label.join(call))
         });
+        let in_arguments = self.checked.origin();
+        let from = match self.request.name() {
+            // It only says again, or says about, what is in the arguments.
+            SHOW | ASK_ABOUT => in_arguments,
+            own => Vec::from_iter(iter::once(own.to_owned()).chain(in_arguments)),
+        };
         let variable = Variable {
             value: response.value().clone(),
             // Parts are of the whole, whichever part of the value they show.
@@ -113,6 +117,7 @@ impl<'a> CallResult<'a> {
             parts: has_own_parts.then_some(parts),
             labels: labels.collect::<Vec<(PointerPattern, Label)>>(),
             tool: self.request.name().to_owned(),
+            from,
             message: self.checked.turn().to_string(),
         };
         let name = variable_name(self.request.context());
