@@ -85,10 +85,47 @@ pub(crate) struct LoggedChanges {
     order: BTreeMap<String, u64>,
 }
 
+/// The beginning of the keys of data about tool calls, which is removed with the call.
+pub(crate) const CALLS: &str = "calls/";
+
+/// The entries of a state, and how many of them are about tool calls: each call asks whether there are
+/// any, and a conversation may have many entries.
+#[derive(Debug, Default)]
+struct StateEntries {
+    map: Map<String, Value>,
+    about_calls: usize,
+}
+
+impl StateEntries {
+    fn insert(&mut self, key: String, value: Value) -> Option<Value> {
+        let is_about_call = key.starts_with(CALLS);
+        let old = self.map.insert(key, value);
+        if is_about_call && old.is_none() {
+            self.about_calls += 1;
+        }
+        old
+    }
+
+    fn remove(&mut self, key: &str) -> Option<Value> {
+        let old = self.map.remove(key)?;
+        if key.starts_with(CALLS) {
+            self.about_calls -= 1;
+        }
+        Some(old)
+    }
+}
+
+impl From<Map<String, Value>> for StateEntries {
+    fn from(map: Map<String, Value>) -> Self {
+        let about_calls = map.keys().filter(|key| key.starts_with(CALLS)).count();
+        Self { map, about_calls }
+    }
+}
+
 /// The data that all handles of a state share.
 #[derive(Debug, Default)]
 struct StateData {
-    now: Map<String, Value>,
+    now: StateEntries,
     /// The keys changed since the run started, with their original values.
     before: BTreeMap<String, Option<Value>>,
     /// The greatest number of a logged change.
@@ -214,7 +251,7 @@ impl State {
     /// Returns the value under `key`.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<Value> {
-        lock(&self.inner).now.get(key).cloned()
+        lock(&self.inner).now.map.get(key).cloned()
     }
 
     /// Stores `value` under `key`.
@@ -226,7 +263,7 @@ impl State {
     }
 
     fn put(&self, inner: &mut StateData, key: String, value: Value, number: Option<u64>) {
-        let exists = inner.now.contains_key(&key);
+        let exists = inner.now.map.contains_key(&key);
         inner.note(&key, exists, || Some(value.clone()));
         self.log(inner, &key, Some(&value), number);
         let old = inner.now.insert(key.clone(), value);
@@ -259,20 +296,24 @@ impl State {
     /// `change`. The change is atomic.
     ///
     /// `change` must not access the state itself.
-    pub fn update<T>(&self, key: impl Into<String>, update: impl FnOnce(&mut Value) -> T) -> T {
-        let key = key.into();
+    pub fn update<T>(&self, key: impl AsRef<str>, update: impl FnOnce(&mut Value) -> T) -> T {
+        let key = key.as_ref();
         let inner = &mut *lock(&self.inner);
-        let exists = inner.now.contains_key(&key);
-        if !inner.before.contains_key(&key) {
-            let old = inner.now.get(&key).cloned();
-            inner.before.insert(key.clone(), old);
+        if !inner.before.contains_key(key) {
+            let old = inner.now.map.get(key).cloned();
+            inner.before.insert(key.to_owned(), old);
         }
-        // Taken out, not cloned: if `update` panics, the key is absent instead of half changed.
-        let mut value = inner.now.remove(&key).unwrap_or_default();
+        // Taken out, not cloned: if `update` panics, the value is `null` instead of half changed.
+        let taken = inner.now.map.get_mut(key).map(std::mem::take);
+        let exists = taken.is_some();
+        let mut value = taken.unwrap_or_default();
         let updated = update(&mut value);
-        inner.note(&key, exists, || Some(value.clone()));
-        self.log(inner, &key, Some(&value), None);
-        inner.now.insert(key, value);
+        inner.note(key, exists, || Some(value.clone()));
+        self.log(inner, key, Some(&value), None);
+        match inner.now.map.get_mut(key) {
+            Some(known) => *known = value,
+            None => drop(inner.now.insert(key.to_owned(), value)),
+        }
         updated
     }
 
@@ -324,7 +365,7 @@ impl State {
     /// assert_eq!(pages, Some(2));
     /// ```
     pub fn read<T>(&self, key: &str, read: impl FnOnce(Option<&Value>) -> T) -> T {
-        read(lock(&self.inner).now.get(key))
+        read(lock(&self.inner).now.map.get(key))
     }
 
     /// Logs a change. Called while the state is locked, so that the log has the changes in their
@@ -347,7 +388,12 @@ impl State {
     /// Returns whether nothing is set.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        lock(&self.inner).now.is_empty()
+        lock(&self.inner).now.map.is_empty()
+    }
+
+    /// Returns whether there is data about tool calls, of any call.
+    pub(crate) fn has_data_about_calls(&self) -> bool {
+        lock(&self.inner).now.about_calls > 0
     }
 
     /// Removes the keys for which `is_gone` returns `true`.
@@ -357,6 +403,7 @@ impl State {
             let inner = lock(&self.inner);
             inner
                 .now
+                .map
                 .keys()
                 .filter(|key| is_gone(key))
                 .cloned()
@@ -370,7 +417,7 @@ impl State {
     /// Returns a copy of the whole state.
     #[must_use]
     pub fn snapshot(&self) -> Map<String, Value> {
-        lock(&self.inner).now.clone()
+        lock(&self.inner).now.map.clone()
     }
 
     /// Starts a run: from here on changes are recorded.
@@ -385,7 +432,7 @@ impl State {
     pub(crate) fn watch(&self, untold: &Arc<Untold>) -> Map<String, Value> {
         let mut inner = lock(&self.inner);
         inner.watchers.push(Arc::downgrade(untold));
-        inner.now.clone()
+        inner.now.map.clone()
     }
 
     /// Ends the recording for a stream.
@@ -402,7 +449,7 @@ impl State {
         let inner = lock(&self.inner);
         let mut delta = StateDelta::default();
         for (key, old) in &inner.before {
-            match inner.now.get(key) {
+            match inner.now.map.get(key) {
                 Some(now) if old.as_ref() == Some(now) => {}
                 Some(now) => {
                     delta.set.insert(key.clone(), now.clone());
@@ -418,7 +465,7 @@ impl State {
 impl From<Map<String, Value>> for State {
     fn from(now: Map<String, Value>) -> Self {
         let inner = Arc::new(Mutex::new(StateData {
-            now,
+            now: now.into(),
             ..StateData::default()
         }));
         Self { inner, log: None }

@@ -110,9 +110,10 @@ impl<R: Request> CallState<R> {
             Err(error) if error.kind() == ErrorKind::Interrupted => {
                 context.hold_call(&name(self.at(index).get()));
             }
-            Ok(Action::Continue | Action::SkipRest) => {
+            Ok(Action::Continue | Action::SkipRest) if context.may_be_held() => {
                 context.release_call(&name(self.at(index).get()));
             }
+            Ok(Action::Continue | Action::SkipRest) => {}
             // The guard has answered or failed the call, so it is not made.
             Ok(Action::Respond(_)) | Err(_) => {}
         }

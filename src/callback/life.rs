@@ -34,9 +34,9 @@
 //! The recording is in `call/ending.rs` and `context/latch.rs`: `admit` reads it, `settle` writes it.
 
 use std::future::{Future, poll_fn};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use std::vec;
 
 use tower::Service;
 
@@ -45,7 +45,6 @@ use super::call_state::CallState;
 use super::hook::Hook;
 use super::hook_set::HookSet;
 use super::layer_inner::LayerInner;
-use super::layers::Layers;
 use super::list::Callbacks;
 use super::phase::{Mode, PhaseDecisions};
 use super::rules::{CallbackRules, Remaining};
@@ -64,29 +63,26 @@ impl<R: Request> LayerInner<R> {
     pub(crate) fn make(&self, request: R) -> BoxCallFuture<R> {
         match self.layered(request.context()) {
             Some(layered) => layered.make(request),
-            None => self.make_inside(request),
+            None => self.make_in(Bands::of(self.outermost(request.context())), request),
         }
     }
 
-    /// Returns this in the outermost bands and the layers of the run's bundles, if there are any.
+    /// Returns this in the outermost bands and the layers of the run's bundles, if there are layers.
     fn layered(&self, context: &RunContext) -> Option<BoxCallService<R>> {
         let bundles = self.position.bundles.filter(|_| self.position.is_first)?;
-        let tree = Tree::of(context);
-        if tree.is_none() && self.position.outermost.is_empty() {
-            return None;
-        }
-        let none = Layers::default();
-        let journal = tree.map_or(&none, |tree| (bundles.layers)(&tree.journal));
-        let global = tree.map_or(&none, |tree| (bundles.layers)(tree.global.layers()));
-        let of_run = tree.map_or(&none, |tree| (bundles.layers)(tree.of_run.layers()));
-        let outermost: Vec<_> = self.outermost(context).cloned().collect();
-        if journal.is_empty() && global.is_empty() && of_run.is_empty() && outermost.is_empty() {
+        let tree = Tree::of(context)?;
+        let journal = (bundles.layers)(&tree.journal);
+        let global = (bundles.layers)(tree.global.layers());
+        let of_run = (bundles.layers)(tree.of_run.layers());
+        if journal.is_empty() && global.is_empty() && of_run.is_empty() {
             return None;
         }
         let inside = self.clone();
         let inside = BoxCallService::internal(move |request| inside.make_inside(request));
         let layered = global.around(of_run.around(inside));
-        let banded = outermost.into_iter().fold(layered, |inside, band| {
+        let outermost: Vec<_> = self.outermost(context).cloned().collect();
+        // From the inside out.
+        let banded = outermost.into_iter().rev().fold(layered, |inside, band| {
             BoxCallService::internal(move |request| {
                 BoxCallFuture::new(run(band.clone(), request, inside.clone(), false))
             })
@@ -95,12 +91,18 @@ impl<R: Request> LayerInner<R> {
         Some(journal.around(banded))
     }
 
-    /// Returns the bands outside everything else, from the inside out.
-    fn outermost<'a>(&'a self, context: &'a RunContext) -> impl Iterator<Item = &'a Callbacks<R>> {
-        let tree = self.position.bundles.zip(Tree::of(context));
+    /// Returns the bands outside everything else, outermost first.
+    fn outermost<'a>(
+        &'a self,
+        context: &'a RunContext,
+    ) -> impl DoubleEndedIterator<Item = &'a Callbacks<R>> {
+        let position = Some(&self.position).filter(|position| position.is_first);
+        let bundles = position.and_then(|position| position.bundles);
+        let tree = bundles.zip(Tree::of(context));
         let of_tree = tree.map(|(bundles, tree)| (bundles.outermost)(&tree.edges));
-        let own = std::iter::once(&self.position.outermost);
-        own.chain(of_tree).filter(|band| !band.is_empty())
+        let own = position.map(|position| &position.outermost);
+        let bands = of_tree.into_iter().chain(own);
+        bands.filter(|band| !band.is_empty())
     }
 
     /// Returns whether callbacks are outside everything else.
@@ -116,7 +118,7 @@ impl<R: Request> LayerInner<R> {
         result: Result<R::Response>,
     ) -> Result<R::Response> {
         let mut result = result;
-        for band in self.outermost(request.context()) {
+        for band in self.outermost(request.context()).rev() {
             result = match result {
                 Ok(response) => band.run_after(request, response).await,
                 Err(error) => match band.run_on_error(&mut request.clone(), error.clone()).await {
@@ -131,17 +133,20 @@ impl<R: Request> LayerInner<R> {
     }
 
     fn make_inside(&self, request: R) -> BoxCallFuture<R> {
+        self.make_in(Bands::NONE, request)
+    }
+
+    /// Makes a call in these bands, with the others inside them.
+    fn make_in(&self, mut bands: Bands<R>, request: R) -> BoxCallFuture<R> {
         if self.is_outside_run(request.context()) {
             return BoxCallFuture::failed(no_part_of_the_run::<R>());
         }
-        let Bands { first, inner } = self.bands(request.context());
+        self.add_bands(&mut bands, request.context());
+        let Bands { first, inner } = bands;
         match first {
             None => self.inner.make(request),
             Some(band) => {
-                let inside = Inside {
-                    bands: inner.into_iter(),
-                    inner: self.inner.clone(),
-                };
+                let inside = Inside::new(inner, self.inner.clone());
                 BoxCallFuture::new(run(band, request, inside, false))
             }
         }
@@ -152,13 +157,9 @@ impl<R: Request> LayerInner<R> {
         self.position.inmost.is_some() && context.path().is_empty()
     }
 
-    /// Returns the bands around a call of this run.
-    fn bands(&self, context: &RunContext) -> Bands<R> {
+    /// Adds the bands around a call of this run, except those outside everything else.
+    fn add_bands(&self, bands: &mut Bands<R>, context: &RunContext) {
         let position = &self.position;
-        let mut bands = Bands {
-            first: None,
-            inner: Vec::new(),
-        };
         let tree = position
             .bundles
             .and_then(|bundles| Some((bundles, Tree::of(context)?)));
@@ -185,7 +186,6 @@ impl<R: Request> LayerInner<R> {
             }
             bands.push(inmost);
         }
-        bands
     }
 }
 
@@ -202,12 +202,10 @@ impl<R: Request> Service<R> for LayerInner<R> {
         if self.is_outside_run(request.context()) {
             return BoxCallFuture::failed(no_part_of_the_run::<R>());
         }
-        let Bands { first, inner } = self.bands(request.context());
-        let inside = Inside {
-            bands: inner.into_iter(),
-            inner: self.inner.take(),
-        };
-        inside.enter(first, request)
+        let mut bands = Bands::NONE;
+        self.add_bands(&mut bands, request.context());
+        let Bands { first, inner } = bands;
+        Inside::new(inner, self.inner.take()).enter(first, request)
     }
 }
 
@@ -227,6 +225,20 @@ struct Bands<R: Request> {
 }
 
 impl<R: Request> Bands<R> {
+    const NONE: Self = Self {
+        first: None,
+        inner: Vec::new(),
+    };
+
+    fn of<'a>(bands: impl Iterator<Item = &'a Callbacks<R>>) -> Self
+    where
+        R: 'a,
+    {
+        let mut all = Self::NONE;
+        bands.for_each(|band| all.push(band));
+        all
+    }
+
     #[inline]
     fn push(&mut self, callbacks: &Callbacks<R>) {
         if callbacks.is_empty() {
@@ -241,11 +253,22 @@ impl<R: Request> Bands<R> {
 
 /// The inner service of a band: the next bands, then the next layer or the target.
 struct Inside<R: Request> {
-    bands: vec::IntoIter<Callbacks<R>>,
+    /// Shared by the bands, each of which may call what is inside it again. `None` if there are no more.
+    bands: Option<Arc<Vec<Callbacks<R>>>>,
+    /// The next of them.
+    next: usize,
     inner: BoxCallService<R>,
 }
 
 impl<R: Request> Inside<R> {
+    fn new(bands: Vec<Callbacks<R>>, inner: BoxCallService<R>) -> Self {
+        Self {
+            bands: (!bands.is_empty()).then(|| Arc::new(bands)),
+            next: 0,
+            inner,
+        }
+    }
+
     fn enter(mut self, band: Option<Callbacks<R>>, request: R) -> BoxCallFuture<R> {
         match band {
             None => self.inner.call(request),
@@ -265,11 +288,14 @@ impl<R: Request> Service<R> for Inside<R> {
 
     fn call(&mut self, request: R) -> BoxCallFuture<R> {
         // A retry calls again, so the bands stay; the service that was polled ready goes along.
-        let mut inside = Self {
-            bands: self.bands.clone(),
+        let bands = self.bands.as_ref();
+        let band = bands.and_then(|bands| bands.get(self.next)).cloned();
+        let is_last = bands.is_none_or(|bands| self.next + 1 >= bands.len());
+        let inside = Self {
+            bands: bands.filter(|_| !is_last).cloned(),
+            next: self.next + 1,
             inner: self.inner.take(),
         };
-        let band = inside.bands.next();
         inside.enter(band, request)
     }
 }

@@ -1,7 +1,6 @@
 //! Typed data of one call or of one run.
 
 use std::any::TypeId;
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -26,7 +25,7 @@ use crate::any_value::AnyValue;
 /// assert!(extensions.is_empty());
 /// ```
 #[derive(Clone, Default)]
-pub struct Extensions(Option<Arc<HashMap<TypeId, AnyValue>>>);
+pub struct Extensions(Option<Arc<Vec<(TypeId, AnyValue)>>>);
 
 impl Extensions {
     /// Creates an empty map; it allocates on the first insert.
@@ -37,9 +36,20 @@ impl Extensions {
 
     /// Stores `value` under its type and returns the previous value.
     pub fn insert<T: Send + Sync + 'static>(&mut self, value: T) -> Option<Arc<T>> {
-        let map = Arc::make_mut(self.0.get_or_insert_default());
-        map.insert(TypeId::of::<T>(), AnyValue::new(value))?
+        self.put(TypeId::of::<T>(), AnyValue::new(value))?
             .downcast()
+    }
+
+    /// Stores a value under its type and returns the previous value.
+    fn put(&mut self, id: TypeId, value: AnyValue) -> Option<AnyValue> {
+        let entries = Arc::make_mut(self.0.get_or_insert_default());
+        match entries.iter_mut().find(|(known, _)| *known == id) {
+            Some((_, known)) => Some(std::mem::replace(known, value)),
+            None => {
+                entries.push((id, value));
+                None
+            }
+        }
     }
 
     /// Stores the values of `other`, in place of those of the same types.
@@ -49,37 +59,46 @@ impl Extensions {
             *self = other.clone();
             return;
         }
-        let map = Arc::make_mut(self.0.get_or_insert_default());
-        map.extend(more.iter().map(|(id, value)| (*id, value.clone())));
+        for (id, value) in more.iter() {
+            self.put(*id, value.clone());
+        }
     }
 
     /// Returns the value of type `T`.
     #[must_use]
     pub fn get<T: Send + Sync + 'static>(&self) -> Option<&T> {
-        self.0.as_ref()?.get(&TypeId::of::<T>())?.downcast_ref()
+        // A call has a few of them: to look at each takes less time than to hash one.
+        let id = TypeId::of::<T>();
+        let mut entries = self.0.as_ref()?.iter();
+        let (_, value) = entries.find(|(known, _)| *known == id)?;
+        value.downcast_ref()
     }
 
     /// Removes the value of type `T` and returns it.
     pub fn remove<T: Send + Sync + 'static>(&mut self) -> Option<Arc<T>> {
-        let map = self.0.as_mut()?;
-        // Before the map is copied from the clones that share it.
-        if !map.contains_key(&TypeId::of::<T>()) {
-            return None;
-        }
-        Arc::make_mut(map).remove(&TypeId::of::<T>())?.downcast()
+        let entries = self.0.as_mut()?;
+        // Found before the list is copied from the clones that share it.
+        let id = TypeId::of::<T>();
+        let at = entries.iter().position(|(known, _)| *known == id)?;
+        Arc::make_mut(entries).remove(at).1.downcast()
     }
 
     /// Returns whether the map is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.as_ref().is_none_or(|map| map.is_empty())
+        self.0.as_ref().is_none_or(|entries| entries.is_empty())
     }
 }
 
 impl fmt::Debug for Extensions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set()
-            .entries(self.0.iter().flat_map(|map| map.values()))
+            .entries(
+                self.0
+                    .iter()
+                    .flat_map(|entries| entries.iter())
+                    .map(|(_, value)| value),
+            )
             .finish()
     }
 }

@@ -16,10 +16,10 @@ use super::tool_call_scope::ToolCallScope;
 use super::values::Values;
 use crate::call_kind::CallKind;
 use crate::chance;
-use crate::conversation::{CALLS, CallName, ConversationRecord};
+use crate::conversation::{CallName, ConversationRecord};
 use crate::error::{CallSite, Error, ErrorKind, Interrupt, Resolution, Result};
-use crate::message::{Message, Part, Usage};
-use crate::state::State;
+use crate::message::{Message, MessageId, Part, Usage};
+use crate::state::{CALLS, State};
 use crate::stream::{
     ConsumerWait, EventEmitter, EventKind, EventStream, Listeners, Observed, Observer,
 };
@@ -167,10 +167,18 @@ impl RunContext {
         self.tool_call.as_ref().map(|call| &*call.id)
     }
 
+    /// Returns the id of the message with this tool call, or with the tool call that this call is made in, and
+    /// the place of the call among those there. A stream names the call by
+    /// [both](MessageId::tool_call).
+    #[must_use]
+    pub fn tool_call_message(&self) -> Option<(&MessageId, usize)> {
+        let call = &self.tool_call.as_ref()?.name;
+        Some((&call.message, call.index))
+    }
+
     /// Returns the id that the stream gives to that tool call: the id of its message, `-t` and its place
     /// among the calls there.
-    #[must_use]
-    pub fn tool_call_in_stream(&self) -> Option<Arc<str>> {
+    pub(crate) fn tool_call_in_stream(&self) -> Option<Arc<str>> {
         self.tool_call.as_ref().map(|call| call.name.in_stream())
     }
 
@@ -338,7 +346,8 @@ impl RunContext {
     /// Removes the data about this tool call and about calls made in it.
     pub(crate) fn forget_call(&self) {
         let private = self.private_state();
-        if private.is_empty() {
+        // Usually there is none, and a path takes longer than the question.
+        if !private.has_data_about_calls() {
             return;
         }
         let path = format!("{CALLS}{}", self.call_path());
@@ -353,7 +362,8 @@ impl RunContext {
     /// later call may have the same path as one that is in no transcript.
     pub(crate) fn forget_closed_calls(&self) {
         let private = self.private_state();
-        if self.is_outermost() && !private.is_empty() && !self.record().has_open_calls() {
+        let has_data = private.has_data_about_calls();
+        if has_data && self.is_outermost() && !self.record().has_open_calls() {
             private.remove_all(|key| key.starts_with(CALLS));
         }
     }
@@ -536,11 +546,16 @@ impl RunContext {
         Some(Error::new(ErrorKind::InvalidRequest, message))
     }
 
+    /// Returns whether a guard may hold this tool call. Costs less than its name.
+    pub(crate) fn may_be_held(&self) -> bool {
+        self.private_state().has_data_about_calls()
+    }
+
     /// Returns the names of the guards that hold this tool call.
     fn holding_guards(&self) -> Vec<String> {
         let private = self.private_state();
         // Usually nothing is stored, and every call checks this.
-        if private.is_empty() {
+        if !private.has_data_about_calls() {
             return Vec::new();
         }
         let Some(Value::Array(guards)) = private.get(&self.call_key(HELD)) else {

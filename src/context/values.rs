@@ -1,5 +1,5 @@
 use std::any::type_name;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
@@ -24,7 +24,8 @@ use crate::lock::lock;
 /// assert!(context.values().remove("started"));
 /// ```
 #[derive(Default)]
-pub struct Values(Mutex<Option<HashMap<String, AnyValue>>>);
+// Ordered: a run has few values, and each call looks some of them up; to hash a key takes longer.
+pub struct Values(Mutex<BTreeMap<String, AnyValue>>);
 
 /// The value under a key has another type than requested.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -59,9 +60,7 @@ impl Values {
     /// Stores `value` under `key`, replacing the previous value.
     pub fn set<T: Send + Sync + 'static>(&self, key: impl Into<String>, value: T) {
         let value = AnyValue::new(value);
-        lock(&self.0)
-            .get_or_insert_default()
-            .insert(key.into(), value);
+        lock(&self.0).insert(key.into(), value);
     }
 
     /// Returns the value under `key`, if there is one.
@@ -73,7 +72,7 @@ impl Values {
         &self,
         key: &str,
     ) -> Result<Option<Arc<T>>, ValueTypeError> {
-        let value = lock(&self.0).as_ref().and_then(|map| map.get(key)).cloned();
+        let value = lock(&self.0).get(key).cloned();
         let Some(value) = value else { return Ok(None) };
         let found = value.type_name();
         value
@@ -108,7 +107,7 @@ impl Values {
         T: Clone + Default + Send + Sync + 'static,
     {
         let mut values = lock(&self.0);
-        let entry = values.get_or_insert_default().entry(key.to_owned());
+        let entry = values.entry(key.to_owned());
         let entry = entry.or_insert_with(|| AnyValue::new(T::default()));
         let Some(value) = entry.downcast_ref::<T>() else {
             return Err(ValueTypeError::new::<T>(key, entry.type_name()));
@@ -122,15 +121,13 @@ impl Values {
 
     /// Removes the value under `key`; returns whether there was one.
     pub fn remove(&self, key: &str) -> bool {
-        lock(&self.0)
-            .as_mut()
-            .is_some_and(|map| map.remove(key).is_some())
+        lock(&self.0).remove(key).is_some()
     }
 }
 
 impl fmt::Debug for Values {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let values = lock(&self.0);
-        f.debug_map().entries(values.iter().flatten()).finish()
+        f.debug_map().entries(&*values).finish()
     }
 }

@@ -8,10 +8,8 @@ use super::record::ConversationRecord;
 use super::saved::{Head, Saved};
 use super::slot;
 use crate::message::Messages;
+use crate::state::CALLS;
 use crate::version::Version;
-
-/// The prefix of the keys of private data about tool calls.
-pub(crate) const CALLS: &str = "calls/";
 
 /// Everything needed to [resume](crate::AgentRequest::resume) a conversation, in this process or
 /// another, except the session's state, which is stored separately.

@@ -60,7 +60,6 @@ mod transcript;
 mod unique;
 
 pub(crate) use self::call_name::CallName;
-pub(crate) use self::checkpoint::CALLS;
 pub use self::checkpoint::{Checkpoint, CheckpointHead};
 pub use self::interrupt::{Answerer, Expiry, Interrupt, Resolution, ResolutionOutcome};
 pub(crate) use self::ordered_messages::OrderedMessages;

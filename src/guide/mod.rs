@@ -1,4 +1,4 @@
-//! Guides: conversations, trust, who the user is, limits per user, middleware, tower's layers, and migration from other frameworks.
+//! Guides: conversations, trust, content that gives orders, who the user is, limits per user, middleware, tower's layers, and migration from other frameworks.
 
 #[doc = include_str!("migration.md")]
 #[doc = include_str!("migration/potato.md")]
@@ -19,6 +19,9 @@ pub mod tower_layers {}
 
 #[doc = include_str!("guards.md")]
 pub mod guards {}
+
+#[doc = include_str!("flow.md")]
+pub mod flow {}
 
 #[doc = include_str!("trust.md")]
 pub mod trust {}

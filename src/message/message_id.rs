@@ -31,6 +31,52 @@ pub struct MessageId {
     minted: Option<Minted>,
 }
 
+/// The place of a message in its conversation, as the [id](MessageId::place) says that a run has given it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MessagePlace<'a> {
+    /// The conversation: the beginning of the ids that its runs give.
+    pub conversation: &'a str,
+    /// The number of the message there, or of the message with the call that has brought it.
+    pub number: u32,
+    /// The place of that call among the calls of its message, if a call has brought this message.
+    pub call: Option<usize>,
+}
+
+impl<'a> MessagePlace<'a> {
+    /// Reads the text of an id.
+    fn read(id: &'a str) -> Option<Self> {
+        let brought = id.rsplit_once("-result").and_then(|(call, number)| {
+            let (message, call) = call.rsplit_once("-t")?;
+            let is_number = number.bytes().all(|byte| byte.is_ascii_digit());
+            Some((message, call.parse().ok()?)).filter(|_| is_number)
+        });
+        let (message, call) = match brought {
+            Some((message, call)) => (message, Some(call)),
+            None => (id, None),
+        };
+        let (conversation, suffix) = message.rsplit_once("-m")?;
+        let (number, mut left) = leading_number(suffix)?;
+        if let Some(attempt) = left.strip_prefix('.') {
+            left = leading_number(attempt)?.1;
+        }
+        while let Some(revision) = left.strip_prefix('r') {
+            left = leading_number(revision)?.1;
+        }
+        left.is_empty().then_some(Self {
+            conversation,
+            number,
+            call,
+        })
+    }
+}
+
+/// Returns the number that a text begins with, and the text after it.
+fn leading_number(text: &str) -> Option<(u32, &str)> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    Some((text[..digits].parse().ok()?, &text[digits..]))
+}
+
 /// The part of a minted id that differs between the messages of a conversation.
 ///
 /// Each message has one, so it is packed: a number that does not fit here makes the whole id a text.
@@ -146,6 +192,30 @@ impl MessageId {
             Some(minted) => Self::packed(&self.text, minted),
             None => format!("{self}r1").into(),
         }
+    }
+
+    /// Returns the place of the message in its conversation, also if the id was read from JSON. All attempts at a
+    /// message, and revisions of it, have the same one. `None` if an application has chosen the id, or for a
+    /// message that a run has made of another, such as the task of a team.
+    ///
+    /// ```
+    /// use tower_agent::message::MessageId;
+    ///
+    /// let id = MessageId::from("run-m3-t1-result");
+    /// let place = id.place().unwrap();
+    /// assert_eq!((place.conversation, place.number, place.call), ("run", 3, Some(1)));
+    /// assert!(MessageId::from("page-1").place().is_none());
+    /// ```
+    #[must_use]
+    pub fn place(&self) -> Option<MessagePlace<'_>> {
+        let Some(minted) = self.minted else {
+            return MessagePlace::read(&self.text);
+        };
+        Some(MessagePlace {
+            conversation: &self.text,
+            number: minted.number(),
+            call: minted.result_of.map(|call| usize::from(call.get()) - 1),
+        })
     }
 
     /// Returns the number of a minted id, also if it was read from JSON. All attempts at a message
@@ -312,6 +382,39 @@ impl<'de> Deserialize<'de> for MessageId {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_place_of_a_message_is_the_same_read_from_json() {
+        let conversation = Arc::from("a-m1/b");
+        let message = MessageId::minted(&conversation, 3);
+        for (id, call) in [
+            (message.clone(), None),
+            (message.attempt(2), None),
+            (message.attempt(2).revised().revised(), None),
+            (message.answer(1, 0), Some(1)),
+            (message.attempt(300).answer(0, 4), Some(0)),
+        ] {
+            let expected = MessagePlace {
+                conversation: "a-m1/b",
+                number: 3,
+                call,
+            };
+            assert_eq!(id.place(), Some(expected), "{id}");
+            let read = MessageId::from(id.to_string());
+            assert_eq!(read.place(), Some(expected), "{id}");
+        }
+        for other in [
+            message.repair(),
+            message.task(1, 0),
+            "mine".into(),
+            "my-m3x".into(),
+            "a-m3-t1".into(),
+            "a-m3-t1-resultx".into(),
+            "a-m99999999999".into(),
+        ] {
+            assert_eq!(other.place(), None, "{other}");
+        }
+    }
 
     #[test]
     fn an_id_that_does_not_fit_is_the_same_text_as_one_that_does() {

@@ -156,6 +156,33 @@ impl Messages {
         }
     }
 
+    /// Returns whether this list begins with clones of these messages. Equal messages that are no clones are
+    /// others: to compare them would take a pass over every byte.
+    ///
+    /// ```
+    /// use tower_agent::Message;
+    /// use tower_agent::message::Messages;
+    ///
+    /// let earlier = [Message::user("Hello")];
+    /// let mut later = Messages::from(earlier.clone());
+    /// later.push(Message::assistant("Hi"));
+    /// assert!(later.begins_with_clones_of(&earlier));
+    /// assert!(!later.begins_with_clones_of(&[Message::user("Hello")]));
+    /// ```
+    #[must_use]
+    pub fn begins_with_clones_of(&self, messages: &[Message]) -> bool {
+        let mut left = messages;
+        for chunk in self.chunks() {
+            let here = left.len().min(chunk.len());
+            let mut pairs = left[..here].iter().zip(chunk);
+            if !pairs.all(|(one, other)| one.is_clone_of(other)) {
+                return false;
+            }
+            left = &left[here..];
+        }
+        left.is_empty()
+    }
+
     /// Returns the messages in slices, oldest first.
     pub(crate) fn chunks(&self) -> impl Iterator<Item = &[Message]> {
         self.full()

@@ -117,6 +117,16 @@ impl ModelRequest {
         }
     }
 
+    /// Returns the id that the response will have in the transcript, unless it has one of its own. `None`
+    /// outside a run.
+    ///
+    /// In a stream, the id of a later attempt ends in its number: the [place](MessageId::place) of both is the
+    /// same.
+    #[must_use]
+    pub fn response_id(&self) -> Option<&MessageId> {
+        self.response_id.as_ref()
+    }
+
     pub(crate) fn set_answered_by_tool(&mut self, by_tool: bool) {
         self.answered_by_tool = by_tool;
     }

@@ -51,7 +51,10 @@ pub(crate) fn read<M: ClientMessage>(
                     Refusal::new(RefusalKind::Invalid, InputPart::Call(index), why)
                 })?;
                 let parts = parts(message, index, urls)?;
-                Entry::new(id, Speaker::Tool, note(call, parts, is_failed))
+                let note_id = note_id(message.id(), &taken);
+                taken.insert(note_id.clone());
+                let note = note(call, parts, is_failed).with_id(note_id);
+                Entry::new(id, Speaker::Tool, note)
             }
             ClientRole::Outside => continue,
         };
@@ -61,6 +64,19 @@ pub(crate) fn read<M: ClientMessage>(
         thread.push(entry);
     }
     Ok(())
+}
+
+/// Returns an id for a note that says what it is: something that a call has brought, of a message that nobody knows.
+/// Without it, a guard that goes by who has written a message would take it for the user's own words.
+fn note_id(of: &str, taken: &HashSet<MessageId>) -> MessageId {
+    let mut number = 0_u32;
+    loop {
+        let id = MessageId::from(format!("{of}-note-t{number}-result"));
+        if !taken.contains(&id) {
+            return id;
+        }
+        number += 1;
+    }
 }
 
 fn note(call: &ClientCall<'_>, parts: Vec<Part>, is_failed: bool) -> Message {

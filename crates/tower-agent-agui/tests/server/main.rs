@@ -16,6 +16,7 @@ mod approver;
 mod client;
 mod devices;
 mod events;
+mod flow;
 mod inbox;
 mod layers;
 mod limits;

@@ -5,6 +5,7 @@ mod conformance;
 mod database;
 mod disk;
 mod faults;
+mod flow;
 mod growth;
 mod inbox;
 mod journal;

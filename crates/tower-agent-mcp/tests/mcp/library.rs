@@ -18,13 +18,13 @@ use crate::tracing_log::TracingLog;
 
 /// A server with something of everything.
 #[derive(Clone, Default)]
-struct Library {
+pub(crate) struct Library {
     /// The level that the client has asked for.
     level: Arc<Mutex<Option<LoggingLevel>>>,
 }
 
 impl Library {
-    fn client(&self) -> McpClientBuilder {
+    pub(crate) fn client(&self) -> McpClientBuilder {
         let library = self.clone();
         McpClient::stream(move || {
             let (ours, theirs) = tokio::io::duplex(1 << 16);

@@ -6,6 +6,7 @@ mod calls;
 mod conformance;
 mod connections;
 mod everything;
+mod flow;
 mod http;
 mod installed;
 mod library;

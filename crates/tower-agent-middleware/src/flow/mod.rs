@@ -78,6 +78,11 @@
 //! text. The guard puts the value there once, with its label, before the rules, other callbacks and the
 //! tool. The transcript keeps the reference.
 //!
+//! If any result may be hidden, the schemas that the model reads of its tools allow a reference for each argument
+//! and each part of one, from the first call on, so that a provider that keeps the model to them allows it and
+//! what it has cached stays valid. They are about 30 tokens longer for each. The schemas of the tools themselves
+//! stay as they are: the tool, other callbacks and an error see the value.
+//!
 //! With [`Flow::tools`] the model can look at a hidden result, which taints what it does afterwards, or
 //! [ask](Flow::reader) a model without tools and history about it.
 //!
@@ -126,19 +131,30 @@
 //! no label is not trusted.
 
 mod book;
+mod checked;
 mod checking;
 mod declaration;
 mod hide;
+mod history;
+mod inside;
 mod label;
 mod meta;
+mod model;
 mod place;
 mod pointer;
 mod question;
 mod reading;
 mod resolve;
+mod result;
 mod rules;
+mod run;
 mod settings;
+mod steps;
+mod sum;
+mod trusted_turns;
+mod turn;
 mod vouch;
+mod widen;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -151,9 +167,9 @@ use tower_agent::{Agent, Tool};
 
 pub use self::declaration::ToolFlow;
 pub use self::hide::Hide;
+pub use self::history::label_history;
 pub use self::label::{Integrity, Label, Readers};
 pub use self::question::FlowAnswer;
-pub use self::reading::label_history;
 pub use self::rules::Rule;
 pub use self::settings::OnViolation;
 pub use self::vouch::label_message;
@@ -161,7 +177,7 @@ pub(crate) use self::vouch::{is_guarded, note_shortened};
 
 use self::book::Book;
 use self::checking::Checking;
-use self::reading::{InnermostReading, OutermostReading};
+use self::model::{InnermostReading, OutermostReading};
 use self::settings::FlowSettings;
 
 /// Decides by where data comes from which tool calls a model may make. See the [module](self).
@@ -230,7 +246,8 @@ impl Flow {
     /// of the model. Defaults to [`Label::unknown`], since a callback may add a document that it has
     /// found. Set [`Label::trusted`] if your callbacks add the program's own words alone.
     ///
-    /// The guards of this crate say themselves what they add.
+    /// The guards of this crate say themselves what they add. The context that a page sends over AG-UI is added by
+    /// a callback as well: an agent behind AG-UI that trusts its callbacks trusts what the page says there.
     pub fn callbacks(mut self, label: Label) -> Self {
         self.settings().callbacks = label;
         self
@@ -292,7 +309,7 @@ impl Default for Flow {
 impl From<Flow> for Bundle {
     fn from(Flow(settings): Flow) -> Self {
         Self::new()
-            .outermost_model(OutermostReading(settings.clone()))
+            .outermost_model(OutermostReading::new(settings.clone()))
             .innermost_model(InnermostReading(settings.clone()))
             .outermost_tool(Checking(settings))
     }

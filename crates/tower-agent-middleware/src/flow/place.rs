@@ -1,18 +1,88 @@
 //! Where a message stands in its conversation, by its id.
 
-/// A message in its conversation, as labels know it: the same for all attempts at a response and for a
-/// response whose text a callback has changed.
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+use tower_agent::message::{MessageId, MessagePlace};
+
+/// A message as labels know it: the same for all attempts at a response and for a response whose text a
+/// callback has changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum TurnId<'a> {
+    /// A run has given it its id.
+    OfRun {
+        conversation: Cow<'a, str>,
+        number: u32,
+    },
+    /// An application has chosen its id.
+    Other(Arc<str>),
+}
+
+impl<'a> TurnId<'a> {
+    /// Reads the id of a message of the model.
+    pub(super) fn of(id: &'a MessageId) -> Self {
+        match id.place() {
+            Some(place) => place.into(),
+            None => Self::Other(id.to_shared()),
+        }
+    }
+
+    /// Returns the number in the conversation, if a run has given it.
+    pub(super) fn number(&self) -> Option<u32> {
+        match self {
+            Self::OfRun { number, .. } => Some(*number),
+            Self::Other(_) => None,
+        }
+    }
+
+    fn into_owned(self) -> TurnId<'static> {
+        match self {
+            Self::OfRun {
+                conversation,
+                number,
+            } => TurnId::OfRun {
+                conversation: conversation.into_owned().into(),
+                number,
+            },
+            Self::Other(id) => TurnId::Other(id),
+        }
+    }
+}
+
+impl<'a> From<MessagePlace<'a>> for TurnId<'a> {
+    fn from(place: MessagePlace<'a>) -> Self {
+        Self::OfRun {
+            conversation: place.conversation.into(),
+            number: place.number,
+        }
+    }
+}
+
+impl fmt::Display for TurnId<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OfRun {
+                conversation,
+                number,
+            } => write!(f, "{conversation}-m{number}"),
+            Self::Other(id) => f.write_str(id),
+        }
+    }
+}
+
+/// The place of a message in its conversation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Place<'a> {
     /// A message of its own.
-    Message(&'a str),
+    Message(TurnId<'a>),
     /// A message that the run has made of this one: it asks for a repair of an answer, or is a task of a
     /// team.
-    Quote(&'a str),
+    Quote(TurnId<'a>),
     /// One of the messages that a tool call has brought.
     Brought {
         /// The message with the call.
-        by: &'a str,
+        by: TurnId<'a>,
         /// The place of the call there.
         call: usize,
     },
@@ -20,81 +90,61 @@ pub(super) enum Place<'a> {
 
 impl<'a> Place<'a> {
     /// Reads the id of a message.
-    pub(super) fn of(id: &'a str) -> Self {
-        if let Some((call, number)) = split_at_last(id, "-result")
-            && number.bytes().all(|byte| byte.is_ascii_digit())
-            && let Some((by, call)) = of_call(call)
-        {
-            return Self::Brought { by, call };
+    pub(super) fn of(id: &'a MessageId) -> Self {
+        match id.place() {
+            Some(place) => match place.call {
+                Some(call) => Self::Brought {
+                    by: place.into(),
+                    call,
+                },
+                None => Self::Message(place.into()),
+            },
+            None => Self::of_other(id.to_shared()),
         }
-        match quoted(id).map(Self::of) {
-            Some(Self::Message(quoted)) => Self::Quote(quoted),
-            Some(other) => other,
-            None => Self::Message(original(id)),
+    }
+
+    /// Reads an id that no run has given as it is.
+    fn of_other(id: Arc<str>) -> Self {
+        if let Some((by, call)) = brought(&id) {
+            return Self::Brought {
+                by: TurnId::Other(by.into()),
+                call,
+            };
+        }
+        let quoted = quoted(&id).map(MessageId::from);
+        match quoted.as_ref().map(Place::of) {
+            Some(Place::Message(quoted) | Place::Quote(quoted)) => Self::Quote(quoted.into_owned()),
+            Some(Place::Brought { by, call }) => Self::Brought {
+                by: by.into_owned(),
+                call,
+            },
+            None => Self::Message(TurnId::Other(id)),
         }
     }
 }
 
-/// Splits an id at its last part, if this is how the part begins. Nothing that is looked for in an id has
-/// another `-` after it, and a search for a whole text takes several times as long.
-fn split_at_last<'a>(id: &'a str, mark: &str) -> Option<(&'a str, &'a str)> {
-    let at = id.bytes().rposition(|byte| byte == b'-')?;
-    Some((&id[..at], id[at..].strip_prefix(mark)?))
+/// Returns the message, and the place of the call there, that has brought the message with this id.
+fn brought(id: &str) -> Option<(&str, usize)> {
+    let (call, number) = id.rsplit_once("-result")?;
+    let (message, call) = call.rsplit_once("-t")?;
+    is_number_or_empty(number).then_some(())?;
+    Some((message, call.parse().ok()?))
 }
 
 /// Returns the id of the message that the message with this id was made of.
 fn quoted(id: &str) -> Option<&str> {
     id.strip_suffix("-repair").or_else(|| {
-        let (quoted, number) = split_at_last(id, "-task")?;
-        let is_number =
-            |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let (quoted, number) = id.rsplit_once("-task")?;
         let (team, task) = number.split_once('.')?;
-        (is_number(team) && is_number(task)).then_some(quoted)
+        let are_numbers = [team, task]
+            .into_iter()
+            .all(|text| !text.is_empty() && is_number_or_empty(text));
+        are_numbers.then_some(quoted)
     })
 }
 
-/// Returns the message and the place of the call that has this id in a stream.
-pub(super) fn of_call(id: &str) -> Option<(&str, usize)> {
-    let (message, call) = split_at_last(id, "-t")?;
-    Some((original(message), call.parse().ok()?))
-}
-
-/// Returns the id without the number of the attempt and of the revision.
-fn original(id: &str) -> &str {
-    let Some((_, suffix)) = split_at_last(id, "-m") else {
-        return id;
-    };
-    let digits = leading_digits(suffix);
-    let mut left = &suffix[digits..];
-    if digits == 0 {
-        return id;
-    }
-    if let Some(attempt) = left.strip_prefix('.') {
-        match leading_digits(attempt) {
-            0 => return id,
-            digits => left = &attempt[digits..],
-        }
-    }
-    while let Some(revision) = left.strip_prefix('r') {
-        match leading_digits(revision) {
-            0 => return id,
-            digits => left = &revision[digits..],
-        }
-    }
-    if left.is_empty() {
-        &id[..id.len() - suffix.len() + digits]
-    } else {
-        id
-    }
-}
-
-fn leading_digits(text: &str) -> usize {
-    text.bytes().take_while(u8::is_ascii_digit).count()
-}
-
-/// Returns the number of a message in its conversation, if the run has given it its id.
-pub(super) fn number(message: &str) -> Option<u64> {
-    split_at_last(message, "-m")?.1.parse().ok()
+fn is_number_or_empty(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 #[cfg(test)]
@@ -103,28 +153,37 @@ mod tests {
 
     #[test]
     fn an_id_says_which_message_or_call_it_belongs_to() {
-        let message = Place::Message;
+        fn of_run(number: u32) -> TurnId<'static> {
+            TurnId::OfRun {
+                conversation: "run".into(),
+                number,
+            }
+        }
+        fn other(id: &str) -> TurnId<'static> {
+            TurnId::Other(id.into())
+        }
         let brought = |by, call| Place::Brought { by, call };
         for (id, place) in [
-            ("run-m3", message("run-m3")),
-            ("run-m3.2", message("run-m3")),
-            ("run-m3r1", message("run-m3")),
-            ("run-m3.2r1r1", message("run-m3")),
-            ("run-m3.2-t1-result", brought("run-m3", 1)),
-            ("run-m3-t1-result4", brought("run-m3", 1)),
-            ("run-m3.2-repair", Place::Quote("run-m3")),
-            ("run-m3-task12.0", Place::Quote("run-m3")),
-            ("run-m3-t1-result-task7.12", brought("run-m3", 1)),
-            ("my-task", message("my-task")),
-            ("mine", message("mine")),
-            ("my-m3x", message("my-m3x")),
-            ("a-t1-result", brought("a", 1)),
-            ("a-result", message("a-result")),
-            ("a-t1-resultx", message("a-t1-resultx")),
+            ("run-m3", Place::Message(of_run(3))),
+            ("run-m3.2", Place::Message(of_run(3))),
+            ("run-m3r1", Place::Message(of_run(3))),
+            ("run-m3.2r1r1", Place::Message(of_run(3))),
+            ("run-m3.2-t1-result", brought(of_run(3), 1)),
+            ("run-m3-t1-result4", brought(of_run(3), 1)),
+            ("run-m3.2-repair", Place::Quote(of_run(3))),
+            ("run-m3-task12.0", Place::Quote(of_run(3))),
+            ("run-m3-t1-result-task7.12", brought(of_run(3), 1)),
+            ("my-task", Place::Message(other("my-task"))),
+            ("mine", Place::Message(other("mine"))),
+            ("my-m3x", Place::Message(other("my-m3x"))),
+            ("a-t1-result", brought(other("a"), 1)),
+            ("a-repair", Place::Quote(other("a"))),
+            ("a-result", Place::Message(other("a-result"))),
+            ("a-t1-resultx", Place::Message(other("a-t1-resultx"))),
         ] {
-            assert_eq!(Place::of(id), place, "{id}");
+            assert_eq!(Place::of(&id.into()), place, "{id}");
         }
-        assert_eq!(of_call("run-m3.2-t1"), Some(("run-m3", 1)));
-        assert_eq!(number("run-m3"), Some(3));
+        assert_eq!(of_run(3).to_string(), "run-m3");
+        assert_eq!(of_run(3).number(), Some(3));
     }
 }

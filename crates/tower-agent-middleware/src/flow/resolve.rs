@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::book::{Book, existed_before};
 use super::label::Label;
+use super::place::TurnId;
 use super::pointer::steps;
 
 /// The value of a reference, where it was put into the arguments.
@@ -13,8 +14,8 @@ pub(super) struct Substitution {
     pub(super) path: Vec<String>,
     /// The variable.
     pub(super) name: String,
-    /// The tool that returned the value.
-    pub(super) tool: String,
+    /// The tools whose results the value is made of.
+    pub(super) from: Vec<String>,
     pub(super) value: Value,
     pub(super) label: Label,
 }
@@ -34,12 +35,12 @@ impl UnknownReference {
 pub(super) struct Resolver<'a> {
     book: &'a Book<'a>,
     /// The message with the call.
-    message: &'a str,
+    message: TurnId<'a>,
     pub(super) substitutions: Vec<Substitution>,
 }
 
 impl<'a> Resolver<'a> {
-    pub(super) fn new(book: &'a Book<'a>, message: &'a str) -> Self {
+    pub(super) fn new(book: &'a Book<'a>, message: TurnId<'a>) -> Self {
         Self {
             book,
             message,
@@ -115,14 +116,14 @@ impl<'a> Resolver<'a> {
     fn look_up(&mut self, reference: &str, path: &[String]) -> Result<Value, UnknownReference> {
         let (name, inside) = reference.split_once('#').unwrap_or((reference, ""));
         let variable = self.book.variable(name).ok_or(UnknownReference)?;
-        if !existed_before(&variable, self.message) {
+        if !existed_before(&variable, &self.message) {
             return Err(UnknownReference);
         }
         let value = variable.value.pointer(inside).ok_or(UnknownReference)?;
         self.substitutions.push(Substitution {
             path: path.to_vec(),
             name: reference.to_owned(),
-            tool: variable.tool.clone(),
+            from: variable.from.clone(),
             value: value.clone(),
             label: variable.label_at(&steps(inside)),
         });

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tower_agent::Agent;
 use tower_agent::error::Answerer;
-use tower_agent::tool::ToolDeclaration;
+use tower_agent::tool::{ToolDeclaration, ToolRequest};
 
 use super::declaration::ToolFlow;
 use super::hide::Hide;
@@ -41,14 +41,18 @@ pub(super) struct FlowSettings {
 }
 
 impl FlowSettings {
-    pub(super) fn flow_of<'a>(
-        &'a self,
-        name: &str,
-        tool: Option<&ToolDeclaration>,
-    ) -> Cow<'a, ToolFlow> {
-        match self.tools.get(name) {
+    /// Returns whether the result of some tool may be hidden.
+    pub(super) fn may_hide(&self) -> bool {
+        self.hide != Hide::Nothing || self.tools.values().any(|tool| tool.hides() == Some(true))
+    }
+
+    /// Returns what the called tool is for the flow of data.
+    pub(super) fn flow_of_call(&self, request: &ToolRequest) -> Cow<'_, ToolFlow> {
+        match self.tools.get(request.name()) {
             Some(flow) => Cow::Borrowed(flow),
-            None => Cow::Owned(ToolFlow::by_default(tool)),
+            None => Cow::Owned(ToolFlow::by_default(
+                request.declaration().map(|tool| &**tool),
+            )),
         }
     }
 

@@ -4,6 +4,7 @@ use tower_agent::message::Message;
 use tower_agent::model::ModelRequest;
 
 use super::label::Label;
+use super::reading::Reading;
 
 /// Messages that callbacks have added or changed, in order: an extension of a request that the guard is
 /// around.
@@ -71,7 +72,7 @@ pub(crate) fn note_shortened<'a>(
 
 /// Returns whether a guard reads the labels of this request.
 pub(crate) fn is_guarded(request: &ModelRequest) -> bool {
-    request.extensions().get::<Vouched>().is_some()
+    request.extensions().get::<Reading>().is_some()
 }
 
 fn vouch(request: &mut ModelRequest, messages: impl IntoIterator<Item = (Message, Voucher)>) {

@@ -5,6 +5,7 @@ mod attempts;
 mod content;
 mod drops;
 mod endings;
+mod flow;
 mod metrics;
 mod mlflow;
 mod phoenix;

@@ -12,13 +12,13 @@
 //! | a transfer to an agent without the guard | `agents::a_transfer_that_is_not_declared_is_consequential` |
 //! | an agent that launders | `agents::an_agents_answer_has_the_label_of_what_it_has_read` |
 //! | an agent that is called twice | `an_agent_that_is_called_again_is_no_cleaner` |
-//! | what a server says of its tools | `ways_in::each_way_into_the_context_taints_it`, `a_server_that_changes_its_tools` |
+//! | what a server says: descriptions, results, errors, resources, prompts, questions to the user, a list that changes | `ways_in::each_way_into_the_context_taints_it`, `a_server_that_changes_its_tools`; of a real server the tests of `tower-agent-mcp` |
 //! | guessed variables, those of others | `variables::a_reference_without_a_value_is_refused_in_constant_words`, `agents::a_variable_of_an_agent_is_none_of_another`, `composed::runs_of_two_users_do_not_mix` |
 //! | a variable's name in hidden text | `variables::the_name_of_a_variable_in_a_hidden_text_is_text` |
 //! | a variable inside a text | `variables::a_hidden_value_decides_nothing` |
 //! | a trusted tool that repeats its argument | `variables::the_model_reads_a_name_and_passes_it_on` |
 //! | an error of a tool, or of a schema, that quotes a value | `variables::errors_quote_no_hidden_value` |
-//! | a hidden value in an event, in what is printed of a run | `variables::a_hidden_value_is_in_no_event_and_comes_back_in_another_process`, `a_hidden_value_is_not_printed` |
+//! | a hidden value in an event, in what is printed of a run | `variables::a_hidden_value_is_in_no_event_and_comes_back_in_another_process`, `a_hidden_value_is_not_printed`; what a page is sent in the tests of `tower-agent-agui`, what a client of a server in those of `tower-agent-mcp`, spans and logs in those of `tower-agent-otel` |
 //! | a variable of a call that was tried again | `composed::a_retried_tool_hides_the_result_of_its_last_attempt` |
 //! | a full store | `variables::without_room_a_result_cannot_be_used` |
 //! | a reader that obeys | `reader::a_reader_that_obeys_the_content_gives_no_answer` |
@@ -28,7 +28,7 @@
 //! | another process between read and call | `another_process_knows_what_was_read` |
 //! | an old checkpoint with a new answer | `an_answer_to_another_checkpoint_is_none` |
 //! | a history that was cut or summarised | `ways_in::each_way_into_the_context_taints_it`, `ways_in::a_history_that_was_cut_keeps_the_label_of_what_is_left` |
-//! | a client that claims a label | `a_client_cannot_claim_a_label` |
+//! | a client that claims a label | `a_client_cannot_claim_a_label`; a page in the tests of `tower-agent-agui` |
 //! | a replay that asks again, or with other labels | `replay::a_run_that_is_made_again_has_the_same_labels`, `replay::a_question_that_was_answered_is_not_asked_again` |
 //! | a cache | `a_cached_answer_has_the_label_of_what_it_answers` |
 //! | edits at an approval | `composed::an_approver_sees_the_values_of_references_and_may_change_them` |
@@ -37,7 +37,7 @@
 //! | a placeholder of a redacted text | `composed::a_redacted_text_is_restored_after_the_rules_and_stays_untrusted` |
 //! | a memory that launders | `a_memory_does_not_launder` |
 //! | content that writes the question | `content_does_not_write_the_question` |
-//! | many questions | `rejected_calls_are_new_questions_and_hidden_results_need_none` |
+//! | many questions | `rejected_calls_are_new_questions_and_hidden_results_need_none`, `of_many_questions_each_is_about_one_call` |
 //! | an answer for another call | `questions::an_answer_covers_one_call_in_another_process` |
 
 use std::sync::{Arc, Mutex};
@@ -429,4 +429,41 @@ async fn rejected_calls_are_new_questions_and_hidden_results_need_none() {
         .unwrap();
     assert!(ended.interrupts().is_empty());
     assert_eq!(log.take().len(), 2);
+}
+
+#[tokio::test]
+async fn of_many_questions_each_is_about_one_call() {
+    let log = Log::default();
+    let asking = || flow().on_violation(OnViolation::Ask);
+    let pay = |number: usize| json!({ "to": "mallory", "amount": number });
+    let storm = (1..20).fold(Turn::tool("pay", pay(0)), |turn, number| {
+        turn.and_tool("pay", pay(number))
+    });
+    let model = ScriptedModel::new([read_mail(), storm]);
+    let paused = guarded(&model, &log, asking()).run("?").await.unwrap();
+    assert_eq!(paused.interrupts().len(), 20);
+    // One yes among them, and one that says yes to all.
+    let seventh = "agent/m2.7 flow";
+    let answers = [
+        Resolution::resolved(seventh, FlowAnswer::Approve),
+        Resolution::resolved("agent/m2 flow", FlowAnswer::Approve),
+        Resolution::resolved("flow", FlowAnswer::Approve),
+    ];
+    let request = AgentRequest::resume(saved(&paused)).with_resolutions(answers);
+    let model = ScriptedModel::new([]);
+    let left = guarded(&model, &log, asking()).run(request).await.unwrap();
+    assert_eq!(log.take(), ["pay mallory 7"]);
+    let questions = ids(&left);
+    assert_eq!(questions.len(), 19);
+    assert!(!questions.contains(&seventh.to_owned()));
+    // All are rejected, and the model may say so.
+    let no = questions.iter().map(|id| {
+        let reason = Some("no".to_owned());
+        Resolution::resolved(id, FlowAnswer::Reject { reason })
+    });
+    let request = AgentRequest::resume(saved(&left)).with_resolutions(no);
+    let model = ScriptedModel::new([done()]);
+    let ended = guarded(&model, &log, asking()).run(request).await.unwrap();
+    assert!(ended.interrupts().is_empty());
+    assert_eq!(log.take(), [""; 0]);
 }

@@ -368,3 +368,98 @@ async fn a_question_is_asked_once_in_a_retry_and_answered_once() {
         .unwrap();
     assert_eq!(log.take(), ["wire", "wire"]);
 }
+
+#[tokio::test]
+async fn guardrails_see_no_hidden_value_and_stop_what_the_guard_allows() {
+    use tower_agent::ModelRequest;
+    use tower_agent_middleware::guardrail::{Guardrail, OnTrip, Verdict};
+
+    // Trips on what the request says, and is asked about each.
+    let asked: std::sync::Arc<std::sync::Mutex<Vec<String>>> = std::sync::Arc::default();
+    let notes = asked.clone();
+    let check = move |request: &ModelRequest| {
+        let words = read(std::slice::from_ref(request));
+        notes.lock().unwrap().push(words.clone());
+        if words.contains("Stop.") {
+            Verdict::trip("it is told to")
+        } else {
+            Verdict::Pass
+        }
+    };
+    let each = |check: std::sync::Arc<dyn Fn(&ModelRequest) -> Verdict + Send + Sync>| {
+        let [before, beside, after] = [check.clone(), check.clone(), check];
+        [
+            Guardrail::before(move |request| std::future::ready(before(&request))),
+            Guardrail::beside(move |request| std::future::ready(beside(&request))),
+            Guardrail::after(move |request, _| std::future::ready(after(&request))),
+        ]
+    };
+    for (at, guardrail) in each(std::sync::Arc::new(check)).into_iter().enumerate() {
+        let log = Log::default();
+        let agent = |model: &ScriptedModel| {
+            let guardrail = guardrail.clone();
+            assistant(model, &log)
+                .model_layer(guardrail.with_on_trip(OnTrip::answer("I stop.")))
+                .global_callbacks(hiding())
+                .build()
+                .unwrap()
+        };
+        // As without it: the model passes on what it has not read, and pays for the user.
+        let model = ScriptedModel::new([
+            Turn::tool("read_mail", json!({})),
+            Turn::tool("echo", json!({ "it": reference("@m1.0#/1/body") })),
+            Turn::tool("pay", json!({ "to": "bob", "amount": 5 })),
+            done(),
+        ]);
+        let first = agent(&model).run("?").await.unwrap();
+        assert_eq!(log.take(), ["echo {\"it\":\"Hello\"}", "pay bob 5"], "{at}");
+        assert!(!asked.lock().unwrap().concat().contains("SECRET"), "{at}");
+
+        // An answer in place of the model ends the turn; no call that the model made beside it is made.
+        let model = ScriptedModel::new([Turn::tool("pay", pay_mallory())]);
+        let request = AgentRequest::resume(saved(&first)).with_message("Stop.");
+        let stopped = agent(&model).run(request).await.unwrap();
+        assert_eq!(stopped.text(), "I stop.", "{at}");
+        assert_eq!(log.take(), [""; 0], "{at}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_in_place_of_the_model_is_nobodys_word() {
+    use tower_agent_middleware::guardrail::{Guardrail, OnTrip, Verdict};
+
+    for (flow, pays) in [
+        (flow(), false),
+        (
+            flow().callbacks(tower_agent_middleware::flow::Label::trusted()),
+            true,
+        ),
+    ] {
+        let log = Log::default();
+        // Trips at its first call.
+        let calls = std::sync::atomic::AtomicUsize::new(0);
+        let guardrail = Guardrail::before(move |_| {
+            std::future::ready(
+                match calls.fetch_add(1, std::sync::atomic::Ordering::Relaxed) {
+                    0 => Verdict::trip("it is the first"),
+                    _ => Verdict::Pass,
+                },
+            )
+        });
+        let model = ScriptedModel::new([
+            Turn::tool("pay", json!({ "to": "bob", "amount": 5 })),
+            done(),
+        ]);
+        let agent = assistant(&model, &log)
+            .model_layer(guardrail.with_on_trip(OnTrip::answer("I stop.")))
+            .global_callbacks(flow)
+            .build()
+            .unwrap();
+        let stopped = agent.run("?").await.unwrap();
+        assert_eq!(stopped.text(), "I stop.");
+        let request = AgentRequest::resume(saved(&stopped)).with_message("And now?");
+        agent.run(request).await.unwrap();
+        let expected: &[&str] = if pays { &["pay bob 5"] } else { &[] };
+        assert_eq!(log.take(), expected);
+    }
+}

@@ -431,7 +431,7 @@ async fn no_program_acts_on_untrusted_content_or_sends_what_is_private() {
     let programs = if std::env::var_os("EVERY_CASE").is_some() {
         100_000
     } else {
-        100
+        400
     };
     println!("PROPTEST_RNG_SEED={first}");
     let mut made: BTreeMap<&str, usize> = BTreeMap::new();
@@ -450,7 +450,7 @@ async fn no_program_acts_on_untrusted_content_or_sends_what_is_private() {
         }
     }
     println!("{programs} programs: {made:?}");
-    // The guard lets through what may be done: 20 to 40 of each in 100 programs, and in some hundreds less.
-    let least = usize::try_from(programs / 20).unwrap();
+    // The guard lets through what may be done: about 28 of each in 100 programs.
+    let least = usize::try_from(programs * 15 / 100).unwrap();
     assert!(made["act"] > least && made["send"] > least, "{made:?}");
 }

@@ -311,3 +311,95 @@ async fn the_name_of_a_variable_in_a_hidden_text_is_text() {
         ["echo {\"it\":\"see {{@m1.0}}\",\"that\":\"{{@m1.0}}\"}"]
     );
 }
+
+#[tokio::test]
+async fn the_schemas_that_the_model_reads_allow_references_while_results_may_be_hidden() {
+    let log = Log::default();
+    let hidden_by_tool = flow().tool("today", ToolFlow::source().hidden());
+    for (flow, is_widened) in [(flow(), false), (hiding(), true), (hidden_by_tool, true)] {
+        let model = ScriptedModel::new([
+            Turn::tool("read_mail", json!({})),
+            Turn::tool("today", json!({})),
+            Turn::from_text("Done."),
+        ]);
+        let agent = assistant(&model, &log)
+            .tools(flow.tools())
+            .global_callbacks(flow)
+            .build()
+            .unwrap();
+        agent.run("?").await.unwrap();
+        let requests = model.requests();
+        let read = |name| {
+            let mut tools = requests[0].tools().iter();
+            let tool = tools.find(|tool| tool.name() == name).unwrap();
+            tool.parameters().clone()
+        };
+        let to = &read("pay")["properties"]["to"];
+        let kinds = [&to["type"], &to["anyOf"][0]["type"]];
+        let expected = [json!("string"), Value::Null];
+        let widened = [Value::Null, json!("string")];
+        let expected = if is_widened { widened } else { expected };
+        assert_eq!(kinds, [&expected[0], &expected[1]], "{to}");
+        assert_eq!(to["anyOf"][1]["required"] == json!(["$ref"]), is_widened);
+        // The root stays an object, and the guard's own tools are as they were.
+        assert_eq!(read("pay")["type"], "object");
+        assert!(read("show_result")["properties"]["result"]["anyOf"].is_null());
+        // The same declarations in each call: what a provider has cached stays valid.
+        for request in &requests {
+            let pairs = request.tools().iter().zip(requests[0].tools());
+            assert!(
+                pairs
+                    .into_iter()
+                    .all(|(one, other)| std::sync::Arc::ptr_eq(one, other))
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_reference_that_is_written_with_escapes_is_a_reference() {
+    // As JSON, each of these is `{"it": {"$ref": "@m1.0#/1/body"}}`, or the text with the name in it.
+    for arguments in [
+        r#"{"it":{"$ref":"\u0040m1.0#/1/body"}}"#,
+        r#"{"it":{"\u0024ref":"@m1.0#/1/body"}}"#,
+        r#"{"it":"{{\u0040m1.0#/1/body}}"}"#,
+        r#"{"it":"\u007b{@m1.0#\/1\/body}}"}"#,
+    ] {
+        let log = Log::default();
+        let call = tower_agent::message::ToolCall::from_text("call", "echo", arguments);
+        let pay = json!({ "to": reference("@m1.0#/1/body"), "amount": 5 });
+        let pay = pay.to_string().replace('@', "\\u0040");
+        let pay = tower_agent::message::ToolCall::from_text("pay", "pay", pay);
+        let respond = |call| Turn::response(tower_agent::ModelResponse::from_tool_calls([call]));
+        let model = ScriptedModel::new([
+            Turn::tool("read_mail", json!({})),
+            respond(call),
+            respond(pay),
+            Turn::from_text("Done."),
+        ]);
+        guarded(&model, &log, hiding()).run("?").await.unwrap();
+        assert_eq!(log.take(), ["echo {\"it\":\"Hello\"}"], "{arguments}");
+        assert!(!read(&model.requests()).contains("Hello"), "{arguments}");
+    }
+}
+
+#[tokio::test]
+async fn the_schema_of_a_final_answer_allows_no_reference() {
+    use tower_agent::agent::{AnswerFormat, AnswerMode};
+
+    let log = Log::default();
+    let answer = json!({ "to": "bob", "amount": 5.0 });
+    let model = ScriptedModel::new([Turn::tool("final_answer", answer)]);
+    let format = AnswerFormat::of::<Payment>().mode(AnswerMode::Tool);
+    let request = AgentRequest::new("?").with_answer_format(format);
+    let agent = guarded(&model, &log, hiding());
+    let answer = agent.run_typed::<Payment>(request).await.unwrap();
+    assert_eq!(answer.into_value().unwrap().to, "bob");
+    let requests = model.requests();
+    let mut tools = requests[0].tools().iter();
+    let final_answer = tools.find(|tool| tool.name() == "final_answer").unwrap();
+    assert_eq!(
+        final_answer.parameters()["properties"]["to"]["type"],
+        "string"
+    );
+}

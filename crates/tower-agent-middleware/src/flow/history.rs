@@ -1,0 +1,173 @@
+//! The labels of messages in a conversation.
+
+use tower_agent::AgentRequest;
+use tower_agent::call::Request;
+use tower_agent::context::RunContext;
+use tower_agent::error::{Error, ErrorKind, Result};
+use tower_agent::message::{Message, Part, Role};
+
+use super::book::Book;
+use super::label::Label;
+use super::place::{Place, TurnId};
+use super::run::FlowRun;
+use super::steps::own_steps;
+use super::sum::Sum;
+use super::turn::{Brought, Turn};
+
+/// A turn that was read last, with its message: the results of its calls come next.
+pub(super) type LastTurn<'a> = Option<(TurnId<'a>, Turn)>;
+
+/// Returns the label of a message of the conversation.
+pub(super) fn label_of<'a>(
+    book: &Book<'_>,
+    origin: &MessageOrigin,
+    message: &'a Message,
+    last: &mut LastTurn<'a>,
+) -> Sum {
+    let place = message.id().map(Place::of);
+    match (message.role(), place) {
+        (_, Some(Place::Brought { by, call })) => {
+            if last.as_ref().is_none_or(|(id, _)| *id != by) {
+                *last = book.turn(&by).map(|turn| (by, turn));
+            }
+            let turn = last.as_ref().map(|(_, turn)| turn);
+            let brought = turn.and_then(|turn| turn.result(call));
+            match (brought, turn) {
+                (Some(brought), _) => of_brought(&brought, message),
+                // The call was not made. Whoever chose to write a constant text has chosen no text.
+                (None, Some(turn)) if is_of_run(message) => Sum::of(turn.label.clone()),
+                _ => unknown(message),
+            }
+        }
+        (Role::Assistant, Some(Place::Message(id))) | (_, Some(Place::Quote(id))) => {
+            match book.turn(&id) {
+                Some(turn) => {
+                    let sum = Sum {
+                        label: turn.label.clone(),
+                        sources: turn.sources.clone(),
+                    };
+                    *last = Some((id, turn));
+                    sum
+                }
+                None => unknown(message),
+            }
+        }
+        (Role::User | Role::System, Some(Place::Message(id))) if !has_result(message) => {
+            // The program may have said that it is not the user's own.
+            let declared = book.turn(&id).map(|turn| turn.label);
+            Sum::of(match declared {
+                Some(declared) => declared.join(&origin.base),
+                None if origin.is_made_here(&id) => {
+                    // Recorded, since other agents read it later, and do not know where it was made.
+                    let turn = Turn::new(Label::unknown(), Vec::new());
+                    book.set_turn(&id, &turn);
+                    turn.label
+                }
+                None => origin.base.clone(),
+            })
+        }
+        _ => unknown(message),
+    }
+}
+
+fn of_brought(brought: &Brought, message: &Message) -> Sum {
+    let mut sum = Sum::of(brought.label.clone());
+    if sum.label.is_trusted() {
+        return sum;
+    }
+    if brought.from.is_empty() {
+        sum.sources = names(message);
+    } else {
+        sum.sources.extend(brought.from.iter().cloned());
+    }
+    sum
+}
+
+fn unknown(message: &Message) -> Sum {
+    Sum {
+        label: Label::unknown(),
+        sources: names(message),
+    }
+}
+
+/// Returns the tools whose results a message has.
+fn names(message: &Message) -> Vec<String> {
+    let results = message.tool_results();
+    results.map(|result| result.name.to_string()).collect()
+}
+
+/// Returns whether a message is a result that the run itself has written.
+fn is_of_run(message: &Message) -> bool {
+    let mut parts = message.parts().iter();
+    parts.all(|part| matches!(part, Part::ToolResult(result) if result.is_of_run()))
+}
+
+/// Returns whether a message has a result of a tool: one that came too late is a part of a user message.
+fn has_result(message: &Message) -> bool {
+    let mut parts = message.parts().iter();
+    parts.any(|part| matches!(part, Part::ToolResult(_)))
+}
+
+/// Gives a label to a message of a request that a program makes: to a document that it attaches, a prompt of
+/// a server, a history without labels. It is kept with the conversation.
+///
+/// Without it, messages of the user are trusted, and messages of a model that the guard was not around are
+/// [`unknown`](Label::unknown). The message must have an [id](Message::with_id).
+///
+/// ```
+/// use tower_agent::{AgentRequest, Message};
+/// use tower_agent_middleware::flow::{Label, label_history};
+///
+/// let page = Message::user("A page that I have found: ..").with_id("page-1");
+/// let request = AgentRequest::conversation([page.clone()]).with_message("Summarise it.");
+/// label_history(&request, &page, Label::untrusted())?;
+/// # Ok::<_, tower_agent::Error>(())
+/// ```
+///
+/// # Errors
+///
+/// Fails with [`InvalidRequest`](ErrorKind::InvalidRequest) if the message has no id.
+pub fn label_history(request: &AgentRequest, message: &Message, label: Label) -> Result<()> {
+    let place = message.id().map(Place::of);
+    let Some(Place::Message(id)) = place else {
+        let problem = "a label needs a message with an id of its own: add one with `with_id`";
+        return Err(Error::new(ErrorKind::InvalidRequest, problem));
+    };
+    let turn = Turn::new(label, Vec::new());
+    Book::of(request.context()).set_turn(&id, &turn);
+    Ok(())
+}
+
+/// The origin of the messages of the user in a request.
+pub(super) struct MessageOrigin {
+    /// The label of the call that this agent works in, which has written them.
+    pub(super) base: Label,
+    /// The end of the conversation of messages that somebody inside the run has written: a callback that calls an
+    /// agent, or a team that makes conversations for its members.
+    made_here: Option<String>,
+}
+
+impl MessageOrigin {
+    pub(super) fn of(context: &RunContext, run: &FlowRun) -> Self {
+        let base = if context.outer_call_key("").is_none() {
+            Label::trusted()
+        } else {
+            // Without the guard around that call, nobody knows.
+            run.call_around(context).unwrap_or_else(Label::unknown)
+        };
+        let is_inner =
+            context.path().contains('/') && !own_steps(&context.call_path(), false).is_empty();
+        let made_here = is_inner.then(|| format!("/{}", context.step_path()));
+        Self { base, made_here }
+    }
+
+    /// Returns whether somebody inside the run has written the message with this id.
+    fn is_made_here(&self, id: &TurnId<'_>) -> bool {
+        match (&self.made_here, id) {
+            (Some(made_here), TurnId::OfRun { conversation, .. }) => {
+                conversation.ends_with(&**made_here)
+            }
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! The label of what agents have read that work in a tool call.
+
+use serde::Deserialize;
+use serde_json::json;
+use tower_agent::context::RunContext;
+
+use super::label::Label;
+
+/// The name of the label of what agents have read that work in a call, in the data of the call.
+const INSIDE: &str = "tower_agent.guard.flow inside";
+
+/// The key that says that an agent has read something in a tool call.
+const ANY_INSIDE: &str = "tower_agent.guard.flow any inside";
+
+/// Records the label of what an agent reads that works in a tool call.
+pub(super) fn note_read(agent: &RunContext, label: &Label) {
+    let Some(key) = agent.outer_call_key(INSIDE) else {
+        return;
+    };
+    let state = agent.private_state();
+    let earlier: Option<Label> = state.read(&key, |value| Label::deserialize(value?).ok());
+    let joined = earlier
+        .as_ref()
+        .map_or(label.clone(), |earlier| earlier.join(label));
+    if earlier.as_ref() != Some(&joined) {
+        // With every label and not once: the changes of a call may be all that is replayed.
+        state.set(ANY_INSIDE, true);
+        state.set(key, json!(joined));
+    }
+}
+
+/// Returns the label of what agents have read that work in this tool call. `None` if none has read
+/// anything with the guard around its model.
+pub(super) fn noted_inside(call: &RunContext) -> Option<Label> {
+    let state = call.private_state();
+    // In most conversations no agent works in a call, and the path of the call is not needed.
+    if !state.read(ANY_INSIDE, |any| any.is_some()) {
+        return None;
+    }
+    let key = call.call_key(INSIDE);
+    state.read(&key, |value| Label::deserialize(value?).ok())
+}

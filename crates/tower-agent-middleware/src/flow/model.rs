@@ -1,0 +1,233 @@
+//! The label of all that a model reads, in the request from which its calls are made.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tower_agent::call::Request;
+use tower_agent::callback::{Action, Callback};
+use tower_agent::error::{Error, ErrorKind, Result};
+use tower_agent::message::{Message, MessageId, Messages, Role};
+use tower_agent::model::{ModelRequest, ModelResponse};
+
+use super::book::Book;
+use super::history::{MessageOrigin, label_of};
+use super::inside::note_read;
+use super::label::Label;
+use super::place::{Place, TurnId};
+use super::reading::{Reading, Text};
+use super::run::FlowRun;
+use super::settings::{FlowSettings, NAME};
+use super::sum::Sum;
+use super::turn::{Brought, Turn};
+use super::vouch::{Vouched, Voucher};
+use crate::lock::lock;
+
+/// The part of the guard outside everything else.
+pub(super) struct OutermostReading {
+    settings: Arc<FlowSettings>,
+    /// A result of some tool may be hidden.
+    may_hide: bool,
+}
+
+impl OutermostReading {
+    pub(super) fn new(settings: Arc<FlowSettings>) -> Self {
+        let may_hide = settings.may_hide();
+        Self { settings, may_hide }
+    }
+}
+
+/// The part of the guard directly around the model.
+pub(super) struct InnermostReading(pub(super) Arc<FlowSettings>);
+
+impl Callback<ModelRequest> for OutermostReading {
+    async fn before(&self, request: &mut ModelRequest) -> Result<Action<ModelResponse>> {
+        let settings = &self.settings;
+        if let Some(reading) = request.extensions().get::<Reading>() {
+            if !Arc::ptr_eq(&reading.guard, settings) {
+                return Err(two_guards());
+            }
+            return Ok(Action::Continue);
+        }
+        let reading = Reading::of(settings, request)?;
+        request.extensions_mut().insert(reading);
+        if self.may_hide {
+            let run = FlowRun::of(request.context())?;
+            run.tools.apply(request);
+        }
+        Ok(Action::Continue)
+    }
+
+    async fn after(
+        &self,
+        request: &ModelRequest,
+        response: &ModelResponse,
+    ) -> Result<Action<ModelResponse>> {
+        let own;
+        let reading = match request.extensions().get::<Reading>() {
+            Some(reading) => reading,
+            None => {
+                // A callback has answered before this one was origin.
+                own = Reading::of(&self.settings, request)?;
+                &own
+            }
+        };
+        let sent = lock(&reading.sent).clone();
+        let Sum { label, sources } = sent.unwrap_or_else(|| {
+            // A callback or a layer has answered in place of the model.
+            let mut sum = reading.sum.clone();
+            sum.add(&Sum::of(self.settings.callbacks.clone()));
+            sum
+        });
+        // The message that callbacks have written in place of the model's may have an id of its own.
+        let id = response.message().id().or(request.response_id());
+        let Some(Place::Message(id)) = id.map(Place::of) else {
+            return Ok(Action::Continue);
+        };
+        // People read them in a question: a history may have names that nobody knows.
+        let mut sources = sources;
+        sources.retain(|source| {
+            let mut tools = request.tools().iter();
+            let mut of_provider = request.settings().server_tools.iter();
+            self.settings.tools.contains_key(&**source)
+                || tools.any(|tool| tool.name() == source)
+                || of_provider.any(|tool| tool.kind.name() == source)
+        });
+        let mut turn = Turn::new(label, sources);
+        for (index, call) in response.message().tool_calls().enumerate() {
+            let is_known = request
+                .tools()
+                .iter()
+                .any(|tool| tool.name() == &*call.name);
+            if !is_known {
+                // The run answers it itself, and no callback for tools is origin.
+                turn.set_result(index, Brought::shown(turn.label.clone()));
+            }
+        }
+        let calls_before = calls_before(&id, &reading.messages);
+        Book::of(request.context()).set_model_turn(&id, &turn, calls_before);
+        Ok(Action::Continue)
+    }
+
+    fn name(&self) -> Cow<'static, str> {
+        NAME.into()
+    }
+
+    fn is_guard(&self) -> bool {
+        true
+    }
+}
+
+impl Callback<ModelRequest> for InnermostReading {
+    async fn before(&self, request: &mut ModelRequest) -> Result<Action<ModelResponse>> {
+        let Some(reading) = request.extensions().get::<Reading>() else {
+            return Err(not_outside());
+        };
+        let settings = &self.0;
+        let mut sum = reading.sum.clone();
+        if *request.messages() != reading.messages {
+            sum = self.changed(request, reading)?;
+        }
+        if Text::of(request.instructions()) != reading.instructions
+            && request.instructions().is_some()
+        {
+            sum.add(&Sum::of(settings.callbacks.clone()));
+        }
+        for tool in &request.settings().server_tools {
+            // What such a tool returns is a part of the model's own message.
+            let name = tool.kind.name();
+            sum.add(&Sum {
+                label: settings.server_tool(name),
+                sources: vec![name.to_owned()],
+            });
+        }
+        for tool in request.tools() {
+            if !settings.trusts_description(tool) {
+                sum.add(&Sum {
+                    label: Label::untrusted(),
+                    sources: vec![tool.name().to_owned()],
+                });
+            }
+        }
+        note_read(request.context(), &sum.label);
+        lock(&reading.sent).get_or_insert_default().add(&sum);
+        Ok(Action::Continue)
+    }
+
+    fn name(&self) -> Cow<'static, str> {
+        NAME.into()
+    }
+
+    fn is_guard(&self) -> bool {
+        true
+    }
+}
+
+impl InnermostReading {
+    /// Returns the label of messages that callbacks or layers have changed.
+    fn changed(&self, request: &ModelRequest, reading: &Reading) -> Result<Sum> {
+        let context = request.context();
+        let book = Book::of(context);
+        let run = FlowRun::of(context)?;
+        let origin = MessageOrigin::of(context, &run);
+        let mut unchanged: HashMap<&MessageId, &Message> = HashMap::new();
+        for message in &reading.messages {
+            if let Some(id) = message.id() {
+                unchanged.insert(id, message);
+            }
+        }
+        let none = Vouched::default();
+        let vouched = request.extensions().get::<Vouched>().unwrap_or(&none);
+        let mut sum = Sum::of(origin.base.clone());
+        let mut last = None;
+        for message in request.messages() {
+            let mut source = message;
+            let mut before = vouched.len();
+            // A callback may have shortened what another has shortened or added.
+            let label = loop {
+                let known = source.id().and_then(|id| unchanged.get(id));
+                if known.is_some_and(|known| *known == source) {
+                    break label_of(&book, &origin, source, &mut last);
+                }
+                match vouched.find(source, before) {
+                    Some((_, Voucher::Label(label))) => break Sum::of(label.clone()),
+                    Some((at, Voucher::LessThan(earlier))) => {
+                        source = earlier;
+                        before = at;
+                    }
+                    None => break Sum::of(self.0.callbacks.clone()),
+                }
+            };
+            sum.add(&label);
+        }
+        Ok(sum)
+    }
+}
+
+/// Returns how many calls the message of the model has that comes before this one in the conversation, if the
+/// model has read it.
+fn calls_before(id: &TurnId<'_>, messages: &Messages) -> Option<usize> {
+    let mut earlier = messages.iter().rev();
+    let before = earlier.find(|message| message.role() == Role::Assistant)?;
+    let place = before.id()?.place().filter(|place| place.call.is_none())?;
+    let follows = match id {
+        TurnId::OfRun {
+            conversation,
+            number,
+        } => place.conversation == conversation && place.number.checked_add(1) == Some(*number),
+        TurnId::Other(_) => false,
+    };
+    follows.then(|| before.tool_calls().count())
+}
+
+pub(super) fn two_guards() -> Error {
+    let message = "two different `Flow` guards are around one call: register one, with \
+                   `global_callbacks`, that declares all tools";
+    Error::new(ErrorKind::InvalidRequest, message)
+}
+
+fn not_outside() -> Error {
+    let message = "`Flow` is not around the whole call: register it with `global_callbacks` or \
+                   `callbacks`, as a bundle";
+    Error::new(ErrorKind::InvalidRequest, message)
+}

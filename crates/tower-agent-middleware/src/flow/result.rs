@@ -1,0 +1,242 @@
+//! What a tool call has brought: its label, and what the model reads of it.
+
+use std::borrow::Cow;
+use std::iter;
+
+use serde_json::Value;
+use tower_agent::call::Request;
+use tower_agent::error::Error;
+use tower_agent::message::Part;
+use tower_agent::tool::{InvalidArguments, ToolRequest, ToolResponse};
+
+use super::book::{Book, Variable};
+use super::checked::{CallPlace, Checked};
+use super::declaration::ToolFlow;
+use super::hide::{kind_of, stub};
+use super::inside::noted_inside;
+use super::label::Label;
+use super::meta::{self, ASK_ABOUT, SHOW};
+use super::pointer::{PointerPattern, pointer};
+use super::settings::FlowSettings;
+use super::steps::variable_name;
+use super::turn::Brought;
+
+/// What the model reads of a result for which there is no room.
+const FULL: &str = "the result is hidden, and too large to be kept: it cannot be used";
+
+/// A call that was made.
+pub(super) struct CallResult<'a> {
+    settings: &'a FlowSettings,
+    request: &'a ToolRequest,
+    checked: &'a Checked,
+    flow: Cow<'a, ToolFlow>,
+    book: Book<'a>,
+}
+
+impl<'a> CallResult<'a> {
+    pub(super) fn new(
+        settings: &'a FlowSettings,
+        request: &'a ToolRequest,
+        checked: &'a Checked,
+    ) -> Self {
+        Self {
+            settings,
+            request,
+            checked,
+            flow: settings.flow_of_call(request),
+            book: Book::of(request.context()),
+        }
+    }
+
+    /// Records what the call has brought, and returns the parts that the model reads in place of it, if it
+    /// does not read it.
+    pub(super) fn record(&self, response: &ToolResponse) -> Option<Vec<Part>> {
+        let inside = noted_inside(self.request.context());
+        let call = self.checked.label();
+        let whole = self.label(&call, inside.as_ref());
+        let shown = self.shown_label(&whole);
+        let hides = match self.request.name() {
+            _ if shown.is_within(&self.checked.context) => false,
+            SHOW => false,
+            ASK_ABOUT => true,
+            _ => self.settings.hide.hides(&self.flow, response.value()),
+        };
+        if hides {
+            return Some(vec![Part::from_text(self.hide(
+                response,
+                &call,
+                whole,
+                inside.as_ref(),
+            ))]);
+        }
+        self.set(Brought {
+            from: self.checked.origin(),
+            ..Brought::shown(shown)
+        });
+        self.shown_media()
+    }
+
+    /// Records that the model reads words of the program alone.
+    pub(super) fn record_own_words(&self) {
+        self.set(Brought::shown(self.checked.context.clone()));
+    }
+
+    fn set(&self, brought: Brought) {
+        self.book
+            .set_result(&self.checked.turn(), self.checked.index(), brought);
+    }
+
+    /// Keeps a result as a variable, and returns what the model reads of it.
+    fn hide(
+        &self,
+        response: &ToolResponse,
+        call: &Label,
+        whole: Label,
+        inside: Option<&Label>,
+    ) -> String {
+        let parts = response.parts();
+        let has_own_parts = parts != [Part::from(response.value())];
+        let labels = self.flow.parts().iter().map(|(pattern, label)| {
+            // Of a part, too, the arguments decide.
+            (pattern.clone(), label.join(call))
+        });
+        let in_arguments = self.checked.origin();
+        let from = match self.request.name() {
+            // It only says again, or says about, what is in the arguments.
+            SHOW | ASK_ABOUT => in_arguments,
+            own => Vec::from_iter(iter::once(own.to_owned()).chain(in_arguments)),
+        };
+        let variable = Variable {
+            value: response.value().clone(),
+            // Parts are of the whole, whichever part of the value they show.
+            label: if has_own_parts {
+                whole
+            } else {
+                self.label_without_parts(call, inside)
+            },
+            parts: has_own_parts.then_some(parts),
+            labels: labels.collect::<Vec<(PointerPattern, Label)>>(),
+            tool: self.request.name().to_owned(),
+            from,
+            message: self.checked.turn().to_string(),
+        };
+        let name = variable_name(self.request.context());
+        let context = self.checked.context.clone();
+        if !self.book.keep(&name, &variable, self.settings.max_stored) {
+            self.set(Brought::shown(context));
+            return FULL.to_owned();
+        }
+        let text = stub(&name, &variable, &self.flow, &context, response.is_error());
+        self.set(Brought {
+            variable: Some(name),
+            ..Brought::shown(context)
+        });
+        text.to_string()
+    }
+
+    /// Returns the label of what the call has returned.
+    fn label(&self, call: &Label, inside: Option<&Label>) -> Label {
+        let parts = self.flow.parts().iter().map(|(_, label)| label);
+        let declared = parts.fold(self.flow.result().join(call), |all, part| all.join(part));
+        let is_agent = || {
+            let declaration = self.request.declaration();
+            declaration.is_some_and(|tool| tool.is_agent())
+        };
+        match inside {
+            // An agent that works in the call says what it has read.
+            Some(inside) => declared.join(inside),
+            None if self.flow.is_agent() && is_agent() => Label::unknown(),
+            None => declared,
+        }
+    }
+
+    /// Returns the label of the result where no part of it has another.
+    fn label_without_parts(&self, call: &Label, inside: Option<&Label>) -> Label {
+        let declared = self.flow.result().join(call);
+        match inside {
+            Some(inside) => declared.join(inside),
+            None => declared,
+        }
+    }
+
+    /// Returns the label of the result for the model that reads it.
+    fn shown_label(&self, label: &Label) -> Label {
+        if self.request.name() == ASK_ABOUT
+            && let Some(bits) = meta::narrow_bits(self.request.arguments())
+            && self
+                .checked
+                .substitutions
+                .iter()
+                .all(|one| meta::is_subject(&one.path))
+            && self.book.leak(bits, self.settings.max_leaked_bits)
+        {
+            return self.checked.context.clone();
+        }
+        label.clone()
+    }
+
+    /// Returns the parts of a hidden result that is shown, if they are not its value: images, for example.
+    fn shown_media(&self) -> Option<Vec<Part>> {
+        match &*self.checked.substitutions {
+            [whole] if self.request.name() == SHOW => self.book.variable(&whole.name)?.parts,
+            _ => None,
+        }
+    }
+
+    /// Returns the message for the model about arguments that do not fit, without a value of a reference.
+    pub(super) fn misfit(&self, error: &Error) -> Option<String> {
+        let invalid = error.downcast_ref::<InvalidArguments>()?;
+        if self.checked.substitutions.is_empty() {
+            return None;
+        }
+        let field = invalid.field.replace(']', "").replace('[', ".");
+        let mut place = field.as_str();
+        let mut kind = String::new();
+        for substitution in &self.checked.substitutions {
+            let path = substitution.path.join(".");
+            let is_at = field == path
+                || field
+                    .strip_prefix(&path)
+                    .is_some_and(|below| below.starts_with('.'));
+            if is_at || field.is_empty() {
+                // Below it, the keys are the value's own.
+                place = "";
+                let found = kind_of(&substitution.value);
+                kind = format!(
+                    "`{}` is a reference to: {found}",
+                    pointer(&substitution.path)
+                );
+            }
+        }
+        let what = if place.is_empty() {
+            kind
+        } else {
+            format!("`{place}` does not fit")
+        };
+        let expected = self
+            .request
+            .declaration()
+            .map(|tool| tool.parameters().to_string())
+            .unwrap_or_default();
+        Some(format!(
+            "{}: {what}.\nThe arguments of `{}` must match this schema: {expected}",
+            error.kind(),
+            self.request.name(),
+        ))
+    }
+}
+
+/// Looks at a message that was made of a result outside its call: it says no more of a hidden result
+/// than the model may read. Returns what it says instead.
+pub(super) fn review(settings: &FlowSettings, request: &ToolRequest) -> Option<ToolResponse> {
+    let call = CallPlace::of(request);
+    let book = Book::of(request.context());
+    let turn = book.turn(&call.turn())?;
+    let name = turn.result(call.index)?.variable.clone()?;
+    let flow = settings.flow_of_call(request);
+    let text = match book.variable(&name) {
+        Some(variable) => stub(&name, &variable, &flow, &turn.label, false).to_string(),
+        None => FULL.to_owned(),
+    };
+    Some(ToolResponse::new(Value::Null).with_parts([Part::from_text(text)]))
+}

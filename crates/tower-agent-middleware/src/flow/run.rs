@@ -1,0 +1,151 @@
+//! What the guard knows while a run lasts: nothing of it is needed by another run.
+
+use std::sync::{Arc, Mutex};
+
+use tower_agent::context::RunContext;
+use tower_agent::error::Result;
+use tower_agent::message::{Message, MessageId, Messages};
+use tower_agent::model::ModelRequest;
+
+use super::label::Label;
+use super::sum::Sum;
+use super::widen::Widened;
+use crate::lock::lock;
+
+/// The key of this among the run's values.
+const RUN: &str = "tower_agent.guard.flow run";
+
+/// What the guard knows while a run lasts. It is found once for a call, by one key: a key for each call would
+/// cost more than all that is stored under it.
+#[derive(Default)]
+pub(super) struct FlowRun {
+    calls: Mutex<Vec<CallAround>>,
+    read: Mutex<Vec<Known>>,
+    /// The tools as the model reads them.
+    pub(super) tools: Widened,
+}
+
+/// A tool call that is being made.
+struct CallAround {
+    message: MessageId,
+    index: usize,
+    /// The label of what decided it and of all its arguments.
+    label: Label,
+}
+
+/// The messages that an agent's model was sent in its last call, and their label: those of the next call are
+/// usually the same and more.
+struct Known {
+    conversation: String,
+    agent: String,
+    base: Label,
+    messages: Vec<Message>,
+    sum: Sum,
+}
+
+/// Names the conversation and the agent of a model call.
+#[derive(Clone, Copy)]
+pub(super) struct Reader<'a> {
+    conversation: &'a str,
+    agent: &'a str,
+    /// The label of the call that the agent works in.
+    base: &'a Label,
+}
+
+impl<'a> Reader<'a> {
+    /// Returns the reader of this request. `None` outside a run.
+    pub(super) fn of(
+        request: &'a ModelRequest,
+        context: &'a RunContext,
+        base: &'a Label,
+    ) -> Option<Self> {
+        let place = request.response_id()?.place()?;
+        Some(Self {
+            conversation: place.conversation,
+            agent: context.path(),
+            base,
+        })
+    }
+
+    fn is_of(&self, known: &Known) -> bool {
+        known.conversation == self.conversation
+            && known.agent == self.agent
+            && known.base == *self.base
+    }
+}
+
+impl FlowRun {
+    /// Returns what is known in this run.
+    pub(super) fn of(context: &RunContext) -> Result<Arc<Self>> {
+        let values = context.values();
+        if let Some(known) = values.get::<Arc<Self>>(RUN)? {
+            return Ok(Arc::clone(&known));
+        }
+        Ok(values.update(RUN, |new: &mut Arc<Self>| new.clone())?)
+    }
+
+    /// Records a tool call, for agents that work in it.
+    pub(super) fn begin_call(&self, message: &MessageId, index: usize, label: Label) {
+        let mut calls = lock(&self.calls);
+        let mut running = calls.iter_mut();
+        match running.find(|call| call.is(message, index)) {
+            // A callback makes it again, with other arguments.
+            Some(call) => call.label = label,
+            None => calls.push(CallAround {
+                message: message.clone(),
+                index,
+                label,
+            }),
+        }
+    }
+
+    /// Removes a tool call that has ended.
+    pub(super) fn end_call(&self, message: &MessageId, index: usize) {
+        lock(&self.calls).retain(|call| !call.is(message, index));
+    }
+
+    /// Returns the label of the tool call that this call is made in, if the guard is around that.
+    pub(super) fn call_around(&self, context: &RunContext) -> Option<Label> {
+        let (message, index) = context.tool_call_message()?;
+        let calls = lock(&self.calls);
+        let call = calls.iter().find(|call| call.is(message, index))?;
+        Some(call.label.clone())
+    }
+
+    /// Returns the label of the messages that this reader's model was sent before, and their number, if these
+    /// begin with them.
+    pub(super) fn known(&self, reader: Reader<'_>, messages: &Messages) -> Option<(Sum, usize)> {
+        let all = lock(&self.read);
+        let known = all.iter().find(|known| reader.is_of(known))?;
+        messages
+            .begins_with_clones_of(&known.messages)
+            .then(|| (known.sum.clone(), known.messages.len()))
+    }
+
+    /// Records the label of these messages, of which this many were known.
+    pub(super) fn note(&self, reader: Reader<'_>, messages: &Messages, begin: usize, sum: &Sum) {
+        let mut all = lock(&self.read);
+        // The messages and not their list: the run would have to copy one that it shares to add to it.
+        let sum = sum.clone();
+        match all.iter_mut().find(|known| reader.is_of(known)) {
+            Some(known) => {
+                known.messages.truncate(begin);
+                known.messages.extend(messages.range(begin).cloned());
+                known.sum = sum;
+            }
+            None => all.push(Known {
+                conversation: reader.conversation.to_owned(),
+                agent: reader.agent.to_owned(),
+                base: reader.base.clone(),
+                messages: messages.iter().cloned().collect(),
+                sum,
+            }),
+        }
+    }
+}
+
+impl CallAround {
+    fn is(&self, message: &MessageId, index: usize) -> bool {
+        self.index == index && self.message == *message
+    }
+}
