@@ -167,7 +167,8 @@ impl Planner {
                 if extracted || self.knows(value) {
                     continue;
                 }
-                let attacked = self.mixed(&call).arguments[name].clone();
+                let attacked = only_element(&self.mixed(&call).arguments[name]).clone();
+                let value = only_element(value);
                 if let Ok(mut answers) = self.answers.lock() {
                     *answers = (value.clone(), attacked);
                 }
@@ -186,8 +187,24 @@ impl Planner {
         }
         self.left.pop_front();
         let mut arguments = call.arguments;
-        arguments.extend(self.extracted.drain(..));
+        for (name, reference) in self.extracted.drain(..) {
+            let was_list = arguments.get(&name).is_some_and(Value::is_array);
+            let value = if was_list {
+                json!([reference])
+            } else {
+                reference
+            };
+            arguments.insert(name, value);
+        }
         say_call(&call.name, Value::Object(arguments))
+    }
+}
+
+/// Returns what a reader is asked for: the element of a list of one, else the value.
+fn only_element(value: &Value) -> &Value {
+    match value {
+        Value::Array(items) if items.len() == 1 => &items[0],
+        value => value,
     }
 }
 
@@ -323,7 +340,8 @@ async fn run(
             questions += 1;
             let asked = &interrupt.payload;
             let is_users = script.user.iter().any(|call| {
-                asked["tool"] == json!(call.name) && asked["arguments"] == json!(call.arguments)
+                asked["tool"] == json!(call.name)
+                    && same_values(&asked["arguments"], &json!(call.arguments))
             });
             let approved = person == Person::ApprovesAll || is_users;
             resolutions.push(Resolution::resolved(
@@ -341,6 +359,35 @@ async fn run(
         only_text: script.attack.is_empty(),
         questions,
     })
+}
+
+/// Returns whether the values are the same for a person: a reader's answer is a text, also where a number is meant.
+fn same_values(asked: &Value, meant: &Value) -> bool {
+    match (asked, meant) {
+        (Value::Object(asked), Value::Object(meant)) => {
+            asked.len() == meant.len()
+                && asked.iter().all(|(name, value)| {
+                    meant
+                        .get(name)
+                        .is_some_and(|meant| same_values(value, meant))
+                })
+        }
+        (Value::Array(asked), Value::Array(meant)) => {
+            asked.len() == meant.len()
+                && asked
+                    .iter()
+                    .zip(meant)
+                    .all(|(asked, meant)| same_values(asked, meant))
+        }
+        (Value::String(asked), meant) => *asked == as_text(meant),
+        _ => asked == meant,
+    }
+}
+
+fn as_text(value: &Value) -> String {
+    value
+        .as_str()
+        .map_or_else(|| value.to_string(), str::to_owned)
 }
 
 fn poisoned() -> tower_agent::Error {
