@@ -35,7 +35,7 @@ async fn main() -> Result<(), BoxError> {
     if settings.is_mock {
         let listener = TcpListener::bind(settings.address).await?;
         println!("a mock provider: http://{}/v1", listener.local_addr()?);
-        return Ok(axum::serve(listener, mock::app(settings.mock)).await?);
+        return Ok(mock::serve(listener, settings.mock).await?);
     }
     let mut providers = settings.providers.clone();
     if providers.is_empty() {
@@ -51,7 +51,7 @@ async fn main() -> Result<(), BoxError> {
         listener.local_addr()?
     );
     let app = server::app(model, settings.keys, telemetry);
-    Ok(axum::serve(listener, app)
+    Ok(axum::serve(server::at_once(listener), app)
         .with_graceful_shutdown(async {
             // Without a handler there is nothing to wait for.
             let _ = tokio::signal::ctrl_c().await;

@@ -1,6 +1,7 @@
 //! A provider that says a number of words, and needs no key.
 
 use std::convert::Infallible;
+use std::io;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
@@ -21,16 +22,19 @@ use crate::settings::MockSettings;
 pub(crate) async fn start(settings: MockSettings) -> Result<String, BoxError> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     let url = format!("http://{}/v1", listener.local_addr()?);
-    let server = axum::serve(listener, app(settings));
     tokio::spawn(async move {
-        if let Err(error) = server.await {
+        if let Err(error) = serve(listener, settings).await {
             eprintln!("the mock has ended: {error}");
         }
     });
     Ok(url)
 }
 
-pub(crate) fn app(settings: MockSettings) -> Router {
+pub(crate) async fn serve(listener: TcpListener, settings: MockSettings) -> io::Result<()> {
+    axum::serve(crate::server::at_once(listener), app(settings)).await
+}
+
+fn app(settings: MockSettings) -> Router {
     Router::new()
         .route("/v1/chat/completions", post(answer))
         .with_state(settings)

@@ -1,6 +1,7 @@
 //! The server: who may call, one call, and its answer as a whole or as a stream.
 
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::Poll;
 
@@ -10,10 +11,12 @@ use axum::extract::rejection::JsonRejection;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use axum::serve::{Listener, ListenerExt};
 use axum::{Json, Router};
 use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{self, Stream, StreamExt};
 use serde_json::{Value, json};
+use tokio::net::TcpListener;
 use tower::ServiceExt;
 use tower_agent::model::BoxModel;
 use tower_agent::stream::EventStream;
@@ -44,6 +47,16 @@ pub(crate) fn app(model: BoxModel, keys: Vec<String>, telemetry: Telemetry) -> R
         .route("/v1/chat/completions", post(chat))
         .route("/metrics", get(metrics))
         .with_state(gateway)
+}
+
+/// Sends each piece of a stream as it comes. The kernel would wait for the client to confirm the piece
+/// before, which takes 40 ms.
+pub(crate) fn at_once(listener: TcpListener) -> impl Listener<Addr = SocketAddr> {
+    listener.tap_io(|connection| {
+        if let Err(error) = connection.set_nodelay(true) {
+            eprintln!("pieces may be late: {error}");
+        }
+    })
 }
 
 async fn metrics(State(gateway): State<Gateway>) -> String {

@@ -63,8 +63,9 @@ pub(super) struct LoopState<'a> {
     written: Written,
     /// The context of the current turn.
     turn: RunContext,
-    /// Set between the events for the start and the end of a turn.
-    step: Option<OnDrop<(Listeners, u32)>>,
+    /// Set between the events for the start and the end of a turn. Boxed, since a run of which nobody is told
+    /// would have room for it: the future of a run must fit into the allocator's small chunks.
+    step: Option<Box<OnDrop<(Listeners, u32)>>>,
 }
 
 impl<'a> LoopState<'a> {
@@ -320,14 +321,12 @@ impl<'a> LoopState<'a> {
     async fn tell_answer(&mut self, id: &MessageId) -> Result<ModelResponse> {
         let iteration = self.turn.iteration();
         let listeners = self.turn.listeners().clone();
-        self.step = Some(OnDrop::new(
-            (listeners, iteration),
-            |(listeners, iteration)| {
-                listeners.note(EventKind::StepFinished {
-                    iteration: *iteration,
-                });
-            },
-        ));
+        let step = OnDrop::new((listeners, iteration), |(listeners, iteration)| {
+            listeners.note(EventKind::StepFinished {
+                iteration: *iteration,
+            });
+        });
+        self.step = Some(Box::new(step));
         let started = EventKind::StepStarted { iteration };
         self.turn.listeners().tell(started).await;
         let before = self.turn.agent_usage();

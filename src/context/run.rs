@@ -361,7 +361,8 @@ impl Scope {
     fn path_of_call(&self, tool: Option<&ToolCallScope>, is_numbered: bool) -> String {
         let mut path = match &self.parent {
             Some(parent) => parent.path_of_call(self.caller.as_ref(), is_numbered),
-            None => String::new(),
+            // With room for most paths, which otherwise grow at every step.
+            None => String::with_capacity(64),
         };
         // Calls outside the agent's own tool calls are still inside its caller's.
         let own = tool.filter(|tool| !self.is_in(tool));
@@ -387,7 +388,7 @@ impl Scope {
             if !path.is_empty() {
                 path.push('/');
             }
-            path.push_str(&tool.name.to_string());
+            tool.name.push_to(&mut path);
         }
         path
     }

@@ -324,7 +324,7 @@ impl RunContext {
     /// interrupted in the call finds it again when it resumes.
     #[must_use]
     pub fn call_key(&self, name: &str) -> String {
-        format!("{CALLS}{} {name}", self.call_path())
+        key_in(&self.call_path(), name)
     }
 
     /// Returns the key in the [private state](Self::private_state) for data of `name` about the tool call
@@ -332,7 +332,7 @@ impl RunContext {
     #[must_use]
     pub fn outer_call_key(&self, name: &str) -> Option<String> {
         let path = self.scope.outer_call_path()?;
-        Some(format!("{CALLS}{path} {name}"))
+        Some(key_in(&path, name))
     }
 
     /// Removes the data about this tool call and about calls made in it.
@@ -791,6 +791,15 @@ impl RunContext {
             agent: self.scope.path.clone(),
         }
     }
+}
+
+/// Returns the key of the data of `name` about the tool call with this path.
+fn key_in(path: &str, name: &str) -> String {
+    let mut key = String::with_capacity(CALLS.len() + path.len() + name.len() + 1);
+    for part in [CALLS, path, " ", name] {
+        key.push_str(part);
+    }
+    key
 }
 
 impl fmt::Debug for RunContext {

@@ -17,6 +17,20 @@ impl CallName {
         self.message.tool_call(self.index)
     }
 
+    /// Appends the name to a path.
+    pub(crate) fn push_to(&self, path: &mut String) {
+        match self.message.number() {
+            // Paths are made for every call of a guard, and `fmt` takes several times as long.
+            Some(number) => {
+                path.push('m');
+                push_number(path, number as usize);
+                path.push('.');
+                push_number(path, self.index);
+            }
+            None => path.push_str(&self.to_string()),
+        }
+    }
+
     /// Gives an id to the call's result, unless it has one.
     pub(crate) fn identify_result(&self, result: &mut Message) {
         self.identify(std::iter::once(result));
@@ -38,6 +52,14 @@ impl CallName {
             message.set_id(self.message.answer(self.index, number));
         }
     }
+}
+
+/// Appends a number in decimal.
+fn push_number(text: &mut String, number: usize) {
+    if number >= 10 {
+        push_number(text, number / 10);
+    }
+    text.push(char::from(b'0' + (number % 10) as u8));
 }
 
 /// The name as a step of a path, and as a part of a key.

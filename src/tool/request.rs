@@ -151,8 +151,10 @@ impl ToolRequest {
         Arc::make_mut(arguments)
     }
 
-    /// Returns the changed arguments, which replace the call's own.
-    pub(super) fn changed_arguments(&self) -> Option<&Value> {
+    /// Returns the arguments that a callback has changed, or `None` if they are the call's own. Unlike
+    /// [`arguments`](Self::arguments), it does not parse those.
+    #[must_use]
+    pub fn changed_arguments(&self) -> Option<&Value> {
         self.arguments.as_deref()
     }
 

@@ -5,6 +5,7 @@ use opentelemetry::{Context, KeyValue};
 use tokio::time::Instant;
 use tower_agent::error::{Error, ErrorKind, Result};
 use tracing::Span;
+use tracing::level_filters::LevelFilter;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
 use crate::names::{attribute, error_type};
@@ -25,6 +26,12 @@ pub(crate) struct OpenCall<R: Recorded> {
 impl<R: Recorded> OpenCall<R> {
     /// Begins a call; returns `None` if nobody hears of it.
     pub(crate) fn begin(request: &mut R, telemetry: &Arc<Telemetry>) -> Option<Box<Self>> {
+        // Before the span is made: where a crate of the program turns on `log`, the macro computes the fields
+        // of a span that nobody receives as well.
+        let are_spans_received = LevelFilter::current() >= LevelFilter::INFO;
+        if !are_spans_received && !telemetry.is_metered() && !are_failures_received() {
+            return None;
+        }
         let (span, expected) = R::span(request, telemetry);
         if span.is_disabled() && !telemetry.is_metered() && !are_failures_received() {
             return None;

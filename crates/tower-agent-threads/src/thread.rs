@@ -345,7 +345,7 @@ impl Thread {
                 _ => ShownMessage::Whole {
                     id: id.clone(),
                     message: message.clone(),
-                    call: self.client_call(at),
+                    call: self.client_call(at, id),
                 },
             };
             messages.push((index, id, message));
@@ -353,9 +353,16 @@ impl Thread {
         messages
     }
 
-    /// Returns the client's id of the call that an entry is the result of.
-    fn client_call(&self, index: usize) -> Option<Arc<str>> {
+    /// Returns the client's id of the call that an entry with this id is the result of.
+    fn client_call(&self, index: usize, id: &str) -> Option<Arc<str>> {
         let (calling, call) = self.answered_call(index)?;
+        if self.is_of_a_run(id)
+            && let Some((call, _)) = id.rsplit_once("-result")
+        {
+            // As the client has it. A callback may have replaced the message with the call since, and
+            // a replaced message has another id, which the client may never have read.
+            return Some(call.into());
+        }
         let call = self.entry(calling)?.calls.get(call)?;
         Some(call.client_id.clone())
     }

@@ -674,6 +674,45 @@ fn in_order_of_calls(mut messages: Vec<ShownMessage>) -> Vec<ShownMessage> {
     messages
 }
 
+/// Fails if a reload shows what the client never had.
+fn reload(asked: &Asked, meddlers: Vec<Meddler>) -> Result<(), TestCaseError> {
+    let is_plain = meddlers.is_empty();
+    let threads = Arc::new(MemoryThreads::new());
+    let server = open(asked.agent()).threads(threads.clone());
+    let server = meddlers
+        .into_iter()
+        .fold(server, |server, meddler| meddler.stand(server));
+    let events = read(super::started(&server.build(), asked.input()))?;
+    let mut client = Conversation::new(asked.input().messages);
+    // What it has at the end, and what it has had before.
+    let mut had = without_mark(client.messages());
+    for event in &events {
+        client.apply(event);
+        had.extend(without_mark(client.messages()));
+    }
+    let client = without_mark(client.messages());
+
+    // Its callbacks would change what is shown.
+    let plain = open(asked.agent()).threads(threads).build();
+    let shown = plain.show(ThreadKey::new("", "t"), Roles::default());
+    let shown = shown.now_or_never().unwrap().unwrap().unwrap();
+    obeys_as(&shown)?;
+    let mut reloaded = Conversation::default();
+    shown.iter().for_each(|event| reloaded.apply(event));
+    let reloaded = without_mark(reloaded.messages());
+    for message in &reloaded {
+        prop_assert!(
+            had.contains(message),
+            "{message:?}\n{client:#?}\n{events:#?}"
+        );
+    }
+    let ends_well = events.last().unwrap().kind.name() == "RUN_FINISHED";
+    if is_plain && ends_well {
+        prop_assert_eq!(in_order_of_calls(reloaded), in_order_of_calls(client));
+    }
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(cases(4_000))]
 
@@ -682,36 +721,28 @@ proptest! {
         asked in asked(),
         meddlers in prop::collection::vec(meddler(), 0..3),
     ) {
-        let is_plain = meddlers.is_empty();
-        let threads = Arc::new(MemoryThreads::new());
-        let server = open(asked.agent()).threads(threads.clone());
-        let server = meddlers.into_iter().fold(server, |server, meddler| meddler.stand(server));
-        let events = read(super::started(&server.build(), asked.input()))?;
-        let mut client = Conversation::new(asked.input().messages);
-        // What it has at the end, and what it has had before.
-        let mut had = without_mark(client.messages());
-        for event in &events {
-            client.apply(event);
-            had.extend(without_mark(client.messages()));
-        }
-        let client = without_mark(client.messages());
-
-        // Its callbacks would change what is shown.
-        let plain = open(asked.agent()).threads(threads).build();
-        let shown = plain.show(ThreadKey::new("", "t"), Roles::default());
-        let shown = shown.now_or_never().unwrap().unwrap().unwrap();
-        obeys_as(&shown)?;
-        let mut reloaded = Conversation::default();
-        shown.iter().for_each(|event| reloaded.apply(event));
-        let reloaded = without_mark(reloaded.messages());
-        for message in &reloaded {
-            prop_assert!(had.contains(message), "{message:?}\n{client:#?}\n{events:#?}");
-        }
-        let ends_well = events.last().unwrap().kind.name() == "RUN_FINISHED";
-        if is_plain && ends_well {
-            prop_assert_eq!(in_order_of_calls(reloaded), in_order_of_calls(client));
-        }
+        reload(&asked, meddlers)?;
     }
+}
+
+#[test]
+fn a_result_is_shown_under_the_call_that_the_client_has_read() {
+    // The agent's answer replaces the message with the calls, and the client reads no more of the run.
+    let asked = Asked {
+        script: vec![(Said::Calls(vec!["tell", "echo", "ask"]), None)],
+        around: vec![Around::AgentReplace],
+        helper: Vec::new(),
+        preset: 2,
+        team: false,
+    };
+    let holds = Meddler {
+        act: Act::Hold(false),
+        before: false,
+        at: (9, 9),
+        layered: false,
+        waits: false,
+    };
+    reload(&asked, vec![holds]).unwrap();
 }
 
 /// Fails unless the official client accepts the events that show a thread.

@@ -37,6 +37,10 @@ pub struct Input {
     /// The session or thread of the conversation. Only in the process that received the request, where the
     /// journal may find the messages in it.
     #[serde(skip)]
+    #[cfg_attr(
+        not(any(feature = "postgres", feature = "sqlite")),
+        expect(dead_code, reason = "only the journals in a database find it")
+    )]
     pub(super) session: Option<SessionKey>,
 }
 

@@ -87,6 +87,16 @@ impl Question {
         self.earlier.saturating_add(self.attempt)
     }
 
+    /// Notes that another attempt was begun after the answer, and forgotten by the journal without a call. The
+    /// next has a higher number than both, so that this answer is not taken for it.
+    pub(super) fn pass<R: StepRequest>(mut self, request: &R, lease: &Lease) {
+        let forgotten = self.number_before(&lease.run.id) + lease.attempt;
+        self.earlier = self.number().max(forgotten);
+        self.attempt = 0;
+        self.run = lease.run.id.clone();
+        self.store(request);
+    }
+
     /// Returns the key of the attempt for the service that the tool calls.
     pub(super) fn idempotency_key(&self) -> &str {
         &self.idempotency_key

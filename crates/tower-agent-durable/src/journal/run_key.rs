@@ -88,7 +88,10 @@ impl RunKey {
         if self.user.is_none() && !self.run.starts_with('{') {
             return self.run.to_string();
         }
-        serde_json::json!({ "user": self.user, "run": self.run }).to_string()
+        // Written field by field: the order of a map depends on the features of the whole program.
+        let user = serde_json::json!(self.user);
+        let run = serde_json::json!(self.run);
+        format!(r#"{{"user":{user},"run":{run}}}"#)
     }
 
     /// Returns the key of a text from [`to_text`](Self::to_text).

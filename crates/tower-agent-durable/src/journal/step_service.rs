@@ -189,6 +189,10 @@ where
             if step.kind == StepKind::Model {
                 steps.fail(&step);
             }
+            // The journal counts its attempts anew from here on.
+            if let Some(question) = Question::stored(&request)? {
+                question.pass(&request, &lease);
+            }
             journal.release(&lease).await?;
         }
         End::Leave => {}

@@ -68,12 +68,12 @@ impl McpClient {
     /// trusted is to be seen by the user before it is sent.
     ///
     /// ```
-    /// use tower_agent::{Agent, BoxError};
+    /// use tower_agent::{Agent, AgentRequest, BoxError};
     /// use tower_agent_mcp::client::McpClient;
     ///
     /// # async fn review(agent: Agent, client: McpClient) -> Result<String, BoxError> {
     /// let messages = client.prompt("review", [("language", "Rust")]).await?;
-    /// let response = agent.run(messages).await?;
+    /// let response = agent.run(AgentRequest::conversation(messages)).await?;
     /// # Ok(response.text())
     /// # }
     /// ```

@@ -96,13 +96,14 @@ impl McpClient {
     /// model, put them into the message of the user:
     ///
     /// ```
-    /// use tower_agent::{Agent, BoxError, Message, Part, Role};
+    /// use tower_agent::{Agent, AgentRequest, BoxError, Message, Part, Role};
     /// use tower_agent_mcp::client::McpClient;
     ///
     /// # async fn ask(agent: Agent, client: McpClient) -> Result<String, BoxError> {
     /// let mut parts = vec![Part::from_text("Which of these errors is new?")];
     /// parts.extend(client.read_resource("file:///logs/today").await?);
-    /// let response = agent.run(Message::new(Role::User, parts)).await?;
+    /// let question = Message::new(Role::User, parts);
+    /// let response = agent.run(AgentRequest::conversation([question])).await?;
     /// # Ok(response.text())
     /// # }
     /// ```

@@ -9,7 +9,7 @@ use rmcp::{ServerHandler, ServiceExt};
 use serde_json::json;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::tool::ToolDeclaration;
-use tower_agent::{Agent, Effect, ErrorKind, Message, Part, Role as AgentRole};
+use tower_agent::{Agent, AgentRequest, Effect, ErrorKind, Message, Part, Role as AgentRole};
 use tower_agent_mcp::client::{Lifecycle, LogLevel, LogMessage, McpClient, McpClientBuilder};
 use tower_agent_middleware::approval::Approval;
 
@@ -262,6 +262,11 @@ async fn prompts_are_listed_and_begin_a_run() {
                 (AgentRole::Assistant, "I will.".to_owned())
             ]
         );
+        let model = ScriptedModel::new([Turn::from_text("Roses.")]);
+        let agent = Agent::builder(model.clone()).build().unwrap();
+        let request = AgentRequest::conversation(messages);
+        assert_eq!(agent.run(request).await.unwrap().text(), "Roses.");
+        assert_eq!(model.requests()[0].messages().len(), 2);
         let none: [(&str, &str); 0] = [];
         let failed = client.prompt("praise", none).await.unwrap_err();
         assert_eq!(failed.kind(), ErrorKind::InvalidArguments);

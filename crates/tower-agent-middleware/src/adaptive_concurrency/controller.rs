@@ -14,13 +14,13 @@ const PERIOD: Duration = Duration::from_secs(30);
 
 /// The settings of a layer.
 #[derive(Clone, Debug)]
-pub(super) struct Settings {
+pub(super) struct AdaptiveSettings {
     pub(super) initial: usize,
     pub(super) most: usize,
     pub(super) tolerance: f64,
 }
 
-impl Settings {
+impl AdaptiveSettings {
     /// Returns the limit to start with.
     pub(super) fn first(&self) -> usize {
         self.initial.clamp(1, self.most.max(1))
@@ -57,7 +57,7 @@ pub(super) enum End {
 }
 
 impl Controller {
-    pub(super) fn new(settings: &Settings) -> Self {
+    pub(super) fn new(settings: &AdaptiveSettings) -> Self {
         Self {
             limit: settings.first() as f64,
             has_fallen: false,
@@ -76,7 +76,7 @@ impl Controller {
     }
 
     /// Changes the limit by the end of a call that began at this time.
-    pub(super) fn note(&mut self, began: Instant, end: End, settings: &Settings) {
+    pub(super) fn note(&mut self, began: Instant, end: End, settings: &AdaptiveSettings) {
         let is_older = self.fell_at.is_some_and(|fell| began < fell);
         if is_older {
             return;

@@ -3,14 +3,11 @@ use std::sync::Arc;
 
 use tower_layer::Layer;
 
-use super::controller::Settings;
-use super::limits::Limits;
+use super::controller::AdaptiveSettings;
+use super::limits::{AdaptiveLimits, KeyOf};
 use super::service::AdaptiveConcurrency;
 use tower_agent::RunContext;
 use tower_agent::error::Result;
-
-/// Returns a key of a run, such as its user.
-pub(super) type KeyOf = Arc<dyn Fn(&RunContext) -> Result<String> + Send + Sync>;
 
 /// Limits how many calls run at a time, by how the provider bears them; [`AdaptiveConcurrency`] is the
 /// service. Clones share their limits.
@@ -24,16 +21,16 @@ pub(super) type KeyOf = Arc<dyn Fn(&RunContext) -> Result<String> + Send + Sync>
 #[derive(Clone)]
 #[must_use = "a layer does nothing until it is layered"]
 pub struct AdaptiveConcurrencyLayer {
-    settings: Settings,
+    settings: AdaptiveSettings,
     key: Option<KeyOf>,
-    limits: Arc<Limits>,
+    limits: Arc<AdaptiveLimits>,
 }
 
 impl AdaptiveConcurrencyLayer {
     /// Creates a layer that starts with 4 calls at a time.
     pub fn new() -> Self {
         Self {
-            settings: Settings {
+            settings: AdaptiveSettings {
                 initial: 4,
                 most: 1_000,
                 tolerance: 2.0,

@@ -4,25 +4,29 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-use super::controller::{Controller, End, Settings};
+use super::controller::{AdaptiveSettings, Controller, End};
 use crate::first_output::FirstOutput;
 use crate::lock::lock;
+use tower_agent::RunContext;
 use tower_agent::call::Request;
 use tower_agent::error::{Error, ErrorKind, Result};
 
+/// Returns a key of a run, such as its region.
+pub(super) type KeyOf = Arc<dyn Fn(&RunContext) -> Result<String> + Send + Sync>;
+
 /// The limits of a layer and its clones, by their key.
 #[derive(Debug, Default)]
-pub(super) struct Limits(Mutex<LimitsState>);
+pub(super) struct AdaptiveLimits(Mutex<LimitsState>);
 
 #[derive(Debug, Default)]
 struct LimitsState {
-    by_key: HashMap<Arc<str>, Arc<Limit>>,
+    by_key: HashMap<Arc<str>, Arc<AdaptiveLimit>>,
     /// The number of limits at which those that are not used are removed.
     sweep_at: usize,
 }
 
-impl Limits {
-    pub(super) fn of(&self, key: &str, settings: &Settings) -> Arc<Limit> {
+impl AdaptiveLimits {
+    pub(super) fn of(&self, key: &str, settings: &AdaptiveSettings) -> Arc<AdaptiveLimit> {
         let state = &mut *lock(&self.0);
         if let Some(limit) = state.by_key.get(key) {
             return limit.clone();
@@ -32,7 +36,7 @@ impl Limits {
             state.by_key.retain(|_, limit| Arc::strong_count(limit) > 1);
             state.sweep_at = (state.by_key.len() * 2).max(64);
         }
-        let limit = Arc::new(Limit::new(settings));
+        let limit = Arc::new(AdaptiveLimit::new(settings));
         state.by_key.insert(key.into(), limit.clone());
         limit
     }
@@ -46,7 +50,7 @@ impl Limits {
 
 /// A limit, and the calls that run and wait.
 #[derive(Debug)]
-pub(super) struct Limit {
+pub(super) struct AdaptiveLimit {
     /// Its queue is fair, and a call that is dropped leaves it.
     places: Arc<Semaphore>,
     state: Mutex<LimitState>,
@@ -59,8 +63,8 @@ struct LimitState {
     places: usize,
 }
 
-impl Limit {
-    fn new(settings: &Settings) -> Self {
+impl AdaptiveLimit {
+    fn new(settings: &AdaptiveSettings) -> Self {
         let controller = Controller::new(settings);
         let places = controller.limit();
         Self {
@@ -73,14 +77,14 @@ impl Limit {
     pub(super) async fn enter<R: Request>(
         self: Arc<Self>,
         request: &R,
-        settings: Settings,
-    ) -> Result<OpenCall<R>> {
+        settings: AdaptiveSettings,
+    ) -> Result<AdmittedCall<R>> {
         let place = self.places.clone().acquire_owned().await;
         let place = place.map_err(|_| {
             // Nothing closes it.
             Error::new(ErrorKind::Other, "the queue of the limit was closed")
         })?;
-        Ok(OpenCall {
+        Ok(AdmittedCall {
             limit: self,
             settings,
             place: Some(place),
@@ -90,7 +94,7 @@ impl Limit {
         })
     }
 
-    fn note(&self, began: Instant, end: End, settings: &Settings) {
+    fn note(&self, began: Instant, end: End, settings: &AdaptiveSettings) {
         let state = &mut *lock(&self.state);
         state.controller.note(began, end, settings);
         let limit = state.controller.limit();
@@ -115,16 +119,16 @@ impl Limit {
 
 /// A call that has a place, until it has ended.
 #[derive(Debug)]
-pub(super) struct OpenCall<R: Request> {
-    limit: Arc<Limit>,
-    settings: Settings,
+pub(super) struct AdmittedCall<R: Request> {
+    limit: Arc<AdaptiveLimit>,
+    settings: AdaptiveSettings,
     place: Option<OwnedSemaphorePermit>,
     began: Instant,
     first_output: FirstOutput<R>,
     wait_is_known: bool,
 }
 
-impl<R: Request> OpenCall<R> {
+impl<R: Request> AdmittedCall<R> {
     /// Looks for output after the call was polled.
     pub(super) fn look(&mut self) {
         if self.first_output.is_seen() {
@@ -155,7 +159,7 @@ impl<R: Request> OpenCall<R> {
     }
 }
 
-impl<R: Request> Drop for OpenCall<R> {
+impl<R: Request> Drop for AdmittedCall<R> {
     fn drop(&mut self) {
         if let Some(place) = self.place.take() {
             self.limit.leave(place);

@@ -9,9 +9,8 @@ use futures_util::future::BoxFuture;
 use pin_project_lite::pin_project;
 use tower::Service;
 
-use super::controller::Settings;
-use super::layer::KeyOf;
-use super::limits::{Limits, OpenCall};
+use super::controller::AdaptiveSettings;
+use super::limits::{AdaptiveLimits, AdmittedCall, KeyOf};
 use tower_agent::call::Request;
 use tower_agent::error::{BoxError, CallSite, Error, Result};
 
@@ -20,17 +19,17 @@ use tower_agent::error::{BoxError, CallSite, Error, Result};
 #[derive(Clone)]
 pub struct AdaptiveConcurrency<S> {
     inner: S,
-    settings: Settings,
+    settings: AdaptiveSettings,
     key: Option<KeyOf>,
-    limits: Arc<Limits>,
+    limits: Arc<AdaptiveLimits>,
 }
 
 impl<S> AdaptiveConcurrency<S> {
     pub(super) fn new(
         inner: S,
-        settings: Settings,
+        settings: AdaptiveSettings,
         key: Option<KeyOf>,
-        limits: Arc<Limits>,
+        limits: Arc<AdaptiveLimits>,
     ) -> Self {
         Self {
             inner,
@@ -63,7 +62,7 @@ where
         let limits = self.limits.clone();
         let entry = enter(limits, self.key.clone(), self.settings.clone(), request);
         ResponseFuture {
-            state: State::Waiting {
+            state: ConcurrencyState::Waiting {
                 entry: Box::pin(entry),
                 inner,
             },
@@ -82,11 +81,11 @@ impl<S: fmt::Debug> fmt::Debug for AdaptiveConcurrency<S> {
 
 /// Waits for a place.
 async fn enter<R: Request>(
-    limits: Arc<Limits>,
+    limits: Arc<AdaptiveLimits>,
     key: Option<KeyOf>,
-    settings: Settings,
+    settings: AdaptiveSettings,
     request: R,
-) -> Result<(OpenCall<R>, R)> {
+) -> Result<(AdmittedCall<R>, R)> {
     let key = match key {
         Some(key) => {
             let key = key(request.context());
@@ -107,26 +106,26 @@ pin_project! {
         R: Request,
     {
         #[pin]
-        state: State<S, R>,
+        state: ConcurrencyState<S, R>,
     }
 }
 
 pin_project! {
-    #[project = StateProjection]
-    enum State<S, R>
+    #[project = ConcurrencyStateProjection]
+    enum ConcurrencyState<S, R>
     where
         S: Service<R>,
         R: Request,
     {
         Waiting {
-            entry: BoxFuture<'static, Result<(OpenCall<R>, R)>>,
+            entry: BoxFuture<'static, Result<(AdmittedCall<R>, R)>>,
             inner: S,
         },
         // The future is dropped before the place is free.
         Called {
             #[pin]
             future: S::Future,
-            open: Option<OpenCall<R>>,
+            open: Option<AdmittedCall<R>>,
         },
     }
 }
@@ -142,15 +141,15 @@ where
         let mut state = self.project().state;
         loop {
             match state.as_mut().project() {
-                StateProjection::Waiting { entry, inner } => {
+                ConcurrencyStateProjection::Waiting { entry, inner } => {
                     let (open, request) = ready!(entry.as_mut().poll(cx))?;
                     let future = inner.call(request);
-                    state.set(State::Called {
+                    state.set(ConcurrencyState::Called {
                         future,
                         open: Some(open),
                     });
                 }
-                StateProjection::Called { future, open } => {
+                ConcurrencyStateProjection::Called { future, open } => {
                     let polled = future.poll(cx);
                     if let Some(open) = open {
                         open.look();

@@ -42,7 +42,7 @@ struct RunningCall<R: Request> {
     number: u64,
     call: WeakShared<BoxFuture<'static, Result<R::Response>>>,
     log: Arc<Log>,
-    bill: Arc<Bill>,
+    bill: Arc<SharedBill>,
 }
 
 #[derive(Clone)]
@@ -54,7 +54,7 @@ struct Stored<T> {
 
 /// The one payment for a call that several have made.
 #[derive(Debug, Default)]
-struct Bill {
+struct SharedBill {
     is_paid: AtomicBool,
     /// Who began the call was dropped, so that somebody else pays.
     is_left: AtomicBool,
@@ -64,7 +64,7 @@ struct Bill {
 struct Flight<T: Clone> {
     call: SharedCall<T>,
     log: Arc<Log>,
-    bill: Arc<Bill>,
+    bill: Arc<SharedBill>,
     is_leader: bool,
 }
 
@@ -148,7 +148,7 @@ impl<R: Cacheable> Responses<R> {
         flights.begun += 1;
         let number = flights.begun;
         let log = Arc::new(Log::new());
-        let bill = Arc::<Bill>::default();
+        let bill = Arc::<SharedBill>::default();
         let landing = Landing {
             responses: self.clone(),
             key,

@@ -13,7 +13,7 @@ pub(crate) type IsFailure = Arc<dyn Fn(&Error) -> bool + Send + Sync>;
 
 /// The settings of a layer.
 #[derive(Clone)]
-pub(crate) struct Settings {
+pub(crate) struct CircuitSettings {
     pub(crate) failures: u32,
     pub(crate) pause: Duration,
     pub(crate) is_failure: IsFailure,
@@ -21,7 +21,7 @@ pub(crate) struct Settings {
     pub(crate) most_open: usize,
 }
 
-impl Settings {
+impl CircuitSettings {
     pub(crate) fn new(failures: u32, pause: Duration) -> Self {
         Self {
             failures,
@@ -32,9 +32,9 @@ impl Settings {
     }
 }
 
-impl fmt::Debug for Settings {
+impl fmt::Debug for CircuitSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Settings")
+        f.debug_struct("CircuitSettings")
             .field("failures", &self.failures)
             .field("pause", &self.pause)
             .field("most_open", &self.most_open)
@@ -68,6 +68,7 @@ enum Outcome {
 
 impl Circuits {
     /// Returns whether a call would be refused now.
+    #[cfg(feature = "pool")]
     pub(crate) fn is_open(&self, key: &Key) -> bool {
         let circuits = lock(&self.0);
         let open_until = circuits.get(key).and_then(|circuit| circuit.open_until);
@@ -78,7 +79,7 @@ impl Circuits {
     pub(crate) fn admit(
         self: &Arc<Self>,
         key: Key,
-        settings: &Settings,
+        settings: &CircuitSettings,
     ) -> Result<Permit, Refusal> {
         let now = Instant::now();
         let mut tests_until = None;
@@ -131,7 +132,7 @@ impl From<Refusal> for Error {
 #[derive(Debug)]
 pub(crate) struct Permit {
     circuits: Arc<Circuits>,
-    settings: Settings,
+    settings: CircuitSettings,
     key: Key,
     since: Instant,
     /// For a call that tests an open circuit: the time until which no other does.

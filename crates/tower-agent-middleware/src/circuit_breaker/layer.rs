@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use tower_layer::Layer;
 
-use super::circuit::{Circuits, Settings};
+use super::circuit::{CircuitSettings, Circuits};
 use super::service::CircuitBreaker;
 use tower_agent::error::Error;
 
@@ -29,7 +29,7 @@ use tower_agent::error::Error;
 #[must_use = "a layer does nothing until it is layered"]
 pub struct CircuitBreakerLayer {
     circuits: Arc<Circuits>,
-    settings: Settings,
+    settings: CircuitSettings,
 }
 
 impl CircuitBreakerLayer {
@@ -37,7 +37,7 @@ impl CircuitBreakerLayer {
     pub fn new() -> Self {
         Self {
             circuits: Arc::default(),
-            settings: Settings::new(5, Duration::from_secs(30)),
+            settings: CircuitSettings::new(5, Duration::from_secs(30)),
         }
     }
 

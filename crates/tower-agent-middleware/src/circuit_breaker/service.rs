@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 use pin_project_lite::pin_project;
 use tower::Service;
 
-use super::circuit::{Circuits, Permit, Settings};
+use super::circuit::{CircuitSettings, Circuits, Permit};
 use tower_agent::call::Request;
 use tower_agent::error::{BoxError, CallSite, Error, Result};
 
@@ -16,11 +16,11 @@ use tower_agent::error::{BoxError, CallSite, Error, Result};
 pub struct CircuitBreaker<S> {
     inner: S,
     circuits: Arc<Circuits>,
-    settings: Settings,
+    settings: CircuitSettings,
 }
 
 impl<S> CircuitBreaker<S> {
-    pub(super) fn new(inner: S, circuits: Arc<Circuits>, settings: Settings) -> Self {
+    pub(super) fn new(inner: S, circuits: Arc<Circuits>, settings: CircuitSettings) -> Self {
         Self {
             inner,
             circuits,
@@ -47,11 +47,11 @@ where
     fn call(&mut self, request: R) -> Self::Future {
         let key = request.name().map(Arc::from);
         let state = match self.circuits.admit(key, &self.settings) {
-            Ok(permit) => State::Called {
+            Ok(permit) => BreakerState::Called {
                 future: self.inner.call(request),
                 permit: Some(permit),
             },
-            Err(refusal) => State::Refused {
+            Err(refusal) => BreakerState::Refused {
                 error: Some(Error::from(refusal).with_call(CallSite::of(&request))),
             },
         };
@@ -64,14 +64,14 @@ pin_project! {
     #[derive(Debug)]
     pub struct ResponseFuture<F> {
         #[pin]
-        state: State<F>,
+        state: BreakerState<F>,
     }
 }
 
 pin_project! {
-    #[project = StateProjection]
+    #[project = BreakerStateProjection]
     #[derive(Debug)]
-    enum State<F> {
+    enum BreakerState<F> {
         Called {
             #[pin]
             future: F,
@@ -92,7 +92,7 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.project().state.project() {
-            StateProjection::Called { future, permit } => {
+            BreakerStateProjection::Called { future, permit } => {
                 let result = ready!(future.poll(cx)).map_err(|error| Error::from(error.into()));
                 if let Some(permit) = permit.take() {
                     match &result {
@@ -104,7 +104,7 @@ where
                 }
                 Poll::Ready(result)
             }
-            StateProjection::Refused { error } => match error.take() {
+            BreakerStateProjection::Refused { error } => match error.take() {
                 Some(error) => Poll::Ready(Err(error)),
                 // Polled after it was ready.
                 None => Poll::Pending,

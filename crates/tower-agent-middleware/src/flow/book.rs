@@ -1,8 +1,11 @@
 //! The labels and variables of a conversation, in its private state.
 //!
-//! Each entry has a key of its own, so that a journal that stores what a call has changed stores little.
+//! Each entry has a key of its own, so that a journal that stores what a call has changed stores little. The
+//! entries are read from the state whenever they are needed, and are in no second place: a replay may
+//! change them.
 //! The entries of an agent that works in a tool call are removed with the call.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::de::DeserializeOwned;
@@ -13,7 +16,7 @@ use tower_agent::message::Part;
 
 use super::label::Label;
 use super::place;
-use super::pointer::Pattern;
+use super::pointer::PointerPattern;
 
 /// The key of everything that the guard keeps.
 pub(super) const KEY: &str = "tower_agent.guard.flow";
@@ -26,13 +29,83 @@ pub(super) struct Turn {
     /// The tools whose untrusted results it had read.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub(super) sources: BTreeSet<String>,
-    /// What the calls have brought, by their places.
+    /// The places of the calls whose results the model reads, with the turn's own label: a bit for each.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    plain: u64,
+    /// What other calls have brought, by their places.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub(super) results: BTreeMap<usize, Brought>,
+    others: BTreeMap<usize, Brought>,
+}
+
+fn is_zero(bits: &u64) -> bool {
+    *bits == 0
+}
+
+impl Turn {
+    /// Creates a message without calls.
+    pub(super) fn new(label: Label, sources: BTreeSet<String>) -> Self {
+        Self {
+            label,
+            sources,
+            ..Self::default()
+        }
+    }
+
+    /// Reads an entry. `None` if it cannot be read: what has no label is not trusted.
+    fn read(entry: &Value) -> Option<Self> {
+        match entry.as_u64() {
+            Some(plain) => Some(Self {
+                plain,
+                ..Self::default()
+            }),
+            None => Self::deserialize(entry).ok(),
+        }
+    }
+
+    /// Returns the entry of this turn. If everything is trusted, as in most turns of most conversations,
+    /// it is a number, which takes a fraction of the time and room of an object.
+    fn entry(&self) -> Value {
+        if self.label == Label::trusted() && self.sources.is_empty() && self.others.is_empty() {
+            self.plain.into()
+        } else {
+            json!(self)
+        }
+    }
+
+    /// Returns what the call at this place has brought.
+    pub(super) fn result(&self, call: usize) -> Option<Cow<'_, Brought>> {
+        match self.others.get(&call) {
+            Some(brought) => Some(Cow::Borrowed(brought)),
+            None if self.plain & bit(call) != 0 => {
+                Some(Cow::Owned(Brought::shown(self.label.clone())))
+            }
+            None => None,
+        }
+    }
+
+    /// Records what the call at this place has brought.
+    pub(super) fn set_result(&mut self, call: usize, brought: Brought) {
+        // Nobody asks where trusted content is from.
+        let names_no_tool = brought.from.is_empty() || brought.label.is_trusted();
+        let is_plain = brought.variable.is_none() && names_no_tool && brought.label == self.label;
+        if is_plain && bit(call) != 0 {
+            self.plain |= bit(call);
+            self.others.remove(&call);
+        } else {
+            self.plain &= !bit(call);
+            self.others.insert(call, brought);
+        }
+    }
+}
+
+/// Returns the bit of a call, or 0 for one beyond the last bit.
+fn bit(call: usize) -> u64 {
+    let call = u32::try_from(call).unwrap_or(u32::MAX);
+    1_u64.checked_shl(call).unwrap_or(0)
 }
 
 /// What a call has brought, as the model reads it.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Brought {
     pub(super) label: Label,
     /// The tools that it is from, if not from the called one.
@@ -63,7 +136,7 @@ pub(super) struct Variable {
     pub(super) parts: Option<Vec<Part>>,
     pub(super) label: Label,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(super) labels: Vec<(Pattern, Label)>,
+    pub(super) labels: Vec<(PointerPattern, Label)>,
     /// The tool that returned it.
     pub(super) tool: String,
     /// The message with the call that returned it.
@@ -84,7 +157,7 @@ impl Variable {
 /// The entries of one conversation.
 pub(super) struct Book<'a> {
     state: &'a State,
-    prefix: String,
+    prefix: Cow<'static, str>,
 }
 
 impl<'a> Book<'a> {
@@ -93,12 +166,17 @@ impl<'a> Book<'a> {
             state: context.private_state(),
             prefix: context
                 .outer_call_key(KEY)
-                .unwrap_or_else(|| KEY.to_owned()),
+                .map_or(Cow::Borrowed(KEY), Cow::Owned),
         }
     }
 
     fn key(&self, kind: &str, name: &str) -> String {
-        format!("{} {kind} {name}", self.prefix)
+        // A key is made for every message: `format!` takes several times as long.
+        let mut key = String::with_capacity(self.prefix.len() + kind.len() + name.len() + 2);
+        for part in [&*self.prefix, " ", kind, " ", name] {
+            key.push_str(part);
+        }
+        key
     }
 
     fn read<T: DeserializeOwned>(&self, key: &str) -> Option<T> {
@@ -106,29 +184,24 @@ impl<'a> Book<'a> {
         self.state.read(key, |value| T::deserialize(value?).ok())
     }
 
-    fn write(&self, key: String, value: &impl Serialize) {
-        self.state.set(key, json!(value));
-    }
-
     pub(super) fn turn(&self, message: &str) -> Option<Turn> {
-        self.read(&self.key("message", message))
+        let key = self.key("message", message);
+        self.state.read(&key, |entry| Turn::read(entry?))
     }
 
     pub(super) fn set_turn(&self, message: &str, turn: &Turn) {
-        self.write(self.key("message", message), turn);
+        self.state.set(self.key("message", message), turn.entry());
     }
 
     /// Records what a call has brought.
-    pub(super) fn set_result(&self, message: &str, call: usize, brought: &Brought) {
+    pub(super) fn set_result(&self, message: &str, call: usize, brought: Brought) {
         let key = self.key("message", message);
-        self.state.update(key, |value| {
-            let mut turn = Turn::deserialize(&*value).unwrap_or_else(|_| Turn {
-                // The model was called without the guard.
-                label: Label::unknown(),
-                ..Turn::default()
-            });
-            turn.results.insert(call, brought.clone());
-            *value = json!(turn);
+        self.state.update(key, |entry| {
+            // Without a turn, the model was called without the guard.
+            let mut turn =
+                Turn::read(entry).unwrap_or_else(|| Turn::new(Label::unknown(), BTreeSet::new()));
+            turn.set_result(call, brought);
+            *entry = turn.entry();
         });
     }
 
@@ -197,9 +270,15 @@ impl<'a> Book<'a> {
     }
 }
 
+/// The name of the label of what agents have read that work in a call, in the data of the call.
+const INSIDE: &str = "tower_agent.guard.flow inside";
+
+/// The key that says that an agent has read something in a tool call.
+const ANY_INSIDE: &str = "tower_agent.guard.flow any inside";
+
 /// Records the label of what an agent reads that works in a tool call.
 pub(super) fn note_read(agent: &RunContext, label: &Label) {
-    let Some(key) = agent.outer_call_key(&format!("{KEY} inside")) else {
+    let Some(key) = agent.outer_call_key(INSIDE) else {
         return;
     };
     let state = agent.private_state();
@@ -208,6 +287,8 @@ pub(super) fn note_read(agent: &RunContext, label: &Label) {
         .as_ref()
         .map_or(label.clone(), |earlier| earlier.join(label));
     if earlier.as_ref() != Some(&joined) {
+        // With every label and not once: the changes of a call may be all that is replayed.
+        state.set(ANY_INSIDE, true);
         state.set(key, json!(joined));
     }
 }
@@ -215,9 +296,13 @@ pub(super) fn note_read(agent: &RunContext, label: &Label) {
 /// Returns the label of what agents have read that work in this tool call. `None` if none has read
 /// anything with the guard around its model.
 pub(super) fn noted_inside(call: &RunContext) -> Option<Label> {
-    let key = call.call_key(&format!("{KEY} inside"));
-    call.private_state()
-        .read(&key, |value| Label::deserialize(value?).ok())
+    let state = call.private_state();
+    // In most conversations no agent works in a call, and the path of the call is not needed.
+    if !state.read(ANY_INSIDE, |any| any.is_some()) {
+        return None;
+    }
+    let key = call.call_key(INSIDE);
+    state.read(&key, |value| Label::deserialize(value?).ok())
 }
 
 /// Returns the name of the variable for the result of a tool call: the same whenever this call is made.
@@ -260,6 +345,35 @@ pub(super) fn existed_before(variable: &Variable, message: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_turn_is_read_as_it_was_written() {
+        let labels = [Label::trusted(), Label::untrusted(), Label::unknown()];
+        for label in &labels {
+            let mut turn = Turn::new(label.clone(), BTreeSet::new());
+            // Of a place that is written twice, the last counts.
+            let mut expected = BTreeMap::new();
+            for (number, call) in [0, 1, 63, 64, 70, 1, 0, 64].into_iter().enumerate() {
+                let brought = Brought {
+                    variable: (number == 1).then(|| "@m1.0".to_owned()),
+                    ..Brought::shown(labels[number % 3].clone())
+                };
+                turn.set_result(call, brought.clone());
+                expected.insert(call, brought);
+                let read = Turn::read(&turn.entry()).unwrap();
+                assert_eq!(read.label, *label);
+                for place in [0, 1, 2, 62, 63, 64, 65, 70] {
+                    let result = read.result(place).map(Cow::into_owned);
+                    assert_eq!(result.as_ref(), expected.get(&place), "{label:?} {place}");
+                }
+            }
+        }
+        let mut plain = Turn::new(Label::trusted(), BTreeSet::new());
+        plain.set_result(1, Brought::shown(Label::trusted()));
+        assert_eq!(plain.entry(), json!(2));
+        plain.set_result(1, Brought::shown(Label::unknown()));
+        assert!(plain.entry().is_object() && !plain.result(1).unwrap().label.is_trusted());
+    }
 
     #[test]
     fn own_steps_begin_below_the_agent_in_the_call() {

@@ -17,21 +17,23 @@ use super::hide::{kind_of, stub};
 use super::label::Label;
 use super::meta::{self, ASK_ABOUT, SHOW};
 use super::place;
-use super::pointer::{Pattern, pointer};
+use super::pointer::{PointerPattern, pointer};
 use super::question::{self, FlowAnswer};
-use super::reading::{in_call, two_guards};
+use super::reading::{in_call_with_id, two_guards};
 use super::resolve::{Resolver, Substitution, UnknownReference};
 use super::rules::{Resolved, Rule, Violation, refusal};
-use super::settings::{NAME, OnViolation, Settings};
+use super::settings::{FlowSettings, NAME, OnViolation};
 
 /// A call that the guard has looked at: an extension of the request.
 #[derive(Clone)]
 struct Checked {
-    guard: Arc<Settings>,
+    guard: Arc<FlowSettings>,
     message: String,
     index: usize,
-    /// The resolved arguments that were checked.
-    arguments: Arc<Value>,
+    /// The resolved arguments that were checked, if they are not the call's own.
+    arguments: Option<Arc<Value>>,
+    /// The key of the label for agents that work in this call.
+    in_call: Option<String>,
     context: Label,
     substitutions: Arc<[Substitution]>,
     /// The guard has answered the call itself.
@@ -46,13 +48,19 @@ impl Checked {
         let labels = self.substitutions.iter().map(|one| &one.label);
         labels.fold(self.context.clone(), |all, label| all.join(label))
     }
+
+    /// Returns the arguments that were checked.
+    fn arguments<'a>(&'a self, request: &'a ToolRequest) -> &'a Value {
+        let own = request.call().arguments.value();
+        self.arguments.as_deref().unwrap_or(own)
+    }
 }
 
 /// The part of the guard around tool calls, outside everything else.
-pub(super) struct Checking(pub(super) Arc<Settings>);
+pub(super) struct Checking(pub(super) Arc<FlowSettings>);
 
 impl Checking {
-    fn settings(&self) -> &Arc<Settings> {
+    fn settings(&self) -> &Arc<FlowSettings> {
         &self.0
     }
 
@@ -62,10 +70,11 @@ impl Checking {
     }
 
     /// Returns the message with this call and the place of the call there.
-    fn place(request: &ToolRequest) -> (String, usize) {
-        let id = request.context().tool_call_in_stream();
+    fn place(id_in_stream: Option<&str>) -> (String, usize) {
+        let place = id_in_stream.and_then(place::of_call);
         // A call outside a run has no message, and so no label.
-        id.and_then(|id| place::of_call(&id)).unwrap_or_default()
+        let (message, call) = place.unwrap_or_default();
+        (message.to_owned(), call)
     }
 
     async fn check(&self, request: &mut ToolRequest) -> Result<Action<ToolResponse>> {
@@ -75,11 +84,16 @@ impl Checking {
                 return Err(two_guards());
             }
             // The guard is registered twice, or a callback makes the call again as it was.
-            if *earlier.arguments == *request.arguments() && !earlier.is_refused {
+            let is_same = match (&earlier.arguments, request.changed_arguments()) {
+                (None, None) => true,
+                _ => earlier.arguments(request) == request.arguments(),
+            };
+            if is_same && !earlier.is_refused {
                 return Ok(Action::Continue);
             }
         }
-        let (message, index) = Self::place(request);
+        let id = request.context().tool_call_in_stream();
+        let (message, index) = Self::place(id.as_deref());
         let context = request.context().clone();
         let book = Book::of(&context);
         let turn = book.turn(&message);
@@ -89,13 +103,18 @@ impl Checking {
             None => (Label::unknown(), Vec::new()),
         };
         let mut resolver = Resolver::new(&book, &message);
-        let resolved = resolver.resolve(request.arguments());
+        let resolved = if may_refer(request) {
+            resolver.resolve(request.arguments())
+        } else {
+            Ok(None)
+        };
         let mut substitutions = resolver.substitutions;
         let mut checked = Checked {
             guard: self.settings().clone(),
             message,
             index,
-            arguments: Arc::default(),
+            arguments: None,
+            in_call: id.as_deref().map(in_call_with_id),
             context: context_label,
             substitutions: Arc::default(),
             is_refused: false,
@@ -118,13 +137,13 @@ impl Checking {
             // in them, for all that is known.
             substitutions.extend(earlier.substitutions.iter().cloned());
         }
-        checked.arguments = Arc::new(request.arguments().clone());
+        let changed = request.changed_arguments();
+        checked.arguments = changed.map(|arguments| Arc::new(arguments.clone()));
         checked.substitutions = substitutions.into();
         let flow = self.flow(request);
         let resolved = Resolved {
-            declaration: request.declaration().map(|tool| &**tool),
+            request,
             flow: &flow,
-            arguments: request.arguments(),
             context: &checked.context,
             sources: &sources,
             substitutions: &checked.substitutions,
@@ -139,8 +158,8 @@ impl Checking {
             }
         }
         // For agents that work in this call.
-        if let Some(key) = in_call(&context) {
-            context.values().set(key, checked.label());
+        if let Some(key) = &checked.in_call {
+            context.values().set(&**key, checked.label());
         }
         request.extensions_mut().insert(checked);
         Ok(Action::Continue)
@@ -199,7 +218,7 @@ impl Checking {
         text: &str,
     ) -> Action<ToolResponse> {
         let brought = Brought::shown(checked.context.clone());
-        book.set_result(&checked.message, checked.index, &brought);
+        book.set_result(&checked.message, checked.index, brought);
         request.extensions_mut().insert(Checked {
             is_refused: true,
             ..checked
@@ -287,7 +306,7 @@ impl Checking {
                 from,
                 ..Brought::shown(shown)
             };
-            book.set_result(&checked.message, checked.index, &brought);
+            book.set_result(&checked.message, checked.index, brought);
             return shown_media(request, checked, &book);
         }
         let parts = response.parts();
@@ -305,7 +324,7 @@ impl Checking {
                 whole_but_parts(&flow, &call, noted_inside(request.context()))
             },
             parts: has_own_parts.then_some(parts),
-            labels: labels.collect::<Vec<(Pattern, Label)>>(),
+            labels: labels.collect::<Vec<(PointerPattern, Label)>>(),
             tool: request.name().to_owned(),
             message: checked.message.clone(),
         };
@@ -315,7 +334,7 @@ impl Checking {
             variable: is_kept.then(|| name.clone()),
             ..Brought::shown(checked.context.clone())
         };
-        book.set_result(&checked.message, checked.index, &brought);
+        book.set_result(&checked.message, checked.index, brought);
         let text = if is_kept {
             let is_error = response.is_error();
             stub(&name, &variable, &flow, &checked.context, is_error).to_string()
@@ -388,6 +407,13 @@ impl Checking {
     }
 }
 
+/// Returns whether the arguments of a call may have a reference. Most have none, which their text says
+/// before it is parsed.
+fn may_refer(request: &ToolRequest) -> bool {
+    // Each reference has an `@`, which JSON can escape.
+    request.changed_arguments().is_some() || request.call().arguments.as_str().contains(['@', '\\'])
+}
+
 /// Returns the label of a result where no part of it has another.
 fn whole_but_parts(flow: &ToolFlow, call: &Label, inside: Option<Label>) -> Label {
     let declared = flow.result().join(call);
@@ -441,7 +467,7 @@ impl Callback<ToolRequest> for Checking {
         if let Some(text) = self.misfit(request, &checked, error) {
             let brought = Brought::shown(checked.context.clone());
             let book = Book::of(request.context());
-            book.set_result(&checked.message, checked.index, &brought);
+            book.set_result(&checked.message, checked.index, brought);
             return Ok(Recovery::Fail(error.clone().with_model_message(text)));
         }
         // What the model would read of it.
@@ -459,9 +485,9 @@ impl Callback<ToolRequest> for Checking {
     }
 
     fn on_end(&self, request: &ToolRequest, _: tower_agent::callback::Outcome<'_, ToolResponse>) {
-        let context = request.context();
-        if let Some(key) = in_call(context) {
-            context.values().remove(&key);
+        let checked = request.extensions().get::<Checked>();
+        if let Some(key) = checked.and_then(|checked| checked.in_call.as_deref()) {
+            request.context().values().remove(key);
         }
     }
 
@@ -483,10 +509,11 @@ impl Checking {
     /// Looks at a message that was made of a result outside its call: it says no more of a hidden result
     /// than the model may read.
     fn review(&self, request: &ToolRequest) -> Action<ToolResponse> {
-        let (message, index) = Self::place(request);
+        let id = request.context().tool_call_in_stream();
+        let (message, index) = Self::place(id.as_deref());
         let book = Book::of(request.context());
         let turn = book.turn(&message);
-        let variable = turn.and_then(|turn| turn.results.get(&index)?.variable.clone());
+        let variable = turn.and_then(|turn| turn.result(index)?.variable.clone());
         let Some(name) = variable else {
             return Action::Continue;
         };

@@ -8,7 +8,7 @@ use tower_agent::Effect;
 use tower_agent::tool::ToolDeclaration;
 
 use super::label::{Label, Readers};
-use super::pointer::Pattern;
+use super::pointer::PointerPattern;
 
 /// What a tool is for the flow of data: the label of its result, and what its arguments decide.
 ///
@@ -28,10 +28,10 @@ use super::pointer::Pattern;
 #[derive(Clone)]
 pub struct ToolFlow {
     result: Label,
-    parts: Vec<(Pattern, Label)>,
+    parts: Vec<(PointerPattern, Label)>,
     keys: Vec<Arc<str>>,
     is_consequential: bool,
-    roles: Vec<(Pattern, Role)>,
+    roles: Vec<(PointerPattern, Role)>,
     sends: Sends,
     hides: Option<bool>,
     trusts_description: bool,
@@ -52,7 +52,7 @@ pub(super) enum Sends {
     /// It is not known.
     Unknown,
     /// Those whom the arguments at these places name.
-    To(Vec<Pattern>),
+    To(Vec<PointerPattern>),
     /// Those whom a function of the arguments names.
     Computed(Arc<Recipients>),
 }
@@ -154,7 +154,7 @@ impl ToolFlow {
     /// most exact pointer counts.
     #[must_use]
     pub fn label_at(mut self, pointer: &str, label: Label) -> Self {
-        self.parts.push((Pattern::new(pointer), label));
+        self.parts.push((PointerPattern::new(pointer), label));
         self
     }
 
@@ -199,7 +199,7 @@ impl ToolFlow {
 
     fn add_roles<'a>(&mut self, pointers: impl IntoIterator<Item = &'a str>, role: Role) {
         for pointer in pointers {
-            self.roles.push((Pattern::new(pointer), role));
+            self.roles.push((PointerPattern::new(pointer), role));
         }
     }
 
@@ -207,7 +207,7 @@ impl ToolFlow {
     /// others: each must be a reader of all that is sent. The tool is consequential.
     #[must_use]
     pub fn recipients(mut self, pointer: &str) -> Self {
-        let pattern = Pattern::new(pointer);
+        let pattern = PointerPattern::new(pointer);
         match &mut self.sends {
             Sends::To(patterns) => patterns.push(pattern),
             sends => *sends = Sends::To(vec![pattern]),
@@ -283,7 +283,7 @@ impl ToolFlow {
         &self.result
     }
 
-    pub(super) fn parts(&self) -> &[(Pattern, Label)] {
+    pub(super) fn parts(&self) -> &[(PointerPattern, Label)] {
         &self.parts
     }
 

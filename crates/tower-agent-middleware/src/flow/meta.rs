@@ -23,7 +23,7 @@ const MAX_CHOICES: usize = 64;
 /// What is asked about hidden results.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Asked {
+struct AskedQuestion {
     about: Vec<Value>,
     question: String,
     answer: AnswerType,
@@ -212,7 +212,7 @@ pub(super) fn ask_about(reader: Agent) -> Tool {
 }
 
 async fn ask(reader: Agent, request: &ToolRequest) -> Result<ToolResponse> {
-    let asked = match Asked::deserialize(request.arguments()) {
+    let asked = match AskedQuestion::deserialize(request.arguments()) {
         Ok(asked) => asked,
         // Its text would quote a value.
         Err(_) => {

@@ -81,6 +81,38 @@
 //! With [`Flow::tools`] the model can look at a hidden result, which taints what it does afterwards, or
 //! [ask](Flow::reader) a model without tools and history about it.
 //!
+//! # Questions
+//!
+//! With [`OnViolation::Ask`] a call that breaks a rule interrupts the run with an
+//! [`Interrupt`](tower_agent::Interrupt) of the reason `flow`, whose id is the
+//! [path of the call](tower_agent::RunContext::call_path) and `flow`. Its payload has the tool, the arguments
+//! with the values of references, and each rule that is broken: with which argument, and by the results of which
+//! tools. Outside the arguments, content and the model write no word of it. The answer is a [`FlowAnswer`]:
+//!
+//! | the answer | the call |
+//! |---|---|
+//! | [`Approve`](FlowAnswer::Approve) | is made; the answer covers this call alone, with these values |
+//! | [`Endorse`](FlowAnswer::Endorse) | is made, and the values in these arguments are trusted in later calls |
+//! | [`Reject`](FlowAnswer::Reject), or cancelled | is not made; the model reads the reason |
+//! | anything else, or none | is asked about again |
+//!
+//! The guard asks before [approvals](crate::approval), which ask for themselves: no answer to the one answers the
+//! other. Every decision is an event, [`Custom`](tower_agent::stream::EventKind::Custom) with the name `flow`, with
+//! the call, the rules, the places of arguments and the label of the context, and without a value.
+//!
+//! # What it does not guard
+//!
+//! - What content says: a mail that is forwarded, or the text of a summary, is its author's. Arguments that are
+//!   [data](ToolFlow::data) may be untrusted.
+//! - What the user reads in the answer of the model.
+//! - Whether, how often and in which order calls are made by a model that has read
+//!   [narrow answers](Flow::narrow_answers).
+//! - Whether the run gets done: content can always make a model fail, or ask.
+//! - Tools that the provider runs itself, whose calls no callback sees.
+//! - What the program declares wrongly. A tool that stores untrusted text and returns it as
+//!   [`trusted`](ToolFlow::trusted) launders it.
+//! - The program's log, which has the errors of tools as they are.
+//!
 //! # Where to register it
 //!
 //! With [`global_callbacks`](tower_agent::AgentBuilder::global_callbacks), once for the whole tree of agents.
@@ -129,15 +161,15 @@ pub(crate) use self::vouch::{is_guarded, note_shortened};
 
 use self::book::Book;
 use self::checking::Checking;
-use self::reading::{Inside, Outside};
-use self::settings::Settings;
+use self::reading::{InnermostReading, OutermostReading};
+use self::settings::FlowSettings;
 
 /// Decides by where data comes from which tool calls a model may make. See the [module](self).
 ///
 /// Clones are the same guard.
 #[derive(Clone)]
 #[must_use = "a guard does nothing until it is registered"]
-pub struct Flow(Arc<Settings>);
+pub struct Flow(Arc<FlowSettings>);
 
 impl Flow {
     /// Creates a guard that refuses calls which break a rule, and hides nothing.
@@ -145,7 +177,7 @@ impl Flow {
         let mut tools = BTreeMap::new();
         tools.insert(Arc::from(meta::SHOW), ToolFlow::trusted().shown());
         tools.insert(Arc::from(meta::ASK_ABOUT), ToolFlow::trusted());
-        Self(Arc::new(Settings {
+        Self(Arc::new(FlowSettings {
             tools,
             on_violation: OnViolation::default(),
             approver: Answerer::User,
@@ -157,7 +189,7 @@ impl Flow {
         }))
     }
 
-    fn settings(&mut self) -> &mut Settings {
+    fn settings(&mut self) -> &mut FlowSettings {
         Arc::make_mut(&mut self.0)
     }
 
@@ -260,8 +292,8 @@ impl Default for Flow {
 impl From<Flow> for Bundle {
     fn from(Flow(settings): Flow) -> Self {
         Self::new()
-            .outermost_model(Outside(settings.clone()))
-            .innermost_model(Inside(settings.clone()))
+            .outermost_model(OutermostReading(settings.clone()))
+            .innermost_model(InnermostReading(settings.clone()))
             .outermost_tool(Checking(settings))
     }
 }

@@ -8,18 +8,18 @@ use serde_json::Value;
 
 /// A JSON pointer such as `/to` or `/*/id`. `*` stands for any key or index.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Pattern {
+pub(super) struct PointerPattern {
     text: Arc<str>,
-    steps: Vec<Step>,
+    steps: Vec<PointerStep>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Step {
+enum PointerStep {
     Any,
     Key(String),
 }
 
-impl Step {
+impl PointerStep {
     fn matches(&self, key: &str) -> bool {
         match self {
             Self::Any => true,
@@ -28,11 +28,11 @@ impl Step {
     }
 }
 
-impl Pattern {
+impl PointerPattern {
     pub(super) fn new(text: &str) -> Self {
         let steps = steps(text).into_iter().map(|key| match &*key {
-            "*" => Step::Any,
-            _ => Step::Key(key),
+            "*" => PointerStep::Any,
+            _ => PointerStep::Key(key),
         });
         Self {
             steps: steps.collect(),
@@ -57,7 +57,7 @@ impl Pattern {
 
     /// Returns how exactly this points: more steps, and then fewer stars, are more exact.
     pub(super) fn exactness(&self) -> (usize, usize) {
-        let keys = self.steps.iter().filter(|step| **step != Step::Any);
+        let keys = self.steps.iter().filter(|step| **step != PointerStep::Any);
         (self.steps.len(), keys.count())
     }
 
@@ -75,14 +75,14 @@ impl Pattern {
     /// Returns the keys that this names.
     pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
         self.steps.iter().filter_map(|step| match step {
-            Step::Any => None,
-            Step::Key(key) => Some(&**key),
+            PointerStep::Any => None,
+            PointerStep::Key(key) => Some(&**key),
         })
     }
 }
 
 fn walk<'v>(
-    steps: &[Step],
+    steps: &[PointerStep],
     value: &'v Value,
     lists_only: bool,
     path: &mut Vec<String>,
@@ -102,7 +102,7 @@ fn walk<'v>(
                 }
             }
         }
-        Value::Object(_) if lists_only && *step == Step::Any => {}
+        Value::Object(_) if lists_only && *step == PointerStep::Any => {}
         Value::Object(entries) => {
             for (key, item) in entries {
                 if step.matches(key) {
@@ -116,19 +116,19 @@ fn walk<'v>(
     }
 }
 
-impl fmt::Display for Pattern {
+impl fmt::Display for PointerPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
 }
 
-impl Serialize for Pattern {
+impl Serialize for PointerPattern {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&self.text)
     }
 }
 
-impl<'de> Deserialize<'de> for Pattern {
+impl<'de> Deserialize<'de> for PointerPattern {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer).map(|text| Self::new(&text))
     }
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn a_star_stands_for_any_element() {
-        let ids = Pattern::new("/*/id");
+        let ids = PointerPattern::new("/*/id");
         assert!(ids.covers(&steps("/0/id")) && ids.covers(&steps("/7/id/inner")));
         assert!(!ids.covers(&steps("/0/body")) && !ids.covers(&steps("/0")));
         assert!(ids.is_inside(&steps("/0")) && !ids.is_inside(&steps("/0/id")));

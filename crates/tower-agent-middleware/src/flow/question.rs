@@ -48,7 +48,7 @@ pub enum FlowAnswer {
 
 #[derive(Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Payload {
+struct AnswerPayload {
     approved: bool,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     endorse: Vec<String>,
@@ -77,21 +77,22 @@ impl FlowAnswer {
         if !payload.is_object() {
             return Err(invalid("it is not an object with `approved`"));
         }
-        let payload = Payload::deserialize(payload).map_err(|error| invalid(&error.to_string()))?;
+        let payload =
+            AnswerPayload::deserialize(payload).map_err(|error| invalid(&error.to_string()))?;
         match payload {
-            Payload {
+            AnswerPayload {
                 approved: false,
                 reason,
                 endorse,
             } if endorse.is_empty() => Ok(Self::Reject { reason }),
-            Payload {
+            AnswerPayload {
                 approved: false, ..
             } => Err(invalid("`endorse` goes with an approval")),
-            Payload {
+            AnswerPayload {
                 reason: Some(_), ..
             } => Err(invalid("`reason` goes with a rejection")),
-            Payload { endorse, .. } if endorse.is_empty() => Ok(Self::Approve),
-            Payload { endorse, .. } => Ok(Self::Endorse(endorse)),
+            AnswerPayload { endorse, .. } if endorse.is_empty() => Ok(Self::Approve),
+            AnswerPayload { endorse, .. } => Ok(Self::Endorse(endorse)),
         }
     }
 
@@ -115,18 +116,18 @@ impl FlowAnswer {
 impl From<FlowAnswer> for Value {
     fn from(answer: FlowAnswer) -> Self {
         let payload = match answer {
-            FlowAnswer::Approve => Payload {
+            FlowAnswer::Approve => AnswerPayload {
                 approved: true,
-                ..Payload::default()
+                ..AnswerPayload::default()
             },
-            FlowAnswer::Endorse(endorse) => Payload {
+            FlowAnswer::Endorse(endorse) => AnswerPayload {
                 approved: true,
                 endorse,
-                ..Payload::default()
+                ..AnswerPayload::default()
             },
-            FlowAnswer::Reject { reason } => Payload {
+            FlowAnswer::Reject { reason } => AnswerPayload {
                 reason,
-                ..Payload::default()
+                ..AnswerPayload::default()
             },
         };
         json!(payload)
@@ -135,7 +136,7 @@ impl From<FlowAnswer> for Value {
 
 /// The call as the person sees it, and the answer.
 #[derive(Clone, Serialize, Deserialize)]
-struct Question {
+struct FlowQuestion {
     tool: String,
     arguments: Value,
     violations: Vec<Violation>,
@@ -145,7 +146,7 @@ struct Question {
     answer: Option<Value>,
 }
 
-impl Question {
+impl FlowQuestion {
     fn of(request: &ToolRequest, violations: &[Violation], approver: &Answerer) -> Self {
         Self {
             tool: request.name().to_owned(),
@@ -186,8 +187,9 @@ pub(super) fn answer(
     let context = request.context();
     let state = context.private_state();
     let key = key(request);
-    let stored: Option<Question> = state.read(&key, |stored| Question::deserialize(stored?).ok());
-    let question = Question::of(request, violations, approver);
+    let stored: Option<FlowQuestion> =
+        state.read(&key, |stored| FlowQuestion::deserialize(stored?).ok());
+    let question = FlowQuestion::of(request, violations, approver);
     let stored = stored.filter(|stored| stored.is_about_same(&question));
     let mut why = None;
     if let Some(stored) = stored {
@@ -199,7 +201,7 @@ pub(super) fn answer(
             None => {}
             Some(Ok(answer)) => {
                 let payload = Value::from(answer.clone());
-                let answered = Question {
+                let answered = FlowQuestion {
                     answer: Some(payload),
                     ..stored
                 };

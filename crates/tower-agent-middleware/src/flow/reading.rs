@@ -15,14 +15,14 @@ use tower_agent::model::{ModelRequest, ModelResponse};
 use super::book::{Book, Brought, KEY, Turn, note_read, own_steps};
 use super::label::Label;
 use super::place::Place;
-use super::settings::{NAME, Settings};
+use super::settings::{FlowSettings, NAME};
 use super::vouch::{Vouched, Voucher};
 use crate::lock::lock;
 
 /// The request of a model call before callbacks and layers could change it: an extension of the request.
 #[derive(Clone)]
 pub(super) struct Reading {
-    guard: Arc<Settings>,
+    guard: Arc<FlowSettings>,
     messages: Messages,
     instructions: Text,
     sum: Sum,
@@ -30,15 +30,51 @@ pub(super) struct Reading {
     sent: Arc<Mutex<Option<Sum>>>,
 }
 
+/// The messages that an agent's model was sent in its last call, and their label: those of the next call are
+/// usually the same and more.
+struct Known {
+    messages: Messages,
+    sum: Sum,
+}
+
+impl Known {
+    /// Returns whether these messages begin with the known ones.
+    fn begins(&self, messages: &Messages) -> bool {
+        let mut pairs = self.messages.iter().zip(messages);
+        self.messages.len() <= messages.len() && pairs.all(|(one, other)| is_same(one, other))
+    }
+}
+
+/// Returns whether two messages have the same id and content.
+fn is_same(one: &Message, other: &Message) -> bool {
+    match (one.id(), other.id()) {
+        // Clones of one message, as most are, share their id.
+        (Some(one_id), Some(other_id)) if std::ptr::eq(one_id, other_id) => true,
+        (one_id, other_id) => one_id == other_id && one == other,
+    }
+}
+
 impl Reading {
-    fn of(guard: &Arc<Settings>, request: &ModelRequest) -> Self {
+    fn of(guard: &Arc<FlowSettings>, request: &ModelRequest) -> Self {
         let context = request.context();
-        let asked = Asked::of(context);
+        let key = key_of("read", &context.step_path());
+        let known = context.values().get::<Known>(&key).ok().flatten();
+        let known = known.filter(|known| known.begins(request.messages()));
+        let asked = MessageOrigin::of(context);
         let book = Book::of(context);
-        let mut sum = Sum::of(asked.base.clone());
-        for message in request.messages() {
-            sum.add(&label_of(&book, &asked, message));
+        let (mut sum, begin) = match known {
+            Some(known) => (known.sum.clone(), known.messages.len()),
+            None => (Sum::of(asked.base.clone()), 0),
+        };
+        let mut last = None;
+        for message in request.messages().range(begin) {
+            sum.add(&label_of(&book, &asked, message, &mut last));
         }
+        let known = Known {
+            messages: request.messages().clone(),
+            sum: sum.clone(),
+        };
+        context.values().set(key, known);
         Self {
             guard: guard.clone(),
             messages: request.messages().clone(),
@@ -87,40 +123,48 @@ impl Sum {
 /// How many tools are named as the origin of what the model has read.
 const MAX_SOURCES: usize = 16;
 
+/// A turn that was read last, with its message: the results of its calls come next.
+type LastTurn = Option<(String, Turn)>;
+
 /// Returns the label of a message of the conversation.
-fn label_of(book: &Book<'_>, asked: &Asked, message: &Message) -> Sum {
-    match (message.role(), message.id().map(Place::of)) {
+fn label_of(book: &Book<'_>, asked: &MessageOrigin, message: &Message, last: &mut LastTurn) -> Sum {
+    let id = message.id().map(MessageId::to_shared);
+    match (message.role(), id.as_deref().map(Place::of)) {
         (_, Some(Place::Brought { by, call })) => {
-            let turn = book.turn(&by);
-            let brought = turn.as_ref().and_then(|turn| turn.results.get(&call));
-            match (brought, turn.as_ref()) {
-                (Some(brought), _) => of_brought(brought, message),
+            if last.as_ref().is_none_or(|(id, _)| id != by) {
+                *last = book.turn(by).map(|turn| (by.to_owned(), turn));
+            }
+            let turn = last.as_ref().map(|(_, turn)| turn);
+            let brought = turn.and_then(|turn| turn.result(call));
+            match (brought, turn) {
+                (Some(brought), _) => of_brought(&brought, message),
                 // The call was not made. Whoever chose to write a constant text has chosen no text.
                 (None, Some(turn)) if is_of_run(message) => Sum::of(turn.label.clone()),
                 _ => unknown(message),
             }
         }
         (Role::Assistant, Some(Place::Message(id))) | (_, Some(Place::Quote(id))) => {
-            match book.turn(&id) {
-                Some(turn) => Sum {
-                    label: turn.label,
-                    sources: turn.sources,
-                },
+            match book.turn(id) {
+                Some(turn) => {
+                    let sum = Sum {
+                        label: turn.label.clone(),
+                        sources: turn.sources.clone(),
+                    };
+                    *last = Some((id.to_owned(), turn));
+                    sum
+                }
                 None => unknown(message),
             }
         }
         (Role::User | Role::System, Some(Place::Message(id))) if !has_result(message) => {
             // The program may have said that it is not the user's own.
-            let declared = book.turn(&id).map(|turn| turn.label);
+            let declared = book.turn(id).map(|turn| turn.label);
             Sum::of(match declared {
                 Some(declared) => declared.join(&asked.base),
-                None if asked.is_made_here(&id) => {
+                None if asked.is_made_here(id) => {
                     // Recorded, since other agents read it later, and do not know where it was made.
-                    let turn = Turn {
-                        label: Label::unknown(),
-                        ..Turn::default()
-                    };
-                    book.set_turn(&id, &turn);
+                    let turn = Turn::new(Label::unknown(), BTreeSet::new());
+                    book.set_turn(id, &turn);
                     turn.label
                 }
                 None => asked.base.clone(),
@@ -169,12 +213,12 @@ fn has_result(message: &Message) -> bool {
 }
 
 /// The part of the guard outside everything else.
-pub(super) struct Outside(pub(super) Arc<Settings>);
+pub(super) struct OutermostReading(pub(super) Arc<FlowSettings>);
 
 /// The part of the guard directly around the model.
-pub(super) struct Inside(pub(super) Arc<Settings>);
+pub(super) struct InnermostReading(pub(super) Arc<FlowSettings>);
 
-impl Callback<ModelRequest> for Outside {
+impl Callback<ModelRequest> for OutermostReading {
     async fn before(&self, request: &mut ModelRequest) -> Result<Action<ModelResponse>> {
         let settings = &self.0;
         if let Some(reading) = request.extensions().get::<Reading>() {
@@ -194,10 +238,14 @@ impl Callback<ModelRequest> for Outside {
         request: &ModelRequest,
         response: &ModelResponse,
     ) -> Result<Action<ModelResponse>> {
+        let own;
         let reading = match request.extensions().get::<Reading>() {
-            Some(reading) => reading.clone(),
-            // A callback has answered before this one was asked.
-            None => Reading::of(&self.0, request),
+            Some(reading) => reading,
+            None => {
+                // A callback has answered before this one was asked.
+                own = Reading::of(&self.0, request);
+                &own
+            }
         };
         let sent = lock(&reading.sent).clone();
         let Sum { label, sources } = sent.unwrap_or_else(|| {
@@ -208,14 +256,20 @@ impl Callback<ModelRequest> for Outside {
         });
         let mut identified = response.clone();
         request.identify(&mut identified);
-        let Some(Place::Message(id)) = identified.message().id().map(Place::of) else {
+        let id = identified.message().id().map(MessageId::to_shared);
+        let Some(Place::Message(id)) = id.as_deref().map(Place::of) else {
             return Ok(Action::Continue);
         };
-        let mut turn = Turn {
-            label: label.clone(),
-            sources,
-            ..Turn::default()
-        };
+        // People read them in a question: a history may have names that nobody knows.
+        let mut sources = sources;
+        sources.retain(|source| {
+            let mut tools = request.tools().iter();
+            let mut of_provider = request.settings().server_tools.iter();
+            self.0.tools.contains_key(&**source)
+                || tools.any(|tool| tool.name() == source)
+                || of_provider.any(|tool| tool.kind.name() == source)
+        });
+        let mut turn = Turn::new(label.clone(), sources);
         for (index, call) in response.message().tool_calls().enumerate() {
             let is_known = request
                 .tools()
@@ -223,10 +277,10 @@ impl Callback<ModelRequest> for Outside {
                 .any(|tool| tool.name() == &*call.name);
             if !is_known {
                 // The run answers it itself, and no callback for tools is asked.
-                turn.results.insert(index, Brought::shown(label.clone()));
+                turn.set_result(index, Brought::shown(label.clone()));
             }
         }
-        Book::of(request.context()).set_turn(&id, &turn);
+        Book::of(request.context()).set_turn(id, &turn);
         Ok(Action::Continue)
     }
 
@@ -239,7 +293,7 @@ impl Callback<ModelRequest> for Outside {
     }
 }
 
-impl Callback<ModelRequest> for Inside {
+impl Callback<ModelRequest> for InnermostReading {
     async fn before(&self, request: &mut ModelRequest) -> Result<Action<ModelResponse>> {
         let Some(reading) = request.extensions().get::<Reading>() else {
             return Err(not_outside());
@@ -284,12 +338,12 @@ impl Callback<ModelRequest> for Inside {
     }
 }
 
-impl Inside {
+impl InnermostReading {
     /// Returns the label of messages that callbacks or layers have changed.
     fn changed(&self, request: &ModelRequest, reading: &Reading) -> Sum {
         let context = request.context();
         let book = Book::of(context);
-        let asked = Asked::of(context);
+        let asked = MessageOrigin::of(context);
         let mut unchanged: HashMap<&MessageId, &Message> = HashMap::new();
         for message in &reading.messages {
             if let Some(id) = message.id() {
@@ -299,6 +353,7 @@ impl Inside {
         let none = Vouched::default();
         let vouched = request.extensions().get::<Vouched>().unwrap_or(&none);
         let mut sum = Sum::of(asked.base.clone());
+        let mut last = None;
         for message in request.messages() {
             let mut source = message;
             let mut before = vouched.len();
@@ -306,7 +361,7 @@ impl Inside {
             let label = loop {
                 let known = source.id().and_then(|id| unchanged.get(id));
                 if known.is_some_and(|known| *known == source) {
-                    break label_of(&book, &asked, source);
+                    break label_of(&book, &asked, source, &mut last);
                 }
                 match vouched.find(source, before) {
                     Some((_, Voucher::Label(label))) => break Sum::of(label.clone()),
@@ -343,20 +398,18 @@ impl Inside {
 ///
 /// Fails with [`InvalidRequest`](ErrorKind::InvalidRequest) if the message has no id.
 pub fn label_history(request: &AgentRequest, message: &Message, label: Label) -> Result<()> {
-    let Some(Place::Message(id)) = message.id().map(Place::of) else {
+    let id = message.id().map(MessageId::to_shared);
+    let Some(Place::Message(id)) = id.as_deref().map(Place::of) else {
         let problem = "a label needs a message with an id of its own: add one with `with_id`";
         return Err(Error::new(ErrorKind::InvalidRequest, problem));
     };
-    let turn = Turn {
-        label,
-        ..Turn::default()
-    };
-    Book::of(request.context()).set_turn(&id, &turn);
+    let turn = Turn::new(label, BTreeSet::new());
+    Book::of(request.context()).set_turn(id, &turn);
     Ok(())
 }
 
 /// The origin of the messages of the user in a request.
-struct Asked {
+struct MessageOrigin {
     /// The label of the call that this agent works in, which has written them.
     base: Label,
     /// The end of the ids of messages that somebody inside the run has written: a callback that calls an
@@ -364,7 +417,7 @@ struct Asked {
     made_here: Option<String>,
 }
 
-impl Asked {
+impl MessageOrigin {
     fn of(context: &RunContext) -> Self {
         let base = if context.outer_call_key("").is_none() {
             Label::trusted()
@@ -394,7 +447,22 @@ impl Asked {
 /// other call that runs at the same time has it.
 pub(super) fn in_call(context: &RunContext) -> Option<String> {
     let call = context.tool_call_in_stream()?;
-    Some(format!("{KEY} {call}"))
+    Some(in_call_with_id(&call))
+}
+
+/// Returns this key for the tool call with this id in a stream.
+pub(super) fn in_call_with_id(call: &str) -> String {
+    key_of("call", call)
+}
+
+/// Returns a key among the run's values.
+fn key_of(kind: &str, name: &str) -> String {
+    // A key is made for every call: `format!` takes several times as long.
+    let mut key = String::with_capacity(KEY.len() + kind.len() + name.len() + 2);
+    for part in [KEY, " ", kind, " ", name] {
+        key.push_str(part);
+    }
+    key
 }
 
 pub(super) fn two_guards() -> Error {

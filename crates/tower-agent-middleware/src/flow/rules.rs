@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tower_agent::tool::ToolDeclaration;
+use tower_agent::tool::ToolRequest;
 
 use super::book::Book;
 use super::declaration::{Sends, ToolFlow};
@@ -45,9 +45,8 @@ pub(super) struct Violation {
 
 /// A call with its references resolved.
 pub(super) struct Resolved<'a> {
-    pub(super) declaration: Option<&'a ToolDeclaration>,
+    pub(super) request: &'a ToolRequest,
     pub(super) flow: &'a ToolFlow,
-    pub(super) arguments: &'a Value,
     /// The label of all that the model had read.
     pub(super) context: &'a Label,
     pub(super) sources: &'a [String],
@@ -91,7 +90,8 @@ impl Resolved<'_> {
     }
 
     fn add(&self, violations: &mut Vec<Violation>, rule: Rule, substitution: &Substitution) {
-        let place = self.flow.place(&substitution.path, self.declaration);
+        let declaration = self.request.declaration().map(|tool| &**tool);
+        let place = self.flow.place(&substitution.path, declaration);
         let earlier = violations
             .iter_mut()
             .find(|earlier| earlier.rule == rule && earlier.argument.as_deref() == Some(&*place));
@@ -110,25 +110,31 @@ impl Resolved<'_> {
         let patterns = match self.flow.sends() {
             Sends::Nothing => return Recipients::Named(Vec::new()),
             Sends::Unknown => return Recipients::Unknown,
-            Sends::Computed(recipients) => return Recipients::Named(recipients(self.arguments)),
+            Sends::Computed(recipients) => {
+                return Recipients::Named(recipients(self.request.arguments()));
+            }
             Sends::To(patterns) => patterns,
         };
         let mut names = Vec::new();
         let mut is_known = true;
         for pattern in patterns {
-            pattern.each(self.arguments, false, &mut |_, value| match value {
-                Value::String(name) => names.push(name.clone()),
-                Value::Array(items) => {
-                    for item in items {
-                        match item {
-                            Value::String(name) => names.push(name.clone()),
-                            _ => is_known = false,
+            pattern.each(
+                self.request.arguments(),
+                false,
+                &mut |_, value| match value {
+                    Value::String(name) => names.push(name.clone()),
+                    Value::Array(items) => {
+                        for item in items {
+                            match item {
+                                Value::String(name) => names.push(name.clone()),
+                                _ => is_known = false,
+                            }
                         }
                     }
-                }
-                Value::Null => {}
-                _ => is_known = false,
-            });
+                    Value::Null => {}
+                    _ => is_known = false,
+                },
+            );
         }
         // Without a recipient, the tool has one of its own, or none: it is not known.
         if is_known && !names.is_empty() {

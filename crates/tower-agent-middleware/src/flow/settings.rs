@@ -22,14 +22,14 @@ pub enum OnViolation {
     /// It is not made. The model reads which rule it breaks, and with which argument.
     #[default]
     Refuse,
-    /// A person decides: the run is interrupted. See [`FlowAnswer`].
+    /// A person decides: the run is interrupted. See [`FlowAnswer`](super::FlowAnswer).
     Ask,
     /// The run is aborted.
     End,
 }
 
 #[derive(Clone)]
-pub(super) struct Settings {
+pub(super) struct FlowSettings {
     pub(super) tools: BTreeMap<Arc<str>, ToolFlow>,
     pub(super) on_violation: OnViolation,
     pub(super) approver: Answerer,
@@ -40,7 +40,7 @@ pub(super) struct Settings {
     pub(super) max_stored: usize,
 }
 
-impl Settings {
+impl FlowSettings {
     pub(super) fn flow_of<'a>(
         &'a self,
         name: &str,

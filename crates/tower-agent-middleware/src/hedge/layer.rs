@@ -1,4 +1,3 @@
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -6,6 +5,7 @@ use tower::retry::budget::{Budget, TpsBudget};
 use tower_layer::Layer;
 
 use super::delay::Delay;
+use super::plan::HedgePlan;
 use super::service::Hedge;
 use tower_agent::ModelRequest;
 
@@ -24,23 +24,14 @@ use tower_agent::ModelRequest;
 #[derive(Clone, Debug)]
 #[must_use = "a layer does nothing until it is layered"]
 pub struct HedgeLayer {
-    plan: Plan,
-}
-
-/// The settings of a layer.
-#[derive(Clone)]
-pub(super) struct Plan {
-    fixed: Duration,
-    pub(super) delay: Arc<Delay>,
-    pub(super) budget: Arc<dyn Budget + Send + Sync>,
-    pub(super) may_hedge: Arc<dyn Fn(&ModelRequest) -> bool + Send + Sync>,
+    plan: HedgePlan,
 }
 
 impl HedgeLayer {
     /// Creates a layer that starts a second attempt when the first has had no output for this time.
     pub fn new(delay: Duration) -> Self {
         Self {
-            plan: Plan {
+            plan: HedgePlan {
                 fixed: delay,
                 delay: Arc::new(Delay::new(delay, None)),
                 budget: Arc::new(TpsBudget::new(Duration::from_secs(10), 3, 0.2)),
@@ -82,13 +73,5 @@ impl<S> Layer<S> for HedgeLayer {
 
     fn layer(&self, inner: S) -> Hedge<S> {
         Hedge::new(inner, self.plan.clone())
-    }
-}
-
-impl fmt::Debug for Plan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Plan")
-            .field("delay", &self.delay)
-            .finish_non_exhaustive()
     }
 }

@@ -59,6 +59,7 @@
 
 mod delay;
 mod layer;
+mod plan;
 mod race;
 mod service;
 

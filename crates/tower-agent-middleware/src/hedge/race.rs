@@ -34,7 +34,7 @@ impl Race {
             let race = self.clone();
             // In a band of its own: mappers inside act before it, and those outside after it.
             request.enter_band();
-            request.map_deltas(move || Gate {
+            request.map_deltas(move || RaceGate {
                 race: race.clone(),
                 attempt,
             });
@@ -45,12 +45,12 @@ impl Race {
 
 /// Lets the deltas of an attempt through if it wins. A model may send them from a task of its own, so
 /// looking after each poll would be too late.
-struct Gate {
+struct RaceGate {
     race: Arc<Race>,
     attempt: u8,
 }
 
-impl Mapper for Gate {
+impl Mapper for RaceGate {
     fn map(&mut self, delta: Delta, out: &mut Vec<Delta>) -> Result<()> {
         // Some models begin with an empty delta long before they know the first word.
         if !delta.is_empty() && !self.race.claim(self.attempt) {

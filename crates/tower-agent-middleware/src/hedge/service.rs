@@ -9,7 +9,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use tower::Service;
 use tower::util::{Oneshot, ServiceExt};
 
-use super::layer::Plan;
+use super::plan::HedgePlan;
 use super::race::Race;
 use crate::budget::{self, Bill};
 use tower_agent::error::{BoxError, CallSite, Error, Result};
@@ -22,11 +22,11 @@ use tower_agent::model::{ModelRequest, ModelResponse, ServerToolKind};
 #[derive(Clone, Debug)]
 pub struct Hedge<S> {
     inner: S,
-    plan: Plan,
+    plan: HedgePlan,
 }
 
 impl<S> Hedge<S> {
-    pub(super) fn new(inner: S, plan: Plan) -> Self {
+    pub(super) fn new(inner: S, plan: HedgePlan) -> Self {
         Self { inner, plan }
     }
 }
@@ -58,7 +58,7 @@ where
             first: Some(first),
             second: None,
             sleep: None,
-            progress: Progress {
+            progress: HedgeProgress {
                 second: Some((self.inner.clone(), request)),
                 due,
                 plan: self.plan.clone(),
@@ -103,17 +103,17 @@ pin_project! {
         #[pin]
         sleep: Option<Sleep>,
         // Dropped after the attempts, which are then known to have ended.
-        progress: Progress<S>,
+        progress: HedgeProgress<S>,
     }
 }
 
 /// The progress of a call and of its attempts.
-struct Progress<S> {
+struct HedgeProgress<S> {
     /// The service and the request of the second attempt, until it starts.
     second: Option<(S, ModelRequest)>,
     /// When that is, if there is no output before.
     due: Option<Instant>,
-    plan: Plan,
+    plan: HedgePlan,
     race: Arc<Race>,
     /// `None` once the call has ended.
     bill: Option<Bill>,
@@ -189,7 +189,7 @@ where
     }
 }
 
-impl<S: Service<ModelRequest> + Clone> Progress<S> {
+impl<S: Service<ModelRequest> + Clone> HedgeProgress<S> {
     fn begin_second(&mut self) -> Option<Oneshot<S, ModelRequest>> {
         let (service, request) = self.second.take()?;
         if !self.plan.budget.withdraw() {
@@ -202,7 +202,7 @@ impl<S: Service<ModelRequest> + Clone> Progress<S> {
     }
 }
 
-impl<S> Progress<S> {
+impl<S> HedgeProgress<S> {
     /// Notes the first output of an attempt.
     fn look(&mut self, attempt: u8) {
         if self.race.winner() == Some(attempt) {
@@ -280,7 +280,7 @@ impl<S> Progress<S> {
     }
 }
 
-impl<S> Drop for Progress<S> {
+impl<S> Drop for HedgeProgress<S> {
     fn drop(&mut self) {
         // Of a call that was dropped. After its end there is no bill any more.
         self.charge(true);

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use tower::Service;
 use tower::load::Load;
 
-use super::load::{Cost, Gauge};
+use super::load::{EndpointCost, Gauge};
 use crate::circuit_breaker::circuit::{Circuits, Key};
 use tower_agent::call::{BoxCallService, Request};
 use tower_agent::error::Error;
@@ -57,9 +57,9 @@ impl<R: Request> Service<()> for Endpoint<R> {
 }
 
 impl<R: Request> Load for Endpoint<R> {
-    type Metric = Cost;
+    type Metric = EndpointCost;
 
-    fn load(&self) -> Cost {
+    fn load(&self) -> EndpointCost {
         self.seat.gauge.cost()
     }
 }

@@ -41,9 +41,9 @@ struct PeakEwma {
 
 /// The cost of one more call. Only its order means something.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Cost(f64);
+pub(super) struct EndpointCost(f64);
 
-impl PartialOrd for Cost {
+impl PartialOrd for EndpointCost {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.0.total_cmp(&other.0))
     }
@@ -63,7 +63,7 @@ impl Gauge {
         }))
     }
 
-    pub(super) fn cost(&self) -> Cost {
+    pub(super) fn cost(&self) -> EndpointCost {
         let state = lock(&self.0);
         let now = Instant::now();
         // A call that waits longer than usual tells about the endpoint before it ends, if it ever does.
@@ -72,18 +72,18 @@ impl Gauge {
         let wait = state.wait.now(now).max(oldest.as_secs_f64());
         // Of endpoints that nothing is known about, the one with the fewest calls is the cheapest.
         let wait = wait.max(f64::MIN_POSITIVE.sqrt());
-        Cost(wait * (f64::from(state.open) + 1.0))
+        EndpointCost(wait * (f64::from(state.open) + 1.0))
     }
 
     /// Counts a call until it is dropped.
-    pub(super) fn begin(self: &Arc<Self>) -> OpenCall {
+    pub(super) fn begin(self: &Arc<Self>) -> PendingCall {
         let mut state = lock(&self.0);
         let begun = Instant::now();
         state.open += 1;
         state.begun += 1;
         let number = state.begun;
         state.waiting.insert((begun, number));
-        OpenCall {
+        PendingCall {
             gauge: self.clone(),
             begun,
             number,
@@ -118,14 +118,14 @@ impl PeakEwma {
 
 /// A call that an endpoint has not ended.
 #[derive(Debug)]
-pub(super) struct OpenCall {
+pub(super) struct PendingCall {
     gauge: Arc<Gauge>,
     begun: Instant,
     number: u64,
     is_waiting: bool,
 }
 
-impl OpenCall {
+impl PendingCall {
     /// Notes the first output of the call, or its response.
     pub(super) fn answered(&mut self) {
         self.stop_waiting(|state, waited, now| state.wait.add(waited, now));
@@ -159,7 +159,7 @@ impl OpenCall {
     }
 }
 
-impl Drop for OpenCall {
+impl Drop for PendingCall {
     fn drop(&mut self) {
         // A call that was dropped while it waited would have taken longer still.
         self.stop_waiting(|state, waited, now| state.wait.raise(waited, now));

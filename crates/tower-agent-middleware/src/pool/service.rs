@@ -15,8 +15,8 @@ use tower::util::rng::{HasherRng, Rng};
 use tower::util::{Oneshot, ServiceExt};
 
 use super::endpoint::{Endpoint, Seat};
-use super::load::OpenCall;
-use crate::circuit_breaker::circuit::{Circuits, Permit, Settings};
+use super::load::PendingCall;
+use crate::circuit_breaker::circuit::{CircuitSettings, Circuits, Permit};
 use crate::first_output::FirstOutput;
 use crate::lock::lock;
 use tower_agent::call::{BoxCallService, CallService, Request};
@@ -27,7 +27,7 @@ use tower_agent::error::{CallSite, Error, ErrorKind, Result};
 /// It is always ready: a call waits for the endpoint that it is given to. See the [module](super).
 pub struct Pool<R: Request> {
     shared: Arc<Shared<R>>,
-    settings: Settings,
+    settings: CircuitSettings,
 }
 
 type Balancer<R> = Balance<ServiceList<Vec<Endpoint<R>>>, ()>;
@@ -78,11 +78,11 @@ impl<R: Request> Pool<R> {
         let endpoints = services.len();
         let balancer = Balance::from_rng(ServiceList::new::<()>(services), rng);
         Self {
-            settings: Settings {
+            settings: CircuitSettings {
                 is_failure: Arc::new(|error| error.is_retryable() || error.kind().is_retryable()),
                 // One at least stays, even if it fails.
                 most_open: names.len().saturating_sub(1),
-                ..Settings::new(3, Duration::from_secs(10))
+                ..CircuitSettings::new(3, Duration::from_secs(10))
             },
             shared: Arc::new(Shared {
                 balancer: Mutex::new(balancer),
@@ -158,14 +158,14 @@ impl<R: Request> Service<R> for Pool<R> {
             let message = "not called: the pool has no endpoint";
             let error = Error::new(ErrorKind::InvalidRequest, message);
             return ResponseFuture {
-                state: State::Refused {
+                state: PoolState::Refused {
                     error: Some(error.with_call(CallSite::of(&request))),
                 },
             };
         };
         tracing::debug!(call = %CallSite::of(&request), endpoint = seat.key.as_deref(), "endpoint chosen");
         ResponseFuture {
-            state: State::Called {
+            state: PoolState::Called {
                 open: Some(seat.gauge.begin()),
                 permit: Some(permit),
                 first_output: FirstOutput::of(&request),
@@ -200,13 +200,13 @@ pin_project! {
         R: Request,
     {
         #[pin]
-        state: State<R>,
+        state: PoolState<R>,
     }
 }
 
 pin_project! {
-    #[project = StateProjection]
-    enum State<R>
+    #[project = PoolStateProjection]
+    enum PoolState<R>
     where
         R: Request,
     {
@@ -214,7 +214,7 @@ pin_project! {
             #[pin]
             future: Oneshot<BoxCallService<R>, R>,
             first_output: FirstOutput<R>,
-            open: Option<OpenCall>,
+            open: Option<PendingCall>,
             permit: Option<Permit>,
         },
         Refused {
@@ -228,11 +228,11 @@ impl<R: Request> Future for ResponseFuture<R> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.project().state.project() {
-            StateProjection::Refused { error } => match error.take() {
+            PoolStateProjection::Refused { error } => match error.take() {
                 Some(error) => Poll::Ready(Err(error)),
                 None => Poll::Pending,
             },
-            StateProjection::Called {
+            PoolStateProjection::Called {
                 future,
                 first_output,
                 open,
@@ -255,7 +255,7 @@ impl<R: Request> Future for ResponseFuture<R> {
 }
 
 /// Ends a call that has a response or an error.
-fn end(mut open: OpenCall, permit: Permit, error: Option<&Error>) {
+fn end(mut open: PendingCall, permit: Permit, error: Option<&Error>) {
     match error {
         None => {
             permit.succeed();

@@ -174,10 +174,10 @@ impl Service<ModelRequest> for Router {
 
     fn call(&mut self, request: ModelRequest) -> Self::Future {
         let state = match self.find(&request) {
-            Ok(model) => State::Called {
+            Ok(model) => RouterState::Called {
                 future: model.clone().oneshot(request),
             },
-            Err(error) => State::Refused {
+            Err(error) => RouterState::Refused {
                 error: Some(error.with_call(CallSite::of(&request))),
             },
         };
@@ -202,13 +202,13 @@ pin_project! {
     /// The future of a [`Router`].
     pub struct ResponseFuture {
         #[pin]
-        state: State,
+        state: RouterState,
     }
 }
 
 pin_project! {
-    #[project = StateProjection]
-    enum State {
+    #[project = RouterStateProjection]
+    enum RouterState {
         Called {
             #[pin]
             future: Oneshot<BoxModel, ModelRequest>,
@@ -224,8 +224,8 @@ impl Future for ResponseFuture {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.project().state.project() {
-            StateProjection::Called { future } => future.poll(cx),
-            StateProjection::Refused { error } => match error.take() {
+            RouterStateProjection::Called { future } => future.poll(cx),
+            RouterStateProjection::Refused { error } => match error.take() {
                 Some(error) => Poll::Ready(Err(error)),
                 // Polled after it was ready.
                 None => Poll::Pending,

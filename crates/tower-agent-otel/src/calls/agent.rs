@@ -136,13 +136,16 @@ fn usage(response: &AgentResponse) -> Vec<KeyValue> {
     for (key, tokens) in [
         (attribute::USAGE_INPUT, usage.input_tokens),
         (attribute::USAGE_OUTPUT, usage.output_tokens),
+        (attribute::USAGE_CACHE_READ, usage.cached_input_tokens),
+        (attribute::USAGE_CACHE_WRITE, usage.cache_write_tokens),
     ] {
         let tokens = i64::try_from(tokens).unwrap_or(i64::MAX);
         attributes.push(KeyValue::new(key, tokens));
     }
     // Backends of these conventions add up the tokens of all spans of a trace, and take those of the
-    // attributes above where a span has no others: they would count each token twice.
-    attributes.extend(openinference::TOKENS.map(|key| KeyValue::new(key, 0)));
+    // attributes above where a span has no others: they would count each token twice. No integers:
+    // backends that know both conventions would take them for the tokens of the agent.
+    attributes.extend(openinference::TOKENS.map(|key| KeyValue::new(key, 0.0)));
     attributes
 }
 

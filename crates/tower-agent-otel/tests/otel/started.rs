@@ -16,7 +16,10 @@ use tracing_subscriber::prelude::*;
 
 /// Samples everything, and notes what it saw.
 #[derive(Clone, Debug, Default)]
-struct Notes(Arc<Mutex<Vec<(String, Vec<KeyValue>)>>>);
+struct Notes(Arc<Mutex<Vec<StartedSpan>>>);
+
+/// The name of a span, and its attributes at the start.
+type StartedSpan = (String, Vec<KeyValue>);
 
 impl ShouldSample for Notes {
     fn should_sample(

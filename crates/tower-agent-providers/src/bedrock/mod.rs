@@ -36,7 +36,7 @@
 //! set. The first of these that is there authorises the calls:
 //!
 //! 1. A Bedrock API key: `api_key`, or `api_key_with` for one that is fetched for each call.
-//! 2. [Credentials](Credentials) of the builder, with which each call is signed by Signature Version 4:
+//! 2. [`Credentials`] of the builder, with which each call is signed by Signature Version 4:
 //!    `credentials`, or `credentials_with` for those that are fetched for each call.
 //! 3. The API key in `AWS_BEARER_TOKEN_BEDROCK`.
 //! 4. The credentials in `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and `AWS_SESSION_TOKEN`.

@@ -155,9 +155,7 @@ pub(crate) use self::model_path::{escaped, push_segments};
 pub use self::operation::{Operation, OperationCall};
 pub use self::provider_fields::provider_fields;
 #[cfg(feature = "openai")]
-pub(crate) use self::provider_name::is_under;
-#[cfg(any(feature = "anthropic", feature = "gemini", feature = "openai"))]
-pub(crate) use self::provider_name::provider_name;
+pub(crate) use self::provider_name::{is_under, provider_name};
 #[cfg(any(
     feature = "anthropic",
     feature = "gemini",

@@ -19,6 +19,9 @@ mod column;
 #[path = "../../../tower-agent-providers/tests/protocols/columns/mod.rs"]
 #[allow(dead_code, reason = "other tests use the rest")]
 mod columns;
+#[path = "../../../tower-agent-providers/tests/support/frames.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+mod frames;
 
 mod requests;
 mod tls;

@@ -18,9 +18,12 @@ pub(crate) struct Mock {
     step: Duration,
     words: usize,
     /// The calls that fail, counted from 0, with their error.
-    fails: Option<(fn(usize) -> bool, Error)>,
+    fails: Option<(Calls, Error)>,
     pub(crate) counts: Arc<Counts>,
 }
+
+/// Selects calls by their number.
+type Calls = fn(usize) -> bool;
 
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
@@ -67,7 +70,7 @@ impl Mock {
     }
 
     /// Fails these calls after the time to the first word.
-    pub(crate) fn failing(mut self, fails: fn(usize) -> bool, error: Error) -> Self {
+    pub(crate) fn failing(mut self, fails: Calls, error: Error) -> Self {
         self.fails = Some((fails, error));
         self
     }
