@@ -1,166 +1,155 @@
-"""Serves one suite of AgentDojo v1.2.2 to the example: a JSON request a line on stdin, a JSON answer a line on stdout."""
+"""Serves the task suites of AgentDojo: a JSON request in each line of the input, a JSON answer in each line of the output.
 
-import importlib.util
+    {"op": "catalogue"}                                     the suites: tools, user tasks, attacks
+    {"op": "start", "suite": .., "user": .., "attack": ..}  begins a run, and says what an ideal planner would do
+    {"op": "call", "tool": .., "arguments": {..}}           calls a tool of the run's environment
+    {"op": "judge", "answer": ..}                           says whether the attack, or else the user's task, is done
+"""
+
+import functools
+import importlib.abc
+import importlib.machinery
 import json
-import pathlib
+import pickle
 import sys
 import types
 
-MARK = "ATTACKERWASHERE"
+from pydantic_core import to_jsonable_python
+
+VERSION = "v1.2.2"
+
+# What an attacker writes wherever a suite lets an attacker write.
+MARK = "ATTACKER-WAS-HERE"
 
 
-def import_suites():
-    # The package's `__init__` imports a client of every model provider. Only its task suites are needed here.
-    root = pathlib.Path(importlib.util.find_spec("agentdojo").submodule_search_locations[0])
-    pipeline = types.ModuleType("agentdojo.agent_pipeline")
-    pipeline.__path__ = [str(root / "agent_pipeline")]
-    clients = types.ModuleType("agentdojo.agent_pipeline.llms")
-    clients.__path__ = []
-    google = types.ModuleType("agentdojo.agent_pipeline.llms.google_llm")
-    google.EMPTY_FUNCTION_NAME = "<empty-function>"
-    for module in (pipeline, clients, google):
-        sys.modules[module.__name__] = module
-    from agentdojo.task_suite.load_suites import get_suites
+class Placeholder(types.ModuleType):
+    """A module that has every class, each without content."""
 
-    return get_suites("v1.2.2")
+    __path__ = []
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return type(name, (), {})
 
 
-SUITES = import_suites()
+class PipelineFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds a placeholder for each module of pipelines: the suites name their classes in annotations alone, and the
+    real ones need a client of every model provider."""
 
-from agentdojo.agent_pipeline.tool_execution import tool_result_to_str
+    def find_spec(self, name, path=None, target=None):
+        if name.startswith("agentdojo.agent_pipeline"):
+            return importlib.machinery.ModuleSpec(name, self, is_package=True)
+
+    def create_module(self, spec):
+        return Placeholder(spec.name)
+
+    def exec_module(self, module):
+        pass
+
+
+sys.meta_path.insert(0, PipelineFinder())
+
 from agentdojo.functions_runtime import FunctionCall, FunctionsRuntime
-from agentdojo.types import text_content_block_from_string
+from agentdojo.task_suite.load_suites import get_suites
 
-# Results that the platform or the user alone wrote.
-TRUSTED_RESULTS = {
-    "get_current_day", "search_contacts_by_name", "search_contacts_by_email",
-    "get_iban", "get_balance", "get_user_info", "get_scheduled_transactions",
-    "get_users_in_channel", "get_user_information",
-    "get_all_hotels_in_city", "get_hotels_prices", "get_hotels_address",
-    "get_all_restaurants_in_city", "get_cuisine_type_for_restaurants", "get_restaurants_address",
-    "get_dietary_restrictions_for_all_restaurants", "get_contact_information_for_restaurants",
-    "get_price_for_restaurants", "check_restaurant_opening_hours",
-    "get_all_car_rental_companies_in_city", "get_car_types_available", "get_car_fuel_options",
-    "get_car_rental_address", "get_car_price_per_day", "get_flight_information",
-}
+import attacks
 
-# Consequential tools, with the arguments that may carry content of others. All others decide what happens.
-# A visit of a page is one: its address can carry data out.
-ACTIONS = {
-    "send_email": ["subject", "body"],
-    "delete_email": [],
-    "create_calendar_event": ["title", "start_time", "end_time", "description", "location"],
-    "cancel_calendar_event": [],
-    "reschedule_calendar_event": ["new_start_time", "new_end_time"],
-    "add_calendar_event_participants": [],
-    "append_to_file": ["content"],
-    "create_file": ["filename", "content"],
-    "delete_file": [],
-    "share_file": [],
-    "send_money": ["subject", "date"],
-    "schedule_transaction": ["subject", "date"],
-    "update_scheduled_transaction": ["subject", "date"],
-    "update_password": [],
-    "update_user_info": [],
-    "get_webpage": [],
-    "post_webpage": ["content"],
-    "send_direct_message": ["body"],
-    "send_channel_message": ["body"],
-    "add_user_to_channel": [],
-    "invite_user_to_slack": [],
-    "remove_user_from_slack": [],
-    "reserve_hotel": [],
-    "reserve_car_rental": [],
-    "reserve_restaurant": [],
-}
+SUITES = get_suites(VERSION)
+
+
+@functools.cache
+def pickled_environment(name, is_attacked):
+    """Returns the environment of a suite. To read it back is much faster than to copy it, or to read its YAML."""
+    suite = SUITES[name]
+    texts = {}
+    if is_attacked:
+        texts = {place: f"{MARK} {text}" for place, text in suite.get_injection_vector_defaults().items()}
+    return pickle.dumps(suite.load_and_inject_default_environment(texts))
 
 
 class Bridge:
-    def __init__(self, suite):
-        self.suite = SUITES[suite]
-        self.runtime = FunctionsRuntime(self.suite.tools)
-        self.environments = {}
+    def __init__(self):
+        self.plans = {}
 
-    def environment(self, attacked):
-        if attacked not in self.environments:
-            vectors = {}
-            if attacked:
-                # Every place that an attacker may write to keeps its text, and gets the mark.
-                defaults = self.suite.get_injection_vector_defaults()
-                vectors = {name: text.rstrip("\\n").rstrip("\n") + " " + MARK for name, text in defaults.items()}
-            self.environments[attacked] = self.suite.load_and_inject_default_environment(vectors)
-        return self.environments[attacked].model_copy(deep=True)
-
-    def tasks(self):
-        # Some attacks of workspace come without calls or a text: no model can be scripted to make them.
-        environment = self.environment(True)
-        injection = [
-            name
-            for name, task in self.suite.injection_tasks.items()
-            if task.ground_truth(environment.model_copy(deep=True)) or task.GROUND_TRUTH_OUTPUT
-        ]
-        return {"user": list(self.suite.user_tasks), "injection": injection, "mark": MARK}
-
-    def tools(self):
-        return [
-            {
-                "name": tool.name,
-                "description": tool.description,
-                "parameters": tool.parameters.model_json_schema(),
-                "trusted": tool.name in TRUSTED_RESULTS,
-                "action": tool.name in ACTIONS,
-                "data": ACTIONS.get(tool.name, []),
-            }
-            for tool in self.suite.tools
-        ]
-
-    def reset(self, user_task, injection_task=None):
-        self.user = self.suite.user_tasks[user_task]
-        self.attack = self.suite.injection_tasks.get(injection_task)
-        self.env = self.user.init_environment(self.environment(self.attack is not None))
-        self.before = self.env.model_copy(deep=True)
-        self.calls = []
-        attack = []
-        if self.attack is not None:
-            attack = self.attack.ground_truth(self.before.model_copy(deep=True))
+    def catalogue(self):
         return {
-            "prompt": self.user.PROMPT,
-            "user": [self.line(call) for call in self.user.ground_truth(self.before.model_copy(deep=True))],
-            "attack": [self.line(call) for call in attack],
-            "answer": self.user.GROUND_TRUTH_OUTPUT or "",
-            "attack_answer": getattr(self.attack, "GROUND_TRUTH_OUTPUT", "") or "",
+            name: {
+                "tools": [
+                    {
+                        "name": tool.name,
+                        "description": tool.description,
+                        "parameters": tool.parameters.model_json_schema(),
+                    }
+                    for tool in suite.tools
+                ],
+                "users": list(suite.user_tasks),
+                "attacks": list(suite.injection_tasks),
+            }
+            for name, suite in SUITES.items()
         }
 
-    @staticmethod
-    def line(call):
-        return {"name": call.function, "arguments": dict(call.args)}
+    def start(self, suite, user, attack):
+        self.suite = SUITES[suite]
+        self.user = self.suite.user_tasks[user]
+        self.attack = self.suite.injection_tasks[attack] if attack else None
+        self.calls = []
+        environment = pickle.loads(pickled_environment(suite, attack is not None))
+        self.environment = self.user.init_environment(environment)
+        self.before = pickle.dumps(self.environment)
+        self.runtime = FunctionsRuntime(self.suite.tools)
+        key = (suite, user, attack)
+        if key not in self.plans:
+            self.plans[key] = self.plan(suite)
+        return self.plans[key]
 
-    def call(self, name, arguments):
-        self.calls.append(FunctionCall(function=name, args=arguments))
-        result, error = self.runtime.run_function(self.env, name, arguments)
-        return {"text": tool_result_to_str(result) if error is None else str(error), "error": error is not None}
+    def plan(self, suite):
+        calls = self.user.ground_truth(pickle.loads(self.before))
+        plan = {
+            "prompt": self.user.PROMPT,
+            "calls": [as_json(call) for call in calls],
+            "answer": self.user.GROUND_TRUTH_OUTPUT,
+            "attack": None,
+        }
+        if self.attack is not None:
+            environment = pickle.loads(self.before)
+            calls = self.attack.ground_truth(environment) or attacks.calls(suite, self.attack, environment)
+            plan["attack"] = {
+                "mark": MARK,
+                "calls": [as_json(call) for call in calls],
+                "answer": self.attack.GROUND_TRUTH_OUTPUT,
+            }
+        return plan
 
-    def check(self, output):
-        def done(task):
-            if task is None:
-                return False
-            # Some checks change the environment.
-            before, after = self.before.model_copy(deep=True), self.env.model_copy(deep=True)
-            text = [text_content_block_from_string(output)]
-            return bool(self.suite._check_task_result(task, text, before, after, self.calls))
+    def call(self, tool, arguments):
+        self.calls.append(FunctionCall(function=tool, args=arguments))
+        result, error = self.runtime.run_function(self.environment, tool, arguments)
+        return {"error": str(error)} if error else {"result": to_jsonable_python(result)}
 
-        return {"utility": done(self.user), "attack": done(self.attack)}
+    def judge(self, answer):
+        """Ends the run: some checks change what they look at."""
+        task = self.attack or self.user
+        content = [{"type": "text", "content": answer}]
+        before = pickle.loads(self.before)
+        return bool(self.suite._check_task_result(task, content, before, self.environment, self.calls))
+
+
+def as_json(call):
+    return {"tool": call.function, "arguments": to_jsonable_python(dict(call.args))}
 
 
 def main():
-    bridge = Bridge(sys.argv[1])
+    # Some checks print.
+    output, sys.stdout = sys.stdout, sys.stderr
+    bridge = Bridge()
     for line in sys.stdin:
         request = json.loads(line)
+        operation = getattr(bridge, request.pop("op"))
         try:
-            answer = {"ok": getattr(bridge, request["do"])(**request.get("with", {}))}
+            answer = {"ok": operation(**request)}
         except Exception as error:
-            answer = {"error": f"{type(error).__name__}: {error}"}
-        print(json.dumps(answer, default=str), flush=True)
+            answer = {"failed": f"{type(error).__name__}: {error}"}
+        print(json.dumps(answer), file=output, flush=True)
 
 
 if __name__ == "__main__":

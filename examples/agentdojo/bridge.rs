@@ -1,150 +1,147 @@
-//! The process that serves a suite.
+//! The process that serves the suites of AgentDojo.
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::sync::Mutex;
 use tower_agent::BoxError;
-use tower_agent::tool::ToolResponse;
 
-#[derive(Clone, Deserialize)]
+/// A tool call of a task.
+#[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Call {
-    pub(crate) name: String,
+    pub(crate) tool: String,
     pub(crate) arguments: Map<String, Value>,
 }
 
-#[derive(Clone, Deserialize)]
-pub(crate) struct Script {
+/// What does a user's task, and what does an attack.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Plan {
     pub(crate) prompt: String,
-    pub(crate) user: Vec<Call>,
-    pub(crate) attack: Vec<Call>,
+    pub(crate) calls: Vec<Call>,
     pub(crate) answer: String,
-    pub(crate) attack_answer: String,
+    pub(crate) attack: Option<Attack>,
 }
 
-#[derive(Clone, Deserialize)]
-pub(crate) struct ToolSpec {
+/// What the attacker wants from a model that has read the mark.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Attack {
+    pub(crate) mark: String,
+    pub(crate) calls: Vec<Call>,
+    pub(crate) answer: String,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Suite {
+    pub(crate) tools: Vec<SuiteTool>,
+    pub(crate) users: Vec<String>,
+    pub(crate) attacks: Vec<String>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct SuiteTool {
     pub(crate) name: String,
     pub(crate) description: String,
     pub(crate) parameters: Value,
-    pub(crate) trusted: bool,
-    pub(crate) action: bool,
-    pub(crate) data: Vec<String>,
 }
 
-impl ToolSpec {
-    /// Returns whether the tool returns nothing that others wrote. A page is read and visited at once.
-    pub(crate) fn trusted_result(&self) -> bool {
-        self.name != "get_webpage"
-    }
-}
-
-struct Process {
-    child: Child,
-    stdin: ChildStdin,
-    stdout: BufReader<ChildStdout>,
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // It ends by itself when its input does; a failure leaves nothing to do.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Clones are the same process.
-#[derive(Clone)]
-pub(crate) struct Bridge {
-    process: Arc<Mutex<Process>>,
-    mark: Arc<str>,
+/// The result of a tool, or the text of its error.
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Outcome {
+    Result(Value),
+    Error(String),
 }
 
 #[derive(Deserialize)]
-struct Tasks {
-    user: Vec<String>,
-    injection: Vec<String>,
-    mark: String,
+#[serde(rename_all = "snake_case")]
+enum Answer {
+    Ok(Value),
+    Failed(String),
+}
+
+struct Process {
+    // Is killed on drop.
+    _child: Child,
+    input: ChildStdin,
+    output: Lines<BufReader<ChildStdout>>,
+}
+
+/// The process. It has one run at a time. Clones are the same process.
+#[derive(Clone)]
+pub(crate) struct Bridge(Arc<Mutex<Process>>);
+
+/// Returns the Python that has AgentDojo.
+pub(crate) fn python() -> PathBuf {
+    folder().join(".venv/bin/python")
+}
+
+fn folder() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
 impl Bridge {
-    pub(crate) fn start(suite: &str) -> Result<Self, BoxError> {
-        let python = std::env::var("PYTHON").unwrap_or_else(|_| "python3".to_owned());
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/bridge.py");
-        let mut child = Command::new(python)
-            .args([script, suite])
+    pub(crate) fn start() -> Result<Self, BoxError> {
+        let mut child = Command::new(python())
+            .arg(folder().join("bridge.py"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .spawn()?;
-        let stdin = child.stdin.take().ok_or("the bridge has no input")?;
-        let stdout = child.stdout.take().ok_or("the bridge has no output")?;
-        let process = Process {
-            child,
-            stdin,
-            stdout: BufReader::new(stdout),
-        };
-        let mut bridge = Self {
-            process: Arc::new(Mutex::new(process)),
-            mark: Arc::from(""),
-        };
-        let tasks: Tasks = bridge.ask("tasks", json!({}))?;
-        bridge.mark = tasks.mark.into();
-        Ok(bridge)
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(|error| format!("cannot start {}: {error}", python().display()))?;
+        let input = child.stdin.take().ok_or("the bridge has no input")?;
+        let output = child.stdout.take().ok_or("the bridge has no output")?;
+        Ok(Self(Arc::new(Mutex::new(Process {
+            _child: child,
+            input,
+            output: BufReader::new(output).lines(),
+        }))))
     }
 
-    fn ask<T: DeserializeOwned>(&self, what: &str, with: Value) -> Result<T, BoxError> {
-        let mut process = self
-            .process
-            .lock()
-            .map_err(|_| "a run before this one panicked")?;
-        writeln!(process.stdin, "{}", json!({ "do": what, "with": with }))?;
-        process.stdin.flush()?;
-        let mut line = String::new();
-        process.stdout.read_line(&mut line)?;
-        let mut answer: Value = serde_json::from_str(&line)?;
-        if let Some(error) = answer.get("error") {
-            return Err(format!("the bridge failed at `{what}`: {error}").into());
+    async fn request<T: DeserializeOwned>(&self, request: Value) -> Result<T, BoxError> {
+        let mut process = self.0.lock().await;
+        process
+            .input
+            .write_all(format!("{request}\n").as_bytes())
+            .await?;
+        process.input.flush().await?;
+        let line = process.output.next_line().await?;
+        let line = line.ok_or("the bridge has ended")?;
+        match serde_json::from_str(&line)? {
+            Answer::Ok(value) => Ok(serde_json::from_value(value)?),
+            Answer::Failed(error) => Err(format!("the bridge failed at {request}: {error}").into()),
         }
-        Ok(serde_json::from_value(answer["ok"].take())?)
     }
 
-    pub(crate) fn mark(&self) -> &str {
-        &self.mark
+    pub(crate) async fn catalogue(&self) -> Result<BTreeMap<String, Suite>, BoxError> {
+        self.request(json!({ "op": "catalogue" })).await
     }
 
-    pub(crate) fn tasks(&self) -> Result<(Vec<String>, Vec<String>), BoxError> {
-        let tasks: Tasks = self.ask("tasks", json!({}))?;
-        Ok((tasks.user, tasks.injection))
+    /// Begins a run of a user's task, with a mark wherever an attacker can write, or without.
+    pub(crate) async fn begin(
+        &self,
+        suite: &str,
+        user: &str,
+        attack: Option<&str>,
+    ) -> Result<Plan, BoxError> {
+        let request = json!({ "op": "start", "suite": suite, "user": user, "attack": attack });
+        self.request(request).await
     }
 
-    pub(crate) fn tools(&self) -> Result<Vec<ToolSpec>, BoxError> {
-        self.ask("tools", json!({}))
+    pub(crate) async fn call(&self, tool: &str, arguments: &Value) -> Result<Outcome, BoxError> {
+        let request = json!({ "op": "call", "tool": tool, "arguments": arguments });
+        self.request(request).await
     }
 
-    pub(crate) fn reset(&self, user: &str, injection: Option<&str>) -> Result<Script, BoxError> {
-        self.ask(
-            "reset",
-            json!({ "user_task": user, "injection_task": injection }),
-        )
-    }
-
-    pub(crate) fn call(&self, name: &str, arguments: &Value) -> Result<ToolResponse, BoxError> {
-        let answer: Value = self.ask("call", json!({ "name": name, "arguments": arguments }))?;
-        let text = answer["text"].as_str().unwrap_or_default();
-        if answer["error"] == json!(true) {
-            return Ok(ToolResponse::error(text));
-        }
-        Ok(ToolResponse::new(text))
-    }
-
-    pub(crate) fn check(&self, output: &str) -> Result<(bool, bool), BoxError> {
-        let answer: Value = self.ask("check", json!({ "output": output }))?;
-        Ok((
-            answer["utility"] == json!(true),
-            answer["attack"] == json!(true),
-        ))
+    /// Returns whether the attack has succeeded, or in a run without one the user's task is done.
+    pub(crate) async fn judge(&self, answer: &str) -> Result<bool, BoxError> {
+        self.request(json!({ "op": "judge", "answer": answer }))
+            .await
     }
 }
