@@ -4,31 +4,42 @@ mod bridge;
 mod channels;
 mod chat;
 mod labels;
+mod person;
 mod planner;
 mod run;
 mod table;
 mod tasks;
 #[cfg(test)]
 mod tests;
+mod values;
 
 use std::sync::Arc;
 
 use tower_agent::BoxError;
 
 use crate::bridge::Bridge;
+use crate::run::Task;
 use crate::table::{DEFENCES, Measured, Part, parts, print};
 
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
-    let mut arguments = std::env::args().skip(1);
-    let only = arguments.next();
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
     let catalogue = Arc::new(Bridge::start()?.catalogue().await?);
-    let names: Vec<_> = catalogue
-        .keys()
-        .filter(|suite| only.as_ref().is_none_or(|only| only == *suite))
-        .cloned()
-        .collect();
-    let parts = Arc::new(parts(&catalogue, &names));
+    if let [suite, user, attack] = &arguments[..] {
+        let tasks = catalogue.get(suite).ok_or("no such suite")?;
+        let task = Task {
+            suite,
+            user,
+            attack: Some(attack),
+        };
+        return table::explain(&Bridge::start()?, tasks, &task).await;
+    }
+    let suites = catalogue.keys().filter(|suite| match arguments.first() {
+        Some(only) => only == *suite,
+        None => true,
+    });
+    let suites: Vec<_> = suites.cloned().collect();
+    let parts = Arc::new(parts(&catalogue, &suites));
     let workers = std::thread::available_parallelism()?.get();
     let mut running = Vec::new();
     for worker in 0..workers {

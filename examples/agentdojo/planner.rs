@@ -10,6 +10,7 @@ use crate::channels::Channels;
 use crate::chat::{Chat, Ended, ReaderAnswer, ReaderAnswers, Reply};
 use crate::labels::Labels;
 use crate::tasks::{self, Step};
+use crate::values::{as_text, has_number, has_word, is_time, leaves, put, replace};
 
 /// What a model does that has read the attacker's mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,9 +77,9 @@ impl Planner {
 
     async fn work(&mut self) -> Result<String, Ended> {
         let calls = self.plan.calls.clone();
-        let has_ids = self.hides == Some(Labels::ByField);
+        let by_field = self.hides == Some(Labels::ByField);
         for (index, call) in calls.iter().enumerate() {
-            for step in tasks::steps(&self.suite, self.task, index, has_ids) {
+            for step in tasks::steps(&self.suite, self.task, index, by_field) {
                 if !self.has_left_task() {
                     self.prepare(*step).await?;
                 }
@@ -115,7 +116,7 @@ impl Planner {
                     .await?;
                 self.knowledge.has_given_up = answer.is_some_and(|answer| answer != "true");
             }
-            Step::Count => {
+            Step::Number => {
                 let number = json!({ "type": "number", "min": 0, "max": 10 });
                 self.decide(number, "3", "10").await?;
             }
@@ -477,78 +478,4 @@ fn reference_or_text(reply: &Reply) -> Value {
         Some(name) => json!({ "$ref": name }),
         None => json!(reply.text),
     }
-}
-
-/// Returns the values in a value that are no list and no object, with their JSON pointers.
-fn leaves(value: &Value, place: String) -> Vec<(String, &Value)> {
-    match value {
-        Value::Array(items) => {
-            let items = items.iter().enumerate();
-            items
-                .flat_map(|(index, item)| leaves(item, format!("{place}/{index}")))
-                .collect()
-        }
-        Value::Object(entries) => entries
-            .iter()
-            .flat_map(|(key, item)| leaves(item, format!("{place}/{key}")))
-            .collect(),
-        _ => vec![(place, value)],
-    }
-}
-
-fn put(value: &mut Value, place: &str, new: Value) {
-    if let Some(old) = value.pointer_mut(place) {
-        *old = new;
-    }
-}
-
-fn replace(value: &mut Value, from: &str, to: &str) {
-    match value {
-        Value::String(text) => *text = text.replace(from, to),
-        Value::Array(items) => items.iter_mut().for_each(|item| replace(item, from, to)),
-        Value::Object(entries) => entries
-            .values_mut()
-            .for_each(|item| replace(item, from, to)),
-        _ => {}
-    }
-}
-
-pub(crate) fn as_text(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        Value::Null => String::new(),
-        other => other.to_string(),
-    }
-}
-
-/// Returns whether a text has this one, and not as a part of a longer word.
-fn has_word(text: &str, word: &str) -> bool {
-    let word = word.to_lowercase();
-    let is_part = |character: char| character.is_alphanumeric() || "@-_".contains(character);
-    text.match_indices(&*word).any(|(at, _)| {
-        let before = text[..at].chars().next_back();
-        let after = text[at + word.len()..].chars().next();
-        !before.is_some_and(is_part) && !after.is_some_and(is_part)
-    })
-}
-
-fn has_number(text: &str, number: Option<f64>) -> bool {
-    let words = text.split(|character: char| !character.is_ascii_digit() && character != '.');
-    words.into_iter().any(|word| {
-        let word = word.trim_end_matches('.');
-        number.is_some() && word.parse::<f64>().ok() == number
-    })
-}
-
-/// Returns whether a text is like `2024-05-19 12:00`.
-fn is_time(text: &str) -> bool {
-    let pattern = "0000-00-00 00:00";
-    text.len() == pattern.len()
-        && text
-            .bytes()
-            .zip(pattern.bytes())
-            .all(|(one, like)| match like {
-                b'0' => one.is_ascii_digit(),
-                _ => one == like,
-            })
 }
