@@ -139,6 +139,8 @@ pub(super) struct Variable {
     pub(super) labels: Vec<(PointerPattern, Label)>,
     /// The tool that returned it.
     pub(super) tool: String,
+    /// The tools whose results it is made of.
+    pub(super) from: Vec<String>,
     /// The message with the call that returned it.
     pub(super) message: String,
 }

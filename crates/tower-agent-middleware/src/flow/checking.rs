@@ -1,6 +1,7 @@
 //! The rules around tool calls, and the labels of what calls bring.
 
 use std::borrow::Cow;
+use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -47,6 +48,17 @@ impl Checked {
     fn label(&self) -> Label {
         let labels = self.substitutions.iter().map(|one| &one.label);
         labels.fold(self.context.clone(), |all, label| all.join(label))
+    }
+
+    /// Returns the tools whose results are in the arguments, each once.
+    fn origin(&self) -> Vec<String> {
+        let mut tools = Vec::new();
+        for tool in self.substitutions.iter().flat_map(|one| &one.from) {
+            if !tools.contains(tool) {
+                tools.push(tool.clone());
+            }
+        }
+        tools
     }
 
     /// Returns the arguments that were checked.
@@ -295,20 +307,20 @@ impl Checking {
             ASK_ABOUT => true,
             _ => self.settings().hide.hides(&flow, response.value()),
         };
+        let in_arguments = checked.origin();
         if !hides {
-            let mut from: Vec<_> = checked
-                .substitutions
-                .iter()
-                .map(|one| one.tool.clone())
-                .collect();
-            from.dedup();
             let brought = Brought {
-                from,
+                from: in_arguments,
                 ..Brought::shown(shown)
             };
             book.set_result(&checked.message, checked.index, brought);
             return shown_media(request, checked, &book);
         }
+        let from = match request.name() {
+            // It only says again, or says about, what is in the arguments.
+            SHOW | ASK_ABOUT => in_arguments,
+            own => Vec::from_iter(iter::once(own.to_owned()).chain(in_arguments)),
+        };
         let parts = response.parts();
         let has_own_parts = parts != [Part::from(response.value())];
         let labels = flow.parts().iter().map(|(pattern, label)| {
@@ -326,6 +338,7 @@ impl Checking {
             parts: has_own_parts.then_some(parts),
             labels: labels.collect::<Vec<(PointerPattern, Label)>>(),
             tool: request.name().to_owned(),
+            from,
             message: checked.message.clone(),
         };
         let name = variable_name(request.context());

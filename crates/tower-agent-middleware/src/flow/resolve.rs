@@ -13,8 +13,8 @@ pub(super) struct Substitution {
     pub(super) path: Vec<String>,
     /// The variable.
     pub(super) name: String,
-    /// The tool that returned the value.
-    pub(super) tool: String,
+    /// The tools whose results the value is made of.
+    pub(super) from: Vec<String>,
     pub(super) value: Value,
     pub(super) label: Label,
 }
@@ -122,7 +122,7 @@ impl<'a> Resolver<'a> {
         self.substitutions.push(Substitution {
             path: path.to_vec(),
             name: reference.to_owned(),
-            tool: variable.tool.clone(),
+            from: variable.from.clone(),
             value: value.clone(),
             label: variable.label_at(&steps(inside)),
         });

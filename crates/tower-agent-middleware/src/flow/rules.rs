@@ -92,17 +92,22 @@ impl Resolved<'_> {
     fn add(&self, violations: &mut Vec<Violation>, rule: Rule, substitution: &Substitution) {
         let declaration = self.request.declaration().map(|tool| &**tool);
         let place = self.flow.place(&substitution.path, declaration);
-        let earlier = violations
-            .iter_mut()
-            .find(|earlier| earlier.rule == rule && earlier.argument.as_deref() == Some(&*place));
-        match earlier {
-            Some(earlier) if earlier.from.contains(&substitution.tool) => {}
-            Some(earlier) => earlier.from.push(substitution.tool.clone()),
-            None => violations.push(Violation {
+        let at = violations.iter().position(|earlier| {
+            earlier.rule == rule && earlier.argument.as_deref() == Some(&*place)
+        });
+        let Some(at) = at else {
+            violations.push(Violation {
                 rule,
                 argument: Some(place),
-                from: vec![substitution.tool.clone()],
-            }),
+                from: substitution.from.clone(),
+            });
+            return;
+        };
+        let from = &mut violations[at].from;
+        for tool in &substitution.from {
+            if !from.contains(tool) {
+                from.push(tool.clone());
+            }
         }
     }
 

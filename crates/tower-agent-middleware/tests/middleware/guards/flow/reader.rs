@@ -3,7 +3,8 @@
 use serde_json::json;
 use tower_agent::message::ToolCall;
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{ModelResponse, Request};
+use tower_agent::{AgentRequest, ModelResponse, Request, Resolution};
+use tower_agent_middleware::flow::{FlowAnswer, OnViolation};
 
 use super::*;
 
@@ -133,6 +134,37 @@ async fn a_wide_answer_is_a_variable_that_the_content_has_written() {
         ]
     );
     assert_eq!(asked.leaked, 0);
+}
+
+#[tokio::test]
+async fn a_person_who_is_asked_about_an_answer_sees_what_it_is_about() {
+    let reader = Agent::builder(ScriptedModel::new([Turn::from_text("mallory")]));
+    let flow = hiding()
+        .on_violation(OnViolation::Ask)
+        .reader(reader.build().unwrap());
+    let model = ScriptedModel::new([
+        Turn::tool("read_mail", json!({})),
+        ask(json!({ "type": "text" })),
+        Turn::tool("echo", json!({ "it": reference("@m2.0") })),
+        Turn::tool("pay", json!({ "to": reference("@m2.0"), "amount": 5 })),
+        Turn::tool("pay", json!({ "to": reference("@m3.0#/it"), "amount": 5 })),
+        Turn::from_text("Done."),
+    ]);
+    let agent = assistant(&model, &Log::default())
+        .tools(flow.tools())
+        .global_callbacks(flow)
+        .build()
+        .unwrap();
+    let mut paused = agent.run("?").await.unwrap();
+    for origin in [json!(["read_mail"]), json!(["echo", "read_mail"])] {
+        let [question] = paused.interrupts() else {
+            panic!("{paused:?}")
+        };
+        assert_eq!(question.payload["violations"][0]["from"], origin);
+        let no = Resolution::resolved(&question.id, FlowAnswer::Reject { reason: None });
+        let request = AgentRequest::resume(paused.checkpoint()).with_resolutions([no]);
+        paused = agent.run(request).await.unwrap();
+    }
 }
 
 #[tokio::test]
