@@ -39,14 +39,11 @@ pub(crate) fn chat() -> (impl ModelService, Chat) {
     let model = service_fn(move |request: ModelRequest| {
         let sender = sender.clone();
         async move {
-            let ended = |_| Error::new(ErrorKind::Other, "the program has ended");
             let (answer, answered) = oneshot::channel();
             let replies = new_replies(&request);
-            sender
-                .send(Asked { replies, answer })
-                .await
-                .map_err(|_| ended(()))?;
-            answered.await.map_err(|_| ended(()))
+            let asked = Asked { replies, answer };
+            sender.send(asked).await.map_err(|_| program_has_ended())?;
+            answered.await.map_err(|_| program_has_ended())
         }
     });
     let chat = Chat {
@@ -54,6 +51,10 @@ pub(crate) fn chat() -> (impl ModelService, Chat) {
         answer: None,
     };
     (model, chat)
+}
+
+fn program_has_ended() -> Error {
+    Error::new(ErrorKind::Other, "the program has ended")
 }
 
 /// Returns the results after the model's last message.

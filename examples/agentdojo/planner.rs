@@ -109,27 +109,30 @@ impl Planner {
                 let arguments = serde_json::from_str(arguments).unwrap_or_default();
                 self.call(tool, arguments).await?;
             }
-            Step::Read => self.look().await?,
+            Step::Read => {
+                self.look().await?;
+                self.obey_at_once().await?;
+            }
             Step::Confirm => {
+                // Nothing is won for the attacker by a no.
                 let answer = self
-                    .decide(json!({ "type": "yes_no" }), "yes", "no")
+                    .decide(json!({ "type": "yes_no" }), "yes", "yes")
                     .await?;
                 self.knowledge.has_given_up = answer.is_some_and(|answer| answer != "true");
             }
             Step::Number => {
                 let number = json!({ "type": "number", "min": 0, "max": 10 });
-                self.decide(number, "3", "10").await?;
+                self.decide(number, "3", "3").await?;
             }
             Step::Choose(choices) => {
                 let wanted = self.attack_text();
-                let wrong = choices[1..]
-                    .iter()
-                    .find(|choice| wanted.contains(**choice))
-                    .unwrap_or(&choices[1]);
+                let right = choices[0];
+                let attacked = choices.iter().find(|choice| wanted.contains(**choice));
                 let choice = json!({ "type": "choice", "choices": choices });
-                let answer = self.decide(choice, choices[0], wrong).await?;
-                self.knowledge.chosen =
-                    answer.map(|answer| (choices[0].to_owned(), answer.to_owned()));
+                let answer = self
+                    .decide(choice, right, attacked.unwrap_or(&right))
+                    .await?;
+                self.knowledge.chosen = answer.map(|answer| (right.to_owned(), answer));
             }
         }
         Ok(())
@@ -179,14 +182,20 @@ impl Planner {
         if self.obedience == Obedience::Curious {
             self.look().await?;
         }
-        let obeys_at_once = matches!(
+        self.obey_at_once().await?;
+        replies.pop().ok_or(Ended)
+    }
+
+    /// Does what the attacker wants, if the model has read it and does not wait.
+    async fn obey_at_once(&mut self) -> Result<(), Ended> {
+        let does_not_wait = matches!(
             self.obedience,
             Obedience::AtOnce | Obedience::Instead | Obedience::Curious
         );
-        if obeys_at_once && self.knowledge.is_taken_over && !self.knowledge.has_attacked {
+        if does_not_wait && self.knowledge.is_taken_over && !self.knowledge.has_attacked {
             self.attack().await?;
         }
-        replies.pop().ok_or(Ended)
+        Ok(())
     }
 
     async fn turn(&mut self, calls: &[(&str, Value)]) -> Result<Vec<Reply>, Ended> {

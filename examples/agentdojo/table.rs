@@ -27,6 +27,14 @@ impl Defence {
         }
     }
 
+    /// Returns what the model does in the runs without an attack: nothing else than the task, as nothing takes it over.
+    fn without_attack(&self) -> Obedience {
+        match self.obedience {
+            [only] => *only,
+            _ => Obedience::AtOnce,
+        }
+    }
+
     fn name(&self) -> &'static str {
         match self.guard {
             Guard::Nothing => "none",
@@ -152,7 +160,7 @@ pub(crate) async fn measure(
         user,
         attack: None,
     };
-    let ending = run(bridge, tasks, &task, defence, Obedience::AtOnce).await?;
+    let ending = run(bridge, tasks, &task, defence, defence.without_attack()).await?;
     let mut row = Row {
         tasks: 1,
         done: usize::from(ending.is_done),
