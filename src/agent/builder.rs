@@ -16,7 +16,7 @@ use super::outline::{Body, Outline, Parts};
 use super::progress::Progress;
 use super::tool_messages::{IntoToolMessages, ShowTool, ToolAnswer};
 use super::transfer;
-use crate::callback::{Bundle, Callback, Edges, LayerInner, Rules, StackBuilder};
+use crate::callback::{Bundle, Callback, Edges, GlobalBundles, LayerInner, Rules, StackBuilder};
 use crate::model::{BoxModel, ModelRequest, ModelService, Settings};
 use crate::run::{AgentRequest, AgentService};
 use crate::tool::{BoxTool, Tool, ToolRequest, ToolService, ToolSet};
@@ -44,7 +44,7 @@ pub struct AgentBuilder {
     rules: Option<Arc<dyn Rules>>,
     show_tool: Option<ShowTool>,
     tool_failure_message: Option<Cow<'static, str>>,
-    global: Bundle,
+    global: GlobalBundles,
     stop_when: Option<StopWhen>,
     model_stack: StackBuilder<ModelRequest>,
     tool_stack: StackBuilder<ToolRequest>,
@@ -95,7 +95,7 @@ impl AgentBuilder {
             rules: None,
             show_tool: None,
             tool_failure_message: None,
-            global: Bundle::new(),
+            global: GlobalBundles::default(),
             stop_when: None,
             model_stack: StackBuilder::new(),
             tool_stack: StackBuilder::new(),
@@ -337,7 +337,7 @@ impl AgentBuilder {
         self.tool_stack.callbacks(bundle.tool());
         self.edges.append(bundle.edges());
         for observer in bundle.observers() {
-            self.global = self.global.observer(observer.clone());
+            self.global.push(Bundle::new().observer(observer.clone()));
         }
         self
     }
@@ -346,7 +346,7 @@ impl AgentBuilder {
     /// agent it is placed around everything of the agent's own, unless the
     /// [semantics](crate::compat::Globals) put it first in every phase.
     pub fn global_callbacks(mut self, bundle: impl Into<Bundle>) -> Self {
-        self.global = self.global.and(bundle);
+        self.global.push(bundle.into());
         self
     }
 

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use super::explain::{Explained, Explanation, Target, Wrapper};
 use crate::call::Request;
-use crate::callback::{Bundle, Callbacks, Edges, InBundle, Rules, RunBundles, StackBuilder, Tree};
+use crate::callback::{
+    Callbacks, Edges, GlobalBundles, InBundle, Rules, RunBundles, StackBuilder, Tree,
+};
 use crate::context::Inherited;
 use crate::model::ModelRequest;
 use crate::run::AgentRequest;
@@ -14,7 +16,7 @@ use crate::tool::ToolRequest;
 pub(super) struct Outline {
     pub(super) name: Arc<str>,
     pub(super) rules: Option<Arc<dyn Rules>>,
-    pub(super) global: Bundle,
+    pub(super) global: GlobalBundles,
     pub(super) agent: Parts,
     pub(super) body: Body,
 }
@@ -96,7 +98,8 @@ fn band_names<R: Request>(band: Option<&Callbacks<R>>) -> Vec<String> {
 impl Outline {
     /// The agent inside others that have this for it, with the callbacks that a run brings.
     pub(super) fn explain(&self, around: &Inherited, of_run: Option<&RunBundles>) -> Explanation {
-        let inherited = Tree::enter(around, self.rules.as_ref(), &self.global, of_run);
+        let global = self.global.all_at_work();
+        let inherited = Tree::enter(around, self.rules.as_ref(), &global, of_run);
         let nothing = Tree::default();
         let tree = inherited.as_deref().unwrap_or(&nothing);
         let explain = |agent: &Arc<Self>| agent.explain(&inherited, None);

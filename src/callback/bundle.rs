@@ -1,3 +1,4 @@
+use std::fmt;
 use std::sync::Arc;
 
 use tower_layer::Layer;
@@ -9,6 +10,7 @@ use super::named_tool::NamedTool;
 use super::rules::Rules;
 use crate::call::Request;
 use crate::model::{BoxModel, ModelRequest, ModelService};
+use crate::panic::catch;
 use crate::run::{AgentRequest, AgentService, BoxAgent};
 use crate::stream::Observer;
 use crate::tool::{BoxTool, ToolRequest, ToolService};
@@ -40,6 +42,17 @@ pub struct Bundle {
     layers: BundleLayers,
     journal: BundleLayers,
     observers: Vec<Observer>,
+    is_idle: Option<IsIdle>,
+}
+
+/// Tells whether a bundle has nothing to do.
+#[derive(Clone)]
+struct IsIdle(Arc<dyn Fn() -> bool + Send + Sync>);
+
+impl fmt::Debug for IsIdle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("IsIdle")
+    }
 }
 
 /// The callbacks outside everything else, and those directly around the targets.
@@ -297,6 +310,43 @@ impl Bundle {
         self
     }
 
+    /// Says when the bundle has nothing to do, which saves its time: an agent that has it among its
+    /// [global callbacks](crate::AgentBuilder::global_callbacks) asks when it is called, and where the answer
+    /// is `true`, its call and all calls inside go past the bundle. Defaults to never.
+    ///
+    /// This saves time and is no switch. A bundle of one agent's own [callbacks](crate::AgentBuilder::callbacks),
+    /// one that is given with a request, and one that is joined with [another](Self::and) are always called.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use std::sync::atomic::{AtomicU32, Ordering};
+    /// use tower_agent::Agent;
+    /// use tower_agent::callback::{Bundle, before_model};
+    /// use tower_agent::testing::{ScriptedModel, Turn};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tower_agent::BoxError> {
+    /// let viewers = Arc::new(AtomicU32::new(0));
+    /// let seen = viewers.clone();
+    /// let show = Bundle::new()
+    ///     .on_model(before_model(|_| println!("a model call")))
+    ///     .idle_when(move || seen.load(Ordering::Relaxed) == 0);
+    /// let agent = Agent::builder(ScriptedModel::always(Turn::from_text("hi")))
+    ///     .global_callbacks(show)
+    ///     .build()?;
+    ///
+    /// agent.run("This is not shown.").await?;
+    /// viewers.store(1, Ordering::Relaxed);
+    /// agent.run("This is.").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn idle_when(mut self, is_idle: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        self.is_idle = Some(IsIdle(Arc::new(is_idle)));
+        self
+    }
+
     /// Appends the callbacks and layers of another bundle. For calls that this bundle has callbacks
     /// for, its semantics are kept; for the others, those of `other` are used.
     #[must_use]
@@ -318,6 +368,8 @@ impl Bundle {
             layers,
             journal,
             observers,
+            // What one of them says is not true of the other.
+            is_idle: None,
         }
     }
 
@@ -402,6 +454,26 @@ impl Bundle {
     /// Returns whether the bundle has a journal.
     pub(crate) fn has_journal(&self) -> bool {
         !self.journal.is_empty()
+    }
+
+    /// Returns whether the bundle may say that it has nothing to do.
+    pub(super) fn may_be_idle(&self) -> bool {
+        self.is_idle.is_some()
+    }
+
+    /// Returns whether the bundle has nothing to do now.
+    pub(super) fn is_idle(&self) -> bool {
+        let is_idle = self.is_idle.as_ref();
+        // A function that panics has not said so.
+        is_idle.is_some_and(|is_idle| catch(|| (is_idle.0)()).unwrap_or(false))
+    }
+
+    /// Returns this as it is when it has something to do.
+    pub(super) fn always_at_work(self) -> Self {
+        Self {
+            is_idle: None,
+            ..self
+        }
     }
 
     /// Returns whether the bundle is empty.

@@ -57,6 +57,7 @@ mod callback;
 mod constructors;
 mod erased;
 mod function;
+mod global_bundles;
 mod hook;
 pub(crate) mod hook_set;
 mod layer_inner;
@@ -85,6 +86,7 @@ pub use self::function::{
     After, AfterAsync, Before, BeforeAsync, BorrowingAfter, BorrowingBefore, BorrowingOnError,
     IntoAction, IntoHook, IntoRecovery, IntoRecoveryHook, OnError, OnErrorAsync,
 };
+pub(crate) use self::global_bundles::GlobalBundles;
 pub use self::layer_inner::LayerInner;
 pub use self::list::Callbacks;
 pub(crate) use self::named_tool::NamedTool;

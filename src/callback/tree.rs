@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use super::bundle::{Bundle, BundleLayers, Edges, RunBundles};
+use super::global_bundles::GlobalBundles;
 use super::list::Callbacks;
 use super::rules::{CallbackRules, DefaultRules, LoopRules, Rules};
 use crate::call::{CallKind, Request};
@@ -45,11 +46,12 @@ impl Tree {
     pub(crate) fn enter(
         around: &Inherited,
         rules: Option<&Arc<dyn Rules>>,
-        global: &Bundle,
+        global: &GlobalBundles,
         of_run: Option<&RunBundles>,
     ) -> Inherited {
+        let mut global = global.at_work().peekable();
         // Most agents add nothing: they share what is around them.
-        if rules.is_none() && global.is_empty() && of_run.is_none() {
+        if rules.is_none() && global.peek().is_none() && of_run.is_none() {
             return around.clone();
         }
         let mut tree = around.as_deref().cloned().unwrap_or_default();
@@ -59,7 +61,9 @@ impl Tree {
         }
         // The run's are registered after the agent's, and a journal of the run is inside one of the
         // tree as well.
-        tree.add_global(global);
+        for bundle in global {
+            tree.add_global(bundle);
+        }
         if let Some(of_run) = of_run {
             tree.add_global(of_run.global());
             let inside = tree.add_edges(of_run.inside());

@@ -109,7 +109,9 @@
 //! # Cost
 //!
 //! A program without a subscriber, and without a global meter provider at the time when the agent is built,
-//! pays only for the layers: a call that nobody hears of records nothing, and its deltas pass unseen.
+//! pays nothing for its calls and deltas: a run that starts while nobody listens
+//! [goes past](tower_agent::callback::Bundle::idle_when) the layers, also if somebody begins to listen before it
+//! ends. Among the callbacks of one agent alone, or of one request, the layers are there and record nothing.
 //!
 //! # Metrics
 //!

@@ -28,8 +28,7 @@ impl<R: Recorded> OpenCall<R> {
     pub(crate) fn begin(request: &mut R, telemetry: &Arc<Telemetry>) -> Option<Box<Self>> {
         // Before the span is made: where a crate of the program turns on `log`, the macro computes the fields
         // of a span that nobody receives as well.
-        let are_spans_received = LevelFilter::current() >= LevelFilter::INFO;
-        if !are_spans_received && !telemetry.is_metered() && !are_failures_received() {
+        if is_unheard(telemetry) {
             return None;
         }
         let (span, expected) = R::span(request, telemetry);
@@ -135,6 +134,12 @@ impl<R: Recorded> OpenCall<R> {
         // may hold one for as long as it runs.
         span.end();
     }
+}
+
+/// Returns whether nobody can receive anything of any call.
+pub(crate) fn is_unheard(telemetry: &Telemetry) -> bool {
+    let are_spans_received = LevelFilter::current() >= LevelFilter::INFO;
+    !are_spans_received && !telemetry.is_metered() && !are_failures_received()
 }
 
 /// Returns whether somebody receives the events of failed calls, which have a level of their own.

@@ -11,6 +11,7 @@ use crate::calls::Innermost;
 use crate::layer::OpenTelemetryLayer;
 use crate::metrics;
 use crate::names::SCOPE;
+use crate::open_call::is_unheard;
 use crate::telemetry::{IdOf, Telemetry};
 
 /// Spans and metrics of every call of a tree of agents, as a [`Bundle`]. See the [crate](crate) for
@@ -117,12 +118,13 @@ impl From<OpenTelemetry> for Bundle {
             &meter,
             is_unmetered,
         ));
-        let layer = OpenTelemetryLayer::new(telemetry);
+        let layer = OpenTelemetryLayer::new(telemetry.clone());
         Self::new()
             .agent_layer(layer.clone())
             .model_layer(layer.clone())
             .tool_layer(layer)
             .innermost_model(Innermost)
+            .idle_when(move || is_unheard(&telemetry))
     }
 }
 

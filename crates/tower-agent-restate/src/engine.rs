@@ -10,7 +10,7 @@ use uuid::Uuid;
 use crate::error::RestateError;
 use crate::ingress::Ingress;
 use crate::run_handle::RunHandle;
-use crate::wire::{Resume, Submit};
+use crate::wire::{Process, Resume, Submit};
 use tower_agent_durable::StoreError;
 use tower_agent_durable::journal::{JournalError, RunInfo, RunKey, RunStatus};
 
@@ -205,9 +205,9 @@ impl Engine {
     }
 
     /// Returns how often a run was started or taken over; `None` if it is not kept here.
-    pub(crate) async fn epoch_of(&self, run: &RunKey) -> Result<Option<u64>, RestateError> {
+    pub(crate) async fn process_of(&self, run: &RunKey) -> Result<Option<Process>, RestateError> {
         match self.ingress.see(run).await {
-            Ok(seen) => Ok(seen.run.map(|stored| stored.run.epoch)),
+            Ok(seen) => Ok(seen.run.map(|stored| Process::of(&stored.run))),
             Err(RestateError::Journal(JournalError::UnknownRun { .. })) => Ok(None),
             Err(error) => Err(error),
         }

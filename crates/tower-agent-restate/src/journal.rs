@@ -5,7 +5,7 @@ use serde::de::DeserializeOwned;
 
 use crate::engine::Engine;
 use crate::error::RestateError;
-use crate::wire::{Begin, Change, End, HasBegun, Start, Write};
+use crate::wire::{Begin, Change, End, HasBegun, Process, Start, Write};
 use tower_agent_durable::StoreError;
 use tower_agent_durable::journal::{
     Begun, Input, Intent, Journal, JournalError, Lease, OpenRun, Record, RunEnd, RunKey, StepId,
@@ -21,7 +21,8 @@ impl Journal for Engine {
     }
 
     async fn earlier_steps(&self, run: &OpenRun) -> Result<Vec<StepId>, JournalError> {
-        let steps = self.ingress.ask(&run.key(), "steps", &run.epoch).await;
+        let process = Process::of(run);
+        let steps = self.ingress.ask(&run.key(), "steps", &process).await;
         steps.map_err(RestateError::into_journal)
     }
 
@@ -32,7 +33,7 @@ impl Journal for Engine {
         intent: &Intent,
     ) -> Result<Begun, JournalError> {
         let begin = Begin {
-            epoch: run.epoch,
+            process: Process::of(run),
             step: step.clone(),
             intent: intent.clone(),
             at: SystemTime::now(),
@@ -70,7 +71,7 @@ impl Journal for Engine {
         let status = end.status().as_str().to_owned();
         let end = serde_json::to_string(end).map_err(StoreError::data)?;
         let end = End {
-            epoch: run.epoch,
+            process: Process::of(run),
             status,
             end,
             at: SystemTime::now(),
@@ -81,7 +82,7 @@ impl Journal for Engine {
 
 async fn change(engine: &Engine, lease: &Lease, change: Change) -> Result<(), JournalError> {
     let change = Write {
-        epoch: lease.run.epoch,
+        process: Process::of(&lease.run),
         step: lease.step.key(),
         attempt: lease.attempt,
         change,

@@ -3,15 +3,15 @@ use std::time::SystemTime;
 
 use restate_sdk::context::RequestTarget;
 use restate_sdk::prelude::{
-    ContextClient, ContextReadState, ContextWriteState, HandlerResult, Json, ObjectContext,
-    SharedObjectContext, TerminalError,
+    ContextClient, ContextReadState, ContextSideEffects, ContextWriteState, HandlerResult, Json,
+    ObjectContext, SharedObjectContext, TerminalError,
 };
 use tower_agent::agent::SavedRequest;
 
 use crate::error::RestateError;
 use crate::wire::{
-    Answer, Begin, Change, End, Failure, HasBegun, Order, RUN, Resume, Seen, Settle, Start,
-    StoredRun, StoredStep, Submit, USER, Write,
+    Answer, Begin, Change, End, Failure, HasBegun, Order, Process, RUN, Resume, Seen, Settle,
+    Start, StoredRun, StoredStep, Submit, USER, Write,
 };
 use tower_agent_durable::StoreError;
 use tower_agent_durable::journal::{
@@ -117,12 +117,14 @@ fn taken_over(context: &Context<'_>) -> JournalError {
     JournalError::TakenOver { run }
 }
 
-/// Returns the run if the caller works on it: a later epoch is that of another process.
-async fn own(context: &Context<'_>, epoch: u64) -> Result<StoredRun, Fault> {
+/// Returns the run if the caller works on it: a later epoch is that of another process, and another row that of
+/// another run.
+async fn own(context: &Context<'_>, process: Process) -> Result<StoredRun, Fault> {
     let stored = stored_run(context).await?;
+    let stored = stored.filter(|stored| stored.run.row() == process.row);
     let stored = stored.ok_or_else(|| unknown(context))?;
     RunStatus::of_open_run(&run_id(context.key()), &stored.status)?;
-    if stored.run.epoch != epoch {
+    if stored.run.epoch != process.epoch {
         return Err(taken_over(context).into());
     }
     Ok(stored)
@@ -162,9 +164,9 @@ impl JournalObject {
     async fn steps(
         &self,
         context: ObjectContext<'_>,
-        Json(epoch): Json<u64>,
+        Json(process): Json<Process>,
     ) -> HandlerResult<Json<Answer<Vec<StepId>>>> {
-        answer(earlier_steps(&context, epoch).await)
+        answer(earlier_steps(&context, process).await)
     }
 
     #[handler]
@@ -257,7 +259,7 @@ async fn start_run(context: &Context<'_>, start: Start) -> Result<OpenRun, Fault
             // Before anything is stored, so that no run of a user is missed.
             tell_user(context, "add").await?;
             StoredRun {
-                run: OpenRun::new(input.key(), 1, 1, 1),
+                run: OpenRun::new(input.key(), 1, 1, 1).with_row(new_row(context)),
                 ..StoredRun::new(context.key(), input.agent.clone(), at)
             }
         }
@@ -288,6 +290,11 @@ async fn start_run(context: &Context<'_>, start: Start) -> Result<OpenRun, Fault
     let run = next.run.clone();
     context.set(STORED, Json(next));
     Ok(run)
+}
+
+/// Returns a number that no earlier run of this key had. It is the same when the server repeats the handler.
+fn new_row(context: &Context<'_>) -> i64 {
+    i64::from_be_bytes(context.random_seed().to_be_bytes())
 }
 
 async fn known_run(context: &Context<'_>, stored: &StoredRun) -> Result<KnownRun, Fault> {
@@ -326,8 +333,8 @@ fn text(value: &impl serde::Serialize) -> Result<String, Fault> {
 }
 
 /// Returns the steps of the latest request that have ended or may not be repeated.
-async fn earlier_steps(context: &Context<'_>, epoch: u64) -> Result<Vec<StepId>, Fault> {
-    let stored = own(context, epoch).await?;
+async fn earlier_steps(context: &Context<'_>, process: Process) -> Result<Vec<StepId>, Fault> {
+    let stored = own(context, process).await?;
     let mut steps = Vec::new();
     for key in context.get_keys().await? {
         if !key.starts_with(&step_key("")) {
@@ -346,12 +353,12 @@ async fn earlier_steps(context: &Context<'_>, epoch: u64) -> Result<Vec<StepId>,
 
 async fn begin_step(context: &Context<'_>, begin: Begin) -> Result<HasBegun, Fault> {
     let Begin {
-        epoch,
+        process,
         step: id,
         intent,
         at,
     } = begin;
-    let stored = own(context, epoch).await?;
+    let stored = own(context, process).await?;
     let key = step_key(&id.key());
     // A step that is known is never begun anew: the caller gets its record, or decides what to do
     // with one that has none.
@@ -379,13 +386,13 @@ async fn begin_step(context: &Context<'_>, begin: Begin) -> Result<HasBegun, Fau
 
 async fn write_step(context: &Context<'_>, write: Write) -> Result<(), Fault> {
     let Write {
-        epoch,
+        process,
         step: key,
         attempt,
         change,
         at,
     } = write;
-    let stored = own(context, epoch).await?;
+    let stored = own(context, process).await?;
     let key = step_key(&key);
     let step = step(context, &key).await?;
     // A step that another attempt has begun, ended or released belongs to that attempt.
@@ -413,7 +420,7 @@ async fn write_step(context: &Context<'_>, write: Write) -> Result<(), Fault> {
 }
 
 async fn end_run(context: &Context<'_>, end: End) -> Result<(), Fault> {
-    let mut stored = own(context, end.epoch).await?;
+    let mut stored = own(context, end.process).await?;
     stored.status = end.status;
     stored.updated_at = end.at;
     context.set(STORED, Json(stored));

@@ -13,7 +13,7 @@ use tower_agent::{Action, AgentRequest, AgentResponse, Callback, Error, Request}
 
 use crate::engine::Engine;
 use crate::error::RestateError;
-use crate::wire::{Answer, Failure, JOURNAL, Settle, Submit};
+use crate::wire::{Answer, Failure, JOURNAL, Process, Settle, Submit};
 use tower_agent_durable::journal::{OpenRun, RunKey};
 
 pub(crate) type Agents = HashMap<Arc<str>, BoxCloneSyncService<AgentRequest, AgentResponse, Error>>;
@@ -107,8 +107,8 @@ impl Callback<AgentRequest> for IsJournaled {
             return Ok(Action::Continue);
         }
         let is_here = match OpenRun::of(context) {
-            // Two journals may have a run of one id, but the epoch of this start is only in one.
-            Some(run) => self.0.epoch_of(&run.key()).await? == Some(run.epoch),
+            // Two journals may have a run of one id, but the process of this start is only in one.
+            Some(run) => self.0.process_of(&run.key()).await? == Some(Process::of(&run)),
             None => false,
         };
         if !is_here {

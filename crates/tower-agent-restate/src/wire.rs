@@ -138,9 +138,27 @@ pub(crate) struct Start {
     pub(crate) at: SystemTime,
 }
 
+/// The process that works on a run: each has a number of its own, and so has a run that was deleted and
+/// started again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Process {
+    pub(crate) row: i64,
+    pub(crate) epoch: u64,
+}
+
+impl Process {
+    /// Returns the process that has opened this run.
+    pub(crate) fn of(run: &OpenRun) -> Self {
+        Self {
+            row: run.row(),
+            epoch: run.epoch,
+        }
+    }
+}
+
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Begin {
-    pub(crate) epoch: u64,
+    pub(crate) process: Process,
     pub(crate) step: StepId,
     pub(crate) intent: Intent,
     pub(crate) at: SystemTime,
@@ -157,7 +175,7 @@ pub(crate) enum HasBegun {
 /// A change of a step by the holder of its lease.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Write {
-    pub(crate) epoch: u64,
+    pub(crate) process: Process,
     pub(crate) step: String,
     pub(crate) attempt: u32,
     pub(crate) change: Change,
@@ -174,7 +192,7 @@ pub(crate) enum Change {
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct End {
-    pub(crate) epoch: u64,
+    pub(crate) process: Process,
     pub(crate) status: String,
     pub(crate) end: String,
     pub(crate) at: SystemTime,

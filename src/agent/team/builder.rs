@@ -10,7 +10,7 @@ use crate::agent::build_error::BuildError;
 use crate::agent::builder::{check_members, check_name};
 use crate::agent::named_tools::{self, KnownTools};
 use crate::agent::outline::{Body, Outline, Parts};
-use crate::callback::{Bundle, Callback, Edges, LayerInner, Rules, StackBuilder};
+use crate::callback::{Bundle, Callback, Edges, GlobalBundles, LayerInner, Rules, StackBuilder};
 use crate::error::Result;
 use crate::message::Message;
 use crate::run::{AgentRequest, AgentResponse, AgentService};
@@ -89,7 +89,7 @@ pub struct TeamBuilder {
     allows_failures: bool,
     max_nesting: Option<u32>,
     rules: Option<Arc<dyn Rules>>,
-    global: Bundle,
+    global: GlobalBundles,
     stack: StackBuilder<AgentRequest>,
 }
 
@@ -197,7 +197,7 @@ impl TeamBuilder {
             allows_failures: false,
             max_nesting: None,
             rules: None,
-            global: Bundle::new(),
+            global: GlobalBundles::default(),
             stack: StackBuilder::new(),
         }
     }
@@ -293,7 +293,7 @@ impl TeamBuilder {
     /// everything of the agent's own, unless the [semantics](crate::compat::Globals) put it first
     /// in every phase.
     pub fn global_callbacks(mut self, bundle: impl Into<Bundle>) -> Self {
-        self.global = self.global.and(bundle);
+        self.global.push(bundle.into());
         self
     }
 

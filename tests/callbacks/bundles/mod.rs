@@ -3,6 +3,7 @@
 
 mod edges;
 mod hooks;
+mod idle;
 mod layers;
 mod lists;
 mod order;

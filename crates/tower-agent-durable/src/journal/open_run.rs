@@ -21,8 +21,7 @@ pub struct OpenRun {
     pub input: u32,
     /// The number of the request that began its conversation.
     pub conversation: u32,
-    /// The row of the run in a database. A run that was deleted and started again under its id has another one,
-    /// so that a process of the deleted run writes nothing to it.
+    /// The row of the run in a database.
     #[serde(default, skip_serializing_if = "is_none")]
     pub(super) row: i64,
 }
@@ -44,6 +43,21 @@ impl OpenRun {
             conversation,
             row: 0,
         }
+    }
+
+    /// Sets the number of the run among all that have had its key, as the row in a database is. A run that was
+    /// deleted and started again under its id has another one, so that a process of the deleted run writes
+    /// nothing to it. Defaults to 0.
+    #[must_use]
+    pub fn with_row(mut self, row: i64) -> Self {
+        self.row = row;
+        self
+    }
+
+    /// Returns the number of the run among all that have had its [key](Self::with_row).
+    #[must_use]
+    pub fn row(&self) -> i64 {
+        self.row
     }
 
     /// Returns the idempotency key of a call, if it needs another one than in a run of its id alone.

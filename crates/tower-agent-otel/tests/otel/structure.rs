@@ -457,6 +457,18 @@ async fn without_a_subscriber_metrics_are_recorded_all_the_same() {
     assert_eq!(agent.run("?").await.unwrap().text(), "hi");
 }
 
+#[tokio::test]
+async fn a_subscriber_that_comes_later_sees_the_next_run() {
+    let agent = Agent::builder(ScriptedModel::always(Turn::from_text("hi")))
+        .global_callbacks(tower_agent_otel::OpenTelemetry::new())
+        .build()
+        .unwrap();
+    agent.run("Nobody listens.").await.unwrap();
+    let world = World::new();
+    agent.run("Somebody does.").await.unwrap();
+    assert_eq!(world.spans().tree(), "invoke_agent agent(chat)");
+}
+
 /// Without `tracing`, the spans of the program's own tracer go on inside.
 #[tokio::test]
 async fn without_a_subscriber_the_span_around_a_run_is_that_of_its_tools() {

@@ -9,7 +9,7 @@ use tokio::net::TcpListener;
 use tower::ServiceExt;
 use tower_agent::{Agent, AgentRequest, Effect, Error, ErrorKind, Resolution, Tool, ToolSet};
 use tower_agent_durable::Sqlite;
-use tower_agent_durable::journal::{Durable, RunEnd, RunStatus};
+use tower_agent_durable::journal::{Durable, Input, Journal, JournalError, RunEnd, RunStatus};
 use tower_agent_middleware::approval::{Approval, Decision};
 use tower_agent_restate::{Engine, RestateError, Worker};
 
@@ -262,6 +262,32 @@ async fn a_run_that_was_cancelled_deleted_or_killed_stops_before_its_next_step()
     }
 }
 
+#[tokio::test]
+async fn a_process_of_a_deleted_run_writes_nothing_to_another_run_of_its_id() {
+    let Some(server) = Server::start("restate-deleted", &[]) else {
+        return;
+    };
+    let engine = server.engine();
+    let _worker = work(&server, &engine, []).await;
+    let input = Input::new(&AgentRequest::new("Do it.").with_run_id("run 1")).unwrap();
+    let deleted = Journal::start(&engine, &input).await.unwrap();
+    engine.delete("run 1").await.unwrap();
+    let other = Journal::start(&engine, &input).await.unwrap();
+    assert_eq!((deleted.epoch, other.epoch), (1, 1));
+
+    let end = RunEnd::Failed(tower_agent::Error::abort("it is over"));
+    let refused = Journal::end(&engine, &deleted, &end).await.unwrap_err();
+    assert!(
+        matches!(refused, JournalError::UnknownRun { .. }),
+        "{refused}"
+    );
+    assert_eq!(
+        engine.info("run 1").await.unwrap().status,
+        RunStatus::Running
+    );
+    Journal::end(&engine, &other, &end).await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_that_stops_drops_its_runs_which_go_on_in_another() {
     let Some(server) = Server::start("restate-stopped", &[]) else {
@@ -330,6 +356,7 @@ async fn an_end_of_a_later_version_is_an_error_that_says_so() {
         .unwrap();
     let _worker = work(&server, &engine, [agent]).await;
     let request = AgentRequest::new("Do it.").with_run_id("later");
+    let input = Input::new(&request).unwrap();
     let end = engine
         .start("agent", request)
         .await
@@ -338,9 +365,10 @@ async fn an_end_of_a_later_version_is_an_error_that_says_so() {
         .await
         .unwrap();
     let yes = Resolution::resolved(&end.interrupts()[0].id, Decision::Approve);
+    let run = Journal::start(&engine, &input).await.unwrap();
+    let process = json!({ "row": run.row(), "epoch": run.epoch });
     let later = json!({ "version": 2, "end": { "something": "else" } }).to_string();
-    let end =
-        json!({ "epoch": 1, "status": "waiting", "end": later, "at": SystemTime::UNIX_EPOCH });
+    let end = json!({ "process": process, "status": "waiting", "end": later, "at": SystemTime::UNIX_EPOCH });
     server.call_journal("later", "end", end).await;
     is(engine.resume("later", [yes]).await, "Store(NewerFormat");
     is(engine.info("later").await, "Store(NewerFormat");

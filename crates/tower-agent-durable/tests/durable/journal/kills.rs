@@ -6,7 +6,6 @@
 //! case is made of its number: a case that fails says which it is.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use serde_json::{Value, json};
@@ -45,6 +44,8 @@ struct World {
     paid: Vec<(String, String, Value)>,
     /// The calls that the journal has said it keeps, by user.
     kept: HashSet<(String, String)>,
+    /// The number of writes, of all processes, that have begun and not returned.
+    open_writes: u32,
     /// The number of kills.
     kills: u32,
     /// The number of payments that an operator was asked about.
@@ -60,8 +61,6 @@ struct Process {
     /// The number of points before the one at which it is lost.
     left: Arc<Mutex<u32>>,
     is_lost: Arc<Notify>,
-    /// The number of writes that have begun and not returned.
-    writes: Arc<AtomicU32>,
 }
 
 impl Process {
@@ -70,7 +69,6 @@ impl Process {
             world: world.clone(),
             left: Arc::new(Mutex::new(left)),
             is_lost: Arc::default(),
-            writes: Arc::default(),
         }
     }
 
@@ -105,9 +103,9 @@ impl<J> Watched<J> {
     /// Does something between two points.
     async fn operation<T>(&self, operation: impl Future<Output = T>) -> T {
         self.process.point().await;
-        self.process.writes.fetch_add(1, Ordering::SeqCst);
+        self.process.world().open_writes += 1;
         let done = operation.await;
-        self.process.writes.fetch_sub(1, Ordering::SeqCst);
+        self.process.world().open_writes -= 1;
         self.process.point().await;
         done
     }
@@ -398,8 +396,10 @@ async fn make_case(database: &impl Database, case: u64) -> World {
             both = async { tokio::join!(ada, bob) } => ended = Some(both),
         }
         let program = CHANGED[random(&mut seed, 4) as usize];
-        // The database may still make a write of the lost process, after which the run is another one.
-        if kill < kills && process.writes.load(Ordering::SeqCst) == 0 {
+        // The database may still make a write of a lost process, of this one or of one before it. After the
+        // write a run is another one, at any time.
+        let is_settled = world.lock().unwrap().open_writes == 0;
+        if kill < kills && is_settled {
             go_on_changed(database, program, &world).await;
         }
     }

@@ -6,8 +6,12 @@ use std::sync::Arc;
 use futures::StreamExt;
 use serde_json::{Value, json};
 use tower::{Layer, ServiceExt};
+use tower_agent::callback::before_tool;
 use tower_agent::message::ToolCall;
-use tower_agent::{Agent, AgentRequest, BoxError, Message, ModelRequest, ModelResponse, Tool};
+use tower_agent::{
+    Agent, AgentRequest, BoxError, Effect, Error, Interrupt, Message, ModelRequest, ModelResponse,
+    Request, Resolution, Tool, ToolRequest,
+};
 use tower_agent_agui::AgUi;
 use tower_agent_agui::threads::Roles;
 use tower_agent_durable::journal::{JournalError, RunKey, Unfinished};
@@ -17,7 +21,7 @@ use tower_agent_middleware::redact::{Detector, Redact};
 
 use crate::memory::Memory;
 use crate::support::conformance::questions::{Keys, answer, asked, go_on, keys, slow, told};
-use crate::support::{Count, calling, durable, journal_error};
+use crate::support::{Count, calling, counting, durable, journal_error, request, waiting};
 
 #[tokio::test]
 async fn a_call_that_differs_from_the_question_is_not_made() {
@@ -43,6 +47,52 @@ async fn a_call_that_differs_from_the_question_is_not_made() {
         "{error}"
     );
     assert_eq!(keys(&paid).len(), 1);
+}
+
+/// The next attempt waits for a person before it is made, so that the journal forgets it.
+#[tokio::test]
+async fn the_answer_about_one_attempt_is_not_taken_for_a_later_one() {
+    let (database, pay) = (Sqlite::in_memory().await.unwrap(), Count::default());
+    let program = |pay: Tool, waits: bool| {
+        let wait = before_tool(move |request: &mut ToolRequest| {
+            let is_resolved = request.context().resolution("wait").is_some();
+            std::future::ready(if waits && !is_resolved {
+                Err(Error::interrupt(Interrupt::new("wait", "test")))
+            } else {
+                Ok(())
+            })
+        });
+        let agent = durable(calling(&["pay"], &Count::default()), database.clone());
+        agent.tool(pay).on_tool(wait).build().unwrap()
+    };
+    let next = async |answer| {
+        let request = database.runs().request("run 1").await.unwrap();
+        request.with_resolutions(answer)
+    };
+    let dies = async |request: AgentRequest, waits| {
+        let (tool, _, has_begun) = waiting(&pay);
+        let dies = tokio::spawn(program(tool, waits).run(request));
+        has_begun.await.unwrap();
+        dies.abort();
+        dies.await.unwrap_err();
+    };
+    let lives = |waits| program(counting("pay", Effect::Mutating, &pay), waits);
+
+    dies(request(), false).await;
+    let paused = lives(true).run(next([].into()).await).await.unwrap();
+    let again = answer(&paused, Unfinished::RunAgain);
+    let paused = lives(true).run(next(vec![again]).await).await.unwrap();
+    assert_eq!(paused.interrupts()[0].id, "wait");
+    let go_on = Resolution::resolved("wait", true);
+    dies(next(vec![go_on]).await, true).await;
+    assert_eq!(pay.get(), 2);
+
+    let paused = lives(false).run(next([].into()).await).await.unwrap();
+    assert_eq!(paused.interrupts()[0].reason, Unfinished::REASON);
+    assert_eq!(pay.get(), 2);
+    let paid = answer(&paused, Unfinished::Done(json!("paid")));
+    let done = lives(false).run(next(vec![paid]).await).await.unwrap();
+    assert_eq!((told(&done), pay.get()), ("paid".to_owned(), 2));
 }
 
 #[tokio::test]

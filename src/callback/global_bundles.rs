@@ -1,0 +1,42 @@
+use super::bundle::Bundle;
+use super::named_tool::NamedTool;
+
+/// The bundles that an agent has for its whole tree, outermost first.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct GlobalBundles(Vec<Bundle>);
+
+impl GlobalBundles {
+    /// Appends a bundle, inside the others.
+    pub(crate) fn push(&mut self, bundle: Bundle) {
+        match self.0.last_mut() {
+            // One bundle is faster to enter than two.
+            Some(last) if !last.may_be_idle() && !bundle.may_be_idle() => {
+                *last = std::mem::take(last).and(bundle);
+            }
+            _ => self.0.push(bundle),
+        }
+    }
+
+    /// Returns the bundles that now have something to do.
+    pub(super) fn at_work(&self) -> impl Iterator<Item = &Bundle> {
+        self.0
+            .iter()
+            .filter(|bundle| !bundle.is_empty() && !bundle.is_idle())
+    }
+
+    /// Returns these as they are when all of them have something to do.
+    pub(crate) fn all_at_work(&self) -> Self {
+        let bundles = self.0.iter().cloned();
+        Self(bundles.map(Bundle::always_at_work).collect())
+    }
+
+    /// Returns the tools that the callbacks name.
+    pub(crate) fn named_tools(&self) -> Vec<NamedTool> {
+        self.0.iter().flat_map(Bundle::named_tools).collect()
+    }
+
+    /// Returns whether there is a journal among them.
+    pub(crate) fn has_journal(&self) -> bool {
+        self.0.iter().any(Bundle::has_journal)
+    }
+}
