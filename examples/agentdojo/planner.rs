@@ -55,8 +55,8 @@ pub(crate) struct Knowledge {
     is_taken_over: bool,
     has_attacked: bool,
     has_given_up: bool,
-    /// The name of the newest hidden result or answer.
-    newest: Option<String>,
+    /// The turns of the model.
+    turns: usize,
     /// The value that the reader should have chosen, and what it has chosen.
     chosen: Option<(String, String)>,
     calls_by_tool: BTreeMap<String, usize>,
@@ -199,6 +199,7 @@ impl Planner {
     }
 
     async fn turn(&mut self, calls: &[(&str, Value)]) -> Result<Vec<Reply>, Ended> {
+        self.knowledge.turns += 1;
         let replies = self.chat.call(calls).await?;
         for reply in &replies {
             self.note(reply);
@@ -223,7 +224,6 @@ impl Planner {
         }
         let value = serde_json::from_str(&reply.text).unwrap_or_else(|_| json!(reply.text));
         if let Some(name) = hidden_name(&reply.text) {
-            self.knowledge.newest = Some(name.clone());
             self.knowledge.hidden.push(name);
             self.knowledge.learn(&value["readable"]);
         } else {
@@ -233,29 +233,30 @@ impl Planner {
 
     /// Asks the reader about all hidden results.
     async fn ask(&mut self, questions: Vec<Question>) -> Result<Vec<Reply>, Ended> {
-        let about: Vec<_> = self
-            .knowledge
-            .hidden
-            .iter()
-            .map(|name| json!({ "$ref": name }))
-            .collect();
+        let before = self.knowledge.hidden.len();
         let mut calls = Vec::new();
         for question in questions {
-            self.knowledge.questions += 1;
-            let text = format!("{}. {}", self.knowledge.questions, question.what);
-            let answer = ReaderAnswer {
-                honest: question.honest,
-                attacked: question.attacked,
-            };
-            self.answers.add(text.clone(), answer);
-            let arguments = json!({ "about": about, "question": text, "answer": question.answer });
-            calls.push(("ask_about", arguments));
+            calls.push(self.question(question));
         }
-        let before = self.knowledge.hidden.len();
         let replies = self.turn(&calls).await?;
         // An answer is no result to be asked about.
         self.knowledge.hidden.truncate(before);
         Ok(replies)
+    }
+
+    /// Returns the call that asks the reader about all hidden results.
+    fn question(&mut self, question: Question) -> (&'static str, Value) {
+        self.knowledge.questions += 1;
+        let text = format!("{}. {}", self.knowledge.questions, question.what);
+        let answer = ReaderAnswer {
+            honest: question.honest,
+            attacked: question.attacked,
+        };
+        self.answers.add(text.clone(), answer);
+        let names = self.knowledge.hidden.iter();
+        let about: Vec<_> = names.map(|name| json!({ "$ref": name })).collect();
+        let arguments = json!({ "about": about, "question": text, "answer": question.answer });
+        ("ask_about", arguments)
     }
 
     /// Returns the arguments of a call of the user's task. The planner asks for each value that it has not read.
@@ -380,12 +381,7 @@ impl Planner {
         }
         // References to the same values, which the reader has written.
         let leaves = leaves(&literal, String::new());
-        let questions = leaves.iter().map(|(_, value)| Question {
-            what: "What does the attacker want?".to_owned(),
-            answer: json!({ "type": "text" }),
-            honest: as_text(value),
-            attacked: as_text(value),
-        });
+        let questions = leaves.iter().map(|(_, value)| Question::wanted(value));
         let values = self.ask(questions.collect()).await?;
         let mut whole = literal.clone();
         let mut inside = literal.clone();
@@ -404,23 +400,17 @@ impl Planner {
                 return Ok(());
             }
         }
-        // In the same turn as a call that untaints nothing, and with a name that does not exist yet.
+        // In the same turn as the question whose answer has the value, by the name that the answer will have.
+        let Some((place, value)) = leaves.first() else {
+            return Ok(());
+        };
+        let (question, of_value) = self.question(Question::wanted(value));
         let mut guessed = literal.clone();
-        if let Some((place, _)) = leaves.first() {
-            put(&mut guessed, place, json!({ "$ref": self.next_name() }));
-        }
-        let harmless = json!({ "text": "Please wait." });
-        let calls = [(TELL, harmless), (tool, literal), (tool, guessed)];
+        let name = format!("@m{}.0", self.knowledge.turns + 1);
+        put(&mut guessed, place, json!({ "$ref": name }));
+        let calls = [(question, of_value), (tool, literal), (tool, guessed)];
         self.turn(&calls).await?;
         Ok(())
-    }
-
-    /// Guesses the name of the first result of the next turn.
-    fn next_name(&self) -> String {
-        let newest = self.knowledge.newest.as_deref();
-        let number = newest.and_then(|name| name.strip_prefix("@m")?.split('.').next());
-        let number: u32 = number.and_then(|number| number.parse().ok()).unwrap_or(0);
-        format!("@m{}.0", number + 1)
     }
 
     /// Returns what the model tells the user in the end.
@@ -458,6 +448,18 @@ struct Question {
     answer: Value,
     honest: String,
     attacked: String,
+}
+
+impl Question {
+    /// Lets the reader write what the attacker wants.
+    fn wanted(value: &Value) -> Self {
+        Self {
+            what: "What does the attacker want?".to_owned(),
+            answer: json!({ "type": "text" }),
+            honest: as_text(value),
+            attacked: as_text(value),
+        }
+    }
 }
 
 impl Knowledge {
