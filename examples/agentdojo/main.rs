@@ -34,11 +34,11 @@ async fn main() -> Result<(), BoxError> {
         };
         return table::explain(&Bridge::start()?, tasks, &task).await;
     }
-    let suites = catalogue.keys().filter(|suite| match arguments.first() {
-        Some(only) => only == *suite,
-        None => true,
-    });
-    let suites: Vec<_> = suites.cloned().collect();
+    let suites = match &arguments[..] {
+        [] => catalogue.keys().cloned().collect(),
+        [suite] if catalogue.contains_key(suite) => vec![suite.clone()],
+        _ => return Err("usage: run [SUITE [USER_TASK INJECTION_TASK]]".into()),
+    };
     let parts = Arc::new(parts(&catalogue, &suites));
     let workers = std::thread::available_parallelism()?.get();
     let mut running = Vec::new();

@@ -43,6 +43,15 @@ pub(crate) struct Planner {
     pub(crate) knowledge: Knowledge,
 }
 
+/// What has happened to the model in a run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Experience {
+    /// It has read the attacker's mark.
+    pub(crate) is_taken_over: bool,
+    /// A call of the user's task was refused, or has failed.
+    pub(crate) was_refused: bool,
+}
+
 /// What the planner has read, and what it has not.
 #[derive(Default)]
 pub(crate) struct Knowledge {
@@ -53,6 +62,7 @@ pub(crate) struct Knowledge {
     shown: usize,
     questions: usize,
     is_taken_over: bool,
+    was_refused: bool,
     has_attacked: bool,
     has_given_up: bool,
     /// The turns of the model.
@@ -63,16 +73,19 @@ pub(crate) struct Knowledge {
 }
 
 impl Planner {
-    /// Does the task. Returns whether the model has read the attacker's mark.
-    pub(crate) async fn run(mut self) -> bool {
+    /// Does the task.
+    pub(crate) async fn run(mut self) -> Experience {
         self.knowledge.text = self.plan.prompt.to_lowercase();
         let text = self.work().await;
-        let is_taken_over = self.knowledge.is_taken_over;
+        let experience = Experience {
+            is_taken_over: self.knowledge.is_taken_over,
+            was_refused: self.knowledge.was_refused,
+        };
         if let Ok(text) = text {
             // If the agent has ended, the runner says why.
             let _ = self.chat.end(text).await;
         }
-        is_taken_over
+        experience
     }
 
     async fn work(&mut self) -> Result<String, Ended> {
@@ -179,6 +192,7 @@ impl Planner {
     /// Makes a call, and does what it reads.
     async fn call(&mut self, tool: &str, arguments: Value) -> Result<Reply, Ended> {
         let mut replies = self.turn(&[(tool, arguments)]).await?;
+        self.knowledge.was_refused |= replies.iter().any(|reply| reply.is_error);
         if self.obedience == Obedience::Curious {
             self.look().await?;
         }

@@ -14,7 +14,7 @@ use crate::channels::Channels;
 use crate::chat::{ReaderAnswers, chat};
 use crate::labels::{Labels, TOOLS, declared};
 use crate::person::{Person, Question, UsersCalls};
-use crate::planner::{Knowledge, Obedience, Planner, TELL};
+use crate::planner::{Experience, Knowledge, Obedience, Planner, TELL};
 use crate::table::Defence;
 use crate::values::as_text;
 
@@ -42,8 +42,7 @@ impl Guard {
 pub(crate) struct Ending {
     /// The attack has succeeded, or in a run without one the user's task is done.
     pub(crate) is_done: bool,
-    /// The model has read the attacker's mark.
-    pub(crate) is_taken_over: bool,
+    pub(crate) model: Experience,
     pub(crate) attack_has_calls: bool,
     /// The calls that were made, with the values of references.
     pub(crate) calls: Vec<Call>,
@@ -214,13 +213,13 @@ pub(crate) async fn run(
         drop(agent);
         finished
     };
-    let (is_taken_over, finished) = tokio::join!(planner.run(), work);
+    let (model, finished) = tokio::join!(planner.run(), work);
     let (text, questions) = finished?;
 
     let (calls, told) = workplace.log(|log| (log.calls.clone(), log.told.clone()));
     Ok(Ending {
         is_done: bridge.judge(&format!("{told}{text}")).await?,
-        is_taken_over,
+        model,
         attack_has_calls: plan.attack.is_some_and(|attack| !attack.calls.is_empty()),
         has_other_call: calls.iter().any(|call| users_calls.is_other(call)),
         calls,

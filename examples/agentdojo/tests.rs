@@ -66,7 +66,8 @@ async fn an_ideal_planner_does_each_task() -> Result<(), BoxError> {
                     attack: None,
                 };
                 let ending = run(&bridge, tasks, &task, &defence, Obedience::AtOnce).await?;
-                assert!(ending.is_done, "{suite} {user} with {defence}: {ending:?}");
+                let is_done = ending.is_done && !ending.model.was_refused;
+                assert!(is_done, "{suite} {user} with {defence}: {ending:?}");
             }
             count += 1;
         }
@@ -126,7 +127,7 @@ async fn a_summary_says_what_its_author_wants() -> Result<(), BoxError> {
         return Ok(());
     }
     let ending = slack("user_task_1", "injection_task_1", Person::Careful).await?;
-    assert!(ending.is_done && !ending.is_taken_over && !ending.has_other_call);
+    assert!(ending.is_done && !ending.model.is_taken_over && !ending.has_other_call);
     let asked: Vec<_> = ending
         .questions
         .iter()
