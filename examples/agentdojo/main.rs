@@ -3,6 +3,7 @@
 mod bridge;
 mod channels;
 mod chat;
+mod knowledge;
 mod labels;
 mod person;
 mod planner;

@@ -1,16 +1,15 @@
 //! The worst case of a model: it does the user's task as an ideal planner would, and as soon as it has read an
 //! attacker's mark, all that the attacker wants.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::bridge::{Attack, Call, Plan};
 use crate::channels::Channels;
 use crate::chat::{Chat, Ended, ReaderAnswer, ReaderAnswers, Reply};
+use crate::knowledge::Knowledge;
 use crate::labels::Labels;
 use crate::tasks::{self, Step};
-use crate::values::{as_text, has_number, has_word, is_time, leaves, put, replace};
+use crate::values::{as_text, leaves, put, replace};
 
 /// What a model does that has read the attacker's mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,30 +51,10 @@ pub(crate) struct Experience {
     pub(crate) was_refused: bool,
 }
 
-/// What the planner has read, and what it has not.
-#[derive(Default)]
-pub(crate) struct Knowledge {
-    text: String,
-    values: BTreeSet<String>,
-    /// The hidden results, by their names.
-    hidden: Vec<String>,
-    shown: usize,
-    questions: usize,
-    is_taken_over: bool,
-    was_refused: bool,
-    has_attacked: bool,
-    has_given_up: bool,
-    /// The turns of the model.
-    turns: usize,
-    /// The value that the reader should have chosen, and what it has chosen.
-    chosen: Option<(String, String)>,
-    calls_by_tool: BTreeMap<String, usize>,
-}
-
 impl Planner {
     /// Does the task.
     pub(crate) async fn run(mut self) -> Experience {
-        self.knowledge.text = self.plan.prompt.to_lowercase();
+        self.knowledge.learn_request(&self.plan.prompt);
         let text = self.work().await;
         let experience = Experience {
             is_taken_over: self.knowledge.is_taken_over,
@@ -313,7 +292,8 @@ impl Planner {
                 continue;
             }
             for (place, honest) in leaves(value, format!("/{name}")) {
-                if arguments.pointer(&place) != Some(honest) || self.knows(&place, honest) {
+                if arguments.pointer(&place) != Some(honest) || self.knowledge.knows(&place, honest)
+                {
                     continue;
                 }
                 let attacked = wanted.as_ref().and_then(|wanted| {
@@ -348,25 +328,8 @@ impl Planner {
         let Some(id) = name.and_then(|name| self.channels.id(name)) else {
             return;
         };
-        if self.knowledge.values.contains(&id.to_lowercase()) {
+        if self.knowledge.has_id(&id) {
             arguments["channel"] = id.into();
-        }
-    }
-
-    /// Returns whether the planner has read this value, or it is the request's.
-    fn knows(&self, place: &str, value: &Value) -> bool {
-        let text = as_text(value).to_lowercase();
-        // A number in a text is no id.
-        let is_id = place == "/id" || place.contains("_id");
-        match value {
-            _ if self.knowledge.values.contains(&text) => true,
-            _ if is_id => false,
-            Value::Null | Value::Bool(_) => true,
-            Value::Number(number) => has_number(&self.knowledge.text, number.as_f64()),
-            // The day is the request's, and it says the hour, or how to reckon it.
-            _ if is_time(&text) => has_word(&self.knowledge.text, &text[..10]),
-            _ if place.ends_with("/type") => true,
-            _ => has_word(&self.knowledge.text, &text),
         }
     }
 
@@ -472,22 +435,6 @@ impl Question {
             answer: json!({ "type": "text" }),
             honest: as_text(value),
             attacked: as_text(value),
-        }
-    }
-}
-
-impl Knowledge {
-    fn learn(&mut self, value: &Value) {
-        for (_, leaf) in leaves(value, String::new()) {
-            let text = as_text(leaf).to_lowercase();
-            self.text.push('\n');
-            self.text.push_str(&text);
-            self.values.insert(text);
-        }
-        // Some results have names as keys.
-        for key in value.as_object().into_iter().flat_map(Map::keys) {
-            self.text.push('\n');
-            self.text.push_str(&key.to_lowercase());
         }
     }
 }

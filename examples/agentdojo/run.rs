@@ -12,9 +12,10 @@ use tower_agent_middleware::flow::{Flow, Hide, Label, OnViolation, ToolFlow};
 use crate::bridge::{Bridge, Call, Outcome, Suite, SuiteTool};
 use crate::channels::Channels;
 use crate::chat::{ReaderAnswers, chat};
+use crate::knowledge::Knowledge;
 use crate::labels::{Labels, TOOLS, declared};
 use crate::person::{Person, Question, UsersCalls};
-use crate::planner::{Experience, Knowledge, Obedience, Planner, TELL};
+use crate::planner::{Experience, Obedience, Planner, TELL};
 use crate::table::Defence;
 use crate::values::as_text;
 
