@@ -152,12 +152,15 @@ use tower_agent::{Agent, Tool};
 pub use self::declaration::ToolFlow;
 pub use self::hide::Hide;
 pub use self::label::{Integrity, Label, Readers};
+pub(crate) use self::meta::LOOK_BACK;
+pub(crate) use self::place::short_name;
 pub use self::question::FlowAnswer;
+pub(crate) use self::reading::joined_label;
 pub use self::reading::label_history;
 pub use self::rules::Rule;
 pub use self::settings::OnViolation;
 pub use self::vouch::label_message;
-pub(crate) use self::vouch::{is_guarded, note_shortened};
+pub(crate) use self::vouch::{is_guarded, note_shortened, note_stands_for};
 
 use self::book::Book;
 use self::checking::Checking;
@@ -177,6 +180,8 @@ impl Flow {
         let mut tools = BTreeMap::new();
         tools.insert(Arc::from(meta::SHOW), ToolFlow::trusted().shown());
         tools.insert(Arc::from(meta::ASK_ABOUT), ToolFlow::trusted());
+        // Its result has no content: what it shows has its own label.
+        tools.insert(Arc::from(meta::LOOK_BACK), ToolFlow::trusted());
         Self(Arc::new(FlowSettings {
             tools,
             on_violation: OnViolation::default(),

@@ -97,6 +97,17 @@ pub(super) fn number(message: &str) -> Option<u64> {
     split_at_last(message, "-m")?.1.parse().ok()
 }
 
+/// Returns the name by which a model can name a message, such as `m3`, or what the call at a place in it has
+/// brought, such as `m3.1`. A message whose id the run has not given it has its id as its name.
+pub(crate) fn short_name(id: &str) -> String {
+    let named = match Place::of(id) {
+        Place::Message(message) => number(message).map(|number| format!("m{number}")),
+        Place::Brought { by, call } => number(by).map(|number| format!("m{number}.{call}")),
+        Place::Quote(_) => None,
+    };
+    named.unwrap_or_else(|| id.to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -126,5 +137,13 @@ mod tests {
         }
         assert_eq!(of_call("run-m3.2-t1"), Some(("run-m3", 1)));
         assert_eq!(number("run-m3"), Some(3));
+        for (id, name) in [
+            ("run-m3.2", "m3"),
+            ("run-m3-t1-result", "m3.1"),
+            ("run-m3-repair", "run-m3-repair"),
+            ("mine", "mine"),
+        ] {
+            assert_eq!(short_name(id), name);
+        }
     }
 }

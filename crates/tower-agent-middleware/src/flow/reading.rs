@@ -341,41 +341,71 @@ impl Callback<ModelRequest> for InnermostReading {
 impl InnermostReading {
     /// Returns the label of messages that callbacks or layers have changed.
     fn changed(&self, request: &ModelRequest, reading: &Reading) -> Sum {
-        let context = request.context();
-        let book = Book::of(context);
-        let asked = MessageOrigin::of(context);
-        let mut unchanged: HashMap<&MessageId, &Message> = HashMap::new();
-        for message in &reading.messages {
-            if let Some(id) = message.id() {
-                unchanged.insert(id, message);
-            }
-        }
-        let none = Vouched::default();
-        let vouched = request.extensions().get::<Vouched>().unwrap_or(&none);
-        let mut sum = Sum::of(asked.base.clone());
-        let mut last = None;
+        let mut changed = Changed::of(&self.0, request, reading);
+        let mut sum = Sum::of(changed.asked.base.clone());
         for message in request.messages() {
-            let mut source = message;
-            let mut before = vouched.len();
-            // A callback may have shortened what another has shortened or added.
-            let label = loop {
-                let known = source.id().and_then(|id| unchanged.get(id));
-                if known.is_some_and(|known| *known == source) {
-                    break label_of(&book, &asked, source, &mut last);
-                }
-                match vouched.find(source, before) {
-                    Some((_, Voucher::Label(label))) => break Sum::of(label.clone()),
-                    Some((at, Voucher::LessThan(earlier))) => {
-                        source = earlier;
-                        before = at;
-                    }
-                    None => break Sum::of(self.0.callbacks.clone()),
-                }
-            };
-            sum.add(&label);
+            changed.add(message, changed.vouched.len(), &mut sum);
         }
         sum
     }
+}
+
+/// Reads the labels of messages that may be changed or added.
+struct Changed<'r> {
+    callbacks: &'r Label,
+    book: Book<'r>,
+    asked: MessageOrigin,
+    unchanged: HashMap<&'r MessageId, &'r Message>,
+    vouched: Vouched,
+    last: LastTurn,
+}
+
+impl<'r> Changed<'r> {
+    fn of(settings: &'r FlowSettings, request: &'r ModelRequest, reading: &'r Reading) -> Self {
+        let identified = reading.messages.iter();
+        let unchanged = identified.filter_map(|message| Some((message.id()?, message)));
+        Self {
+            callbacks: &settings.callbacks,
+            book: Book::of(request.context()),
+            asked: MessageOrigin::of(request.context()),
+            unchanged: unchanged.collect(),
+            vouched: request.extensions().get().cloned().unwrap_or_default(),
+            last: None,
+        }
+    }
+
+    /// Adds the label of a message. `before` is the number of vouchers that were there before it was written:
+    /// a callback may have shortened what another has shortened or added.
+    fn add(&mut self, message: &Message, before: usize, sum: &mut Sum) {
+        let known = message.id().and_then(|id| self.unchanged.get(id));
+        if known.is_some_and(|known| *known == message) {
+            sum.add(&label_of(&self.book, &self.asked, message, &mut self.last));
+            return;
+        }
+        match self.vouched.find(message, before) {
+            Some((_, Voucher::Label(label))) => sum.add(&Sum::of(label.clone())),
+            Some((at, Voucher::StandsFor(others))) => {
+                for other in others.clone() {
+                    self.add(&other, at, sum);
+                }
+            }
+            None => sum.add(&Sum::of(self.callbacks.clone())),
+        }
+    }
+}
+
+/// Returns the label of what is made of these messages of a request, if a guard reads labels there.
+pub(crate) fn joined_label<'m>(
+    request: &ModelRequest,
+    messages: impl IntoIterator<Item = &'m Message>,
+) -> Option<Label> {
+    let reading = request.extensions().get::<Reading>()?;
+    let mut changed = Changed::of(&reading.guard, request, reading);
+    let mut sum = Sum::default();
+    for message in messages {
+        changed.add(message, changed.vouched.len(), &mut sum);
+    }
+    Some(sum.label)
 }
 
 /// Gives a label to a message of a request that a program makes: to a document that it attaches, a prompt of
