@@ -152,7 +152,7 @@ use tower_agent::{Agent, Tool};
 pub use self::declaration::ToolFlow;
 pub use self::hide::Hide;
 pub use self::label::{Integrity, Label, Readers};
-pub(crate) use self::meta::LOOK_BACK;
+pub(crate) use self::meta::{LOAD_TOOLS, LOOK_BACK};
 pub(crate) use self::place::short_name;
 pub use self::question::FlowAnswer;
 pub(crate) use self::reading::joined_label;
@@ -180,8 +180,9 @@ impl Flow {
         let mut tools = BTreeMap::new();
         tools.insert(Arc::from(meta::SHOW), ToolFlow::trusted().shown());
         tools.insert(Arc::from(meta::ASK_ABOUT), ToolFlow::trusted());
-        // Its result has no content: what it shows has its own label.
+        // Their results have no content. What is looked back at has its own label.
         tools.insert(Arc::from(meta::LOOK_BACK), ToolFlow::trusted());
+        tools.insert(Arc::from(meta::LOAD_TOOLS), ToolFlow::trusted());
         Self(Arc::new(FlowSettings {
             tools,
             on_violation: OnViolation::default(),
