@@ -94,6 +94,9 @@
 //! counts as a new run. A budget made by [`of`](Budget::of) is shared by everything charged to that
 //! account, across runs; one made by [`by`](Budget::by) finds the account of each run, such as that of
 //! its user. An account is in memory: [save](Account::used) and [restore](Account::restored) it.
+//!
+//! An agent that works for another has a [part](Budget::carve) of the budget in each call, if you give it one: it
+//! can use no more, and nobody else uses it up meanwhile.
 
 mod account;
 mod limits;

@@ -9,9 +9,9 @@
 //!
 //! 1. The results of the oldest tool calls are replaced by a note with the tool's name, all but the
 //!    [latest](ContextWindow::keep_results).
-//! 2. If that is not enough, the oldest messages are left out, and the model reads that they were. A tool call
-//!    and its results go together. The instructions, the last message of the user and the last step of the
-//!    model stay.
+//! 2. If that is not enough, the oldest messages are left out, and the model reads that they were, or a
+//!    [summary](ContextWindow::summariser) of them. A tool call and its results go together. The
+//!    instructions, the last message of the user and the last step of the model stay.
 //!
 //! Only the request is shortened: the transcript, checkpoints and sessions keep every message.
 //!
@@ -32,17 +32,49 @@
 //! # }
 //! ```
 //!
+//! # Summaries and looking back
+//!
+//! An agent of yours summarises what is left out. It works in the run: it is charged to the same budget, traced,
+//! guarded by global callbacks, and its work is told in a stream as that of another agent. Each message is
+//! read by it once; the next summary replaces the one before, and is made of it. A summary is kept in the
+//! conversation's [private state](tower_agent::RunContext::private_state) with the last of the messages that it
+//! stands for, so a run that goes on in another process does not pay for it again, and [`flow`](crate::flow)
+//! gives it their labels. If the agent fails, the messages are left out without a summary, and the next one makes
+//! up for it; if it is interrupted or the run is cancelled, the call fails.
+//!
+//! With the tool [`look_back`](ContextWindow::look_back), the model reads a message or a result again that was left
+//! out. What it finds is put into the request, and is in the conversation once.
+//!
+//! ```
+//! use tower_agent::testing::{ScriptedModel, Turn};
+//! use tower_agent::{Agent, BoxError};
+//! use tower_agent_middleware::context_window::ContextWindow;
+//!
+//! # fn main() -> Result<(), BoxError> {
+//! # let model = ScriptedModel::new([Turn::from_text("Hello.")]);
+//! # let small_model = ScriptedModel::new([]);
+//! let summariser = Agent::builder(small_model).name("summariser").build()?;
+//! let agent = Agent::builder(model)
+//!     .tool(ContextWindow::look_back())
+//!     .on_model(ContextWindow::new(100_000).cut_to(60_000).summariser(summariser))
+//!     .build()?;
+//! # drop(agent);
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # The provider's cache
 //!
 //! Between two cuts, each request begins with the messages of the one before, so that the provider's prompt
 //! cache holds. A cut is made for many calls at once: the lower `cut_to`, the rarer. Where the cuts are follows
-//! from the transcript alone, so that a run which is resumed, or made again from a journal, sends the same
-//! requests.
+//! from the transcript and the summary alone, so that a run which is resumed, or made again from a journal,
+//! sends the same requests.
 //!
 //! # If the model finds the prompt too long
 //!
-//! Tokens are estimated as a fourth of the bytes of text, and 1,000 for an image, a document or audio; count
-//! them with the tokenizer of your model through [`count_tokens`](ContextWindow::count_tokens). If a call fails
+//! Tokens are estimated as a fourth of the bytes of text, and 1,000 for an image, a document or audio. With the
+//! feature `tokenizer`, those of OpenAI's models are counted exactly (`tokenizer_of`); for others, set
+//! [`count_tokens`](ContextWindow::count_tokens). If a call fails
 //! with [`ContextLength`](tower_agent::ErrorKind::ContextLength) all the same, the prompt is shortened to three
 //! quarters of what it was, and the call is made once more, unless a delta of its answer has been read. The
 //! rest of the run keeps to the smaller limit; a run that is resumed in another process finds it again.
