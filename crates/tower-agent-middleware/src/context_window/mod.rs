@@ -86,6 +86,7 @@
 //! their own.
 
 mod cut;
+mod estimated;
 mod look_back;
 mod rendered;
 mod summarise;
@@ -101,14 +102,14 @@ use tower_agent::call::Request;
 use tower_agent::callback::{Action, Callback, Recovery};
 use tower_agent::context::RunContext;
 use tower_agent::error::{Error, ErrorKind, Result};
-use tower_agent::message::{Message, MessageId, Part};
+use tower_agent::message::{Message, MessageId};
 use tower_agent::model::{ModelRequest, ModelResponse};
 use tower_agent::{Agent, Tool};
 
 use self::cut::{Bounds, CountTokens, Cutting, Prompt, ShortenedPrompt};
+use self::estimated::estimated_tokens;
 use self::summarise::{SummaryCall, is_summarising};
 use self::summary::Summary;
-use crate::estimate;
 use crate::flow::{Label, is_guarded, label_message, note_shortened, note_stands_for};
 
 /// Shortens what a model is sent.
@@ -121,12 +122,6 @@ pub struct ContextWindow {
     count: Arc<CountTokens>,
     summariser: Option<Agent>,
 }
-
-/// The tokens of an image, a document or audio, whose size in tokens is not known.
-const MEDIA_TOKENS: u64 = 1000;
-
-/// The tokens that a message has beside its parts.
-const MESSAGE_TOKENS: u64 = 4;
 
 /// The summary in a request.
 struct ShownSummary(Message);
@@ -357,22 +352,6 @@ fn summary_key(context: &RunContext, max_tokens: u64) -> String {
     let agent = context.step_path();
     let name = format!("tower_agent_middleware.context_window.summary {max_tokens} {agent}");
     context.outer_call_key(&name).unwrap_or(name)
-}
-
-fn estimated_tokens(message: &Message) -> u64 {
-    let parts = message.parts();
-    let text = parts.iter().map(Part::text_len).sum();
-    MESSAGE_TOKENS + estimate::tokens(text) + MEDIA_TOKENS * media(parts)
-}
-
-/// Returns the number of images, documents and pieces of audio, also in results of tools.
-fn media(parts: &[Part]) -> u64 {
-    let of_part = |part: &Part| match part {
-        Part::Image(_) | Part::Audio(_) | Part::Document(_) => 1,
-        Part::ToolResult(result) => media(&result.parts),
-        _ => 0,
-    };
-    parts.iter().map(of_part).sum()
 }
 
 impl Callback<ModelRequest> for ContextWindow {

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use bpe_openai::Tokenizer;
 use tower_agent::message::{Message, Part};
 
-use super::{MEDIA_TOKENS, MESSAGE_TOKENS, media};
+use super::estimated::{MEDIA_TOKENS, MESSAGE_TOKENS, media};
 use crate::lock::lock;
 
 /// The number of texts whose tokens are remembered: more than a window has messages.
