@@ -326,6 +326,18 @@ impl<'m> Prompt<'m> {
         self.summary.is_some()
     }
 
+    /// Returns the one of these messages that is the last in the conversation.
+    pub(super) fn last_of<'i>(
+        &self,
+        ids: impl IntoIterator<Item = &'i MessageId>,
+    ) -> Option<&'i MessageId> {
+        let place = |id: &&MessageId| {
+            let mut entries = self.entries.iter();
+            entries.rposition(|entry| entry.message.id() == Some(*id))
+        };
+        ids.into_iter().max_by_key(place)
+    }
+
     /// Returns the last message of the conversation that has an id.
     pub(super) fn last_id(&self) -> Option<&'m MessageId> {
         let mut entries = self.entries.iter().rev();

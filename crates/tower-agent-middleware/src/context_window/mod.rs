@@ -34,13 +34,14 @@
 //!
 //! # Summaries and looking back
 //!
-//! An agent of yours summarises what is left out. It works in the run: it is charged to the same budget, traced,
-//! guarded by global callbacks, and its work is told in a stream as that of another agent. Each message is
-//! read by it once; the next summary replaces the one before, and is made of it. A summary is kept in the
+//! A model of yours summarises what is left out. It is called by an agent of its own in the run, without tools: it
+//! is charged to the same budget, traced, guarded by global callbacks, kept in a journal, and told in a stream as
+//! the work of another agent, named `summary_m17` by the last message. Each message is read by it
+//! once; the next summary replaces the one before, and is made of it. A summary is kept in the
 //! conversation's [private state](tower_agent::RunContext::private_state) with the last of the messages that it
 //! stands for, so a run that goes on in another process does not pay for it again, and [`flow`](crate::flow)
-//! gives it their labels. If the agent fails, the messages are left out without a summary, and the next one makes
-//! up for it; if it is interrupted or the run is cancelled, the call fails.
+//! gives it their labels. If the model fails, the messages are left out without a summary, and the next one makes
+//! up for it; if the run is aborted or cancelled, the call fails.
 //!
 //! With the tool [`look_back`](ContextWindow::look_back), the model reads a message or a result again that was left
 //! out. What it finds is put into the request, and is in the conversation once.
@@ -53,10 +54,9 @@
 //! # fn main() -> Result<(), BoxError> {
 //! # let model = ScriptedModel::new([Turn::from_text("Hello.")]);
 //! # let small_model = ScriptedModel::new([]);
-//! let summariser = Agent::builder(small_model).name("summariser").build()?;
 //! let agent = Agent::builder(model)
 //!     .tool(ContextWindow::look_back())
-//!     .on_model(ContextWindow::new(100_000).cut_to(60_000).summariser(summariser))
+//!     .on_model(ContextWindow::new(100_000).cut_to(60_000).summariser(small_model))
 //!     .build()?;
 //! # drop(agent);
 //! # Ok(())
@@ -98,13 +98,13 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
+use tower_agent::Tool;
 use tower_agent::call::Request;
 use tower_agent::callback::{Action, Callback, Recovery};
 use tower_agent::context::RunContext;
 use tower_agent::error::{Error, ErrorKind, Result};
 use tower_agent::message::{Message, MessageId};
-use tower_agent::model::{ModelRequest, ModelResponse};
-use tower_agent::{Agent, Tool};
+use tower_agent::model::{BoxModel, ModelRequest, ModelResponse, ModelService};
 
 use self::cut::{Bounds, CountTokens, Cutting, Prompt, ShortenedPrompt};
 use self::estimated::estimated_tokens;
@@ -120,7 +120,7 @@ use crate::flow::{Label, is_guarded, label_message, note_shortened, note_stands_
 pub struct ContextWindow {
     bounds: Bounds,
     count: Arc<CountTokens>,
-    summariser: Option<Agent>,
+    summariser: Option<BoxModel>,
 }
 
 /// The summary in a request.
@@ -181,12 +181,10 @@ impl ContextWindow {
         }
     }
 
-    /// Summarises messages before they are left out, with this agent. The summary has at most a fourth of the
-    /// tokens of [`cut_to`](Self::cut_to). Defaults to none: the messages are left out.
-    ///
-    /// Give it no tools: it reads the conversation, in which anybody may have written.
-    pub fn summariser(mut self, agent: Agent) -> Self {
-        self.summariser = Some(agent);
+    /// Summarises messages before they are left out, with this model, which may have layers of its own. The summary
+    /// has at most a fourth of the tokens of [`cut_to`](Self::cut_to). Defaults to none: the messages are left out.
+    pub fn summariser(mut self, model: impl ModelService) -> Self {
+        self.summariser = Some(BoxModel::new(model));
         self
     }
 
@@ -245,7 +243,7 @@ impl ContextWindow {
         let cutting = self.cutting(request, self.bounds_in(context)?);
         let messages = request.messages();
         let summariser = self.summariser.as_ref();
-        let Some(agent) = summariser.filter(|_| !is_summarising(context)) else {
+        let Some(model) = summariser.filter(|_| !is_summarising(context)) else {
             return Ok(Prompt::new(messages, cutting, None).shortened());
         };
         let key = summary_key(context, self.bounds.max);
@@ -254,7 +252,7 @@ impl ContextWindow {
         // One of another conversation is not gone on from.
         let earlier = earlier.filter(|_| prompt.has_summary());
         let call = SummaryCall {
-            agent,
+            model,
             request,
             cutting,
             key: &key,

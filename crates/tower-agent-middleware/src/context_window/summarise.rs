@@ -3,15 +3,15 @@
 use serde_json::json;
 use tower_agent::Request;
 use tower_agent::context::RunContext;
-use tower_agent::error::{Error, Result};
-use tower_agent::message::Message;
-use tower_agent::model::ModelRequest;
+use tower_agent::error::{Error, ErrorKind, Result};
+use tower_agent::message::{Message, MessageId};
+use tower_agent::model::{BoxModel, ModelRequest};
 use tower_agent::{Agent, AgentRequest};
 
 use super::cut::{Cutting, Prompt};
 use super::rendered::rendered;
 use super::summary::{Summary, message_of};
-use crate::flow::{joined_label, label_history};
+use crate::flow::{joined_label, label_history, short_name};
 
 /// A mark of the run of a summariser: a window around its own model makes no summaries.
 struct Summarising;
@@ -23,7 +23,7 @@ pub(super) fn is_summarising(context: &RunContext) -> bool {
 
 /// Makes the summaries of one request.
 pub(super) struct SummaryCall<'a> {
-    pub(super) agent: &'a Agent,
+    pub(super) model: &'a BoxModel,
     pub(super) request: &'a ModelRequest,
     pub(super) cutting: Cutting<'a>,
     /// The key of the summary in the private state.
@@ -44,6 +44,7 @@ impl SummaryCall<'_> {
         let context = self.request.context();
         let left_out = prompt.unsummarised();
         let mut stands_for = prompt.summarised();
+        let mut last = earlier.as_ref().map(|summary| summary.last.clone());
         let mut text = earlier.map(|summary| summary.text);
         let mut done = 0;
         while done < left_out.len() {
@@ -52,12 +53,12 @@ impl SummaryCall<'_> {
             done += length;
             stands_for.extend(left_out[done - length..done].iter().copied().cloned());
             let made = self.fitted(self.ask(question, &stands_for).await?);
-            let last = left_out[..done]
-                .iter()
-                .rev()
-                .find_map(|message| message.id());
+            // A message of the user stays for long, and may be left out after what came later.
+            let part = left_out[done - length..done].iter();
+            let ids = part.filter_map(|message| message.id()).chain(&last);
+            last = prompt.last_of(ids).cloned();
             // Messages without an id were made for this request alone.
-            if let (Some(last), Some(made_after)) = (last, prompt.last_id()) {
+            if let (Some(last), Some(made_after)) = (&last, prompt.last_id()) {
                 let summary = Summary {
                     text: made.clone(),
                     last: last.clone(),
@@ -131,13 +132,18 @@ impl SummaryCall<'_> {
         })
     }
 
-    /// Asks the agent that summarises.
+    /// Asks the model, by an agent that works in the run.
     async fn ask(&self, question: String, about: &[Message]) -> Result<String> {
         let context = self.request.context();
         let mut question = Message::user(question);
         let label = joined_label(self.request, about);
-        if let Some(id) = about.iter().rev().find_map(Message::id) {
-            question = question.with_id(format!("{}-summary", id.to_shared()));
+        let last = about
+            .iter()
+            .rev()
+            .find_map(Message::id)
+            .map(MessageId::to_shared);
+        if let Some(last) = &last {
+            question = question.with_id(format!("{last}-summary"));
         }
         let request = AgentRequest::conversation([question.clone()])
             .with_context(context.clone())
@@ -145,12 +151,32 @@ impl SummaryCall<'_> {
         if let Some(label) = label.filter(|_| question.id().is_some()) {
             label_history(&request, &question, label)?;
         }
-        let response = self.agent.run(request).await?;
+        let summariser = Agent::builder(self.model.clone())
+            .name(agent_name(last.as_deref()))
+            .build()
+            .map_err(|error| Error::new(ErrorKind::InvalidRequest, error.to_string()))?;
+        let response = summariser.run(request).await?;
         if !response.interrupts().is_empty() {
             return Err(Error::interrupt_all(response.interrupts().iter().cloned()));
         }
         Ok(response.text())
     }
+}
+
+/// Returns the name of the agent that summarises up to this message.
+///
+/// A name of its own for each summary: a journal does not run what is inside of a call that it answers, so the
+/// agents of one name could not be told apart by their order in a run that is made again.
+fn agent_name(last: Option<&str>) -> String {
+    let last = last.map(short_name).unwrap_or_default();
+    let letters = last.chars().map(|character| {
+        if character.is_ascii_alphanumeric() {
+            character
+        } else {
+            '_'
+        }
+    });
+    format!("summary_{}", letters.collect::<String>())
 }
 
 /// A question about some messages.

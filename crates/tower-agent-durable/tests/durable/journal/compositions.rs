@@ -277,7 +277,7 @@ async fn run(case: &str, world: &World) -> Value {
             finish(agent.build().unwrap(), request()).await
         }
         "context window" => {
-            let summariser = says(&["In short."]).name("summariser").build().unwrap();
+            let summariser = world.model(&[], &["In short."]);
             let window = ContextWindow::new(250)
                 .keep_results(1)
                 .summariser(summariser);
@@ -289,7 +289,7 @@ async fn run(case: &str, world: &World) -> Value {
                 }));
             let end = finish(durable(agent).build().unwrap(), request()).await;
             let done = lines(&world.folder, "done");
-            let summaries = done.iter().filter(|line| line.contains("summariser"));
+            let summaries = done.iter().filter(|line| line.contains("summary_"));
             assert!(summaries.count() > 1);
             end
         }

@@ -158,7 +158,7 @@ fn check_run(case: &Case, run: &Run) -> Result<(), TestCaseError> {
             "agents that came have left"
         );
         // A summary is told as the work of another agent.
-        let of_run = |event: &&Event| event.invocation.agent() != "summariser";
+        let of_run = |event: &&Event| !event.invocation.agent().starts_with("summary_");
         let left = left(run.events.iter().filter(of_run));
         if let Some(Ok(response)) = &run.result {
             prop_assert_eq!(left, said(response.new_messages()));

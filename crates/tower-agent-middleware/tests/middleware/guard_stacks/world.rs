@@ -400,15 +400,14 @@ fn redact(numbered: bool) -> Redact {
     }
 }
 
-fn summarising(behaviour: Summariser) -> Agent {
+fn summarising(behaviour: Summariser) -> ScriptedModel {
     let turn = match behaviour {
         Summariser::Answers => Turn::from_text("in short"),
         Summariser::AnswersLate => Turn::from_text("in short").latency(secs(1)),
         Summariser::Fails => Turn::error(Error::new(ErrorKind::Overloaded, "no summary")),
         Summariser::Aborts => Turn::error(Error::abort("no summary")),
     };
-    let agent = Agent::builder(ScriptedModel::always(turn)).name("summariser");
-    agent.build().unwrap()
+    ScriptedModel::always(turn)
 }
 
 async fn checking(check: Check) -> Result<Verdict, Error> {

@@ -49,13 +49,12 @@ fn question(request: &ModelRequest) -> String {
 }
 
 /// A summariser that keeps the sentences with a fact, and the calls that it had.
-fn keeps_facts() -> (Agent, ScriptedModel) {
+fn keeps_facts() -> (ScriptedModel, ScriptedModel) {
     let model = often(Turn::function(|request| {
         let summary = ModelResponse::from_text(facts(&question(request)));
         Ok(summary.with_usage(Usage::new(100, 10)))
     }));
-    let agent = Agent::builder(model.clone()).name("summariser");
-    (agent.build().unwrap(), model)
+    (model.clone(), model)
 }
 
 /// An agent that reads pages, some with a fact, and then says which facts its prompt has.
@@ -127,9 +126,9 @@ async fn a_run_of_two_thousand_steps_answers_from_what_it_summarised() {
 }
 
 /// A summariser that answers with a text of this length, and notes what it was asked.
-fn echoes(length: usize) -> (Agent, ScriptedModel) {
+fn echoes(length: usize) -> (ScriptedModel, ScriptedModel) {
     let model = often(Turn::from_text("s".repeat(length)));
-    (Agent::builder(model.clone()).build().unwrap(), model)
+    (model.clone(), model)
 }
 
 /// Returns the names in brackets of what is new in the questions, in order.
@@ -215,7 +214,7 @@ async fn a_run_that_is_resumed_elsewhere_goes_on_with_its_summary() {
         });
         ScriptedModel::new(steps.chain([Turn::from_text("Done.")]))
     };
-    let agent = |model: ScriptedModel, summariser: Agent, asks: bool| {
+    let agent = |model: ScriptedModel, summariser: ScriptedModel, asks: bool| {
         let window = ContextWindow::new(4000).count_tokens(tokens);
         let agent = Agent::builder(model)
             .tool(Tool::function("read", "Reads.", |page: usize| {
@@ -280,10 +279,9 @@ async fn a_summariser_that_fails_stops_no_run_and_its_part_is_made_up_for() {
             _ => Ok(ModelResponse::from_text("A summary.")),
         }
     }));
-    let summariser = Agent::builder(model).build().unwrap();
     let window = ContextWindow::new(8000)
         .count_tokens(tokens)
-        .summariser(summariser);
+        .summariser(model);
     let (agent, model, _) = reader(300, window);
     agent.build().unwrap().run("Read.").await.unwrap();
     let questions = questions.lock().unwrap();
@@ -359,10 +357,9 @@ async fn a_stream_has_one_answer_and_one_that_is_dropped_in_a_summary_ends() {
 
     // A summary that never comes: whoever hangs up ends it, and nothing of it stays.
     let model = often(Turn::pending());
-    let hangs = Agent::builder(model.clone()).build().unwrap();
     let window = ContextWindow::new(8000)
         .count_tokens(tokens)
-        .summariser(hangs);
+        .summariser(model.clone());
     let (agent, _, _) = reader(60, window);
     let agent = agent.build().unwrap();
     let run = tokio::time::timeout(Duration::from_secs(60), agent.run("Read."));
@@ -538,6 +535,31 @@ async fn a_summary_has_the_labels_of_what_it_stands_for() {
         let is_refused = is_untrusted && is_summarised;
         assert_eq!(paid.starts_with("refused"), is_refused, "{paid}");
     }
+}
+
+/// The user's question stays while what came after it is summarised, and is left out after the next one.
+#[tokio::test]
+async fn a_question_that_is_left_out_late_brings_nothing_back() {
+    let mut messages = conversation(&vec![Step::Calls(vec![900]); 20]);
+    let (summariser, summaries) = echoes(100);
+    let window = ContextWindow::new(4000)
+        .count_tokens(tokens)
+        .keep_results(100)
+        .summariser(summariser);
+    let model = often(Turn::from_text("Ok."));
+    let window = Callbacks::new().with(window).layer(model.clone());
+    let context = RunContext::default();
+    let long = "And then? ".repeat(250);
+    for question in ["Go on.", &*long, "Well?", "So?"] {
+        let request = ModelRequest::new(messages.clone()).with_context(context.clone());
+        window.clone().oneshot(request).await.unwrap();
+        let id = format!("question {}", messages.len());
+        messages.push(Message::user(question).with_id(id));
+    }
+    let read = summarised(&summaries);
+    let names: BTreeSet<_> = read.iter().collect();
+    assert_eq!(read.len(), names.len(), "{read:?}");
+    assert!(read.contains(&"m".to_owned()), "{read:?}");
 }
 
 #[tokio::test]
