@@ -6,6 +6,8 @@ mod mock;
 mod protocol;
 #[path = "../../../../examples/gateway/server.rs"]
 mod server;
+// A test sets what the program reads from its environment.
+#[expect(dead_code)]
 #[path = "../../../../examples/gateway/settings.rs"]
 mod settings;
 #[path = "../../../../examples/gateway/stack.rs"]
