@@ -14,6 +14,7 @@
 //! | a call hangs or stalls | [`timeout`] |
 //! | a model makes the same tool call again and again | [`loop_guard`] |
 //! | a conversation is longer than the model's context window | [`context_window`] |
+//! | a model has more tools than it should read | [`tool_search`] |
 //! | a run must not exceed a cost | [`budget`] |
 //! | personal data or keys must not be exposed | [`redact`] |
 //! | a person must approve a tool call | [`approval`] |
@@ -100,3 +101,4 @@ pub mod redact;
 pub mod retry;
 pub mod router;
 pub mod timeout;
+pub mod tool_search;

@@ -31,6 +31,17 @@ struct AccountInner {
     begun: OnceLock<Instant>,
     /// The time used before the account was restored.
     earlier: Duration,
+    /// The account that this one is a part of.
+    part_of: Option<PartOf>,
+}
+
+/// What a part has of another account.
+struct PartOf {
+    whole: Account,
+    /// The name of what is charged to the part, among the effects of calls.
+    name: Arc<str>,
+    /// What is set aside in the whole account, and not yet used.
+    set_aside: Mutex<Amounts>,
 }
 
 #[derive(Default)]
@@ -130,13 +141,7 @@ impl Account {
     #[must_use]
     pub fn restored(limits: Limits, used: Spent) -> Self {
         let earlier = used.time;
-        let used = Amounts {
-            model_calls: used.model_calls,
-            tool_calls: used.tool_calls,
-            tokens: used.tokens,
-            cost: Limit::Cost(used.cost).units(),
-            unpriced_calls: used.unpriced_calls,
-        };
+        let used = Amounts::from(used);
         let mut ledger = Ledger {
             used,
             ..Ledger::default()
@@ -148,14 +153,68 @@ impl Account {
                 .filter(|limit| used.share(*limit, nanos(earlier)) >= *share);
             ledger.warned = reached.collect();
         }
-        let ledger = Mutex::new(ledger);
-        let begun = OnceLock::new();
+        Self::with_ledger(limits, ledger, earlier, None)
+    }
+
+    fn with_ledger(
+        limits: Limits,
+        ledger: Ledger,
+        earlier: Duration,
+        part_of: Option<PartOf>,
+    ) -> Self {
         Self(Arc::new(AccountInner {
             limits,
-            ledger,
-            begun,
+            ledger: Mutex::new(ledger),
+            begun: OnceLock::new(),
             earlier,
+            part_of,
         }))
+    }
+
+    /// Sets a part of this account aside, with limits of its own. `used` is what the part has used already.
+    /// Everything is charged to both.
+    pub(super) fn carve(
+        &self,
+        limits: Limits,
+        used: Spent,
+        name: Arc<str>,
+    ) -> Result<Self, Exceeded> {
+        let ledger = Ledger {
+            used: Amounts::from(used),
+            ..Ledger::default()
+        };
+        let mut set_aside = Amounts::limited_by(&limits);
+        set_aside -= ledger.used;
+        self.hold(set_aside)?;
+        let part_of = PartOf {
+            whole: self.clone(),
+            name,
+            set_aside: Mutex::new(set_aside),
+        };
+        Ok(Self::with_ledger(limits, ledger, used.time, Some(part_of)))
+    }
+
+    /// Gives back what is set aside for this part. What its calls still use is charged.
+    pub(super) fn give_back(&self) {
+        if let Some(part) = &self.0.part_of {
+            let left = part.take(Amounts::ALL);
+            part.whole.release(left);
+        }
+    }
+
+    /// Returns the limits that say what things cost.
+    pub(super) fn prices(&self) -> &Limits {
+        match &self.0.part_of {
+            Some(part) => part.whole.prices(),
+            None => &self.0.limits,
+        }
+    }
+
+    /// Returns this account and those that it is a part of.
+    fn each(&self) -> impl Iterator<Item = &Self> {
+        std::iter::successors(Some(self), |account| {
+            account.0.part_of.as_ref().map(|part| &part.whole)
+        })
     }
 
     /// Returns the limits of the account.
@@ -198,47 +257,106 @@ impl Account {
 
     /// Reserves what a call may use, if the limits allow it.
     pub(super) fn reserve(&self, wanted: Amounts) -> Result<Reservation, Exceeded> {
-        self.begin();
-        let time = self.time();
-        let mut ledger = self.ledger();
-        let mut taken = ledger.taken();
-        taken += wanted;
-        let broken = self.0.limits.each().find(|limit| match limit {
-            // Time is not reserved: at the limit nothing more may start.
-            Limit::Time(_) => time >= limit.units(),
-            Limit::ModelCalls(_) | Limit::ToolCalls(_) | Limit::Tokens(_) | Limit::Cost(_) => {
-                taken.of(*limit, time) > limit.units()
-            }
-        });
-        match broken {
-            Some(limit) => Err(Exceeded {
-                limit,
-                wanted: limit.of(wanted.of(limit, time)),
-            }),
-            None => Ok(self.hold(&mut ledger, wanted)),
-        }
+        self.hold(wanted)?;
+        Ok(self.reservation(wanted))
     }
 
     /// Reserves what a call may use, even beyond the limits.
     pub(super) fn reserve_beyond(&self, wanted: Amounts) -> Reservation {
-        self.begin();
-        self.hold(&mut self.ledger(), wanted)
+        let mut wanted_here = wanted;
+        for account in self.each() {
+            account.begin();
+            account.ledger().reserved += wanted_here;
+            wanted_here = account.not_set_aside(wanted_here);
+        }
+        self.reservation(wanted)
     }
 
-    fn hold(&self, ledger: &mut Ledger, wanted: Amounts) -> Reservation {
-        ledger.reserved += wanted;
+    fn reservation(&self, held: Amounts) -> Reservation {
         Reservation {
             account: self.clone(),
             open: Mutex::new(Some(OpenCall {
-                held: wanted,
+                held,
                 ..OpenCall::default()
             })),
             log: None,
         }
     }
 
+    fn hold(&self, wanted: Amounts) -> Result<(), Exceeded> {
+        self.begin();
+        let time = self.time();
+        let broken = {
+            let mut ledger = self.ledger();
+            let mut taken = ledger.taken();
+            taken += wanted;
+            let broken = self.0.limits.each().find(|limit| match limit {
+                // Time is not reserved: at the limit nothing more may start.
+                Limit::Time(_) => time >= limit.units(),
+                Limit::ModelCalls(_) | Limit::ToolCalls(_) | Limit::Tokens(_) | Limit::Cost(_) => {
+                    taken.of(*limit, time) > limit.units()
+                }
+            });
+            if broken.is_none() {
+                ledger.reserved += wanted;
+            }
+            broken
+        };
+        if let Some(limit) = broken {
+            return Err(Exceeded {
+                limit,
+                wanted: limit.of(wanted.of(limit, time)),
+            });
+        }
+        let Some(part) = &self.0.part_of else {
+            return Ok(());
+        };
+        // What the part does not limit is not set aside either.
+        let held = part.whole.hold(self.not_set_aside(wanted));
+        if held.is_err() {
+            self.ledger().reserved -= wanted;
+        }
+        held
+    }
+
+    /// Returns the amounts that this part has no limits for: they come from the whole account.
+    fn not_set_aside(&self, amounts: Amounts) -> Amounts {
+        let mut not_limited = amounts;
+        for limit in self.0.limits.each() {
+            not_limited.clear(limit);
+        }
+        not_limited
+    }
+
+    /// Gives back what was held, here and in the accounts that this is a part of.
+    fn release(&self, held: Amounts) {
+        self.settle(held, Amounts::default(), None);
+    }
+
+    /// Charges what a call has spent that held this much, also to the accounts that this is a part of.
+    fn settle(&self, held: Amounts, spent: Amounts, effects: Option<&EffectLog>) {
+        let mut held_here = held;
+        for account in self.each() {
+            let mut ledger = account.ledger();
+            ledger.reserved -= held_here;
+            ledger.used += spent;
+            if let Some(effects) = effects {
+                ledger.note(effects.calls(), spent);
+            }
+            drop(ledger);
+            held_here = account.not_set_aside(held_here);
+            if let Some(part) = &account.0.part_of {
+                held_here += part.take(spent);
+            }
+        }
+    }
+
     /// Reports, once for each limit, that the configured fraction of it is used.
     fn warn(&self) {
+        self.each().for_each(Self::warn_here);
+    }
+
+    fn warn_here(&self) {
         let Some((share, warn)) = self.0.limits.warning() else {
             return;
         };
@@ -429,14 +547,15 @@ impl Reservation {
         let call = lock(&self.open).take();
         let Some(call) = call else { return false };
         let spent = spent(&call);
-        let mut ledger = self.account.ledger();
-        ledger.reserved -= call.held;
-        ledger.used += spent;
+        let effects = self.log.as_ref().map(|(effects, _)| effects);
+        self.account.settle(call.held, spent, effects);
         if let Some((effects, budget)) = &self.log {
-            ledger.note(effects.calls(), spent);
-            // The log has a lock of its own, and the two are never held together.
-            drop(ledger);
             effects.record(budget, &spent.recorded());
+            for account in self.account.each() {
+                if let Some(part) = &account.0.part_of {
+                    effects.record(&part.name, &spent.recorded());
+                }
+            }
         }
         true
     }
@@ -458,7 +577,7 @@ impl OpenCall {
 }
 
 impl Account {
-    /// Charges what a replayed call has spent. `calls` are the call and those around it.
+    /// Charges what a replayed call has spent, to this account alone. `calls` are the call and those around it.
     pub(super) fn charge_replayed(&self, calls: &[Arc<str>], recorded: &Recorded) {
         self.begin();
         let mut ledger = self.ledger();
@@ -469,6 +588,75 @@ impl Account {
         spent -= charged.copied().unwrap_or_default();
         ledger.used += spent;
         ledger.note(calls.iter(), spent);
+        drop(ledger);
+        if let Some(part) = &self.0.part_of {
+            // The whole account is charged for itself.
+            let used = part.take(spent);
+            part.whole.release(used);
+        }
+    }
+}
+
+impl PartOf {
+    /// Takes up to this much of what is set aside.
+    fn take(&self, wanted: Amounts) -> Amounts {
+        let mut set_aside = lock(&self.set_aside);
+        let mut left = *set_aside;
+        left -= wanted;
+        let mut taken = *set_aside;
+        taken -= left;
+        *set_aside = left;
+        taken
+    }
+}
+
+impl From<Spent> for Amounts {
+    fn from(spent: Spent) -> Self {
+        Self {
+            model_calls: spent.model_calls,
+            tool_calls: spent.tool_calls,
+            tokens: spent.tokens,
+            cost: Limit::Cost(spent.cost).units(),
+            unpriced_calls: spent.unpriced_calls,
+        }
+    }
+}
+
+impl Amounts {
+    /// More than any account has.
+    const ALL: Self = Self {
+        model_calls: u64::MAX,
+        tool_calls: u64::MAX,
+        tokens: u64::MAX,
+        cost: u64::MAX,
+        unpriced_calls: u64::MAX,
+    };
+
+    /// Returns all that these limits allow. Time is nothing that can be set aside.
+    fn limited_by(limits: &Limits) -> Self {
+        let mut amounts = Self::default();
+        for limit in limits.each() {
+            if let Some(amount) = amounts.of_mut(limit) {
+                *amount = limit.units();
+            }
+        }
+        amounts
+    }
+
+    fn clear(&mut self, limit: Limit) {
+        if let Some(amount) = self.of_mut(limit) {
+            *amount = 0;
+        }
+    }
+
+    fn of_mut(&mut self, limit: Limit) -> Option<&mut u64> {
+        match limit {
+            Limit::ModelCalls(_) => Some(&mut self.model_calls),
+            Limit::ToolCalls(_) => Some(&mut self.tool_calls),
+            Limit::Tokens(_) => Some(&mut self.tokens),
+            Limit::Cost(_) => Some(&mut self.cost),
+            Limit::Time(_) => None,
+        }
     }
 }
 

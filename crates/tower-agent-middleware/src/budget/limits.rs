@@ -236,6 +236,32 @@ impl Limits {
         limits.into_iter().flatten()
     }
 
+    /// Returns limits of a part: these, at the prices of the whole.
+    pub(super) fn of_part(&self, limits: &[Limit]) -> Result<Self> {
+        let mut part = Self {
+            reservation: self.reservation,
+            on_exceeding: self.on_exceeding,
+            ..Self::new()
+        };
+        for limit in limits {
+            match *limit {
+                Limit::ModelCalls(calls) => part.model_calls = Some(calls),
+                Limit::ToolCalls(calls) => part.tool_calls = Some(calls),
+                Limit::Tokens(tokens) => part.tokens = Some(tokens),
+                Limit::Time(time) => part.time = Some(time),
+                Limit::Cost(cost) => {
+                    let Some((_, prices)) = &self.cost else {
+                        let problem = "a part with a limit of cost needs a budget with one, which knows the \
+                                       prices";
+                        return Err(Error::new(ErrorKind::InvalidRequest, problem));
+                    };
+                    part.cost = Some((cost.max(0.0), prices.clone()));
+                }
+            }
+        }
+        Ok(part)
+    }
+
     pub(super) fn finishes(&self) -> bool {
         self.on_exceeding == OnExceeding::Finish
     }

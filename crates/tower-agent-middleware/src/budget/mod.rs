@@ -94,12 +94,16 @@
 //! counts as a new run. A budget made by [`of`](Budget::of) is shared by everything charged to that
 //! account, across runs; one made by [`by`](Budget::by) finds the account of each run, such as that of
 //! its user. An account is in memory: [save](Account::used) and [restore](Account::restored) it.
+//!
+//! An agent that works for another has a [part](Budget::carve) of the budget in each call, if you give it one: it
+//! can use no more, and nobody else uses it up meanwhile.
 
 mod account;
 mod limits;
 mod litellm;
 mod meter;
 mod model_price;
+mod part;
 mod price_table;
 
 use std::borrow::Cow;
@@ -111,6 +115,7 @@ use std::sync::{Arc, Mutex};
 pub use self::account::{Account, Spent};
 pub use self::limits::{Exceeded, Limit, Limits, OnExceeding};
 pub use self::model_price::ModelPrice;
+pub use self::part::BudgetPart;
 pub use self::price_table::{PriceTable, UnknownModel, UnknownPrice};
 
 pub(crate) use self::meter::is_cut;
@@ -274,7 +279,8 @@ impl Budget {
         }
     }
 
-    /// Returns the account that a run is charged to, for example for a callback to read.
+    /// Returns the account that a call is charged to, for example for a callback to read: that of the run, or the
+    /// [part](Self::carve) of it that the calling agent has.
     ///
     /// ```
     /// use tower_agent_middleware::budget::{Budget, Limits};
@@ -298,7 +304,13 @@ impl Budget {
     /// Fails if a value of another type is stored under this budget's key, and with the error of the
     /// function that [chooses the account](Self::by).
     pub fn account(&self, context: &RunContext) -> Result<Account> {
-        Ok(self.of_run(context)?.account.clone())
+        Ok(self.of_call(context)?.account.clone())
+    }
+
+    /// Returns the state for a call: that of the part of the budget that it is charged to, if there is one.
+    fn of_call(&self, context: &RunContext) -> Result<Arc<OfRun>> {
+        let run = self.of_run(context)?;
+        Ok(run.parts_for(context).into_iter().next().unwrap_or(run))
     }
 
     fn of_run(&self, context: &RunContext) -> Result<Arc<OfRun>> {
@@ -324,11 +336,7 @@ impl Budget {
             .update(&key, |stored: &mut Option<Arc<OfRun>>| {
                 let run = stored.get_or_insert_with(|| {
                     is_new = true;
-                    Arc::new(OfRun {
-                        account,
-                        shares_name: AtomicBool::new(false),
-                        state: Mutex::default(),
-                    })
+                    Arc::new(OfRun::new(account))
                 });
                 run.clone()
             })?;
@@ -341,6 +349,20 @@ impl Budget {
             of_run.shares_name.store(!is_only, Ordering::Relaxed);
         }
         Ok(of_run)
+    }
+
+    /// Notes that a tool call was refused, in everything that has no room for it.
+    fn exceed(&self, context: &RunContext, exceeded: Exceeded) -> Result<()> {
+        let run = self.of_run(context)?;
+        for part in run.parts_for(context) {
+            part.exceed(exceeded);
+            // The others go on: it is the part's own limit.
+            if part.has_limit(exceeded.limit) {
+                return Ok(());
+            }
+        }
+        run.exceed(exceeded);
+        Ok(())
     }
 
     /// Returns what the run had spent when it paused, if this one goes on with it.
@@ -526,6 +548,8 @@ struct OfRun {
     /// Another budget of the run has the same name.
     shares_name: AtomicBool,
     state: Mutex<BudgetState>,
+    /// The open parts, by the step paths of the agents that they are for.
+    parts: Mutex<Vec<(String, Arc<OfRun>)>>,
 }
 
 #[derive(Debug, Default)]
@@ -537,6 +561,36 @@ struct BudgetState {
 }
 
 impl OfRun {
+    fn new(account: Account) -> Self {
+        Self {
+            account,
+            shares_name: AtomicBool::new(false),
+            state: Mutex::default(),
+            parts: Mutex::default(),
+        }
+    }
+
+    /// Returns the parts of the agents that this call is made by, or in, innermost first.
+    fn parts_for(&self, context: &RunContext) -> Vec<Arc<Self>> {
+        let parts = lock(&self.parts);
+        // Most runs have none, and need no path.
+        if parts.is_empty() {
+            return Vec::new();
+        }
+        let path = context.step_path();
+        let mut around: Vec<_> = parts
+            .iter()
+            .filter(|(agent, _)| is_within(&path, agent))
+            .collect();
+        around.sort_by_key(|(agent, _)| std::cmp::Reverse(agent.len()));
+        around.into_iter().map(|(_, part)| part.clone()).collect()
+    }
+
+    /// Returns whether this limit is one of its own, and not of what it is a part of.
+    fn has_limit(&self, limit: Limit) -> bool {
+        self.account.limits().each().any(|own| own == limit)
+    }
+
     fn exceeded(&self) -> Option<Exceeded> {
         lock(&self.state).exceeded
     }
@@ -553,6 +607,14 @@ impl OfRun {
         let mut state = lock(&self.state);
         *state.concluding.entry(context.call_path()).or_insert(call) == call
     }
+}
+
+/// Returns whether a step path is that of an agent, or of a call in it.
+fn is_within(path: &str, agent: &str) -> bool {
+    path.strip_prefix(agent).is_some_and(|inside| {
+        // Two slashes come before the number of another agent of this name.
+        inside.is_empty() || (inside.starts_with('/') && !inside.starts_with("//"))
+    })
 }
 
 #[diagnostic::do_not_recommend]
@@ -576,8 +638,8 @@ impl Callback<AgentRequest> for Budget {
 #[diagnostic::do_not_recommend]
 impl Callback<ModelRequest> for Budget {
     async fn before(&self, request: &mut ModelRequest) -> Result<Action<ModelResponse>> {
-        let run = self.of_run(request.context())?;
-        let wanted = wanted(run.account.limits(), request)?;
+        let run = self.of_call(request.context())?;
+        let wanted = wanted(run.account.prices(), request)?;
         // A tool call that was refused ends the run at the next model call, even if the model would
         // fit.
         let room = run
@@ -603,7 +665,7 @@ impl Callback<ModelRequest> for Budget {
         let Ok(account) = self.account(request.context()) else {
             return;
         };
-        let limits = account.limits();
+        let limits = account.prices();
         self.close(
             request.extensions(),
             outcome,
@@ -624,7 +686,7 @@ impl Callback<ModelRequest> for Budget {
 #[diagnostic::do_not_recommend]
 impl Callback<ToolRequest> for Budget {
     async fn before(&self, request: &mut ToolRequest) -> Result<Action<ToolResponse>> {
-        let run = self.of_run(request.context())?;
+        let run = self.of_call(request.context())?;
         match run.account.reserve(Amounts {
             tool_calls: 1,
             ..Amounts::default()
@@ -634,7 +696,7 @@ impl Callback<ToolRequest> for Budget {
                 self.attach(request.extensions_mut(), reservation, 0);
             }
             Err(exceeded) => {
-                run.exceed(exceeded);
+                self.exceed(request.context(), exceeded)?;
                 if !run.account.limits().finishes() {
                     return Err(exceeded.into());
                 }
@@ -690,7 +752,7 @@ impl Callback<ModelRequest> for Meter {
         let Ok(account) = self.0.account(request.context()) else {
             return;
         };
-        let limits = account.limits();
+        let limits = account.prices();
         self.0
             .note(request.extensions(), outcome, |response, held| {
                 meter::used(limits, request, response, held)

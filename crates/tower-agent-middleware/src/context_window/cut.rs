@@ -1,10 +1,10 @@
 //! What is left out of a prompt.
 
 use tower_agent::Role;
-use tower_agent::message::{Message, Messages, Part};
+use tower_agent::message::{Message, MessageId, Messages, Part};
 
-/// The words in place of messages that are left out.
-const LEFT_OUT: &str = "[Earlier messages were left out to save space.]";
+use super::summary::Summary;
+use crate::flow::{LOOK_BACK, short_name};
 
 /// The sizes of a prompt.
 #[derive(Clone, Copy, Debug)]
@@ -13,6 +13,8 @@ pub(super) struct Bounds {
     pub(super) cut_to: u64,
     /// The number of the latest messages with results that stay whole.
     pub(super) keep_results: usize,
+    /// The tokens that a summary may have; 0 if none is made.
+    pub(super) summary: u64,
 }
 
 impl Bounds {
@@ -21,43 +23,47 @@ impl Bounds {
         if max >= self.max {
             return self;
         }
-        let cut_to = u128::from(self.cut_to) * u128::from(max) / u128::from(self.max);
+        let scaled = |tokens: u64| {
+            let scaled = u128::from(tokens) * u128::from(max) / u128::from(self.max);
+            // No larger than what it was made from.
+            u64::try_from(scaled).unwrap_or(max)
+        };
         Self {
             max,
-            // No larger than what it was made from.
-            cut_to: u64::try_from(cut_to).unwrap_or(max),
+            cut_to: scaled(self.cut_to),
+            summary: scaled(self.summary),
             ..self
         }
     }
 }
 
-/// Returns a shorter prompt, or `None` if it may stay as it is.
-///
-/// The cuts of a conversation depend on one another: what was left out once stays out, so that a provider's
-/// cache holds. They are made again from the start for each request, at the places where the model was called,
-/// since nothing else remembers them.
-pub(super) fn shortened(
-    messages: &Messages,
-    fixed: u64,
-    bounds: Bounds,
-    count: &dyn Fn(&Message) -> u64,
-) -> Option<Messages> {
-    let mut prompt = Prompt::new(fixed, bounds, count);
-    for message in messages.iter() {
-        if message.role() == Role::Assistant {
-            prompt.cut_if_needed();
-        }
-        prompt.push(message);
-    }
-    prompt.cut_if_needed();
-    prompt.shortened()
+/// Counts the tokens of a message.
+pub(super) type CountTokens = dyn Fn(&Message) -> u64 + Send + Sync;
+
+/// The settings by which one request is cut.
+#[derive(Clone, Copy)]
+pub(super) struct Cutting<'m> {
+    pub(super) bounds: Bounds,
+    pub(super) count: &'m CountTokens,
+    /// The tokens of what is never left out.
+    pub(super) fixed: u64,
+    /// The model can look at what was left out.
+    pub(super) can_look_back: bool,
+    /// A message that is never left out: a summary in a request that is cut once more.
+    pub(super) stays: Option<&'m Message>,
 }
 
-struct Prompt<'m> {
-    bounds: Bounds,
-    count: &'m dyn Fn(&Message) -> u64,
-    fixed: u64,
+/// A prompt that is cut where it became too long.
+///
+/// The cuts of a conversation depend on one another: what was left out once stays out, so that a provider's
+/// cache holds. They are made again from the start, or from the last summary, for each request, at the places
+/// where the model was called, since nothing else remembers them.
+pub(super) struct Prompt<'m> {
+    cutting: Cutting<'m>,
     note: Message,
+    note_tokens: u64,
+    /// The summary, with its tokens.
+    summary: Option<(Message, u64)>,
     entries: Vec<PromptEntry<'m>>,
     total: u64,
     /// The places of messages with results of tools.
@@ -74,37 +80,93 @@ struct PromptEntry<'m> {
     cleared: Option<Message>,
     tokens: u64,
     is_left_out: bool,
+    /// It is left out, and the summary stands for it.
+    is_summarised: bool,
 }
 
 impl<'m> Prompt<'m> {
-    fn new(fixed: u64, bounds: Bounds, count: &'m dyn Fn(&Message) -> u64) -> Self {
-        Self {
-            bounds,
-            count,
-            fixed,
-            note: note(),
+    /// Creates the prompt of a conversation, cut where it is too long.
+    pub(super) fn new(
+        messages: &'m Messages,
+        cutting: Cutting<'m>,
+        summary: Option<&Summary>,
+    ) -> Self {
+        let note = note(cutting.can_look_back);
+        let mut prompt = Self {
+            cutting,
+            note_tokens: (cutting.count)(&note),
+            note,
+            summary: None,
             entries: Vec::new(),
-            total: fixed,
+            total: cutting.fixed,
             results: Vec::new(),
             cleared: 0,
             last_user: None,
+        };
+        let start = summary.map_or(0, |summary| prompt.go_on_from(messages, summary));
+        for message in messages.range(start) {
+            if message.role() == Role::Assistant {
+                prompt.cut_if_needed();
+            }
+            prompt.push(message);
         }
+        prompt.cut_if_needed();
+        prompt
+    }
+
+    /// Brings the prompt into the state in which a summary was made. Returns the number of messages that it had
+    /// then; 0 if it was not made of this conversation.
+    fn go_on_from(&mut self, messages: &'m Messages, summary: &Summary) -> usize {
+        let mut ids = messages.iter().map(Message::id);
+        let Some(last) = ids.position(|id| id == Some(&summary.last)) else {
+            return 0;
+        };
+        // What came later may have been taken back.
+        let later = ids.position(|id| id == Some(&summary.made_after));
+        let end = later.map_or(last + 1, |later| last + later + 2);
+        for message in messages.iter().take(last + 1) {
+            self.push_uncounted(message, 0);
+        }
+        for message in messages.range(last + 1).take(end - last - 1) {
+            self.push(message);
+        }
+        for at in 0..=last {
+            if self.may_be_left_out(at) {
+                self.entries[at].is_left_out = true;
+                self.entries[at].is_summarised = true;
+            } else {
+                self.entries[at].tokens = (self.cutting.count)(self.entries[at].message);
+            }
+        }
+        let is_cleared = |at: &usize| self.entries[*at].message.id() == summary.cleared.as_ref();
+        let cleared = self.results.iter().position(is_cleared);
+        let cleared = cleared.filter(|_| summary.cleared.is_some());
+        while self.cleared < cleared.map_or(0, |cleared| cleared + 1) {
+            self.clear_next();
+        }
+        self.show_summary(summary.message(self.cutting.can_look_back));
+        end
     }
 
     fn push(&mut self, message: &'m Message) {
+        let tokens = (self.cutting.count)(message);
+        self.total = self.total.saturating_add(tokens);
+        self.push_uncounted(message, tokens);
+    }
+
+    fn push_uncounted(&mut self, message: &'m Message, tokens: u64) {
         let at = self.entries.len();
         match message.role() {
             Role::Tool => self.results.push(at),
             Role::User if self.is_of_user(message) => self.last_user = Some(at),
             _ => {}
         }
-        let tokens = (self.count)(message);
-        self.total = self.total.saturating_add(tokens);
         self.entries.push(PromptEntry {
             message,
             cleared: None,
             tokens,
             is_left_out: false,
+            is_summarised: false,
         });
     }
 
@@ -115,64 +177,79 @@ impl<'m> Prompt<'m> {
     }
 
     fn cut_if_needed(&mut self) {
-        if self.total <= self.bounds.max {
+        let bounds = self.cutting.bounds;
+        if self.total <= bounds.max {
             return;
         }
         self.clear_results();
-        if self.total > self.bounds.cut_to {
+        // A summary is made of what is left out only, and needs room.
+        if self.total > bounds.cut_to {
             self.leave_out();
         }
     }
 
     /// Replaces old results by notes until the prompt is short enough.
     fn clear_results(&mut self) {
-        let old = self.results.len().saturating_sub(self.bounds.keep_results);
-        while self.cleared < old && self.total > self.bounds.cut_to {
-            let entry = &mut self.entries[self.results[self.cleared]];
-            self.cleared += 1;
-            if entry.is_left_out {
-                continue;
-            }
-            let cleared = without_results(entry.message);
-            let tokens = (self.count)(&cleared);
-            if tokens < entry.tokens {
-                self.total -= entry.tokens - tokens;
-                entry.tokens = tokens;
-                entry.cleared = Some(cleared);
-            }
+        let Bounds {
+            cut_to,
+            keep_results,
+            ..
+        } = self.cutting.bounds;
+        let old = self.results.len().saturating_sub(keep_results);
+        while self.cleared < old && self.total > cut_to {
+            self.clear_next();
+        }
+    }
+
+    /// Replaces the next result, if its note is shorter.
+    fn clear_next(&mut self) {
+        let entry = &mut self.entries[self.results[self.cleared]];
+        self.cleared += 1;
+        if entry.is_left_out {
+            return;
+        }
+        let cleared = without_results(entry.message, self.cutting.can_look_back);
+        let tokens = (self.cutting.count)(&cleared);
+        if tokens < entry.tokens {
+            self.total -= entry.tokens - tokens;
+            entry.tokens = tokens;
+            entry.cleared = Some(cleared);
         }
     }
 
     /// Leaves out old messages until the prompt is short enough.
     fn leave_out(&mut self) {
-        let note = (self.count)(&self.note);
-        // One before the user's last message, and one after it.
-        let cut_to = self.bounds.cut_to.saturating_sub(2 * note);
-        let mut total = self.shown();
+        let bounds = self.cutting.bounds;
+        // A note before the user's last message, and one after it.
+        let cut_to = bounds
+            .cut_to
+            .saturating_sub(2 * self.note_tokens)
+            .saturating_sub(bounds.summary);
+        let mut shown = self.shown();
         let mut at = 0;
-        while total > cut_to {
+        while shown > cut_to {
             let end = self.end_of_step(at);
             // The last step is what the model goes on from.
             if end >= self.entries.len() {
                 break;
             }
             for place in at..end {
-                total -= self.leave_out_one(place);
+                if self.may_be_left_out(place) {
+                    self.entries[place].is_left_out = true;
+                    shown -= self.entries[place].tokens;
+                }
             }
             at = end;
         }
-        self.total = total.saturating_add(self.gaps().saturating_mul(note));
+        self.total = self.sum();
     }
 
-    /// Leaves out a message, if it may be, and returns its tokens.
-    fn leave_out_one(&mut self, at: usize) -> u64 {
-        let entry = &mut self.entries[at];
-        let stays = entry.message.role() == Role::System || Some(at) == self.last_user;
-        if stays || entry.is_left_out {
-            return 0;
-        }
-        entry.is_left_out = true;
-        entry.tokens
+    fn may_be_left_out(&self, at: usize) -> bool {
+        let entry = &self.entries[at];
+        let is_summary = entry.message.id().is_none() && self.cutting.stays == Some(entry.message);
+        let stays =
+            is_summary || entry.message.role() == Role::System || Some(at) == self.last_user;
+        !stays && !entry.is_left_out
     }
 
     /// Returns the end of the step at a place: a message, with the results of its calls.
@@ -190,58 +267,158 @@ impl<'m> Prompt<'m> {
         end
     }
 
-    /// Returns the tokens of what is shown, without notes for what is not.
+    /// Returns the tokens of the prompt.
+    fn sum(&self) -> u64 {
+        let summary = self.summary.as_ref().map_or(0, |(_, tokens)| *tokens);
+        let notes = self.notes().saturating_mul(self.note_tokens);
+        self.shown().saturating_add(summary).saturating_add(notes)
+    }
+
+    /// Returns the tokens of the messages that are shown.
     fn shown(&self) -> u64 {
         let shown = self.entries.iter().filter(|entry| !entry.is_left_out);
-        shown.fold(self.fixed, |total, entry| {
+        shown.fold(self.cutting.fixed, |total, entry| {
             total.saturating_add(entry.tokens)
         })
     }
 
-    /// Returns the number of notes.
-    fn gaps(&self) -> u64 {
-        let mut gaps = 0;
-        let mut is_in_gap = false;
+    /// Returns the number of places with a note for what no summary stands for.
+    fn notes(&self) -> u64 {
+        let mut notes = 0;
+        let mut has_note = false;
         for entry in &self.entries {
-            gaps += u64::from(entry.is_left_out && !is_in_gap);
-            is_in_gap = entry.is_left_out;
+            let needs_note = entry.is_left_out && !entry.is_summarised;
+            notes += u64::from(needs_note && !has_note);
+            has_note = entry.is_left_out && (has_note || needs_note);
         }
-        gaps
+        notes
     }
 
-    fn shortened(self) -> Option<Messages> {
+    /// Returns the messages that are left out and that no summary stands for, oldest first.
+    pub(super) fn unsummarised(&self) -> Vec<&'m Message> {
+        let entries = self.entries.iter();
+        let left_out = entries.filter(|entry| entry.is_left_out && !entry.is_summarised);
+        left_out.map(|entry| entry.message).collect()
+    }
+
+    /// Returns the messages that the summary stands for, oldest first.
+    pub(super) fn summarised(&self) -> Vec<Message> {
+        let entries = self.entries.iter().filter(|entry| entry.is_summarised);
+        entries.map(|entry| entry.message.clone()).collect()
+    }
+
+    /// Shows a summary of everything that is left out.
+    pub(super) fn summarise(&mut self, summary: Message) {
+        for entry in &mut self.entries {
+            entry.is_summarised = entry.is_left_out;
+        }
+        self.show_summary(summary);
+    }
+
+    fn show_summary(&mut self, summary: Message) {
+        let tokens = (self.cutting.count)(&summary);
+        self.summary = Some((summary, tokens));
+        self.total = self.sum();
+    }
+
+    /// Returns whether a summary stands for some of the messages.
+    pub(super) fn has_summary(&self) -> bool {
+        self.summary.is_some()
+    }
+
+    /// Returns the one of these messages that is the last in the conversation.
+    pub(super) fn last_of<'i>(
+        &self,
+        ids: impl IntoIterator<Item = &'i MessageId>,
+    ) -> Option<&'i MessageId> {
+        let place = |id: &&MessageId| {
+            let mut entries = self.entries.iter();
+            entries.rposition(|entry| entry.message.id() == Some(*id))
+        };
+        ids.into_iter().max_by_key(place)
+    }
+
+    /// Returns the last message of the conversation that has an id.
+    pub(super) fn last_id(&self) -> Option<&'m MessageId> {
+        let mut entries = self.entries.iter().rev();
+        entries.find_map(|entry| entry.message.id())
+    }
+
+    /// Returns the last message whose results were replaced.
+    pub(super) fn last_cleared(&self) -> Option<&'m MessageId> {
+        let last = self.cleared.checked_sub(1)?;
+        self.entries[self.results[last]].message.id()
+    }
+
+    /// Returns the shorter prompt; `None` if the conversation may stay as it is.
+    pub(super) fn shortened(self) -> Option<ShortenedPrompt> {
         let is_whole = |entry: &PromptEntry<'_>| !entry.is_left_out && entry.cleared.is_none();
         if self.entries.iter().all(is_whole) {
             return None;
         }
+        let summarised = self.summarised();
+        let summary = self.summary.map(|(message, _)| message);
+        // After the user's last message, if the summary stands for some that came later.
+        let summary_at = self.entries.iter().rposition(|entry| entry.is_summarised);
         let mut messages = Messages::new();
-        let mut is_in_gap = false;
-        for entry in self.entries {
+        let mut needs_note = false;
+        for (at, entry) in self.entries.into_iter().enumerate() {
             if entry.is_left_out {
-                is_in_gap = true;
+                needs_note |= !entry.is_summarised;
+                if Some(at) == summary_at {
+                    messages.extend(summary.clone());
+                }
                 continue;
             }
-            if std::mem::take(&mut is_in_gap) {
+            if std::mem::take(&mut needs_note) {
                 messages.push(self.note.clone());
             }
             messages.push(entry.cleared.unwrap_or_else(|| entry.message.clone()));
         }
-        Some(messages)
+        Some(ShortenedPrompt {
+            messages,
+            note: self.note,
+            summary,
+            summarised,
+        })
     }
 }
 
+/// The messages in place of those of a conversation.
+pub(super) struct ShortenedPrompt {
+    pub(super) messages: Messages,
+    /// The message where messages are left out without a summary.
+    pub(super) note: Message,
+    /// The message with the summary, and those that it stands for.
+    pub(super) summary: Option<Message>,
+    pub(super) summarised: Vec<Message>,
+}
+
 /// Returns what the model reads in place of messages that were left out.
-pub(super) fn note() -> Message {
-    Message::user(LEFT_OUT)
+pub(super) fn note(can_look_back: bool) -> Message {
+    let mut text = String::from("[Earlier messages were left out to save space.");
+    if can_look_back {
+        text.push_str(&format!(
+            " `{LOOK_BACK}` shows one of them by its name, such as `m3`, or the result of a call in it, such \
+             as `m3.0`."
+        ));
+    }
+    text.push(']');
+    Message::user(text)
 }
 
 /// Returns a message with notes in place of its results. It keeps its id, and each result its call.
-fn without_results(message: &Message) -> Message {
+fn without_results(message: &Message, can_look_back: bool) -> Message {
     let mut cleared = message.clone();
+    let id = message.id().filter(|_| can_look_back);
+    let look_back = id.map_or_else(String::new, |id| {
+        let name = short_name(id);
+        format!(" `{LOOK_BACK}` shows it by the name `{name}`.")
+    });
     for part in cleared.parts_mut() {
         if let Part::ToolResult(result) = part {
             let note = format!(
-                "[This result of `{}` was cleared to save space.]",
+                "[This result of `{}` was cleared to save space.{look_back}]",
                 result.name
             );
             result.parts = vec![Part::from_text(note)];

@@ -9,9 +9,9 @@
 //!
 //! 1. The results of the oldest tool calls are replaced by a note with the tool's name, all but the
 //!    [latest](ContextWindow::keep_results).
-//! 2. If that is not enough, the oldest messages are left out, and the model reads that they were. A tool call
-//!    and its results go together. The instructions, the last message of the user and the last step of the
-//!    model stay.
+//! 2. If that is not enough, the oldest messages are left out, and the model reads that they were, or a
+//!    [summary](ContextWindow::summariser) of them. A tool call and its results go together. The
+//!    instructions, the last message of the user and the last step of the model stay.
 //!
 //! Only the request is shortened: the transcript, checkpoints and sessions keep every message.
 //!
@@ -32,17 +32,49 @@
 //! # }
 //! ```
 //!
+//! # Summaries and looking back
+//!
+//! A model of yours summarises what is left out. It is called by an agent of its own in the run, without tools: it
+//! is charged to the same budget, traced, guarded by global callbacks, kept in a journal, and told in a stream as
+//! the work of another agent, named `summary_m17` by the last message. Each message is read by it
+//! once; the next summary replaces the one before, and is made of it. A summary is kept in the
+//! conversation's [private state](tower_agent::RunContext::private_state) with the last of the messages that it
+//! stands for, so a run that goes on in another process does not pay for it again, and [`flow`](crate::flow)
+//! gives it their labels. If the model fails, the messages are left out without a summary, and the next one makes
+//! up for it; if the run is aborted or cancelled, the call fails.
+//!
+//! With the tool [`look_back`](ContextWindow::look_back), the model reads a message or a result again that was left
+//! out. What it finds is put into the request, and is in the conversation once.
+//!
+//! ```
+//! use tower_agent::testing::{ScriptedModel, Turn};
+//! use tower_agent::{Agent, BoxError};
+//! use tower_agent_middleware::context_window::ContextWindow;
+//!
+//! # fn main() -> Result<(), BoxError> {
+//! # let model = ScriptedModel::new([Turn::from_text("Hello.")]);
+//! # let small_model = ScriptedModel::new([]);
+//! let agent = Agent::builder(model)
+//!     .tool(ContextWindow::look_back())
+//!     .on_model(ContextWindow::new(100_000).cut_to(60_000).summariser(small_model))
+//!     .build()?;
+//! # drop(agent);
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # The provider's cache
 //!
 //! Between two cuts, each request begins with the messages of the one before, so that the provider's prompt
 //! cache holds. A cut is made for many calls at once: the lower `cut_to`, the rarer. Where the cuts are follows
-//! from the transcript alone, so that a run which is resumed, or made again from a journal, sends the same
-//! requests.
+//! from the transcript and the summary alone, so that a run which is resumed, or made again from a journal,
+//! sends the same requests.
 //!
 //! # If the model finds the prompt too long
 //!
-//! Tokens are estimated as a fourth of the bytes of text, and 1,000 for an image, a document or audio; count
-//! them with the tokenizer of your model through [`count_tokens`](ContextWindow::count_tokens). If a call fails
+//! Tokens are estimated as a fourth of the bytes of text, and 1,000 for an image, a document or audio. With the
+//! feature `tokenizer`, those of OpenAI's models are counted exactly (`tokenizer_of`); for others, set
+//! [`count_tokens`](ContextWindow::count_tokens). If a call fails
 //! with [`ContextLength`](tower_agent::ErrorKind::ContextLength) all the same, the prompt is shortened to three
 //! quarters of what it was, and the call is made once more, unless a delta of its answer has been read. The
 //! rest of the run keeps to the smaller limit; a run that is resumed in another process finds it again.
@@ -54,21 +86,31 @@
 //! their own.
 
 mod cut;
+mod estimated;
+mod look_back;
+mod rendered;
+mod summarise;
+mod summary;
+#[cfg(feature = "tokenizer")]
+mod tokenizer;
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use tower_agent::Request;
-use tower_agent::RunContext;
+use tower_agent::Tool;
+use tower_agent::call::Request;
 use tower_agent::callback::{Action, Callback, Recovery};
+use tower_agent::context::RunContext;
 use tower_agent::error::{Error, ErrorKind, Result};
-use tower_agent::message::{Message, Messages, Part};
-use tower_agent::model::{ModelRequest, ModelResponse};
+use tower_agent::message::{Message, MessageId};
+use tower_agent::model::{BoxModel, ModelRequest, ModelResponse, ModelService};
 
-use self::cut::{Bounds, shortened};
-use crate::estimate;
-use crate::flow::{Label, is_guarded, label_message, note_shortened};
+use self::cut::{Bounds, CountTokens, Cutting, Prompt, ShortenedPrompt};
+use self::estimated::estimated_tokens;
+use self::summarise::{SummaryCall, is_summarising};
+use self::summary::Summary;
+use crate::flow::{Label, is_guarded, label_message, note_shortened, note_stands_for};
 
 /// Shortens what a model is sent.
 ///
@@ -78,15 +120,11 @@ use crate::flow::{Label, is_guarded, label_message, note_shortened};
 pub struct ContextWindow {
     bounds: Bounds,
     count: Arc<CountTokens>,
+    summariser: Option<BoxModel>,
 }
 
-type CountTokens = dyn Fn(&Message) -> u64 + Send + Sync;
-
-/// The tokens of an image, a document or audio, whose size in tokens is not known.
-const MEDIA_TOKENS: u64 = 1000;
-
-/// The tokens that a message has beside its parts.
-const MESSAGE_TOKENS: u64 = 4;
+/// The summary in a request.
+struct ShownSummary(Message);
 
 /// The request was shortened after an error, which is done once.
 struct Recovered;
@@ -99,8 +137,10 @@ impl ContextWindow {
                 max: max_tokens,
                 cut_to: max_tokens / 2,
                 keep_results: 3,
+                summary: 0,
             },
             count: Arc::new(estimated_tokens),
+            summariser: None,
         }
     }
 
@@ -123,34 +163,171 @@ impl ContextWindow {
         self
     }
 
+    /// Counts tokens as this model of OpenAI does, with its own tokenizer. A model whose tokenizer is not known, such
+    /// as one of another provider, is counted as [before](Self::count_tokens).
+    ///
+    /// ```
+    /// use tower_agent_middleware::context_window::ContextWindow;
+    ///
+    /// let window = ContextWindow::new(100_000).tokenizer_of("gpt-5-mini");
+    /// # drop(window);
+    /// ```
+    #[cfg(feature = "tokenizer")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "tokenizer")))]
+    pub fn tokenizer_of(self, model: &str) -> Self {
+        match tokenizer::TokenCounter::of_model(model) {
+            Some(counter) => self.count_tokens(move |message| counter.count(message)),
+            None => self,
+        }
+    }
+
+    /// Summarises messages before they are left out, with this model, which may have layers of its own. The summary
+    /// has at most a fourth of the tokens of [`cut_to`](Self::cut_to). Defaults to none: the messages are left out.
+    pub fn summariser(mut self, model: impl ModelService) -> Self {
+        self.summariser = Some(BoxModel::new(model));
+        self
+    }
+
+    /// Returns the tool `look_back`, with which the model reads a message or a result that was cleared or left
+    /// out. Add it to the agent: what is left out is then named to the model.
+    #[must_use]
+    pub fn look_back() -> Tool {
+        look_back::tool()
+    }
+
     /// Returns the bounds of a run, which an error may have made smaller.
     fn bounds_in(&self, context: &RunContext) -> Result<Bounds> {
         let max = context.values().get::<u64>(&key(context))?;
-        Ok(max.map_or(self.bounds, |max| self.bounds.with_max(*max)))
+        let bounds = Bounds {
+            summary: self
+                .summariser
+                .as_ref()
+                .map_or(0, |_| self.bounds.cut_to / 4),
+            ..self.bounds
+        };
+        Ok(max.map_or(bounds, |max| bounds.with_max(*max)))
+    }
+
+    fn cutting<'a>(&'a self, request: &'a ModelRequest, bounds: Bounds) -> Cutting<'a> {
+        let shown = request.extensions().get::<ShownSummary>();
+        Cutting {
+            bounds,
+            count: &*self.count,
+            fixed: self.fixed_tokens(request),
+            can_look_back: look_back::is_offered(request),
+            stays: shown.map(|ShownSummary(message)| message),
+        }
+    }
+
+    /// Returns the tokens of what is never left out: instructions and tools.
+    fn fixed_tokens(&self, request: &ModelRequest) -> u64 {
+        let count = |text: String| (self.count)(&Message::system(text));
+        let instructions = request
+            .instructions()
+            .map_or(0, |text| count(text.to_owned()));
+        let tools = request.tools().iter().map(|tool| {
+            let parameters = tool.parameters();
+            count(format!("{}{}{parameters}", tool.name(), tool.description()))
+        });
+        instructions + tools.sum::<u64>()
     }
 
     fn total(&self, request: &ModelRequest) -> u64 {
         let messages = request.messages().iter();
-        fixed_tokens(request) + messages.map(|message| (self.count)(message)).sum::<u64>()
+        self.fixed_tokens(request) + messages.map(|message| (self.count)(message)).sum::<u64>()
     }
 
-    fn shortened(&self, request: &ModelRequest, bounds: Bounds) -> Option<Messages> {
-        shortened(
-            request.messages(),
-            fixed_tokens(request),
-            bounds,
-            &*self.count,
-        )
+    /// Returns the shorter prompt of a request, if it needs one.
+    async fn shortened(&self, request: &ModelRequest) -> Result<Option<ShortenedPrompt>> {
+        let context = request.context();
+        let cutting = self.cutting(request, self.bounds_in(context)?);
+        let messages = request.messages();
+        let summariser = self.summariser.as_ref();
+        let Some(model) = summariser.filter(|_| !is_summarising(context)) else {
+            return Ok(Prompt::new(messages, cutting, None).shortened());
+        };
+        let key = summary_key(context, self.bounds.max);
+        let earlier = Summary::find(context, &key);
+        let mut prompt = Prompt::new(messages, cutting, earlier.as_ref());
+        // One of another conversation is not gone on from.
+        let earlier = earlier.filter(|_| prompt.has_summary());
+        let call = SummaryCall {
+            model,
+            request,
+            cutting,
+            key: &key,
+        };
+        self.summarise(&mut prompt, call, earlier).await?;
+        Ok(prompt.shortened())
+    }
+
+    /// Summarises what is left out of a prompt, if it has not been tried before.
+    async fn summarise(
+        &self,
+        prompt: &mut Prompt<'_>,
+        call: SummaryCall<'_>,
+        earlier: Option<Summary>,
+    ) -> Result<()> {
+        let context = call.request.context();
+        let left_out = prompt.unsummarised();
+        let Some(last) = left_out.last().and_then(|message| message.id().cloned()) else {
+            return Ok(());
+        };
+        let failed = format!("{} failed", call.key);
+        let values = context.values();
+        if values.get::<MessageId>(&failed)?.as_deref() == Some(&last) {
+            return Ok(());
+        }
+        let Err(error) = call.summarise(prompt, earlier).await else {
+            return Ok(());
+        };
+        if error.is_ending() || error.kind() == ErrorKind::Cancelled {
+            return Err(error);
+        }
+        // A run goes on without a summary, as it would if none were wanted. The next one, which is made once
+        // the prompt is too long again, is of these messages as well.
+        tracing::warn!(agent = context.path(), %error, "no summary: earlier messages are left out");
+        values.set(failed, last);
+        Ok(())
     }
 }
 
-/// Replaces the messages of a request by fewer or shorter ones.
-fn replace(request: &mut ModelRequest, messages: Messages) {
-    let earlier = std::mem::replace(request.messages_mut(), messages.clone());
+/// Puts what was looked for into the results of `look_back`.
+fn show_what_was_looked_for(request: &mut ModelRequest) {
+    if !look_back::is_offered(request) {
+        return;
+    }
+    let all = look_back::show(request.messages_mut());
     if !is_guarded(request) {
         return;
     }
-    label_message(request, &cut::note(), Label::trusted());
+    for shown in all {
+        let mut says = shown.sources;
+        says.push(shown.result);
+        note_stands_for(request, &shown.shown, says);
+    }
+}
+
+/// Replaces the messages of a request by those of a shorter prompt.
+fn replace(request: &mut ModelRequest, prompt: ShortenedPrompt) {
+    let ShortenedPrompt {
+        messages,
+        note,
+        summary,
+        summarised,
+    } = prompt;
+    let earlier = std::mem::replace(request.messages_mut(), messages.clone());
+    if let Some(summary) = &summary {
+        let shown = ShownSummary(summary.clone());
+        request.extensions_mut().insert(shown);
+    }
+    if !is_guarded(request) {
+        return;
+    }
+    label_message(request, &note, Label::trusted());
+    if let Some(summary) = summary {
+        note_stands_for(request, &summary, summarised);
+    }
     let by_id: HashMap<_, _> = earlier
         .iter()
         .filter_map(|message| Some((message.id()?, message)))
@@ -167,37 +344,19 @@ fn key(context: &RunContext) -> String {
     format!("tower_agent_middleware.context_window.{}", context.path())
 }
 
-/// Returns the tokens of what is never left out: instructions and tools.
-fn fixed_tokens(request: &ModelRequest) -> u64 {
-    let instructions = request.instructions().map_or(0, str::len);
-    let tools = request.tools().iter();
-    let tools = tools.map(|tool| {
-        tool.name().len() + tool.description().len() + tool.parameters().to_string().len()
-    });
-    estimate::tokens(instructions + tools.sum::<usize>())
-}
-
-fn estimated_tokens(message: &Message) -> u64 {
-    let parts = message.parts();
-    let text = parts.iter().map(Part::text_len).sum();
-    MESSAGE_TOKENS + estimate::tokens(text) + MEDIA_TOKENS * media(parts)
-}
-
-/// Returns the number of images, documents and pieces of audio, also in results of tools.
-fn media(parts: &[Part]) -> u64 {
-    let of_part = |part: &Part| match part {
-        Part::Image(_) | Part::Audio(_) | Part::Document(_) => 1,
-        Part::ToolResult(result) => media(&result.parts),
-        _ => 0,
-    };
-    parts.iter().map(of_part).sum()
+/// Returns the key of the summary of an agent's conversation in the private state. It is forgotten with the
+/// tool call that the agent works in. Two windows of different sizes have a summary each.
+fn summary_key(context: &RunContext, max_tokens: u64) -> String {
+    let agent = context.step_path();
+    let name = format!("tower_agent_middleware.context_window.summary {max_tokens} {agent}");
+    context.outer_call_key(&name).unwrap_or(name)
 }
 
 impl Callback<ModelRequest> for ContextWindow {
     async fn before(&self, request: &mut ModelRequest) -> Result<Action<ModelResponse>> {
-        let bounds = self.bounds_in(request.context())?;
-        if let Some(messages) = self.shortened(request, bounds) {
-            replace(request, messages);
+        show_what_was_looked_for(request);
+        if let Some(shorter) = self.shortened(request).await? {
+            replace(request, shorter);
         }
         Ok(Action::Continue)
     }
@@ -214,10 +373,13 @@ impl Callback<ModelRequest> for ContextWindow {
             return Ok(Recovery::Propagate);
         }
         let max = self.total(request) / 4 * 3;
-        let Some(messages) = self.shortened(request, self.bounds.with_max(max)) else {
+        let cutting = self.cutting(request, self.bounds.with_max(max));
+        let messages = request.messages().clone();
+        // Without another summary: the next call makes it, with the limit that is known then.
+        let Some(shorter) = Prompt::new(&messages, cutting, None).shortened() else {
             return Ok(Recovery::Propagate);
         };
-        replace(request, messages);
+        replace(request, shorter);
         request.extensions_mut().insert(Recovered);
         let context = request.context();
         context.values().set(key(context), max);
@@ -229,6 +391,7 @@ impl fmt::Debug for ContextWindow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ContextWindow")
             .field("bounds", &self.bounds)
+            .field("summariser", &self.summariser)
             .finish_non_exhaustive()
     }
 }

@@ -14,6 +14,12 @@ pub(super) const SHOW: &str = "show_result";
 /// The name of the tool that asks about hidden results.
 pub(super) const ASK_ABOUT: &str = "ask_about";
 
+/// The name of the tool of a context window that shows what was left out.
+pub(crate) const LOOK_BACK: &str = "look_back";
+
+/// The name of the tool that declares tools to a model which were searched.
+pub(crate) const LOAD_TOOLS: &str = "load_tools";
+
 /// The longest text that an answer has, in characters.
 const MAX_CHARACTERS: usize = 4000;
 

@@ -131,6 +131,7 @@
 //! no label is not trusted.
 
 mod book;
+mod changed;
 mod checked;
 mod checking;
 mod declaration;
@@ -165,15 +166,18 @@ use tower_agent::context::RunContext;
 use tower_agent::error::Answerer;
 use tower_agent::{Agent, Tool};
 
+pub(crate) use self::changed::joined_label;
 pub use self::declaration::ToolFlow;
 pub use self::hide::Hide;
 pub use self::history::label_history;
 pub use self::label::{Integrity, Label, Readers};
+pub(crate) use self::meta::{LOAD_TOOLS, LOOK_BACK};
+pub(crate) use self::place::short_name;
 pub use self::question::FlowAnswer;
 pub use self::rules::Rule;
 pub use self::settings::OnViolation;
 pub use self::vouch::label_message;
-pub(crate) use self::vouch::{is_guarded, note_shortened};
+pub(crate) use self::vouch::{is_guarded, note_shortened, note_stands_for};
 
 use self::book::Book;
 use self::checking::Checking;
@@ -193,6 +197,9 @@ impl Flow {
         let mut tools = BTreeMap::new();
         tools.insert(Arc::from(meta::SHOW), ToolFlow::trusted().shown());
         tools.insert(Arc::from(meta::ASK_ABOUT), ToolFlow::trusted());
+        // Their results have no content. What is looked back at has its own label.
+        tools.insert(Arc::from(meta::LOOK_BACK), ToolFlow::trusted());
+        tools.insert(Arc::from(meta::LOAD_TOOLS), ToolFlow::trusted());
         Self(Arc::new(FlowSettings {
             tools,
             on_violation: OnViolation::default(),

@@ -11,6 +11,7 @@ use tower_agent::message::{Message, MessageId, Messages, Role};
 use tower_agent::model::{ModelRequest, ModelResponse};
 
 use super::book::Book;
+use super::changed::label_of_changed;
 use super::history::{MessageOrigin, label_of};
 use super::inside::note_read;
 use super::label::Label;
@@ -126,7 +127,7 @@ impl Callback<ModelRequest> for InnermostReading {
         let settings = &self.0;
         let mut sum = reading.sum.clone();
         if *request.messages() != reading.messages {
-            sum = self.changed(request, reading)?;
+            sum = label_of_changed(settings, request, reading)?;
         }
         if Text::of(request.instructions()) != reading.instructions
             && request.instructions().is_some()
@@ -160,47 +161,6 @@ impl Callback<ModelRequest> for InnermostReading {
 
     fn is_guard(&self) -> bool {
         true
-    }
-}
-
-impl InnermostReading {
-    /// Returns the label of messages that callbacks or layers have changed.
-    fn changed(&self, request: &ModelRequest, reading: &Reading) -> Result<Sum> {
-        let context = request.context();
-        let book = Book::of(context);
-        let run = FlowRun::of(context)?;
-        let origin = MessageOrigin::of(context, &run);
-        let mut unchanged: HashMap<&MessageId, &Message> = HashMap::new();
-        for message in &reading.messages {
-            if let Some(id) = message.id() {
-                unchanged.insert(id, message);
-            }
-        }
-        let none = Vouched::default();
-        let vouched = request.extensions().get::<Vouched>().unwrap_or(&none);
-        let mut sum = Sum::of(origin.base.clone());
-        let mut last = None;
-        for message in request.messages() {
-            let mut source = message;
-            let mut before = vouched.len();
-            // A callback may have shortened what another has shortened or added.
-            let label = loop {
-                let known = source.id().and_then(|id| unchanged.get(id));
-                if known.is_some_and(|known| *known == source) {
-                    break label_of(&book, &origin, source, &mut last);
-                }
-                match vouched.find(source, before) {
-                    Some((_, Voucher::Label(label))) => break Sum::of(label.clone()),
-                    Some((at, Voucher::LessThan(earlier))) => {
-                        source = earlier;
-                        before = at;
-                    }
-                    None => break Sum::of(self.0.callbacks.clone()),
-                }
-            };
-            sum.add(&label);
-        }
-        Ok(sum)
     }
 }
 

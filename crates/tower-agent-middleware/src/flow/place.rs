@@ -123,6 +123,17 @@ impl<'a> Place<'a> {
     }
 }
 
+/// Returns the name by which a model can name a message, such as `m3`, or what the call at a place in it has
+/// brought, such as `m3.1`. A message whose id the run has not given it has its id as its name.
+pub(crate) fn short_name(id: &MessageId) -> String {
+    let named = match Place::of(id) {
+        Place::Message(message) => message.number().map(|number| format!("m{number}")),
+        Place::Brought { by, call } => by.number().map(|number| format!("m{number}.{call}")),
+        Place::Quote(_) => None,
+    };
+    named.unwrap_or_else(|| id.to_string())
+}
+
 /// Returns the message, and the place of the call there, that has brought the message with this id.
 fn brought(id: &str) -> Option<(&str, usize)> {
     let (call, number) = id.rsplit_once("-result")?;
@@ -185,5 +196,13 @@ mod tests {
         }
         assert_eq!(of_run(3).to_string(), "run-m3");
         assert_eq!(of_run(3).number(), Some(3));
+        for (id, name) in [
+            ("run-m3.2", "m3"),
+            ("run-m3-t1-result", "m3.1"),
+            ("run-m3-repair", "run-m3-repair"),
+            ("mine", "mine"),
+        ] {
+            assert_eq!(short_name(&id.into()), name);
+        }
     }
 }

@@ -16,8 +16,8 @@ pub(super) struct Vouched(Vec<(Message, Voucher)>);
 pub(super) enum Voucher {
     /// The callback says so.
     Label(Label),
-    /// It says less than this message, and nothing else.
-    LessThan(Message),
+    /// It says what these messages say, or less, and nothing else.
+    StandsFor(Vec<Message>),
 }
 
 impl Vouched {
@@ -66,8 +66,13 @@ pub(crate) fn note_shortened<'a>(
 ) {
     let shortened = messages
         .into_iter()
-        .map(|(earlier, now)| (now.clone(), Voucher::LessThan(earlier.clone())));
+        .map(|(earlier, now)| (now.clone(), Voucher::StandsFor(vec![earlier.clone()])));
     vouch(request, shortened);
+}
+
+/// Records that a message says what others say, such as a summary of them: its label is the join of theirs.
+pub(crate) fn note_stands_for(request: &mut ModelRequest, message: &Message, others: Vec<Message>) {
+    vouch(request, [(message.clone(), Voucher::StandsFor(others))]);
 }
 
 /// Returns whether a guard reads the labels of this request.

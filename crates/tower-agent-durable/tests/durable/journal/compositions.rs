@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tower::buffer::BufferLayer;
 use tower_agent::agent::AgentService;
 use tower_agent::callback::wrap_model;
-use tower_agent::message::ToolCall;
+use tower_agent::message::{Message, Part, ToolCall};
 use tower_agent::model::ModelService;
 use tower_agent::{
     Agent, AgentBuilder, AgentRequest, AgentResponse, BoxError, Error, ModelRequest, ModelResponse,
@@ -25,10 +25,14 @@ use tower_agent_durable::Sqlite;
 use tower_agent_durable::journal::Durable;
 use tower_agent_mcp::client::McpClient;
 use tower_agent_mcp::server::McpServer;
-use tower_agent_middleware::budget::{Budget, Limits};
+use tower_agent_middleware::budget::{Budget, Limit, Limits};
+use tower_agent_middleware::context_window::ContextWindow;
 use tower_agent_middleware::redact::{Detector, Redact};
 
 use crate::support::folder::Folder;
+
+/// A long answer.
+const RAIN: &str = "Rain in the morning, rain at noon, rain in the evening.";
 
 const FOLDER: &str = "TOWER_AGENT_TEST_FOLDER";
 const CASE: &str = "TOWER_AGENT_TEST_CASE";
@@ -38,7 +42,9 @@ const CASES: &[&str] = &[
     "budget",
     "buffer around the agent",
     "buffer around the model",
+    "context window",
     "mcp",
+    "part of a budget",
     "redact",
     "spawn around the model",
     "spawn in a tool",
@@ -189,6 +195,26 @@ impl World {
         })
     }
 
+    /// A model that looks so often, whatever it is sent, and then says how long its prompt is.
+    fn looking(&self, times: u32) -> impl ModelService {
+        let world = self.clone();
+        tower::service_fn(move |request: ModelRequest| {
+            world.point();
+            let context = request.context();
+            let parts = request.messages().iter().flat_map(Message::parts);
+            let prompt: usize = parts.map(Part::text_len).sum();
+            let at = format!("model {} {}", context.step_path(), context.iteration());
+            world.write("done", &format!("{at} {prompt}"));
+            let response = if context.iteration() < times {
+                let call = ToolCall::new("look", "look", json!({ "request": "?" }));
+                ModelResponse::from_tool_calls([call])
+            } else {
+                ModelResponse::from_text(format!("{prompt}"))
+            };
+            async move { Ok::<_, BoxError>(response.with_usage(Usage::new(10, 1))) }
+        })
+    }
+
     /// A tool that counts in the state, and returns this.
     fn tool(&self, name: &'static str, returns: &'static str) -> Tool {
         let world = self.clone();
@@ -249,6 +275,43 @@ async fn run(case: &str, world: &World) -> Value {
             let agent = durable(looks(&["Done."])).model_layer(BufferLayer::new(4));
             let agent = agent.tool_layer(BufferLayer::new(4));
             finish(agent.build().unwrap(), request()).await
+        }
+        "context window" => {
+            let summariser = world.model(&[], &["In short."]);
+            let window = ContextWindow::new(250)
+                .keep_results(1)
+                .summariser(summariser);
+            let agent = Agent::builder(world.looking(8)).max_iterations(20);
+            let agent = agent
+                .tool(world.tool("look", RAIN))
+                .on_model(window.count_tokens(|message| {
+                    message.parts().iter().map(Part::text_len).sum::<usize>() as u64
+                }));
+            let end = finish(durable(agent).build().unwrap(), request()).await;
+            let done = lines(&world.folder, "done");
+            let summaries = done.iter().filter(|line| line.contains("summary_"));
+            assert!(summaries.count() > 1);
+            end
+        }
+        "part of a budget" => {
+            let budget = Budget::new(Limits::new().model_calls(20).tokens(500_000));
+            let worker = Agent::builder(world.looking(100)).name("worker");
+            let worker = worker
+                .tool(world.tool("look", "rain"))
+                .callbacks(budget.carve([Limit::ModelCalls(4)]))
+                .build()
+                .unwrap();
+            let agent = Agent::builder(world.model(&["worker"], &["Done."]));
+            let agent = agent.tool(worker.into_tool("Works."));
+            let agent = durable(agent).global_callbacks(budget.clone());
+            let request = request();
+            let context = request.context().clone();
+            let mut end = finish(agent.build().unwrap(), request).await;
+            let account = budget.account(&context).unwrap();
+            let (used, reserved) = (account.used(), account.reserved());
+            end["used"] = json!([used.model_calls, used.tokens, reserved.model_calls]);
+            assert_eq!(used.model_calls, 6);
+            end
         }
         "mcp" => {
             let server = McpServer::builder("test", "1.0.0").tool(world.tool("look", "rain"));

@@ -59,12 +59,27 @@ pub(crate) enum Around {
     GuardrailAfter(Check),
     ContextWindow {
         tokens: u64,
+        summariser: Option<Summariser>,
     },
+    ToolSearch,
     Hedge,
     Pool,
     Router,
     // The tools'.
     Approval,
+    // The agent's.
+    BudgetPart {
+        calls: u64,
+    },
+}
+
+/// The behaviour of an agent that summarises.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Summariser {
+    Answers,
+    AnswersLate,
+    Fails,
+    Aborts,
 }
 
 /// The behaviour of a guardrail's check.
@@ -268,6 +283,16 @@ fn check() -> impl Strategy<Value = Check> {
     ])
 }
 
+fn summariser() -> impl Strategy<Value = Summariser> {
+    use Summariser::{Aborts, Answers, AnswersLate, Fails};
+    prop::sample::select(vec![Answers, Answers, AnswersLate, Fails, Aborts])
+}
+
+fn on_agent() -> impl Strategy<Value = Item> {
+    let part = (0..5u64).prop_map(|calls| Around::BudgetPart { calls });
+    prop_oneof![3 => anywhere(), 1 => part].prop_map(Item::Agent)
+}
+
 pub(crate) fn on_model() -> impl Strategy<Value = Item> {
     let only = prop_oneof![
         2 => any::<bool>().prop_map(|restart| Around::Fallback { restart }),
@@ -275,7 +300,9 @@ pub(crate) fn on_model() -> impl Strategy<Value = Item> {
         1 => check().prop_map(Around::GuardrailBefore),
         1 => check().prop_map(Around::GuardrailBeside),
         1 => check().prop_map(Around::GuardrailAfter),
-        2 => (10..200u64).prop_map(|tokens| Around::ContextWindow { tokens }),
+        3 => (10..200u64, prop::option::of(summariser()))
+            .prop_map(|(tokens, summariser)| Around::ContextWindow { tokens, summariser }),
+        1 => Just(Around::ToolSearch),
         2 => Just(Around::Hedge),
         1 => Just(Around::Pool),
         1 => Just(Around::Router),
@@ -288,7 +315,7 @@ pub(crate) fn on_tool() -> impl Strategy<Value = Item> {
 }
 
 pub(crate) fn on_any() -> impl Strategy<Value = Item> {
-    prop_oneof![4 => on_model(), 3 => on_tool(), 1 => anywhere().prop_map(Item::Agent)]
+    prop_oneof![4 => on_model(), 3 => on_tool(), 2 => on_agent()]
 }
 
 fn turn() -> impl Strategy<Value = Turn> {

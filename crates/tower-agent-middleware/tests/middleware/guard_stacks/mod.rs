@@ -157,7 +157,9 @@ fn check_run(case: &Case, run: &Run) -> Result<(), TestCaseError> {
             count(|kind| matches!(kind, EventKind::AgentFinished { .. })),
             "agents that came have left"
         );
-        let left = left(&run.events);
+        // A summary is told as the work of another agent.
+        let of_run = |event: &&Event| !event.invocation.agent().starts_with("summary_");
+        let left = left(run.events.iter().filter(of_run));
         if let Some(Ok(response)) = &run.result {
             prop_assert_eq!(left, said(response.new_messages()));
         }
@@ -352,6 +354,15 @@ fn check_world(case: &Case, world: &World, started: Instant) -> Result<(), TestC
         if let (Some(tokens), true) = (charged.tokens, is_exact) {
             prop_assert!(used.tokens <= tokens, "{:?}", used);
         }
+    }
+    for (account, whole, part) in &world.parts {
+        let (used, reserved) = (account.used(), account.reserved());
+        let held = (reserved.model_calls, reserved.tool_calls, reserved.tokens);
+        prop_assert_eq!(held, (0, 0, 0), "something stays set aside");
+        prop_assert!(used.model_calls <= *whole, "{:?}", used);
+        prop_assert!(used.tool_calls <= *whole, "{:?}", used);
+        let most = part * world.loops.begun().max(1) as u64;
+        prop_assert!(used.model_calls <= most, "{:?} of {}", used, most);
     }
     if case.model().iter().any(shuts) {
         let ran = world.ran.lock().unwrap();

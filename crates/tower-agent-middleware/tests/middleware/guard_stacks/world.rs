@@ -25,7 +25,7 @@ use tower_agent::{
 };
 use tower_agent_middleware::adaptive_concurrency::AdaptiveConcurrencyLayer;
 use tower_agent_middleware::approval::Approval;
-use tower_agent_middleware::budget::{Account, Budget, Limits, OnExceeding};
+use tower_agent_middleware::budget::{Account, Budget, Limit, Limits, OnExceeding};
 use tower_agent_middleware::cache::CacheLayer;
 use tower_agent_middleware::chaos::ChaosLayer;
 use tower_agent_middleware::circuit_breaker::CircuitBreakerLayer;
@@ -39,10 +39,11 @@ use tower_agent_middleware::redact::{Detector, Redact};
 use tower_agent_middleware::retry::CallRetryLayer;
 use tower_agent_middleware::router::Router;
 use tower_agent_middleware::timeout::CallTimeoutLayer;
+use tower_agent_middleware::tool_search::ToolSearch;
 use tower_layer::{Layer, layer_fn};
 
 use crate::guard_stacks::case::{
-    self, Around, Case, Check, Do, Ends, Item, OF_MODEL, OF_OTHER, OF_TOOL, Say,
+    self, Around, Case, Check, Do, Ends, Item, OF_MODEL, OF_OTHER, OF_TOOL, Say, Summariser,
 };
 use crate::guard_stacks::watch::{Counts, Watch};
 
@@ -65,6 +66,8 @@ pub(crate) struct World {
     /// Inside of everything around the agent: how often the loop has run.
     pub(crate) loops: Arc<Counts>,
     pub(crate) budgets: Vec<Charged>,
+    /// Budgets of which the agent has a part, with the limit of the whole and that of the part.
+    pub(crate) parts: Vec<(Account, u64, u64)>,
     /// Inside of every rate limit.
     pub(crate) limits: Vec<ProbeLayer>,
     /// Inside of every limit of concurrency.
@@ -229,6 +232,16 @@ impl World {
 
     fn put(&mut self, builder: AgentBuilder, item: Item, outside: &[Item]) -> AgentBuilder {
         match item {
+            Item::Agent(Around::BudgetPart { calls }) => {
+                let whole = 2 * calls + 1;
+                let limits = Limits::new().model_calls(whole).tool_calls(whole);
+                let account = Account::new(limits.reservation(TOKENS));
+                let budget = Budget::of(account.clone()).named(format!("{}", self.parts.len()));
+                self.parts.push((account, whole, calls));
+                builder
+                    .callbacks(budget.carve([Limit::ModelCalls(calls)]))
+                    .global_callbacks(budget)
+            }
             Item::Agent(around) => {
                 anywhere!(
                     builder,
@@ -294,8 +307,18 @@ impl World {
                     Guardrail::after(move |_, _| checking(check)),
                     check,
                 )),
-                Around::ContextWindow { tokens } => {
-                    builder.on_model(ContextWindow::new(tokens).keep_results(1))
+                Around::ContextWindow { tokens, summariser } => {
+                    let window = ContextWindow::new(tokens).keep_results(1);
+                    builder.on_model(match summariser {
+                        Some(behaviour) => window.summariser(summarising(behaviour)),
+                        None => window,
+                    })
+                }
+                Around::ToolSearch => {
+                    // The agent has them already: what is called without being declared runs.
+                    let ran = Arc::default();
+                    let tools = ["do", "pay"].map(|name| tool(name, &ran));
+                    builder.on_model(ToolSearch::new(tools))
                 }
                 Around::Hedge => builder.model_layer(HedgeLayer::new(secs(1))),
                 Around::Pool => builder.model_layer(layer_fn(|inner: LayerInner<ModelRequest>| {
@@ -375,6 +398,16 @@ fn redact(numbered: bool) -> Redact {
     } else {
         REDACT.clone()
     }
+}
+
+fn summarising(behaviour: Summariser) -> ScriptedModel {
+    let turn = match behaviour {
+        Summariser::Answers => Turn::from_text("in short"),
+        Summariser::AnswersLate => Turn::from_text("in short").latency(secs(1)),
+        Summariser::Fails => Turn::error(Error::new(ErrorKind::Overloaded, "no summary")),
+        Summariser::Aborts => Turn::error(Error::abort("no summary")),
+    };
+    ScriptedModel::always(turn)
 }
 
 async fn checking(check: Check) -> Result<Verdict, Error> {

@@ -3,6 +3,7 @@
 mod books;
 mod cut;
 mod endings;
+mod parts;
 mod prices;
 mod runs;
 mod users;

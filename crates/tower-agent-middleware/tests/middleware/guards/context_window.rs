@@ -1,5 +1,9 @@
 //! `context_window`
 
+mod look_back;
+mod summaries;
+mod tokenizer;
+
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

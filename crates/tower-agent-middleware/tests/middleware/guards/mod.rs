@@ -20,6 +20,7 @@ mod resuming;
 mod retry;
 mod router;
 mod timeout;
+mod tool_search;
 mod watch;
 
 use tower_agent::message::Messages;

@@ -1,0 +1,148 @@
+//! The tool by which a model looks at what was left out.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::json;
+use tower::service_fn;
+use tower_agent::error::Error;
+use tower_agent::message::{Message, MessageId, Messages, Part, ToolResult};
+use tower_agent::model::ModelRequest;
+use tower_agent::tool::{Effect, Tool, ToolDeclaration, ToolRequest, ToolResponse};
+
+use super::rendered::rendered;
+use crate::flow::{LOOK_BACK, short_name};
+
+/// The arguments of the tool.
+#[derive(Deserialize)]
+struct LookBack {
+    name: String,
+}
+
+/// Returns the tool.
+///
+/// Its result in the transcript has no content: the model's request is given it each time, so that the
+/// conversation does not have everything twice, and so that the content keeps its own label.
+pub(super) fn tool() -> Tool {
+    let declaration = ToolDeclaration::new(
+        LOOK_BACK,
+        "Shows an earlier message or result of a tool that was left out of the conversation to save space.",
+    )
+    .with_parameters(json!({
+        "type": "object",
+        "properties": {
+            "name": {
+                "type": "string",
+                "description": "The name of the message, such as `m3`, or of the result of a tool call in it, \
+                                such as `m3.0`.",
+            },
+        },
+        "required": ["name"],
+        "additionalProperties": false,
+    }))
+    .with_effect(Effect::Pure);
+    Tool::service(
+        declaration,
+        service_fn(async |request: ToolRequest| {
+            let answer = match LookBack::deserialize(request.arguments()) {
+                Ok(LookBack { name }) => {
+                    ToolResponse::new(format!("`{name}` is shown to the model."))
+                }
+                Err(error) => ToolResponse::error(error.to_string()),
+            };
+            Ok::<_, Error>(answer)
+        }),
+    )
+}
+
+/// A result of the tool, with the message that it shows.
+pub(super) struct Shown {
+    /// The message with the result, as it is in the conversation.
+    pub(super) result: Message,
+    /// The messages that it shows.
+    pub(super) sources: Vec<Message>,
+    /// The message with the result, as the model reads it.
+    pub(super) shown: Message,
+}
+
+/// Returns whether the model of a request has the tool.
+pub(super) fn is_offered(request: &ModelRequest) -> bool {
+    request.tools().iter().any(|tool| tool.name() == LOOK_BACK)
+}
+
+/// Puts what the tool was asked for into its results.
+pub(super) fn show(messages: &mut Messages) -> Vec<Shown> {
+    let mut all = Vec::new();
+    for at in 0..messages.len() {
+        let has_result = |message: &Message| {
+            let mut results = message.tool_results();
+            results.any(|result| &*result.name == LOOK_BACK && !result.is_error)
+        };
+        if !has_result(&messages[at]) {
+            continue;
+        }
+        let names = asked_names(messages, at);
+        let result = messages[at].clone();
+        let mut shown = result.clone();
+        let mut sources = Vec::new();
+        for part in shown.parts_mut() {
+            if let Part::ToolResult(result) = part
+                && let Some(name) = names.get(&result.call_id)
+            {
+                let found = find(messages, at, name);
+                fill(result, name, &found);
+                sources.extend(found);
+            }
+        }
+        if let Some(message) = messages.get_mut(at) {
+            *message = shown.clone();
+        }
+        all.push(Shown {
+            result,
+            sources,
+            shown,
+        });
+    }
+    all
+}
+
+/// Returns the names that the calls asked for whose results begin or end at this place, by their ids.
+fn asked_names(messages: &Messages, at: usize) -> HashMap<Arc<str>, String> {
+    let mut before = (0..at).rev().map(|place| &messages[place]);
+    let calling = before.find(|message| message.tool_calls().next().is_some());
+    let calls = calling.into_iter().flat_map(Message::tool_calls);
+    let looks = calls.filter(|call| &*call.name == LOOK_BACK);
+    let names = looks.filter_map(|call| {
+        let LookBack { name } = LookBack::deserialize(call.arguments.value()).ok()?;
+        Some((call.id.clone(), name))
+    });
+    names.collect()
+}
+
+/// Returns the messages with this name before a place: a call may have brought several.
+fn find(messages: &Messages, before: usize, name: &str) -> Vec<Message> {
+    let named = messages.iter().take(before).filter(|message| {
+        message.id().is_some_and(|id| short_name(id) == name)
+    });
+    named.cloned().collect()
+}
+
+/// Writes messages into a result of the tool.
+fn fill(result: &mut ToolResult, name: &str, found: &[Message]) {
+    if found.is_empty() {
+        result.parts = vec![Part::from_text(format!("There is no message `{name}`."))];
+        return;
+    }
+    let mut parts = Vec::new();
+    for message in found {
+        let mut results = message.tool_results().peekable();
+        if results.peek().is_none() {
+            parts.push(Part::from_text(rendered(message)));
+        }
+        for found in results {
+            parts.extend(found.parts.iter().cloned());
+        }
+    }
+    result.parts = parts;
+}

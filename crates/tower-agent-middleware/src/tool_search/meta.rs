@@ -1,0 +1,147 @@
+//! The tools with which a model finds others.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tower::service_fn;
+use tower_agent::call::Request;
+use tower_agent::context::RunContext;
+use tower_agent::error::Error;
+use tower_agent::tool::{Effect, Tool, ToolDeclaration, ToolRequest, ToolResponse};
+
+use super::index::Index;
+use crate::flow::LOAD_TOOLS;
+
+/// The name of the tool that searches.
+const SEARCH: &str = "search_tools";
+
+/// The arguments of the tool that searches.
+#[derive(Deserialize)]
+struct SearchArguments {
+    query: String,
+}
+
+/// The arguments of the tool that loads.
+#[derive(Deserialize)]
+struct LoadArguments {
+    names: Vec<String>,
+}
+
+/// Returns the tool that searches.
+pub(super) fn search(index: Arc<Index>) -> Tool {
+    let declaration = ToolDeclaration::new(
+        SEARCH,
+        format!(
+            "Searches for tools that you could use and that are not declared yet, and returns their names and \
+             descriptions. Declare one with `{LOAD_TOOLS}` before you call it."
+        ),
+    )
+    .with_parameters(json!({
+        "type": "object",
+        "properties": {
+            "query": { "type": "string", "description": "Words for what the tool should do." },
+        },
+        "required": ["query"],
+        "additionalProperties": false,
+    }))
+    .with_effect(Effect::Pure);
+    Tool::service(
+        declaration,
+        service_fn(move |request: ToolRequest| {
+            let answer = found(&index, &request);
+            async move { Ok::<_, Error>(answer) }
+        }),
+    )
+}
+
+fn found(index: &Index, request: &ToolRequest) -> ToolResponse {
+    let query = match SearchArguments::deserialize(request.arguments()) {
+        Ok(SearchArguments { query }) => query,
+        Err(error) => return ToolResponse::error(error.to_string()),
+    };
+    let found = index.search(&query);
+    if found.is_empty() {
+        return ToolResponse::new("No tool matches these words.");
+    }
+    let described = found
+        .into_iter()
+        .map(|tool| json!({ "name": tool.name(), "description": tool.description() }));
+    ToolResponse::new(Value::Array(described.collect()))
+}
+
+/// Returns the tool that declares others.
+pub(super) fn load(index: Arc<Index>) -> Tool {
+    let declaration = ToolDeclaration::new(
+        LOAD_TOOLS,
+        format!("Declares tools that `{SEARCH}` has found, so that you can call them."),
+    )
+    .with_parameters(json!({
+        "type": "object",
+        "properties": {
+            "names": {
+                "type": "array",
+                "items": { "type": "string" },
+                "description": "The names of the tools.",
+            },
+        },
+        "required": ["names"],
+        "additionalProperties": false,
+    }))
+    .with_effect(Effect::Pure);
+    Tool::service(
+        declaration,
+        service_fn(move |request: ToolRequest| {
+            let answer = declare(&index, &request);
+            async move { Ok::<_, Error>(answer) }
+        }),
+    )
+}
+
+fn declare(index: &Index, request: &ToolRequest) -> ToolResponse {
+    let names = match LoadArguments::deserialize(request.arguments()) {
+        Ok(LoadArguments { names }) => names,
+        Err(error) => return ToolResponse::error(error.to_string()),
+    };
+    let (known, unknown): (Vec<_>, Vec<_>) =
+        names.into_iter().partition(|name| index.contains(name));
+    let context = request.context();
+    let declared = known.join(", ");
+    context.private_state().update(key(context), |loaded| {
+        let mut all = names_in(loaded);
+        // Two calls of a turn load one after the other.
+        for name in known {
+            if !all.contains(&name) {
+                all.push(name);
+            }
+        }
+        *loaded = json!(all);
+    });
+    if unknown.is_empty() {
+        return ToolResponse::new(format!("declared: {declared}"));
+    }
+    ToolResponse::error(format!(
+        "declared: {declared}; there are no tools named {}: search with `{SEARCH}`",
+        unknown.join(", ")
+    ))
+}
+
+/// Returns the names of the tools that an agent has loaded, in this order.
+pub(super) fn loaded(context: &RunContext) -> Vec<String> {
+    let private = context.private_state();
+    private.read(&key(context), |loaded| {
+        loaded.map_or_else(Vec::new, names_in)
+    })
+}
+
+fn names_in(loaded: &Value) -> Vec<String> {
+    // What cannot be read is loaded again.
+    Vec::deserialize(loaded).unwrap_or_default()
+}
+
+/// Returns the key in the private state for an agent, whose tools are called with the same path. It is forgotten
+/// with the tool call that the agent works in.
+fn key(context: &RunContext) -> String {
+    let name = format!("tower_agent_middleware::tool_search/{}", context.path());
+    context.outer_call_key(&name).unwrap_or(name)
+}
