@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::json;
 use tower::service_fn;
 use tower_agent::error::Error;
-use tower_agent::message::{Message, MessageId, Messages, Part, ToolResult};
+use tower_agent::message::{Message, Messages, Part, ToolResult};
 use tower_agent::model::ModelRequest;
 use tower_agent::tool::{Effect, Tool, ToolDeclaration, ToolRequest, ToolResponse};
 
@@ -122,9 +122,10 @@ fn asked_names(messages: &Messages, at: usize) -> HashMap<Arc<str>, String> {
 
 /// Returns the messages with this name before a place: a call may have brought several.
 fn find(messages: &Messages, before: usize, name: &str) -> Vec<Message> {
-    let named = messages.iter().take(before).filter(|message| {
-        message.id().is_some_and(|id| short_name(id) == name)
-    });
+    let named = messages
+        .iter()
+        .take(before)
+        .filter(|message| message.id().is_some_and(|id| short_name(id) == name));
     named.cloned().collect()
 }
 

@@ -7,9 +7,7 @@ use crate::flow::short_name;
 /// Returns a message as a text, with its name and role.
 pub(super) fn rendered(message: &Message) -> String {
     let id = message.id();
-    let name = id.map_or_else(String::new, |id| {
-        format!("[{}] ", short_name(id))
-    });
+    let name = id.map_or_else(String::new, |id| format!("[{}] ", short_name(id)));
     let mut lines = Vec::new();
     for part in message.parts() {
         let line = match part {

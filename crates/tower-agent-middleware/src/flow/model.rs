@@ -1,18 +1,16 @@
 //! The label of all that a model reads, in the request from which its calls are made.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use tower_agent::call::Request;
 use tower_agent::callback::{Action, Callback};
 use tower_agent::error::{Error, ErrorKind, Result};
-use tower_agent::message::{Message, MessageId, Messages, Role};
+use tower_agent::message::{Messages, Role};
 use tower_agent::model::{ModelRequest, ModelResponse};
 
 use super::book::Book;
 use super::changed::label_of_changed;
-use super::history::{MessageOrigin, label_of};
 use super::inside::note_read;
 use super::label::Label;
 use super::place::{Place, TurnId};
@@ -21,7 +19,6 @@ use super::run::FlowRun;
 use super::settings::{FlowSettings, NAME};
 use super::sum::Sum;
 use super::turn::{Brought, Turn};
-use super::vouch::{Vouched, Voucher};
 use crate::lock::lock;
 
 /// The part of the guard outside everything else.
