@@ -315,7 +315,8 @@ impl Bundle {
     /// is `true`, its call and all calls inside go past the bundle. Defaults to never.
     ///
     /// This saves time and is no switch. A bundle of one agent's own [callbacks](crate::AgentBuilder::callbacks),
-    /// one that is given with a request, and one that is joined with [another](Self::and) are always called.
+    /// one that is given with a request, one that is joined with [another](Self::and), and a
+    /// [journal](Self::journal) are always called.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -463,7 +464,8 @@ impl Bundle {
 
     /// Returns whether the bundle has nothing to do now.
     pub(super) fn is_idle(&self) -> bool {
-        let is_idle = self.is_idle.as_ref();
+        // An agent with a journal says that it is durable.
+        let is_idle = self.is_idle.as_ref().filter(|_| !self.has_journal());
         // A function that panics has not said so.
         is_idle.is_some_and(|is_idle| catch(|| (is_idle.0)()).unwrap_or(false))
     }

@@ -141,12 +141,13 @@ impl<R: Request> LayerInner<R> {
         if self.is_outside_run(request.context()) {
             return BoxCallFuture::failed(no_part_of_the_run::<R>());
         }
+        let outermost = bands.len();
         self.add_bands(&mut bands, request.context());
         let Bands { first, inner } = bands;
         match first {
             None => self.inner.make(request),
             Some(band) => {
-                let inside = Inside::new(inner, self.inner.clone());
+                let inside = Inside::new(inner, outermost, self.inner.clone());
                 BoxCallFuture::new(run(band, request, inside, false))
             }
         }
@@ -205,7 +206,7 @@ impl<R: Request> Service<R> for LayerInner<R> {
         let mut bands = Bands::NONE;
         self.add_bands(&mut bands, request.context());
         let Bands { first, inner } = bands;
-        Inside::new(inner, self.inner.take()).enter(first, request)
+        Inside::new(inner, 0, self.inner.take()).enter(first, request, true)
     }
 }
 
@@ -239,6 +240,10 @@ impl<R: Request> Bands<R> {
         all
     }
 
+    fn len(&self) -> usize {
+        usize::from(self.first.is_some()) + self.inner.len()
+    }
+
     #[inline]
     fn push(&mut self, callbacks: &Callbacks<R>) {
         if callbacks.is_empty() {
@@ -257,22 +262,32 @@ struct Inside<R: Request> {
     bands: Option<Arc<Vec<Callbacks<R>>>>,
     /// The next of them.
     next: usize,
+    /// The number of bands outside everything else. What is inside one of them is ready at once, so that their
+    /// callbacks see a service that fails to become ready, and wait for none.
+    outermost: usize,
     inner: BoxCallService<R>,
 }
 
 impl<R: Request> Inside<R> {
-    fn new(bands: Vec<Callbacks<R>>, inner: BoxCallService<R>) -> Self {
+    fn new(bands: Vec<Callbacks<R>>, outermost: usize, inner: BoxCallService<R>) -> Self {
         Self {
             bands: (!bands.is_empty()).then(|| Arc::new(bands)),
             next: 0,
+            outermost,
             inner,
         }
     }
 
-    fn enter(mut self, band: Option<Callbacks<R>>, request: R) -> BoxCallFuture<R> {
+    /// Returns whether what is inside the band around this waits for no service.
+    fn is_in_outermost(&self) -> bool {
+        self.next < self.outermost
+    }
+
+    fn enter(mut self, band: Option<Callbacks<R>>, request: R, is_ready: bool) -> BoxCallFuture<R> {
         match band {
-            None => self.inner.call(request),
-            Some(band) => BoxCallFuture::new(run(band, request, self, true)),
+            None if is_ready => self.inner.call(request),
+            None => self.inner.make(request),
+            Some(band) => BoxCallFuture::new(run(band, request, self, is_ready)),
         }
     }
 }
@@ -283,10 +298,14 @@ impl<R: Request> Service<R> for Inside<R> {
     type Future = BoxCallFuture<R>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        if self.is_in_outermost() {
+            return Poll::Ready(Ok(()));
+        }
         self.inner.poll_ready(cx)
     }
 
     fn call(&mut self, request: R) -> BoxCallFuture<R> {
+        let is_ready = !self.is_in_outermost();
         // A retry calls again, so the bands stay; the service that was polled ready goes along.
         let bands = self.bands.as_ref();
         let band = bands.and_then(|bands| bands.get(self.next)).cloned();
@@ -294,9 +313,10 @@ impl<R: Request> Service<R> for Inside<R> {
         let inside = Self {
             bands: bands.filter(|_| !is_last).cloned(),
             next: self.next + 1,
+            outermost: self.outermost,
             inner: self.inner.take(),
         };
-        inside.enter(band, request)
+        inside.enter(band, request, is_ready)
     }
 }
 

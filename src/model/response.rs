@@ -305,8 +305,9 @@ impl ModelResponse {
         self.attempt = attempt;
     }
 
-    /// Returns whether a callback returned it, or the response it replaces, instead of the model.
-    pub(crate) fn is_given(&self) -> bool {
+    /// Returns whether a callback returned it, or the response that it replaces, instead of the model.
+    #[must_use]
+    pub fn is_given(&self) -> bool {
         self.is_given
     }
 

@@ -1,15 +1,21 @@
 //! Callbacks outside everything else and directly around the targets.
 
+use std::task::{Context, Poll};
+
 use serde_json::json;
+use tower::layer::layer_fn;
 use tower::util::MapResponseLayer;
+use tower::{Service, ServiceBuilder, ServiceExt};
 use tower_agent::callback::{
     Bundle, after_agent, after_model, after_tool, before_tool, on_tool_error,
 };
 use tower_agent::compat::Semantics;
+use tower_agent::model::BoxModel;
 use tower_agent::stream::{Decision, EventKind};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Action, Agent, AgentResponse, Error, ErrorKind, Message, Recovery, Result, ToolResponse,
+    Action, Agent, AgentResponse, Callback, Error, ErrorKind, Message, ModelRequest, ModelResponse,
+    Recovery, Result, ToolRequest, ToolResponse,
 };
 
 use super::echo;
@@ -140,4 +146,69 @@ async fn an_outermost_callback_of_an_agent_changes_the_transcript() {
     assert_eq!(response.text(), "hidden");
     let checkpoint = serde_json::to_string(&response.checkpoint()).unwrap();
     assert!(!checkpoint.contains("secret"), "{checkpoint}");
+}
+
+/// A service that never becomes ready, and says why.
+#[derive(Clone)]
+struct Broken;
+
+impl Service<ToolRequest> for Broken {
+    type Response = ToolResponse;
+    type Error = Error;
+    type Future = std::future::Pending<Result<ToolResponse>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<()>> {
+        Poll::Ready(Err(Error::new(
+            ErrorKind::Connection,
+            "no way to ann@example.com",
+        )))
+    }
+
+    fn call(&mut self, _: ToolRequest) -> Self::Future {
+        std::future::pending()
+    }
+}
+
+#[tokio::test]
+async fn an_outermost_callback_sees_why_a_layer_does_not_become_ready() {
+    let hides = || {
+        let hide = on_tool_error(|_, _| Recovery::Fail(Error::new(ErrorKind::Tool, "hidden")));
+        Bundle::new().outermost_tool(hide)
+    };
+    let inside = || MapResponseLayer::new(|response: ToolResponse| response);
+    for with in [hides(), hides().and(hides()), hides().tool_layer(inside())] {
+        let model = ScriptedModel::new(turns());
+        let agent = Agent::builder(model.clone())
+            .tool(echo())
+            .tool_layer(layer_fn(|_| Broken))
+            .on_tool(before_tool(|_| {}))
+            .global_callbacks(with)
+            .build()
+            .unwrap();
+        agent.run("?").await.unwrap();
+        assert!(read(&model).contains("hidden"), "{}", read(&model));
+    }
+}
+
+/// Asks a model before each call.
+struct Asks(BoxModel);
+
+impl Callback<ModelRequest> for Asks {
+    async fn before(&self, _: &mut ModelRequest) -> Result<Action<ModelResponse>> {
+        self.0.clone().oneshot(ModelRequest::default()).await?;
+        Ok(Action::Continue)
+    }
+}
+
+#[tokio::test]
+async fn an_outermost_callback_waits_for_no_service() {
+    // One call at a time: a call that a callback makes meanwhile would wait for ever.
+    let model = ScriptedModel::always(Turn::from_text("hi"));
+    let one = ServiceBuilder::new().concurrency_limit(1).service(model);
+    let asks = Asks(BoxModel::new(one.clone()));
+    let agent = Agent::builder(one)
+        .callbacks(Bundle::new().outermost_model(asks))
+        .build()
+        .unwrap();
+    assert_eq!(agent.run("?").await.unwrap().text(), "hi");
 }

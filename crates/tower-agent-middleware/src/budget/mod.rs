@@ -116,6 +116,7 @@ pub use self::account::{Account, Spent};
 pub use self::limits::{Exceeded, Limit, Limits, OnExceeding};
 pub use self::model_price::ModelPrice;
 pub use self::part::BudgetPart;
+use self::part::OpenPart;
 pub use self::price_table::{PriceTable, UnknownModel, UnknownPrice};
 
 pub(crate) use self::meter::is_cut;
@@ -548,8 +549,7 @@ struct OfRun {
     /// Another budget of the run has the same name.
     shares_name: AtomicBool,
     state: Mutex<BudgetState>,
-    /// The open parts, by the step paths of the agents that they are for.
-    parts: Mutex<Vec<(String, Arc<OfRun>)>>,
+    parts: Mutex<Vec<OpenPart>>,
 }
 
 #[derive(Debug, Default)]
@@ -580,10 +580,10 @@ impl OfRun {
         let path = context.step_path();
         let mut around: Vec<_> = parts
             .iter()
-            .filter(|(agent, _)| is_within(&path, agent))
+            .filter(|part| is_within(&path, &part.agent))
             .collect();
-        around.sort_by_key(|(agent, _)| std::cmp::Reverse(agent.len()));
-        around.into_iter().map(|(_, part)| part.clone()).collect()
+        around.sort_by_key(|part| std::cmp::Reverse(part.agent.len()));
+        around.into_iter().map(|part| part.run.clone()).collect()
     }
 
     /// Returns whether this limit is one of its own, and not of what it is a part of.

@@ -72,6 +72,21 @@ impl Budget {
     }
 }
 
+/// A part that is set aside while an agent works.
+#[derive(Debug)]
+pub(super) struct OpenPart {
+    /// The step path of the agent that it is for.
+    pub(super) agent: String,
+    limits: Arc<[Limit]>,
+    pub(super) run: Arc<OfRun>,
+}
+
+impl OpenPart {
+    fn is_of(&self, part: &BudgetPart) -> bool {
+        Arc::ptr_eq(&self.limits, &part.limits)
+    }
+}
+
 /// A part of a budget for each call of an agent; created by [`Budget::carve`].
 #[derive(Clone)]
 #[must_use = "a part does nothing until it is registered"]
@@ -85,6 +100,13 @@ impl BudgetPart {
     fn open(&self, context: &RunContext) -> Result<()> {
         let run = self.budget.of_run(context)?;
         let path = context.step_path();
+        if lock(&run.parts)
+            .iter()
+            .any(|part| part.agent == path && !part.is_of(self))
+        {
+            let problem = "an agent has two parts of one budget: give all limits to one `carve`";
+            return Err(Error::new(ErrorKind::InvalidRequest, problem));
+        }
         // Of an earlier attempt at the same call.
         self.close(&run, &path);
         let around = run.parts_for(context).into_iter().next();
@@ -96,7 +118,11 @@ impl BudgetPart {
         let part = Arc::new(OfRun::new(account.clone()));
         let shares_name = run.shares_name.load(Ordering::Relaxed);
         part.shares_name.store(shares_name, Ordering::Relaxed);
-        lock(&run.parts).push((path, part));
+        lock(&run.parts).push(OpenPart {
+            agent: path,
+            limits: self.limits.clone(),
+            run: part,
+        });
         // Calls that are made in another process are answered from its journal here.
         context.on_replay(name, move |calls, recorded| {
             account.charge_replayed(calls, recorded);
@@ -106,8 +132,9 @@ impl BudgetPart {
 
     fn close(&self, run: &OfRun, path: &str) -> Option<Account> {
         let mut parts = lock(&run.parts);
-        let at = parts.iter().position(|(agent, _)| agent == path)?;
-        let (_, part) = parts.swap_remove(at);
+        let mut open = parts.iter();
+        let at = open.position(|part| part.agent == path && part.is_of(self))?;
+        let OpenPart { run: part, .. } = parts.swap_remove(at);
         drop(parts);
         part.account.give_back();
         Some(part.account.clone())

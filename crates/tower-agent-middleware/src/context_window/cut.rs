@@ -4,7 +4,7 @@ use tower_agent::Role;
 use tower_agent::message::{Message, MessageId, Messages, Part};
 
 use super::summary::Summary;
-use crate::flow::{LOOK_BACK, short_name};
+use crate::flow::{LOOK_BACK, Label, short_name};
 
 /// The sizes of a prompt.
 #[derive(Clone, Copy, Debug)]
@@ -64,6 +64,7 @@ pub(super) struct Prompt<'m> {
     note_tokens: u64,
     /// The summary, with its tokens.
     summary: Option<(Message, u64)>,
+    summary_label: Option<Label>,
     entries: Vec<PromptEntry<'m>>,
     total: u64,
     /// The places of messages with results of tools.
@@ -97,6 +98,7 @@ impl<'m> Prompt<'m> {
             note_tokens: (cutting.count)(&note),
             note,
             summary: None,
+            summary_label: None,
             entries: Vec::new(),
             total: cutting.fixed,
             results: Vec::new(),
@@ -144,7 +146,8 @@ impl<'m> Prompt<'m> {
         while self.cleared < cleared.map_or(0, |cleared| cleared + 1) {
             self.clear_next();
         }
-        self.show_summary(summary.message(self.cutting.can_look_back));
+        let shown = summary.message(self.cutting.can_look_back);
+        self.show_summary(shown, summary.label.clone());
         end
     }
 
@@ -307,15 +310,16 @@ impl<'m> Prompt<'m> {
         entries.map(|entry| entry.message.clone()).collect()
     }
 
-    /// Shows a summary of everything that is left out.
-    pub(super) fn summarise(&mut self, summary: Message) {
+    /// Shows a summary of everything that is left out, with its label, if a guard is there.
+    pub(super) fn summarise(&mut self, summary: Message, label: Option<Label>) {
         for entry in &mut self.entries {
             entry.is_summarised = entry.is_left_out;
         }
-        self.show_summary(summary);
+        self.show_summary(summary, label);
     }
 
-    fn show_summary(&mut self, summary: Message) {
+    fn show_summary(&mut self, summary: Message, label: Option<Label>) {
+        self.summary_label = label;
         let tokens = (self.cutting.count)(&summary);
         self.summary = Some((summary, tokens));
         self.total = self.sum();
@@ -379,6 +383,7 @@ impl<'m> Prompt<'m> {
             messages,
             note: self.note,
             summary,
+            summary_label: self.summary_label,
             summarised,
         })
     }
@@ -391,6 +396,7 @@ pub(super) struct ShortenedPrompt {
     pub(super) note: Message,
     /// The message with the summary, and those that it stands for.
     pub(super) summary: Option<Message>,
+    pub(super) summary_label: Option<Label>,
     pub(super) summarised: Vec<Message>,
 }
 

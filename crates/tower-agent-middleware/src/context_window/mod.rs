@@ -314,6 +314,7 @@ fn replace(request: &mut ModelRequest, prompt: ShortenedPrompt) {
         messages,
         note,
         summary,
+        summary_label,
         summarised,
     } = prompt;
     let earlier = std::mem::replace(request.messages_mut(), messages.clone());
@@ -326,7 +327,11 @@ fn replace(request: &mut ModelRequest, prompt: ShortenedPrompt) {
     }
     label_message(request, &note, Label::trusted());
     if let Some(summary) = summary {
-        note_stands_for(request, &summary, summarised);
+        match summary_label {
+            Some(label) => label_message(request, &summary, label),
+            // It was made when no guard was there.
+            None => note_stands_for(request, &summary, summarised),
+        }
     }
     let by_id: HashMap<_, _> = earlier
         .iter()

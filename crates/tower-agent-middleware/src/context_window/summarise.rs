@@ -11,7 +11,7 @@ use tower_agent::{Agent, AgentRequest};
 use super::cut::{Cutting, Prompt};
 use super::rendered::rendered;
 use super::summary::{Summary, message_of};
-use crate::flow::{joined_label, label_history, short_name};
+use crate::flow::{Label, joined_label, label_history, short_name};
 
 /// A mark of the run of a summariser: a window around its own model makes no summaries.
 struct Summarising;
@@ -45,6 +45,7 @@ impl SummaryCall<'_> {
         let left_out = prompt.unsummarised();
         let mut stands_for = prompt.summarised();
         let mut last = earlier.as_ref().map(|summary| summary.last.clone());
+        let mut label = earlier.as_ref().and_then(|summary| summary.label.clone());
         let mut text = earlier.map(|summary| summary.text);
         let mut done = 0;
         while done < left_out.len() {
@@ -52,7 +53,10 @@ impl SummaryCall<'_> {
                 self.next_part(text.as_deref(), &left_out[done..]);
             done += length;
             stands_for.extend(left_out[done - length..done].iter().copied().cloned());
-            let made = self.fitted(self.ask(question, &stands_for).await?);
+            if let Some(read) = joined_label(self.request, &stands_for)? {
+                label = Some(label.map_or(read.clone(), |label| label.join(&read)));
+            }
+            let made = self.fitted(self.ask(question, &stands_for, label.clone()).await?);
             // A message of the user stays for long, and may be left out after what came later.
             let part = left_out[done - length..done].iter();
             let ids = part.filter_map(|message| message.id()).chain(&last);
@@ -64,6 +68,7 @@ impl SummaryCall<'_> {
                     last: last.clone(),
                     made_after: made_after.clone(),
                     cleared: prompt.last_cleared().cloned(),
+                    label: label.clone(),
                 };
                 context.private_state().set(self.key, json!(summary));
             }
@@ -75,7 +80,7 @@ impl SummaryCall<'_> {
                 messages = stands_for.len(),
                 "earlier messages summarised"
             );
-            prompt.summarise(message_of(&text, self.cutting.can_look_back));
+            prompt.summarise(message_of(&text, self.cutting.can_look_back), label);
         }
         Ok(())
     }
@@ -132,11 +137,15 @@ impl SummaryCall<'_> {
         })
     }
 
-    /// Asks the model, by an agent that works in the run.
-    async fn ask(&self, question: String, about: &[Message]) -> Result<String> {
+    /// Asks the model, by an agent that works in the run, about messages with this label.
+    async fn ask(
+        &self,
+        question: String,
+        about: &[Message],
+        label: Option<Label>,
+    ) -> Result<String> {
         let context = self.request.context();
         let mut question = Message::user(question);
-        let label = joined_label(self.request, about)?;
         let last = about.iter().rev().find_map(Message::id);
         if let Some(last) = last {
             question = question.with_id(format!("{last}-summary"));

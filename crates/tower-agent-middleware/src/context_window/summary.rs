@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use tower_agent::context::RunContext;
 use tower_agent::message::{Message, MessageId};
 
-use crate::flow::LOOK_BACK;
+use crate::flow::{LOOK_BACK, Label};
 
 /// A summary of the messages up to one of them, without those that are shown: kept in the private state.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -17,6 +17,9 @@ pub(super) struct Summary {
     /// The last message whose results were cleared then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) cleared: Option<MessageId>,
+    /// The label of all that it was made of, if a guard was there. Some of that may be gone when it is shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) label: Option<Label>,
 }
 
 impl Summary {

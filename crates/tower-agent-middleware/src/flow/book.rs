@@ -124,9 +124,13 @@ impl<'a> Book<'a> {
                     number,
                 },
                 Some(calls),
-            ) => self.state.update(self.trusted_key(conversation), |entry| {
-                trusted_turns::add(entry, *number, calls, calls_before);
-            }),
+            ) => {
+                // What calls of an earlier attempt have brought does not count.
+                self.state.remove(&self.turn_key(id));
+                self.state.update(self.trusted_key(conversation), |entry| {
+                    trusted_turns::add(entry, *number, calls, calls_before);
+                });
+            }
             _ => self.set_turn(id, turn),
         }
     }
@@ -163,10 +167,11 @@ impl<'a> Book<'a> {
             let is_trusted_turn = self.state.read(&key, found);
             let is_plain = brought.is_plain(&Label::trusted()) && bit(call) != 0;
             if is_trusted_turn && is_plain {
-                self.state.update(key, |entry| {
-                    trusted_turns::mark(entry, *number, bit(call));
-                });
-                return;
+                let mark = |entry: &mut Value| trusted_turns::mark(entry, *number, bit(call));
+                // Another call may have taken the turn out meanwhile.
+                if self.state.update(key, mark) {
+                    return;
+                }
             }
             is_trusted_turn
         } else {

@@ -135,6 +135,7 @@ pub fn label_history(request: &AgentRequest, message: &Message, label: Label) ->
     };
     let turn = Turn::new(label, Vec::new());
     Book::of(request.context()).set_turn(&id, &turn);
+    FlowRun::of(request.context())?.forget_read();
     Ok(())
 }
 

@@ -193,15 +193,20 @@ pub struct Flow(Arc<FlowSettings>);
 
 impl Flow {
     /// Creates a guard that refuses calls which break a rule, and hides nothing.
+    ///
+    /// It knows the tools of this crate, `show_result`, `ask_about`, `look_back` and `load_tools`, unless a server
+    /// or a page has a tool of the name. Declare a tool of your own that has one of these names.
     pub fn new() -> Self {
-        let mut tools = BTreeMap::new();
-        tools.insert(Arc::from(meta::SHOW), ToolFlow::trusted().shown());
-        tools.insert(Arc::from(meta::ASK_ABOUT), ToolFlow::trusted());
-        // Their results have no content. What is looked back at has its own label.
-        tools.insert(Arc::from(meta::LOOK_BACK), ToolFlow::trusted());
-        tools.insert(Arc::from(meta::LOAD_TOOLS), ToolFlow::trusted());
+        let own_tools = [
+            (meta::SHOW, ToolFlow::trusted().shown()),
+            (meta::ASK_ABOUT, ToolFlow::trusted()),
+            // Their results have no content. What is looked back at has its own label.
+            (meta::LOOK_BACK, ToolFlow::trusted()),
+            (meta::LOAD_TOOLS, ToolFlow::trusted()),
+        ];
         Self(Arc::new(FlowSettings {
-            tools,
+            tools: BTreeMap::new(),
+            own_tools: own_tools.into(),
             on_violation: OnViolation::default(),
             approver: Answerer::User,
             hide: Hide::default(),

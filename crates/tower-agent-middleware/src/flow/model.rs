@@ -65,18 +65,19 @@ impl Callback<ModelRequest> for OutermostReading {
         let reading = match request.extensions().get::<Reading>() {
             Some(reading) => reading,
             None => {
-                // A callback has answered before this one was origin.
+                // A callback has answered before this one was asked.
                 own = Reading::of(&self.settings, request)?;
                 &own
             }
         };
         let sent = lock(&reading.sent).clone();
-        let Sum { label, sources } = sent.unwrap_or_else(|| {
-            // A callback or a layer has answered in place of the model.
-            let mut sum = reading.sum.clone();
+        // A callback or a layer has answered in place of the model, perhaps after the model had failed.
+        let is_given = sent.is_none() || response.is_given();
+        let mut sum = sent.unwrap_or_else(|| reading.sum.clone());
+        if is_given {
             sum.add(&Sum::of(self.settings.callbacks.clone()));
-            sum
-        });
+        }
+        let Sum { label, sources } = sum;
         // The message that callbacks have written in place of the model's may have an id of its own.
         let id = response.message().id().or(request.response_id());
         let Some(Place::Message(id)) = id.map(Place::of) else {
@@ -87,7 +88,7 @@ impl Callback<ModelRequest> for OutermostReading {
         sources.retain(|source| {
             let mut tools = request.tools().iter();
             let mut of_provider = request.settings().server_tools.iter();
-            self.settings.tools.contains_key(&**source)
+            self.settings.knows(source)
                 || tools.any(|tool| tool.name() == source)
                 || of_provider.any(|tool| tool.kind.name() == source)
         });
@@ -98,7 +99,7 @@ impl Callback<ModelRequest> for OutermostReading {
                 .iter()
                 .any(|tool| tool.name() == &*call.name);
             if !is_known {
-                // The run answers it itself, and no callback for tools is origin.
+                // The run answers it itself, and no callback for tools is asked.
                 turn.set_result(index, Brought::shown(turn.label.clone()));
             }
         }

@@ -84,6 +84,11 @@ impl FlowRun {
         Ok(values.update(RUN, |new: &mut Arc<Self>| new.clone())?)
     }
 
+    /// Forgets the labels of what models have read: one of them has changed.
+    pub(super) fn forget_read(&self) {
+        lock(&self.read).clear();
+    }
+
     /// Records a tool call, for agents that work in it.
     pub(super) fn begin_call(&self, message: &MessageId, index: usize, label: Label) {
         let mut calls = lock(&self.calls);

@@ -31,6 +31,8 @@ pub enum OnViolation {
 #[derive(Clone)]
 pub(super) struct FlowSettings {
     pub(super) tools: BTreeMap<Arc<str>, ToolFlow>,
+    /// The tools of this crate, which the program has not declared itself.
+    pub(super) own_tools: BTreeMap<&'static str, ToolFlow>,
     pub(super) on_violation: OnViolation,
     pub(super) approver: Answerer,
     pub(super) hide: Hide,
@@ -46,13 +48,22 @@ impl FlowSettings {
         self.hide != Hide::Nothing || self.tools.values().any(|tool| tool.hides() == Some(true))
     }
 
+    /// Returns whether a tool of this name was declared.
+    pub(super) fn knows(&self, name: &str) -> bool {
+        self.tools.contains_key(name) || self.own_tools.contains_key(name)
+    }
+
     /// Returns what the called tool is for the flow of data.
     pub(super) fn flow_of_call(&self, request: &ToolRequest) -> Cow<'_, ToolFlow> {
-        match self.tools.get(request.name()) {
-            Some(flow) => Cow::Borrowed(flow),
-            None => Cow::Owned(ToolFlow::by_default(
-                request.declaration().map(|tool| &**tool),
-            )),
+        if let Some(flow) = self.tools.get(request.name()) {
+            return Cow::Borrowed(flow);
+        }
+        let declaration = request.declaration().map(|tool| &**tool);
+        // Others may give a tool of theirs any name.
+        let is_of_others = declaration.is_some_and(ToolDeclaration::is_described_by_others);
+        match self.own_tools.get(request.name()) {
+            Some(flow) if !is_of_others => Cow::Borrowed(flow),
+            _ => Cow::Owned(ToolFlow::by_default(declaration)),
         }
     }
 

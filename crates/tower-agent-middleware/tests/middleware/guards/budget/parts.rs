@@ -279,3 +279,24 @@ async fn a_part_of_a_part_is_charged_to_both() {
     assert_eq!(account.reserved().cost, 0.0);
     assert_eq!(results(&done), ["Nothing."]);
 }
+
+#[tokio::test]
+async fn two_parts_of_one_budget_on_one_agent_are_refused() {
+    let budget = Budget::new(Limits::new().model_calls(20));
+    let model = ScriptedModel::always(Turn::from_text("Done."));
+    let searcher = Agent::builder(model)
+        .name("searcher")
+        .callbacks(budget.carve([Limit::ModelCalls(3)]))
+        .callbacks(budget.carve([Limit::Tokens(10_000)]))
+        .build()
+        .unwrap();
+    let model = ScriptedModel::new([Turn::tool("searcher", ask()), Turn::from_text("Done.")]);
+    let agent = Agent::builder(model)
+        .tool(searcher.into_tool("Searches."))
+        .global_callbacks(budget)
+        .build()
+        .unwrap();
+    let done = agent.run("Find it.").await.unwrap();
+    let result = &results(&done)[0];
+    assert!(result.contains("two parts of one budget"), "{result}");
+}

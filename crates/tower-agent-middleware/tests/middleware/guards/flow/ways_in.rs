@@ -2,14 +2,16 @@
 
 use serde_json::json;
 use tower_agent::agent::ToolAnswer;
-use tower_agent::callback::{after_model, before_model, before_tool, on_tool_error};
+use tower_agent::callback::{
+    after_model, before_model, before_tool, on_model_error, on_tool_error, wrap_model,
+};
 use tower_agent::message::{Messages, ToolCall, ToolResult};
 use tower_agent::model::ServerTool;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::tool::ToolDeclaration;
 use tower_agent::{
-    Action, AgentBuilder, AgentRequest, Message, ModelResponse, Part, Recovery, Request, Role,
-    Settings, ToolResponse,
+    Action, AgentBuilder, AgentRequest, Error, ErrorKind, Message, ModelResponse, Part, Recovery,
+    Request, Role, Settings, ToolResponse,
 };
 use tower_agent_middleware::context_window::ContextWindow;
 use tower_agent_middleware::flow::{Label, label_message};
@@ -240,6 +242,26 @@ fn ways() -> Vec<Way> {
                 let call = ToolCall::new("1", "today", json!({}));
                 Action::Respond(ModelResponse::from_text(SECRET).with_tool_call(call))
             }))
+        }),
+        Way::new(
+            "an answer of a callback after the model has failed",
+            [Turn::from_text("lost")],
+        )
+        .with(|builder| {
+            let breaks = wrap_model(|request, mut next| async move {
+                let is_first = request.context().iteration() == 0;
+                let response = next.run(request).await?;
+                if is_first {
+                    return Err(Error::new(ErrorKind::Provider, "it broke off"));
+                }
+                Ok(response)
+            });
+            builder
+                .on_model(on_model_error(|_, _| {
+                    let call = ToolCall::new("1", "today", json!({}));
+                    Recovery::Fallback(ModelResponse::from_text(SECRET).with_tool_call(call))
+                }))
+                .model_layer(breaks)
         }),
         Way::new("a description of a tool of others", []).with(|builder| {
             let declaration = ToolDeclaration::new("theirs", SECRET).described_by_others();
