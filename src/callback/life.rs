@@ -61,6 +61,12 @@ use crate::stream::{Decision, NextAttempt};
 impl<R: Request> LayerInner<R> {
     /// Makes a call, driving readiness first.
     pub(crate) fn make(&self, request: R) -> BoxCallFuture<R> {
+        let position = &self.position;
+        let has_tree = Tree::of(request.context()).is_some();
+        // Usually there is nothing outside the agent's own callbacks.
+        if !position.is_first || !has_tree && position.outermost.is_empty() {
+            return self.make_inside(request);
+        }
         match self.layered(request.context()) {
             Some(layered) => layered.make(request),
             None => self.make_in(Bands::of(self.outermost(request.context())), request),
