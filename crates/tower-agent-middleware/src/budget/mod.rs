@@ -116,7 +116,6 @@ pub use self::account::{Account, Spent};
 pub use self::limits::{Exceeded, Limit, Limits, OnExceeding};
 pub use self::model_price::ModelPrice;
 pub use self::part::BudgetPart;
-use self::part::OpenPart;
 pub use self::price_table::{PriceTable, UnknownModel, UnknownPrice};
 
 pub(crate) use self::meter::is_cut;
@@ -539,6 +538,22 @@ impl fmt::Debug for Scope {
             Self::Account(account) => f.debug_tuple("Account").field(account).finish(),
             Self::By(_) => f.debug_tuple("By").finish_non_exhaustive(),
         }
+    }
+}
+
+/// A part that is set aside while an agent works.
+#[derive(Debug)]
+struct OpenPart {
+    /// The step path of the agent that it is for.
+    agent: String,
+    limits: Arc<[Limit]>,
+    run: Arc<OfRun>,
+}
+
+impl OpenPart {
+    /// Returns whether these are the limits of the part, and not of another with the same ones.
+    fn has_limits(&self, limits: &Arc<[Limit]>) -> bool {
+        Arc::ptr_eq(&self.limits, limits)
     }
 }
 

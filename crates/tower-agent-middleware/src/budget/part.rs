@@ -16,7 +16,7 @@ use tower_agent::{AgentRequest, AgentResponse};
 
 use super::account::{Account, Spent};
 use super::limits::Limit;
-use super::{Budget, OfRun};
+use super::{Budget, OfRun, OpenPart};
 use crate::lock::lock;
 
 impl Budget {
@@ -72,21 +72,6 @@ impl Budget {
     }
 }
 
-/// A part that is set aside while an agent works.
-#[derive(Debug)]
-pub(super) struct OpenPart {
-    /// The step path of the agent that it is for.
-    pub(super) agent: String,
-    limits: Arc<[Limit]>,
-    pub(super) run: Arc<OfRun>,
-}
-
-impl OpenPart {
-    fn is_of(&self, part: &BudgetPart) -> bool {
-        Arc::ptr_eq(&self.limits, &part.limits)
-    }
-}
-
 /// A part of a budget for each call of an agent; created by [`Budget::carve`].
 #[derive(Clone)]
 #[must_use = "a part does nothing until it is registered"]
@@ -102,7 +87,7 @@ impl BudgetPart {
         let path = context.step_path();
         if lock(&run.parts)
             .iter()
-            .any(|part| part.agent == path && !part.is_of(self))
+            .any(|part| part.agent == path && !part.has_limits(&self.limits))
         {
             let problem = "an agent has two parts of one budget: give all limits to one `carve`";
             return Err(Error::new(ErrorKind::InvalidRequest, problem));
@@ -133,7 +118,7 @@ impl BudgetPart {
     fn close(&self, run: &OfRun, path: &str) -> Option<Account> {
         let mut parts = lock(&run.parts);
         let mut open = parts.iter();
-        let at = open.position(|part| part.agent == path && part.is_of(self))?;
+        let at = open.position(|part| part.agent == path && part.has_limits(&self.limits))?;
         let OpenPart { run: part, .. } = parts.swap_remove(at);
         drop(parts);
         part.account.give_back();
