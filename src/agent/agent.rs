@@ -233,7 +233,7 @@ impl AgentInner {
         let inherited = Tree::enter(
             caller.inherited(),
             outline.rules.as_ref(),
-            &outline.global,
+            outline.global.at_work(),
             of_run.as_deref(),
         );
         let context = enter(caller, name, self.max_iterations, inherited);

@@ -98,8 +98,7 @@ fn band_names<R: Request>(band: Option<&Callbacks<R>>) -> Vec<String> {
 impl Outline {
     /// The agent inside others that have this for it, with the callbacks that a run brings.
     pub(super) fn explain(&self, around: &Inherited, of_run: Option<&RunBundles>) -> Explanation {
-        let global = self.global.all_at_work();
-        let inherited = Tree::enter(around, self.rules.as_ref(), &global, of_run);
+        let inherited = Tree::enter(around, self.rules.as_ref(), self.global.iter(), of_run);
         let nothing = Tree::default();
         let tree = inherited.as_deref().unwrap_or(&nothing);
         let explain = |agent: &Arc<Self>| agent.explain(&inherited, None);

@@ -470,14 +470,6 @@ impl Bundle {
         is_idle.is_some_and(|is_idle| catch(|| (is_idle.0)()).unwrap_or(false))
     }
 
-    /// Returns this as it is when it has something to do.
-    pub(super) fn always_at_work(self) -> Self {
-        Self {
-            is_idle: None,
-            ..self
-        }
-    }
-
     /// Returns whether the bundle is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.agent.is_empty()

@@ -8,6 +8,9 @@ pub(crate) struct GlobalBundles(Vec<Bundle>);
 impl GlobalBundles {
     /// Appends a bundle, inside the others.
     pub(crate) fn push(&mut self, bundle: Bundle) {
+        if bundle.is_empty() {
+            return;
+        }
         match self.0.last_mut() {
             // One bundle is faster to enter than two.
             Some(last) if !last.may_be_idle() && !bundle.may_be_idle() => {
@@ -17,17 +20,14 @@ impl GlobalBundles {
         }
     }
 
-    /// Returns the bundles that now have something to do.
-    pub(super) fn at_work(&self) -> impl Iterator<Item = &Bundle> {
-        self.0
-            .iter()
-            .filter(|bundle| !bundle.is_empty() && !bundle.is_idle())
+    /// Returns the bundles.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Bundle> {
+        self.0.iter()
     }
 
-    /// Returns these as they are when all of them have something to do.
-    pub(crate) fn all_at_work(&self) -> Self {
-        let bundles = self.0.iter().cloned();
-        Self(bundles.map(Bundle::always_at_work).collect())
+    /// Returns the bundles that now have something to do.
+    pub(crate) fn at_work(&self) -> impl Iterator<Item = &Bundle> {
+        self.iter().filter(|bundle| !bundle.is_idle())
     }
 
     /// Returns the tools that the callbacks name.

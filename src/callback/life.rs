@@ -73,9 +73,10 @@ impl<R: Request> LayerInner<R> {
         }
     }
 
-    /// Returns this in the outermost bands and the layers of the run's bundles, if there are layers.
+    /// Returns this in the outermost bands and the layers of the run's bundles, if there are layers. It has to be
+    /// the outermost part of its stack.
     fn layered(&self, context: &RunContext) -> Option<BoxCallService<R>> {
-        let bundles = self.position.bundles.filter(|_| self.position.is_first)?;
+        let bundles = self.position.bundles?;
         let tree = Tree::of(context)?;
         let journal = (bundles.layers)(&tree.journal);
         let global = (bundles.layers)(tree.global.layers());
@@ -97,17 +98,14 @@ impl<R: Request> LayerInner<R> {
         Some(journal.around(banded))
     }
 
-    /// Returns the bands outside everything else, outermost first.
+    /// Returns the bands outside everything else, outermost first, of the outermost part of a stack.
     fn outermost<'a>(
         &'a self,
         context: &'a RunContext,
     ) -> impl DoubleEndedIterator<Item = &'a Callbacks<R>> {
-        let position = Some(&self.position).filter(|position| position.is_first);
-        let bundles = position.and_then(|position| position.bundles);
-        let tree = bundles.zip(Tree::of(context));
+        let tree = self.position.bundles.zip(Tree::of(context));
         let of_tree = tree.map(|(bundles, tree)| (bundles.outermost)(&tree.edges));
-        let own = position.map(|position| &position.outermost);
-        let bands = of_tree.into_iter().chain(own);
+        let bands = of_tree.into_iter().chain([&self.position.outermost]);
         bands.filter(|band| !band.is_empty())
     }
 

@@ -1,7 +1,6 @@
 use std::sync::Arc;
 
 use super::bundle::{Bundle, BundleLayers, Edges, RunBundles};
-use super::global_bundles::GlobalBundles;
 use super::list::Callbacks;
 use super::rules::{CallbackRules, DefaultRules, LoopRules, Rules};
 use crate::call::{CallKind, Request};
@@ -43,13 +42,13 @@ impl Tree {
 
     /// Returns what an agent with these rules and callbacks passes down, inside another that passes
     /// down `around`.
-    pub(crate) fn enter(
+    pub(crate) fn enter<'b>(
         around: &Inherited,
         rules: Option<&Arc<dyn Rules>>,
-        global: &GlobalBundles,
+        global: impl Iterator<Item = &'b Bundle>,
         of_run: Option<&RunBundles>,
     ) -> Inherited {
-        let mut global = global.at_work().peekable();
+        let mut global = global.peekable();
         // Most agents add nothing: they share what is around them.
         if rules.is_none() && global.peek().is_none() && of_run.is_none() {
             return around.clone();
