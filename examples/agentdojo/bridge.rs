@@ -20,7 +20,7 @@ pub(crate) struct Call {
     pub(crate) arguments: Map<String, Value>,
 }
 
-/// What does a user's task, and what does an attack.
+/// The calls of a user's task and of an attack.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Plan {
     pub(crate) prompt: String,
@@ -29,7 +29,7 @@ pub(crate) struct Plan {
     pub(crate) attack: Option<Attack>,
 }
 
-/// What the attacker wants from a model that has read the mark.
+/// The aim of an attacker with a model that has read the mark.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Attack {
     pub(crate) mark: String,

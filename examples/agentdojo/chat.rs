@@ -15,7 +15,7 @@ use tower_agent::{Error, ModelRequest, ModelResponse, Role};
 #[derive(Debug)]
 pub(crate) struct Ended;
 
-/// What the model reads of a call's result.
+/// The part of a call's result that the model reads.
 #[derive(Clone, Debug)]
 pub(crate) struct Reply {
     pub(crate) text: String,
@@ -102,7 +102,7 @@ impl Chat {
     }
 }
 
-/// What a reader answers to each question: honestly, and if its data has an attacker's mark.
+/// The answers of a reader to each question: honest, or of an attacker whose mark is in its data.
 #[derive(Clone, Default)]
 pub(crate) struct ReaderAnswers(Arc<Mutex<HashMap<String, ReaderAnswer>>>);
 

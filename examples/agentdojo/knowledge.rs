@@ -1,4 +1,4 @@
-//! What the model of a run has read.
+//! The knowledge of the model of a run.
 
 use std::collections::{BTreeMap, BTreeSet};
 

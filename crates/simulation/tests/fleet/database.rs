@@ -139,9 +139,10 @@ impl RateStore for Database {
     }
 
     fn update_later(&self, key: &str, change: RateChange) {
-        let (database, key) = (self.clone(), key.to_owned());
+        let database = self.clone();
+        let key = key.to_owned();
         tokio::spawn(async move {
-            // What is lost counts as it was reserved.
+            // A change that is lost counts as it was reserved.
             drop(
                 database
                     .operation(|tables| tables.change(&key, &change))

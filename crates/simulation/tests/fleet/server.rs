@@ -52,7 +52,9 @@ pub(crate) async fn run(world: World, database: Database) -> Result<(), BoxError
         .threads(database.clone())
         .build();
     let service = service_fn(move |request: Request<Incoming>| {
-        let (worker, database, pages) = (worker.clone(), database.clone(), pages.clone());
+        let worker = worker.clone();
+        let database = database.clone();
+        let pages = pages.clone();
         async move {
             if request.uri().path() == JOBS {
                 return Ok(job(worker, &database, request).await);

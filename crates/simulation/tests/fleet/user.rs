@@ -26,7 +26,7 @@ struct User {
     conversation: Conversation,
     /// The answers to the questions of the last run.
     resume: Vec<Value>,
-    /// Whether they are those of an operator.
+    /// Set if they are those of an operator.
     is_operator: bool,
     requests: u32,
 }
@@ -207,7 +207,7 @@ impl User {
         let is_later = response.headers().contains_key(http::header::RETRY_AFTER);
         if status != 200 {
             let body = response.into_body().collect().await?.to_bytes();
-            // What is wrong with the request can only be its answers: somebody has them already.
+            // Only its answers can be wrong with the request: somebody has given them already.
             if (400..500).contains(&status) && !is_later && !self.resume.is_empty() {
                 self.world.fault("answers refused");
                 return Ok(End::Refused);

@@ -28,7 +28,7 @@ where
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     tokio::spawn(async move {
-        // What breaks it is an error of its request.
+        // An error of the connection is one of its request.
         drop(connection.await);
     });
     let (mut parts, body) = request.into_parts();

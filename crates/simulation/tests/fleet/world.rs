@@ -46,7 +46,7 @@ struct Inner {
     seen: Mutex<Seen>,
 }
 
-/// What has happened.
+/// The events of a simulation.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     /// The number of times that each order was paid.
@@ -66,7 +66,7 @@ pub(crate) struct Seen {
     pub(crate) asked: BTreeMap<String, u32>,
     /// The number of times that something went wrong, by what it was.
     pub(crate) faults: BTreeMap<&'static str, u32>,
-    /// What each user has sent, and got.
+    /// The requests of each user, with their answers.
     pub(crate) notes: BTreeMap<String, Vec<String>>,
     /// The hosts that cannot reach the database.
     pub(crate) cut_off: BTreeSet<&'static str>,

@@ -291,7 +291,7 @@ fn a_page_answers_what_was_asked_once_and_nothing_else() {
         let question = page.questions[0].clone();
         let input = page.answers(&question, lie.clone());
         let messages = input.messages.clone();
-        // What does not fit the schema of the answer may be refused before the run.
+        // An answer that does not fit the schema may be refused before the run.
         if let Ok(run) = now(server.run(input)) {
             page.reads(messages, now(run.collect()));
         }

@@ -13,7 +13,7 @@ use tower_agent_middleware::flow::{Flow, FlowAnswer, Hide, OnViolation, Readers,
 use crate::support::folder::Folder;
 use crate::support::{Count, counting};
 
-/// What all processes have done to the world.
+/// The effects of all processes.
 #[derive(Clone, Default)]
 struct World {
     read: Count,

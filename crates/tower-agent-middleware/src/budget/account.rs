@@ -35,12 +35,12 @@ struct AccountInner {
     part_of: Option<PartOf>,
 }
 
-/// What a part has of another account.
+/// The share that a part has of another account.
 struct PartOf {
     whole: Account,
     /// The name of what is charged to the part, among the effects of calls.
     name: Arc<str>,
-    /// What is set aside in the whole account, and not yet used.
+    /// The amount that is set aside in the whole account, and not yet used.
     set_aside: Mutex<Amounts>,
 }
 
@@ -311,7 +311,7 @@ impl Account {
         let Some(part) = &self.0.part_of else {
             return Ok(());
         };
-        // What the part does not limit is not set aside either.
+        // Only limits of the part are set aside.
         let held = part.whole.hold(self.not_set_aside(wanted));
         if held.is_err() {
             self.ledger().reserved -= wanted;

@@ -24,8 +24,8 @@ impl Budget {
     /// and no more. It is set aside when the agent is called, so that nobody else uses it up, and what is left
     /// of it is given back when the agent ends. If the budget has less left, the agent is not called.
     ///
-    /// What the agent uses is charged to the budget at once, also if the run is cancelled. What the part sets no
-    /// limit for comes from the whole budget.
+    /// What the agent uses is charged to the budget at once, also if the run is cancelled. A limit that the
+    /// part does not set is that of the whole budget.
     ///
     /// ```
     /// use serde_json::json;
@@ -136,7 +136,8 @@ impl BudgetPart {
     }
 
     fn key(&self, context: &RunContext) -> String {
-        let (name, agent) = (&self.budget.config.name, context.call_path());
+        let name = &self.budget.config.name;
+        let agent = context.call_path();
         let key = format!("tower_agent_middleware::budget/{name}/{agent}");
         // Removed with the call that the agent works in.
         context.outer_call_key(&key).unwrap_or(key)

@@ -62,9 +62,7 @@ pub(super) struct Prompt<'m> {
     cutting: Cutting<'m>,
     note: Message,
     note_tokens: u64,
-    /// The summary, with its tokens.
-    summary: Option<(Message, u64)>,
-    summary_label: Option<Label>,
+    summary: Option<PromptSummary>,
     entries: Vec<PromptEntry<'m>>,
     total: u64,
     /// The places of messages with results of tools.
@@ -72,6 +70,14 @@ pub(super) struct Prompt<'m> {
     /// The number of these that were replaced, or were too short for that.
     cleared: usize,
     last_user: Option<usize>,
+}
+
+/// A summary, as it is shown.
+pub(super) struct PromptSummary {
+    pub(super) message: Message,
+    /// The label of all that it was made of, if a guard was there.
+    pub(super) label: Option<Label>,
+    tokens: u64,
 }
 
 /// A message of the conversation, as it is shown.
@@ -98,7 +104,6 @@ impl<'m> Prompt<'m> {
             note_tokens: (cutting.count)(&note),
             note,
             summary: None,
-            summary_label: None,
             entries: Vec::new(),
             total: cutting.fixed,
             results: Vec::new(),
@@ -123,7 +128,7 @@ impl<'m> Prompt<'m> {
         let Some(last) = ids.position(|id| id == Some(&summary.last)) else {
             return 0;
         };
-        // What came later may have been taken back.
+        // Later messages may have been taken back.
         let later = ids.position(|id| id == Some(&summary.made_after));
         let end = later.map_or(last + 1, |later| last + later + 2);
         for message in messages.iter().take(last + 1) {
@@ -272,7 +277,7 @@ impl<'m> Prompt<'m> {
 
     /// Returns the tokens of the prompt.
     fn sum(&self) -> u64 {
-        let summary = self.summary.as_ref().map_or(0, |(_, tokens)| *tokens);
+        let summary = self.summary.as_ref().map_or(0, |summary| summary.tokens);
         let notes = self.notes().saturating_mul(self.note_tokens);
         self.shown().saturating_add(summary).saturating_add(notes)
     }
@@ -319,9 +324,12 @@ impl<'m> Prompt<'m> {
     }
 
     fn show_summary(&mut self, summary: Message, label: Option<Label>) {
-        self.summary_label = label;
         let tokens = (self.cutting.count)(&summary);
-        self.summary = Some((summary, tokens));
+        self.summary = Some(PromptSummary {
+            message: summary,
+            label,
+            tokens,
+        });
         self.total = self.sum();
     }
 
@@ -361,7 +369,7 @@ impl<'m> Prompt<'m> {
             return None;
         }
         let summarised = self.summarised();
-        let summary = self.summary.map(|(message, _)| message);
+        let summary = self.summary;
         // After the user's last message, if the summary stands for some that came later.
         let summary_at = self.entries.iter().rposition(|entry| entry.is_summarised);
         let mut messages = Messages::new();
@@ -370,7 +378,7 @@ impl<'m> Prompt<'m> {
             if entry.is_left_out {
                 needs_note |= !entry.is_summarised;
                 if Some(at) == summary_at {
-                    messages.extend(summary.clone());
+                    messages.extend(summary.iter().map(|summary| summary.message.clone()));
                 }
                 continue;
             }
@@ -383,7 +391,6 @@ impl<'m> Prompt<'m> {
             messages,
             note: self.note,
             summary,
-            summary_label: self.summary_label,
             summarised,
         })
     }
@@ -394,9 +401,8 @@ pub(super) struct ShortenedPrompt {
     pub(super) messages: Messages,
     /// The message where messages are left out without a summary.
     pub(super) note: Message,
-    /// The message with the summary, and those that it stands for.
-    pub(super) summary: Option<Message>,
-    pub(super) summary_label: Option<Label>,
+    /// The summary, and the messages that it stands for.
+    pub(super) summary: Option<PromptSummary>,
     pub(super) summarised: Vec<Message>,
 }
 

@@ -314,12 +314,11 @@ fn replace(request: &mut ModelRequest, prompt: ShortenedPrompt) {
         messages,
         note,
         summary,
-        summary_label,
         summarised,
     } = prompt;
     let earlier = std::mem::replace(request.messages_mut(), messages.clone());
     if let Some(summary) = &summary {
-        let shown = ShownSummary(summary.clone());
+        let shown = ShownSummary(summary.message.clone());
         request.extensions_mut().insert(shown);
     }
     if !is_guarded(request) {
@@ -327,10 +326,10 @@ fn replace(request: &mut ModelRequest, prompt: ShortenedPrompt) {
     }
     label_message(request, &note, Label::trusted());
     if let Some(summary) = summary {
-        match summary_label {
-            Some(label) => label_message(request, &summary, label),
+        match summary.label {
+            Some(label) => label_message(request, &summary.message, label),
             // It was made when no guard was there.
-            None => note_stands_for(request, &summary, summarised),
+            None => note_stands_for(request, &summary.message, summarised),
         }
     }
     let by_id: HashMap<_, _> = earlier

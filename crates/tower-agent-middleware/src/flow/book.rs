@@ -125,7 +125,7 @@ impl<'a> Book<'a> {
                 },
                 Some(calls),
             ) => {
-                // What calls of an earlier attempt have brought does not count.
+                // Results of an earlier attempt do not count.
                 self.state.remove(&self.turn_key(id));
                 self.state.update(self.trusted_key(conversation), |entry| {
                     trusted_turns::add(entry, *number, calls, calls_before);
@@ -180,7 +180,7 @@ impl<'a> Book<'a> {
         let key = self.turn_key(id);
         self.state.update(&key, |entry| {
             let mut turn = match Turn::read(entry) {
-                // What is known of an earlier attempt does not count.
+                // Labels of an earlier attempt do not count.
                 Some(turn) if !is_trusted_turn || turn.label == Label::trusted() => turn,
                 _ if is_trusted_turn => Turn::trusted(0),
                 // Without a turn, the model was called without the guard.

@@ -26,7 +26,7 @@ pub(super) struct Checked {
     pub(super) substitutions: Vec<Substitution>,
     /// The guard has answered the call itself.
     pub(super) is_refused: bool,
-    /// What the call has brought is recorded.
+    /// The result of the call is recorded.
     is_recorded: AtomicBool,
 }
 

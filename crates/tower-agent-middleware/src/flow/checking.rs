@@ -25,7 +25,7 @@ use super::turn::Brought;
 /// The part of the guard around tool calls, outside everything else.
 pub(super) struct Checking(pub(super) Arc<FlowSettings>);
 
-/// What follows from a look at a call.
+/// The outcome of a look at a call.
 enum CheckOutcome {
     Decided(Action<ToolResponse>),
     Broken(Box<Broken>),

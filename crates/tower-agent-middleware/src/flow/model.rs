@@ -133,7 +133,7 @@ impl Callback<ModelRequest> for InnermostReading {
             sum.add(&Sum::of(settings.callbacks.clone()));
         }
         for tool in &request.settings().server_tools {
-            // What such a tool returns is a part of the model's own message.
+            // The result of such a tool is a part of the model's own message.
             let name = tool.kind.name();
             sum.add(&Sum {
                 label: settings.server_tool(name),

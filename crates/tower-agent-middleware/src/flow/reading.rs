@@ -1,4 +1,4 @@
-//! What the model reads, before callbacks and layers can change it.
+//! The request of a model, before callbacks and layers can change it.
 
 use std::sync::{Arc, Mutex};
 

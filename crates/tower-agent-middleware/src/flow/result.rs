@@ -1,4 +1,4 @@
-//! What a tool call has brought: its label, and what the model reads of it.
+//! The result of a tool call: its label, and the part of it that the model reads.
 
 use std::borrow::Cow;
 use std::iter;
@@ -21,7 +21,7 @@ use super::settings::FlowSettings;
 use super::steps::variable_name;
 use super::turn::Brought;
 
-/// What the model reads of a result for which there is no room.
+/// The text in place of a result for which there is no room.
 const FULL: &str = "the result is hidden, and too large to be kept: it cannot be used";
 
 /// A call that was made.

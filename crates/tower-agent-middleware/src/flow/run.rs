@@ -1,4 +1,4 @@
-//! What the guard knows while a run lasts: nothing of it is needed by another run.
+//! Data that the guard has while a run lasts: no other run needs it.
 
 use std::sync::{Arc, Mutex};
 
@@ -15,7 +15,7 @@ use crate::lock::lock;
 /// The key of this among the run's values.
 const RUN: &str = "tower_agent.guard.flow run";
 
-/// What the guard knows while a run lasts. It is found once for a call, by one key: a key for each call would
+/// Data that the guard has while a run lasts. It is found once for a call, by one key: a key for each call would
 /// cost more than all that is stored under it.
 #[derive(Default)]
 pub(super) struct FlowRun {

@@ -1,4 +1,4 @@
-//! What is known about a message of the model and the calls in it.
+//! The labels of a message of the model and of the calls in it.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::label::Label;
 
-/// What is known about a message of the model and the calls in it.
+/// The labels of a message of the model and of the calls in it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Turn {
     /// The label of all that the model had read.
@@ -18,7 +18,7 @@ pub(super) struct Turn {
     /// The places of the calls whose results the model reads, with the turn's own label: a bit for each.
     #[serde(default, skip_serializing_if = "is_zero")]
     plain: u64,
-    /// What other calls have brought, by their places.
+    /// The results of other calls, by their places.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     others: Vec<(usize, Brought)>,
 }
@@ -101,7 +101,7 @@ pub(super) fn bit(call: usize) -> u64 {
     1_u64.checked_shl(call).unwrap_or(0)
 }
 
-/// What a call has brought, as the model reads it.
+/// The result of a call, as the model reads it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Brought {
     pub(super) label: Label,

@@ -40,7 +40,7 @@ impl Widened {
 }
 
 fn widened(tool: &Arc<ToolDeclaration>) -> Arc<ToolDeclaration> {
-    // Those of the guard say themselves where a reference goes, and the final answer is no call of a tool.
+    // The guard's own tools say where a reference goes, and the final answer is no call of a tool.
     if [SHOW, ASK_ABOUT, ResponseFormat::ANSWER_TOOL].contains(&tool.name()) {
         return tool.clone();
     }

@@ -135,7 +135,7 @@ pub(super) fn loaded(context: &RunContext) -> Vec<String> {
 }
 
 fn names_in(loaded: &Value) -> Vec<String> {
-    // What cannot be read is loaded again.
+    // A list that cannot be read is loaded again.
     Vec::deserialize(loaded).unwrap_or_default()
 }
 

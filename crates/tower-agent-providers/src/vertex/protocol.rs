@@ -17,7 +17,7 @@ pub trait VertexProtocol: Protocol {
     /// The publisher of the models that are named without one.
     const PUBLISHER: &'static str;
 
-    /// What follows the model in the path of a call, and of a streamed one.
+    /// The end of the path, after the model, of a call and of a streamed one.
     const OPERATIONS: [&'static str; 2];
 
     /// Appends the body of a call.

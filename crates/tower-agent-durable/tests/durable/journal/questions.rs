@@ -52,7 +52,8 @@ async fn a_call_that_differs_from_the_question_is_not_made() {
 /// The next attempt waits for a person before it is made, so that the journal forgets it.
 #[tokio::test]
 async fn the_answer_about_one_attempt_is_not_taken_for_a_later_one() {
-    let (database, pay) = (Sqlite::in_memory().await.unwrap(), Count::default());
+    let database = Sqlite::in_memory().await.unwrap();
+    let pay = Count::default();
     let program = |pay: Tool, waits: bool| {
         let wait = before_tool(move |request: &mut ToolRequest| {
             let is_resolved = request.context().resolution("wait").is_some();

@@ -205,7 +205,7 @@ impl ChatReader {
         keep(&mut self.id, completion.id.as_deref());
         keep(&mut self.model, completion.model.as_deref());
         if is_error(completion.error.as_ref()) || completion.object.as_deref() == Some("error") {
-            // What stands beside an error is no part of an answer.
+            // A field beside an error is no part of an answer.
             completion.choices = Choices::default();
             return self.rejected(json, out);
         }

@@ -87,7 +87,7 @@ async fn it_shows_the_same_in_a_run_that_goes_on_elsewhere() {
     assert!(last[last.len() - 2].starts_with("page 0: "));
 }
 
-/// What it shows has its own label, and not that of the tool.
+/// The content has its own label, and not that of the tool.
 #[tokio::test]
 async fn what_is_shown_again_is_no_more_trusted_than_before() {
     for (name, is_refused) in [("page", true), ("note", false)] {
