@@ -8,15 +8,14 @@ use std::time::{Duration, SystemTime};
 
 use futures::future::BoxFuture;
 use tokio::time::sleep;
-use tower_agent::agent::SavedRequest;
-use tower_agent::{AgentRequest, BoxError, Resolution, Result};
+use tower_agent::{AgentRequest, BoxError, Result};
 use tower_agent_agui::threads::{
     MemoryThreads, Thread, ThreadInfo, ThreadKey, ThreadQuery, ThreadStore,
 };
 use tower_agent_durable::StoreError;
 use tower_agent_durable::journal::{
-    Begun, Fingerprint, Input, Intent, Journal, JournalError, KnownRun, Lease, OpenRun, Record,
-    RunEnd, RunKey, RunStatus, StepId, next_request,
+    Begun, Input, Intent, Journal, JournalError, KnownRun, Lease, OpenRun, Record, RunEnd, RunKey,
+    RunStatus, StepId, next_request,
 };
 use tower_agent_middleware::rate_limit::{Exhausted, RateChange, RateState, RateStore};
 
@@ -157,9 +156,8 @@ impl RateStore for Database {
 struct Run {
     open: OpenRun,
     status: RunStatus,
-    fingerprints: Vec<Fingerprint>,
-    answers: Vec<Resolution>,
-    request: SavedRequest,
+    /// Its requests, in order.
+    inputs: Vec<Input>,
     end: Option<RunEnd>,
     steps: BTreeMap<String, Step>,
 }
@@ -190,14 +188,11 @@ impl Tables {
     fn start(&self, input: &Input) -> Answer<OpenRun> {
         let mut runs = self.runs.lock().unwrap();
         let key = input.key();
-        let request = input.request.clone();
         let Some(run) = runs.get_mut(&key.to_text()) else {
             let run = Run {
                 open: OpenRun::new(key.clone(), 1, 1, 1),
                 status: RunStatus::Running,
-                fingerprints: vec![input.fingerprint.clone()],
-                answers: request.resolutions().to_vec(),
-                request,
+                inputs: vec![input.clone()],
                 end: None,
                 steps: BTreeMap::new(),
             };
@@ -206,26 +201,21 @@ impl Tables {
             return Ok(open);
         };
         let mut known = KnownRun::new(run.open.clone(), run.status);
-        known.fingerprints.clone_from(&run.fingerprints);
-        known.answers.clone_from(&run.answers);
-        known.turn = run.request.checkpoint().head.turn;
-        known.interrupts = run
-            .end
-            .as_ref()
-            .map(|end| end.interrupts().to_vec())
-            .unwrap_or_default();
+        // Requests are numbered from 1.
+        let before = run.open.conversation - 1;
+        for earlier in run.inputs.iter().skip(before as usize) {
+            known.fingerprints.push(earlier.fingerprint.clone());
+            known
+                .answers
+                .extend_from_slice(earlier.request.resolutions());
+            known.turn = earlier.request.checkpoint().head.turn;
+        }
+        if let Some(end) = &run.end {
+            known.interrupts = end.interrupts().to_vec();
+        }
         let open = known.start(input)?;
-        let is_new = run.fingerprints.last() != Some(&input.fingerprint);
-        if open.input == open.conversation {
-            run.fingerprints.clear();
-            run.answers.clear();
-        }
-        if is_new || run.fingerprints.is_empty() {
-            run.fingerprints.push(input.fingerprint.clone());
-            run.answers.extend_from_slice(request.resolutions());
-        }
-        if is_new {
-            run.request = request;
+        if open.input != run.open.input {
+            run.inputs.push(input.clone());
         }
         run.end = None;
         run.status = RunStatus::Running;
@@ -276,7 +266,8 @@ impl Database {
         let found = |tables: &Tables| {
             let runs = tables.runs.lock().unwrap();
             let run = runs.get(&key.to_text())?;
-            Some((run.request.clone(), run.end.clone()))
+            let input = run.inputs.last()?;
+            Some((input.request.clone(), run.end.clone()))
         };
         let found = self.operation(found).await?;
         Ok(found.map(|(request, end)| next_request(request, end, SystemTime::now())))
