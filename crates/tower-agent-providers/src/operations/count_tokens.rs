@@ -1,13 +1,4 @@
-#[cfg(any(feature = "anthropic", feature = "gemini", feature = "openai"))]
-use serde_json::{Map, Value};
-
-#[cfg(any(feature = "anthropic", feature = "gemini", feature = "openai"))]
-use crate::json::{self, lenient};
-#[cfg(any(feature = "anthropic", feature = "gemini", feature = "openai"))]
-use crate::protocol::{Call, Fault, Protocol, required};
 use tower_agent::call::CallKind;
-#[cfg(any(feature = "anthropic", feature = "gemini", feature = "openai"))]
-use tower_agent::error::Result;
 use tower_agent::message::Metadata;
 use tower_agent::{ModelRequest, Request, RunContext};
 
@@ -66,34 +57,4 @@ impl TokenCount {
             metadata,
         }
     }
-}
-
-/// Returns the prompt of a call: the fields of its body that a count accepts.
-#[cfg(any(feature = "anthropic", feature = "gemini", feature = "openai"))]
-pub(crate) fn prompt_of(
-    protocol: &impl Protocol,
-    call: &Call<'_>,
-    accepted: &[&str],
-) -> Result<Map<String, Value>> {
-    let mut body = Vec::new();
-    protocol.encode(call, &mut body)?;
-    let mut prompt: Map<String, Value> = serde_json::from_slice(&body)?;
-    prompt.retain(|name, _| accepted.contains(&&**name));
-    Ok(prompt)
-}
-
-/// Reads the count in this field of a response.
-#[cfg(any(feature = "anthropic", feature = "gemini", feature = "openai"))]
-pub(crate) fn count_of(
-    field: &str,
-    protocol: &impl Protocol,
-    body: &[u8],
-    metadata: Metadata,
-) -> Result<TokenCount, Fault> {
-    let mut answer: Map<String, Value> = json::read(body, "the response")?;
-    let count = answer.remove(field).unwrap_or_default();
-    let count: Option<u64> =
-        lenient::count(count).map_err(|error| Fault::protocol(error.to_string()))?;
-    let tokens = required(count, "count", protocol, body)?;
-    Ok(TokenCount::new(tokens, metadata))
 }

@@ -49,12 +49,16 @@
 mod count_tokens;
 mod embed;
 mod list_models;
+#[cfg(any(feature = "anthropic", feature = "gemini", feature = "openai"))]
+mod prompt;
 
 pub use self::count_tokens::{CountTokens, TokenCount};
-#[cfg(any(feature = "anthropic", feature = "gemini", feature = "openai"))]
-pub(crate) use self::count_tokens::{count_of, prompt_of};
 pub use self::embed::{EmbedRequest, EmbedResponse};
 #[cfg(any(feature = "gemini", feature = "ollama", feature = "openai"))]
 pub(crate) use self::embed::{check_embed, embeddings_of};
 pub use self::list_models::{ListModels, ListedModel, ModelList};
+#[cfg(feature = "gemini")]
+pub(crate) use self::prompt::body_of;
+#[cfg(any(feature = "anthropic", feature = "gemini", feature = "openai"))]
+pub(crate) use self::prompt::{count_of, prompt_of};
 pub use crate::transport::HttpOperations;

@@ -1,7 +1,7 @@
 //! Embeddings, models and counts of tokens of Gemini.
 
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::model_name;
 use super::protocol::GenerateContent;
@@ -9,9 +9,9 @@ use crate::json::lenient::{count, object_or_default, or_default};
 use crate::json::{self, Object};
 use crate::operations::{
     CountTokens, EmbedRequest, EmbedResponse, ListModels, ListedModel, ModelList, TokenCount,
-    check_embed, count_of, embeddings_of,
+    body_of, check_embed, count_of, embeddings_of,
 };
-use crate::protocol::{Call, Fault, Operation, OperationCall, Protocol, escaped, required};
+use crate::protocol::{Call, Fault, Operation, OperationCall, escaped, required};
 use tower_agent::error::{Error, ErrorKind, Result};
 use tower_agent::message::Metadata;
 
@@ -136,15 +136,13 @@ impl Operation<CountTokens> for GenerateContent {
         let call = Call::new(request.request()).with_model(model);
         let path = model_name::path(call.require_model()?)?;
         let name = path.trim_start_matches('/').to_owned();
-        let mut prompt = Vec::new();
-        self.encode(&call, &mut prompt)?;
-        let mut prompt: Map<String, Value> = serde_json::from_slice(&prompt)?;
+        let mut prompt = body_of(self, &call)?;
         prompt.insert("model".into(), name.into());
-        let mut body = Vec::new();
-        let mut json = Object::new(&mut body);
-        json.field("generateContentRequest", prompt)?;
-        json.end()?;
-        Ok(OperationCall::post(format!("{path}:countTokens"), body))
+        let body = json!({ "generateContentRequest": prompt });
+        Ok(OperationCall::post(
+            format!("{path}:countTokens"),
+            body.to_string(),
+        ))
     }
 
     fn result(
