@@ -297,38 +297,50 @@ async fn a_call_whose_answer_has_begun_is_not_made_again() {
     assert_eq!(model.requests().len(), 21);
 }
 
+/// A model that reads in each of so many steps, but pays in one of them.
+fn reads_and_pays(steps: usize, pays_at: usize) -> ScriptedModel {
+    let turns = (0..steps).map(|step| {
+        if step == pays_at {
+            Turn::tool("pay", json!({ "value": 1 }))
+        } else {
+            Turn::tool("read", json!({ "value": step }))
+        }
+    });
+    ScriptedModel::new(turns.chain([Turn::from_text("Done.")]))
+}
+
+/// An agent that reads facts, and pays, about which a person may be asked.
+fn payer(model: ScriptedModel, window: ContextWindow, asks: bool) -> Agent {
+    let agent = Agent::builder(model)
+        .tool(Tool::function("read", "Reads.", |page: usize| {
+            format!("fact{page} {}", "x".repeat(300))
+        }))
+        .tool(Tool::function("pay", "Pays.", |_: Value| "paid"))
+        .max_iterations(100)
+        .on_model(window);
+    let agent = if asks {
+        agent.on_tool(Approval::of_tools(["pay"]))
+    } else {
+        agent
+    };
+    agent.build().unwrap()
+}
+
+/// Returns the parts of the messages of each request.
+fn parts_sent(model: &ScriptedModel) -> Vec<Vec<Vec<Part>>> {
+    let parts = |request: &ModelRequest| {
+        let messages = request.messages().iter();
+        messages.map(|message| message.parts().to_vec()).collect()
+    };
+    model.requests().iter().map(parts).collect()
+}
+
 /// The requests of two runs, with an interrupt between them, as one.
 #[tokio::test]
 async fn a_run_that_is_resumed_elsewhere_is_sent_what_it_would_have_been() {
-    let script = || {
-        let steps = (0..40).map(|n| match n {
-            20 => Turn::tool("pay", json!({ "value": 1 })),
-            n => Turn::tool("read", json!({ "value": n })),
-        });
-        ScriptedModel::new(steps.chain([Turn::from_text("Done.")]))
-    };
+    let script = || reads_and_pays(40, 20);
     let agent = |model: ScriptedModel, asks: bool| {
-        let agent = Agent::builder(model)
-            .tool(Tool::function("read", "Reads.", |_: usize| "x".repeat(300)))
-            .tool(Tool::function("pay", "Pays.", |_: Value| "paid"))
-            .max_iterations(100)
-            .on_model(ContextWindow::new(4000).count_tokens(tokens));
-        let agent = if asks {
-            agent.on_tool(Approval::of_tools(["pay"]))
-        } else {
-            agent
-        };
-        agent.build().unwrap()
-    };
-    let shown = |model: &ScriptedModel| {
-        let requests = model.requests();
-        let shown = requests.iter().map(|request| {
-            let messages = request.messages().iter();
-            messages
-                .map(|message| message.parts().to_vec())
-                .collect::<Vec<_>>()
-        });
-        shown.collect::<Vec<_>>()
+        payer(model, ContextWindow::new(4000).count_tokens(tokens), asks)
     };
 
     let at_once = script();
@@ -339,7 +351,7 @@ async fn a_run_that_is_resumed_elsewhere_is_sent_what_it_would_have_been() {
     let request = AgentRequest::resume(saved(&paused)).with_resolutions([yes]);
     let done = agent(in_two.clone(), true).run(request).await.unwrap();
     assert_eq!(done.text(), "Done.");
-    assert_eq!(shown(&in_two), shown(&at_once));
+    assert_eq!(parts_sent(&in_two), parts_sent(&at_once));
 }
 
 #[tokio::test]
