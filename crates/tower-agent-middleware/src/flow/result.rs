@@ -136,18 +136,16 @@ impl<'a> CallResult<'a> {
 
     /// Returns the label of what the call has returned.
     fn label(&self, call: &Label, inside: Option<&Label>) -> Label {
-        let parts = self.flow.parts().iter().map(|(_, label)| label);
-        let declared = parts.fold(self.flow.result().join(call), |all, part| all.join(part));
-        let is_agent = || {
+        if inside.is_none() && self.flow.is_agent() {
             let declaration = self.request.declaration();
-            declaration.is_some_and(|tool| tool.is_agent())
-        };
-        match inside {
             // An agent that works in the call says what it has read.
-            Some(inside) => declared.join(inside),
-            None if self.flow.is_agent() && is_agent() => Label::unknown(),
-            None => declared,
+            if declaration.is_some_and(|tool| tool.is_agent()) {
+                return Label::unknown();
+            }
         }
+        let without_parts = self.label_without_parts(call, inside);
+        let parts = self.flow.parts().iter().map(|(_, label)| label);
+        parts.fold(without_parts, |all, part| all.join(part))
     }
 
     /// Returns the label of the result where no part of it has another.

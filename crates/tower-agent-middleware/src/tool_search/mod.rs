@@ -106,12 +106,11 @@ impl Callback<ModelRequest> for ToolSearch {
             _ => None,
         };
         let loaded = meta::loaded(request.context());
-        let is_wanted = |tool: &Arc<ToolDeclaration>| {
-            loaded.iter().any(|name| name == tool.name())
-                || forced.as_deref().is_some_and(|name| name == tool.name())
-        };
         let place =
             |tool: &Arc<ToolDeclaration>| loaded.iter().position(|name| name == tool.name());
+        let is_wanted = |tool: &Arc<ToolDeclaration>| {
+            place(tool).is_some() || forced.as_deref().is_some_and(|name| name == tool.name())
+        };
         let (mut found, mut others): (Vec<_>, Vec<_>) = request
             .tools()
             .iter()
