@@ -226,30 +226,28 @@ impl User {
                 let Some(event) = event.trim().strip_prefix("data: ") else {
                     continue;
                 };
-                end = self.event(serde_json::from_str(event)?, end)?;
+                let event: Value = serde_json::from_str(event)?;
+                if let Some(ended) = end_in(&event) {
+                    end = ended;
+                }
+                self.conversation.apply(&serde_json::from_value(event)?);
             }
         }
         end
     }
+}
 
-    /// Takes an event; returns the end of the run, as far as it is known.
-    fn event(
-        &mut self,
-        event: Value,
-        known: Result<End, BoxError>,
-    ) -> Result<Result<End, BoxError>, BoxError> {
-        let end = match event["type"].as_str() {
-            Some("RUN_FINISHED") => Ok(match event["outcome"]["interrupts"].as_array() {
-                Some(questions) => End::Asked(questions.clone()),
-                None => End::Answered,
-            }),
-            // A budget that is used up ends its run for good.
-            Some("RUN_ERROR") if event["code"] == "budget_exceeded" => Ok(End::Failed),
-            Some("RUN_ERROR") => Err(event.to_string().into()),
-            _ => known,
-        };
-        self.conversation.apply(&serde_json::from_value(event)?);
-        Ok(end)
+/// Returns the end of a run that an event tells of.
+fn end_in(event: &Value) -> Option<Result<End, BoxError>> {
+    match event["type"].as_str()? {
+        "RUN_FINISHED" => Some(Ok(match event["outcome"]["interrupts"].as_array() {
+            Some(questions) => End::Asked(questions.clone()),
+            None => End::Answered,
+        })),
+        // A budget that is used up ends its run for good.
+        "RUN_ERROR" if event["code"] == "budget_exceeded" => Some(Ok(End::Failed)),
+        "RUN_ERROR" => Some(Err(event.to_string().into())),
+        _ => None,
     }
 }
 
