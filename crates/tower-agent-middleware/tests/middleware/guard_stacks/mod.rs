@@ -348,8 +348,9 @@ fn check_world(case: &Case, world: &World, started: Instant) -> Result<(), TestC
             .turns
             .iter()
             .all(|turn| matches!(turn.ends, Ends::Well));
-        let is_hedged = case.model().contains(&Around::Hedge);
-        let is_whole = all_end_well && !is_hedged && charged.inside.cancelled() == 0;
+        let cuts = |around: &Around| matches!(around, Around::Hedge | Around::Chaos { .. });
+        let is_cut = case.model().iter().any(cuts) || charged.inside.cancelled() > 0;
+        let is_whole = all_end_well && !is_cut;
         let is_exact = !charged.finish && is_whole;
         if let (Some(tokens), true) = (charged.tokens, is_exact) {
             prop_assert!(used.tokens <= tokens, "{:?}", used);
