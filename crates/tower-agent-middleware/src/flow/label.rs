@@ -28,7 +28,7 @@ pub enum Readers {
     /// Everybody.
     #[default]
     Anyone,
-    /// Those with one of these names.
+    /// Readers with one of these names.
     Only(BTreeSet<Arc<str>>),
 }
 
