@@ -267,7 +267,7 @@ fn guarded(builder: AgentBuilder) -> AgentBuilder {
 
 /// A search in ten tools, of which the model needs none.
 fn searching() -> AgentBuilder {
-    let many = (0..10).map(|number| Tool::function(format!("tool {number}"), "", |_: ()| "done"));
+    let many = (0..10).map(|number| Tool::function(format!("tool_{number}"), "", |_: ()| "done"));
     let search = ToolSearch::new(many);
     work::agent(SUMS).tools(search.tools()).on_model(search)
 }

@@ -146,8 +146,18 @@ impl Message {
         Arc::make_mut(&mut self.0).body.parts_mut()
     }
 
-    /// Returns whether both are clones of one another, without later changes.
-    pub(crate) fn is_clone_of(&self, other: &Self) -> bool {
+    /// Returns whether both are clones of one another, without later changes. Equal messages that are no
+    /// clones are others: to compare them would take a pass over every byte.
+    ///
+    /// ```
+    /// use tower_agent::Message;
+    ///
+    /// let message = Message::user("Hello");
+    /// assert!(message.is_clone_of(&message.clone()));
+    /// assert!(!message.is_clone_of(&Message::user("Hello")));
+    /// ```
+    #[must_use]
+    pub fn is_clone_of(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 

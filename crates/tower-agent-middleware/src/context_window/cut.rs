@@ -3,6 +3,7 @@
 use tower_agent::Role;
 use tower_agent::message::{Message, MessageId, Messages, Part};
 
+use super::counted::PromptTokens;
 use super::summary::Summary;
 use crate::flow::{LOOK_BACK, Label, short_name};
 
@@ -44,9 +45,8 @@ pub(super) type CountTokens = dyn Fn(&Message) -> u64 + Send + Sync;
 #[derive(Clone, Copy)]
 pub(super) struct Cutting<'m> {
     pub(super) bounds: Bounds,
+    /// Counts what is shown in place of messages.
     pub(super) count: &'m CountTokens,
-    /// The tokens of what is never left out.
-    pub(super) fixed: u64,
     /// The model can look at what was left out.
     pub(super) can_look_back: bool,
     /// A message that is never left out: a summary in a request that is cut once more.
@@ -60,6 +60,8 @@ pub(super) struct Cutting<'m> {
 /// where the model was called, since nothing else remembers them.
 pub(super) struct Prompt<'m> {
     cutting: Cutting<'m>,
+    /// The tokens of what is never left out.
+    fixed: u64,
     note: Message,
     note_tokens: u64,
     summary: Option<PromptSummary>,
@@ -92,30 +94,33 @@ struct PromptEntry<'m> {
 }
 
 impl<'m> Prompt<'m> {
-    /// Creates the prompt of a conversation, cut where it is too long.
+    /// Creates the prompt of a conversation with these tokens, cut where it is too long.
     pub(super) fn new(
         messages: &'m Messages,
+        tokens: &PromptTokens,
         cutting: Cutting<'m>,
         summary: Option<&Summary>,
     ) -> Self {
         let note = note(cutting.can_look_back);
         let mut prompt = Self {
             cutting,
+            fixed: tokens.fixed,
             note_tokens: (cutting.count)(&note),
             note,
             summary: None,
             entries: Vec::new(),
-            total: cutting.fixed,
+            total: tokens.fixed,
             results: Vec::new(),
             cleared: 0,
             last_user: None,
         };
-        let start = summary.map_or(0, |summary| prompt.go_on_from(messages, summary));
-        for message in messages.range(start) {
+        let counted = &tokens.messages;
+        let start = summary.map_or(0, |summary| prompt.go_on_from(messages, counted, summary));
+        for (message, tokens) in messages.range(start).zip(&counted[start..]) {
             if message.role() == Role::Assistant {
                 prompt.cut_if_needed();
             }
-            prompt.push(message);
+            prompt.push(message, *tokens);
         }
         prompt.cut_if_needed();
         prompt
@@ -123,7 +128,7 @@ impl<'m> Prompt<'m> {
 
     /// Brings the prompt into the state in which a summary was made. Returns the number of messages that it had
     /// then; 0 if it was not made of this conversation.
-    fn go_on_from(&mut self, messages: &'m Messages, summary: &Summary) -> usize {
+    fn go_on_from(&mut self, messages: &'m Messages, tokens: &[u64], summary: &Summary) -> usize {
         let mut ids = messages.iter().map(Message::id);
         let Some(last) = ids.position(|id| id == Some(&summary.last)) else {
             return 0;
@@ -131,18 +136,13 @@ impl<'m> Prompt<'m> {
         // Later messages may have been taken back.
         let later = ids.position(|id| id == Some(&summary.made_after));
         let end = later.map_or(last + 1, |later| last + later + 2);
-        for message in messages.iter().take(last + 1) {
-            self.push_uncounted(message, 0);
-        }
-        for message in messages.range(last + 1).take(end - last - 1) {
-            self.push(message);
+        for (message, tokens) in messages.iter().zip(tokens).take(end) {
+            self.push(message, *tokens);
         }
         for at in 0..=last {
             if self.may_be_left_out(at) {
                 self.entries[at].is_left_out = true;
                 self.entries[at].is_summarised = true;
-            } else {
-                self.entries[at].tokens = (self.cutting.count)(self.entries[at].message);
             }
         }
         let is_cleared = |at: &usize| self.entries[*at].message.id() == summary.cleared.as_ref();
@@ -156,13 +156,8 @@ impl<'m> Prompt<'m> {
         end
     }
 
-    fn push(&mut self, message: &'m Message) {
-        let tokens = (self.cutting.count)(message);
+    fn push(&mut self, message: &'m Message, tokens: u64) {
         self.total = self.total.saturating_add(tokens);
-        self.push_uncounted(message, tokens);
-    }
-
-    fn push_uncounted(&mut self, message: &'m Message, tokens: u64) {
         let at = self.entries.len();
         match message.role() {
             Role::Tool => self.results.push(at),
@@ -285,7 +280,7 @@ impl<'m> Prompt<'m> {
     /// Returns the tokens of the messages that are shown.
     fn shown(&self) -> u64 {
         let shown = self.entries.iter().filter(|entry| !entry.is_left_out);
-        shown.fold(self.cutting.fixed, |total, entry| {
+        shown.fold(self.fixed, |total, entry| {
             total.saturating_add(entry.tokens)
         })
     }

@@ -85,6 +85,7 @@
 //! those that add to the prompt. Registered on an agent, it is for that agent; its sub-agents have prompts of
 //! their own.
 
+mod counted;
 mod cut;
 mod estimated;
 mod look_back;
@@ -106,6 +107,7 @@ use tower_agent::error::{Error, ErrorKind, Result};
 use tower_agent::message::{Message, MessageId};
 use tower_agent::model::{BoxModel, ModelRequest, ModelResponse, ModelService};
 
+use self::counted::{CountedPrompt, PromptTokens};
 use self::cut::{Bounds, CountTokens, Cutting, Prompt, ShortenedPrompt};
 use self::estimated::estimated_tokens;
 use self::summarise::{SummaryCall, is_summarising};
@@ -156,8 +158,8 @@ impl ContextWindow {
         self
     }
 
-    /// Sets the function that counts the tokens of a message. It is called for each message of each request, so
-    /// it should be fast; it must say the same of a message each time.
+    /// Sets the function that counts the tokens of a message. It is called for each message, for the instructions
+    /// and for each tool once in a run, and must say the same of a message each time.
     pub fn count_tokens(mut self, count: impl Fn(&Message) -> u64 + Send + Sync + 'static) -> Self {
         self.count = Arc::new(count);
         self
@@ -213,28 +215,9 @@ impl ContextWindow {
         Cutting {
             bounds,
             count: &*self.count,
-            fixed: self.fixed_tokens(request),
             can_look_back: look_back::is_offered(request),
             stays: shown.map(|ShownSummary(message)| message),
         }
-    }
-
-    /// Returns the tokens of what is never left out: instructions and tools.
-    fn fixed_tokens(&self, request: &ModelRequest) -> u64 {
-        let count = |text: String| (self.count)(&Message::system(text));
-        let instructions = request
-            .instructions()
-            .map_or(0, |text| count(text.to_owned()));
-        let tools = request.tools().iter().map(|tool| {
-            let parameters = tool.parameters();
-            count(format!("{}{}{parameters}", tool.name(), tool.description()))
-        });
-        instructions + tools.sum::<u64>()
-    }
-
-    fn total(&self, request: &ModelRequest) -> u64 {
-        let messages = request.messages().iter();
-        self.fixed_tokens(request) + messages.map(|message| (self.count)(message)).sum::<u64>()
     }
 
     /// Returns the shorter prompt of a request, if it needs one.
@@ -242,13 +225,14 @@ impl ContextWindow {
         let context = request.context();
         let cutting = self.cutting(request, self.bounds_in(context)?);
         let messages = request.messages();
+        let tokens = CountedPrompt::tokens(request, &self.count)?;
         let summariser = self.summariser.as_ref();
         let Some(model) = summariser.filter(|_| !is_summarising(context)) else {
-            return Ok(Prompt::new(messages, cutting, None).shortened());
+            return Ok(Prompt::new(messages, &tokens, cutting, None).shortened());
         };
         let key = summary_key(context, self.bounds.max);
         let earlier = Summary::find(context, &key);
-        let mut prompt = Prompt::new(messages, cutting, earlier.as_ref());
+        let mut prompt = Prompt::new(messages, &tokens, cutting, earlier.as_ref());
         // One of another conversation is not gone on from.
         let earlier = earlier.filter(|_| prompt.has_summary());
         let call = SummaryCall {
@@ -376,11 +360,12 @@ impl Callback<ModelRequest> for ContextWindow {
         if !is_too_long || !is_first || request.is_committed() {
             return Ok(Recovery::Propagate);
         }
-        let max = self.total(request) / 4 * 3;
+        let tokens = PromptTokens::of(request, &*self.count);
+        let max = tokens.total() / 4 * 3;
         let cutting = self.cutting(request, self.bounds.with_max(max));
         let messages = request.messages().clone();
         // Without another summary: the next call makes it, with the limit that is known then.
-        let Some(shorter) = Prompt::new(&messages, cutting, None).shortened() else {
+        let Some(shorter) = Prompt::new(&messages, &tokens, cutting, None).shortened() else {
             return Ok(Recovery::Propagate);
         };
         replace(request, shorter);

@@ -13,6 +13,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use test_support::property::cases;
 use tower::{Layer, ServiceExt};
+use tower_agent::callback::{Bundle, before_model};
 use tower_agent::message::{Messages, ToolCall, ToolResult};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
@@ -239,6 +240,38 @@ async fn a_run_of_two_thousand_steps_stays_inside_a_window_of_eight_thousand_tok
         .collect();
     assert!(results.len() >= 2000);
     assert!(results.iter().all(|text| text.starts_with("page ")));
+}
+
+#[tokio::test]
+async fn each_message_is_counted_once_in_a_run_and_again_if_it_is_changed() {
+    for changes in [false, true] {
+        let counted = Arc::new(AtomicUsize::new(0));
+        let counter = counted.clone();
+        let window = ContextWindow::new(1_000_000).count_tokens(move |message| {
+            counter.fetch_add(1, Ordering::Relaxed);
+            tokens(message)
+        });
+        let (agent, sizes) = steps_of(50, u64::MAX, window);
+        // Before the window: another callback rewrites the first message for each call.
+        let changing = before_model(move |request: &mut ModelRequest| {
+            if changes {
+                *request.messages_mut().get_mut(0).unwrap() = Message::user("Rewritten.");
+            }
+        });
+        let callbacks = Bundle::new().on_model(changing);
+        let agent = agent.global_callbacks(callbacks).build().unwrap();
+        agent.run("Read the book.").await.unwrap();
+        let calls = sizes.lock().unwrap().len();
+        let messages = 2 * calls - 1;
+        // The tool once, and for each call the note that it might need.
+        let rewritten = if changes { calls - 1 } else { 0 };
+        let expected = messages + 1 + calls + rewritten;
+        assert_eq!(counted.load(Ordering::Relaxed), expected);
+
+        // Another run counts anew: nothing is kept for longer.
+        agent.run("Read the book.").await.unwrap();
+        assert!(counted.load(Ordering::Relaxed) > expected);
+    }
 }
 
 #[tokio::test]
