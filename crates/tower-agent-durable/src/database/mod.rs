@@ -6,6 +6,10 @@ mod migrations;
 mod or_failure;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(feature = "rate-limit")]
+mod rate_queue;
+#[cfg(feature = "rate-limit")]
+mod rate_table;
 mod sql;
 #[cfg(feature = "sqlite")]
 mod sqlite;
