@@ -326,10 +326,7 @@ impl RateStore for Postgres {
     }
 
     fn update_later(&self, key: &str, change: RateChange) {
-        if let Err(error) = self.rates.update_later(key, change) {
-            let limit = short(key);
-            tracing::warn!(limit, %error, "end of a call not stored: it counts as reserved");
-        }
+        self.rates.update_later(key, change);
     }
 }
 

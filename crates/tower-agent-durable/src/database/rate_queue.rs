@@ -87,15 +87,37 @@ impl RateUpdate {
         self.caller.is_none()
     }
 
-    /// Returns whether its call was dropped while it waited, and so has used nothing.
+    /// Returns whether its call was dropped while it waited, and so uses nothing.
     fn is_dropped(&self) -> bool {
         self.caller.as_ref().is_some_and(oneshot::Sender::is_closed)
     }
 
-    fn answer(self, answer: Answer) {
-        if let Some(caller) = self.caller {
-            // A call that was dropped meanwhile counts as it was reserved.
-            let _ = caller.send(answer);
+    /// Answers the call. Returns the change to be taken back if the call was dropped meanwhile.
+    fn answer(self, answer: Answer) -> Option<RateChange> {
+        match self.caller?.send(answer) {
+            Err(Ok(None)) => self.change.inverse(),
+            _ => None,
+        }
+    }
+}
+
+/// A call that waits for its answer.
+struct RateCaller<'a> {
+    queue: &'a RateQueue,
+    key: &'a str,
+    answer: oneshot::Receiver<Answer>,
+    inverse: Option<RateChange>,
+}
+
+impl Drop for RateCaller<'_> {
+    /// Takes the change back if it was applied, but the call was dropped before it knew.
+    fn drop(&mut self) {
+        // Later answers cannot be sent, and are taken back by the task.
+        self.answer.close();
+        if let Ok(Ok(None)) = self.answer.try_recv()
+            && let Some(inverse) = self.inverse.take()
+        {
+            self.queue.update_later(self.key, inverse);
         }
     }
 }
@@ -124,8 +146,14 @@ impl RateQueue {
     /// Applies a change, after those of the same limit that have come before it.
     pub(super) async fn update(&self, key: &str, change: RateChange) -> Answer {
         let (caller, answer) = oneshot::channel();
+        let mut waiting = RateCaller {
+            queue: self,
+            key,
+            answer,
+            inverse: change.inverse(),
+        };
         self.push(key, RateUpdate::new(change, Some(caller)))?;
-        answer.await.unwrap_or_else(|_| {
+        (&mut waiting.answer).await.unwrap_or_else(|_| {
             Err(StoreError::database(
                 "the runtime of the database has ended",
             ))
@@ -133,14 +161,15 @@ impl RateQueue {
     }
 
     /// Applies the end of a call some time later.
-    ///
-    /// # Errors
-    ///
-    /// Fails if it cannot be written later: outside a runtime, or if too many wait.
-    pub(super) fn update_later(&self, key: &str, change: RateChange) -> Result<(), StoreError> {
-        self.push(key, RateUpdate::new(change, None))
+    pub(super) fn update_later(&self, key: &str, change: RateChange) {
+        if let Err(error) = self.push(key, RateUpdate::new(change, None)) {
+            warn_lost(&short(key), 1, &error);
+        }
     }
 
+    /// # Errors
+    ///
+    /// Fails outside a runtime, or if too many ends of calls wait.
     fn push(&self, key: &str, update: RateUpdate) -> Result<(), StoreError> {
         let Ok(runtime) = Handle::try_current() else {
             return Err(StoreError::database("a database needs a Tokio runtime"));
@@ -241,12 +270,14 @@ impl RateWriter {
             if !self.take() {
                 return;
             }
+            self.batch.retain(|update| !update.is_dropped());
+            if self.batch.is_empty() {
+                continue;
+            }
             match self.write().await {
                 Ok(answers) => {
                     pause = FIRST_PAUSE;
-                    for (update, answer) in self.batch.drain(..).zip(answers) {
-                        update.answer(Ok(answer));
-                    }
+                    self.succeed(answers);
                 }
                 Err(error) => {
                     pause = (pause * 2).min(LONGEST_PAUSE);
@@ -283,10 +314,6 @@ impl RateWriter {
             let mut answers = Vec::with_capacity(self.batch.len());
             let mut is_changed = false;
             for update in &self.batch {
-                if update.is_dropped() {
-                    answers.push(None);
-                    continue;
-                }
                 let exhausted = update.change.apply(&mut row.state, row.now);
                 is_changed |= exhausted.is_none();
                 answers.push(exhausted);
@@ -309,6 +336,19 @@ impl RateWriter {
         Err(StoreError::database(error).into())
     }
 
+    fn succeed(&mut self, answers: Vec<Option<Exhausted>>) {
+        let batch = self.batch.drain(..).zip(answers);
+        let inverses = batch.filter_map(|(update, answer)| update.answer(Ok(answer)));
+        let inverses: Vec<_> = inverses.collect();
+        let lines = &mut *lock(&self.queue.0.lines);
+        if let Some(line) = lines.by_limit.get_mut(&self.id) {
+            lines.ends += inverses.len();
+            let inverses = inverses.into_iter();
+            line.updates
+                .extend(inverses.map(|inverse| RateUpdate::new(inverse, None)));
+        }
+    }
+
     /// Fails the calls that wait, so that none is let through, and tries the ends of calls again later.
     fn fail(&mut self, error: &WriteError) {
         let mut lost = 0;
@@ -316,7 +356,8 @@ impl RateWriter {
         let mut lines = lock(&self.queue.0.lines);
         for update in self.batch.drain(..) {
             if !update.is_end() {
-                update.answer(Err(error.error.clone()));
+                // Nothing to take back.
+                let _ = update.answer(Err(error.error.clone()));
             // Written twice, it would give back twice.
             } else if error.is_undecided || lines.is_closing || update.since.elapsed() > OLDEST {
                 lost += 1;

@@ -99,7 +99,6 @@
 //! | of each process | the [turns](RateLimitLayer::fair_by) of those that wait: of each process one call at a time asks for a limit, so that processes in which calls wait get about as many of them through |
 //! | the store fails | the call fails and is not made |
 //! | a process dies | its calls count as they were reserved |
-//! | a call is dropped while the store changes its limit | it counts as it was reserved |
 //!
 //! The service inside is polled ready before the wait, so a concurrency limit inside is held by calls
 //! that wait: put it outside.

@@ -11,9 +11,10 @@ const PERIOD: Duration = Duration::from_secs(60);
 
 /// The state of a limit: what is left of it, and what its provider has reported.
 ///
-/// It serialises, for a [store](super::RateStore) that processes share.
+/// It serialises, for a [store](super::RateStore) that processes share. A text that another version has
+/// written is an error where this one would read less in it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
+#[serde(deny_unknown_fields)]
 pub struct RateState {
     requests: Levels,
     tokens: Levels,
@@ -22,7 +23,7 @@ pub struct RateState {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
+#[serde(deny_unknown_fields)]
 struct Levels {
     configured: Option<Bucket>,
     reported: Option<Bucket>,
@@ -87,6 +88,22 @@ impl RateChange {
                 None
             }
         }
+    }
+
+    /// Returns the change that takes this one back, for a store whose caller was dropped before it knew that its
+    /// call may be made. `None` for the end of a call.
+    #[must_use]
+    pub fn inverse(&self) -> Option<Self> {
+        let Change::Take { tokens, .. } = self.0 else {
+            return None;
+        };
+        Some(Self(Change::Settle {
+            gives_request_back: true,
+            reserved: tokens,
+            used: 0,
+            report: Report::default(),
+            closed_for: None,
+        }))
     }
 }
 

@@ -63,6 +63,9 @@ pub trait RateStore: fmt::Debug + Send + Sync + 'static {
     /// Applies a change to the state of the limit with this key, atomically. A limit that is not
     /// known has the default state.
     ///
+    /// A call that was dropped while it waited has used nothing: apply the
+    /// [inverse](RateChange::inverse) of a change whose future was dropped before it returned.
+    ///
     /// # Errors
     ///
     /// Fails if the state cannot be read or written. The call is then not made.
