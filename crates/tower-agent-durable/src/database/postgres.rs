@@ -307,11 +307,13 @@ impl Transaction for PostgresWrite {
 /// The time is that of the database's clock. A limit is a row, with a hash of the name and the key as its id; rows
 /// that say nothing any more are deleted, up to a hundred whenever a row is added. A call that may be made costs a
 /// read and a write, together with the calls of the same limit that end or begin meanwhile in this process, and a
-/// call that has to wait a read. No lock is held between them.
+/// call that has to wait a read. No lock is held between them. With [`from_pool`](Postgres::from_pool) the server's
+/// `synchronous_commit` decides whether a server that is killed may forget the last calls.
 ///
-/// Without an answer of the database a call fails with [`Store`](ErrorKind::Store) and is not made. Its error names
-/// the limit, and has the [`StoreError`] as its source. The end of a call is tried again for a minute, and is lost
-/// with the process, or if there is no Tokio runtime: the call then counts as it was reserved, which a warning says.
+/// Without an answer of the database within 10 seconds a call fails with [`Store`](ErrorKind::Store) and is not
+/// made. Its error names the limit, and has the [`StoreError`] as its source. The end of a call is tried again for a
+/// minute, and is lost with the process, or if there is no Tokio runtime: the call then counts as it was reserved,
+/// which a warning says.
 #[cfg(feature = "rate-limit")]
 impl RateStore for Postgres {
     fn update<'a>(

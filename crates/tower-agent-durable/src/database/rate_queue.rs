@@ -4,6 +4,7 @@ use std::mem;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use sqlx::PgConnection;
 use sqlx::postgres::PgPool;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
@@ -30,6 +31,9 @@ const OLDEST: Duration = Duration::from_secs(60);
 
 /// How often other processes may come between the read and the write of a change.
 const MOST_RACES: u32 = 100;
+
+/// How long a statement may take. A server that is cut off would otherwise keep calls waiting for minutes.
+const LONGEST_STATEMENT: Duration = Duration::from_secs(10);
 
 /// The answer to a call that waits.
 type Answer = Result<Option<Exhausted>, StoreError>;
@@ -309,8 +313,21 @@ impl RateWriter {
     /// Applies the batch to the row of the limit, and returns the answers in its order.
     async fn write(&self) -> Result<Vec<Option<Exhausted>>, WriteError> {
         let mut connection = self.queue.0.pool.acquire().await.or_failure()?;
+        let written = self.write_with(&mut connection).await;
+        if written.is_err() {
+            // It may still wait for an answer.
+            connection.close_on_drop();
+        }
+        written
+    }
+
+    async fn write_with(
+        &self,
+        connection: &mut PgConnection,
+    ) -> Result<Vec<Option<Exhausted>>, WriteError> {
         for _ in 0..MOST_RACES {
-            let mut row = RateRow::read(&mut connection, &self.id).await?;
+            let read = timeout(LONGEST_STATEMENT, RateRow::read(connection, &self.id)).await;
+            let mut row = read.map_err(|_| no_answer())??;
             let mut answers = Vec::with_capacity(self.batch.len());
             let mut is_changed = false;
             for update in &self.batch {
@@ -322,12 +339,14 @@ impl RateWriter {
             if !is_changed {
                 return Ok(answers);
             }
-            if row.write(&mut connection, &self.id).await? {
-                // Now and then, and never more rows than a few.
-                if row.is_new()
-                    && let Err(error) = delete_unused(&mut connection).await
-                {
-                    tracing::warn!(%error, "rows of unused rate limits not deleted");
+            let write = timeout(LONGEST_STATEMENT, row.write(connection, &self.id)).await;
+            let is_written = write.map_err(|_| WriteError {
+                error: no_answer(),
+                is_undecided: true,
+            })??;
+            if is_written {
+                if row.is_new() {
+                    tidy(connection).await;
                 }
                 return Ok(answers);
             }
@@ -393,6 +412,21 @@ impl Drop for RateWriter {
         if lost > 0 {
             warn_lost(&self.limit, lost, &"the runtime has ended");
         }
+    }
+}
+
+fn no_answer() -> StoreError {
+    StoreError::database(format!(
+        "no answer within {} seconds",
+        LONGEST_STATEMENT.as_secs()
+    ))
+}
+
+/// Deletes a few unused rows. Their number grows only with new ones.
+async fn tidy(connection: &mut PgConnection) {
+    let deleted = timeout(LONGEST_STATEMENT, delete_unused(connection)).await;
+    if let Err(error) = deleted.unwrap_or_else(|_| Err(no_answer())) {
+        tracing::warn!(%error, "rows of unused rate limits not deleted");
     }
 }
 

@@ -74,6 +74,31 @@ async fn without_the_database_no_call_is_made_and_what_has_ended_meanwhile_is_no
 }
 
 #[tokio::test]
+async fn a_database_that_never_answers_fails_the_call_after_ten_seconds() {
+    let Some(server) = Server::start("rates-deaf") else {
+        return;
+    };
+    let database = server.connect().await;
+    let inner = ScriptedModel::new([]);
+    let limit = at_once().requests(60, MINUTE);
+    let model = limit.shared_in(database, "openai").layer(inner.clone());
+    let mut locked = server.lock("tower_agent_rates");
+    let calling = tokio::spawn(call(model, reserving(1)));
+    while server.query("SELECT count(*) FROM pg_locks WHERE NOT granted") == "0" {
+        tokio::task::yield_now().await;
+    }
+    // Nothing else happens: the time goes on by itself.
+    tokio::time::pause();
+    let start = tokio::time::Instant::now();
+    let error = calling.await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Store);
+    assert!(start.elapsed() <= Duration::from_secs(10));
+    inner.assert_done();
+    locked.kill().unwrap();
+    locked.wait().unwrap();
+}
+
+#[tokio::test]
 async fn a_state_that_cannot_be_read_is_an_error_that_says_how_to_begin_again() {
     let Some(server) = Server::start("rates-unreadable") else {
         return;

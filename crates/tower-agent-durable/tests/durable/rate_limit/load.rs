@@ -80,7 +80,6 @@ async fn sixty_four_tasks_of_two_processes_stay_in_a_limit_and_use_it() {
     one.close().await;
     other.close().await;
     let looks = looks(&server, "load");
-    eprintln!("{made} {allowed} {time} {looks}");
     assert!(looks <= CALLS * 5, "{looks} for {made} calls");
 }
 
@@ -128,15 +127,18 @@ async fn of_calls_at_once_exactly_those_in_the_limit_are_made() {
         clock.query(&format!(
             "ALTER DATABASE {database} SET default_transaction_isolation = '{isolation}'"
         ));
+        let limit = at_once().requests(100, MINUTE).burst(0.5);
+        // Then there is a row, which they all read before one of them writes it.
+        let first = limited(limit.clone(), &clock.open().await);
+        call(first, reserving(1)).await.unwrap();
         let mut calls = Vec::new();
         for _ in 0..4 {
             let process = clock.open().await;
-            let limit = at_once().requests(100, MINUTE).burst(0.5);
-            let model = limited(limit, &process);
+            let model = limited(limit.clone(), &process);
             calls.extend((0..50).map(|_| tokio::spawn(call(model.clone(), reserving(1)))));
         }
         let results = join_all(calls).await;
         let made = results.iter().filter(|result| matches!(result, Ok(Ok(_))));
-        assert_eq!(made.count(), 50, "{isolation}");
+        assert_eq!(made.count(), 49, "{isolation}");
     }
 }
