@@ -7,9 +7,7 @@ mod or_failure;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "rate-limit")]
-mod rate_queue;
-#[cfg(feature = "rate-limit")]
-mod rate_table;
+mod rates;
 mod sql;
 #[cfg(feature = "sqlite")]
 mod sqlite;

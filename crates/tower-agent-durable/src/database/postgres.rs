@@ -15,7 +15,7 @@ use tower_agent_middleware::rate_limit::{Exhausted, RateChange, RateStore};
 use super::migrations::{self, POSTGRES, migrator};
 use super::or_failure::{OrFailure, is_busy};
 #[cfg(feature = "rate-limit")]
-use super::rate_queue::{RateQueue, short};
+use super::rates::{RateQueue, short};
 use super::sql::{Dialect, Row, Sql, Transaction, Value, Wait, query};
 use crate::error::StoreError;
 
@@ -310,10 +310,10 @@ impl Transaction for PostgresWrite {
 /// call that has to wait a read. No lock is held between them. With [`from_pool`](Postgres::from_pool) the server's
 /// `synchronous_commit` decides whether a server that is killed may forget the last calls.
 ///
-/// Without an answer of the database within 10 seconds a call fails with [`Store`](ErrorKind::Store) and is not
-/// made. Its error names the limit, and has the [`StoreError`] as its source. The end of a call is tried again for a
-/// minute, and is lost with the process, or if there is no Tokio runtime: the call then counts as it was reserved,
-/// which a warning says.
+/// A call whose limit cannot be asked for fails with [`Store`](ErrorKind::Store) and is not made: the
+/// [wait](PostgresOptions::wait) for a connection and 10 seconds for each statement are the limits. Its error names
+/// the limit, and has the [`StoreError`] as its source. The end of a call is tried again for a minute, and is lost
+/// with the process, or if there is no Tokio runtime: the call then counts as it was reserved, which a warning says.
 #[cfg(feature = "rate-limit")]
 impl RateStore for Postgres {
     fn update<'a>(

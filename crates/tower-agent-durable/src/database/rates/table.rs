@@ -5,7 +5,7 @@ use sha2::{Digest, Sha256};
 use sqlx::PgConnection;
 use tower_agent_middleware::rate_limit::RateState;
 
-use super::or_failure::{OrFailure, failure};
+use crate::database::or_failure::{OrFailure, failure};
 use crate::error::StoreError;
 
 // The time is the database's, in microseconds: machines whose clocks differ agree about it.
