@@ -18,13 +18,13 @@ pub(super) type Answer = Result<Option<Exhausted>, StoreError>;
 pub(super) struct RateChanges {
     pub(super) pool: PgPool,
     pub(super) lines: Mutex<RateLines>,
-    /// Told when the last line has ended.
+    /// Notified when the last line has ended.
     pub(super) is_empty: Notify,
 }
 
 #[derive(Default)]
 pub(super) struct RateLines {
-    /// The limits of which there is a task.
+    /// The limits that have a task.
     pub(super) by_limit: HashMap<LimitId, RateLine>,
     /// The number of ends of calls in all lines.
     pub(super) ends: usize,
@@ -32,7 +32,6 @@ pub(super) struct RateLines {
 }
 
 /// The changes of one limit, in order.
-#[derive(Default)]
 pub(super) struct RateLine {
     pub(super) updates: Vec<RateUpdate>,
     /// Ends the pause of the task.

@@ -52,6 +52,8 @@ impl RateQueue {
         }
     }
 
+    /// Hands a change to the task of its limit.
+    ///
     /// # Errors
     ///
     /// Fails outside a runtime, or if too many ends of calls wait.

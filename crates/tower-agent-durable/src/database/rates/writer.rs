@@ -68,6 +68,7 @@ impl RateWriter {
             if !self.take() {
                 return;
             }
+            // A call that was dropped before its turn takes nothing.
             self.batch.retain(|update| !update.is_dropped());
             if self.batch.is_empty() {
                 continue;
@@ -149,6 +150,7 @@ impl RateWriter {
         Err(StoreError::database(error).into())
     }
 
+    /// Answers the calls that wait, and takes the changes back of those that were dropped meanwhile.
     fn succeed(&mut self, answers: Vec<Option<Exhausted>>) {
         let batch = self.batch.drain(..).zip(answers);
         let inverses = batch.filter_map(|(update, answer)| update.answer(Ok(answer)));
