@@ -22,6 +22,10 @@
 //! Both create their tables when they are opened, under names that start with `tower_agent_`, so that a database
 //! can be shared with other data. A clone shares the connections, and one database serves everything in this
 //! crate.
+//!
+//! With the feature `rate-limit`, processes share the
+//! [rate limits](https://docs.rs/tower-agent-middleware/latest/tower_agent_middleware/rate_limit) of their calls in a
+//! `Postgres`.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Tests and examples may; the library may not.

@@ -32,6 +32,12 @@ pub(super) const POSTGRES: Migrations = &[
         "runs",
         include_str!("../../migrations/postgres/0002_runs.sql"),
     ),
+    // Without the feature as well: programs with it and without it may share a database.
+    (
+        3,
+        "rates",
+        include_str!("../../migrations/postgres/0003_rates.sql"),
+    ),
 ];
 
 /// Returns the migrator, whose table is not that of the program's own migrations.

@@ -6,6 +6,8 @@ mod migrations;
 mod or_failure;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(feature = "rate-limit")]
+mod rates;
 mod sql;
 #[cfg(feature = "sqlite")]
 mod sqlite;

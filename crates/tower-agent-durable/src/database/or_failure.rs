@@ -8,12 +8,16 @@ pub(crate) trait OrFailure<T> {
 
 impl<T> OrFailure<T> for Result<T, sqlx::Error> {
     fn or_failure(self) -> Result<T, StoreError> {
-        self.map_err(|error| match error {
-            sqlx::Error::PoolTimedOut => StoreError::database(
-                "waited too long for a connection: the server cannot be reached, or all are in use",
-            ),
-            error => StoreError::database(error),
-        })
+        self.map_err(failure)
+    }
+}
+
+pub(super) fn failure(error: sqlx::Error) -> StoreError {
+    match error {
+        sqlx::Error::PoolTimedOut => StoreError::database(
+            "waited too long for a connection: the server cannot be reached, or all are in use",
+        ),
+        error => StoreError::database(error),
     }
 }
 

@@ -7,9 +7,15 @@ use futures_util::future::BoxFuture;
 use sqlx::Executor;
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+#[cfg(feature = "rate-limit")]
+use tower_agent::error::{Error, ErrorKind};
+#[cfg(feature = "rate-limit")]
+use tower_agent_middleware::rate_limit::{Exhausted, RateChange, RateStore};
 
 use super::migrations::{self, POSTGRES, migrator};
 use super::or_failure::{OrFailure, is_busy};
+#[cfg(feature = "rate-limit")]
+use super::rates::{RateQueue, short};
 use super::sql::{Dialect, Row, Sql, Transaction, Value, Wait, query};
 use crate::error::StoreError;
 
@@ -58,6 +64,8 @@ pub struct Postgres {
     pool: PgPool,
     /// The turns of journals, which do not time out: as many as there are connections.
     turns: Arc<Semaphore>,
+    #[cfg(feature = "rate-limit")]
+    rates: RateQueue,
 }
 
 impl Postgres {
@@ -96,13 +104,19 @@ impl Postgres {
         let connections = usize::try_from(most(&pool)).unwrap_or(usize::MAX);
         let turns = connections.clamp(1, Semaphore::MAX_PERMITS);
         Ok(Self {
+            #[cfg(feature = "rate-limit")]
+            rates: RateQueue::new(pool.clone()),
             pool,
             turns: Arc::new(Semaphore::new(turns)),
         })
     }
 
     /// Closes all connections, of clones as well, once they are idle.
+    ///
+    /// The ends of calls that are on their way to their rate limit are written before, if the database answers.
     pub async fn close(&self) {
+        #[cfg(feature = "rate-limit")]
+        self.rates.close().await;
         self.pool.close().await;
     }
 
@@ -266,6 +280,74 @@ impl Transaction for PostgresWrite {
             transaction.commit().await.or_failure()
         })
     }
+}
+
+/// Rate limits that processes share, with the feature `rate-limit`.
+///
+/// ```no_run
+/// use std::time::Duration;
+///
+/// use tower_agent::Agent;
+/// use tower_agent_durable::Postgres;
+/// use tower_agent_middleware::rate_limit::RateLimitLayer;
+///
+/// # async fn limited(model: impl tower_agent::model::ModelService) -> Result<(), tower_agent::BoxError> {
+/// let database = Postgres::connect(&std::env::var("DATABASE_URL")?).await?;
+/// let minute = Duration::from_secs(60);
+/// let limit = RateLimitLayer::new()
+///     .requests(500, minute)
+///     .tokens(200_000, minute)
+///     .shared_in(database.clone(), "openai");
+/// let agent = Agent::builder(model).model_layer(limit).build()?;
+/// # drop(agent);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// The time is that of the database's clock. A limit is a row, with a hash of the name and the key as its id; rows
+/// that say nothing any more are deleted, up to a hundred whenever a row is added. A call that may be made costs a
+/// read and a write, together with the calls of the same limit that end or begin meanwhile in this process, and a
+/// call that has to wait a read. No lock is held between them. With [`from_pool`](Postgres::from_pool) the server's
+/// `synchronous_commit` decides whether a server that is killed may forget the last calls.
+///
+/// A call whose limit cannot be asked for fails with [`Store`](ErrorKind::Store) and is not made: the
+/// [wait](PostgresOptions::wait) for a connection and 10 seconds for each statement are the limits. Its error names
+/// the limit, and has the [`StoreError`] as its source. The end of a call is tried again for a minute, and is lost
+/// with the process, or if there is no Tokio runtime: the call then counts as it was reserved, which a warning says.
+#[cfg(feature = "rate-limit")]
+impl RateStore for Postgres {
+    fn update<'a>(
+        &'a self,
+        key: &'a str,
+        change: RateChange,
+    ) -> BoxFuture<'a, Result<Option<Exhausted>, Error>> {
+        Box::pin(async move {
+            let updated = self.rates.update(key, change).await;
+            updated.map_err(|error| not_called(key, error))
+        })
+    }
+
+    fn update_later(&self, key: &str, change: RateChange) {
+        self.rates.update_later(key, change);
+    }
+}
+
+/// Returns the error of a call whose limit is not known. The database's own words are for the operator, and stay in
+/// the source.
+#[cfg(feature = "rate-limit")]
+fn not_called(key: &str, error: StoreError) -> Error {
+    let cure = match error {
+        StoreError::Data(_) => {
+            "its state in the database cannot be read; this error's source says how to delete it"
+        }
+        _ => "the database does not answer; try again when it does",
+    };
+    let limit = short(key);
+    Error::new(
+        ErrorKind::Store,
+        format!("not called: the limit {limit} is not known, since {cure}"),
+    )
+    .with_source(error)
 }
 
 impl fmt::Debug for Postgres {

@@ -11,6 +11,7 @@ mod inbox;
 mod journal;
 mod memory;
 mod proxy;
+mod rate_limit;
 mod served;
 mod sessions;
 mod stored;

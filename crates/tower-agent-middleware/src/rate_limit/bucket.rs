@@ -104,7 +104,8 @@ impl Bucket {
         self.capacity
     }
 
-    pub(super) fn is_full(&self) -> bool {
-        self.capacity - self.level <= ROUNDING
+    /// Returns the time from which nothing is used.
+    pub(super) fn full_at(&self) -> Duration {
+        self.at.saturating_add(self.wait(self.capacity))
     }
 }

@@ -114,10 +114,13 @@ impl RateLimitLayer {
         self
     }
 
-    /// Keeps the limits in a store under this name, so that processes share them. Defaults to memory,
-    /// shared by clones of the layer.
-    pub fn shared_in(mut self, store: impl RateStore, name: impl Into<Arc<str>>) -> Self {
-        self.limiter.set_store(Arc::new(store), name.into());
+    /// Keeps the limits in a store under this name, so that processes
+    /// [share](crate::rate_limit#limits-that-processes-share) them. Defaults to memory, shared by clones of the
+    /// layer.
+    ///
+    /// Layers with the same name share what is used: give layers of different limits different names.
+    pub fn shared_in(mut self, store: impl RateStore, name: impl AsRef<str>) -> Self {
+        self.limiter.set_store(Arc::new(store), name.as_ref());
         self
     }
 }

@@ -31,7 +31,8 @@ pub(super) struct Limiter {
     pub(super) limit_of: Option<KeyOf>,
     /// The key of the line in the queue.
     pub(super) line_of: Option<KeyOf>,
-    pub(super) name: Arc<str>,
+    /// The name in the store.
+    name: Arc<str>,
     pub(super) store: Arc<dyn RateStore>,
     queues: Arc<Mutex<Queues>>,
 }
@@ -77,9 +78,10 @@ impl Limiter {
         }
     }
 
-    pub(super) fn set_store(&mut self, store: Arc<dyn RateStore>, name: Arc<str>) {
+    pub(super) fn set_store(&mut self, store: Arc<dyn RateStore>, name: &str) {
         self.store = store;
-        self.name = name;
+        // Quoted, so that no key makes one limit of two: that of `a/b`, and that of `b` in `a`.
+        self.name = format!("{name:?}").into();
         // The calls of the limit before do not wait for this one.
         self.queues = Arc::default();
     }

@@ -86,6 +86,20 @@
 //! # drop(limited(tower::service_fn(model)));
 //! ```
 //!
+//! # Limits that processes share
+//!
+//! By default a limit is in memory, and each process has one of its own. With a [`RateStore`] they share it:
+//! `layer.shared_in(database.clone(), "openai")`, where `database` is a
+//! [`Postgres`](https://docs.rs/tower-agent-durable/latest/tower_agent_durable/struct.Postgres.html) of
+//! `tower-agent-durable`, with its feature `rate-limit`.
+//!
+//! | | |
+//! |---|---|
+//! | shared | what is used of each limit, what a provider has reported, and the time until which it accepts no calls |
+//! | of each process | the [turns](RateLimitLayer::fair_by) of those that wait: of each process one call at a time asks for a limit, so that processes in which calls wait get about as many of them through |
+//! | the store fails | the call fails and is not made |
+//! | a process dies | its calls count as they were reserved |
+//!
 //! The service inside is polled ready before the wait, so a concurrency limit inside is held by calls
 //! that wait: put it outside.
 

@@ -11,9 +11,10 @@ const PERIOD: Duration = Duration::from_secs(60);
 
 /// The state of a limit: what is left of it, and what its provider has reported.
 ///
-/// It serialises, for a [store](super::RateStore) that processes share.
+/// It serialises, for a [store](super::RateStore) that processes share. A text that another version has
+/// written is an error where this one would read less in it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
+#[serde(deny_unknown_fields)]
 pub struct RateState {
     requests: Levels,
     tokens: Levels,
@@ -22,7 +23,7 @@ pub struct RateState {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
+#[serde(deny_unknown_fields)]
 struct Levels {
     configured: Option<Bucket>,
     reported: Option<Bucket>,
@@ -88,15 +89,31 @@ impl RateChange {
             }
         }
     }
+
+    /// Returns the change that takes this one back, for a store whose caller was dropped before it knew that its
+    /// call may be made. `None` for the end of a call.
+    #[must_use]
+    pub fn inverse(&self) -> Option<Self> {
+        let Change::Take { tokens, .. } = self.0 else {
+            return None;
+        };
+        Some(Self(Change::Settle {
+            gives_request_back: true,
+            reserved: tokens,
+            used: 0,
+            report: Report::default(),
+            closed_for: None,
+        }))
+    }
 }
 
 impl RateState {
-    /// Returns whether nothing is used, so that a store may forget the state.
+    /// Returns the time from which nothing is used, so that a store may forget the state.
     #[must_use]
-    pub fn is_unused(&self, now: Duration) -> bool {
-        let mut refilled = self.clone();
-        refilled.refill(now);
-        refilled.closed_until.is_none() && refilled.requests.is_full() && refilled.tokens.is_full()
+    pub fn unused_at(&self) -> Duration {
+        let buckets = self.requests.buckets().chain(self.tokens.buckets());
+        let full = buckets.map(Bucket::full_at).max();
+        full.max(self.closed_until).unwrap_or_default()
     }
 
     fn refill(&mut self, now: Duration) {
@@ -135,6 +152,10 @@ impl Levels {
         self.configured.iter_mut().chain(&mut self.reported)
     }
 
+    fn buckets(&self) -> impl Iterator<Item = &Bucket> {
+        self.configured.iter().chain(&self.reported)
+    }
+
     fn configure(&mut self, quota: Option<Quota>, burst: f64, now: Duration) {
         let Some(quota) = quota else {
             self.configured = None;
@@ -153,11 +174,8 @@ impl Levels {
     }
 
     fn wait(&self, units: f64) -> Duration {
-        let buckets = self.configured.iter().chain(&self.reported);
-        buckets
-            .map(|bucket| bucket.wait(units))
-            .max()
-            .unwrap_or_default()
+        let waits = self.buckets().map(|bucket| bucket.wait(units));
+        waits.max().unwrap_or_default()
     }
 
     fn take(&mut self, units: f64) {
@@ -166,11 +184,6 @@ impl Levels {
 
     fn give_back(&mut self, units: f64) {
         self.each().for_each(|bucket| bucket.give_back(units));
-    }
-
-    fn is_full(&self) -> bool {
-        let mut buckets = self.configured.iter().chain(&self.reported);
-        buckets.all(Bucket::is_full)
     }
 
     fn learn(&mut self, report: Reported, now: Duration) {

@@ -14,10 +14,11 @@ use tower_agent::error::Result;
 
 /// Keeps the states of limits, for one process or for several.
 ///
-/// A store is no more than a table of small values that are changed atomically, and a clock that
-/// those who share it have in common: a row that is locked while it is changed and the clock of the
-/// database in PostgreSQL, a transaction that is tried again in Redis. All arithmetic is in
-/// [`RateChange::apply`].
+/// [`Postgres`](https://docs.rs/tower-agent-durable/latest/tower_agent_durable/struct.Postgres.html) of
+/// `tower-agent-durable` is one, with the feature `rate-limit` there. Another is no more than a table of
+/// small values that are changed atomically, and a clock that those who share it have in common, such as
+/// a transaction of Redis that is tried again if its value has changed meanwhile. All arithmetic is in
+/// [`RateChange::apply`], and [`RateState::unused_at`] says when a value can be deleted.
 ///
 /// ```
 /// use std::sync::{Mutex, PoisonError};
@@ -61,6 +62,9 @@ use tower_agent::error::Result;
 pub trait RateStore: fmt::Debug + Send + Sync + 'static {
     /// Applies a change to the state of the limit with this key, atomically. A limit that is not
     /// known has the default state.
+    ///
+    /// A call that was dropped while it waited has used nothing: apply the
+    /// [inverse](RateChange::inverse) of a change whose future was dropped before it returned.
     ///
     /// # Errors
     ///
@@ -115,7 +119,7 @@ impl States {
     /// Makes room: keys may be users, who come and go.
     fn sweep(&mut self, now: Duration) {
         if self.by_key.len() >= self.sweep_at {
-            self.by_key.retain(|_, state| !state.is_unused(now));
+            self.by_key.retain(|_, state| state.unused_at() > now);
             self.sweep_at = (self.by_key.len() * 2).max(64);
         }
     }

@@ -39,10 +39,12 @@ impl Remote {
             return Err(Error::new(ErrorKind::Store, "the store is down"));
         }
         let mut rows = self.rows.lock().unwrap();
-        let row = rows.entry(key).or_insert_with(|| "{}".to_owned());
-        let mut state: RateState = serde_json::from_str(row).unwrap();
+        let mut state = match rows.get(&key) {
+            Some(row) => serde_json::from_str(row).unwrap(),
+            None => RateState::default(),
+        };
         let exhausted = change.apply(&mut state, self.started.elapsed());
-        *row = serde_json::to_string(&state).unwrap();
+        rows.insert(key, serde_json::to_string(&state).unwrap());
         Ok(exhausted)
     }
 }
@@ -109,6 +111,45 @@ async fn names_and_keys_tell_limits_of_a_store_apart() {
     call(limit("one"), reserving(1)).await.unwrap();
     call(limit("two"), reserving(1)).await.unwrap();
     call(limit("one"), reserving(1)).await.unwrap_err();
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_key_of_a_client_is_the_name_of_another_limit() {
+    let store = Remote::new();
+    let model = ScriptedModel::always(using(1));
+    let limit = |name: &str| {
+        let limit = RateLimitLayer::new().requests(6, MINUTE);
+        limit
+            .max_wait(Duration::ZERO)
+            .shared_in(store.clone(), name)
+    };
+    let keys = ["b", "b/c", "\"/b", "", "/"];
+    let names = ["a", "a/b", "a/b/c", "a\"", "a/", "a\"/b"];
+    for name in names {
+        call(limit(name).layer(model.clone()), reserving(1))
+            .await
+            .unwrap();
+        for key in keys {
+            let limit = limit(name).by(move |_| Ok(key.to_owned()));
+            call(limit.layer(model.clone()), reserving(1))
+                .await
+                .unwrap();
+        }
+    }
+    assert_eq!(
+        store.rows.lock().unwrap().len(),
+        names.len() * (keys.len() + 1)
+    );
+}
+
+#[test]
+fn a_state_that_says_less_or_more_than_this_version_knows_is_an_error() {
+    let state = serde_json::to_string(&RateState::default()).unwrap();
+    serde_json::from_str::<RateState>(&state).unwrap();
+    let more = state.replacen('{', "{\"images\":1,", 1);
+    for text in ["{}", "[]", &more, "null"] {
+        serde_json::from_str::<RateState>(text).unwrap_err();
+    }
 }
 
 #[tokio::test(start_paused = true)]
