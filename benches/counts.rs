@@ -4,17 +4,20 @@
 //!
 //! ```sh
 //! cargo bench --bench counts                # shows them beside benches/counts.json
-//! cargo bench --bench counts -- --check     # fails where one grew by more than 3 %
+//! cargo bench --bench counts -- --check     # fails where one grew by more than 3 %, or faster than its size
 //! cargo bench --bench counts -- --write     # renews the file
 //! ```
 //!
 //! The bench runs itself under callgrind with two numbers of runs; the difference is the cost of
 //! the runs alone, without startup. `--row <name> <runs>` does this part, and can also be used with
-//! a profiler.
+//! a profiler; so does `--row <name>: <size> <runs>` for work of growing size. `--growth` counts only that.
 
 #[path = "support/counted.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared")]
 mod counted;
+#[path = "support/growing.rs"]
+#[allow(unreachable_pub, reason = "beside what is shared")]
+mod growing;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -24,9 +27,13 @@ use std::{env, fs};
 use tower_agent::BoxError;
 
 use self::counted::{CLOSURES, Count, FILE, MARGIN, ROWS, Row};
+use self::growing::{GROWTHS, Growth};
 
 /// The two numbers of runs, after one warm-up run.
 const RUNS: [usize; 2] = [10, 60];
+
+/// The two numbers of runs of work of growing size, most of which is large.
+const RUNS_OF_SIZE: [usize; 2] = [0, 1];
 
 fn main() -> Result<ExitCode, BoxError> {
     let arguments: Vec<_> = env::args().skip(1).collect();
@@ -37,6 +44,10 @@ fn main() -> Result<ExitCode, BoxError> {
         return Ok(ExitCode::SUCCESS);
     }
     let asked = |flag| arguments.iter().any(|argument| argument == flag);
+    let is_steep = is_any_steep()?;
+    if asked("--growth") {
+        return Ok(exit_code(is_steep));
+    }
     let mut counts = BTreeMap::new();
     for row in ROWS {
         counts.insert(row.name, count(row)?);
@@ -53,21 +64,30 @@ fn main() -> Result<ExitCode, BoxError> {
     } else {
         compare(&counts)
     };
-    let fails = grew | is_any_dear(&counts);
-    Ok(if fails && (writes || asked("--check")) {
+    let fails = grew | is_any_dear(&counts) | is_steep;
+    Ok(exit_code(fails && (writes || asked("--check"))))
+}
+
+fn exit_code(fails: bool) -> ExitCode {
+    if fails {
         ExitCode::FAILURE
     } else {
         ExitCode::SUCCESS
-    })
+    }
 }
 
 /// Runs a row this many times, after one warm-up run.
 fn work_for(name: &str, runs: usize) -> Result<(), BoxError> {
-    let row = ROWS
-        .iter()
-        .find(|row| row.name == name)
-        .ok_or("there is no such row")?;
-    let mut run = (row.make)();
+    let mut run = match name.rsplit_once(": ") {
+        Some((name, size)) => {
+            let growth = GROWTHS.iter().find(|growth| growth.name == name);
+            (growth.ok_or("there is no such growth")?.make)(size.parse()?)
+        }
+        None => {
+            let row = ROWS.iter().find(|row| row.name == name);
+            (row.ok_or("there is no such row")?.make)()
+        }
+    };
     (0..=runs).for_each(|_| run());
     Ok(())
 }
@@ -83,6 +103,53 @@ fn count(row: &Row) -> Result<Count, BoxError> {
         each(fewer_counted.instructions, more_counted.instructions),
         each(fewer_counted.allocations, more_counted.allocations),
     ))
+}
+
+/// Counts the work of growing size and prints it; returns whether some grows faster than its size.
+fn is_any_steep() -> Result<bool, BoxError> {
+    let mut steep = Vec::new();
+    println!("| | sizes | instructions for one of them | exponent |");
+    println!("|---|---|---|--:|");
+    for growth in GROWTHS {
+        let mut totals = Vec::new();
+        for size in growth.sizes {
+            totals.push(count_size(growth, size)?);
+        }
+        let [.., smaller, larger] = growth.sizes;
+        let [.., of_smaller, of_larger] = totals[..] else {
+            return Err("too few sizes".into());
+        };
+        let exponent = (of_larger / of_smaller).ln() / (larger as f64 / smaller as f64).ln();
+        let each = totals
+            .iter()
+            .zip(growth.sizes)
+            .map(|(total, size)| format!("{:.0}", total / size as f64));
+        println!(
+            "| {} | {} | {} | {exponent:.2} |",
+            growth.name,
+            growth.sizes.map(|size| size.to_string()).join(", "),
+            each.collect::<Vec<_>>().join(", "),
+        );
+        if exponent > growth.most {
+            steep.push((growth.name, growth.most));
+        }
+    }
+    for (name, most) in &steep {
+        println!(
+            "\n{name}: the exponent is greater than {most}. Find what looks at everything before."
+        );
+    }
+    println!();
+    Ok(!steep.is_empty())
+}
+
+/// Returns the instructions of one run of this size.
+fn count_size(growth: &Growth, size: usize) -> Result<f64, BoxError> {
+    let name = format!("{}: {size}", growth.name);
+    let [fewer, more] = RUNS_OF_SIZE;
+    let without = callgrind(&name, fewer)?.instructions;
+    let with = callgrind(&name, more)?.instructions;
+    Ok((with - without) as f64)
 }
 
 fn rounded(instructions: f64, allocations: f64) -> Count {

@@ -1,7 +1,7 @@
 use crate::context::RunContext;
 use crate::conversation::{CallName, OrderedMessages, make_whole};
 use crate::error::{Error, Interrupt};
-use crate::message::Message;
+use crate::message::{Message, Messages};
 use crate::run::{AgentRequest, AgentResponse, EndReason};
 
 /// Collects the messages of agents that work for another, and makes its response of them.
@@ -28,6 +28,11 @@ impl TeamResponse {
     /// Returns the conversation so far.
     pub(super) fn messages(&self) -> &OrderedMessages {
         &self.messages
+    }
+
+    /// Returns the conversation so far, for the next member.
+    pub(super) fn hand_over(&mut self) -> Messages {
+        self.messages.hand_over()
     }
 
     /// Adds a member's new messages, and counts its calls and interrupts.

@@ -1,4 +1,4 @@
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -134,7 +134,7 @@ pub(super) struct Scope {
     member: bool,
     escalated: AtomicBool,
     /// Counts the agents called in this part that have conversations of their own.
-    children: Mutex<Vec<(Arc<str>, u32)>>,
+    children: Mutex<BTreeMap<Arc<str>, u32>>,
     /// The number among those of the same place, from 1.
     number: u32,
 }
@@ -290,17 +290,9 @@ impl Scope {
             None => self.path.clone(),
         };
         let mut children = lock(&parent.children);
-        let at = children.iter().position(|(known, _)| *known == called_at);
-        self.number = match at {
-            Some(at) => {
-                children[at].1 += 1;
-                children[at].1
-            }
-            None => {
-                children.push((called_at, 1));
-                1
-            }
-        };
+        let count = children.entry(called_at).or_default();
+        *count += 1;
+        self.number = *count;
     }
 
     /// Applies the settings of a request inside another run.

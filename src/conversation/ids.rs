@@ -52,12 +52,10 @@ impl IdMint {
 
     /// Gives an id to each message that has none.
     pub(super) fn identify(&mut self, messages: &mut Messages) {
-        for index in 0..messages.len() {
-            if messages[index].id().is_none() {
-                let id = self.mint();
-                if let Some(message) = messages.get_mut(index) {
-                    message.set_id(id);
-                }
+        while !messages.note_identified() {
+            let id = self.mint();
+            if let Some(message) = messages.get_mut(messages.identified()) {
+                message.set_id(id);
             }
         }
     }

@@ -10,14 +10,31 @@ impl Messages {
     /// [released](Message::released) once the turn is over. Looks at the turn that goes on at index
     /// `from`, and at all after it.
     pub(crate) fn in_call_order(&self, from: usize) -> Option<Self> {
-        let mut at = from.min(self.len());
-        // Back to the message whose calls these results answer.
+        let at = self.turn_at(from);
+        // At most one result, as after most calls, has no order.
+        if self.len() - at <= 2 {
+            return None;
+        }
+        self.ordered_from(at)
+    }
+
+    /// Returns the messages as [`in_call_order`](Self::in_call_order) does. Looks at all that are not known to be
+    /// [whole](Self::whole).
+    pub(crate) fn all_in_call_order(&self) -> Option<Self> {
+        self.ordered_from(self.turn_at(self.whole()))
+    }
+
+    /// Returns the index of the message whose turn goes on at this index.
+    fn turn_at(&self, index: usize) -> usize {
+        let mut at = index.min(self.len());
         while at > 0 && self[at - 1].role() == Role::Tool {
             at -= 1;
         }
-        at = at.saturating_sub(1);
-        // At most one result, as after most calls, has no order.
-        if self.len() - at <= 2 || self.are_in_order(at) {
+        at.saturating_sub(1)
+    }
+
+    fn ordered_from(&self, mut at: usize) -> Option<Self> {
+        if self.are_in_order(at) {
             return None;
         }
         let mut ordered = self.clone();

@@ -1,5 +1,6 @@
 //! Messages in the two orders that a conversation has.
 
+use super::repair::note_whole;
 use crate::message::{Message, Messages};
 
 /// Messages in the order in which they came, and with the results of each turn in the order of its
@@ -39,6 +40,17 @@ impl OrderedMessages {
     /// Returns the messages with the results of each turn in the order of its calls.
     pub(crate) fn in_call_order(&self) -> &Messages {
         self.in_call_order.as_ref().unwrap_or(&self.arrived)
+    }
+
+    /// Returns the messages for an agent that continues them, in the order of the calls, and notes what is known of
+    /// them: each agent of a team then looks only at what is new since the one before.
+    pub(crate) fn hand_over(&mut self) -> Messages {
+        let messages = self.in_call_order.as_mut().unwrap_or(&mut self.arrived);
+        messages.note_identified();
+        if messages.all_in_call_order().is_none() {
+            note_whole(messages);
+        }
+        messages.clone()
     }
 
     /// Returns whether the two orders differ.

@@ -1,6 +1,7 @@
 //! A conversation while agents work on it.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::call_name::CallName;
@@ -157,11 +158,29 @@ impl RecordState {
 
     /// Returns whether an agent works in this call.
     pub(super) fn has_agent_in(&self, call: &CallName) -> bool {
-        if self.nested.is_empty() {
-            return false;
+        !self.nested.is_empty() && self.holders_in(call).next().is_some()
+    }
+
+    /// Removes the conversations of the agents that work in this call.
+    pub(super) fn release_in(&mut self, call: &CallName) {
+        let holders: Vec<_> = self.holders_in(call).cloned().collect();
+        for holder in &holders {
+            self.nested.remove(holder);
         }
-        let call = call.to_string();
-        self.nested.keys().any(|holder| is_in_call(holder, &call))
+    }
+
+    /// Returns the keys of the conversations of the agents that work in this call.
+    fn holders_in(&self, call: &CallName) -> impl Iterator<Item = &String> {
+        let path = format!("{call}/");
+        // They are next to each other: agents may work in thousands of other calls.
+        let from = (Bound::Included(path.as_str()), Bound::Unbounded);
+        let following = self.nested.range::<str, _>(from);
+        let inside =
+            following.map_while(move |(holder, _)| Some((holder, holder.strip_prefix(&*path)?)));
+        // Deeper ones belong to a call of another agent.
+        inside
+            .filter(|(_, agent)| !agent.contains('/'))
+            .map(|(holder, _)| holder)
     }
 }
 
@@ -171,13 +190,6 @@ fn last_but_results(messages: &Messages) -> Option<&Message> {
         .iter()
         .rev()
         .find(|message| message.role() != Role::Tool)
-}
-
-/// Returns whether a nested conversation belongs to an agent that works in this call.
-pub(super) fn is_in_call(holder: &str, call: &str) -> bool {
-    holder
-        .rsplit_once('/')
-        .is_some_and(|(path, _)| path == call)
 }
 
 impl From<Saved> for ConversationRecord {
@@ -340,7 +352,7 @@ impl ConversationRecord {
 
     /// Gives an id to each of these messages that has none.
     pub(crate) fn identify(&self, messages: &mut Messages) {
-        if messages.iter().any(|message| message.id().is_none()) {
+        if !messages.note_identified() {
             self.lock().ids.identify(messages);
         }
     }

@@ -16,17 +16,18 @@ struct Repaired {
 
 /// Completes a conversation, and returns the results that were added.
 pub(crate) fn make_whole(messages: &mut Messages) -> Vec<(CallName, Message)> {
-    if let Some(ordered) = messages.in_call_order(0) {
+    if let Some(ordered) = messages.all_in_call_order() {
         *messages = ordered;
     }
-    let Some(repaired) = repair(messages) else {
+    if note_whole(messages) {
         return Vec::new();
-    };
+    }
+    let repaired = repair(messages);
     *messages = repaired.messages;
     repaired.added
 }
 
-/// Returns the repaired conversation, or `None` if it was complete.
+/// Returns the repaired conversation.
 ///
 /// | problem | repair |
 /// |---|---|
@@ -36,16 +37,13 @@ pub(crate) fn make_whole(messages: &mut Messages) -> Vec<(CallName, Message)> {
 /// | a late result of a call that has one, or a result without a call | it becomes a user message in its place |
 ///
 /// Calls at the very end stay open: they are still to be run.
-fn repair(messages: &Messages) -> Option<Repaired> {
-    if is_whole(messages) {
-        return None;
-    }
+fn repair(messages: &Messages) -> Repaired {
     let turns = Turns::of(messages);
     let mut repaired = Repaired::default();
     for (index, message) in messages.iter().enumerate() {
         turns.put(index, message, &mut repaired);
     }
-    Some(repaired)
+    repaired
 }
 
 /// Returns whether a message is more than results, so that it ends the results of a turn.
@@ -59,9 +57,13 @@ fn goes_on(message: &Message) -> bool {
     message.role() != Role::Tool && !holds_results_alone()
 }
 
-fn is_whole(messages: &Messages) -> bool {
+/// Returns whether a conversation, whose results are in order, is complete. Notes how far it is whatever comes
+/// after, so that an agent that continues it looks only at what is new.
+pub(super) fn note_whole(messages: &mut Messages) -> bool {
+    let known = messages.whole();
+    let mut whole = known;
     let mut open = HashSet::new();
-    for message in messages.iter() {
+    for (index, message) in (known..).zip(messages.range(known)) {
         if message
             .tool_results()
             .any(|result| !open.remove(&*result.call_id))
@@ -74,7 +76,11 @@ fn is_whole(messages: &Messages) -> bool {
             }
             open.extend(message.tool_calls().map(|call| &*call.id));
         }
+        if open.is_empty() {
+            whole = index + 1;
+        }
     }
+    messages.note_whole(whole);
     true
 }
 
@@ -224,4 +230,83 @@ fn merged(results: &[&ToolResult]) -> Message {
 /// Returns the result of a call that was not executed.
 pub(crate) fn refusal(call: &ToolCall, why: impl Into<String>) -> Message {
     Message::tool(ToolResult::new(call, [Part::from_text(why)]).failed())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn asks(ids: &[&str]) -> Message {
+        let calls = ids.iter().map(|id| ToolCall::new(*id, "add", json!({})));
+        Message::new(Role::Assistant, calls.map(Part::from))
+    }
+
+    fn answers(id: &str) -> Message {
+        let call = ToolCall::new(id, "add", json!({}));
+        Message::tool(ToolResult::new(&call, [Part::from_text("3")]))
+    }
+
+    /// Adds messages to a list, and makes that whole, with and without what it knows of itself.
+    fn check(known: &Messages, added: &[Message]) {
+        let mut known = known.clone();
+        known.extend(added.iter().cloned());
+        let mut unknown: Messages = known.iter().cloned().collect();
+        assert_eq!(unknown.whole(), 0);
+        let before = format!("{known:?}");
+        let added = make_whole(&mut known);
+        assert_eq!(added, make_whole(&mut unknown), "added to {before}");
+        assert_eq!(known, unknown, "made of {before}");
+    }
+
+    #[test]
+    fn a_conversation_that_goes_on_is_made_whole_as_one_that_is_new() {
+        let kinds = [
+            Message::user("1 + 2?"),
+            Message::assistant("3"),
+            asks(&["a"]),
+            asks(&["a", "b"]),
+            answers("a"),
+            answers("b"),
+            Message::user("By the way.").held("b"),
+        ];
+        let mut conversations = vec![Vec::new()];
+        for _ in 0..4 {
+            let shorter = std::mem::take(&mut conversations);
+            for conversation in shorter {
+                for kind in &kinds {
+                    let mut longer: Vec<Message> = conversation.clone();
+                    longer.push(kind.clone());
+                    conversations.push(longer);
+                }
+            }
+        }
+        for conversation in conversations {
+            for length in 0..conversation.len() {
+                let (earlier, later) = conversation.split_at(length);
+                let mut known = Messages::from(earlier.to_vec());
+                make_whole(&mut known);
+                check(&known, later);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_known_of_messages_that_change_is_forgotten() {
+        let mut messages = Messages::from([Message::user("1 + 2?"), asks(&["a"]), answers("a")]);
+        make_whole(&mut messages);
+        assert_eq!(messages.whole(), 3);
+
+        let mut shorter = messages.clone();
+        shorter.pop();
+        assert_eq!(shorter.whole(), 0);
+        check(&shorter, &[Message::user("Well?")]);
+
+        let mut changed = messages.clone();
+        *changed.get_mut(1).unwrap() = asks(&["a", "b"]);
+        assert_eq!(changed.whole(), 0);
+        check(&changed, &[Message::user("Well?")]);
+        assert_eq!(messages.whole(), 3);
+    }
 }

@@ -3,7 +3,7 @@
 use super::call_name::CallName;
 use super::ordered_messages::OrderedMessages;
 use super::phase::Writer;
-use super::record::{ConversationRecord, RecordState, is_in_call};
+use super::record::{ConversationRecord, RecordState};
 use super::saved::Paused;
 use super::slot::{self, Slot};
 use crate::message::{Message, MessageId, Messages, Usage};
@@ -117,11 +117,12 @@ impl Transcript {
         let Some((name, current)) = state.calls.get_mut(call) else {
             return;
         };
-        if !slot.answers().is_empty() && !state.nested.is_empty() {
-            let call = name.to_string();
-            state.nested.retain(|holder, _| !is_in_call(holder, &call));
-        }
+        let is_answered = !slot.answers().is_empty();
         *current = slot;
+        if is_answered && !state.nested.is_empty() {
+            let name = name.clone();
+            state.release_in(&name);
+        }
     }
 
     /// Ends the turn. Returns the results of calls that were dropped while running.

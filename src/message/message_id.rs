@@ -337,7 +337,8 @@ impl PartialEq<str> for MessageId {
     fn eq(&self, other: &str) -> bool {
         match self.minted {
             None => *self.text == *other,
-            Some(_) => self.text().as_str() == other,
+            // The part that is shared first: it is at hand, and the others have to be written.
+            Some(_) => other.starts_with(&*self.text) && self.text().as_str() == other,
         }
     }
 }

@@ -33,6 +33,10 @@ pub struct Messages {
     full: Option<Arc<Vec<Chunk>>>,
     /// The last chunk; not empty while there are messages.
     tail: Option<Chunk>,
+    /// How many messages, from the first on, are known to have an id. `u32`, as there are many lists.
+    identified: u32,
+    /// How many messages, from the first on, are known to be whole.
+    whole: u32,
 }
 
 impl Messages {
@@ -70,6 +74,7 @@ impl Messages {
         if len >= self.len() {
             return;
         }
+        self.forget_from(len);
         let chunks = len.div_ceil(CHUNK);
         if chunks <= self.full().len() {
             // The last of the full chunks becomes the tail.
@@ -115,6 +120,7 @@ impl Messages {
         if index >= self.len() {
             return None;
         }
+        self.forget_from(index);
         let chunk = match index / CHUNK {
             at if at < self.full().len() => Arc::make_mut(self.full.as_mut()?).get_mut(at)?,
             _ => self.tail.as_mut()?,
@@ -191,6 +197,40 @@ impl Messages {
             .chain([self.tail()])
     }
 
+    /// Returns the number of messages, from the first on, that are known to have an id.
+    pub(crate) fn identified(&self) -> usize {
+        self.identified as usize
+    }
+
+    /// Notes the messages that have an id, up to the first that has none. Returns whether all have one.
+    pub(crate) fn note_identified(&mut self) -> bool {
+        let new = self.range(self.identified());
+        let new = new.take_while(|message| message.id().is_some()).count();
+        let identified = self.identified() + new;
+        self.identified = mark(identified);
+        identified == self.len()
+    }
+
+    /// Returns the number of messages, from the first on, that are known to be whole: the results of their calls
+    /// follow them, all and in order.
+    pub(crate) fn whole(&self) -> usize {
+        self.whole as usize
+    }
+
+    /// Notes that the first `len` messages are whole.
+    pub(crate) fn note_whole(&mut self, len: usize) {
+        self.whole = mark(len);
+    }
+
+    /// Forgets what is known of the messages from this index on, which change.
+    fn forget_from(&mut self, index: usize) {
+        self.identified = self.identified.min(mark(index));
+        if index < self.whole() {
+            // The messages before may end with calls whose results are gone.
+            self.whole = 0;
+        }
+    }
+
     fn full(&self) -> &[Chunk] {
         self.full.as_ref().map_or(&[], |full| full)
     }
@@ -198,6 +238,11 @@ impl Messages {
     fn tail(&self) -> &[Message] {
         self.tail.as_ref().map_or(&[], |tail| tail)
     }
+}
+
+/// Returns a number of messages of which something is known. Of more than fit, less is known.
+fn mark(messages: usize) -> u32 {
+    u32::try_from(messages).unwrap_or(u32::MAX)
 }
 
 /// Appends in place, or to a copy with room for a chunk if another clone shares the list.
@@ -260,8 +305,8 @@ impl From<Vec<Message>> for Messages {
             return messages.into_iter().collect();
         }
         Self {
-            full: None,
             tail: Some(Arc::new(messages)),
+            ..Self::default()
         }
     }
 }

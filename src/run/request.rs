@@ -371,9 +371,8 @@ impl AgentRequest {
 
     /// Returns the request for another agent that continues the conversation in this run.
     pub(crate) fn hand_over(&self, messages: Messages) -> Self {
-        let messages = messages
-            .in_call_order(self.messages.len())
-            .unwrap_or(messages);
+        let from = messages.whole().max(self.messages.len());
+        let messages = messages.in_call_order(from).unwrap_or(messages);
         // Extensions are private to one call, and the callbacks are part of the run by now.
         let extensions = Extensions::new();
         let takes_turn = true;

@@ -80,6 +80,7 @@ mod account;
 mod allowed;
 mod claim;
 mod client;
+mod entry_set;
 mod inbox;
 mod interrupt_ids;
 mod keeper;

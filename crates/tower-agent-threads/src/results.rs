@@ -1,15 +1,15 @@
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::thread::Thread;
 
 /// The results of a thread's calls that count: of two results of one call, the later. Each is found by
 /// the message with the call and the call's id.
-pub(crate) struct Results(HashMap<(usize, Arc<str>), usize>);
+pub(crate) struct Results(BTreeMap<(usize, Arc<str>), usize>);
 
 impl Results {
     pub(crate) fn of(thread: &Thread) -> Self {
-        let mut results = Self(HashMap::new());
+        let mut results = Self(BTreeMap::new());
         for index in 0..thread.log.len() {
             results.note(thread, index);
         }
@@ -29,11 +29,18 @@ impl Results {
         self.0.get(&(calling, call.clone())).copied()
     }
 
+    /// Returns the results, each with the message that has its call.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, usize)> {
+        self.0
+            .iter()
+            .map(|((calling, _), index)| (*calling, *index))
+    }
+
     /// Returns all results, by the message with the call.
-    pub(crate) fn by_message(&self) -> HashMap<usize, Vec<usize>> {
-        let mut all: HashMap<usize, Vec<usize>> = HashMap::new();
-        for ((calling, _), index) in &self.0 {
-            all.entry(*calling).or_default().push(*index);
+    pub(crate) fn by_message(&self) -> BTreeMap<usize, Vec<usize>> {
+        let mut all: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        for (calling, index) in self.iter() {
+            all.entry(calling).or_default().push(index);
         }
         all
     }

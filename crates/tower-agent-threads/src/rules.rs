@@ -1,7 +1,6 @@
 //! Decides which parts of a client's input are accepted, by the [rules](crate#rules).
 
-use std::collections::{BTreeSet, HashMap, HashSet};
-use std::sync::Arc;
+use std::collections::{HashMap, HashSet};
 use std::time::SystemTime;
 
 use tower_agent::agent::AgentRequest;
@@ -11,6 +10,7 @@ use tower_agent::message::{Message, Part, ToolCall, ToolResult};
 use crate::account;
 use crate::allowed::Allowed;
 use crate::client::{ClientInput, ClientMessage};
+use crate::entry_set::EntrySet;
 use crate::reader::Mark;
 use crate::refusal::{InputPart, Refusal, RefusalKind};
 use crate::results::Results;
@@ -72,10 +72,13 @@ pub(crate) fn go_on<M: ClientMessage>(
     thread.unheard = unheard;
     let new_results = sent.results(&thread, &results, &staying)?;
     // They follow the answer, wherever the client shows them.
-    let held: BTreeSet<_> = thread.held.iter().copied().collect();
+    let mut not_held = staying.clone();
+    for index in &thread.held {
+        not_held.remove(*index);
+    }
     // Only then does the run go on where the last one stopped; otherwise it is another branch.
     let is_whole = !is_lost
-        && thread.branch.iter().copied().collect::<BTreeSet<_>>() == &staying - &held
+        && thread.branch.iter().copied().collect::<EntrySet>() == not_held
         && sent.new.iter().all(|(after, _)| *after == sent.last);
     let now = SystemTime::now();
     let mut answered = answered(&thread, input, now)?;
@@ -127,10 +130,7 @@ pub(crate) fn go_on<M: ClientMessage>(
             (!is_last).then(|| new.remove(&after)).flatten()
         };
         branch.extend(new_after(None).unwrap_or_default());
-        for index in staying
-            .into_iter()
-            .filter(|index| !thread.is_result(*index))
-        {
+        for index in staying.iter().filter(|index| !thread.is_result(*index)) {
             branch.push(index);
             branch.extend(new_after(Some(index)).unwrap_or_default());
         }
@@ -184,22 +184,23 @@ fn missed<M: ClientMessage>(
     is_partial: bool,
 ) -> Vec<MissedMessage> {
     let received = thread.readers.received(mark);
-    if input.is_away || !thread.shows_from(received) {
+    if input.is_away {
         return Vec::new();
     }
     let mut positions = HashMap::new();
     for (index, message) in input.messages.iter().enumerate() {
         positions.insert(message.id(), index);
     }
-    let is_new =
-        |(index, id, _): &(usize, &Arc<str>, _)| *index >= received && !positions.contains_key(id);
-    let shown = thread.shown();
-    if !shown.iter().any(is_new) {
+    // Most clients have missed nothing, and the messages that they have are many.
+    if thread
+        .shown_from(received)
+        .all(|id| positions.contains_key(id))
+    {
         return Vec::new();
     }
     let mut missed = Vec::new();
     let mut after = 0;
-    for (index, id, message) in shown {
+    for (index, id, message) in thread.shown() {
         match positions.get(id) {
             Some(position) => after = after.max(position + 1),
             None if is_partial || index >= received => {

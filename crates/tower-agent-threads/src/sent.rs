@@ -8,6 +8,7 @@ use tower_agent::message::{Message, Role, ToolResult};
 use crate::account;
 use crate::allowed::Allowed;
 use crate::client::{ClientMessage, ClientRole};
+use crate::entry_set::EntrySet;
 use crate::reader::Mark;
 use crate::refusal::{InputPart, Refusal, RefusalKind};
 use crate::results::Results;
@@ -15,10 +16,13 @@ use crate::shown::ShownForm;
 use crate::thread::{Entry, Speaker, Thread};
 use crate::urls::Urls;
 
+/// The number of messages that are searched linearly.
+const FEW: usize = 8;
+
 /// The client's messages for a known thread.
 pub(crate) struct Sent<'a, M> {
     /// The messages of the thread that the client has sent.
-    pub(crate) known: BTreeSet<usize>,
+    pub(crate) known: EntrySet,
     /// The last of them.
     pub(crate) last: Option<usize>,
     /// New messages, and the known message that each follows.
@@ -71,14 +75,20 @@ impl<'a, M: ClientMessage> Sent<'a, M> {
         allowed: &Allowed,
         urls: Urls<'a>,
     ) -> Result<Self, M::Error> {
+        // A client that sends only what is new sends few: an index of all entries would take longer.
+        let may_be_sent = |id: &Arc<str>| {
+            messages.len() > FEW || messages.iter().any(|message| message.id() == id)
+        };
         let mut entries = HashMap::new();
         for (index, entry) in thread.log.iter().enumerate() {
-            if let Some(id) = &entry.id {
+            if let Some(id) = &entry.id
+                && may_be_sent(id)
+            {
                 entries.insert((entry.speaker, &**id), index);
             }
         }
         let mut sent = Self {
-            known: BTreeSet::new(),
+            known: EntrySet::default(),
             last: None,
             new: Vec::new(),
             results: Vec::new(),
@@ -167,7 +177,7 @@ impl<'a, M: ClientMessage> Sent<'a, M> {
                 .is_some_and(|entry| entry.id.is_some() && entry.answers.is_none())
         });
         self.known = known.collect();
-        self.last = self.known.last().copied();
+        self.last = self.known.iter().next_back();
         for (after, _) in &mut self.new {
             *after = self.last;
         }
@@ -180,9 +190,10 @@ impl<'a, M: ClientMessage> Sent<'a, M> {
         thread: &Thread,
         results: &Results,
         mark: &Mark,
-    ) -> (BTreeSet<usize>, BTreeSet<usize>) {
-        let mut staying = BTreeSet::new();
-        let mut unheard = &thread.unheard - &self.known;
+    ) -> (EntrySet, BTreeSet<usize>) {
+        let mut staying = EntrySet::default();
+        let mut unheard = thread.unheard.clone();
+        unheard.retain(|index| !self.known.contains(*index));
         let received = thread.readers.received(mark);
         let mut has_previous = true;
         // A run that broke off may have done work that the client was not told about.
@@ -192,12 +203,12 @@ impl<'a, M: ClientMessage> Sent<'a, M> {
                 continue;
             };
             let stays = match (&entry.id, entry.answers) {
-                (_, Some(calling)) => staying.contains(&calling),
+                (_, Some(calling)) => staying.contains(calling),
                 (Some(_), None) => {
                     // A device that has read the thread has not received what is hidden, either.
                     let is_hidden = !mark.is_none() && entry.shown.is_hidden();
                     let is_missed = index >= received || is_hidden;
-                    self.known.contains(&index) || has_previous && is_missed
+                    self.known.contains(index) || has_previous && is_missed
                 }
                 (None, None) => has_previous,
             };
@@ -216,11 +227,20 @@ impl<'a, M: ClientMessage> Sent<'a, M> {
             }
         }
         // From another branch: the messages that the client has sent, and the results of their calls.
-        staying.extend(self.known.iter().copied());
-        let results = results.by_message();
-        let calling: Vec<_> = staying.iter().copied().collect();
-        staying.retain(|index| !thread.is_result(*index));
-        staying.extend(calling.iter().filter_map(|at| results.get(at)).flatten());
+        for index in self.known.iter() {
+            staying.insert(index);
+        }
+        let with_results = staying.clone();
+        for index in with_results.iter() {
+            if thread.is_result(index) {
+                staying.remove(index);
+            }
+        }
+        for (calling, result) in results.iter() {
+            if with_results.contains(calling) {
+                staying.insert(result);
+            }
+        }
         (staying, unheard)
     }
 
@@ -229,16 +249,19 @@ impl<'a, M: ClientMessage> Sent<'a, M> {
         &self,
         thread: &Thread,
         results: &Results,
-        staying: &BTreeSet<usize>,
+        staying: &EntrySet,
     ) -> Result<Vec<Entry>, M::Error> {
+        if self.results.is_empty() {
+            return Ok(Vec::new());
+        }
         let mut calls: HashMap<&str, (usize, usize)> = HashMap::new();
         for (at, entry) in thread.log.iter().enumerate() {
             for (number, call) in entry.calls.iter().enumerate() {
                 // The same call may stand in a message that was stored again: the one that stays counts.
-                let is_better = staying.contains(&at)
+                let is_better = staying.contains(at)
                     || calls
                         .get(&*call.client_id)
-                        .is_none_or(|(other, _)| !staying.contains(other));
+                        .is_none_or(|(other, _)| !staying.contains(*other));
                 if is_better {
                     calls.insert(&call.client_id, (at, number));
                 }
@@ -256,7 +279,7 @@ impl<'a, M: ClientMessage> Sent<'a, M> {
                 let why = format!("no message contains the call `{}`", result.call);
                 return Err(Refusal::forbidden(part, why).into());
             };
-            let Some(entry) = thread.entry(calling).filter(|_| staying.contains(&calling)) else {
+            let Some(entry) = thread.entry(calling).filter(|_| staying.contains(calling)) else {
                 // It was dropped with the message that contains it.
                 continue;
             };

@@ -315,10 +315,11 @@ impl Thread {
         }
     }
 
-    /// Returns the entries of the conversation, with what waits to follow it, that the client has: the
-    /// index of each in the log, and the entry with what the client has.
-    fn shown_entries(&self) -> impl Iterator<Item = (usize, usize, &Entry)> {
+    /// Returns the entries of the conversation, with what waits to follow it, that the client has, from this index of
+    /// the log on: the index of each in the log, and the entry with what the client has.
+    fn shown_entries(&self, from: usize) -> impl Iterator<Item = (usize, usize, &Entry)> {
         let branch = self.branch.iter().chain(&self.held);
+        let branch = branch.filter(move |index| **index >= from);
         branch.filter_map(|&index| {
             let entry = self.entry(index)?;
             let at = entry.changes.unwrap_or(index);
@@ -327,16 +328,16 @@ impl Thread {
         })
     }
 
-    /// Returns whether the client has a message from this index of the log on.
-    pub(crate) fn shows_from(&self, from: usize) -> bool {
-        let mut shown = self.shown_entries();
-        from < self.log.len() && shown.any(|(index, ..)| index >= from)
+    /// Returns the ids of the messages that the client has, from this index of the log on.
+    pub(crate) fn shown_from(&self, from: usize) -> impl Iterator<Item = &Arc<str>> {
+        let shown = self.shown_entries(from);
+        shown.filter_map(|(.., entry)| entry.id.as_ref().filter(|_| entry.message.is_some()))
     }
 
     /// Returns the messages that the client has, oldest first, each with its index in the log and its id.
     pub(crate) fn shown(&self) -> Vec<(usize, &Arc<str>, ShownMessage)> {
         let mut messages = Vec::new();
-        for (index, at, entry) in self.shown_entries() {
+        for (index, at, entry) in self.shown_entries(0) {
             let (Some(id), Some(message)) = (&entry.id, &entry.message) else {
                 continue;
             };
@@ -391,10 +392,11 @@ impl Thread {
             &self.state,
             &self.open,
             &self.answered,
-            &self.runs,
             &self.readers,
         ));
-        self.log.iter().map(|entry| entry.size()).sum::<usize>() + head
+        // Without writing them, with their quotes and commas: a long thread has many.
+        let runs: usize = self.runs.iter().map(|run| run.len() + 3).sum();
+        self.log.iter().map(|entry| entry.size()).sum::<usize>() + head + runs
     }
 }
 

@@ -36,7 +36,7 @@ pub(super) async fn run(
             if goes_on.take().is_none() {
                 context.give_turn(member.name(), tally.messages().len());
             }
-            let mut handed = request.hand_over(tally.messages().in_call_order().clone());
+            let mut handed = request.hand_over(tally.hand_over());
             if index + 1 < team.members.len() {
                 // Only the last member gives the final answer.
                 handed = handed.with_answer_format(None);
