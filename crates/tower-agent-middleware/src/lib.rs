@@ -76,6 +76,7 @@ struct Readme;
 
 mod estimate;
 mod first_output;
+mod key_of;
 mod lock;
 mod predicate;
 mod reveal;

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use tower_layer::Layer;
 
 use super::controller::AdaptiveSettings;
-use super::limits::{AdaptiveLimits, KeyOf};
+use super::limits::AdaptiveLimits;
 use super::service::AdaptiveConcurrency;
+use crate::key_of::KeyOf;
 use tower_agent::RunContext;
 use tower_agent::error::Result;
 

@@ -7,12 +7,8 @@ use tokio::time::Instant;
 use super::controller::{AdaptiveSettings, Controller, End};
 use crate::first_output::FirstOutput;
 use crate::lock::lock;
-use tower_agent::RunContext;
 use tower_agent::call::Request;
 use tower_agent::error::{Error, ErrorKind, Result};
-
-/// Returns a key of a run, such as its region.
-pub(super) type KeyOf = Arc<dyn Fn(&RunContext) -> Result<String> + Send + Sync>;
 
 /// The limits of a layer and its clones, by their key.
 #[derive(Debug, Default)]

@@ -10,7 +10,8 @@ use pin_project_lite::pin_project;
 use tower::Service;
 
 use super::controller::AdaptiveSettings;
-use super::limits::{AdaptiveLimits, AdmittedCall, KeyOf};
+use super::limits::{AdaptiveLimits, AdmittedCall};
+use crate::key_of::KeyOf;
 use tower_agent::call::Request;
 use tower_agent::error::{BoxError, CallSite, Error, Result};
 

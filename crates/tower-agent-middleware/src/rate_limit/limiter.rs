@@ -10,16 +10,13 @@ use super::metered::Metered;
 use super::queue::{Queue, Ticket};
 use super::state::{Change, Quotas, RateChange};
 use super::store::{Memory, RateStore};
+use crate::key_of::KeyOf;
 use crate::lock::lock;
-use tower_agent::RunContext;
 use tower_agent::error::{CallSite, Error, ErrorKind, Result};
 use tower_agent::message::Metadata;
 
 /// The resolution of `tokio`'s timers.
 const TICK: Duration = Duration::from_millis(1);
-
-/// Returns a key of a run, such as its user.
-type KeyOf = Arc<dyn Fn(&RunContext) -> Result<String> + Send + Sync>;
 
 /// The settings of a layer, and the limits that its clones share.
 #[derive(Clone)]
