@@ -63,6 +63,7 @@ fn make(plan: Plan) -> World {
         .tick_duration(plan.tick)
         .min_message_latency(Duration::from_millis(1))
         .max_message_latency(plan.tick * 4)
+        // A connection that is refused takes its port for good.
         .ephemeral_ports(1024..=u16::MAX)
         .tcp_capacity(1 << 12)
         .build();

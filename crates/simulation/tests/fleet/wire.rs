@@ -18,8 +18,8 @@ use turmoil::net::{TcpListener, TcpStream};
 pub(crate) const PORT: u16 = 80;
 
 /// The time after which a server forgets a connection. If its end was lost in a partition, nobody hears of it
-/// again, and in a week its port is wanted for another one.
-const LIFETIME: Duration = Duration::from_secs(600);
+/// again, and in a week its port is wanted for another one. Far longer than anybody waits: it is no time limit.
+const LIFETIME: Duration = Duration::from_secs(2 * 3600);
 
 /// The name of a host in this network.
 pub(crate) type Host = &'static str;

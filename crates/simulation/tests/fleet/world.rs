@@ -30,7 +30,7 @@ pub(crate) struct Plan {
     pub(crate) days: u32,
     /// The number of crashes, partitions and slow times.
     pub(crate) faults: u32,
-    /// The step of the simulated network. A message takes one to five of them.
+    /// The step of the simulated network. A message takes one to four of them.
     pub(crate) tick: Duration,
     pub(crate) without: Option<Part>,
 }
@@ -63,7 +63,8 @@ impl Plan {
             days: 7,
             faults: (u64::from(FAULTS_OF_WEEK) * u64::from(users) / u64::from(USERS_OF_WEEK))
                 as u32,
-            // Most of the time goes into ticks in which nothing happens.
+            // Every host makes each step, also at night: a finer one takes longer. With a much coarser one, calls
+            // that the limit lets through one after the other would reach a provider together.
             tick: Duration::from_millis(50),
             without: None,
         }
