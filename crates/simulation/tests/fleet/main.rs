@@ -4,9 +4,9 @@
 //!
 //! In each seed, 16 users come within a minute. `SEEDS=1000` tries so many of them; `SEED=17` tries one, and says what
 //! has happened. `WEEK=100000` makes a week of so many users, few of them at night, with a fault every two minutes, by
-//! the seed of `SEED`; use `--profile at-length`. A week of 1,000 users has a hundredth of its time and of its
-//! faults. With `EVERY_CASE=1` there are 1,000 seeds and such a part of a week, and each part of the fleet that
-//! keeps a promise is left out, to see that the promise is then broken.
+//! the seed of `SEED`: with `--profile at-length` in 12 minutes of one core and 600 MB. A week of 1,000 users has a
+//! hundredth of its time and of its faults. With `EVERY_CASE=1` there are 1,000 seeds and such a part of a week, and
+//! each part of the fleet that keeps a promise is left out, to see that the promise is then broken.
 
 mod bank;
 mod database;
