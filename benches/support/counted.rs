@@ -27,10 +27,13 @@ use opentelemetry_sdk::trace::{SdkTracerProvider, SpanData, SpanExporter};
 use serde::Deserialize;
 use tower_agent::callback::{Bundle, after_model, after_tool, before_model, before_tool};
 use tower_agent::stream::observer;
-use tower_agent::{AgentBuilder, AgentRequest};
+use tower_agent::{AgentBuilder, AgentRequest, Tool};
 use tower_agent_agui::AgUi;
 use tower_agent_durable::journal::Durable;
+use tower_agent_middleware::budget::{Budget, Limit, Limits};
+use tower_agent_middleware::context_window::ContextWindow;
 use tower_agent_middleware::flow::{Flow, ToolFlow};
+use tower_agent_middleware::tool_search::ToolSearch;
 use tower_agent_otel::OpenTelemetry;
 use tower_agent_providers::anthropic::Messages;
 use tower_agent_providers::gemini::{GenerateContent, Interactions};
@@ -77,6 +80,11 @@ pub const ROWS: &[Row] = &[
     run("agent, `Flow` with ten tools", || {
         agent(guarded(work::agent(SUMS)))
     }),
+    run("agent, `ContextWindow`", || {
+        agent(work::agent(SUMS).on_model(ContextWindow::new(100_000)))
+    }),
+    run("agent, `ToolSearch` in ten tools", || agent(searching())),
+    run("agent, a part of a `Budget`", || agent(with_budget_part())),
     delta(
         "delta, made and written by `serde_json` alone",
         written_alone,
@@ -86,6 +94,9 @@ pub const ROWS: &[Row] = &[
     delta("delta of a run, `Flow` with ten tools", || {
         streamed_by(guarded(deltas::agent(DELTAS, 0)))
     }),
+    delta("delta of a run, `Redact`", || {
+        streamed_by(deltas::agent(DELTAS, 0).callbacks(middleware::redacting()))
+    }),
     delta("delta of a run, to AG-UI", || served(0)),
     delta("delta of a run, to AG-UI, 10 mappers", || served(10)),
     idle("model call", middleware::bare),
@@ -93,6 +104,8 @@ pub const ROWS: &[Row] = &[
     idle("model call, `CallTimeout`", middleware::timeout),
     idle("model call, `Fallback`", middleware::fallback),
     idle("model call, `Budget`", middleware::budget),
+    idle("model call, `Guardrail`", middleware::guardrail),
+    idle("model call, `Redact`", middleware::redact),
     idle("model call, `CircuitBreaker`", middleware::circuit_breaker),
     idle("model call, `RateLimit`", middleware::rate_limit),
     idle("model call, `Cache`, a replay", middleware::cache),
@@ -250,6 +263,20 @@ fn guarded(builder: AgentBuilder) -> AgentBuilder {
         flow = flow.tool(format!("send_{number}"), send);
     }
     builder.global_callbacks(flow)
+}
+
+/// A search in ten tools, of which the model needs none.
+fn searching() -> AgentBuilder {
+    let many = (0..10).map(|number| Tool::function(format!("tool {number}"), "", |_: ()| "done"));
+    let search = ToolSearch::new(many);
+    work::agent(SUMS).tools(search.tools()).on_model(search)
+}
+
+/// An agent with a part of a budget that it does not use up.
+fn with_budget_part() -> AgentBuilder {
+    let budget = Budget::new(Limits::new().model_calls(1000));
+    let part = budget.carve([Limit::ModelCalls(100)]);
+    work::agent(SUMS).global_callbacks(budget).callbacks(part)
 }
 
 fn hooked(callbacks: usize) -> AgentBuilder {

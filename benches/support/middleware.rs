@@ -10,9 +10,11 @@ use tower_agent_middleware::budget::{Budget, Limits};
 use tower_agent_middleware::cache::CacheLayer;
 use tower_agent_middleware::circuit_breaker::CircuitBreakerLayer;
 use tower_agent_middleware::fallback::Fallback;
+use tower_agent_middleware::guardrail::{Guardrail, Verdict};
 use tower_agent_middleware::hedge::HedgeLayer;
 use tower_agent_middleware::pool::Pool;
 use tower_agent_middleware::rate_limit::RateLimitLayer;
+use tower_agent_middleware::redact::{Detector, Redact};
 use tower_agent_middleware::retry::CallRetryLayer;
 use tower_agent_middleware::router::Router;
 use tower_agent_middleware::timeout::CallTimeoutLayer;
@@ -61,6 +63,20 @@ pub fn fallback() -> Box<dyn FnMut()> {
 pub fn budget() -> Box<dyn FnMut()> {
     let budget = Budget::new(Limits::new().model_calls(u64::MAX));
     calls(Callbacks::new().with(budget).layer(model()))
+}
+
+pub fn guardrail() -> Box<dyn FnMut()> {
+    calls(Guardrail::before(async |_| Verdict::Pass).layer(model()))
+}
+
+pub fn redact() -> Box<dyn FnMut()> {
+    calls(redacting().around_model().layer(model()))
+}
+
+/// The guard that redacts, with detectors of which none finds anything.
+pub fn redacting() -> Redact {
+    let detectors = [Detector::email(), Detector::card(), Detector::secret()];
+    Redact::new(detectors).unwrap()
 }
 
 pub fn circuit_breaker() -> Box<dyn FnMut()> {

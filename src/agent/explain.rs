@@ -35,7 +35,7 @@ pub struct Explanation {
     pub agent: String,
     /// The callbacks and layers around the agent's call, outermost first.
     pub around: Vec<Wrapper>,
-    /// What they are around.
+    /// The part of the agent that they surround.
     pub body: Explained,
 }
 

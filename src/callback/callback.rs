@@ -10,7 +10,7 @@ use pin_project_lite::pin_project;
 
 use super::action::{Action, Outcome, Recovery};
 use super::arc_callback::ArcCallback;
-use super::erased::{Decision, Erased};
+use super::erased::{ActionFuture, Erased};
 use super::hook_set::{AFTER, BEFORE, HookSet, NoHook, ON_ERROR};
 use crate::call::Request;
 use crate::error::{Error, Result};
@@ -299,13 +299,17 @@ where
     C: Callback<R>,
     By: Callback<R>,
 {
-    fn before<'a>(&'a self, request: &'a mut R) -> Decision<'a, R::Response> {
+    fn before<'a>(&'a self, request: &'a mut R) -> ActionFuture<'a, R::Response> {
         MaybeFuture::pending(ByPointer {
             hook: self.callback.before(request),
         })
     }
 
-    fn after<'a>(&'a self, request: &'a R, response: &'a R::Response) -> Decision<'a, R::Response> {
+    fn after<'a>(
+        &'a self,
+        request: &'a R,
+        response: &'a R::Response,
+    ) -> ActionFuture<'a, R::Response> {
         MaybeFuture::pending(ByPointer {
             hook: self.callback.after(request, response),
         })

@@ -11,16 +11,20 @@ use crate::maybe_future::MaybeFuture;
 
 /// The decision of a `before` or an `after` from an erased hook. It is usually `Continue`, so a
 /// response, which is large, is boxed.
-pub(super) type Decision<'a, T> = MaybeFuture<'a, Result<Action<Box<T>>>>;
+pub(super) type ActionFuture<'a, T> = MaybeFuture<'a, Result<Action<Box<T>>>>;
 
 /// [`Callback`](super::Callback) without its generics, so that callbacks of different types share a list.
 pub(super) trait Erased<R: Request>: Send + Sync {
-    fn before<'a>(&'a self, request: &'a mut R) -> Decision<'a, R::Response> {
+    fn before<'a>(&'a self, request: &'a mut R) -> ActionFuture<'a, R::Response> {
         let _ = request;
         MaybeFuture::ready(Ok(Action::Continue))
     }
 
-    fn after<'a>(&'a self, request: &'a R, response: &'a R::Response) -> Decision<'a, R::Response> {
+    fn after<'a>(
+        &'a self,
+        request: &'a R,
+        response: &'a R::Response,
+    ) -> ActionFuture<'a, R::Response> {
         let _ = (request, response);
         MaybeFuture::ready(Ok(Action::Continue))
     }

@@ -90,11 +90,11 @@ impl RecordPlace {
 /// The attempts that have failed at the calls of an agent.
 #[derive(Default)]
 struct Failures {
-    /// Those at the agent itself.
+    /// The failures of the agent itself.
     agent: u32,
-    /// Those at the model call of the turn.
+    /// The failures of the turn's model call.
     model: u32,
-    /// Those at tool calls: none of the conversation has the name of another.
+    /// The failures of tool calls, by names that are unique in the conversation.
     tools: Vec<(CallName, u32)>,
     /// The tokens that the agent had used by the last failure, or by the start of the turn.
     usage: Usage,

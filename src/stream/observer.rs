@@ -19,7 +19,7 @@ use crate::lock::lock;
 #[derive(Clone)]
 pub struct Observer(Arc<Sender>);
 
-/// What happens in the runs of the agents that have the [`Observer`], as a stream of [`Observation`]s.
+/// A stream of [`Observation`]s: the events of the runs of all agents that have the [`Observer`].
 ///
 /// It ends when every clone of the observer is dropped. Once it is dropped itself, runs tell nothing.
 pub struct Observations(Arc<Queue>);
@@ -79,7 +79,7 @@ pub fn observer(capacity: usize) -> (Observer, Observations) {
     (Observer(sender), Observations(queue))
 }
 
-/// What all clones of an observer share.
+/// The state that all clones of an observer share.
 struct Sender(Arc<Queue>);
 
 /// The queue between the runs and the reader.

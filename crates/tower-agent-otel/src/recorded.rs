@@ -12,7 +12,7 @@ use crate::telemetry::Telemetry;
 pub(crate) trait Recorded: Request {
     /// The data of a call in progress, from which its end is recorded.
     type Record: Send;
-    /// What is known about a call when its span starts.
+    /// The data of a call that is known when its span starts.
     type Expected;
 
     /// Creates the span, with the attributes that a sampler decides by: later ones come too late

@@ -27,7 +27,7 @@ pub(crate) struct Telemetry {
     pub(crate) metrics: Metrics,
     /// Nobody receives the metrics.
     is_unmetered: bool,
-    /// What the last model call of each agent has reached, by the agent's path.
+    /// The model that each agent has called last, by the agent's path.
     targets: Mutex<HashMap<String, Target>>,
 }
 

@@ -34,7 +34,7 @@ pub(crate) struct RunObject {
     inactivity_timeout = "365 days",
     abort_timeout = "365 days",
     ingress_private,
-    // What it has of the request is gone with it.
+    // The engine's copy of the request is deleted with it.
     journal_retention = "0s",
     // The server would pause it in the end, and the run would stop unnoticed.
     invocation_retry_policy(

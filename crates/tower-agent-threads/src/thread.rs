@@ -64,7 +64,7 @@ pub struct Thread {
     pub(crate) unheard: BTreeSet<usize>,
     /// The devices of the user.
     pub(crate) readers: Readers,
-    /// What the client has said while the thread waited for somebody else. It follows the answer.
+    /// The client's messages while the thread waited for somebody else. They follow the answer.
     pub(crate) held: Vec<usize>,
     /// The latest run failed, or its client disconnected: the client may not know all its work.
     pub(crate) is_cut: bool,

@@ -3,7 +3,7 @@
 use std::future::Future;
 
 use crate::callback::action::{Action, Recovery};
-use crate::callback::erased::Decision;
+use crate::callback::erased::ActionFuture;
 use crate::error::Result;
 use crate::function::{Later, Now, Seal};
 use crate::maybe_future::MaybeFuture;
@@ -84,19 +84,19 @@ impl<T, A: IntoRecovery<T>> IntoRecovery<T> for Result<A> {
 )]
 pub trait IntoHook<T, M> {
     /// Converts the returned value to a future.
-    fn into_hook<'a>(self, _: Seal) -> Decision<'a, T>;
+    fn into_hook<'a>(self, _: Seal) -> ActionFuture<'a, T>;
 }
 
 #[diagnostic::do_not_recommend]
 impl<T, O: IntoAction<T>> IntoHook<T, Now> for O {
-    fn into_hook<'a>(self, _: Seal) -> Decision<'a, T> {
+    fn into_hook<'a>(self, _: Seal) -> ActionFuture<'a, T> {
         MaybeFuture::ready(self.into_action(Seal).map(Action::boxed))
     }
 }
 
 #[diagnostic::do_not_recommend]
 impl<T, F: Future<Output: IntoAction<T>> + Send + 'static> IntoHook<T, Later> for F {
-    fn into_hook<'a>(self, _: Seal) -> Decision<'a, T> {
+    fn into_hook<'a>(self, _: Seal) -> ActionFuture<'a, T> {
         MaybeFuture::pending(async move { self.await.into_action(Seal).map(Action::boxed) })
     }
 }

@@ -18,7 +18,7 @@ pub use self::borrowing::{BorrowingAfter, BorrowingBefore, BorrowingOnError};
 use super::action::{Action, Recovery};
 use super::arc_callback::ArcCallback;
 use super::callback::Callback;
-use super::erased::{Decision, Erased};
+use super::erased::{ActionFuture, Erased};
 use super::hook_set::HookSet;
 use super::list::Callbacks;
 use super::service::CallbackService;
@@ -153,7 +153,7 @@ function_callback! {
         F: Fn(&mut R) -> O + Send + Sync,
         O: IntoHook<R::Response, M>,
     }
-    fn before<'a>(&'a self, request: &'a mut R) -> Decision<'a, R::Response> {
+    fn before<'a>(&'a self, request: &'a mut R) -> ActionFuture<'a, R::Response> {
         (self.named.function)(request).into_hook(Seal)
     }
 }
@@ -170,7 +170,7 @@ function_callback! {
         &'a self,
         request: &'a R,
         response: &'a R::Response,
-    ) -> Decision<'a, R::Response> {
+    ) -> ActionFuture<'a, R::Response> {
         (self.named.function)(request, response).into_hook(Seal)
     }
 }
@@ -199,7 +199,7 @@ function_callback! {
     where {
         F: for<'b> BorrowingBefore<'b, R, Output: IntoAction<R::Response>>,
     }
-    fn before<'a>(&'a self, request: &'a mut R) -> Decision<'a, R::Response> {
+    fn before<'a>(&'a self, request: &'a mut R) -> ActionFuture<'a, R::Response> {
         let future = self.named.function.run(request, Seal);
         MaybeFuture::pending(async move { future.await.into_action(Seal).map(Action::boxed) })
     }
@@ -216,7 +216,7 @@ function_callback! {
         &'a self,
         request: &'a R,
         response: &'a R::Response,
-    ) -> Decision<'a, R::Response> {
+    ) -> ActionFuture<'a, R::Response> {
         let future = self.named.function.run(request, response, Seal);
         MaybeFuture::pending(async move { future.await.into_action(Seal).map(Action::boxed) })
     }

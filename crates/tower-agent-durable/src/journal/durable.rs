@@ -3,6 +3,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::value::to_raw_value;
 use tokio::sync::Semaphore;
 use tower_agent::callback::Bundle;
 use tower_agent::context::Effects;
@@ -99,7 +100,7 @@ impl<J: Journal> Durable<J> {
                     ..
                 },
             ) => {
-                let value = serde_json::from_value(value).map_err(StoreError::data);
+                let value = serde_json::from_str(value.get()).map_err(StoreError::data);
                 return Ok(value.map_err(JournalError::from)?);
             }
             Begun::Done(
@@ -112,7 +113,7 @@ impl<J: Journal> Durable<J> {
         };
         match make().await {
             Ok(value) => {
-                let json = serde_json::to_value(&value).map_err(StoreError::data);
+                let json = to_raw_value(&value).map_err(StoreError::data);
                 let outcome = Outcome::Response(json.map_err(JournalError::from)?);
                 // The caller gets the value only once it is stored: a crash right after must not let the
                 // run decide by a value that the next process cannot see.

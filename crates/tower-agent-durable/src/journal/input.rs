@@ -80,10 +80,10 @@ impl Input {
             // error can name the part that differs.
             if part == "checkpoint" {
                 for (part, value) in parts(value) {
-                    fingerprint.add(part, value)?;
+                    fingerprint.add(part.to_owned(), value)?;
                 }
             } else {
-                fingerprint.add(part, value)?;
+                fingerprint.add(part.to_owned(), value)?;
             }
         }
         let context = request.context();

@@ -1,5 +1,5 @@
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::value::RawValue;
 use tower_agent::Error;
 use tower_agent::context::Effects;
 
@@ -28,8 +28,8 @@ pub struct Record {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Outcome {
-    /// The response, as JSON.
-    Response(Value),
+    /// The response, as JSON. It is kept as text: most are written and never read again.
+    Response(Box<RawValue>),
     /// The error.
     Error(Error),
 }

@@ -3,6 +3,7 @@ use std::future::Future;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tower_agent::call::Extensions;
+use tower_agent::model::Settings;
 use tower_agent::{ModelRequest, ModelResponse, Request, Result, RunContext, ToolRequest};
 
 use super::error::JournalError;
@@ -58,14 +59,19 @@ impl StepRequest for ModelRequest {
 
     fn fingerprint(&self) -> Result<Fingerprint> {
         let mut fingerprint = Fingerprint::default();
-        fingerprint
-            .add("instructions", &self.instructions())
-            .map_err(JournalError::from)?;
+        // A part that most requests do not have is left out: each part is a hash.
+        if let Some(instructions) = self.instructions() {
+            fingerprint
+                .add("instructions", &instructions)
+                .map_err(JournalError::from)?;
+        }
         add_messages(self, &mut fingerprint)?;
         add_tools(self, &mut fingerprint)?;
-        fingerprint
-            .add("settings", self.settings())
-            .map_err(JournalError::from)?;
+        if *self.settings() != Settings::default() {
+            fingerprint
+                .add("settings", self.settings())
+                .map_err(JournalError::from)?;
+        }
         Ok(fingerprint)
     }
 

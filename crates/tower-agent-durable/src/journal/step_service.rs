@@ -1,6 +1,8 @@
+use std::future::Future;
 use std::task::{Context, Poll};
 
 use futures_util::future::BoxFuture;
+use serde_json::value::to_raw_value;
 use tower::{Service, ServiceExt};
 use tower_agent::call::CallService;
 use tower_agent::error::CallSite;
@@ -58,153 +60,182 @@ where
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: R) -> Self::Future {
-        Box::pin(make(self.inner.clone(), self.journal.clone(), request))
+    fn call(&mut self, mut request: R) -> Self::Future {
+        let inner = self.inner.clone();
+        if request.data().get::<InStep>().is_some() {
+            // An agent that is durable by itself, here as a sub-agent, has a second layer. The outer one has
+            // named the step; two names would count it twice.
+            return Box::pin(make_call(inner, request));
+        }
+        request.data().insert(InStep);
+        Box::pin(make(inner, self.journal.clone(), request))
     }
 }
 
-async fn make<S, J, R>(inner: S, journal: J, mut request: R) -> Result<R::Response>
+/// Makes a call once the service is ready.
+#[expect(
+    clippy::manual_async_fn,
+    reason = "an async fn would store its arguments twice"
+)]
+fn make_call<S, R>(mut inner: S, request: R) -> impl Future<Output = Result<R::Response>> + Send
+where
+    R: StepRequest,
+    S: CallService<R>,
+{
+    async move {
+        let ready = inner.ready().await;
+        let ready = ready.map_err(|error| Error::from(error.into()))?;
+        let response = ready.call(request).await;
+        response.map_err(|error| Error::from(error.into()))
+    }
+}
+
+/// Makes a step.
+#[expect(
+    clippy::manual_async_fn,
+    reason = "an async fn would store its arguments twice"
+)]
+fn make<S, J, R>(
+    inner: S,
+    journal: J,
+    mut request: R,
+) -> impl Future<Output = Result<R::Response>> + Send
 where
     R: StepRequest,
     S: CallService<R>,
     J: Journal,
 {
-    if request.data().get::<InStep>().is_some() {
-        // An agent that is durable by itself, here as a sub-agent, has a second layer. The outer one has
-        // named the step; two names would count it twice.
-        return inner
-            .oneshot(request)
-            .await
-            .map_err(|error| Error::from(error.into()));
-    }
-    request.data().insert(InStep);
-    let context = request.context().clone();
-    let steps = Steps::of(&context, || CallSite::of(&request).to_string())?;
-    let step = steps.name(request.kind(), &context)?;
-    // Code inside may change the arguments, and an operator looks for the key that the tool had.
-    request = request.keep_key();
-    if step.kind != StepKind::Model
-        && let Some(key) = steps
-            .run
-            .own_key(|| request.key())
-            .map_err(JournalError::from)?
-    {
-        request = request.with_key(&key);
-    }
-    // A call that was asked about keeps the key that the question shows, so that `RunAgain` cannot make the
-    // service act twice.
-    let stored = Question::stored(&request)?;
-    if let Some(question) = &stored {
-        request = request.with_key(question.idempotency_key());
-    }
-    let fingerprint = request.fingerprint()?;
-    let intent = Intent {
-        fingerprint,
-        is_repeatable: request.may_repeat(),
-    };
-    let mut earlier = 0;
-    if let Some(question) = &stored {
-        // The answer is about the call that was shown, not about one with other arguments.
-        check(&step, question.fingerprint(), &intent)?;
-        earlier = question.number_before(&steps.run.id);
-    }
-    // From here on the journal has the start: a crash at any later point leaves an unfinished step.
-    let (mut lease, is_unfinished) = match journal.begin(&steps.run, &step, &intent).await? {
-        Begun::Fresh(lease) => {
-            if let Err(refused) = steps.check_new(&step).await {
+    async move {
+        let context = request.context();
+        let steps = Steps::of(context, || CallSite::of(&request).to_string())?;
+        let step = steps.name(request.kind(), context)?;
+        // Code inside may change the arguments, and an operator looks for the key that the tool had.
+        request = request.keep_key();
+        if step.kind != StepKind::Model
+            && let Some(key) = steps
+                .run
+                .own_key(|| request.key())
+                .map_err(JournalError::from)?
+        {
+            request = request.with_key(&key);
+        }
+        // A call that was asked about keeps the key that the question shows, so that `RunAgain` cannot make the
+        // service act twice.
+        let stored = Question::stored(&request)?;
+        if let Some(question) = &stored {
+            request = request.with_key(question.idempotency_key());
+        }
+        let fingerprint = request.fingerprint()?;
+        let intent = Intent {
+            fingerprint,
+            is_repeatable: request.may_repeat(),
+        };
+        let mut earlier = 0;
+        if let Some(question) = &stored {
+            // The answer is about the call that was shown, not about one with other arguments.
+            check(&step, question.fingerprint(), &intent)?;
+            earlier = question.number_before(&steps.run.id);
+        }
+        // From here on the journal has the start: a crash at any later point leaves an unfinished step.
+        let (mut lease, is_unfinished) = match journal.begin(&steps.run, &step, &intent).await? {
+            Begun::Fresh(lease) => {
+                if let Err(refused) = steps.check_new(&step).await {
+                    journal.release(&lease).await?;
+                    return Err(refused.into());
+                }
+                (lease, false)
+            }
+            Begun::Done(then, record) => {
+                check(&step, &then.fingerprint, &intent)?;
+                steps.reach(&step, true);
+                // In a box: its future is larger than all that a call which is made needs.
+                return Box::pin(replay(&request, &step, record)).await;
+            }
+            Begun::Unfinished(lease, then) => {
+                check(&step, &then.fingerprint, &intent)?;
+                steps.reach(&step, false);
+                // The tool may have been declared differently when the attempt was made. Both must allow it.
+                (lease, !(intent.is_repeatable && then.is_repeatable))
+            }
+        };
+        let is_asked_by_earlier_run = stored.is_some() && !is_unfinished;
+        let own = is_unfinished.then(|| Question::about(&request, earlier, &lease, &intent));
+        let known = match known_answer(&request, stored, own) {
+            Ok(known) => known,
+            Err(interrupt) => {
+                // No attempt of this run is in doubt. Left in the journal, its step would look unfinished and
+                // add a second question.
+                if is_asked_by_earlier_run {
+                    journal.release(&lease).await?;
+                }
+                return Err(interrupt);
+            }
+        };
+        match &known {
+            // The call still goes through its callbacks and layers; `AnswerUnfinished` answers it innermost.
+            Some((_, answer)) => {
+                // The tool, which may have called agents, is not called.
+                steps.reach(&step, true);
+                request.data().insert(answer.clone());
+            }
+            // A new attempt has a new number, so that a late commit of the previous one is refused.
+            None if is_unfinished => lease = journal.begin_again(lease).await?,
+            None => {}
+        }
+        // A replay applies these effects instead of running what is inside.
+        let (inside, log) = request.context().collecting_effects(effects_id(&step));
+        let mut result = make_call(inner, request.clone().in_context(inside)).await;
+        match end_of(&request, &intent, &lease, &result) {
+            // The operator's answer must survive: something around the tool waits, and without this step the
+            // next request would call the tool.
+            End::Release if known.is_some() => {}
+            End::Commit => {
+                // Before it is stored, so that the replayed message has the same id.
+                if let Ok(response) = &mut result {
+                    request.identify(response);
+                }
+                let outcome = match &result {
+                    Ok(response) => to_raw_value(response).map(Outcome::Response),
+                    Err(error) => Ok(Outcome::Error(error.clone())),
+                };
+                let outcome =
+                    outcome.map_err(|error| JournalError::from(StoreError::data(error)))?;
+                let ending = request
+                    .context()
+                    .ending_after_response(R::CALL)
+                    .filter(|_| result.is_ok());
+                if let Outcome::Error(error) = &outcome {
+                    // The journal stores errors without their sources. A callback that looks for a source must
+                    // decide now as it will in a replay.
+                    result = Err(as_stored(error)?);
+                }
+                // The response leaves this function only once it is stored: whoever acts on it, such as the next
+                // model call, must not be ahead of the journal.
+                journal
+                    .commit(&lease, &Record::new(outcome, log.effects(), ending))
+                    .await?;
+            }
+            End::Release => {
+                if step.kind == StepKind::Model {
+                    steps.fail(&step);
+                }
+                // The journal counts its attempts anew from here on.
+                if let Some(question) = Question::stored(&request)? {
+                    question.pass(&request, &lease);
+                }
                 journal.release(&lease).await?;
-                return Err(refused.into());
             }
-            (lease, false)
-        }
-        Begun::Done(then, record) => {
-            check(&step, &then.fingerprint, &intent)?;
-            steps.reach(&step, true);
-            return replay(&request, &step, record).await;
-        }
-        Begun::Unfinished(lease, then) => {
-            check(&step, &then.fingerprint, &intent)?;
-            steps.reach(&step, false);
-            // The tool may have been declared differently when the attempt was made. Both must allow it.
-            (lease, !(intent.is_repeatable && then.is_repeatable))
-        }
-    };
-    let is_asked_by_earlier_run = stored.is_some() && !is_unfinished;
-    let own = is_unfinished.then(|| Question::about(&request, earlier, &lease, &intent));
-    let known = match known_answer(&request, stored, own) {
-        Ok(known) => known,
-        Err(interrupt) => {
-            // No attempt of this run is in doubt. Left in the journal, its step would look unfinished and
-            // add a second question.
-            if is_asked_by_earlier_run {
-                journal.release(&lease).await?;
+            End::Leave => {}
+            End::Ask => {
+                let question = match known {
+                    Some((question, _)) => question,
+                    None => Question::about(&request, earlier, &lease, &intent),
+                };
+                return Err(question.ask(&request, None));
             }
-            return Err(interrupt);
         }
-    };
-    match &known {
-        // The call still goes through its callbacks and layers; `AnswerUnfinished` answers it innermost.
-        Some((_, answer)) => {
-            // The tool, which may have called agents, is not called.
-            steps.reach(&step, true);
-            request.data().insert(answer.clone());
-        }
-        // A new attempt has a new number, so that a late commit of the previous one is refused.
-        None if is_unfinished => lease = journal.begin_again(lease).await?,
-        None => {}
+        result
     }
-    // A replay applies these effects instead of running what is inside.
-    let (inside, log) = context.collecting_effects(effects_id(&step));
-    let made = inner.oneshot(request.clone().in_context(inside)).await;
-    let mut result = made.map_err(|error| Error::from(error.into()));
-    match end_of(&request, &intent, &lease, &result) {
-        // The operator's answer must survive: something around the tool waits, and without this step the
-        // next request would call the tool.
-        End::Release if known.is_some() => {}
-        End::Commit => {
-            // Before it is stored, so that the replayed message has the same id.
-            if let Ok(response) = &mut result {
-                request.identify(response);
-            }
-            let outcome = match &result {
-                Ok(response) => serde_json::to_value(response).map(Outcome::Response),
-                Err(error) => Ok(Outcome::Error(error.clone())),
-            };
-            let outcome = outcome.map_err(|error| JournalError::from(StoreError::data(error)))?;
-            let ending = context
-                .ending_after_response(R::CALL)
-                .filter(|_| result.is_ok());
-            if let Outcome::Error(error) = &outcome {
-                // The journal stores errors without their sources. A callback that looks for a source must
-                // decide now as it will in a replay.
-                result = Err(as_stored(error)?);
-            }
-            // The response leaves this function only once it is stored: whoever acts on it, such as the next
-            // model call, must not be ahead of the journal.
-            journal
-                .commit(&lease, &Record::new(outcome, log.effects(), ending))
-                .await?;
-        }
-        End::Release => {
-            if step.kind == StepKind::Model {
-                steps.fail(&step);
-            }
-            // The journal counts its attempts anew from here on.
-            if let Some(question) = Question::stored(&request)? {
-                question.pass(&request, &lease);
-            }
-            journal.release(&lease).await?;
-        }
-        End::Leave => {}
-        End::Ask => {
-            let question = match known {
-                Some((question, _)) => question,
-                None => Question::about(&request, earlier, &lease, &intent),
-            };
-            return Err(question.ask(&request, None));
-        }
-    }
-    result
 }
 
 /// Returns the error as a replay will read it from the journal.
@@ -307,7 +338,7 @@ async fn replay<R: StepRequest>(request: &R, step: &StepId, record: Record) -> R
     match outcome {
         Outcome::Error(error) => Err(error),
         Outcome::Response(response) => {
-            let response = serde_json::from_value(response);
+            let response = serde_json::from_str(response.get());
             let response = response.map_err(|error| JournalError::from(StoreError::data(error)))?;
             request.show(response).await
         }

@@ -121,7 +121,7 @@ impl Account {
     /// Creates an account that has used this much already, such as what
     /// [`used`](Self::used) returned in another process. Its time goes on with the first call.
     ///
-    /// What calls had reserved is not part of it: save the account when they have ended. A warning
+    /// Reservations of running calls are not part of it: save the account when they have ended. A warning
     /// about a limit is not repeated.
     ///
     /// ```
@@ -473,13 +473,13 @@ struct OpenCall {
     held: Amounts,
     /// The attempts that reached the model or the tool.
     reached: u32,
-    /// Those that have ended with a response or an error.
+    /// The attempts that have ended with a response or an error.
     ended: u32,
-    /// Those that have ended with a response.
+    /// The attempts that have ended with a response.
     answered: u32,
     /// It has a response, which a callback may have given.
     has_response: bool,
-    /// What the responses have used, without the call itself.
+    /// The usage of the responses, without the call itself.
     used: Amounts,
 }
 

@@ -498,7 +498,7 @@ impl Budget {
 #[derive(Clone, Default)]
 struct Reservations(Vec<(Budget, Arc<Held>)>);
 
-/// What a budget holds for one call.
+/// The share of a budget that is held for one call.
 struct Held {
     reservation: Reservation,
     /// How many streamed attempts of the call had not finished before: they are not in it.

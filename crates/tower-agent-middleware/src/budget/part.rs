@@ -24,7 +24,7 @@ impl Budget {
     /// and no more. It is set aside when the agent is called, so that nobody else uses it up, and what is left
     /// of it is given back when the agent ends. If the budget has less left, the agent is not called.
     ///
-    /// What the agent uses is charged to the budget at once, also if the run is cancelled. A limit that the
+    /// The usage of the agent is charged to the budget at once, also if the run is cancelled. A limit that the
     /// part does not set is that of the whole budget.
     ///
     /// ```

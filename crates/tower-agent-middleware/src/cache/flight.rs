@@ -13,7 +13,7 @@ use futures_util::stream::StreamExt;
 use tokio::time::Instant;
 use tower::Service;
 
-use super::key::Key;
+use super::key::CacheKey;
 use super::log::{Log, Position, Step};
 use super::replay::Cacheable;
 use crate::lock::lock;
@@ -26,14 +26,14 @@ type SharedCall<T> = Shared<BoxFuture<'static, Result<T>>>;
 
 /// The responses of a layer and its clones, and the calls that run.
 pub(super) struct Responses<R: Request> {
-    stored: moka::sync::Cache<Key, Stored<R::Response>>,
+    stored: moka::sync::Cache<CacheKey, Stored<R::Response>>,
     /// Until when a response is replayed.
     time_to_live: Duration,
     flights: Mutex<Flights<R>>,
 }
 
 struct Flights<R: Request> {
-    by_key: HashMap<Key, RunningCall<R>>,
+    by_key: HashMap<CacheKey, RunningCall<R>>,
     begun: u64,
 }
 
@@ -103,7 +103,7 @@ impl<R: Cacheable> Responses<R> {
     /// Answers a call: from the store, from a call that runs, or by calling `inner`.
     pub(super) async fn answer<S>(
         self: Arc<Self>,
-        key: Key,
+        key: CacheKey,
         inner: S,
         request: R,
     ) -> Result<R::Response>
@@ -130,7 +130,7 @@ impl<R: Cacheable> Responses<R> {
         }
     }
 
-    fn find<S>(self: &Arc<Self>, key: Key, inner: S, request: &R) -> Found<R, S>
+    fn find<S>(self: &Arc<Self>, key: CacheKey, inner: S, request: &R) -> Found<R, S>
     where
         S: Service<R, Response = R::Response, Error: Into<BoxError>> + Send + 'static,
         S::Future: Send + 'static,
@@ -174,7 +174,7 @@ impl<R: Cacheable> Responses<R> {
         })
     }
 
-    fn store(&self, key: Key, response: &R::Response) {
+    fn store(&self, key: CacheKey, response: &R::Response) {
         if R::is_kept(response) {
             let until = Instant::now().checked_add(self.time_to_live);
             let response = response.clone();
@@ -238,7 +238,7 @@ where
 /// Removes a call that has ended or was dropped.
 struct Landing<R: Cacheable> {
     responses: Arc<Responses<R>>,
-    key: Key,
+    key: CacheKey,
     number: u64,
 }
 

@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 use tower_agent::error::Result;
 
 /// The hash of everything that a response depends on.
-pub(super) type Key = [u8; 32];
+pub(super) type CacheKey = [u8; 32];
 
 /// A hash of values.
 #[derive(Debug, Default)]
@@ -19,7 +19,7 @@ impl Hash {
         Ok(())
     }
 
-    pub(super) fn into_key(self) -> Key {
+    pub(super) fn into_key(self) -> CacheKey {
         self.0.finalize().into()
     }
 }

@@ -10,7 +10,7 @@ use pin_project_lite::pin_project;
 use tower::Service;
 
 use super::flight::Responses;
-use super::key::{Hash, Key};
+use super::key::{CacheKey, Hash};
 use super::replay::Cacheable;
 use tower_agent::RunContext;
 use tower_agent::error::{BoxError, CallSite, Error, ErrorKind, Result};
@@ -75,7 +75,7 @@ where
 }
 
 /// Returns the key of a call, or `None` if it must not be cached.
-fn key_of<R: Cacheable>(request: &R, tenant: &str) -> Result<Option<Key>> {
+fn key_of<R: Cacheable>(request: &R, tenant: &str) -> Result<Option<CacheKey>> {
     if tenant.is_empty() {
         let message = "the tenant of this call is empty; its response could be another's";
         let error = Error::new(ErrorKind::InvalidRequest, message);

@@ -43,12 +43,12 @@ impl fmt::Debug for CircuitSettings {
 }
 
 /// The name of a tool; `None` for calls without a name, such as those of a model.
-pub(crate) type Key = Option<Arc<str>>;
+pub(crate) type CircuitKey = Option<Arc<str>>;
 
 /// The circuits of a layer and its clones, by the name of what is called. A circuit without
 /// failures has no entry: names may be invented by a model.
 #[derive(Debug, Default)]
-pub(crate) struct Circuits(Mutex<HashMap<Key, Circuit>>);
+pub(crate) struct Circuits(Mutex<HashMap<CircuitKey, Circuit>>);
 
 #[derive(Debug, Default)]
 struct Circuit {
@@ -69,7 +69,7 @@ enum Outcome {
 impl Circuits {
     /// Returns whether a call would be refused now.
     #[cfg(feature = "pool")]
-    pub(crate) fn is_open(&self, key: &Key) -> bool {
+    pub(crate) fn is_open(&self, key: &CircuitKey) -> bool {
         let circuits = lock(&self.0);
         let open_until = circuits.get(key).and_then(|circuit| circuit.open_until);
         open_until.is_some_and(|until| Instant::now() < until)
@@ -78,7 +78,7 @@ impl Circuits {
     /// Admits a call, or returns the reason why it is not made.
     pub(crate) fn admit(
         self: &Arc<Self>,
-        key: Key,
+        key: CircuitKey,
         settings: &CircuitSettings,
     ) -> Result<Permit, Refusal> {
         let now = Instant::now();
@@ -133,7 +133,7 @@ impl From<Refusal> for Error {
 pub(crate) struct Permit {
     circuits: Arc<Circuits>,
     settings: CircuitSettings,
-    key: Key,
+    key: CircuitKey,
     since: Instant,
     /// For a call that tests an open circuit: the time until which no other does.
     tests_until: Option<Instant>,
@@ -173,7 +173,7 @@ impl Permit {
         }
     }
 
-    fn count_success(&self, circuits: &mut HashMap<Key, Circuit>) {
+    fn count_success(&self, circuits: &mut HashMap<CircuitKey, Circuit>) {
         let Some(circuit) = circuits.get_mut(&self.key) else {
             return;
         };
@@ -195,7 +195,11 @@ impl Permit {
         }
     }
 
-    fn count_failure(&self, circuits: &mut HashMap<Key, Circuit>, retry_after: Option<Duration>) {
+    fn count_failure(
+        &self,
+        circuits: &mut HashMap<CircuitKey, Circuit>,
+        retry_after: Option<Duration>,
+    ) {
         let others = circuits.iter().filter(|(key, _)| **key != self.key);
         let open = others.filter(|(_, circuit)| circuit.open_until.is_some());
         let may_open = open.count() < self.settings.most_open;

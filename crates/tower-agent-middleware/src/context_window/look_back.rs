@@ -41,6 +41,7 @@ pub(super) fn tool() -> Tool {
         "required": ["name"],
         "additionalProperties": false,
     }))
+    // Pure: it may be called again, side by side, and without an approval.
     .with_effect(Effect::Pure);
     Tool::service(
         declaration,
@@ -82,6 +83,7 @@ pub(super) fn show(messages: &mut Messages) -> Vec<Shown> {
         if !has_result(&messages[at]) {
             continue;
         }
+        // The names are in the calls: a result has no content of its own.
         let names = asked_names(messages, at);
         let result = messages[at].clone();
         let mut shown = result.clone();
@@ -138,6 +140,7 @@ fn fill(result: &mut ToolResult, name: &str, found: &[Message]) {
     let mut parts = Vec::new();
     for message in found {
         let mut results = message.tool_results().peekable();
+        // A message of words is written out with its role; of a result, the parts are shown as they were.
         if results.peek().is_none() {
             parts.push(Part::from_text(rendered(message)));
         }

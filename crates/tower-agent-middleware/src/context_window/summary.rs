@@ -26,7 +26,7 @@ impl Summary {
     /// Returns the summary under a key, if there is one.
     pub(super) fn find(context: &RunContext, key: &str) -> Option<Self> {
         let private = context.private_state();
-        // One that cannot be read is made again.
+        // A summary that cannot be read is made again.
         private.read(key, |summary| Self::deserialize(summary?).ok())
     }
 

@@ -56,6 +56,7 @@ impl CallPlace {
     pub(super) fn turn(&self) -> TurnId<'_> {
         match &self.message {
             Some(message) => TurnId::of(message),
+            // No message has an empty id, so nothing is known about it.
             None => TurnId::Other("".into()),
         }
     }

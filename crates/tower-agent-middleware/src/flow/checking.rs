@@ -265,7 +265,7 @@ impl Callback<ToolRequest> for Checking {
             result.record_own_words();
             return Ok(Recovery::Fail(error.clone().with_model_message(text)));
         }
-        // What the model would read of it.
+        // The text that the model would read.
         let text = match error.model_message() {
             Some(message) => message.to_owned(),
             None => format!("{}: {}", error.kind(), error.message()),

@@ -10,7 +10,7 @@ use tower_agent::tool::ToolDeclaration;
 use super::label::{Label, Readers};
 use super::pointer::PointerPattern;
 
-/// What a tool is for the flow of data: the label of its result, and what its arguments decide.
+/// Declares the part of a tool in the flow of data: the label of its result, and what its arguments decide.
 ///
 /// Declared by the program, by the name of the tool: see [`Flow::tool`](super::Flow::tool). A tool
 /// without a declaration returns what anybody could have written and the user alone may read. Unless its
@@ -51,9 +51,9 @@ pub(super) enum Sends {
     Nothing,
     /// It is not known.
     Unknown,
-    /// Those whom the arguments at these places name.
+    /// The readers named by the arguments at these places.
     To(Vec<PointerPattern>),
-    /// Those whom a function of the arguments names.
+    /// The readers named by a function of the arguments.
     Computed(Arc<Recipients>),
 }
 
@@ -125,7 +125,7 @@ impl ToolFlow {
         };
         Self {
             is_consequential: !is_pure,
-            // What a pure tool does with its arguments is not known: it may ask a server about them.
+            // A pure tool may send its arguments to a server that it asks.
             sends: if is_pure {
                 Sends::Unknown
             } else {

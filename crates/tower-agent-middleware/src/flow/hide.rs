@@ -16,9 +16,9 @@ pub enum Hide {
     /// None. A tool can say otherwise: [`ToolFlow::hidden`].
     #[default]
     Nothing,
-    /// All. A tool can say otherwise: [`ToolFlow::shown`].
+    /// All results. A tool can say otherwise: [`ToolFlow::shown`].
     Everything,
-    /// Those with more than this many bytes of JSON.
+    /// Results with more than this many bytes of JSON.
     LargerThan(usize),
 }
 

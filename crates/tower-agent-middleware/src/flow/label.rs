@@ -28,7 +28,7 @@ pub enum Readers {
     /// Everybody.
     #[default]
     Anyone,
-    /// Those with one of these names.
+    /// Readers with one of these names.
     Only(BTreeSet<Arc<str>>),
 }
 
@@ -112,6 +112,7 @@ impl Label {
     /// The label of what is not known: anybody could have written it, and the user alone may read it.
     #[must_use]
     pub fn unknown() -> Self {
+        // The worst of both: it may be an attacker's words, or the secret of somebody else.
         Self::untrusted().with_readers(Readers::user())
     }
 
@@ -160,6 +161,7 @@ impl Label {
     /// with this one: whether joining it changes nothing.
     #[must_use]
     pub fn is_within(&self, other: &Self) -> bool {
+        // A comparison of its own could disagree with `join` in a case that only one of them has.
         self.join(other) == *other
     }
 }

@@ -26,7 +26,7 @@ const MAX_CHARACTERS: usize = 4000;
 /// The most alternatives of one answer.
 const MAX_CHOICES: usize = 64;
 
-/// What is asked about hidden results.
+/// A question about hidden results.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct AskedQuestion {
@@ -45,7 +45,7 @@ enum AnswerType {
     Text,
 }
 
-/// What the model may answer if it does not know, beside the alternatives.
+/// The answer of a model that does not know, beside the alternatives.
 const UNKNOWN: &str = "unknown";
 
 impl AnswerType {

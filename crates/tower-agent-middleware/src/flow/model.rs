@@ -14,7 +14,7 @@ use super::changed::label_of_changed;
 use super::inside::note_read;
 use super::label::Label;
 use super::place::{Place, TurnId};
-use super::reading::{Reading, Text};
+use super::reading::{Reading, TextAddress};
 use super::run::FlowRun;
 use super::settings::{FlowSettings, NAME};
 use super::sum::Sum;
@@ -127,7 +127,7 @@ impl Callback<ModelRequest> for InnermostReading {
         if *request.messages() != reading.messages {
             sum = label_of_changed(settings, request, reading)?;
         }
-        if Text::of(request.instructions()) != reading.instructions
+        if TextAddress::of(request.instructions()) != reading.instructions
             && request.instructions().is_some()
         {
             sum.add(&Sum::of(settings.callbacks.clone()));

@@ -222,7 +222,7 @@ pub(super) fn answer(
         .collect();
     let payload = json!({
         "tool": question.tool,
-        // What a redaction hides is shown to those who may read it.
+        // Shows hidden data to an approver who may read it.
         "arguments": Reveals::arguments(request, approver),
         "violations": violations,
     });

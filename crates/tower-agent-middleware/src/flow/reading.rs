@@ -17,7 +17,7 @@ use super::sum::Sum;
 pub(super) struct Reading {
     pub(super) guard: Arc<FlowSettings>,
     pub(super) messages: Messages,
-    pub(super) instructions: Text,
+    pub(super) instructions: TextAddress,
     pub(super) sum: Sum,
     /// The label of the request as it was sent; `None` until it was. Of several attempts, all.
     pub(super) sent: Mutex<Option<Sum>>,
@@ -43,7 +43,7 @@ impl Reading {
         Ok(Self {
             guard: guard.clone(),
             messages: messages.clone(),
-            instructions: Text::of(request.instructions()),
+            instructions: TextAddress::of(request.instructions()),
             sum,
             sent: Mutex::default(),
         })
@@ -52,9 +52,9 @@ impl Reading {
 
 /// The address of a text that stays where it is for as long as the call lasts.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Text(usize, usize);
+pub(super) struct TextAddress(usize, usize);
 
-impl Text {
+impl TextAddress {
     pub(super) fn of(text: Option<&str>) -> Self {
         text.map_or(Self(0, 0), |text| Self(text.as_ptr() as usize, text.len()))
     }

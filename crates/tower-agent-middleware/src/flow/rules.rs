@@ -69,6 +69,7 @@ impl Resolved<'_> {
                 }
             }
         }
+        // Whether or not the call is consequential: to read a page can send what is in its address.
         let recipients = self.recipients();
         if !recipients.may_read(self.context.readers()) {
             violations.push(self.of_context(Rule::PermittedFlow));
@@ -92,6 +93,7 @@ impl Resolved<'_> {
     fn add(&self, violations: &mut Vec<Violation>, rule: Rule, substitution: &Substitution) {
         let declaration = self.request.declaration().map(|tool| &**tool);
         let place = self.flow.place(&substitution.path, declaration);
+        // Several references may stand in one argument; the reader needs its name once.
         let at = violations.iter().position(|earlier| {
             earlier.rule == rule && earlier.argument.as_deref() == Some(&*place)
         });
@@ -136,6 +138,7 @@ impl Resolved<'_> {
                             }
                         }
                     }
+                    // An optional recipient that was left out.
                     Value::Null => {}
                     _ => is_known = false,
                 },

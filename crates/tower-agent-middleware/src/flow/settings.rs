@@ -15,7 +15,7 @@ use super::label::Label;
 /// The name of each part of the guard.
 pub(super) const NAME: &str = "Flow";
 
-/// What happens to a call that breaks a rule.
+/// The answer to a call that breaks a rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnViolation {

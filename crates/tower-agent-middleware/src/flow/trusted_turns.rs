@@ -159,7 +159,7 @@ mod tests {
         add(&mut entry, 7, 0, Some(0));
         assert!(mark(&mut entry, 2, 0b1) && mark(&mut entry, 7, 0b1) && !mark(&mut entry, 8, 0b1));
         assert_eq!(entry, json!([1, 2, 1, 3, 3, 0, 5, 5, 0, 6, 7, 1]));
-        // One that is made again has no results yet.
+        // A turn that is made again has no results yet.
         add(&mut entry, 7, 0, Some(0));
         assert_eq!(find(Some(&entry), 7), Some(0));
     }

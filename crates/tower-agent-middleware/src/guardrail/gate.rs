@@ -11,9 +11,9 @@ use tower_agent::error::{Error, ErrorKind, Result};
 use tower_agent::stream::{Delta, Mapper};
 
 /// Opens a gate; if it is dropped instead, the gate stays shut.
-pub(super) struct Key(oneshot::Sender<()>);
+pub(super) struct GateKey(oneshot::Sender<()>);
 
-impl Key {
+impl GateKey {
     pub(super) fn open(self) {
         // An error means that nothing waits at the gate.
         let _ = self.0.send(());
@@ -30,9 +30,9 @@ pub(super) enum Gate {
 }
 
 impl Gate {
-    pub(super) fn new() -> (Key, Self) {
+    pub(super) fn new() -> (GateKey, Self) {
         let (key, opened) = oneshot::channel();
-        (Key(key), Self::Waiting(opened.shared()))
+        (GateKey(key), Self::Waiting(opened.shared()))
     }
 }
 

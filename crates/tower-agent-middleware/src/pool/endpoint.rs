@@ -7,7 +7,7 @@ use tower::Service;
 use tower::load::Load;
 
 use super::load::{EndpointCost, Gauge};
-use crate::circuit_breaker::circuit::{Circuits, Key};
+use crate::circuit_breaker::circuit::{CircuitKey, Circuits};
 use tower_agent::call::{BoxCallService, Request};
 use tower_agent::error::Error;
 
@@ -21,7 +21,7 @@ pub(super) struct Endpoint<R: Request> {
 /// The endpoint that a call goes to.
 pub(super) struct Seat<R: Request> {
     /// The name of the endpoint.
-    pub(super) key: Key,
+    pub(super) key: CircuitKey,
     pub(super) service: BoxCallService<R>,
     pub(super) gauge: Arc<Gauge>,
 }

@@ -42,10 +42,10 @@ pub(super) struct Source {
     pub(super) begins: fn(&str) -> bool,
     /// Returns whether a match counts. It may depend on following text only as far as the pattern
     /// has read it.
-    pub(super) check: Option<Check>,
+    pub(super) check: Option<MatchCheck>,
 }
 
-pub(super) type Check = Arc<dyn Fn(&str, Range<usize>) -> bool + Send + Sync>;
+pub(super) type MatchCheck = Arc<dyn Fn(&str, Range<usize>) -> bool + Send + Sync>;
 
 impl Detector {
     /// `email`: addresses such as `jo@example.com`, with Latin, Greek and Cyrillic letters. Scripts

@@ -10,8 +10,6 @@ use tower_agent::message::{Arguments, Message, Part, ProviderData};
 /// Returns the replacement of a text, or `None` to leave it.
 pub(super) type Replaces<'a> = dyn Fn(&str) -> Option<String> + 'a;
 
-pub(super) type Text<'a> = &'a Replaces<'a>;
-
 /// The replacements in a message.
 pub(super) struct Replacements<'a> {
     pub(super) text: Box<Replaces<'a>>,
@@ -81,7 +79,7 @@ fn part(part: &Part, change: &Replacements<'_>) -> Option<Part> {
 }
 
 /// Text that is no JSON stays none.
-pub(super) fn arguments(arguments: &Arguments, change: Text<'_>) -> Option<Arguments> {
+pub(super) fn arguments(arguments: &Arguments, change: &Replaces<'_>) -> Option<Arguments> {
     let seen = arguments.value();
     match value(seen, change) {
         Some(Value::String(text)) if !arguments.is_json() => Some(Arguments::from_text(text)),
@@ -165,7 +163,7 @@ impl<'de> Visitor<'de> for Count {
     }
 }
 
-pub(super) fn value(json: &Value, change: Text<'_>) -> Option<Value> {
+pub(super) fn value(json: &Value, change: &Replaces<'_>) -> Option<Value> {
     match json {
         Value::String(text) => change(text).map(Value::String),
         // A card number may be sent as a number. Hidden, it is a text.
@@ -184,7 +182,7 @@ pub(super) fn value(json: &Value, change: Text<'_>) -> Option<Value> {
     }
 }
 
-fn object(entries: &Map<String, Value>, change: Text<'_>) -> Option<Map<String, Value>> {
+fn object(entries: &Map<String, Value>, change: &Replaces<'_>) -> Option<Map<String, Value>> {
     let mut is_changed = false;
     let mut changed = Map::new();
     for (key, item) in entries {

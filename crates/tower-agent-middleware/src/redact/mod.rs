@@ -335,6 +335,7 @@ impl Hider {
         let vault = self.vault.clone();
         let is_placeholder: IsPlaceholder = match (&self.redact.replacement, vault) {
             (Replacement::Numbered, Some(vault)) => Arc::new(move |text| vault.has(text)),
+            // Any placeholder of a known kind is as good as one that was inserted: it names no text.
             (Replacement::Kind, _) => {
                 let rules = rules.clone();
                 Arc::new(move |text| {
@@ -345,6 +346,7 @@ impl Hider {
                         .any(|known| Some(known.as_str()) == kind)
                 })
             }
+            // Nobody knows what a function returns, and without a vault no placeholder was inserted.
             (Replacement::Numbered, None) | (Replacement::Function(_), _) => Arc::new(|_| false),
         };
         Scanner::new(rules, self.redact.max_len, is_placeholder)
@@ -353,6 +355,7 @@ impl Hider {
     /// Returns the redacted name of a tool that is not among `tools`, since a model may make up a
     /// name that contains any text. The result is a name that providers accept.
     fn tool_name(&self, tools: &[Arc<ToolDeclaration>], name: &str) -> Option<String> {
+        // The program has chosen the names of its own tools, and the call must find its tool.
         if tools.iter().any(|tool| tool.name() == name) {
             return None;
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::built_in;
-use super::detector::{Check, Detector, DetectorError};
+use super::detector::{Detector, DetectorError, MatchCheck};
 use super::table::Table;
 use super::walk::{Ground, Tracks, Walk};
 
@@ -24,7 +24,7 @@ struct Pattern {
     table: Table,
     max: usize,
     begins: fn(&str) -> bool,
-    check: Option<Check>,
+    check: Option<MatchCheck>,
 }
 
 impl Rules {

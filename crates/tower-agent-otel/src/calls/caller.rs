@@ -18,7 +18,7 @@ pub(super) struct Caller {
     reports: Mutex<Reports>,
 }
 
-/// What model calls have reported.
+/// The reports of the agent's model calls, added up.
 #[derive(Debug, Default)]
 struct Reports {
     /// The model and the finish reason of the last call.
@@ -30,7 +30,7 @@ struct Reports {
     outputs: Vec<Message>,
 }
 
-/// What one model call reports to its agent.
+/// The report of one model call to its agent.
 #[derive(Debug, Default)]
 pub(super) struct Report {
     pub(super) model: Option<Arc<str>>,

@@ -33,7 +33,7 @@ pub(crate) struct ModelRecord {
 
 impl Recorded for ModelRequest {
     type Record = ModelRecord;
-    /// What the call will probably reach.
+    /// The model that the call will probably reach.
     type Expected = Target;
 
     fn span(request: &Self, telemetry: &Telemetry) -> (Span, Target) {

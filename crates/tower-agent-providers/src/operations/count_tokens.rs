@@ -44,7 +44,7 @@ impl Request for CountTokens {
 pub struct TokenCount {
     /// The tokens of the prompt, as the model would read it.
     pub input_tokens: u64,
-    /// What the provider says of the response.
+    /// Further fields of the provider's response.
     pub metadata: Metadata,
 }
 

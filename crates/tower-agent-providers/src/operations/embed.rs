@@ -69,7 +69,7 @@ pub struct EmbedResponse {
     pub embeddings: Vec<Vec<f32>>,
     /// The tokens of the texts. Zero if the provider does not say it.
     pub usage: Usage,
-    /// What the provider says of the response.
+    /// Further fields of the provider's response.
     pub metadata: Metadata,
 }
 

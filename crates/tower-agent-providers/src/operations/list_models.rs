@@ -53,7 +53,7 @@ pub struct ModelList {
     pub models: Vec<ListedModel>,
     /// The page after this one, if there is one.
     pub next: Option<String>,
-    /// What the provider says of the response.
+    /// Further fields of the provider's response.
     pub metadata: Metadata,
 }
 

@@ -41,7 +41,7 @@ fn cloud(host: &str) -> Option<&'static str> {
     host.split('.').find_map(|label| match label {
         "bedrock-runtime" | "bedrock-mantle" => Some("bedrock"),
         "aiplatform" => Some("vertex_ai"),
-        // That of a region, as in `europe-west4-aiplatform`.
+        // The name of a region comes first, as in `europe-west4-aiplatform`.
         label if label.ends_with("-aiplatform") => Some("vertex_ai"),
         _ => None,
     })

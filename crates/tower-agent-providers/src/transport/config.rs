@@ -33,7 +33,7 @@ pub(super) struct Config {
     pub(super) key: KeySource,
     /// The environment variable of the key.
     pub(super) key_variable: &'static str,
-    /// What authorises a call and is made for each.
+    /// The authorisation that is made anew for each call.
     pub(super) per_call: Option<PerCall>,
     /// The limit of a response in bytes.
     pub(super) max_response: usize,
@@ -41,7 +41,7 @@ pub(super) struct Config {
     pub(super) stated_usage: &'static [&'static str],
 }
 
-/// What authorises one call.
+/// The authorisation of one call.
 #[derive(Clone)]
 pub(super) enum PerCall {
     /// A key that is fetched.

@@ -115,7 +115,7 @@ fn exception(payload: &str) -> Fault {
         return Fault::new(payload.to_owned());
     };
     let fault = Fault::read(&body).unwrap_or_else(|| Fault::new("the server reported an error"));
-    // That of the server behind the one that answers.
+    // The message of the server behind the one that answers.
     match body["originalMessage"].as_str() {
         Some(original) if original != fault.message() => fault.with_quote(original),
         _ => fault,

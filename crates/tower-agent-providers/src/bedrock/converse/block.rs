@@ -85,7 +85,7 @@ fn text(part: &Text, out: &mut Vec<u8>) -> Result<()> {
 fn reasoning(part: &Reasoning, out: &mut Vec<u8>) -> Result<()> {
     let fields = added(&part.provider);
     block("reasoningContent", out, |out| {
-        // What the provider hides from readers has no text.
+        // Reasoning that the provider hides has no text.
         if fields.is_some_and(|fields| fields.contains_key("redactedContent")) {
             return json::write(out, fields);
         }

@@ -6,7 +6,7 @@ use tower_agent::model::Settings;
 /// The [table](super::Dialects) has those of known hosts. The default is that of an unknown server,
 /// such as vLLM, llama.cpp or LM Studio.
 ///
-/// What servers *send* differently needs no setting: it is read in any of its forms.
+/// Differences in what servers *send* need no setting: each form is read.
 ///
 /// ```
 /// # #[cfg(feature = "http-client")] {

@@ -324,7 +324,7 @@ fn check(index: usize, message: &Message) -> Result<bool> {
     for (number, part) in message.parts().iter().enumerate() {
         match Media::of(part) {
             Ok(media) => has_media |= media.is_some(),
-            // What the model made has a place of its own.
+            // Media that the model has made has a place of its own.
             Err(_) if message.role() == Role::Assistant && is_own_media(part) => has_media = true,
             Err(error) => {
                 return Err(at(format_args!("messages[{index}].parts[{number}]"), error));
