@@ -1,7 +1,7 @@
 //! A database that all servers of the fleet share: threads, runs and limits. It outlives every server, an operation
 //! takes time, and a server that is cut off gets no answer.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
@@ -22,17 +22,28 @@ use tower_agent_middleware::rate_limit::{Exhausted, RateChange, RateState, RateS
 use crate::wire::Host;
 use crate::world::World;
 
+/// The threads and the runs that are kept: those of some hours, in a week of many users. Nobody comes back to an
+/// older one.
+const KEPT: usize = 10_000;
+
 /// The database itself.
 pub(crate) struct Tables {
     threads: MemoryThreads,
-    runs: Mutex<BTreeMap<String, Run>>,
+    runs: Mutex<Runs>,
     limits: Mutex<BTreeMap<String, RateState>>,
+}
+
+#[derive(Default)]
+struct Runs {
+    by_key: BTreeMap<String, Run>,
+    /// Their keys, the first that began first.
+    keys: VecDeque<String>,
 }
 
 impl Tables {
     pub(crate) fn new() -> Self {
         let threads = MemoryThreads::new()
-            .max_threads(usize::MAX)
+            .max_threads(KEPT)
             .max_bytes(usize::MAX)
             .max_threads_of_principal(usize::MAX)
             .max_bytes_of_principal(usize::MAX);
@@ -172,11 +183,24 @@ struct Step {
 
 type Answer<T> = Result<T, JournalError>;
 
+impl Runs {
+    /// Adds a run, for which the oldest goes if there are too many.
+    fn insert(&mut self, key: String, run: Run) {
+        self.keys.push_back(key.clone());
+        self.by_key.insert(key, run);
+        if self.keys.len() > KEPT
+            && let Some(oldest) = self.keys.pop_front()
+        {
+            self.by_key.remove(&oldest);
+        }
+    }
+}
+
 impl Tables {
     /// Changes a run that this process has open.
     fn own<T>(&self, run: &OpenRun, change: impl FnOnce(&mut Run) -> Answer<T>) -> Answer<T> {
         let mut runs = self.runs.lock().unwrap();
-        let known = runs.get_mut(&run.key().to_text());
+        let known = runs.by_key.get_mut(&run.key().to_text());
         let id = run.id.clone();
         let known = known.ok_or_else(|| JournalError::UnknownRun { run: id.clone() })?;
         if known.open.epoch != run.epoch {
@@ -188,7 +212,7 @@ impl Tables {
     fn start(&self, input: &Input) -> Answer<OpenRun> {
         let mut runs = self.runs.lock().unwrap();
         let key = input.key();
-        let Some(run) = runs.get_mut(&key.to_text()) else {
+        let Some(run) = runs.by_key.get_mut(&key.to_text()) else {
             let run = Run {
                 open: OpenRun::new(key.clone(), 1, 1, 1),
                 status: RunStatus::Running,
@@ -265,7 +289,7 @@ impl Database {
     pub(crate) async fn next_request(&self, key: &RunKey) -> Answer<Option<AgentRequest>> {
         let found = |tables: &Tables| {
             let runs = tables.runs.lock().unwrap();
-            let run = runs.get(&key.to_text())?;
+            let run = runs.by_key.get(&key.to_text())?;
             let input = run.inputs.last()?;
             Some((input.request.clone(), run.end.clone()))
         };

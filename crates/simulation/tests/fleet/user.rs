@@ -44,7 +44,6 @@ enum End {
 
 pub(crate) async fn run(world: World, number: u32) {
     let name = format!("user-{number}");
-    sleep(world.time(world.plan().time)).await;
     let mut user = User {
         world: world.clone(),
         name: name.clone(),
@@ -174,9 +173,7 @@ impl User {
 
     fn note(&self, note: String) {
         let now = turmoil::sim_elapsed().unwrap_or_default();
-        let mut seen = self.world.seen();
-        let notes = seen.notes.entry(self.name.clone()).or_default();
-        notes.push(format!("{now:?} {note}"));
+        self.world.note(&self.name, format!("{now:?} {note}"));
     }
 
     /// Counts a request with these words.

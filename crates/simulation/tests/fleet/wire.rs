@@ -1,6 +1,7 @@
 //! HTTP over the simulated network.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -8,12 +9,17 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
+use tokio::time::timeout;
 use tower::Service;
 use tower_agent::BoxError;
 use turmoil::net::{TcpListener, TcpStream};
 
 /// Where every server listens.
 pub(crate) const PORT: u16 = 80;
+
+/// The time after which a server forgets a connection. If its end was lost in a partition, nobody hears of it
+/// again, and in a week its port is wanted for another one. Far longer than anybody waits: it is no time limit.
+const LIFETIME: Duration = Duration::from_secs(2 * 3600);
 
 /// The name of a host in this network.
 pub(crate) type Host = &'static str;
@@ -71,7 +77,7 @@ where
             let connection = hyper::server::conn::http1::Builder::new()
                 .serve_connection(TokioIo::new(stream), service);
             // A client that is gone is its own concern.
-            drop(connection.await);
+            drop(timeout(LIFETIME, connection).await);
         });
     }
 }

@@ -1,6 +1,7 @@
 //! The outside: what really happened, and what is checked of it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -24,9 +25,50 @@ pub(crate) struct Plan {
     pub(crate) users: u32,
     /// The time in which all of them come.
     pub(crate) time: Duration,
+    /// The number of days in that time, each with a night in which hardly anybody comes. With 0, they come
+    /// at any time.
+    pub(crate) days: u32,
     /// The number of crashes, partitions and slow times.
     pub(crate) faults: u32,
+    /// The step of the simulated network. A message takes one to four of them.
+    pub(crate) tick: Duration,
     pub(crate) without: Option<Part>,
+}
+
+/// The users of a whole week, and its faults: one in two minutes.
+const USERS_OF_WEEK: u32 = 100_000;
+const FAULTS_OF_WEEK: u32 = 5_040;
+const WEEK: Duration = Duration::from_secs(7 * 24 * 3600);
+
+impl Plan {
+    /// Returns the plan of a minute, in which many come at once.
+    pub(crate) fn minute(seed: u64, without: Option<Part>) -> Self {
+        Self {
+            seed,
+            users: 16,
+            time: Duration::from_secs(60),
+            days: 0,
+            faults: 8,
+            tick: Duration::from_millis(10),
+            without,
+        }
+    }
+
+    /// Returns the plan of a week of 100,000 users. With fewer of them, the week and its days are shorter.
+    pub(crate) fn week(seed: u64, users: u32) -> Self {
+        Self {
+            seed,
+            users,
+            time: WEEK * users / USERS_OF_WEEK,
+            days: 7,
+            faults: (u64::from(FAULTS_OF_WEEK) * u64::from(users) / u64::from(USERS_OF_WEEK))
+                as u32,
+            // Every host makes each step, also at night: a finer one takes longer. With a much coarser one, calls
+            // that the limit lets through one after the other would reach a provider together.
+            tick: Duration::from_millis(50),
+            without: None,
+        }
+    }
 }
 
 /// The limit of each provider: calls in a period, and those that may come at once.
@@ -68,6 +110,8 @@ pub(crate) struct Seen {
     pub(crate) faults: BTreeMap<&'static str, u32>,
     /// The requests of each user, with their answers.
     pub(crate) notes: BTreeMap<String, Vec<String>>,
+    /// A hash of all notes, in their order: the same in each simulation of a plan.
+    pub(crate) hash: u64,
     /// The hosts that cannot reach the database.
     pub(crate) cut_off: BTreeSet<&'static str>,
 }
@@ -110,9 +154,43 @@ impl World {
         Duration::from_millis(self.below(millis + 1).into())
     }
 
+    /// Returns when each user comes, in order.
+    pub(crate) fn arrivals(&self) -> Vec<Duration> {
+        let plan = self.plan();
+        let mut arrivals = Vec::new();
+        while arrivals.len() < plan.users as usize {
+            let time = self.time(plan.time);
+            let of_day = time.as_secs_f64() / plan.time.as_secs_f64() * f64::from(plan.days);
+            // From 0 at midnight to 1 at noon, or 0 at all times.
+            let light = (1.0 - (of_day * std::f64::consts::TAU).cos()) / 2.0;
+            if plan.days == 0 || f64::from(self.below(1000)) < light * 1000.0 {
+                arrivals.push(time);
+            }
+        }
+        arrivals.sort();
+        arrivals
+    }
+
     /// Notes that something went wrong.
     pub(crate) fn fault(&self, what: &'static str) {
         *self.seen().faults.entry(what).or_default() += 1;
+    }
+
+    /// Notes an answer that a user had.
+    pub(crate) fn note(&self, user: &str, note: String) {
+        let seen = &mut *self.seen();
+        let mut hasher = DefaultHasher::new();
+        (seen.hash, user, &note).hash(&mut hasher);
+        seen.hash = hasher.finish();
+        seen.notes.entry(user.to_owned()).or_default().push(note);
+    }
+
+    /// Returns the notes of the user whom a violation names.
+    pub(crate) fn notes_about(&self, violation: &str) -> Vec<String> {
+        let seen = self.seen();
+        let mut words = violation.split(|letter: char| letter != '-' && !letter.is_alphanumeric());
+        let notes = words.find_map(|word| seen.notes.get(word));
+        notes.cloned().unwrap_or_default()
     }
 
     /// Returns what must not have happened.

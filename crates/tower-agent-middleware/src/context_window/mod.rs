@@ -41,7 +41,9 @@
 //! conversation's [private state](tower_agent::RunContext::private_state) with the last of the messages that it
 //! stands for, so a run that goes on in another process does not pay for it again, and [`flow`](crate::flow)
 //! gives it their labels. If the model fails, the messages are left out without a summary, and the next one makes
-//! up for it; if the run is aborted or cancelled, the call fails.
+//! up for it; if the run is aborted or cancelled, the call fails. Attempts at one call that run side by side, as
+//! those of a [hedge](crate::hedge) around the window, share a summary: the second waits until the first has made
+//! it. Put a hedge around the summariser if that is slow.
 //!
 //! With the tool [`look_back`](ContextWindow::look_back), the model reads a message or a result again that was left
 //! out. What it finds is put into the request, and is in the conversation once.
@@ -99,6 +101,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
+use tokio::sync::Mutex;
 use tower_agent::Tool;
 use tower_agent::call::Request;
 use tower_agent::callback::{Action, Callback, Recovery};
@@ -231,6 +234,12 @@ impl ContextWindow {
             return Ok(Prompt::new(messages, &tokens, cutting, None).shortened());
         };
         let key = summary_key(context, self.bounds.max);
+        // The attempts of a hedge run side by side: the second finds the summary of the first, and makes one only
+        // if the first was dropped.
+        let name = format!("{key} turn");
+        let turns = context.values();
+        let turn = turns.update(&name, |turn: &mut Arc<Mutex<()>>| turn.clone())?;
+        let turn = turn.lock().await;
         let earlier = Summary::find(context, &key);
         let mut prompt = Prompt::new(messages, &tokens, cutting, earlier.as_ref());
         // One of another conversation is not gone on from.
@@ -242,6 +251,7 @@ impl ContextWindow {
             key: &key,
         };
         self.summarise(&mut prompt, call, earlier).await?;
+        drop(turn);
         Ok(prompt.shortened())
     }
 

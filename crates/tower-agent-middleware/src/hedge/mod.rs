@@ -54,7 +54,8 @@
 //! # Where to layer it
 //!
 //! Around a [pool](crate::pool), so that the second attempt goes to another endpoint, and inside a
-//! [retry](crate::retry) and a [cache](crate::cache). Put a [rate limit](crate::rate_limit) and a
+//! [retry](crate::retry), a [cache](crate::cache) and a [context window](crate::context_window), whose
+//! summaries would otherwise count as the time of an attempt. Put a [rate limit](crate::rate_limit) and a
 //! [time limit](crate::timeout) of each attempt inside.
 
 mod delay;

@@ -20,7 +20,9 @@ use tower_agent::{
 use tower_agent_middleware::budget::{Account, Budget, Limits};
 use tower_agent_middleware::context_window::ContextWindow;
 use tower_agent_middleware::flow::{Flow, Label, ToolFlow, label_history};
+use tower_agent_middleware::hedge::HedgeLayer;
 use tower_agent_middleware::retry::CallRetryLayer;
+use tower_agent_middleware::timeout::CallTimeoutLayer;
 
 use super::{
     MAX, Step, calls, conversation, is_prefix, parts_sent, payer, reads_and_pays, step, tokens,
@@ -399,6 +401,39 @@ async fn a_call_that_is_tried_again_makes_no_second_summary() {
     agent.run("Read.").await.unwrap();
     let with_retries = summaries.requests().len() - once;
     assert!(with_retries.abs_diff(once) <= 1, "{with_retries} {once}");
+}
+
+/// The second attempt of a hedge begins while the first waits for a summary, which is then made for both. If the first
+/// is dropped before, the second makes it.
+#[tokio::test(start_paused = true)]
+async fn attempts_side_by_side_share_a_summary() {
+    let answer = || Turn::from_text("Pages were read.");
+    let once = summaries_of_hedged([answer()]).await;
+    assert_eq!(once, 1);
+    let slow = || answer().latency(Duration::from_secs(5));
+    assert_eq!(summaries_of_hedged([slow(), slow()]).await, 1);
+    assert_eq!(summaries_of_hedged([Turn::pending(), answer()]).await, 2);
+}
+
+/// Returns the number of calls of a summariser for one call of a model that is hedged after a second, and whose
+/// attempts may take ten.
+async fn summaries_of_hedged(turns: impl IntoIterator<Item = Turn>) -> usize {
+    let summariser = ScriptedModel::new(turns);
+    let window = ContextWindow::new(8000)
+        .count_tokens(tokens)
+        .summariser(summariser.clone());
+    let model = ScriptedModel::new([Turn::from_text("Done.")]);
+    let agent = Agent::builder(model.clone())
+        .model_layer(HedgeLayer::new(Duration::from_secs(1)))
+        .model_layer(CallTimeoutLayer::new(Duration::from_secs(10)))
+        .model_layer(Callbacks::new().with(window))
+        .build()
+        .unwrap();
+    let messages = (0..20).map(|number| Message::user(format!("{number} {}", "x".repeat(450))));
+    let request = AgentRequest::conversation(messages.collect::<Vec<_>>());
+    let done = agent.run(request).await;
+    assert_eq!(done.unwrap().text(), "Done.");
+    summariser.requests().len()
 }
 
 /// Each agent has a conversation of its own, and so a summary, though they run side by side under one window.
