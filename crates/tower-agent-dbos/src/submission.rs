@@ -73,7 +73,7 @@ pub(crate) fn answers(resolutions: &[Resolution]) -> Result<Vec<Fingerprint>, Db
     for resolution in resolutions {
         let mut fingerprint = Fingerprint::default();
         fingerprint
-            .add(&*resolution.id, &resolution.outcome)
+            .add(resolution.id.to_string(), &resolution.outcome)
             .map_err(JournalError::from)?;
         fingerprints.push(fingerprint);
     }

@@ -236,6 +236,7 @@ impl ContextWindow {
         let key = summary_key(context, self.bounds.max);
         // The attempts of a hedge run side by side: the second finds the summary of the first, and makes one only
         // if the first was dropped.
+        // An asynchronous mutex: nobody is blocked while a summary is made.
         let name = format!("{key} turn");
         let turns = context.values();
         let turn = turns.update(&name, |turn: &mut Arc<Mutex<()>>| turn.clone())?;
