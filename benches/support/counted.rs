@@ -33,6 +33,7 @@ use tower_agent_durable::journal::Durable;
 use tower_agent_middleware::budget::{Budget, Limit, Limits};
 use tower_agent_middleware::context_window::ContextWindow;
 use tower_agent_middleware::flow::{Flow, ToolFlow};
+use tower_agent_middleware::loop_guard::LoopGuard;
 use tower_agent_middleware::tool_search::ToolSearch;
 use tower_agent_otel::OpenTelemetry;
 use tower_agent_providers::anthropic::Messages;
@@ -84,6 +85,9 @@ pub const ROWS: &[Row] = &[
         agent(work::agent(SUMS).on_model(ContextWindow::new(100_000)))
     }),
     run("agent, `ToolSearch` in ten tools", || agent(searching())),
+    run("agent, `LoopGuard`", || {
+        agent(work::agent(SUMS).on_model(LoopGuard::new()))
+    }),
     run("agent, a part of a `Budget`", || agent(with_budget_part())),
     delta(
         "delta, made and written by `serde_json` alone",
