@@ -9,8 +9,10 @@ use tower_agent::message::Message;
 use tower_agent::model::ModelRequest;
 use tower_agent::tool::ToolDeclaration;
 
-use super::cut::CountTokens;
 use crate::lock::lock;
+
+/// Counts the tokens of a message.
+pub(super) type CountTokens = dyn Fn(&Message) -> u64 + Send + Sync;
 
 /// The tokens of a prompt.
 #[derive(Clone, Default)]

@@ -3,7 +3,7 @@
 use tower_agent::Role;
 use tower_agent::message::{Message, MessageId, Messages, Part};
 
-use super::counted::PromptTokens;
+use super::counted::{CountTokens, PromptTokens};
 use super::summary::Summary;
 use crate::flow::{LOOK_BACK, Label, short_name};
 
@@ -37,9 +37,6 @@ impl Bounds {
         }
     }
 }
-
-/// Counts the tokens of a message.
-pub(super) type CountTokens = dyn Fn(&Message) -> u64 + Send + Sync;
 
 /// The settings by which one request is cut.
 #[derive(Clone, Copy)]

@@ -110,8 +110,8 @@ use tower_agent::error::{Error, ErrorKind, Result};
 use tower_agent::message::{Message, MessageId};
 use tower_agent::model::{BoxModel, ModelRequest, ModelResponse, ModelService};
 
-use self::counted::{CountedPrompt, PromptTokens};
-use self::cut::{Bounds, CountTokens, Cutting, Prompt, ShortenedPrompt};
+use self::counted::{CountTokens, CountedPrompt, PromptTokens};
+use self::cut::{Bounds, Cutting, Prompt, ShortenedPrompt};
 use self::estimated::estimated_tokens;
 use self::summarise::{SummaryCall, is_summarising};
 use self::summary::Summary;
