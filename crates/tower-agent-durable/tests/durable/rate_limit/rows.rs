@@ -1,5 +1,7 @@
 //! Which rows there are.
 
+use std::time::Duration;
+
 use futures::future::join_all;
 use tower_agent_durable::Postgres;
 
@@ -7,27 +9,36 @@ use super::clock::Clock;
 use super::{MINUTE, SECOND, exhausted, from, of_users};
 use crate::support::server::Server;
 
+/// Ends a process, and begins another one some time later: the ends of the calls are written before.
+async fn later(clock: &Clock<'_>, process: Postgres, time: Duration) -> Postgres {
+    process.close().await;
+    clock.advance(time);
+    clock.open().await
+}
+
 #[tokio::test]
 async fn rows_that_say_nothing_are_deleted_a_hundred_at_a_time_and_others_stay() {
     let Some(server) = Server::start("rates-rows") else {
         return;
     };
     let clock = Clock::new(&server, "rows");
-    let database = clock.open().await;
-    let agent = of_users(&database);
+    let process = clock.open().await;
+    let agent = of_users(&process);
     for number in 0..120 {
         agent.run(from(format!("early {number}"))).await.unwrap();
     }
     assert_eq!(clock.rows(), 120);
-    clock.advance(MINUTE);
-    agent.run(from("late")).await.unwrap();
-    clock.advance(SECOND * 59);
+    let process = later(&clock, process, MINUTE).await;
+    of_users(&process).run(from("late")).await.unwrap();
+    let process = later(&clock, process, SECOND * 59).await;
+    let agent = of_users(&process);
     // Its minute is not over: nothing is deleted.
     agent.run(from("one")).await.unwrap();
     assert_eq!(clock.rows(), 122);
     let error = agent.run(from("late")).await.unwrap_err();
     assert_eq!(exhausted(&error).retry_after, SECOND);
-    clock.advance(SECOND);
+    let process = later(&clock, process, SECOND).await;
+    let agent = of_users(&process);
     for (name, rows) in [("two", 23), ("three", 4), ("four", 5)] {
         agent.run(from(name)).await.unwrap();
         assert_eq!(clock.rows(), rows);
