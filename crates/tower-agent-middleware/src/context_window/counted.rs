@@ -26,11 +26,8 @@ pub(super) struct PromptTokens {
 impl PromptTokens {
     /// Counts the tokens of a prompt.
     pub(super) fn of(request: &ModelRequest, count: &CountTokens) -> Self {
-        let tools = request.tools().iter().map(|tool| of_tool(tool, count));
-        let instructions = request.instructions();
-        let instructions = instructions.map_or(0, |text| count(&Message::system(text)));
         Self {
-            fixed: instructions + tools.sum::<u64>(),
+            fixed: fixed_tokens(request, count),
             messages: request.messages().iter().map(count).collect(),
         }
     }
@@ -110,20 +107,21 @@ impl CountedPrompt {
         if has_same_count && has_same_tools && self.instructions.as_deref() == instructions {
             return;
         }
-        let of_instructions = instructions.map_or(0, |text| count(&Message::system(text)));
-        let of_tools = tools
-            .iter()
-            .map(|tool| of_tool(tool, &**count))
-            .sum::<u64>();
-        self.tokens.fixed = of_instructions + of_tools;
+        self.tokens.fixed = fixed_tokens(request, &**count);
         self.instructions = instructions.map(str::to_owned);
         self.tools = tools.to_vec();
         self.count = Some(count.clone());
     }
 }
 
-fn of_tool(tool: &ToolDeclaration, count: &CountTokens) -> u64 {
-    let parameters = tool.parameters();
-    let text = format!("{}{}{parameters}", tool.name(), tool.description());
-    count(&Message::system(text))
+/// Counts the tokens of instructions and tools.
+fn fixed_tokens(request: &ModelRequest, count: &CountTokens) -> u64 {
+    let instructions = request.instructions();
+    let instructions = instructions.map_or(0, |text| count(&Message::system(text)));
+    let tools = request.tools().iter().map(|tool| {
+        let parameters = tool.parameters();
+        let text = format!("{}{}{parameters}", tool.name(), tool.description());
+        count(&Message::system(text))
+    });
+    instructions + tools.sum::<u64>()
 }

@@ -69,7 +69,7 @@ impl Resolved<'_> {
                 }
             }
         }
-        // Whether or not the call is consequential: to read a page can send what is in its address.
+        // Also of a call that is not consequential: to read a page can send what is in its address.
         let recipients = self.recipients();
         if !recipients.may_read(self.context.readers()) {
             violations.push(self.of_context(Rule::PermittedFlow));

@@ -1,4 +1,4 @@
-//! Which rows there are.
+//! Rows of limits: when they are created and deleted.
 
 use std::time::Duration;
 
