@@ -36,13 +36,13 @@ export const apart = {
     await has(person.at("message-assistant"), "doorman");
     await server.kill();
     await isTold(person, LOST);
-    person.wasTold(/ERR_/);
+    await person.wasTold(/ERR_/);
     await person.look("16-died");
 
     const [half] = await texts(person);
     await person.at("try-again").click();
     await isTold(person, "The server cannot be reached. It may have stopped.");
-    person.wasTold(/ERR_CONNECTION_REFUSED/);
+    await person.wasTold(/ERR_CONNECTION_REFUSED/);
     assert.deepEqual(await texts(person), [half], "the half answer is kept until there is a better one");
     await person.look("17-unreachable");
 
@@ -83,7 +83,7 @@ export const apart = {
       proxy.next = { how, after: "doorman" };
       await person.ask(QUESTIONS.story);
       await isTold(person, LOST);
-      if (how === "cut") person.wasTold(/ERR_INCOMPLETE_CHUNKED_ENCODING/);
+      if (how === "cut") await person.wasTold(/ERR_INCOMPLETE_CHUNKED_ENCODING/);
       await person.at("try-again").click();
       await isWhole(person);
       await person.leave();
@@ -99,10 +99,10 @@ export const apart = {
     proxy.next = { how: "late", after: "RUN_STARTED" };
     await person.at("approve").click();
     await has(person.at("error"), LOST);
-    person.wasTold(/ERR_INCOMPLETE_CHUNKED_ENCODING/);
+    await person.wasTold(/ERR_INCOMPLETE_CHUNKED_ENCODING/);
     await person.at("try-again").click();
     await has(person.at("error"), "The question is no longer open. It was answered already");
-    person.wasTold(/409/);
+    await person.wasTold(/409/);
     await person.at("set-aside").click();
     assert.equal(await person.card("delete_file").getAttribute("data-phase"), "no result");
     await person.ask(QUESTIONS.sum);
@@ -127,7 +127,7 @@ export const apart = {
     await two.at("approve").click();
     await has(two.at("error"), "The question is no longer open.");
     assert.equal(await two.at("try-again").count(), 0, "that would be of no use");
-    two.wasTold(/409/);
+    await two.wasTold(/409/);
     await two.look("21-answered-elsewhere");
     await one.leave();
     await two.leave();
@@ -142,7 +142,7 @@ export const apart = {
     const next = await startServer(server.port);
     await person.at("approve").click();
     await has(person.at("error"), "The question is no longer open.");
-    person.wasTold(/409/);
+    await person.wasTold(/409/);
     await person.look("22-forgotten");
     assert.deepEqual(await person.files(), ["notes.txt", "old.txt", "plan.md"], "nothing has happened");
     await person.at("set-aside").click();
@@ -229,7 +229,7 @@ export const steps = {
       assert.doesNotMatch(await me.at("error").textContent(), /<html>/);
       if (status !== 200) {
         await has(me.at("error"), `HTTP ${status}`);
-        me.wasTold(new RegExp(status));
+        await me.wasTold(new RegExp(status));
       }
       if (status === 400) await me.look("20-refused-by-server");
       await me.canned([...says("a", "Now it works."), finished]);

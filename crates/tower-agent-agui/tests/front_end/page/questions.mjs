@@ -185,7 +185,7 @@ export const steps = {
     await me.status("idle");
     assert.equal(await me.at("approval").count(), 0);
     assert.deepEqual(await me.at("tool-card").evaluateAll((cards) => cards.map(({ dataset }) => dataset.phase)), ["no result", "no result"]);
-    me.wasTold(/409/);
+    await me.wasTold(/409/);
     await me.ask(QUESTIONS.sum);
     await me.status("idle");
     assert.match(await me.lastText(), /122/, "the conversation goes on");
