@@ -39,6 +39,11 @@ const BEGIN: &str = "\
     SELECT set_config('synchronous_commit', 'on', true) \
     WHERE current_setting('synchronous_commit') = 'off'";
 
+// The same for a write that a server which is killed may lose.
+const BEGIN_UNSYNCED: &str = "\
+    BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = '5s'; \
+    SET LOCAL synchronous_commit = off";
+
 /// A PostgreSQL database, which several processes and machines may share. What it stores is not encrypted: see
 /// [how to encrypt the disk](crate::guide::deployment#encryption).
 ///
@@ -127,11 +132,15 @@ impl Postgres {
         self.pool.begin_with(BEGIN).await.or_failure()
     }
 
-    async fn begin_in_turn(&self, wait: Wait) -> Result<PostgresWrite, StoreError> {
+    async fn begin_in_turn(
+        &self,
+        wait: Wait,
+        begin: &'static str,
+    ) -> Result<PostgresWrite, StoreError> {
         let turn = self.turns.clone().acquire_owned().await;
         let turn = turn.map_err(StoreError::database)?;
         let transaction = loop {
-            match self.pool.begin_with(BEGIN).await {
+            match self.pool.begin_with(begin).await {
                 // Fewer connections than there may be: the server cannot be reached.
                 Err(error)
                     if wait == Wait::Unlimited
@@ -220,7 +229,15 @@ impl Sql for Postgres {
 
     fn begin(&self, wait: Wait) -> BoxFuture<'_, Result<Box<dyn Transaction>, StoreError>> {
         Box::pin(async move {
-            let begun: Box<dyn Transaction> = Box::new(self.begin_in_turn(wait).await?);
+            let begun: Box<dyn Transaction> = Box::new(self.begin_in_turn(wait, BEGIN).await?);
+            Ok(begun)
+        })
+    }
+
+    fn begin_unsynced(&self) -> BoxFuture<'_, Result<Box<dyn Transaction>, StoreError>> {
+        Box::pin(async move {
+            let begun: Box<dyn Transaction> =
+                Box::new(self.begin_in_turn(Wait::Unlimited, BEGIN_UNSYNCED).await?);
             Ok(begun)
         })
     }

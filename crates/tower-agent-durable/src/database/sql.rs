@@ -14,6 +14,10 @@ pub(crate) trait Sql: fmt::Debug + Send + Sync {
     /// Begins a transaction, in its turn. Without a commit it has no effect.
     fn begin(&self, wait: Wait) -> BoxFuture<'_, Result<Box<dyn Transaction>, StoreError>>;
 
+    /// Begins a transaction whose commit does not wait for the disk, in its turn, however long others use all
+    /// connections. A power cut may lose it, until a commit of another transaction has returned.
+    fn begin_unsynced(&self) -> BoxFuture<'_, Result<Box<dyn Transaction>, StoreError>>;
+
     /// Returns which database it is, for the few statements that differ.
     fn dialect(&self) -> Dialect;
 

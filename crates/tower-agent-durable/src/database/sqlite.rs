@@ -116,15 +116,24 @@ impl Sqlite {
 
     /// Begins a transaction that writes, when it is its turn. Without a commit it has no effect.
     pub(crate) async fn begin(&self) -> Result<SqliteWrite, StoreError> {
-        let connection = self.try_begin().await.or_failure()?;
+        let connection = self.try_begin(Durability::AtCommit).await.or_failure()?;
         Ok(SqliteWrite {
             connection,
             _turn: None,
         })
     }
 
-    async fn try_begin(&self) -> Result<PoolConnection<sqlx::Sqlite>, sqlx::Error> {
+    async fn try_begin(
+        &self,
+        durability: Durability,
+    ) -> Result<PoolConnection<sqlx::Sqlite>, sqlx::Error> {
         let mut connection = self.writer.acquire().await?;
+        if durability == Durability::Later {
+            // Until the connection is released.
+            sqlx::query("PRAGMA synchronous = NORMAL")
+                .execute(&mut *connection)
+                .await?;
+        }
         // A plain BEGIN takes the lock at the first write, and fails at once if another process has written
         // since. This one waits for its turn here.
         sqlx::query("BEGIN IMMEDIATE")
@@ -133,11 +142,15 @@ impl Sqlite {
         Ok(connection)
     }
 
-    async fn begin_in_turn(&self, wait: Wait) -> Result<SqliteWrite, StoreError> {
+    async fn begin_in_turn(
+        &self,
+        wait: Wait,
+        durability: Durability,
+    ) -> Result<SqliteWrite, StoreError> {
         let turn = self.turns.clone().acquire_owned().await;
         let turn = turn.map_err(StoreError::database)?;
         let connection = loop {
-            match self.try_begin().await {
+            match self.try_begin(durability).await {
                 Err(error) if wait == Wait::Unlimited && is_busy(&error) => {}
                 begun => break begun.or_failure()?,
             }
@@ -243,6 +256,15 @@ fn create_private(path: &Path) -> io::Result<()> {
     }
 }
 
+/// When a transaction is on the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Durability {
+    /// Once its commit has returned.
+    AtCommit,
+    /// Once a later commit has returned.
+    Later,
+}
+
 /// A transaction.
 ///
 /// SQLite ends one by itself when the disk is full, after which a transaction of sqlx leaves a
@@ -274,7 +296,18 @@ impl Sql for Sqlite {
 
     fn begin(&self, wait: Wait) -> BoxFuture<'_, Result<Box<dyn Transaction>, StoreError>> {
         Box::pin(async move {
-            let write: Box<dyn Transaction> = Box::new(self.begin_in_turn(wait).await?);
+            let write: Box<dyn Transaction> =
+                Box::new(self.begin_in_turn(wait, Durability::AtCommit).await?);
+            Ok(write)
+        })
+    }
+
+    fn begin_unsynced(&self) -> BoxFuture<'_, Result<Box<dyn Transaction>, StoreError>> {
+        Box::pin(async move {
+            let write: Box<dyn Transaction> = Box::new(
+                self.begin_in_turn(Wait::Unlimited, Durability::Later)
+                    .await?,
+            );
             Ok(write)
         })
     }
@@ -332,7 +365,8 @@ impl Transaction for SqliteWrite {
     }
 }
 
-/// Returns a pool of one connection, which ends a transaction that was left behind.
+/// Returns a pool of one connection, which ends a transaction that was left behind, and syncs its commits
+/// again.
 fn one_writer(wait: Duration) -> SqlitePoolOptions {
     let pool = SqlitePoolOptions::new()
         .max_connections(1)
@@ -340,7 +374,10 @@ fn one_writer(wait: Duration) -> SqlitePoolOptions {
     pool.after_release(|connection, _| {
         Box::pin(async {
             // Fails if there is none.
-            let _ = sqlx::query("ROLLBACK").execute(connection).await;
+            let _ = sqlx::query("ROLLBACK").execute(&mut *connection).await;
+            sqlx::query("PRAGMA synchronous = FULL")
+                .execute(connection)
+                .await?;
             Ok(true)
         })
     })

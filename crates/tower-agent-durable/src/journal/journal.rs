@@ -1,4 +1,6 @@
 use std::future::{Future, ready};
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::error::JournalError;
@@ -11,8 +13,8 @@ use super::step_id::StepId;
 
 /// Keeps the steps of runs. Implemented by `Sqlite` and `Postgres`.
 ///
-/// A method returns once its write is on disk, so that a power cut does not lose it. If it cannot write,
-/// it fails, and the run stops.
+/// A method returns once its write is on disk, so that a power cut does not lose it, except for the beginning
+/// of a step that may be repeated. If it cannot write, it fails, and the run stops.
 pub trait Journal: Clone + Send + Sync + 'static {
     /// Starts a run, or takes it over from a process that has stopped: from now on, everything that
     /// another process writes to it fails with [`TakenOver`](JournalError::TakenOver).
@@ -57,6 +59,9 @@ pub trait Journal: Clone + Send + Sync + 'static {
     }
 
     /// Begins a step, or returns its recorded outcome.
+    ///
+    /// The beginning of a step that [may be repeated](Intent::is_repeatable) need not be on disk before the step
+    /// has an outcome: without it the call is made again, as it is with it. The commit must succeed nevertheless.
     ///
     /// # Errors
     ///
@@ -116,13 +121,22 @@ pub struct Lease {
     pub step: StepId,
     /// The number of the attempt, from 1.
     pub attempt: u32,
+    /// The intent in JSON, if a database that is killed may lose it.
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
+    pub(super) unsynced: Option<Arc<str>>,
 }
 
 impl Lease {
     /// Creates a lease, for a journal of your own.
     #[must_use]
     pub fn new(run: OpenRun, step: StepId, attempt: u32) -> Self {
-        Self { run, step, attempt }
+        Self {
+            run,
+            step,
+            attempt,
+            #[cfg(any(feature = "postgres", feature = "sqlite"))]
+            unsynced: None,
+        }
     }
 }
 

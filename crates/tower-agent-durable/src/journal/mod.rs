@@ -147,7 +147,9 @@
 //! journal are replayed. The run asks about a mutating call whose end the journal does not have, even if
 //! the call was not made, as when only the database's answer was lost.
 //!
-//! A result that was written is on disk: neither `kill -9` nor a power cut loses it. A disk that loses
+//! A result that was written is on disk: neither `kill -9` nor a power cut loses it. A call that may be
+//! repeated, such as that of a model, waits for the disk once, when it has ended, and a mutating one also before
+//! it begins. A disk that loses
 //! data which it has confirmed, or an older copy of the database, loses the end of the journal. The run
 //! then continues from what is left and repeats the calls after it, mutating ones without a question, with
 //! the same [idempotency keys](tower_agent::ToolRequest::idempotency_key): a service that receives the key

@@ -62,7 +62,7 @@ const STEP: &str = "SELECT intent, attempt, record, digest FROM tower_agent_run_
 
 const ADD_STEP: &str = "\
     INSERT INTO tower_agent_run_steps (run, step, id, intent, input, attempt, begun_at) \
-    VALUES ($1, $2, $3, $4, $5, 1, $6)";
+    VALUES ($1, $2, $3, $4, $5, 1, $6) ON CONFLICT (run, step) DO NOTHING";
 
 const BEGIN_AGAIN: &str = "\
     UPDATE tower_agent_run_steps SET attempt = attempt + 1, begun_at = $4, input = $5 \
@@ -202,8 +202,7 @@ pub(super) async fn beat(database: &dyn Sql, run: &OpenRun) -> Result<(), Journa
     ];
     let mut tx = database.begin(Wait::Limited).await?;
     if tx.execute(BEAT, &values).await? == 0 {
-        let run = run.id.clone();
-        return Err(JournalError::TakenOver { run });
+        return Err(taken_over(run));
     }
     Ok(tx.commit().await?)
 }
@@ -215,7 +214,12 @@ pub(super) async fn begin(
     intent: &Intent,
 ) -> Result<Begun, JournalError> {
     let key = stored_key(step);
-    let mut tx = database.begin(Wait::Unlimited).await?;
+    let mut tx = if intent.is_repeatable {
+        // Without its beginning the call is made again, as it would be with it.
+        database.begin_unsynced().await?
+    } else {
+        database.begin(Wait::Unlimited).await?
+    };
     let id = check(&mut *tx, run).await?;
     let step_key = [id.into(), (&key).into()];
     if let Some(row) = tx.fetch_all(STEP, &step_key).await?.pop() {
@@ -236,28 +240,46 @@ pub(super) async fn begin(
             }
         };
     }
-    let name = step.stored()?;
-    let intent = to_json(intent)?;
+    let mut lease = Lease::new(run.clone(), step.clone(), 1);
+    let text = to_json(intent)?;
+    if !add_step(&mut *tx, id, &lease, &text).await? {
+        return Err(taken_over(run));
+    }
+    tx.commit().await?;
+    if intent.is_repeatable {
+        lease.unsynced = Some(text.into());
+    }
+    Ok(Begun::Fresh(lease))
+}
+
+/// Adds a step with its intent, and returns whether it was missing.
+async fn add_step(
+    tx: &mut dyn Transaction,
+    id: i64,
+    lease: &Lease,
+    intent: &str,
+) -> Result<bool, JournalError> {
+    let key = stored_key(&lease.step);
+    let name = lease.step.stored()?;
     let add = [
         id.into(),
         (&key).into(),
         (&name).into(),
-        (&intent).into(),
-        run.input.into(),
+        intent.into(),
+        lease.run.input.into(),
         now().into(),
     ];
-    tx.execute(ADD_STEP, &add).await?;
-    tx.commit().await?;
-    Ok(Begun::Fresh(Lease::new(run.clone(), step.clone(), 1)))
+    Ok(tx.execute(ADD_STEP, &add).await? == 1)
 }
 
 pub(super) async fn begin_again(database: &dyn Sql, lease: Lease) -> Result<Lease, JournalError> {
     let more = [now().into(), lease.run.input.into()];
     write(database, &lease, BEGIN_AGAIN, &more).await?;
-    Ok(Lease {
-        attempt: lease.attempt.saturating_add(1),
-        ..lease
-    })
+    Ok(Lease::new(
+        lease.run,
+        lease.step,
+        lease.attempt.saturating_add(1),
+    ))
 }
 
 pub(super) async fn commit(
@@ -346,12 +368,18 @@ async fn write(
     let id = check(&mut *tx, &lease.run).await?;
     let mut values = vec![id.into(), (&key).into(), lease.attempt.into()];
     values.extend_from_slice(more);
-    if tx.execute(sql, &values).await? != 1 {
+    let mut written = tx.execute(sql, &values).await?;
+    // A database that was killed meanwhile has lost the beginning of the step, but not whose the run is.
+    if written == 0
+        && let Some(intent) = &lease.unsynced
+        && add_step(&mut *tx, id, lease, intent).await?
+    {
+        written = tx.execute(sql, &values).await?;
+    }
+    if written != 1 {
         // Another attempt has begun or ended the step since. The epoch is this process's, so it is a
         // second call in this process, or a lease that was used twice.
-        return Err(JournalError::TakenOver {
-            run: lease.run.id.clone(),
-        });
+        return Err(taken_over(&lease.run));
     }
     Ok(tx.commit().await?)
 }
@@ -365,11 +393,14 @@ async fn check(tx: &mut dyn Transaction, run: &OpenRun) -> Result<i64, JournalEr
     };
     RunStatus::of_open_run(&run.id, row.text("status")?)?;
     if row.number::<u64>("epoch")? != run.epoch {
-        return Err(JournalError::TakenOver {
-            run: run.id.clone(),
-        });
+        return Err(taken_over(run));
     }
     Ok(row.number("id")?)
+}
+
+fn taken_over(run: &OpenRun) -> JournalError {
+    let run = run.id.clone();
+    JournalError::TakenOver { run }
 }
 
 pub(super) fn unknown(key: &RunKey) -> JournalError {

@@ -14,8 +14,13 @@ pub(crate) struct Server {
     folder: Folder,
     programs: PathBuf,
     user: Option<(u32, u32)>,
+    settings: &'static [&'static str],
     child: Option<Child>,
 }
+
+// The loss of a power cut is not tested. That of a killed server is: by default it confirms a commit before it
+// is made.
+const SETTINGS: &[&str] = &["fsync=off", "synchronous_commit=off"];
 
 /// Returns where the programs are, if they are installed; otherwise prints so, or fails if they are
 /// required.
@@ -51,6 +56,11 @@ fn user() -> Option<(u32, u32)> {
 impl Server {
     /// Starts a server, if PostgreSQL is installed.
     pub(crate) fn start(name: &str) -> Option<Self> {
+        Self::start_with(name, SETTINGS)
+    }
+
+    /// Starts a server with these settings, if PostgreSQL is installed.
+    pub(crate) fn start_with(name: &str, settings: &'static [&'static str]) -> Option<Self> {
         let programs = programs()?;
         let (folder, user) = (Folder::new(name), user());
         if let Some((uid, gid)) = user {
@@ -60,6 +70,7 @@ impl Server {
             folder,
             programs,
             user,
+            settings,
             child: None,
         };
         let data = server.folder.file("data");
@@ -96,9 +107,9 @@ impl Server {
             .arg("-k")
             .arg(self.folder.file(""));
         postgres.args(["-c", "listen_addresses=", "-c", "max_connections=200"]);
-        // The loss of a power cut is not tested. That of a killed server is: by default it confirms a
-        // commit before it is made.
-        postgres.args(["-c", "fsync=off", "-c", "synchronous_commit=off"]);
+        for setting in self.settings {
+            postgres.args(["-c", setting]);
+        }
         let log = std::fs::File::create(self.folder.file("log")).unwrap();
         let mut child = postgres.stdout(Stdio::null()).stderr(log).spawn().unwrap();
         let is_ready = || {

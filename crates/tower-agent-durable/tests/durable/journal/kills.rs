@@ -6,8 +6,11 @@
 //! case is made of its number: a case that fails says which it is.
 
 use std::collections::HashSet;
+use std::pin::pin;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use futures::FutureExt;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tower::service_fn;
@@ -44,8 +47,6 @@ struct World {
     paid: Vec<(String, String, Value)>,
     /// The calls that the journal has said it keeps, by user.
     kept: HashSet<(String, String)>,
-    /// The number of writes, of all processes, that have begun and not returned.
-    open_writes: u32,
     /// The number of kills.
     kills: u32,
     /// The number of payments that an operator was asked about.
@@ -61,6 +62,8 @@ struct Process {
     /// The number of points before the one at which it is lost.
     left: Arc<Mutex<u32>>,
     is_lost: Arc<Notify>,
+    /// The number of operations that it has sent to the journal and that have not returned.
+    open: Arc<AtomicU32>,
 }
 
 impl Process {
@@ -69,6 +72,7 @@ impl Process {
             world: world.clone(),
             left: Arc::new(Mutex::new(left)),
             is_lost: Arc::default(),
+            open: Arc::default(),
         }
     }
 
@@ -103,9 +107,9 @@ impl<J> Watched<J> {
     /// Does something between two points.
     async fn operation<T>(&self, operation: impl Future<Output = T>) -> T {
         self.process.point().await;
-        self.process.world().open_writes += 1;
+        self.process.open.fetch_add(1, Ordering::SeqCst);
         let done = operation.await;
-        self.process.world().open_writes -= 1;
+        self.process.open.fetch_sub(1, Ordering::SeqCst);
         self.process.point().await;
         done
     }
@@ -381,6 +385,7 @@ async fn make_case(database: &impl Database, case: u64) -> World {
     let mut seed = case.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let kills = 1 + random(&mut seed, 4);
     let mut ended = None;
+    let mut is_settled = true;
     for kill in 0..=kills {
         let left = if kill == kills {
             u32::MAX
@@ -388,17 +393,28 @@ async fn make_case(database: &impl Database, case: u64) -> World {
             random(&mut seed, POINTS)
         };
         let process = Process::new(&world, left);
-        // Both in one process, at the same time.
-        let [ada, bob] = USERS.map(|user| go_on(database, Program::Same, user, &process));
-        tokio::select! {
-            biased;
-            () = process.is_lost.notified() => world.lock().unwrap().kills += 1,
-            both = async { tokio::join!(ada, bob) } => ended = Some(both),
+        let waits = random(&mut seed, 4) > 0;
+        {
+            // Both in one process, at the same time. Dropped, they are lost.
+            let [ada, bob] = USERS.map(|user| go_on(database, Program::Same, user, &process));
+            let mut both = pin!(async { tokio::join!(ada, bob) });
+            tokio::select! {
+                biased;
+                () = process.is_lost.notified() => {
+                    world.lock().unwrap().kills += 1;
+                    // Mostly the journal is done with what the process has sent before anybody goes on.
+                    while waits && process.open.load(Ordering::SeqCst) > 0 {
+                        assert!(both.as_mut().now_or_never().is_none(), "it ends although it is lost");
+                        tokio::task::yield_now().await;
+                    }
+                }
+                done = &mut both => ended = Some(done),
+            }
         }
         let program = CHANGED[random(&mut seed, 4) as usize];
         // The database may still make a write of a lost process, of this one or of one before it. After the
         // write a run is another one, at any time.
-        let is_settled = world.lock().unwrap().open_writes == 0;
+        is_settled &= process.open.load(Ordering::SeqCst) == 0;
         if kill < kills && is_settled {
             go_on_changed(database, program, &world).await;
         }

@@ -20,6 +20,7 @@ mod remembering;
 mod replay;
 mod rules;
 mod secrets;
+mod syncs;
 mod takeover;
 mod torn;
 mod versions;
