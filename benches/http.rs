@@ -42,7 +42,7 @@ struct Row {
     rounds: usize,
 }
 
-const ROWS: [Row; 9] = [
+const ROWS: [Row; 8] = [
     Row::new(20, 1, 151),
     Row::new(100, 1, 61),
     Row::new(300, 1, 31),
@@ -51,7 +51,6 @@ const ROWS: [Row; 9] = [
     Row::new(300, 8, 7),
     Row::new(20, 64, 21),
     Row::new(100, 64, 7),
-    Row::new(300, 64, 3),
 ];
 const QUESTION: &str = "Count, please.";
 

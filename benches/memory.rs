@@ -121,7 +121,10 @@ fn stream(count: usize, sums: usize) -> Allocations {
 }
 
 fn agui_run(count: usize, sums: usize) -> Allocations {
-    let server = AgUi::builder(waiting(sums)).threads(store()).build();
+    let server = AgUi::builder(waiting(sums))
+        .threads(store())
+        .max_runs(usize::MAX)
+        .build();
     each(count, |thread| {
         let mut run = Box::pin(finish(server.run(input(thread))).unwrap());
         assert!(read(&mut run) > 2 * sums);

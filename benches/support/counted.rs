@@ -265,14 +265,17 @@ pub const COLUMNS: [Column; 4] = [
         key: "atomics",
         field: |count| count.atomics,
         margin: MARGIN,
-        slack: 0.0,
+        // Rows with random keys take a lock more or less in a hundred calls.
+        slack: 0.05,
     },
     Column {
         name: "instruction-cache misses",
         key: "misses",
         field: |count| count.misses,
         margin: MARGIN,
-        slack: 0.0,
+        // Where functions lie in memory, without any other change, moved a run's misses by up to 2.5 %, and those of
+        // a call or a delta by up to 35.
+        slack: 50.0,
     },
 ];
 
