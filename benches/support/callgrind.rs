@@ -54,7 +54,7 @@ impl Program {
         self.read(&self.callgrind(&options, row, runs)?)
     }
 
-    /// Returns the instructions of so many runs of a row, in a third of the time that all counts take.
+    /// Returns the instructions of so many runs of a row.
     pub(crate) fn instructions(&self, row: &str, runs: usize) -> Result<u64, BoxError> {
         Ok(self.read(&self.callgrind(&[], row, runs)?)?.instructions)
     }
