@@ -1,82 +1,146 @@
-//! The cost of a model call over HTTP, compared with a handwritten loop.
+//! The cost of a model call over HTTP, compared with two handwritten loops.
 //!
-//! Both use the chat-completions protocol with a server of the bench over loopback, and the same
-//! tool. The handwritten loop uses reqwest and serialises the whole conversation from typed structs
-//! at each step. Only the CPU of the client's thread is counted, including kernel time; the server
-//! has its own thread and responds at once. Both threads are pinned to one CPU.
+//! All use the chat-completions protocol with a server of the bench over loopback, and the same
+//! tool. The handwritten loops use reqwest. One serialises the whole conversation from typed structs
+//! at each step. The other keeps the bytes that it has sent, and appends what is new: the model's message as it came,
+//! and the result of the tool. Runs at once share the client's thread, and each has a connection. Only the CPU of that
+//! thread is counted, including kernel time; the server
+//! has its own thread and responds at once. Both threads may run anywhere in the first table, and are pinned to one CPU
+//! in the second.
 
 mod support;
 
+use std::borrow::Cow;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::future::join_all;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tower_agent::{Agent, AgentRequest, BoxError};
 use tower_agent_providers::openai::OpenAi;
 
-use self::support::Race;
 use self::support::work::{self, Add};
+use self::support::{Measured, Race};
 
-/// Model calls per run, rounds, and the target ratio.
-const RUNS: [(usize, usize, f64); 3] = [(20, 151, 1.1), (100, 61, 0.75), (300, 31, 0.65)];
+/// A row of a table.
+struct Row {
+    /// Model calls per run.
+    calls: usize,
+    /// Runs at once.
+    connections: usize,
+    rounds: usize,
+}
+
+const ROWS: [Row; 8] = [
+    Row::new(20, 1, 151),
+    Row::new(100, 1, 61),
+    Row::new(300, 1, 31),
+    Row::new(20, 8, 61),
+    Row::new(100, 8, 21),
+    Row::new(300, 8, 7),
+    Row::new(20, 64, 21),
+    Row::new(100, 64, 7),
+];
 const QUESTION: &str = "Count, please.";
 
+impl Row {
+    const fn new(calls: usize, connections: usize, rounds: usize) -> Self {
+        Self {
+            calls,
+            connections,
+            rounds,
+        }
+    }
+}
+
 fn main() -> Result<(), BoxError> {
+    println!("Not pinned:\n");
+    table()?;
+    println!("\nPinned to one CPU:\n");
     support::pin();
+    table()
+}
+
+fn table() -> Result<(), BoxError> {
     let server = serve()?;
     let client = runtime()?;
     println!(
-        "| model calls a run | by hand, us CPU a call | agent, us CPU a call | ratio | aim \
-         | allocations a call by hand | of the agent |"
+        "| model calls a run | connections | by hand, us CPU a call | bytes kept | agent | agent / by hand \
+         | agent / bytes kept | allocations a call by hand | bytes kept | agent |"
     );
-    println!("|--:|--:|--:|--:|--:|--:|--:|");
-    for (calls, rounds, aim) in RUNS {
-        let base_url = format!("http://{server}/{calls}/v1");
-        let by_hand = ByHand::new(&base_url);
-        let model = OpenAi::builder()
-            .base_url(&base_url)
-            .model("m")
-            .api_key("key")
-            .build()?;
-        let agent = Agent::builder(model)
-            .tool(work::add())
-            .max_iterations(u32::MAX)
-            .build()?;
-
-        let mut race = Race::new(cpu, rounds);
-        race.enter("by hand", || {
-            let messages = client.block_on(by_hand.run(QUESTION)).unwrap();
-            assert_eq!(messages.len(), 2 * calls);
-        });
-        race.enter("agent", || {
-            let response = client
-                .block_on(agent.run(AgentRequest::new(QUESTION)))
-                .unwrap();
-            assert_eq!(response.messages().len(), 2 * calls);
-        });
-        let results = race.run();
-        let [by_hand, agent] = &results[..] else {
-            unreachable!()
-        };
-        println!(
-            "| {calls} | {:.1} | {:.1} | {:.2} | {aim} | {} | {} |",
-            by_hand.nanoseconds() / 1e3 / calls as f64,
-            agent.nanoseconds() / 1e3 / calls as f64,
-            agent.ratio(by_hand),
-            by_hand.allocations.count / calls,
-            agent.allocations.count / calls,
-        );
+    println!("|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|");
+    for row in ROWS {
+        race(server, &client, &row)?;
     }
+    Ok(())
+}
+
+fn race(server: SocketAddr, client: &Runtime, row: &Row) -> Result<(), BoxError> {
+    let &Row {
+        calls,
+        connections,
+        rounds,
+    } = row;
+    let base_url = format!("http://{server}/{calls}/v1");
+    let by_hand = ByHand::new(&base_url);
+    let by_hand_in_bytes = ByHandInBytes::new(&base_url)?;
+    let model = OpenAi::builder()
+        .base_url(&base_url)
+        .model("m")
+        .api_key("key")
+        .build()?;
+    let agent = Agent::builder(model)
+        .tool(work::add())
+        .max_iterations(u32::MAX)
+        .build()?;
+
+    let mut race = Race::new(cpu, rounds);
+    race.enter("by hand", || {
+        let runs = (0..connections).map(|_| by_hand.run(QUESTION));
+        for messages in client.block_on(join_all(runs)) {
+            assert_eq!(messages.unwrap().len(), 2 * calls);
+        }
+    });
+    race.enter("by hand, bytes kept", || {
+        let runs = (0..connections).map(|_| by_hand_in_bytes.run(QUESTION));
+        for messages in client.block_on(join_all(runs)) {
+            assert_eq!(messages.unwrap(), 2 * calls);
+        }
+    });
+    race.enter("agent", || {
+        let runs = (0..connections).map(|_| agent.run(AgentRequest::new(QUESTION)));
+        for response in client.block_on(join_all(runs)) {
+            assert_eq!(response.unwrap().messages().len(), 2 * calls);
+        }
+    });
+    let results = race.run();
+    let [by_hand, by_hand_in_bytes, agent] = &results[..] else {
+        unreachable!()
+    };
+    let all_calls = calls * connections;
+    let microseconds = |measured: &Measured| measured.nanoseconds() / 1e3 / all_calls as f64;
+    println!(
+        "| {calls} | {connections} | {:.1} | {:.1} | {:.1} | {:.2} | {:.2} | {} | {} | {} |",
+        microseconds(by_hand),
+        microseconds(by_hand_in_bytes),
+        microseconds(agent),
+        agent.ratio(by_hand),
+        agent.ratio(by_hand_in_bytes),
+        by_hand.allocations.count / all_calls,
+        by_hand_in_bytes.allocations.count / all_calls,
+        agent.allocations.count / all_calls,
+    );
     Ok(())
 }
 
@@ -167,7 +231,7 @@ async fn answer(
     Ok(http::Response::from_parts(head, body))
 }
 
-/// The handwritten loop.
+/// The handwritten loop that serialises the whole conversation at each step.
 struct ByHand {
     client: reqwest::Client,
     url: String,
@@ -240,21 +304,25 @@ struct Usage {
     total_tokens: u64,
 }
 
+fn add_declaration() -> ToolDeclaration {
+    let parameters = schemars::schema_for!(Add).to_value();
+    let function = FunctionDeclaration {
+        name: "add",
+        description: "Adds two numbers.",
+        parameters,
+    };
+    ToolDeclaration {
+        r#type: "function",
+        function,
+    }
+}
+
 impl ByHand {
     fn new(base_url: &str) -> Self {
-        let parameters = schemars::schema_for!(Add).to_value();
-        let function = FunctionDeclaration {
-            name: "add",
-            description: "Adds two numbers.",
-            parameters,
-        };
         Self {
             client: reqwest::Client::new(),
             url: format!("{base_url}/chat/completions"),
-            tools: [ToolDeclaration {
-                r#type: "function",
-                function,
-            }],
+            tools: [add_declaration()],
         }
     }
 
@@ -300,6 +368,122 @@ impl ByHand {
                     tool_call_id: call.id,
                     content,
                 });
+            }
+        }
+    }
+}
+
+/// The handwritten loop that keeps the bytes that it has sent.
+struct ByHandInBytes {
+    client: reqwest::Client,
+    url: String,
+    /// The body up to its first message.
+    head: Vec<u8>,
+}
+
+/// The end of a body.
+const END: &[u8] = b"]}";
+
+#[derive(Deserialize)]
+struct RawCompletion<'a> {
+    #[serde(borrow)]
+    choices: Vec<RawChoice<'a>>,
+    usage: Usage,
+}
+
+#[derive(Deserialize)]
+struct RawChoice<'a> {
+    #[serde(borrow)]
+    message: &'a RawValue,
+}
+
+#[derive(Deserialize)]
+struct RawMessage<'a> {
+    #[serde(borrow, default)]
+    tool_calls: Vec<RawCall<'a>>,
+}
+
+#[derive(Deserialize)]
+struct RawCall<'a> {
+    #[serde(borrow)]
+    id: Cow<'a, str>,
+    #[serde(borrow)]
+    function: RawFunction<'a>,
+}
+
+#[derive(Deserialize)]
+struct RawFunction<'a> {
+    #[serde(borrow)]
+    name: Cow<'a, str>,
+    #[serde(borrow)]
+    arguments: Cow<'a, str>,
+}
+
+#[derive(Serialize)]
+struct ToolMessage<'a> {
+    role: &'static str,
+    tool_call_id: &'a str,
+    content: &'a str,
+}
+
+impl ByHandInBytes {
+    fn new(base_url: &str) -> Result<Self, BoxError> {
+        // The messages come last, so that they can be appended.
+        let mut head = br#"{"model":"m","tools":"#.to_vec();
+        serde_json::to_writer(&mut head, &[add_declaration()])?;
+        head.extend_from_slice(br#","messages":["#);
+        Ok(Self {
+            client: reqwest::Client::new(),
+            url: format!("{base_url}/chat/completions"),
+            head,
+        })
+    }
+
+    /// Returns the number of messages of the conversation.
+    async fn run(&self, question: &str) -> Result<usize, BoxError> {
+        let mut body = self.head.clone();
+        let content = question.to_owned();
+        serde_json::to_writer(&mut body, &Message::User { content })?;
+        let mut messages = 1;
+        let mut tokens = 0;
+        loop {
+            let mut whole = Vec::with_capacity(body.len() + END.len());
+            whole.extend_from_slice(&body);
+            whole.extend_from_slice(END);
+            let response = self
+                .client
+                .post(&self.url)
+                .bearer_auth("key")
+                .header("content-type", "application/json")
+                .body(whole)
+                .send()
+                .await?
+                .error_for_status()?;
+            let response = response.bytes().await?;
+            let RawCompletion { choices, usage } = serde_json::from_slice(&response)?;
+            tokens += usage.total_tokens;
+            let message = choices.into_iter().next().ok_or("no choice")?.message;
+            body.push(b',');
+            body.extend_from_slice(message.get().as_bytes());
+            messages += 1;
+            let RawMessage { tool_calls } = serde_json::from_str(message.get())?;
+            if tool_calls.is_empty() {
+                assert!(tokens > 0);
+                return Ok(messages);
+            }
+            for call in tool_calls {
+                let Add { a, b } = match &*call.function.name {
+                    "add" => serde_json::from_str(&call.function.arguments)?,
+                    name => return Err(format!("there is no tool `{name}`").into()),
+                };
+                let result = ToolMessage {
+                    role: "tool",
+                    tool_call_id: &call.id,
+                    content: &serde_json::to_string(&(a + b))?,
+                };
+                body.push(b',');
+                serde_json::to_writer(&mut body, &result)?;
+                messages += 1;
             }
         }
     }

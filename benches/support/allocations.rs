@@ -25,6 +25,15 @@ pub fn peak<T>(run: impl FnOnce() -> T) -> usize {
     measure(|| drop(run())).bytes_max as usize
 }
 
+/// Returns what `run` allocated on this thread and did not free.
+pub fn live(run: impl FnOnce()) -> Allocations {
+    let info = measure(run);
+    Allocations {
+        count: info.count_current as usize,
+        bytes: info.bytes_current as usize,
+    }
+}
+
 /// Returns how many allocations of `run` on this thread are still live after it.
 pub fn left<T>(run: impl FnOnce() -> T) -> i64 {
     measure(|| drop(run())).count_current

@@ -179,9 +179,17 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
 
 /// One round under `cargo test`, which only checks that the benches run.
 fn rounds(usual: usize) -> usize {
-    let benches = std::env::args().any(|argument| argument == "--bench");
     let rounds = std::env::var("ROUNDS")
         .ok()
         .and_then(|rounds| rounds.parse().ok());
-    if benches { rounds.unwrap_or(usual) } else { 1 }
+    if is_bench() {
+        rounds.unwrap_or(usual)
+    } else {
+        1
+    }
+}
+
+/// Returns whether this is `cargo bench`, and not `cargo test`.
+pub fn is_bench() -> bool {
+    std::env::args().any(|argument| argument == "--bench")
 }
