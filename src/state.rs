@@ -26,7 +26,7 @@ use crate::lock::lock;
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct State {
-    inner: Arc<Mutex<StateData>>,
+    inner: Arc<SharedState>,
     /// Collects the changes that are made through this handle.
     log: Option<Arc<StateLog>>,
 }
@@ -122,7 +122,23 @@ impl From<Map<String, Value>> for StateEntries {
     }
 }
 
-/// The data that all handles of a state share.
+/// What all handles of a state share.
+#[derive(Debug, Default)]
+struct SharedState {
+    data: Mutex<StateData>,
+    /// Whether there are entries about tool calls. Outside the lock, since every tool call asks twice.
+    has_data_about_calls: AtomicBool,
+}
+
+impl SharedState {
+    /// Notes whether there are entries about tool calls, after a change and under its lock.
+    fn note_data_about_calls(&self, data: &StateData) {
+        let has_data = data.now.about_calls > 0;
+        self.has_data_about_calls.store(has_data, Ordering::Release);
+    }
+}
+
+/// The data of a state.
 #[derive(Debug, Default)]
 struct StateData {
     now: StateEntries,
@@ -251,7 +267,7 @@ impl State {
     /// Returns the value under `key`.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<Value> {
-        lock(&self.inner).now.map.get(key).cloned()
+        lock(&self.inner.data).now.map.get(key).cloned()
     }
 
     /// Stores `value` under `key`.
@@ -259,7 +275,7 @@ impl State {
         // Converted before the lock is taken: the conversions are foreign code.
         let key = key.into();
         let value = value.into();
-        self.put(&mut lock(&self.inner), key, value, None);
+        self.put(&mut lock(&self.inner.data), key, value, None);
     }
 
     fn put(&self, inner: &mut StateData, key: String, value: Value, number: Option<u64>) {
@@ -267,17 +283,19 @@ impl State {
         inner.note(&key, exists, || Some(value.clone()));
         self.log(inner, &key, Some(&value), number);
         let old = inner.now.insert(key.clone(), value);
+        self.inner.note_data_about_calls(inner);
         // Only the first change of a key keeps the value that the run started with.
         inner.before.entry(key).or_insert(old);
     }
 
     /// Removes the value under `key` and returns it.
     pub fn remove(&self, key: &str) -> Option<Value> {
-        self.take(&mut lock(&self.inner), key, None)
+        self.take(&mut lock(&self.inner.data), key, None)
     }
 
     fn take(&self, inner: &mut StateData, key: &str, number: Option<u64>) -> Option<Value> {
         let old = inner.now.remove(key);
+        self.inner.note_data_about_calls(inner);
         // A removal from another process is logged even if the key is absent here, so that an earlier
         // `set` which is applied later does not bring the key back.
         if old.is_some() || number.is_some() {
@@ -298,7 +316,7 @@ impl State {
     /// `change` must not access the state itself.
     pub fn update<T>(&self, key: impl AsRef<str>, update: impl FnOnce(&mut Value) -> T) -> T {
         let key = key.as_ref();
-        let inner = &mut *lock(&self.inner);
+        let inner = &mut *lock(&self.inner.data);
         if !inner.before.contains_key(key) {
             let old = inner.now.map.get(key).cloned();
             inner.before.insert(key.to_owned(), old);
@@ -314,6 +332,7 @@ impl State {
             Some(known) => *known = value,
             None => drop(inner.now.insert(key.to_owned(), value)),
         }
+        self.inner.note_data_about_calls(inner);
         updated
     }
 
@@ -327,7 +346,7 @@ impl State {
 
     /// Applies the changes of a call that is replayed, except to keys that a later call has changed.
     pub(crate) fn apply(&self, changes: &LoggedChanges) {
-        let inner = &mut *lock(&self.inner);
+        let inner = &mut *lock(&self.inner.data);
         let removed = changes.removed.iter().map(|key| (key, None));
         let set = changes.set.iter().map(|(key, value)| (key, Some(value)));
         for (key, now) in removed.chain(set) {
@@ -365,7 +384,7 @@ impl State {
     /// assert_eq!(pages, Some(2));
     /// ```
     pub fn read<T>(&self, key: &str, read: impl FnOnce(Option<&Value>) -> T) -> T {
-        read(lock(&self.inner).now.map.get(key))
+        read(lock(&self.inner.data).now.map.get(key))
     }
 
     /// Logs a change. Called while the state is locked, so that the log has the changes in their
@@ -388,19 +407,19 @@ impl State {
     /// Returns whether nothing is set.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        lock(&self.inner).now.map.is_empty()
+        lock(&self.inner.data).now.map.is_empty()
     }
 
     /// Returns whether there is data about tool calls, of any call.
     pub(crate) fn has_data_about_calls(&self) -> bool {
-        lock(&self.inner).now.about_calls > 0
+        self.inner.has_data_about_calls.load(Ordering::Acquire)
     }
 
     /// Removes the keys for which `is_gone` returns `true`.
     pub(crate) fn remove_all(&self, is_gone: impl Fn(&str) -> bool) {
         // Collected first: the lock is not held while `remove` takes it again.
         let keys: Vec<String> = {
-            let inner = lock(&self.inner);
+            let inner = lock(&self.inner.data);
             inner
                 .now
                 .map
@@ -417,12 +436,12 @@ impl State {
     /// Returns a copy of the whole state.
     #[must_use]
     pub fn snapshot(&self) -> Map<String, Value> {
-        lock(&self.inner).now.map.clone()
+        lock(&self.inner.data).now.map.clone()
     }
 
     /// Starts a run: from here on changes are recorded.
     pub(crate) fn begin(&self) {
-        let inner = &mut *lock(&self.inner);
+        let inner = &mut *lock(&self.inner.data);
         inner.before.clear();
         inner.logged.clear();
         inner.last = 0;
@@ -430,7 +449,7 @@ impl State {
 
     /// Returns the whole state, after which changes are recorded for a stream.
     pub(crate) fn watch(&self, untold: &Arc<Untold>) -> Map<String, Value> {
-        let mut inner = lock(&self.inner);
+        let mut inner = lock(&self.inner.data);
         inner.watchers.push(Arc::downgrade(untold));
         inner.now.map.clone()
     }
@@ -438,7 +457,7 @@ impl State {
     /// Ends the recording for a stream.
     pub(crate) fn unwatch(&self, untold: &Arc<Untold>) {
         let untold = Arc::as_ptr(untold);
-        lock(&self.inner)
+        lock(&self.inner.data)
             .watchers
             .retain(|watcher| watcher.as_ptr() != untold);
     }
@@ -446,7 +465,7 @@ impl State {
     /// Returns the changes since the run started.
     #[must_use]
     pub fn delta(&self) -> StateDelta {
-        let inner = lock(&self.inner);
+        let inner = lock(&self.inner.data);
         let mut delta = StateDelta::default();
         for (key, old) in &inner.before {
             match inner.now.map.get(key) {
@@ -464,11 +483,18 @@ impl State {
 
 impl From<Map<String, Value>> for State {
     fn from(now: Map<String, Value>) -> Self {
-        let inner = Arc::new(Mutex::new(StateData {
+        let data = StateData {
             now: now.into(),
             ..StateData::default()
-        }));
-        Self { inner, log: None }
+        };
+        let shared = SharedState {
+            has_data_about_calls: AtomicBool::new(data.now.about_calls > 0),
+            data: Mutex::new(data),
+        };
+        Self {
+            inner: Arc::new(shared),
+            log: None,
+        }
     }
 }
 

@@ -263,12 +263,12 @@ impl<'a> LoopState<'a> {
         let is_beyond_limit = self.is_beyond_limit();
         self.turn.begin_turn(self.iterations, is_beyond_limit);
         self.iterations += 1;
-        let id = self.transcript.mint();
         let result = if self.turn.is_told() {
             // Apart, so that there is no room for it where nobody watches.
-            boxed(|| self.tell_answer(&id)).await
+            boxed(|| self.tell_answer()).await
         } else {
-            let call = self.config.model.make(self.model_request(&id));
+            let (id, request) = self.model_request();
+            let call = self.config.model.make(request);
             self.answer(call, &id, None).await
         };
         match result {
@@ -293,22 +293,23 @@ impl<'a> LoopState<'a> {
         }
     }
 
-    /// Returns the request for the model in this turn.
-    fn model_request(&self, id: &MessageId) -> ModelRequest {
+    /// Returns the id of the next message, and the request for the model to write it.
+    fn model_request(&self) -> (MessageId, ModelRequest) {
+        let (id, messages) = self.transcript.begin_answer();
         let answering = self.answering.as_deref();
         let instructions = answering.and_then(Answering::instructions);
         let mut request = ModelRequest::in_run(
             &self.turn,
             instructions.or(self.config.instructions.as_ref()),
-            self.transcript.messages(),
-            id,
+            messages,
+            &id,
             &self.declarations,
             &self.settings,
             &self.written,
         );
         request.set_after_replaces_all(!self.rules.after_model_keeps_calls);
         request.set_answered_by_tool(self.is_answered_by_tool());
-        request
+        (id, request)
     }
 
     fn is_answered_by_tool(&self) -> bool {
@@ -318,7 +319,7 @@ impl<'a> LoopState<'a> {
     }
 
     /// Calls the model, and tells of the turn.
-    async fn tell_answer(&mut self, id: &MessageId) -> Result<ModelResponse> {
+    async fn tell_answer(&mut self) -> Result<ModelResponse> {
         let iteration = self.turn.iteration();
         let listeners = self.turn.listeners().clone();
         let step = OnDrop::new((listeners, iteration), |(listeners, iteration)| {
@@ -332,10 +333,11 @@ impl<'a> LoopState<'a> {
         let before = self.turn.agent_usage();
         self.turn.begin_attempts();
         let result = match self.turn.emitter() {
-            Some(emitter) => self.show_answer(emitter, id).await,
+            Some(emitter) => self.show_answer(emitter).await,
             None => {
-                let call = self.config.model.make(self.model_request(id));
-                self.answer(call, id, None).await
+                let (id, request) = self.model_request();
+                let call = self.config.model.make(request);
+                self.answer(call, &id, None).await
             }
         };
         // As a difference, since attempts that have failed used tokens as well.
@@ -348,12 +350,13 @@ impl<'a> LoopState<'a> {
     }
 
     /// Calls the model, and streams its response.
-    async fn show_answer(&self, emitter: &EventEmitter, id: &MessageId) -> Result<ModelResponse> {
+    async fn show_answer(&self, emitter: &EventEmitter) -> Result<ModelResponse> {
+        let (id, request) = self.model_request();
         let sink = DeltaSender::new(emitter.clone(), id.clone());
         let mut call = OnDrop::new(sink.clone(), |sink| sink.drop_call());
-        let request = self.model_request(id).with_delta_sender(sink);
+        let request = request.with_delta_sender(sink);
         let result = self
-            .answer(self.config.model.make(request), id, Some(&call))
+            .answer(self.config.model.make(request), &id, Some(&call))
             .await;
         let answer = result
             .as_ref()

@@ -1,6 +1,6 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use tokio_util::sync::CancellationToken;
@@ -130,6 +130,8 @@ pub(super) struct Scope {
     usage: Mutex<Usage>,
     /// The messages with a text.
     texts: Mutex<Vec<Message>>,
+    /// The number of texts. Outside the lock, since every turn asks.
+    text_count: AtomicUsize,
     /// A team called this agent, so that an escalation stops here.
     member: bool,
     escalated: AtomicBool,
@@ -264,6 +266,7 @@ impl Scope {
             caller: None,
             usage: Mutex::default(),
             texts: Mutex::default(),
+            text_count: AtomicUsize::new(0),
             member: false,
             escalated: AtomicBool::new(false),
             children: Mutex::default(),
@@ -520,10 +523,12 @@ impl Scope {
     }
 
     pub(super) fn text_count(&self) -> usize {
-        lock(&self.texts).len()
+        self.text_count.load(Ordering::Acquire)
     }
 
     pub(super) fn push_text(&self, message: Message) {
-        lock(&self.texts).push(message);
+        let mut texts = lock(&self.texts);
+        texts.push(message);
+        self.text_count.store(texts.len(), Ordering::Release);
     }
 }

@@ -68,9 +68,11 @@ impl Transcript {
         messages.any(|message| message.id() == Some(id))
     }
 
-    /// Returns the id of the next message.
-    pub(crate) fn mint(&self) -> MessageId {
-        self.0.lock().ids.mint()
+    /// Returns the id of the next message, and the messages before it as the model receives them.
+    pub(crate) fn begin_answer(&self) -> (MessageId, Messages) {
+        let mut state = self.0.lock();
+        let id = state.ids.mint();
+        (id, state.of_loop().in_call_order().clone())
     }
 
     /// Adds a message that is no result.
