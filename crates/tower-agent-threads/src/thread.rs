@@ -46,7 +46,8 @@ pub struct Thread {
     /// The state of the latest run.
     pub(crate) state: Map<String, Value>,
     /// All messages ever, in chronological order. Branches share their common start.
-    pub(crate) log: Vec<Arc<Entry>>,
+    // Shared: a turn clones the thread several times, and few of the clones get new entries.
+    pub(crate) log: Arc<Vec<Arc<Entry>>>,
     /// The messages of the current branch, as indices into the log.
     pub(crate) branch: Vec<usize>,
     /// The head of the latest run's checkpoint, without interrupts: its messages are those of the branch,
@@ -56,7 +57,8 @@ pub struct Thread {
     /// The answers given to the latest run, until it completes.
     pub(crate) answered: Vec<Answered>,
     /// The id prefixes of its runs' messages.
-    pub(crate) runs: Vec<Arc<str>>,
+    // Shared, as the log is.
+    pub(crate) runs: Arc<Vec<Arc<str>>>,
     /// Where the messages of the latest run start.
     pub(crate) run_from: usize,
     /// Messages of runs that broke off that the client never received. They stay as long as those
@@ -256,7 +258,7 @@ impl Thread {
     #[must_use]
     pub fn without_entries(&self) -> Self {
         Self {
-            log: Vec::new(),
+            log: Arc::default(),
             ..self.clone()
         }
     }
@@ -273,11 +275,12 @@ impl Thread {
     /// ```
     #[must_use]
     pub fn with_entries(self, entries: impl IntoIterator<Item = ThreadEntry>) -> Self {
+        let log = entries
+            .into_iter()
+            .map(|ThreadEntry(entry)| entry)
+            .collect();
         Self {
-            log: entries
-                .into_iter()
-                .map(|ThreadEntry(entry)| entry)
-                .collect(),
+            log: Arc::new(log),
             ..self
         }
     }
@@ -303,7 +306,7 @@ impl Thread {
     }
 
     pub(crate) fn push(&mut self, entry: Entry) -> usize {
-        self.log.push(Arc::new(entry));
+        Arc::make_mut(&mut self.log).push(Arc::new(entry));
         self.log.len() - 1
     }
 

@@ -239,7 +239,7 @@ impl Threads {
         }
         // From here on the thread is this run's.
         let name = name(&input, &thread);
-        thread.runs.push(name.clone());
+        Arc::make_mut(&mut thread.runs).push(name.clone());
         thread.run_from = thread.log.len();
         thread.is_cut = false;
         let keeping = match &self.place {
