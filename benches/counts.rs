@@ -1,8 +1,7 @@
 //! Instructions, allocations, atomic instructions and misses of the instruction cache, counted by valgrind
-//! in the profile that users get, `release`. Between runs of one build, instructions
-//! differ by less than 0.1 % and the others not at all. Other compilers and incremental builds
-//! give other counts; set `CARGO_INCREMENTAL=0` if incremental is the default. Atomic instructions are read
-//! from x86-64 code.
+//! in the profile that users get, `release`. Runs of one build differ by less than 1 % in instructions, since some
+//! hash with random keys, and hardly in the others. Other compilers and incremental builds give other counts; set
+//! `CARGO_INCREMENTAL=0` if incremental is the default. Atomic instructions are read from x86-64 code.
 //!
 //! ```sh
 //! cargo bench --bench counts                # shows them beside benches/counts.json

@@ -265,7 +265,7 @@ pub const COLUMNS: [Column; 4] = [
         key: "atomics",
         field: |count| count.atomics,
         margin: MARGIN,
-        // Rows with random keys take a lock more or less in a hundred calls.
+        // Rows with random keys differ in the second decimal.
         slack: 0.05,
     },
     Column {
@@ -273,9 +273,9 @@ pub const COLUMNS: [Column; 4] = [
         key: "misses",
         field: |count| count.misses,
         margin: MARGIN,
-        // Where functions lie in memory, without any other change, moved a run's misses by up to 2.5 %, and those of
-        // a call or a delta by up to 35.
-        slack: 50.0,
+        // Where functions lie in memory, without any other change, moved a run's misses by up to 2.5 %, those of a
+        // call or a delta by up to 35, and those of a loop by hand, which is small, by up to 160.
+        slack: 200.0,
     },
 ];
 
