@@ -30,7 +30,7 @@ use std::{env, fs, panic, thread};
 use tower_agent::BoxError;
 
 use self::callgrind::Program;
-use self::counted::{CLOSURES, COLUMNS, Count, FILE, ROWS, Row};
+use self::counted::{CLOSURES, COLUMNS, Count, FILE, MARGIN, ROWS, Row};
 use self::growing::{GROWTHS, Growth};
 
 /// The two numbers of runs, after one warm-up run.
@@ -214,7 +214,7 @@ fn compare(counts: &BTreeMap<&str, Count>) -> bool {
                 continue;
             };
             let change = count - before;
-            let room = before * column.margin + column.slack;
+            let room = before * MARGIN + column.slack;
             grew |= change > room;
             fell |= -change > room;
             if change == 0.0 {
@@ -228,13 +228,11 @@ fn compare(counts: &BTreeMap<&str, Count>) -> bool {
         println!();
     }
     if grew {
-        let margins = COLUMNS.map(|column| {
-            let percent = 100.0 * column.margin;
-            format!("{} {percent} % + {}", column.name, column.slack)
-        });
+        let slack = COLUMNS.map(|column| format!("{} {}", column.slack, column.name));
         println!(
-            "\nA count grew by more than its margin ({}). Make it smaller, or say why.",
-            margins.join(", ")
+            "\nA count grew by more than {} % and: {}. Make it smaller, or say why.",
+            100.0 * MARGIN,
+            slack.join(", ")
         );
     }
     if grew || fell {

@@ -122,16 +122,16 @@ impl From<Map<String, Value>> for StateEntries {
     }
 }
 
-/// What all handles of a state share.
+/// A state, shared by all of its handles.
 #[derive(Debug, Default)]
 struct SharedState {
     data: Mutex<StateData>,
-    /// Whether there are entries about tool calls. Outside the lock, since every tool call asks twice.
+    /// There are entries about tool calls. Outside the lock, since every tool call asks twice.
     has_data_about_calls: AtomicBool,
 }
 
 impl SharedState {
-    /// Notes whether there are entries about tool calls, after a change and under its lock.
+    /// Sets the flag, after a change and under its lock.
     fn note_data_about_calls(&self, data: &StateData) {
         let has_data = data.now.about_calls > 0;
         self.has_data_about_calls.store(has_data, Ordering::Release);

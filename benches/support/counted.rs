@@ -237,10 +237,7 @@ pub struct Column {
     /// Its name in the file.
     pub key: &'static str,
     field: fn(&Count) -> f64,
-    /// How much a count may exceed the recorded one, as a part of it, and how much lower it must be to be
-    /// recorded again.
-    pub margin: f64,
-    /// How much more it may be, whatever is recorded.
+    /// How much a count may exceed the recorded one beyond the margin, whatever is recorded.
     pub slack: f64,
 }
 
@@ -250,21 +247,18 @@ pub const COLUMNS: [Column; 4] = [
         name: "instructions",
         key: "instructions",
         field: |count| count.instructions,
-        margin: MARGIN,
         slack: 0.0,
     },
     Column {
         name: "allocations",
         key: "allocations",
         field: |count| count.allocations,
-        margin: MARGIN,
         slack: 0.0,
     },
     Column {
         name: "atomic instructions",
         key: "atomics",
         field: |count| count.atomics,
-        margin: MARGIN,
         // Rows with random keys differ in the second decimal.
         slack: 0.05,
     },
@@ -272,7 +266,6 @@ pub const COLUMNS: [Column; 4] = [
         name: "instruction-cache misses",
         key: "misses",
         field: |count| count.misses,
-        margin: MARGIN,
         // Where functions lie in memory, without any other change, moved a run's misses by up to 2.5 %, those of a
         // call or a delta by up to 35, and those of a loop by hand, which is small, by up to 160.
         slack: 200.0,

@@ -7,7 +7,7 @@ use serde_json::Value as Json;
 use crate::database::Postgres;
 #[cfg(feature = "sqlite")]
 use crate::database::Sqlite;
-use crate::database::{Row, Sql, Wait, to_end};
+use crate::database::{Durability, Row, Sql, Wait, to_end};
 use crate::error::StoreError;
 use crate::ids;
 use crate::sessions::{SessionQuery, SessionStore};
@@ -137,7 +137,7 @@ async fn runs(database: &impl Sql, user: &str) -> Result<Vec<UserRun>, StoreErro
 
 pub(crate) async fn delete(database: &dyn Sql, user: &str) -> Result<u64, StoreError> {
     check(user)?;
-    let mut tx = database.begin(Wait::Limited).await?;
+    let mut tx = database.begin(Wait::Limited, Durability::AtCommit).await?;
     let sessions = tx.execute(DELETE_SESSIONS, &[user.into()]).await?;
     let runs = tx.execute(DELETE_RUNS, &[user.into()]).await?;
     tx.commit().await?;

@@ -16,7 +16,7 @@ mod to_end;
 pub(crate) use self::or_failure::OrFailure;
 #[cfg(feature = "postgres")]
 pub use self::postgres::{Postgres, PostgresOptions};
-pub(crate) use self::sql::{Dialect, Row, Sql, Transaction, Value, Wait};
+pub(crate) use self::sql::{Dialect, Durability, Row, Sql, Transaction, Value, Wait};
 #[cfg(feature = "sqlite")]
 pub use self::sqlite::{Sqlite, SqliteOptions};
 pub(crate) use self::to_end::to_end;

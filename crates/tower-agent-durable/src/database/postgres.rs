@@ -16,7 +16,7 @@ use super::migrations::{self, POSTGRES, migrator};
 use super::or_failure::{OrFailure, is_busy};
 #[cfg(feature = "rate-limit")]
 use super::rates::{RateQueue, short};
-use super::sql::{Dialect, Row, Sql, Transaction, Value, Wait, query};
+use super::sql::{Dialect, Durability, Row, Sql, Transaction, Value, Wait, query};
 use crate::error::StoreError;
 
 /// The default time for which a call waits for a connection.
@@ -135,8 +135,12 @@ impl Postgres {
     async fn begin_in_turn(
         &self,
         wait: Wait,
-        begin: &'static str,
+        durability: Durability,
     ) -> Result<PostgresWrite, StoreError> {
+        let begin = match durability {
+            Durability::AtCommit => BEGIN,
+            Durability::Later => BEGIN_UNSYNCED,
+        };
         let turn = self.turns.clone().acquire_owned().await;
         let turn = turn.map_err(StoreError::database)?;
         let transaction = loop {
@@ -227,17 +231,13 @@ impl Sql for Postgres {
         Dialect::Postgres
     }
 
-    fn begin(&self, wait: Wait) -> BoxFuture<'_, Result<Box<dyn Transaction>, StoreError>> {
+    fn begin(
+        &self,
+        wait: Wait,
+        durability: Durability,
+    ) -> BoxFuture<'_, Result<Box<dyn Transaction>, StoreError>> {
         Box::pin(async move {
-            let begun: Box<dyn Transaction> = Box::new(self.begin_in_turn(wait, BEGIN).await?);
-            Ok(begun)
-        })
-    }
-
-    fn begin_unsynced(&self) -> BoxFuture<'_, Result<Box<dyn Transaction>, StoreError>> {
-        Box::pin(async move {
-            let begun: Box<dyn Transaction> =
-                Box::new(self.begin_in_turn(Wait::Unlimited, BEGIN_UNSYNCED).await?);
+            let begun: Box<dyn Transaction> = Box::new(self.begin_in_turn(wait, durability).await?);
             Ok(begun)
         })
     }

@@ -12,11 +12,11 @@ use crate::error::StoreError;
 /// A database with statements.
 pub(crate) trait Sql: fmt::Debug + Send + Sync {
     /// Begins a transaction, in its turn. Without a commit it has no effect.
-    fn begin(&self, wait: Wait) -> BoxFuture<'_, Result<Box<dyn Transaction>, StoreError>>;
-
-    /// Begins a transaction whose commit does not wait for the disk, in its turn, however long others use all
-    /// connections. A power cut may lose it, until a commit of another transaction has returned.
-    fn begin_unsynced(&self) -> BoxFuture<'_, Result<Box<dyn Transaction>, StoreError>>;
+    fn begin(
+        &self,
+        wait: Wait,
+        durability: Durability,
+    ) -> BoxFuture<'_, Result<Box<dyn Transaction>, StoreError>>;
 
     /// Returns which database it is, for the few statements that differ.
     fn dialect(&self) -> Dialect;
@@ -48,6 +48,15 @@ pub(crate) enum Wait {
     Limited,
     /// As long as others use all of them, since what it writes was paid for.
     Unlimited,
+}
+
+/// The time from which a power cut cannot lose a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Durability {
+    /// When its commit has returned.
+    AtCommit,
+    /// When the commit of a later one that is durable then has returned. Its own does not wait for the disk.
+    Later,
 }
 
 /// A transaction.

@@ -14,7 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::migrations::{self, SQLITE, migrator};
 use super::or_failure::{OrFailure, is_busy};
-use super::sql::{Dialect, Row, Sql, Transaction, Value, Wait, query};
+use super::sql::{Dialect, Durability, Row, Sql, Transaction, Value, Wait, query};
 use crate::error::StoreError;
 
 /// The default time for which a write waits for others.
@@ -256,15 +256,6 @@ fn create_private(path: &Path) -> io::Result<()> {
     }
 }
 
-/// When a transaction is on the disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Durability {
-    /// Once its commit has returned.
-    AtCommit,
-    /// Once a later commit has returned.
-    Later,
-}
-
 /// A transaction.
 ///
 /// SQLite ends one by itself when the disk is full, after which a transaction of sqlx leaves a
@@ -294,20 +285,13 @@ impl Sql for Sqlite {
         Dialect::Sqlite
     }
 
-    fn begin(&self, wait: Wait) -> BoxFuture<'_, Result<Box<dyn Transaction>, StoreError>> {
+    fn begin(
+        &self,
+        wait: Wait,
+        durability: Durability,
+    ) -> BoxFuture<'_, Result<Box<dyn Transaction>, StoreError>> {
         Box::pin(async move {
-            let write: Box<dyn Transaction> =
-                Box::new(self.begin_in_turn(wait, Durability::AtCommit).await?);
-            Ok(write)
-        })
-    }
-
-    fn begin_unsynced(&self) -> BoxFuture<'_, Result<Box<dyn Transaction>, StoreError>> {
-        Box::pin(async move {
-            let write: Box<dyn Transaction> = Box::new(
-                self.begin_in_turn(Wait::Unlimited, Durability::Later)
-                    .await?,
-            );
+            let write: Box<dyn Transaction> = Box::new(self.begin_in_turn(wait, durability).await?);
             Ok(write)
         })
     }

@@ -18,7 +18,7 @@ use super::run_summary::RunSummary;
 use super::step_id::StepId;
 use super::step_info::StepInfo;
 use super::tables::{ended, from_json, unknown};
-use crate::database::{Row, Sql, Value, Wait, to_end};
+use crate::database::{Durability, Row, Sql, Value, Wait, to_end};
 use crate::error::StoreError;
 use crate::time::{millis, now, time};
 use crate::user_data;
@@ -396,7 +396,7 @@ impl Runs {
     }
 
     async fn write(&self, sql: &'static str, values: &[Value<'_>]) -> Result<u64, JournalError> {
-        let mut tx = self.0.begin(Wait::Limited).await?;
+        let mut tx = self.0.begin(Wait::Limited, Durability::AtCommit).await?;
         let written = tx.execute(sql, values).await?;
         tx.commit().await?;
         Ok(written)

@@ -20,7 +20,7 @@ use super::run_messages::{self, RunMessages};
 use super::run_status::RunStatus;
 use super::run_summary::RunSummary;
 use super::step_id::StepId;
-use crate::database::{Row, Sql, Transaction, Value, Wait};
+use crate::database::{Durability, Row, Sql, Transaction, Value, Wait};
 use crate::error::StoreError;
 use crate::ids;
 use crate::json;
@@ -91,7 +91,7 @@ pub(super) async fn start(database: &dyn Sql, input: &Input) -> Result<OpenRun, 
     let conversation = &input.request.checkpoint().messages;
     let (messages, texts) =
         RunMessages::find(database, conversation, input.session.as_ref()).await?;
-    let mut tx = database.begin(Wait::Limited).await?;
+    let mut tx = database.begin(Wait::Limited, Durability::AtCommit).await?;
     // Creates the row of a new run, and locks the row of a known one until the commit.
     let known = [
         key.owner().into(),
@@ -200,7 +200,7 @@ pub(super) async fn beat(database: &dyn Sql, run: &OpenRun) -> Result<(), Journa
         run.epoch.into(),
         RunStatus::Running.as_str().into(),
     ];
-    let mut tx = database.begin(Wait::Limited).await?;
+    let mut tx = database.begin(Wait::Limited, Durability::AtCommit).await?;
     if tx.execute(BEAT, &values).await? == 0 {
         return Err(taken_over(run));
     }
@@ -214,12 +214,13 @@ pub(super) async fn begin(
     intent: &Intent,
 ) -> Result<Begun, JournalError> {
     let key = stored_key(step);
-    let mut tx = if intent.is_repeatable {
+    let durability = if intent.is_repeatable {
         // Without its beginning the call is made again, as it would be with it.
-        database.begin_unsynced().await?
+        Durability::Later
     } else {
-        database.begin(Wait::Unlimited).await?
+        Durability::AtCommit
     };
+    let mut tx = database.begin(Wait::Unlimited, durability).await?;
     let id = check(&mut *tx, run).await?;
     let step_key = [id.into(), (&key).into()];
     if let Some(row) = tx.fetch_all(STEP, &step_key).await?.pop() {
@@ -306,13 +307,17 @@ pub(super) async fn end(
     let status = end.status().as_str();
     if let RunEnd::Completed { .. } = end {
         // What it has added is in its steps, and its session has the whole.
-        let mut tx = database.begin(Wait::Unlimited).await?;
+        let mut tx = database
+            .begin(Wait::Unlimited, Durability::AtCommit)
+            .await?;
         let id = check(&mut *tx, run).await?;
         tx.execute(COMPLETE, &[id.into(), status.into()]).await?;
         return Ok(tx.commit().await?);
     }
     let summary = to_json(&RunSummary::from(end))?;
-    let mut tx = database.begin(Wait::Unlimited).await?;
+    let mut tx = database
+        .begin(Wait::Unlimited, Durability::AtCommit)
+        .await?;
     let id = check(&mut *tx, run).await?;
     let (ended, shared) = without_shared(&mut *tx, run, id, end).await?;
     let ended = to_json(&ended)?;
@@ -364,7 +369,9 @@ async fn write(
     more: &[Value<'_>],
 ) -> Result<(), JournalError> {
     let key = stored_key(&lease.step);
-    let mut tx = database.begin(Wait::Unlimited).await?;
+    let mut tx = database
+        .begin(Wait::Unlimited, Durability::AtCommit)
+        .await?;
     let id = check(&mut *tx, &lease.run).await?;
     let mut values = vec![id.into(), (&key).into(), lease.attempt.into()];
     values.extend_from_slice(more);
