@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::built_in;
 use super::detector::{Detector, DetectorError, MatchCheck};
+use super::prefilter::{Prefilter, Reading};
 use super::table::Table;
 use super::walk::{Ground, Tracks, Walk};
 
@@ -16,6 +17,9 @@ pub(super) struct Rules {
     patterns: Vec<Pattern>,
     /// Indexed by the first byte of a match.
     by_first: Vec<Vec<usize>>,
+    /// The shortest maximum length of a match.
+    shortest_max: usize,
+    prefilter: Option<Prefilter>,
 }
 
 struct Pattern {
@@ -76,10 +80,33 @@ impl Rules {
                 .filter_map(|(index, pattern)| pattern.table.may_begin(byte).then_some(index));
             by_first.push(begun.collect());
         }
+        let tables: Vec<_> = patterns.iter().map(|pattern| &pattern.table).collect();
+        let prefilter = Prefilter::new(&tables);
+        let shortest_max = patterns.iter().map(|pattern| pattern.max).min();
         Ok(Self {
             kinds,
             patterns,
             by_first,
+            shortest_max: shortest_max.unwrap_or(usize::MAX),
+            prefilter,
+        })
+    }
+
+    /// Returns whether it is certain that a text contains no match.
+    pub(super) fn has_no_match(&self, text: &str) -> bool {
+        self.skim(text, &mut 0, &mut Reading::default())
+    }
+
+    /// Reads on as the [prefilter](Prefilter::read) does.
+    fn skim(&self, text: &str, from: &mut usize, reading: &mut Reading) -> bool {
+        let Some(prefilter) = &self.prefilter else {
+            return false;
+        };
+        prefilter.read(text, from, reading, |position| {
+            let (before, after) = text.split_at(position);
+            let first = after.bytes().next().unwrap_or_default();
+            let mut begun = self.by_first[usize::from(first)].iter();
+            begun.all(|index| (self.patterns[*index].begins)(before))
         })
     }
 
@@ -107,6 +134,7 @@ pub(super) struct Scanner {
     gone: usize,
     /// Where the part held back starts.
     from: usize,
+    reading: Reading,
     has_begun: bool,
     /// Patterns that may still match from there.
     open: Vec<Walk>,
@@ -114,7 +142,7 @@ pub(super) struct Scanner {
     ends: Vec<(usize, usize)>,
     /// One for each pattern.
     tracks: Vec<Tracks>,
-    /// Number of bytes read, counting every read.
+    /// Number of bytes that walks have read, counting every read.
     steps: u64,
 }
 
@@ -129,6 +157,7 @@ impl Scanner {
             text: String::new(),
             gone: 0,
             from: 0,
+            reading: Reading::default(),
             has_begun: false,
             open: Vec::new(),
             ends: Vec::new(),
@@ -148,6 +177,7 @@ impl Scanner {
         }
         self.text.drain(..seen);
         self.from -= seen;
+        self.reading.shift(seen);
         self.gone += seen;
     }
 
@@ -158,12 +188,22 @@ impl Scanner {
         // Tracks are positions in the text that has ended.
         self.tracks.iter_mut().for_each(Tracks::clear);
         self.from = 0;
+        self.reading.restart();
         self.gone = 0;
     }
 
     fn advance(&mut self, is_over: bool, replace: Replace<'_>, out: &mut String) {
         let mut plain = self.from;
-        while self.from < self.text.len() && self.read(is_over) {
+        while self.from < self.text.len() {
+            if self.skim() {
+                if is_over {
+                    self.from = self.text.len();
+                }
+                break;
+            }
+            if !self.read(is_over) {
+                break;
+            }
             match self.longest() {
                 Some((end, kind)) => {
                     let end = self.from + end;
@@ -183,6 +223,22 @@ impl Scanner {
             self.has_begun = false;
         }
         out.push_str(&self.text[plain..self.from]);
+    }
+
+    /// Moves on to where a match may start; returns whether all text after it may be part of that match.
+    fn skim(&mut self) -> bool {
+        if !self
+            .rules
+            .skim(&self.text, &mut self.from, &mut self.reading)
+        {
+            return false;
+        }
+        if self.text.len() - self.from >= self.rules.shortest_max.min(self.max) {
+            // The prefilter does not know how long a match may be.
+            self.reading.give_up();
+            return false;
+        }
+        true
     }
 
     /// Reads on from where a match may start; returns whether it is known which pattern matches.
@@ -317,6 +373,10 @@ fn note(ends: &mut Vec<(usize, usize)>, pattern: &Pattern, end: usize, index: us
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
+    use proptest::prelude::*;
+
     use super::*;
 
     /// Returns how many times each byte of a text is read, on average.
@@ -327,7 +387,7 @@ mod tests {
         scanner.push(text, &mut |_, _, _| {}, &mut hidden);
         scanner.finish(&mut |_, _, _| {}, &mut hidden);
         assert!(hidden == text, "nothing is found");
-        scanner.steps as f64 / text.len() as f64
+        (scanner.steps + scanner.reading.steps) as f64 / text.len() as f64
     }
 
     fn all() -> [Detector; 4] {
@@ -356,6 +416,63 @@ mod tests {
         ] {
             let steps = steps(all(), &long(text));
             assert!(steps < 24.0, "{text:?} takes {steps} steps a byte");
+        }
+    }
+
+    /// Returns the output of each push, and of the end.
+    fn outputs(rules: &Arc<Rules>, max: usize, pieces: &[String]) -> Vec<String> {
+        let mut scanner = Scanner::new(rules.clone(), max, Arc::new(|text| text == "[card]"));
+        let replace = &mut |kind: &str, found: &str, out: &mut String| {
+            out.push_str(&format!("<{kind}:{found}>"));
+        };
+        let mut outputs = Vec::new();
+        for piece in pieces {
+            let mut hidden = String::new();
+            scanner.push(piece, replace, &mut hidden);
+            outputs.push(hidden);
+        }
+        let mut hidden = String::new();
+        scanner.finish(replace, &mut hidden);
+        outputs.push(hidden);
+        outputs
+    }
+
+    /// Some rules with and without a prefilter.
+    static RULES: LazyLock<Vec<(Arc<Rules>, Arc<Rules>)>> = LazyLock::new(|| {
+        let patterns = ["[a-z]+!", "a|a[a-z]+!", "(?m:^word|[0-9]$)", "b{2,}"];
+        let rules = patterns.map(|pattern| {
+            let rules = || {
+                let detectors = all().into_iter().chain([Detector::pattern("x", pattern)]);
+                Rules::new(detectors).unwrap()
+            };
+            let mut without = rules();
+            without.prefilter.take().unwrap();
+            (Arc::new(rules()), Arc::new(without))
+        });
+        rules.into()
+    });
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+        #[test]
+        fn the_prefilter_changes_neither_what_is_emitted_nor_when(
+            pieces in prop::collection::vec(
+                prop_oneof![
+                    "[a-z0-9 .,:@_é€\\[\\]-]{0,8}",
+                    prop::sample::select(vec![
+                        "jo@example.com", "jo@", ".com", "4111 1111 1111 1111", "4111", " 1111",
+                        "10.0.0.1", "fe80::1", "::", "sk-abcdefghijklmnopqrstuvwx", "sk-", "[card]",
+                        "[email-1]", "[", "AKIA", "ABCDEFGH", "-----BEGIN PRIVATE KEY-----", "abab!", "word ",
+                    ]).prop_map(str::to_owned),
+                ],
+                0..12,
+            ),
+            max in prop::sample::select(vec![8192, 24, 5]),
+            rules in 0..RULES.len(),
+        ) {
+            let (with, without) = &RULES[rules];
+            prop_assert_eq!(outputs(with, max, &pieces), outputs(without, max, &pieces));
         }
     }
 }

@@ -145,8 +145,12 @@ impl Table {
     }
 
     pub(super) fn next(&self, state: u32, byte: u8) -> u32 {
-        let class = usize::from(self.classes[usize::from(byte)]);
-        self.next[state as usize * self.stride + class]
+        self.next[state as usize * self.stride + self.class(byte)]
+    }
+
+    /// Returns the class of a byte. No state tells the bytes of one class apart.
+    pub(super) fn class(&self, byte: u8) -> usize {
+        usize::from(self.classes[usize::from(byte)])
     }
 
     pub(super) fn facts(&self, state: u32) -> Facts {
