@@ -37,13 +37,14 @@ pub(super) struct Source {
     pub(super) pattern: Cow<'static, str>,
     /// The maximum length of a match in bytes.
     pub(super) max: usize,
-    /// Returns whether a match may start after this text, of which at least a few characters are
-    /// given.
-    pub(super) begins: fn(&str) -> bool,
+    pub(super) begins: Option<Begins>,
     /// Returns whether a match counts. It may depend on following text only as far as the pattern
     /// has read it.
     pub(super) check: Option<MatchCheck>,
 }
+
+/// Returns whether a match may start after this text, of which at least a few characters are given.
+pub(super) type Begins = fn(&str) -> bool;
 
 pub(super) type MatchCheck = Arc<dyn Fn(&str, Range<usize>) -> bool + Send + Sync>;
 
@@ -160,7 +161,7 @@ impl Source {
         Self {
             pattern: pattern.into(),
             max: usize::MAX,
-            begins: |_| true,
+            begins: None,
             check: None,
         }
     }
@@ -169,8 +170,11 @@ impl Source {
         Self { max, ..self }
     }
 
-    fn beginning(self, begins: fn(&str) -> bool) -> Self {
-        Self { begins, ..self }
+    fn beginning(self, begins: Begins) -> Self {
+        Self {
+            begins: Some(begins),
+            ..self
+        }
     }
 
     fn checked(self, check: fn(&str, Range<usize>) -> bool) -> Self {

@@ -47,14 +47,13 @@ impl RedactMapper {
     }
 
     /// Scans more of a text or reasoning part and emits it as deltas.
-    fn say(&mut self, what: Open, more: &str, out: &mut Vec<Delta>) {
+    fn say(&mut self, what: Open, mut text: String, out: &mut Vec<Delta>) {
         self.turn_to(what, out);
-        let mut text = String::new();
         let hider = &self.hider;
         let replace = &mut |kind: &str, found: &str, out: &mut String| {
             out.push_str(&hider.placeholder(kind, found));
         };
-        self.scanner.push(more, replace, &mut text);
+        self.scanner.push(&mut text, replace);
         out.extend(what.delta(text));
     }
 
@@ -88,8 +87,8 @@ impl Open {
 impl Mapper for RedactMapper {
     fn map(&mut self, delta: Delta, out: &mut Vec<Delta>) -> Result<()> {
         match delta {
-            Delta::Text(more) => self.say(Open::Text, &more, out),
-            Delta::Reasoning(more) => self.say(Open::Reasoning, &more, out),
+            Delta::Text(more) => self.say(Open::Text, more, out),
+            Delta::Reasoning(more) => self.say(Open::Reasoning, more, out),
             Delta::ToolCall { index, id, name } => {
                 // A match does not go on in another part, so that what is held back of the text
                 // comes first.

@@ -378,11 +378,11 @@ impl Hider {
         if self.redact.rules.has_no_match(text) {
             return false;
         }
-        let mut hidden = String::new();
+        let mut hidden = text.to_owned();
         let mut has_found = false;
         let mut scanner = self.scanner();
         let found = &mut |_: &str, _: &str, _: &mut String| has_found = true;
-        scanner.push(text, found, &mut hidden);
+        scanner.push(&mut hidden, found);
         scanner.finish(found, &mut hidden);
         has_found
     }
@@ -392,14 +392,14 @@ impl Hider {
         if self.redact.rules.has_no_match(text) {
             return None;
         }
-        let mut hidden = String::new();
+        let mut hidden = text.to_owned();
         let mut has_found = false;
         let mut scanner = self.scanner();
         let replace = &mut |kind: &str, found: &str, out: &mut String| {
             has_found = true;
             out.push_str(&self.placeholder(kind, found));
         };
-        scanner.push(text, replace, &mut hidden);
+        scanner.push(&mut hidden, replace);
         scanner.finish(replace, &mut hidden);
         has_found.then_some(hidden)
     }

@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 use std::mem;
 
+use super::detector::Begins;
 use super::table::{Ends, Table};
 
 /// The maximum size of a prefilter in bytes.
 const MAX_BYTES: usize = 4 << 20;
 
 /// The state after a byte with which a pattern may match, or may have begun without the others.
-const UNSURE: u32 = 0;
+const UNSURE: u32 = u32::MAX;
 
 /// All patterns as one automaton that starts them at each byte.
 ///
@@ -18,24 +19,25 @@ const UNSURE: u32 = 0;
 /// something may, it is unsure.
 pub(super) struct Prefilter {
     classes: [u8; 256],
-    /// Number of classes of bytes.
-    stride: usize,
+    /// The state after a byte of each class, for one state after another. The number of a state is where
+    /// its row starts.
     next: Vec<u32>,
     /// The states in which no pattern has begun, indexed by the preceding byte; the last entry is
     /// for the start of a text.
     idle: Vec<u32>,
     /// The first state in which one has. The idle states come before it.
     first_busy: u32,
+    /// The conditions on which patterns begin with a byte, indexed by the byte.
+    conditions: Box<[Vec<Begins>; 256]>,
 }
 
-/// How far a prefilter has read a text. The default is its start.
-#[derive(Default)]
+/// How far a prefilter has read a text.
 pub(super) struct Reading {
     state: u32,
     /// The next byte.
     at: usize,
     /// Number of bytes read, counting every read.
-    pub(super) steps: u64,
+    pub(super) steps: usize,
 }
 
 /// The patterns that have begun at one position and may still match, and their states.
@@ -48,7 +50,7 @@ struct Begun {
 
 impl Prefilter {
     /// Returns `None` if the automaton is too large, as that of many thousand words may be.
-    pub(super) fn new(tables: &[&Table]) -> Option<Self> {
+    pub(super) fn new(tables: &[&Table], conditions: Box<[Vec<Begins>; 256]>) -> Option<Self> {
         // One group for all bytes after which each pattern starts in the same state.
         let mut starts: Vec<Vec<u32>> = Vec::new();
         let mut behind = Vec::with_capacity(257);
@@ -71,7 +73,7 @@ impl Prefilter {
         }
 
         let stride = representatives.len();
-        let mut states = FoundStates::default();
+        let mut states = FoundStates::new(stride);
         let mut idle = Vec::with_capacity(257);
         for group in &behind {
             let nothing = Begun {
@@ -81,7 +83,7 @@ impl Prefilter {
             idle.push(states.number(nothing)?);
         }
         let first_busy = states.next_number()?;
-        let mut next = vec![UNSURE; stride];
+        let mut next = Vec::new();
         let mut index = 0;
         while let Some(state) = states.all.get(index).cloned() {
             for byte in &representatives {
@@ -99,24 +101,17 @@ impl Prefilter {
         }
         Some(Self {
             classes,
-            stride,
             next,
             idle,
             first_busy,
+            conditions,
         })
     }
 
     /// Reads on to the end of a text and moves `from` to the first position from which a pattern may
     /// match. Returns `false` if something before the end of the reading may be a match; then
-    /// everything up to there must be looked at in another way. `may_begin` returns whether all
-    /// patterns may begin at a position.
-    pub(super) fn read(
-        &self,
-        text: &str,
-        from: &mut usize,
-        reading: &mut Reading,
-        may_begin: impl Fn(usize) -> bool,
-    ) -> bool {
+    /// everything up to there must be looked at in another way.
+    pub(super) fn read(&self, text: &str, from: &mut usize, reading: &mut Reading) -> bool {
         if reading.state == UNSURE {
             if *from < reading.at {
                 return false;
@@ -125,28 +120,50 @@ impl Prefilter {
             reading.state = self.idle[last.map_or(256, |last| usize::from(*last))];
             reading.at = *from;
         }
+        let mut state = reading.state;
+        let mut at = reading.at;
         for byte in &text.as_bytes()[reading.at..] {
+            let was_idle = state < self.first_busy;
             let class = usize::from(self.classes[usize::from(*byte)]);
-            let was_idle = self.is_idle(reading.state);
-            reading.state = self.next[reading.state as usize * self.stride + class];
-            reading.at += 1;
-            reading.steps += 1;
-            if self.is_idle(reading.state) {
-                *from = reading.at;
-            } else if reading.state == UNSURE || was_idle && !may_begin(*from) {
-                reading.state = UNSURE;
-                return false;
+            state = self.next[state as usize + class];
+            if state < self.first_busy {
+                *from = at + 1;
+            } else if was_idle {
+                // The automaton begins every pattern, and one of them may not begin here.
+                let conditions = &self.conditions[usize::from(*byte)];
+                if !conditions.is_empty() && !are_met(conditions, &text[..at]) {
+                    state = UNSURE;
+                }
+            }
+            at += 1;
+            if state == UNSURE {
+                break;
             }
         }
-        true
-    }
-
-    fn is_idle(&self, state: u32) -> bool {
-        state != UNSURE && state < self.first_busy
+        reading.steps += at - reading.at;
+        reading.at = at;
+        reading.state = state;
+        state != UNSURE
     }
 }
 
+/// Returns whether patterns may begin after a text. Out of line: it would slow down the loop around it,
+/// which rarely calls it.
+#[inline(never)]
+fn are_met(conditions: &[Begins], before: &str) -> bool {
+    conditions.iter().all(|begins| begins(before))
+}
+
 impl Reading {
+    /// The start of a text.
+    pub(super) fn new() -> Self {
+        Self {
+            state: UNSURE,
+            at: 0,
+            steps: 0,
+        }
+    }
+
     /// Begins another text.
     pub(super) fn restart(&mut self) {
         self.state = UNSURE;
@@ -206,16 +223,24 @@ fn advance(
     Some(after)
 }
 
-/// The states met so far, in order of discovery, which follow [`UNSURE`].
-#[derive(Default)]
+/// The states met so far, in order of discovery.
 struct FoundStates {
+    stride: usize,
     all: Vec<Begun>,
     numbers: HashMap<Begun, u32>,
 }
 
 impl FoundStates {
+    fn new(stride: usize) -> Self {
+        Self {
+            stride,
+            all: Vec::new(),
+            numbers: HashMap::new(),
+        }
+    }
+
     fn next_number(&self) -> Option<u32> {
-        u32::try_from(self.all.len() + 1).ok()
+        u32::try_from(self.all.len() * self.stride).ok()
     }
 
     fn number(&mut self, state: Begun) -> Option<u32> {
