@@ -27,7 +27,7 @@ use opentelemetry_sdk::trace::{SdkTracerProvider, SpanData, SpanExporter};
 use serde::Deserialize;
 use tower_agent::callback::{Bundle, after_model, after_tool, before_model, before_tool};
 use tower_agent::stream::observer;
-use tower_agent::{AgentBuilder, AgentRequest, Tool};
+use tower_agent::{Agent, AgentBuilder, AgentRequest, Tool};
 use tower_agent_agui::AgUi;
 use tower_agent_durable::journal::Durable;
 use tower_agent_middleware::budget::{Budget, Limit, Limits};
@@ -51,6 +51,9 @@ use self::work::{Hooks, finish};
 
 /// Tool calls per run; there is one more model call.
 const SUMS: usize = 19;
+
+/// Tool calls of one turn that run at once.
+const AT_ONCE: usize = 100;
 
 /// A row to count.
 pub struct Row {
@@ -89,6 +92,11 @@ pub const ROWS: &[Row] = &[
         agent(work::agent(SUMS).on_model(LoopGuard::new()))
     }),
     run("agent, a part of a `Budget`", || agent(with_budget_part())),
+    Row {
+        name: "tool call, 100 of them at once",
+        per_run: AT_ONCE,
+        make: at_once,
+    },
     delta(
         "delta, made and written by `serde_json` alone",
         written_alone,
@@ -132,6 +140,10 @@ pub const ROWS: &[Row] = &[
     word("delta from Anthropic", || {
         protocols::decoded::<Messages>(protocols::ANTHROPIC)
     }),
+    word(
+        "delta from chat completions, read by `serde_json` alone",
+        || Box::new(protocols::read_alone),
+    ),
     word(BY_CHAT[1], || protocols::decoded::<Chat>(protocols::CHAT)),
     word("delta from Responses", || {
         protocols::decoded::<Responses>(protocols::RESPONSES)
@@ -310,6 +322,15 @@ fn agent(builder: AgentBuilder) -> Box<dyn FnMut()> {
             (response.messages().len(), response.usage().total()),
             (2 * SUMS + 2, 2200)
         );
+    })
+}
+
+fn at_once() -> Box<dyn FnMut()> {
+    let agent = Agent::builder(work::at_once(AT_ONCE)).tool(work::add());
+    let agent = agent.build().unwrap();
+    Box::new(move || {
+        let response = finish(agent.run(AgentRequest::new("Add."))).unwrap();
+        assert_eq!(response.messages().len(), AT_ONCE + 3);
     })
 }
 

@@ -3,7 +3,9 @@
 use std::hint::black_box;
 use std::sync::Arc;
 
+use serde::Deserialize;
 use serde_json::json;
+use serde_json::value::RawValue;
 use tower_agent::message::{ToolCall, ToolResult};
 use tower_agent::model::ModelResponse;
 use tower_agent::stream::{Attempt, Piece};
@@ -55,6 +57,38 @@ pub fn decoded<P: Protocol + Default>(words: [&'static str; 3]) -> Box<dyn FnMut
             assert_eq!(response.message().text().len(), WORDS * "a word ".len());
         });
     })
+}
+
+/// Reads the words of chat completions with derived structs, which have only what a delta needs.
+pub fn read_alone() {
+    for _ in 0..WORDS {
+        let chunk: Chunk<'_> = serde_json::from_str(black_box(CHAT[1])).unwrap();
+        let [choice] = &chunk.choices[..] else {
+            panic!("it has one choice");
+        };
+        assert!(choice.delta.content.is_some() && choice.finish_reason.is_none());
+        black_box((chunk.id, chunk.model, chunk.usage));
+    }
+}
+
+/// A chunk of chat completions.
+#[derive(Deserialize)]
+struct Chunk<'a> {
+    id: &'a str,
+    model: &'a str,
+    choices: Vec<Choice<'a>>,
+    usage: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Choice<'a> {
+    delta: ChunkDelta,
+    finish_reason: Option<&'a str>,
+}
+
+#[derive(Deserialize)]
+struct ChunkDelta {
+    content: Option<String>,
 }
 
 fn request() -> ModelRequest {

@@ -61,6 +61,22 @@ pub fn answer(messages: &Messages, sums: usize) -> ModelResponse {
     ModelResponse::new(message).with_usage(Usage::new(100, 10))
 }
 
+/// A model that makes so many calls of the tool in one turn, and then responds.
+pub fn at_once(sums: usize) -> impl ModelService {
+    service_fn(move |request: ModelRequest| async move {
+        if request.messages().len() > 1 {
+            return Ok::<_, BoxError>(ModelResponse::from_text("done"));
+        }
+        let mut calls = Vec::with_capacity(sums);
+        for sum in 0..sums {
+            let arguments = format!(r#"{{"a":{sum},"b":1}}"#);
+            let call = ToolCall::from_text(format!("call_{sum}"), "add", arguments);
+            calls.push(Part::from(call));
+        }
+        Ok(ModelResponse::new(Message::new(Role::Assistant, calls)))
+    })
+}
+
 /// The model as a service.
 pub fn model(sums: usize) -> impl ModelService {
     service_fn(move |request: ModelRequest| async move {

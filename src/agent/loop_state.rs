@@ -536,9 +536,8 @@ fn drop_tool_calls(message: &mut Message) {
 /// Gives tool calls with an empty, duplicate or overlong id a new one: results refer to calls by
 /// id.
 fn name_calls_apart(message: &mut Message, turn: u32) {
-    let mut ids = CallIds::new();
     // A message that is right stays shared.
-    if message.tool_calls().all(|call| ids.insert(&call.id)) {
+    if CallIds::are_unique(message.tool_calls().map(|call| &call.id)) {
         return;
     }
     let mut ids = CallIds::new();

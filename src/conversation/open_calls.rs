@@ -4,9 +4,6 @@ use std::collections::HashSet;
 
 use crate::message::{Message, Messages, Role, ToolCall};
 
-/// The number of results that are searched linearly.
-const FEW: usize = 8;
-
 impl Messages {
     /// Returns the tool calls of the last turn that have no result, in the model's order. A later
     /// user message closes them.
@@ -62,17 +59,21 @@ impl<'a> LastTurn<'a> {
 
     /// Returns the tool calls that have no result.
     pub(crate) fn open_calls(self) -> Vec<&'a ToolCall> {
-        let results = || {
-            self.messages
-                .range(self.results_from)
-                .flat_map(Message::tool_results)
-        };
-        // For a few calls the results are searched; for many, that would take too long.
-        if self.calling.parts().len() <= FEW {
-            let is_open = |call: &&ToolCall| results().all(|result| result.call_id != call.id);
-            return self.calling.tool_calls().filter(is_open).collect();
+        let results = self
+            .messages
+            .range(self.results_from)
+            .flat_map(Message::tool_results);
+        // Most turns have all their results, in the order of the calls. That needs no table.
+        let mut in_order = results.clone();
+        let mut calls = self.calling.tool_calls();
+        if calls.all(|call| {
+            in_order
+                .next()
+                .is_some_and(|result| result.call_id == call.id)
+        }) {
+            return Vec::new();
         }
-        let answered: HashSet<_> = results().map(|result| &*result.call_id).collect();
+        let answered: HashSet<_> = results.map(|result| &*result.call_id).collect();
         self.calling
             .tool_calls()
             .filter(|call| !answered.contains(&*call.id))

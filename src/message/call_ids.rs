@@ -36,7 +36,7 @@ impl CallIds {
     /// Adds a call and returns its id: `id`, or the result of `other` if `id` is empty, longer than
     /// 16 KiB, or the id of an earlier call.
     pub fn claim(&mut self, id: &Arc<str>, other: impl FnOnce() -> String) -> Arc<str> {
-        if self.insert(id) {
+        if is_valid(id) && self.add(id) {
             return id.clone();
         }
         let mut other: Arc<str> = other().into();
@@ -47,9 +47,18 @@ impl CallIds {
         other
     }
 
-    /// Adds a call with this id, and returns whether that was possible.
-    pub(crate) fn insert(&mut self, id: &Arc<str>) -> bool {
-        !id.is_empty() && id.len() <= MAX && self.add(id)
+    /// Returns whether the calls of an answer can keep their ids.
+    pub(crate) fn are_unique<'a>(mut ids: impl Iterator<Item = &'a Arc<str>> + Clone) -> bool {
+        if !ids.clone().all(|id| is_valid(id)) {
+            return false;
+        }
+        let count = ids.clone().count();
+        // Most answers have one call at most, which needs no table.
+        if count < 2 {
+            return true;
+        }
+        let mut earlier = HashSet::with_capacity(count);
+        ids.all(|id| earlier.insert(id))
     }
 
     fn add(&mut self, id: &Arc<str>) -> bool {
@@ -60,4 +69,8 @@ impl CallIds {
         }
         true
     }
+}
+
+fn is_valid(id: &str) -> bool {
+    !id.is_empty() && id.len() <= MAX
 }

@@ -171,7 +171,7 @@ impl Message {
     }
 
     /// Returns the tool calls, in order.
-    pub fn tool_calls(&self) -> impl Iterator<Item = &ToolCall> {
+    pub fn tool_calls(&self) -> impl Iterator<Item = &ToolCall> + Clone {
         self.parts().iter().filter_map(|part| match part {
             Part::ToolCall(call) => Some(call),
             _ => None,
@@ -179,7 +179,7 @@ impl Message {
     }
 
     /// Returns the tool results, in order.
-    pub fn tool_results(&self) -> impl Iterator<Item = &ToolResult> {
+    pub fn tool_results(&self) -> impl Iterator<Item = &ToolResult> + Clone {
         self.parts().iter().filter_map(|part| match part {
             Part::ToolResult(result) => Some(result),
             _ => None,
