@@ -105,20 +105,6 @@ impl<R: Request> BoxCallService<R> {
         Self::leaf(service, None)
     }
 
-    /// Erases the type of a service that has been polled ready, and keeps it ready.
-    pub(crate) fn ready(service: impl CallService<R>) -> Self {
-        let unready = Self::new(service.clone());
-        let next = UserCall::new(
-            service,
-            Side::new(CodeKind::Handle { catches: false }),
-            None,
-        );
-        Self {
-            next: Some(Box::pin(next)),
-            ..unready
-        }
-    }
-
     /// Creates the service of a model or a tool. It may have one name for all its calls.
     pub(crate) fn leaf(service: impl CallService<R>, name: Option<Arc<str>>) -> Self {
         Self::user(service, CodeKind::Leaf(name))

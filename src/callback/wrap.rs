@@ -1,6 +1,5 @@
 //! Functions around a call, which receive the request and the inner service.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::panic::Location;
@@ -42,7 +41,7 @@ impl<R: Request> Next<R> {
 #[must_use = "a wrap does nothing until it is layered"]
 pub struct Wrap<R: Request> {
     function: Arc<Function<R>>,
-    name: Cow<'static, str>,
+    name: Arc<str>,
 }
 
 type Function<R> = dyn Fn(R, Next<R>) -> Running<R> + Send + Sync;
@@ -65,7 +64,7 @@ impl<R: Request> Wrap<R> {
     }
 
     /// Sets the name. Defaults to the place in the source.
-    pub fn named(mut self, name: impl Into<Cow<'static, str>>) -> Self {
+    pub fn named(mut self, name: impl Into<Arc<str>>) -> Self {
         self.name = name.into();
         self
     }
@@ -92,81 +91,60 @@ impl<R: Request> fmt::Debug for Wrap<R> {
     }
 }
 
-impl<S, R: Request> Layer<S> for Wrap<R> {
-    type Service = WrapService<S, R>;
+impl<S: CallService<R>, R: Request> Layer<S> for Wrap<R> {
+    type Service = WrapService<R>;
 
     fn layer(&self, inner: S) -> Self::Service {
         WrapService {
-            inner,
+            inner: BoxCallService::new(inner),
             wrap: self.clone(),
         }
     }
 }
 
 /// A service inside a [`Wrap`].
-#[derive(Debug)]
-pub struct WrapService<S, R: Request> {
-    inner: S,
+#[derive(Clone, Debug)]
+pub struct WrapService<R: Request> {
+    inner: BoxCallService<R>,
     wrap: Wrap<R>,
 }
 
-impl<S: Clone, R: Request> Clone for WrapService<S, R> {
-    fn clone(&self) -> Self {
-        Self {
-            inner: self.inner.clone(),
-            wrap: self.wrap.clone(),
-        }
-    }
-}
-
-impl<S, R> Service<R> for WrapService<S, R>
-where
-    R: Request,
-    S: CallService<R>,
-{
+impl<R: Request> Service<R> for WrapService<R> {
     type Response = R::Response;
     type Error = Error;
     type Future = WrapFuture<R>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        self.inner
-            .poll_ready(cx)
-            .map_err(|error| Error::from(error.into()))
+        self.inner.poll_ready(cx)
     }
 
     fn call(&mut self, request: R) -> Self::Future {
-        // The service that was polled ready goes with the call; its unready clone stays.
-        let unready = self.inner.clone();
-        let ready = std::mem::replace(&mut self.inner, unready);
         let wrap = self.wrap.clone();
         let next = Next {
             // It keeps its readiness for the first `run`; each further one drives its own.
-            inner: BoxCallService::ready(ready),
+            inner: self.inner.take(),
         };
-        WrapFuture {
-            future: BoxCallFuture::new(run(wrap, request, next)),
-        }
+        let future = BoxCallFuture::new(async move {
+            let context: RunContext = request.context().clone();
+            // The function is foreign code: it may start calls of its own, which an ended run must not make.
+            context.admit::<R>()?;
+            // The function takes the request, and an error of the call needs its name.
+            let name: Option<Arc<str>> = request.name().map(Into::into);
+            // It may panic before its future exists, and while that runs.
+            let result = match catch(|| (wrap.function)(request, next)) {
+                Ok(future) => CatchPanic::new(future).await,
+                Err(panic) => Err(panic),
+            };
+            let result = result.unwrap_or_else(|panic| {
+                let message = format!("panicked: {panic}");
+                Err(Error::new(ErrorKind::Callback, message))
+            });
+            // Named before it is settled: an ending is recorded with the name of the wrap that raised it.
+            let result = result.map_err(|error| error.by(|| wrap.name.to_string().into(), "wrap"));
+            context.settle::<R, _>(name.as_deref(), result)
+        });
+        WrapFuture { future }
     }
-}
-
-async fn run<R: Request>(wrap: Wrap<R>, request: R, next: Next<R>) -> Result<R::Response> {
-    let context: RunContext = request.context().clone();
-    // The function is foreign code: it may start calls of its own, which an ended run must not make.
-    context.admit::<R>()?;
-    // The function takes the request, and an error of the call needs its name.
-    let name: Option<Arc<str>> = request.name().map(Into::into);
-    // It may panic before its future exists, and while that runs.
-    let result = match catch(|| (wrap.function)(request, next)) {
-        Ok(future) => CatchPanic::new(future).await,
-        Err(panic) => Err(panic),
-    };
-    let result = result.unwrap_or_else(|panic| {
-        let message = format!("panicked: {panic}");
-        Err(Error::new(ErrorKind::Callback, message))
-    });
-    // Named before it is settled: an ending is recorded with the name of the wrap that raised it.
-    let result = result.map_err(|error| error.by(|| wrap.name.clone(), "wrap"));
-    context.settle::<R, _>(name.as_deref(), result)
 }
 
 /// The future of a [`WrapService`].

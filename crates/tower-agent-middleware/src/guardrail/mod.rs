@@ -56,10 +56,11 @@ mod verdict;
 use std::borrow::Cow;
 use std::fmt;
 use std::future::{Future, poll_fn};
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
+use std::thread;
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
@@ -69,8 +70,7 @@ pub use self::verdict::{IntoVerdict, OnTrip, Tripped, Verdict};
 
 use self::gate::Gate;
 use self::verdict::Seal;
-use tower_agent::call::Origin;
-use tower_agent::call::Request;
+use tower_agent::call::{CallService, Origin, Request};
 use tower_agent::callback::{Next, WrapService, wrap_model};
 use tower_agent::error::{Error, ErrorKind, Result};
 use tower_agent::model::{ModelRequest, ModelResponse};
@@ -90,11 +90,15 @@ pub struct Guardrail {
 
 type Checking = BoxFuture<'static, Result<Verdict>>;
 
+type CheckRequest = dyn Fn(ModelRequest) -> Checking + Send + Sync;
+
+type CheckResponse = dyn Fn(ModelRequest, ModelResponse) -> Checking + Send + Sync;
+
 #[derive(Clone)]
 enum Check {
-    Before(Arc<dyn Fn(ModelRequest) -> Checking + Send + Sync>),
-    Beside(Arc<dyn Fn(ModelRequest) -> Checking + Send + Sync>),
-    After(Arc<dyn Fn(ModelRequest, ModelResponse) -> Checking + Send + Sync>),
+    Before(Arc<CheckRequest>),
+    Beside(Arc<CheckRequest>),
+    After(Arc<CheckResponse>),
 }
 
 impl Guardrail {
@@ -196,86 +200,102 @@ impl Guardrail {
         &self.on_trip
     }
 
-    async fn run(
-        self,
-        mut request: ModelRequest,
+    /// Calls the model if the check of the request passes.
+    fn call_after_check(
+        self: Arc<Self>,
+        check: &CheckRequest,
+        request: ModelRequest,
         mut next: Next<ModelRequest>,
-    ) -> Result<ModelResponse> {
-        // Without the sink: a check that keeps the request would keep the stream open.
-        let checked = request.clone().with_delta_sender(None);
-        match self.check.clone() {
-            Check::Before(check) => match self.tripped(move || check(checked)).await {
+    ) -> impl Future<Output = Result<ModelResponse>> + use<> {
+        let checking = started(|| check(without_sink(&request)));
+        async move {
+            match self.tripped(checking).await {
                 None => next.run(request).await,
                 Some(trip) => trip.map(|answer| in_place_of(None, answer, &request)),
-            },
-            Check::Beside(check) => {
-                let (key, gate) = Gate::new();
-                let original = checked.clone();
-                // In a band of its own, so that the gate is behind the mappers inside, and before
-                // those outside.
-                request.enter_band();
-                request.map_deltas(move || gate.clone());
-                let mut call = pin!(next.run(request));
-                let mut answer = None;
-                let mut verdict = pin!(self.tripped(move || check(checked)));
-                // Polls the check first: if both are ready, nothing is emitted.
-                let trip = poll_fn(|cx| {
-                    if let Poll::Ready(trip) = verdict.as_mut().poll(cx) {
-                        return Poll::Ready(trip);
-                    }
-                    if answer.is_none()
-                        && let Poll::Ready(result) = call.as_mut().poll(cx)
-                    {
-                        // An ending does not wait for the verdict: it holds for the whole run.
-                        if let Err(ending) = &result
-                            && ending.is_ending()
-                        {
-                            return Poll::Ready(Some(Err(ending.clone())));
-                        }
-                        answer = Some(result);
-                    }
-                    Poll::Pending
-                });
-                if let Some(trip) = trip.await {
-                    return trip.map(|answer| in_place_of(None, answer, &original));
-                }
-                key.open();
-                match answer {
-                    Some(result) => result,
-                    None => call.await,
-                }
-            }
-            Check::After(check) => {
-                // The response is emitted as a whole once it has passed.
-                request.enter_band();
-                request.map_deltas(|| map_fn(|_| None::<Delta>));
-                let response = next.run(request).await?;
-                let original = checked.clone();
-                let given = response.clone();
-                match self.tripped(move || check(checked, given)).await {
-                    None => Ok(response),
-                    Some(trip) => {
-                        trip.map(|answer| in_place_of(Some(&response), answer, &original))
-                    }
-                }
             }
         }
     }
 
-    /// Runs a check. If it trips, returns the result of the call.
-    async fn tripped<F>(&self, check: F) -> Option<Result<ModelResponse>>
-    where
-        F: FnOnce() -> Checking + Send,
-    {
-        // Inside the future, so that a panic of the function itself is caught as well. The check owns what
-        // it uses, so nothing is seen half changed after a panic.
-        let check = AssertUnwindSafe(async move { check().await }).catch_unwind();
-        let verdict = match self.timeout {
-            None => Ok(check.await),
-            Some(limit) => match tokio::time::timeout(limit, check).await {
-                Ok(verdict) => Ok(verdict),
-                Err(_) => Err(limit),
-            },
+    /// Calls the model while the request is checked.
+    fn call_beside_check(
+        self: Arc<Self>,
+        check: &CheckRequest,
+        mut request: ModelRequest,
+        mut next: Next<ModelRequest>,
+    ) -> impl Future<Output = Result<ModelResponse>> + use<> {
+        let original = without_sink(&request);
+        let checking = started(|| check(original.clone()));
+        let (key, gate) = Gate::new();
+        // In a band of its own, so that the gate is behind the mappers inside, and before those
+        // outside.
+        request.enter_band();
+        request.map_deltas(move || gate.clone());
+        async move {
+            let mut call = pin!(next.run(request));
+            let mut answer = None;
+            let mut verdict = pin!(self.tripped(checking));
+            // Polls the check first: if both are ready, nothing is emitted.
+            let trip = poll_fn(|cx| {
+                if let Poll::Ready(trip) = verdict.as_mut().poll(cx) {
+                    return Poll::Ready(trip);
+                }
+                if answer.is_none()
+                    && let Poll::Ready(result) = call.as_mut().poll(cx)
+                {
+                    // An ending does not wait for the verdict: it holds for the whole run.
+                    if let Err(ending) = &result
+                        && ending.is_ending()
+                    {
+                        return Poll::Ready(Some(Err(ending.clone())));
+                    }
+                    answer = Some(result);
+                }
+                Poll::Pending
+            });
+            if let Some(trip) = trip.await {
+                return trip.map(|answer| in_place_of(None, answer, &original));
+            }
+            key.open();
+            match answer {
+                Some(result) => result,
+                None => call.await,
+            }
+        }
+    }
+
+    /// Calls the model, and checks its response.
+    fn call_before_check(
+        self: Arc<Self>,
+        check: Arc<CheckResponse>,
+        mut request: ModelRequest,
+        mut next: Next<ModelRequest>,
+    ) -> impl Future<Output = Result<ModelResponse>> {
+        let original = without_sink(&request);
+        // The response is emitted as a whole once it has passed.
+        request.enter_band();
+        request.map_deltas(|| map_fn(|_| None::<Delta>));
+        async move {
+            let response = next.run(request).await?;
+            let checking = started(|| check(original.clone(), response.clone()));
+            match self.tripped(checking).await {
+                None => Ok(response),
+                Some(trip) => trip.map(|answer| in_place_of(Some(&response), answer, &original)),
+            }
+        }
+    }
+
+    /// Returns the result of the call if its check trips.
+    async fn tripped(&self, checking: thread::Result<Checking>) -> Option<Result<ModelResponse>> {
+        let verdict = match (checking, self.timeout) {
+            (Err(panic), _) => Ok(Err(panic)),
+            // The check owns what it uses, so nothing is seen half changed after a panic.
+            (Ok(checking), None) => Ok(AssertUnwindSafe(checking).catch_unwind().await),
+            (Ok(checking), Some(limit)) => {
+                let checking = AssertUnwindSafe(checking).catch_unwind();
+                tokio::time::timeout(limit, checking)
+                    .await
+                    .map_err(|_| limit)
+            }
         };
         let (kind, reason) = match verdict {
             Ok(Ok(Ok(Verdict::Pass))) => return None,
@@ -303,6 +323,16 @@ impl Guardrail {
             OnTrip::Answer(response) => Ok(*response.clone()),
         })
     }
+}
+
+/// Returns a request for a check. A check that kept the sink would keep the stream open.
+fn without_sink(request: &ModelRequest) -> ModelRequest {
+    request.clone().with_delta_sender(None)
+}
+
+/// Starts a check, whose function may panic as well as its future.
+fn started(check: impl FnOnce() -> Checking) -> thread::Result<Checking> {
+    catch_unwind(AssertUnwindSafe(check))
 }
 
 /// Returns the response of a guardrail that has tripped. It keeps the model's usage, since budgets
@@ -334,14 +364,25 @@ fn checking(check: impl Future<Output: IntoVerdict> + Send + 'static) -> Checkin
     Box::pin(async move { check.await.into_verdict(Seal) })
 }
 
-impl<S> Layer<S> for Guardrail {
-    type Service = WrapService<S, ModelRequest>;
+impl<S: CallService<ModelRequest>> Layer<S> for Guardrail {
+    type Service = WrapService<ModelRequest>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        let guardrail = self.clone();
-        wrap_model(move |request, next| guardrail.clone().run(request, next))
-            .named(self.name.clone())
-            .layer(inner)
+        let guardrail = Arc::new(self.clone());
+        let wrap = match self.check.clone() {
+            Check::Before(check) => wrap_model(move |request, next| {
+                guardrail.clone().call_after_check(&*check, request, next)
+            }),
+            Check::Beside(check) => wrap_model(move |request, next| {
+                guardrail.clone().call_beside_check(&*check, request, next)
+            }),
+            Check::After(check) => wrap_model(move |request, next| {
+                guardrail
+                    .clone()
+                    .call_before_check(check.clone(), request, next)
+            }),
+        };
+        wrap.named(self.name.clone()).layer(inner)
     }
 }
 
