@@ -489,6 +489,11 @@ impl Reservation {
         self.log = Some((effects, budget));
     }
 
+    /// Returns the limits that say what the call costs.
+    pub(super) fn prices(&self) -> &Limits {
+        self.account.prices()
+    }
+
     /// Notes an attempt that reaches the model or the tool.
     pub(super) fn reach(&self) {
         self.note(|call| call.reached += 1);

@@ -163,8 +163,8 @@ pub struct Budget {
 
 #[derive(Debug)]
 struct BudgetConfig {
-    /// Tells the budgets of this process apart.
-    number: u64,
+    /// The key of its state in a run, which tells the budgets of this process apart.
+    key: Arc<str>,
     name: Arc<str>,
     scope: Scope,
 }
@@ -237,7 +237,7 @@ impl Budget {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let config = BudgetConfig {
-            number,
+            key: format!("tower_agent_middleware::budget/{number}").into(),
             name: "budget".into(),
             scope,
         };
@@ -253,18 +253,14 @@ impl Budget {
     pub fn named(self, name: impl Into<Arc<str>>) -> Self {
         let config = Arc::try_unwrap(self.config).unwrap_or_else(|shared| {
             // A clone that is in use keeps its name.
-            let BudgetConfig {
-                number,
-                name,
-                scope,
-            } = &*shared;
+            let BudgetConfig { key, name, scope } = &*shared;
             let scope = match scope {
                 Scope::Run(limits) => Scope::Run(limits.clone()),
                 Scope::Account(account) => Scope::Account(account.clone()),
                 Scope::By(account) => Scope::By(account.clone()),
             };
             BudgetConfig {
-                number: *number,
+                key: key.clone(),
                 name: name.clone(),
                 scope,
             }
@@ -314,8 +310,8 @@ impl Budget {
     }
 
     fn of_run(&self, context: &RunContext) -> Result<Arc<OfRun>> {
-        let key = format!("tower_agent_middleware::budget/{}", self.config.number);
-        if let Some(known) = context.values().get::<Option<Arc<OfRun>>>(&key)?
+        let key = &*self.config.key;
+        if let Some(known) = context.values().get::<Option<Arc<OfRun>>>(key)?
             && let Some(run) = &*known
         {
             return Ok(run.clone());
@@ -333,7 +329,7 @@ impl Budget {
         let mut is_new = false;
         let of_run = context
             .values()
-            .update(&key, |stored: &mut Option<Arc<OfRun>>| {
+            .update(key, |stored: &mut Option<Arc<OfRun>>| {
                 let run = stored.get_or_insert_with(|| {
                     is_new = true;
                     Arc::new(OfRun::new(account))
@@ -444,19 +440,20 @@ impl Budget {
         }
     }
 
-    /// Notes the end of an attempt. `used` computes what one with a response has used of its
-    /// reservation.
+    /// Notes the end of an attempt. `used` computes, with the prices of the account, what one with a response
+    /// has used of its reservation.
     fn note<T>(
         &self,
         extensions: &Extensions,
         outcome: Outcome<'_, T>,
-        used: impl FnOnce(&T, Amounts) -> Amounts,
+        used: impl FnOnce(&Limits, &T, Amounts) -> Amounts,
     ) {
         let Some(Held { reservation, .. }) = self.held(extensions) else {
             return;
         };
+        let prices = reservation.prices();
         match outcome {
-            Outcome::Done(response) => reservation.answer(|held| used(response, held)),
+            Outcome::Done(response) => reservation.answer(|held| used(prices, response, held)),
             Outcome::Failed(error) if !meter::is_cut(error) => reservation.fail(),
             // An attempt without an end was cut; so is one with an outcome that is newer than this
             // crate.
@@ -471,8 +468,8 @@ impl Budget {
         &self,
         extensions: &Extensions,
         outcome: Outcome<'_, T>,
-        used: impl FnOnce(&T, Amounts) -> Amounts,
-        cut: impl FnOnce(u32, usize, Amounts) -> Amounts,
+        used: impl FnOnce(&Limits, &T, Amounts) -> Amounts,
+        cut: impl FnOnce(&Limits, u32, usize, Amounts) -> Amounts,
     ) {
         let Some(Held {
             reservation,
@@ -481,16 +478,17 @@ impl Budget {
         else {
             return;
         };
+        let prices = reservation.prices();
         match outcome {
             Outcome::Failed(error) if error.kind() == ErrorKind::Interrupted => {
                 reservation.release();
             }
             // Without a meter, the call itself is the attempt.
             _ if !self.has_meter => self.note(extensions, outcome, used),
-            Outcome::Done(response) => reservation.respond(|held| used(response, held)),
+            Outcome::Done(response) => reservation.respond(|held| used(prices, response, held)),
             _ => {}
         }
-        reservation.settle(|attempts, held| cut(attempts, *streamed, held));
+        reservation.settle(|attempts, held| cut(prices, attempts, *streamed, held));
     }
 }
 
@@ -677,18 +675,14 @@ impl Callback<ModelRequest> for Budget {
     }
 
     fn on_end(&self, request: &ModelRequest, outcome: Outcome<'_, ModelResponse>) {
-        let Ok(account) = self.account(request.context()) else {
-            return;
-        };
-        let limits = account.prices();
         self.close(
             request.extensions(),
             outcome,
-            |response, held| meter::used(limits, request, response, held),
-            |attempts, streamed, held| {
+            |prices, response, held| meter::used(prices, request, response, held),
+            |prices, attempts, streamed, held| {
                 let unfinished = unfinished(request);
                 let unfinished = unfinished.get(streamed..).unwrap_or_default();
-                meter::cut(limits, request, attempts, unfinished, held)
+                meter::cut(prices, request, attempts, unfinished, held)
             },
         );
     }
@@ -727,8 +721,8 @@ impl Callback<ToolRequest> for Budget {
         self.close(
             request.extensions(),
             outcome,
-            |_, _| Amounts::default(),
             |_, _, _| Amounts::default(),
+            |_, _, _, _| Amounts::default(),
         );
     }
 
@@ -764,13 +758,9 @@ impl Callback<ModelRequest> for Meter {
     }
 
     fn on_end(&self, request: &ModelRequest, outcome: Outcome<'_, ModelResponse>) {
-        let Ok(account) = self.0.account(request.context()) else {
-            return;
-        };
-        let limits = account.prices();
         self.0
-            .note(request.extensions(), outcome, |response, held| {
-                meter::used(limits, request, response, held)
+            .note(request.extensions(), outcome, |prices, response, held| {
+                meter::used(prices, request, response, held)
             });
     }
 
