@@ -85,6 +85,12 @@ pub(crate) struct LoggedChanges {
     order: BTreeMap<String, u64>,
 }
 
+impl LoggedChanges {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.set.is_empty() && self.removed.is_empty() && self.order.is_empty()
+    }
+}
+
 /// The beginning of the keys of data about tool calls, which is removed with the call.
 pub(crate) const CALLS: &str = "calls/";
 

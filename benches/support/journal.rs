@@ -11,14 +11,7 @@ use tower_agent_durable::journal::{
 #[derive(Clone, Default)]
 pub struct InMemory(Arc<Mutex<Steps>>);
 
-/// By run and step.
-type Steps = HashMap<(String, String), (Intent, Option<String>)>;
-
-impl InMemory {
-    fn key(step: &StepId) -> (String, String) {
-        (step.run.to_string(), step.key())
-    }
-}
+type Steps = HashMap<StepId, (Intent, Option<String>)>;
 
 impl Journal for InMemory {
     async fn start(&self, input: &Input) -> Result<OpenRun, JournalError> {
@@ -39,13 +32,13 @@ impl Journal for InMemory {
     ) -> Result<Begun, JournalError> {
         let mut steps = self.0.lock().unwrap();
         let lease = Lease::new(run.clone(), step.clone(), 1);
-        Ok(match steps.get(&Self::key(step)) {
+        Ok(match steps.get(step) {
             Some((intent, Some(record))) => {
                 Begun::Done(intent.clone(), serde_json::from_str(record).unwrap())
             }
             Some((intent, None)) => Begun::Unfinished(lease, intent.clone()),
             None => {
-                steps.insert(Self::key(step), (intent.clone(), None));
+                steps.insert(step.clone(), (intent.clone(), None));
                 Begun::Fresh(lease)
             }
         })
@@ -57,14 +50,14 @@ impl Journal for InMemory {
 
     async fn commit(&self, lease: &Lease, record: &Record) -> Result<(), JournalError> {
         let record: String = serde_json::to_string(record).unwrap();
-        if let Some(step) = self.0.lock().unwrap().get_mut(&Self::key(&lease.step)) {
+        if let Some(step) = self.0.lock().unwrap().get_mut(&lease.step) {
             step.1 = Some(record);
         }
         Ok(())
     }
 
     async fn release(&self, lease: &Lease) -> Result<(), JournalError> {
-        self.0.lock().unwrap().remove(&Self::key(&lease.step));
+        self.0.lock().unwrap().remove(&lease.step);
         Ok(())
     }
 

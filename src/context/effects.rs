@@ -21,9 +21,9 @@ use crate::state::{LoggedChanges, State, StateLog};
 pub struct Effects {
     // Required, as are the amounts: without them, a call that is replayed would cost nothing.
     pub(super) usage: Usage,
-    #[serde(default, skip_serializing_if = "is_default")]
+    #[serde(default, skip_serializing_if = "LoggedChanges::is_empty")]
     pub(super) state: LoggedChanges,
-    #[serde(default, skip_serializing_if = "is_default")]
+    #[serde(default, skip_serializing_if = "LoggedChanges::is_empty")]
     pub(super) private_state: LoggedChanges,
     pub(super) amounts: BTreeMap<Arc<str>, Amounts>,
     pub(super) escalated: bool,
@@ -32,15 +32,25 @@ pub struct Effects {
 /// Amounts that a call has used, by what was used: see [`EffectLog::record`].
 pub type Amounts = BTreeMap<String, u64>;
 
-fn is_default<T: Default + PartialEq>(value: &T) -> bool {
-    *value == T::default()
-}
-
 impl Effects {
     /// Returns the tokens that were used, failed attempts included.
     #[must_use]
     pub fn usage(&self) -> Usage {
         self.usage
+    }
+
+    /// Returns whether the call has changed nothing in its run.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        let Self {
+            usage,
+            state,
+            private_state,
+            amounts,
+            escalated,
+        } = self;
+        let has_changes = !state.is_empty() || !private_state.is_empty();
+        *usage == Usage::default() && !has_changes && amounts.is_empty() && !escalated
     }
 }
 

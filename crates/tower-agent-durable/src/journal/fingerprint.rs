@@ -28,18 +28,16 @@ pub(super) fn hash_of(bytes: &[u8], before: &[u8]) -> [u8; LENGTH] {
 /// Returns a hash as text.
 pub(super) fn digits(hash: &[u8]) -> String {
     // By a table: each step writes several, and `format!` takes twenty times as long.
-    const DIGITS: [char; 16] = [
-        '0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f',
-    ];
-    let mut digits = String::with_capacity(2 * hash.len());
-    for byte in hash {
-        digits.push(DIGITS[usize::from(byte >> 4)]);
-        digits.push(DIGITS[usize::from(byte & 0xf)]);
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut digits = vec![0; 2 * hash.len()];
+    for (pair, byte) in digits.chunks_exact_mut(2).zip(hash) {
+        pair[0] = DIGITS[usize::from(byte >> 4)];
+        pair[1] = DIGITS[usize::from(byte & 0xf)];
     }
-    digits
+    String::from_utf8(digits).unwrap_or_default()
 }
 
-/// The hashes of the parts of a request, to compare it with another one part by part.
+/// The hashes of the parts of a request, and short names as they are, to compare it with another one part by part.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Fingerprint(Vec<(Cow<'static, str>, String)>);
 
@@ -55,6 +53,15 @@ impl Fingerprint {
         part: &impl Serialize,
     ) -> Result<(), StoreError> {
         self.push(name, &hash(part, &[])?);
+        Ok(())
+    }
+
+    /// Adds a name. A short one stands for itself, in quotes, which no hash has: to hash it would take longer.
+    pub(super) fn add_name(&mut self, part: &'static str, name: &str) -> Result<(), StoreError> {
+        if name.len() > 2 * LENGTH {
+            return self.add(part, &name);
+        }
+        self.0.push((part.into(), ["\"", name, "\""].concat()));
         Ok(())
     }
 

@@ -16,7 +16,7 @@ pub struct Record {
     /// The outcome.
     pub outcome: Outcome,
     /// The effects on the run.
-    #[serde(default, skip_serializing_if = "has_none")]
+    #[serde(default, skip_serializing_if = "Effects::is_empty")]
     pub effects: Effects,
     /// The ending that an `after` raised, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -32,10 +32,6 @@ pub enum Outcome {
     Response(Box<RawValue>),
     /// The error.
     Error(Error),
-}
-
-fn has_none(effects: &Effects) -> bool {
-    *effects == Effects::default()
 }
 
 impl Record {

@@ -95,10 +95,15 @@ impl StepId {
             nth,
             ..
         } = self;
+        // Not by `format!`, which takes four times as long: each step has several keys.
+        let [mut input_digits, mut iteration_digits, mut nth_digits] = [itoa::Buffer::new(); 3];
+        let input = input_digits.format(*input);
+        let iteration = iteration_digits.format(*iteration);
+        let nth = nth_digits.format(*nth);
         match kind {
-            StepKind::Model => format!("{input} {iteration} {nth} model {path}"),
+            StepKind::Model => [input, " ", iteration, " ", nth, " model ", path].concat(),
             // The path ends with the id of the call, which is enough.
-            StepKind::Tool(_) => format!("{input} tool {path}"),
+            StepKind::Tool(_) => [input, " tool ", path].concat(),
             // Quoted, so that a name with spaces cannot run into the path.
             StepKind::Value(name) => format!("{input} {iteration} {nth} value {name:?} {path}"),
         }

@@ -130,10 +130,10 @@ impl StepRequest for ToolRequest {
     fn fingerprint(&self) -> Result<Fingerprint> {
         let mut fingerprint = Fingerprint::default();
         fingerprint
-            .add("tool", &self.name())
+            .add_name("tool", self.name())
             .map_err(JournalError::from)?;
         fingerprint
-            .add("id", &self.id())
+            .add_name("id", self.id())
             .map_err(JournalError::from)?;
         fingerprint
             .add("arguments", self.arguments())
@@ -205,7 +205,9 @@ fn add_messages(request: &ModelRequest, fingerprint: &mut Fingerprint) -> Result
         fingerprint.push(format!("messages[..{earlier}]"), hash);
     }
     for (index, hash) in hashes.iter().enumerate().skip(earlier) {
-        fingerprint.push(format!("messages[{index}]"), hash);
+        let mut digits = itoa::Buffer::new();
+        let name = ["messages[", digits.format(index), "]"].concat();
+        fingerprint.push(name, hash);
     }
     Ok(())
 }
@@ -221,7 +223,7 @@ fn add_tools(request: &ModelRequest, fingerprint: &mut Fingerprint) -> Result<()
         Ok(())
     })?;
     for (tool, hash) in request.tools().iter().zip(hashes.chunks_exact(LENGTH)) {
-        fingerprint.push(format!("tool {}", tool.name()), hash);
+        fingerprint.push(["tool ", tool.name()].concat(), hash);
     }
     Ok(())
 }

@@ -347,5 +347,5 @@ async fn replay<R: StepRequest>(request: &R, step: &StepId, record: Record) -> R
 
 /// Returns a name that no other step of any run has.
 fn effects_id(step: &StepId) -> String {
-    format!("{} {}", step.run, step.key())
+    [&*step.run, " ", &step.key()].concat()
 }
