@@ -189,6 +189,33 @@ impl Messages {
         left.is_empty()
     }
 
+    /// Returns whether these are the messages of an earlier list and perhaps more, as when one is the
+    /// continuation of a clone of the other. Equal messages that were created apart are not the same.
+    ///
+    /// Takes time only for messages whose place in memory the two do not share.
+    ///
+    /// ```
+    /// use tower_agent::Message;
+    /// use tower_agent::message::Messages;
+    ///
+    /// let earlier = Messages::from([Message::user("Hello")]);
+    /// let mut later = earlier.clone();
+    /// later.push(Message::assistant("Hi"));
+    /// assert!(later.continues(&earlier));
+    /// assert!(!later.continues(&Messages::from([Message::user("Hello")])));
+    /// ```
+    #[must_use]
+    pub fn continues(&self, earlier: &Self) -> bool {
+        let pairs = self.full().iter().zip(earlier.full());
+        let shared = pairs.take_while(|(one, other)| Arc::ptr_eq(one, other));
+        let from = shared.count() * CHUNK;
+        let mut messages = self.range(from);
+        earlier.range(from).all(|known| {
+            let message = messages.next();
+            message.is_some_and(|message| message.is_clone_of(known))
+        })
+    }
+
     /// Returns the messages in slices, oldest first.
     pub(crate) fn chunks(&self) -> impl Iterator<Item = &[Message]> {
         self.full()

@@ -1,4 +1,4 @@
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -144,7 +144,9 @@ impl Keeper {
             }
             thread.answered.clear();
             if thread.open.is_empty() {
-                thread.branch.append(&mut thread.held);
+                let mut branch = thread.branch().to_vec();
+                branch.append(&mut thread.held);
+                thread.set_branch(branch);
             }
         }
         if let Some(device) = &self.device
@@ -168,20 +170,23 @@ impl Keeper {
         client: &impl ClientView,
         progress: Progress,
     ) {
-        let old = std::mem::take(&mut thread.branch);
-        let positions = positions(thread, &old, messages);
+        let old = thread.branch().to_vec();
+        let known = thread.messages();
+        // Nearly always the run has only added messages: then those of the thread need no look.
+        let is_continued = known.len() == old.len() && messages.continues(&known);
+        let unchanged = if is_continued { old.len() } else { 0 };
+        let positions = positions(thread, &old[unchanged..], messages.range(unchanged));
         let last = positions
             .iter()
             .rposition(Option::is_some)
             .map_or(0, |at| at + 1);
-        let mut branch = Vec::with_capacity(old.len() + messages.len());
-        let mut latest_calls = LatestCalls::default();
-        for index in &old {
-            latest_calls.note(thread, *index);
-        }
-        let mut known = old.iter().copied();
+        let mut branch = Vec::with_capacity(old.len().max(messages.len()) + 1);
+        branch.extend_from_slice(&old[..unchanged]);
+        let mut added = Vec::new();
+        let mut known = old[unchanged..].iter().copied();
         let mut passed = 0;
-        for (index, (message, position)) in messages.iter().zip(&positions).enumerate() {
+        let new = messages.range(unchanged).zip(&positions);
+        for (index, (message, position)) in new.enumerate() {
             if index == last {
                 // Messages that callbacks have hidden from the model stay.
                 branch.extend(known.by_ref());
@@ -201,14 +206,18 @@ impl Keeper {
                     .or(branch.last().copied());
                 branch.pop();
             }
-            let entry = self.entry(&latest_calls, message, client, progress);
+            let calling = |call: &str| {
+                let latest = added.iter().rev().chain(old.iter().rev());
+                latest.copied().find(|index| has_call(thread, *index, call))
+            };
+            let entry = self.entry(calling, message, client, progress);
             let entry = entry.changing(changes);
             if let (Role::Tool, Some(id)) = (message.role(), &entry.id) {
                 self.saved.insert(id.clone());
             }
             let index = thread.push(entry);
             branch.push(index);
-            latest_calls.note(thread, index);
+            added.push(index);
         }
         branch.extend(known);
         if progress == Progress::Cut {
@@ -216,7 +225,8 @@ impl Keeper {
                 branch.push(thread.push(half));
             }
         }
-        thread.branch = branch;
+        thread.set_branch(branch);
+        thread.share_messages(messages);
     }
 
     /// Returns the form in which the client has a message.
@@ -252,7 +262,8 @@ impl Keeper {
 
     fn entry(
         &self,
-        latest_calls: &LatestCalls,
+        // Returns the message with the latest call of an id.
+        calling: impl Fn(&str) -> Option<usize>,
         message: &Message,
         client: &impl ClientView,
         progress: Progress,
@@ -280,9 +291,7 @@ impl Keeper {
             // A message of any other role is not a result.
             _ => {
                 let mut results = message.tool_results();
-                let calling = results
-                    .next()
-                    .and_then(|result| latest_calls.of(&result.call_id));
+                let calling = results.next().and_then(|result| calling(&result.call_id));
                 let shown = self.shown(id.as_deref(), message, client, progress);
                 let id = id.filter(|_| calling.is_some());
                 let entry = Entry::new(id, Speaker::Tool, message.clone());
@@ -302,9 +311,13 @@ impl fmt::Debug for Keeper {
 }
 
 /// Returns the positions of these messages in the thread's branch, if they are there.
-fn positions(thread: &Thread, branch: &[usize], messages: &Messages) -> Vec<Option<usize>> {
+fn positions<'a>(
+    thread: &Thread,
+    branch: &[usize],
+    messages: impl Iterator<Item = &'a Message>,
+) -> Vec<Option<usize>> {
     let mut from = 0;
-    let mut positions = Vec::with_capacity(messages.len());
+    let mut positions = Vec::new();
     for message in messages {
         // Nearly always the next one.
         let found = branch[from..].iter().position(|index| {
@@ -333,18 +346,11 @@ fn id_at_client(id: Arc<str>, client: &impl ClientView) -> Option<Arc<str>> {
     client.has_message(&reasoning).then(|| reasoning.into())
 }
 
-/// The message with the latest call of each id.
-#[derive(Default)]
-struct LatestCalls(HashMap<Arc<str>, usize>);
-
-impl LatestCalls {
-    fn note(&mut self, thread: &Thread, index: usize) {
-        for call in thread.entry(index).iter().flat_map(|entry| &entry.calls) {
-            self.0.insert(call.id.clone(), index);
-        }
-    }
-
-    fn of(&self, call: &str) -> Option<usize> {
-        self.0.get(call).copied()
-    }
+/// Returns whether an entry has a call with this id of the model.
+fn has_call(thread: &Thread, index: usize, id: &str) -> bool {
+    let calls = thread
+        .entry(index)
+        .into_iter()
+        .flat_map(|entry| &entry.calls);
+    calls.into_iter().any(|call| *call.id == *id)
 }

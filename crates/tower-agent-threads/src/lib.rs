@@ -78,6 +78,7 @@
 
 mod account;
 mod allowed;
+mod branch;
 mod claim;
 mod client;
 mod entry_set;

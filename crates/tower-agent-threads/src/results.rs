@@ -5,11 +5,12 @@ use crate::thread::Thread;
 
 /// The results of a thread's calls that count: of two results of one call, the later. Each is found by
 /// the message with the call and the call's id.
+#[derive(Default)]
 pub(crate) struct Results(BTreeMap<(usize, Arc<str>), usize>);
 
 impl Results {
     pub(crate) fn of(thread: &Thread) -> Self {
-        let mut results = Self(BTreeMap::new());
+        let mut results = Self::default();
         for index in 0..thread.log.len() {
             results.note(thread, index);
         }

@@ -42,7 +42,7 @@ pub(crate) fn begin<M: ClientMessage>(
     }
     let mut thread = Thread::default();
     account::read(input.messages, allowed, urls, &mut thread)?;
-    thread.branch = (0..thread.log.len()).collect();
+    thread.set_branch((0..thread.log.len()).collect());
     let request = AgentRequest::resume(thread.checkpoint());
     Ok(Accepted {
         thread,
@@ -64,22 +64,12 @@ pub(crate) fn go_on<M: ClientMessage>(
     thread.is_cut |= is_lost;
     let mut sent = Sent::read(&thread, input.messages, allowed, urls)?;
     let is_partial = (allowed.partial_history || input.is_away) && sent.known.is_empty();
-    if is_partial {
-        sent.add_all_known(&thread);
-    }
-    let mut results = Results::of(&thread);
-    let (staying, unheard) = sent.staying(&thread, &results, mark);
-    thread.unheard = unheard;
-    let new_results = sent.results(&thread, &results, &staying)?;
-    // They follow the answer, wherever the client shows them.
-    let mut not_held = staying.clone();
-    for index in &thread.held {
-        not_held.remove(*index);
-    }
-    // Only then does the run go on where the last one stopped; otherwise it is another branch.
-    let is_whole = !is_lost
-        && thread.branch.iter().copied().collect::<EntrySet>() == not_held
-        && sent.new.iter().all(|(after, _)| *after == sent.last);
+    let Placed {
+        is_whole,
+        staying,
+        mut results,
+        new_results,
+    } = place(&mut thread, &mut sent, mark, is_partial, is_lost)?;
     let now = SystemTime::now();
     let mut answered = answered(&thread, input, now)?;
     let expired: Vec<_> = thread
@@ -120,7 +110,7 @@ pub(crate) fn go_on<M: ClientMessage>(
         new.entry(after).or_default().push(thread.push(entry));
     }
     let mut branch = if is_whole {
-        thread.branch.clone()
+        thread.branch().to_vec()
     } else {
         // Results follow below, each after the message with its call.
         let mut branch = Vec::new();
@@ -154,8 +144,11 @@ pub(crate) fn go_on<M: ClientMessage>(
         thread.head = thread.head.for_branch();
         thread.held.clear();
     }
-    let is_wanted = |index: usize| !is_whole || fresh.contains(&index);
-    thread.branch = with_results(&thread, &results, &branch, is_wanted);
+    if !is_whole || !fresh.is_empty() {
+        let is_wanted = |index: usize| !is_whole || fresh.contains(&index);
+        branch = with_results(&thread, &results, &branch, is_wanted);
+    }
+    thread.set_branch(branch);
     let goes_on = is_whole && !has_new_messages;
     let mut resolutions = Vec::new();
     if goes_on {
@@ -172,6 +165,56 @@ pub(crate) fn go_on<M: ClientMessage>(
         thread,
         request,
         missed,
+    })
+}
+
+/// Where an input goes on in a thread.
+struct Placed {
+    /// The run goes on where the last one stopped. Otherwise it is another branch.
+    is_whole: bool,
+    /// The messages of another branch that are known. Not needed in the same one.
+    staying: EntrySet,
+    results: Results,
+    new_results: Vec<Entry>,
+}
+
+fn place<M: ClientMessage>(
+    thread: &mut Thread,
+    sent: &mut Sent<'_, M>,
+    mark: &Mark,
+    is_partial: bool,
+    is_lost: bool,
+) -> Result<Placed, M::Error> {
+    if is_partial && thread.is_whole() && !sent.has_results() {
+        // All that the thread has stays. Looked up message by message, as below, it would take longer with each turn.
+        sent.follow(thread);
+        return Ok(Placed {
+            is_whole: true,
+            staying: EntrySet::default(),
+            results: Results::default(),
+            new_results: Vec::new(),
+        });
+    }
+    if is_partial {
+        sent.add_all_known(thread);
+    }
+    let results = Results::of(thread);
+    let (staying, unheard) = sent.staying(thread, &results, mark);
+    thread.unheard = unheard;
+    let new_results = sent.results(thread, &results, &staying)?;
+    // They follow the answer, wherever the client shows them.
+    let mut not_held = staying.clone();
+    for index in &thread.held {
+        not_held.remove(*index);
+    }
+    let is_whole = !is_lost
+        && thread.branch().iter().copied().collect::<EntrySet>() == not_held
+        && sent.new.iter().all(|(after, _)| *after == sent.last);
+    Ok(Placed {
+        is_whole,
+        staying,
+        results,
+        new_results,
     })
 }
 

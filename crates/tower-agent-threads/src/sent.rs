@@ -170,17 +170,26 @@ impl<'a, M: ClientMessage> Sent<'a, M> {
 
     /// Adds the whole conversation, which the new messages then follow.
     pub(crate) fn add_all_known(&mut self, thread: &Thread) {
-        let branch = thread.branch.iter().copied();
-        let known = branch.filter(|index| {
-            thread
-                .entry(*index)
-                .is_some_and(|entry| entry.id.is_some() && entry.answers.is_none())
-        });
-        self.known = known.collect();
+        let branch = thread.branch().iter().copied();
+        self.known = branch.filter(|index| thread.is_known(*index)).collect();
         self.last = self.known.iter().next_back();
         for (after, _) in &mut self.new {
             *after = self.last;
         }
+    }
+
+    /// Makes the new messages follow a conversation that is the whole log.
+    pub(crate) fn follow(&mut self, thread: &Thread) {
+        let mut entries = (0..thread.log.len()).rev();
+        self.last = entries.find(|index| thread.is_known(*index));
+        for (after, _) in &mut self.new {
+            *after = self.last;
+        }
+    }
+
+    /// Returns whether the client has sent results of its calls.
+    pub(crate) fn has_results(&self) -> bool {
+        !self.results.is_empty()
     }
 
     /// Returns the part of the log that stays: the messages that the client has sent with those that
@@ -198,7 +207,7 @@ impl<'a, M: ClientMessage> Sent<'a, M> {
         let mut has_previous = true;
         // A run that broke off may have done work that the client was not told about.
         let mut of_cut = thread.is_cut;
-        for &index in &thread.branch {
+        for &index in thread.branch() {
             let Some(entry) = thread.entry(index) else {
                 continue;
             };

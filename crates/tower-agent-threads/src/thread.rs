@@ -9,6 +9,7 @@ use tower_agent::agent::{Checkpoint, CheckpointHead};
 use tower_agent::error::{Interrupt, Resolution, ResolutionOutcome};
 use tower_agent::message::{Message, MessageId, Messages};
 
+use crate::branch::Branch;
 use crate::key::ThreadKey;
 use crate::query::ThreadInfo;
 use crate::reader::Readers;
@@ -48,8 +49,8 @@ pub struct Thread {
     /// All messages ever, in chronological order. Branches share their common start.
     // Shared: a turn clones the thread several times, and few of the clones get new entries.
     pub(crate) log: Arc<Vec<Arc<Entry>>>,
-    /// The messages of the current branch, as indices into the log.
-    pub(crate) branch: Vec<usize>,
+    /// The current branch.
+    pub(crate) branch: Branch,
     /// The head of the latest run's checkpoint, without interrupts: its messages are those of the branch,
     /// and its interrupts the open ones.
     pub(crate) head: CheckpointHead,
@@ -212,10 +213,8 @@ impl Thread {
     /// those of other branches, are not part of it.
     #[must_use]
     pub fn messages(&self) -> Messages {
-        let branch = self.branch.iter();
-        branch
-            .filter_map(|index| self.entry(*index)?.message.clone())
-            .collect()
+        self.branch
+            .messages(|index| self.entry(index)?.message.clone())
     }
 
     /// Returns the state that the latest run had when it was saved last.
@@ -257,9 +256,11 @@ impl Thread {
     /// Returns the thread without its entries, for a store that saves them one by one.
     #[must_use]
     pub fn without_entries(&self) -> Self {
+        let thread = self.clone();
         Self {
             log: Arc::default(),
-            ..self.clone()
+            branch: thread.branch.without_messages(),
+            ..thread
         }
     }
 
@@ -281,6 +282,7 @@ impl Thread {
             .collect();
         Self {
             log: Arc::new(log),
+            branch: self.branch.without_messages(),
             ..self
         }
     }
@@ -305,6 +307,22 @@ impl Thread {
         self.runs.iter().any(|run| is_of_run(id, run))
     }
 
+    /// Returns the entries of the current branch, as indices into the log.
+    pub(crate) fn branch(&self) -> &[usize] {
+        self.branch.indices()
+    }
+
+    /// Sets the entries of the current branch.
+    pub(crate) fn set_branch(&mut self, indices: Vec<usize>) {
+        let branch = std::mem::take(&mut self.branch);
+        self.branch = branch.continued(indices, |index| self.entry(index)?.message.clone());
+    }
+
+    /// Takes the list of a run that has the messages of the current branch.
+    pub(crate) fn share_messages(&mut self, messages: &Messages) {
+        self.branch.share(messages);
+    }
+
     pub(crate) fn push(&mut self, entry: Entry) -> usize {
         Arc::make_mut(&mut self.log).push(Arc::new(entry));
         self.log.len() - 1
@@ -321,7 +339,7 @@ impl Thread {
     /// Returns the entries of the conversation, with what waits to follow it, that the client has, from this index of
     /// the log on: the index of each in the log, and the entry with what the client has.
     fn shown_entries(&self, from: usize) -> impl Iterator<Item = (usize, usize, &Entry)> {
-        let branch = self.branch.iter().chain(&self.held);
+        let branch = self.branch().iter().chain(&self.held);
         let branch = branch.filter(move |index| **index >= from);
         branch.filter_map(|&index| {
             let entry = self.entry(index)?;
@@ -369,6 +387,18 @@ impl Thread {
         }
         let call = self.entry(calling)?.calls.get(call)?;
         Some(call.client_id.clone())
+    }
+
+    /// Returns whether the client knows this message by its id, and not as the result of a call.
+    pub(crate) fn is_known(&self, index: usize) -> bool {
+        self.entry(index)
+            .is_some_and(|entry| entry.id.is_some() && entry.answers.is_none())
+    }
+
+    /// Returns whether the current branch is all that was ever said, and the client has received it.
+    pub(crate) fn is_whole(&self) -> bool {
+        let is_all = self.branch().len() == self.log.len();
+        is_all && !self.is_cut && self.held.is_empty() && self.unheard.is_empty()
     }
 
     /// Returns whether this entry is the result of a call.
