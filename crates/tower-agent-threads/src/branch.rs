@@ -1,4 +1,4 @@
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Serialize};
 use tower_agent::message::{Message, Messages};
@@ -7,7 +7,8 @@ use tower_agent::message::{Message, Messages};
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Branch {
-    indices: Vec<usize>,
+    // Shared: a turn clones the thread several times, and few of the clones get another branch.
+    indices: Arc<Vec<usize>>,
     /// The messages of the entries. Collected once and then continued: each turn needs them, and a thread may
     /// have many.
     #[serde(skip)]
@@ -17,7 +18,7 @@ pub(crate) struct Branch {
 impl Branch {
     pub(crate) fn new(indices: Vec<usize>) -> Self {
         Self {
-            indices,
+            indices: Arc::new(indices),
             messages: OnceLock::new(),
         }
     }
@@ -44,7 +45,7 @@ impl Branch {
         indices: Vec<usize>,
         message_of: impl Fn(usize) -> Option<Message>,
     ) -> Self {
-        let Some(new) = indices.strip_prefix(&*self.indices) else {
+        let Some(new) = indices.strip_prefix(self.indices()) else {
             return Self::new(indices);
         };
         let mut messages = self.messages;
@@ -54,7 +55,10 @@ impl Branch {
                 .filter_map(message_of)
                 .for_each(|message| messages.push(message));
         }
-        Self { indices, messages }
+        Self {
+            indices: Arc::new(indices),
+            messages,
+        }
     }
 
     /// Takes the list of a run if it has the same messages: the run has noted what it knows of them.
@@ -69,6 +73,9 @@ impl Branch {
 
     /// Returns the branch for a thread with another log.
     pub(crate) fn without_messages(self) -> Self {
-        Self::new(self.indices)
+        Self {
+            messages: OnceLock::new(),
+            ..self
+        }
     }
 }

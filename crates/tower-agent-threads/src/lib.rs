@@ -87,6 +87,7 @@ mod interrupt_ids;
 mod keeper;
 mod key;
 mod lease;
+mod list;
 mod lock;
 mod memory;
 mod progress;

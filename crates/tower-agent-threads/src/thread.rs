@@ -1,5 +1,4 @@
 use std::collections::BTreeSet;
-use std::slice;
 use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
@@ -11,6 +10,7 @@ use tower_agent::message::{Message, MessageId, Messages};
 
 use crate::branch::Branch;
 use crate::key::ThreadKey;
+use crate::list::List;
 use crate::query::ThreadInfo;
 use crate::reader::Readers;
 use crate::shown::{ShownForm, ShownMessage};
@@ -47,8 +47,10 @@ pub struct Thread {
     /// The state of the latest run.
     pub(crate) state: Map<String, Value>,
     /// All messages ever, in chronological order. Branches share their common start.
-    // Shared: a turn clones the thread several times, and few of the clones get new entries.
-    pub(crate) log: Arc<Vec<Arc<Entry>>>,
+    pub(crate) log: List<Arc<Entry>>,
+    /// The size of its entries, once it was asked for.
+    #[serde(skip)]
+    pub(crate) log_size: OnceLock<usize>,
     /// The current branch.
     pub(crate) branch: Branch,
     /// The head of the latest run's checkpoint, without interrupts: its messages are those of the branch,
@@ -58,8 +60,7 @@ pub struct Thread {
     /// The answers given to the latest run, until it completes.
     pub(crate) answered: Vec<Answered>,
     /// The id prefixes of its runs' messages.
-    // Shared, as the log is.
-    pub(crate) runs: Arc<Vec<Arc<str>>>,
+    pub(crate) runs: List<Arc<str>>,
     /// Where the messages of the latest run start.
     pub(crate) run_from: usize,
     /// Messages of runs that broke off that the client never received. They stay as long as those
@@ -99,21 +100,28 @@ impl ThreadEntry {
 
 /// The entries of a [`Thread`]; created by [`Thread::entries`].
 #[derive(Clone, Debug)]
-pub struct ThreadEntries<'t>(slice::Iter<'t, Arc<Entry>>);
+pub struct ThreadEntries<'t> {
+    log: &'t List<Arc<Entry>>,
+    next: usize,
+}
 
 impl Iterator for ThreadEntries<'_> {
     type Item = ThreadEntry;
 
     fn next(&mut self) -> Option<ThreadEntry> {
-        self.0.next().cloned().map(ThreadEntry)
+        let entry = self.log.get(self.next)?;
+        self.next += 1;
+        Some(ThreadEntry(entry.clone()))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        self.0.size_hint()
+        let left = self.log.len().saturating_sub(self.next);
+        (left, Some(left))
     }
 
     fn nth(&mut self, index: usize) -> Option<ThreadEntry> {
-        self.0.nth(index).cloned().map(ThreadEntry)
+        self.next = self.next.saturating_add(index);
+        self.next()
     }
 }
 
@@ -250,7 +258,10 @@ impl Thread {
     /// before it do not change.
     #[must_use]
     pub fn entries(&self) -> ThreadEntries<'_> {
-        ThreadEntries(self.log.iter())
+        ThreadEntries {
+            log: &self.log,
+            next: 0,
+        }
     }
 
     /// Returns the thread without its entries, for a store that saves them one by one.
@@ -258,7 +269,8 @@ impl Thread {
     pub fn without_entries(&self) -> Self {
         let thread = self.clone();
         Self {
-            log: Arc::default(),
+            log: List::default(),
+            log_size: OnceLock::new(),
             branch: thread.branch.without_messages(),
             ..thread
         }
@@ -276,12 +288,10 @@ impl Thread {
     /// ```
     #[must_use]
     pub fn with_entries(self, entries: impl IntoIterator<Item = ThreadEntry>) -> Self {
-        let log = entries
-            .into_iter()
-            .map(|ThreadEntry(entry)| entry)
-            .collect();
+        let log = entries.into_iter().map(|ThreadEntry(entry)| entry);
         Self {
-            log: Arc::new(log),
+            log: log.collect(),
+            log_size: OnceLock::new(),
             branch: self.branch.without_messages(),
             ..self
         }
@@ -324,7 +334,10 @@ impl Thread {
     }
 
     pub(crate) fn push(&mut self, entry: Entry) -> usize {
-        Arc::make_mut(&mut self.log).push(Arc::new(entry));
+        if let Some(size) = self.log_size.get_mut() {
+            *size += entry.size();
+        }
+        self.log.push(Arc::new(entry));
         self.log.len() - 1
     }
 
@@ -429,7 +442,8 @@ impl Thread {
         ));
         // Without writing them, with their quotes and commas: a long thread has many.
         let runs: usize = self.runs.iter().map(|run| run.len() + 3).sum();
-        self.log.iter().map(|entry| entry.size()).sum::<usize>() + head + runs
+        let entries = || self.log.iter().map(|entry| entry.size()).sum();
+        self.log_size.get_or_init(entries) + head + runs
     }
 }
 
