@@ -32,7 +32,7 @@ pub(super) struct Prefilter {
 }
 
 /// How far a prefilter has read a text.
-pub(super) struct Reading {
+pub(super) struct PrefilterCursor {
     state: u32,
     /// The next byte.
     at: usize,
@@ -73,7 +73,7 @@ impl Prefilter {
         }
 
         let stride = representatives.len();
-        let mut states = FoundStates::new(stride);
+        let mut states = BegunStates::new(stride);
         let mut idle = Vec::with_capacity(257);
         for group in &behind {
             let nothing = Begun {
@@ -109,20 +109,20 @@ impl Prefilter {
     }
 
     /// Reads on to the end of a text and moves `from` to the first position from which a pattern may
-    /// match. Returns `false` if something before the end of the reading may be a match; then
-    /// everything up to there must be looked at in another way.
-    pub(super) fn read(&self, text: &str, from: &mut usize, reading: &mut Reading) -> bool {
-        if reading.state == UNSURE {
-            if *from < reading.at {
+    /// match. Returns `false` if something before the cursor may be a match; then
+    /// everything up to it must be looked at in another way.
+    pub(super) fn read(&self, text: &str, from: &mut usize, cursor: &mut PrefilterCursor) -> bool {
+        if cursor.state == UNSURE {
+            if *from < cursor.at {
                 return false;
             }
             let last = text.as_bytes()[..*from].last();
-            reading.state = self.idle[last.map_or(256, |last| usize::from(*last))];
-            reading.at = *from;
+            cursor.state = self.idle[last.map_or(256, |last| usize::from(*last))];
+            cursor.at = *from;
         }
-        let mut state = reading.state;
-        let mut at = reading.at;
-        for byte in &text.as_bytes()[reading.at..] {
+        let mut state = cursor.state;
+        let mut at = cursor.at;
+        for byte in &text.as_bytes()[cursor.at..] {
             let was_idle = state < self.first_busy;
             let class = usize::from(self.classes[usize::from(*byte)]);
             state = self.next[state as usize + class];
@@ -140,9 +140,9 @@ impl Prefilter {
                 break;
             }
         }
-        reading.steps += at - reading.at;
-        reading.at = at;
-        reading.state = state;
+        cursor.steps += at - cursor.at;
+        cursor.at = at;
+        cursor.state = state;
         state != UNSURE
     }
 }
@@ -154,7 +154,7 @@ fn are_met(conditions: &[Begins], before: &str) -> bool {
     conditions.iter().all(|begins| begins(before))
 }
 
-impl Reading {
+impl PrefilterCursor {
     /// The start of a text.
     pub(super) fn new() -> Self {
         Self {
@@ -224,13 +224,13 @@ fn advance(
 }
 
 /// The states met so far, in order of discovery.
-struct FoundStates {
+struct BegunStates {
     stride: usize,
     all: Vec<Begun>,
     numbers: HashMap<Begun, u32>,
 }
 
-impl FoundStates {
+impl BegunStates {
     fn new(stride: usize) -> Self {
         Self {
             stride,

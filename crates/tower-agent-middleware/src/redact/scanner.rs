@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::built_in;
 use super::detector::{Begins, Detector, DetectorError, MatchCheck};
-use super::prefilter::{Prefilter, Reading};
+use super::prefilter::{Prefilter, PrefilterCursor};
 use super::table::Table;
 use super::walk::{Ground, Tracks, Walk};
 
@@ -100,15 +100,15 @@ impl Rules {
 
     /// Returns whether it is certain that a text contains no match.
     pub(super) fn has_no_match(&self, text: &str) -> bool {
-        self.skim(text, &mut 0, &mut Reading::new())
+        self.skim(text, &mut 0, &mut PrefilterCursor::new())
     }
 
     /// Reads on as the [prefilter](Prefilter::read) does.
-    fn skim(&self, text: &str, from: &mut usize, reading: &mut Reading) -> bool {
+    fn skim(&self, text: &str, from: &mut usize, cursor: &mut PrefilterCursor) -> bool {
         let Some(prefilter) = &self.prefilter else {
             return false;
         };
-        prefilter.read(text, from, reading)
+        prefilter.read(text, from, cursor)
     }
 
     pub(super) fn kinds(&self) -> &[String] {
@@ -135,7 +135,7 @@ pub(super) struct Scanner {
     gone: usize,
     /// Where the part held back starts.
     from: usize,
-    reading: Reading,
+    cursor: PrefilterCursor,
     has_begun: bool,
     /// Patterns that may still match from there.
     open: Vec<Walk>,
@@ -158,7 +158,7 @@ impl Scanner {
             text: String::new(),
             gone: 0,
             from: 0,
-            reading: Reading::new(),
+            cursor: PrefilterCursor::new(),
             has_begun: false,
             open: Vec::new(),
             ends: Vec::new(),
@@ -182,7 +182,7 @@ impl Scanner {
         }
         self.text.drain(..seen);
         self.from -= seen;
-        self.reading.shift(seen);
+        self.cursor.shift(seen);
         self.gone += seen;
     }
 
@@ -193,7 +193,7 @@ impl Scanner {
         // Tracks are positions in the text that has ended.
         self.tracks.iter_mut().for_each(Tracks::clear);
         self.from = 0;
-        self.reading.restart();
+        self.cursor.restart();
         self.gone = 0;
     }
 
@@ -234,13 +234,13 @@ impl Scanner {
     fn skim(&mut self) -> bool {
         if !self
             .rules
-            .skim(&self.text, &mut self.from, &mut self.reading)
+            .skim(&self.text, &mut self.from, &mut self.cursor)
         {
             return false;
         }
         if self.text.len() - self.from >= self.rules.shortest_max.min(self.max) {
             // The prefilter does not know how long a match may be.
-            self.reading.give_up();
+            self.cursor.give_up();
             return false;
         }
         true
@@ -394,7 +394,7 @@ mod tests {
         scanner.push(&mut hidden, &mut |_, _, _| {});
         scanner.finish(&mut |_, _, _| {}, &mut hidden);
         assert!(hidden == text, "nothing is found");
-        (scanner.steps + scanner.reading.steps as u64) as f64 / text.len() as f64
+        (scanner.steps + scanner.cursor.steps as u64) as f64 / text.len() as f64
     }
 
     fn all() -> [Detector; 4] {
