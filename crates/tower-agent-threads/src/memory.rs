@@ -1,6 +1,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{Arc, Mutex};
+use std::time::SystemTime;
 
 use tower_agent::error::BoxError;
 
@@ -18,6 +19,9 @@ use crate::thread::Thread;
 /// another: a thread that finds no room is not saved, and its run fails. A principal has limits of its
 /// own, too, within which only its own threads are evicted. All threads without a principal count as
 /// those of one, which only the limits of the store apply to.
+///
+/// The 256 idle threads that were used last are kept as they are, and all others as JSON, which takes less than half
+/// the memory: the next run in one of them begins with reading it.
 ///
 /// An evicted thread is [unknown](crate#rules) to the server: the next message is read as the client
 /// reports it, and answers to interrupts are rejected.
@@ -38,6 +42,9 @@ pub struct MemoryThreads {
     held: Mutex<Held>,
 }
 
+/// The number of idle threads that are not packed: those of users who are likely to go on.
+const UNPACKED: usize = 256;
+
 #[derive(Clone, Copy, Debug)]
 struct Limits {
     threads: usize,
@@ -50,6 +57,10 @@ struct Held {
     all: Group,
     owners: HashMap<Option<Arc<str>>, Group>,
     uses: u64,
+    /// The number of idle threads that are not packed.
+    unpacked: usize,
+    /// The use up to which idle threads are packed.
+    packed_to: u64,
 }
 
 /// Threads that share limits.
@@ -75,9 +86,38 @@ enum Activity {
 }
 
 struct HeldThread {
-    thread: Thread,
+    form: Form,
+    version: u64,
+    updated_at: SystemTime,
+    is_waiting: bool,
     size: usize,
     rank: Rank,
+}
+
+#[derive(Clone)]
+enum Form {
+    Whole(Box<Thread>),
+    /// As JSON.
+    Packed(Arc<[u8]>),
+}
+
+impl Form {
+    fn thread(self) -> Result<Thread, serde_json::Error> {
+        match self {
+            Self::Whole(thread) => Ok(*thread),
+            Self::Packed(json) => serde_json::from_slice(&json),
+        }
+    }
+}
+
+impl HeldThread {
+    fn is_unpacked(&self) -> bool {
+        self.rank.activity == Activity::Idle && matches!(self.form, Form::Whole(_))
+    }
+
+    fn info(&self, key: &ThreadKey) -> ThreadInfo {
+        ThreadInfo::new(key.clone(), self.updated_at, self.is_waiting)
+    }
 }
 
 impl Activity {
@@ -150,6 +190,43 @@ impl MemoryThreads {
         self.len() == 0
     }
 
+    /// Holds a thread if the version is as expected.
+    fn hold(&self, key: &ThreadKey, thread: Thread, expected: u64) -> Result<bool, BoxError> {
+        let mut held = lock(&self.held);
+        // A thread that is unknown, or was evicted during the run, has version 0.
+        let found = held.threads.get(key);
+        if found.map_or(0, |one| one.version) != expected {
+            return Ok(false);
+        }
+        let size = thread.size();
+        let max_size = self.max_size(key);
+        if size > max_size {
+            // It does not evict all others for one thread.
+            held.remove(key);
+            return Err(format!(
+                "the thread takes {size} bytes, but the limit of the store is {max_size}"
+            )
+            .into());
+        }
+        let activity = Activity::of(&thread);
+        let used = held.next_use();
+        let kept = HeldThread {
+            version: thread.version,
+            updated_at: thread.updated_at(),
+            is_waiting: thread.is_waiting(),
+            size,
+            rank: Rank { activity, used },
+            form: Form::Whole(Box::new(thread)),
+        };
+        held.insert(key, kept);
+        held.shrink(&key.principal, self.limits, self.of_principal);
+        // Messages of an idle thread may go, but nobody could answer a lost question.
+        if activity != Activity::Idle && !held.threads.contains_key(key) {
+            return Err("the store is full of threads with open interrupts or active runs".into());
+        }
+        Ok(true)
+    }
+
     /// Returns the largest size that a thread under this key may have.
     fn max_size(&self, key: &ThreadKey) -> usize {
         match key.principal {
@@ -179,6 +256,7 @@ impl Held {
 
     fn insert(&mut self, key: &ThreadKey, held: HeldThread) {
         self.remove(key);
+        self.unpacked += usize::from(held.is_unpacked());
         let owner = self.owners.entry(key.principal.clone()).or_default();
         for group in [&mut self.all, owner] {
             group.order.insert(held.rank, key.clone());
@@ -189,6 +267,7 @@ impl Held {
 
     fn remove(&mut self, key: &ThreadKey) -> Option<HeldThread> {
         let gone = self.threads.remove(key)?;
+        self.unpacked -= usize::from(gone.is_unpacked());
         self.all.remove(&gone);
         if let Some(owner) = self.owners.get_mut(&key.principal) {
             owner.remove(&gone);
@@ -197,6 +276,38 @@ impl Held {
             }
         }
         Some(gone)
+    }
+
+    /// Returns the idle thread to be packed next, if too many are not.
+    fn next_to_pack(&mut self) -> Option<(ThreadKey, Thread)> {
+        if self.unpacked <= UNPACKED {
+            return None;
+        }
+        let from = Rank {
+            activity: Activity::Idle,
+            used: self.packed_to + 1,
+        };
+        let idle = self.all.order.range(from..);
+        for (rank, key) in idle.take_while(|(rank, _)| rank.activity == Activity::Idle) {
+            self.packed_to = rank.used;
+            if let Some(held) = self.threads.get(key)
+                && let Form::Whole(thread) = &held.form
+            {
+                return Some((key.clone(), Thread::clone(thread)));
+            }
+        }
+        None
+    }
+
+    /// Keeps a thread as JSON, unless it has been used since it was idle with this version.
+    fn pack(&mut self, key: &ThreadKey, version: u64, json: &[u8]) {
+        let Some(held) = self.threads.get_mut(key) else {
+            return;
+        };
+        if held.version == version && held.is_unpacked() {
+            held.form = Form::Packed(json.into());
+            self.unpacked -= 1;
+        }
     }
 
     fn evict(&mut self, key: &ThreadKey) {
@@ -242,52 +353,40 @@ impl Group {
 
 impl ThreadStore for MemoryThreads {
     async fn load(&self, key: &ThreadKey) -> Result<Option<Thread>, BoxError> {
-        let mut held = lock(&self.held);
-        let Some(mut found) = held.remove(key) else {
-            return Ok(None);
+        let form = {
+            let mut held = lock(&self.held);
+            let Some(mut found) = held.remove(key) else {
+                return Ok(None);
+            };
+            // A load counts as a use: it starts a run, which needs the thread at its end.
+            found.rank.used = held.next_use();
+            let form = found.form.clone();
+            held.insert(key, found);
+            form
         };
-        // A load counts as a use: it starts a run, which needs the thread at its end.
-        found.rank.used = held.next_use();
-        let thread = found.thread.clone();
-        held.insert(key, found);
-        Ok(Some(thread))
+        // Read without the lock, as others wait for it.
+        Ok(Some(form.thread()?))
     }
 
     async fn save(&self, key: &ThreadKey, thread: Thread, expected: u64) -> Result<bool, BoxError> {
-        let mut held = lock(&self.held);
-        // A thread that is unknown, or was evicted during the run, has version 0.
-        let found = held.threads.get(key);
-        if found.map_or(0, |one| one.thread.version) != expected {
+        if !self.hold(key, thread, expected)? {
             return Ok(false);
         }
-        let size = thread.size();
-        let max_size = self.max_size(key);
-        if size > max_size {
-            // It does not evict all others for one thread.
-            held.remove(key);
-            return Err(format!(
-                "the thread takes {size} bytes, but the limit of the store is {max_size}"
-            )
-            .into());
-        }
-        let activity = Activity::of(&thread);
-        let used = held.next_use();
-        let rank = Rank { activity, used };
-        held.insert(key, HeldThread { thread, size, rank });
-        held.shrink(&key.principal, self.limits, self.of_principal);
-        // Messages of an idle thread may go, but nobody could answer a lost question.
-        if activity != Activity::Idle && !held.threads.contains_key(key) {
-            return Err("the store is full of threads with open interrupts or active runs".into());
+        // One at most has become idle by this save. Written without the lock, as others wait for it.
+        let idle = lock(&self.held).next_to_pack();
+        if let Some((key, thread)) = idle
+            && let Ok(json) = serde_json::to_vec(&thread)
+            // A state may be nested too deeply to be read back. Such a thread stays as it is.
+            && serde_json::from_slice::<Thread>(&json).is_ok()
+        {
+            lock(&self.held).pack(&key, thread.version, &json);
         }
         Ok(true)
     }
 
     async fn list(&self, query: &ThreadQuery) -> Result<Vec<ThreadInfo>, BoxError> {
         let held = lock(&self.held);
-        let all = held
-            .threads
-            .iter()
-            .map(|(key, one)| one.thread.info(key.clone()));
+        let all = held.threads.iter().map(|(key, one)| one.info(key));
         let mut page: Vec<ThreadInfo> = all.filter(|thread| query.selects(thread)).collect();
         page.sort_by(|one, other| other.position().cmp(&one.position()));
         page.truncate(usize::try_from(query.limit).unwrap_or(usize::MAX));

@@ -2,6 +2,7 @@
 
 mod devices;
 mod lease;
+mod memory;
 mod quotas;
 mod words;
 
