@@ -274,7 +274,7 @@ impl Keeper {
             Role::System => Entry::new(None, Speaker::System, message.clone()),
             Role::User => Entry::new(None, Speaker::User, message.clone()),
             Role::Assistant => {
-                let mut calls = Vec::new();
+                let mut calls = Vec::with_capacity(message.tool_calls().count());
                 for (index, call) in message.tool_calls().enumerate() {
                     let client_id = message.id().map(|id| id.tool_call(index));
                     calls.push(SentCall {

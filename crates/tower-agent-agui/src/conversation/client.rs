@@ -356,6 +356,10 @@ impl Conversation {
         self.calls.insert(id.clone(), at);
         match &mut self.messages.get_mut(at)?.kind {
             MessageKind::Assistant { tool_calls, .. } => {
+                if tool_calls.is_empty() {
+                    // Most messages have one call, and a vector makes room for four.
+                    tool_calls.reserve_exact(1);
+                }
                 tool_calls.push(ToolCall::new(id.clone(), "", ""));
                 tool_calls.last_mut()
             }
